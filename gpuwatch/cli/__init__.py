@@ -1,0 +1,99 @@
+"""The commands, one file a noun. Each file is imported only when its command runs: `--help` must be quick."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from enum import IntEnum
+
+import click
+
+from gpuwatch.errors import GpuwatchError, SettingsError, UsageError
+
+
+class Exit(IntEnum):
+    """Exit codes, CONTRACT §3."""
+
+    DONE = 0
+    FAILED = 1  # `check`: every provider answered, and nothing matched
+    USAGE = 2
+    CANNOT_TELL = 3
+
+
+# name → (one line of help, "module:command"); the order is the order of --help
+COMMANDS: dict[str, tuple[str, str]] = {
+    "check": ("One poll now: which watches are under their threshold.", "check:check"),
+    "run": ("The daemon: polls, alerts, launches, until it is stopped.", "run:run"),
+    "demo": ("The whole daemon against an embedded marketplace; no key, no network.", "demo:demo"),
+    "offers": ("The market now, sorted by GPU price.", "offers:offers"),
+    "history": ("Price over time for a GPU, from the store.", "history:history"),
+    "launches": ("What was rented, its state and cost.", "launches:launches"),
+    "stop": ("End a launch, and see that it is gone.", "launches:stop"),
+    "notify": ("Send a test message through each channel.", "notify:notify"),
+    "providers": ("The providers, and how each day's row quota is planned.", "providers:providers"),
+    "init": ("Write a commented gpuwatch.toml.", "config:init"),
+    "doctor": ("Check settings, database, keys, channels and clock.", "doctor:doctor"),
+    "config": ("Show the effective settings, or their JSON Schema.", "config:config"),
+    "db": ("The store: upgrade, backup, prune, stats.", "db:db"),
+}
+
+
+class LazyGroup(click.Group):
+    """Knows each command's help without importing it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][1].partition(":")
+        command: click.Command = getattr(importlib.import_module(f"gpuwatch.cli.{module}"), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (text, _) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--config", type=click.Path(dir_okay=False), help="The settings file.")
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=lambda c, _p, v: _version(c, v))
+@click.pass_context
+def main(ctx: click.Context, config: str | None) -> None:
+    """Watches GPU marketplaces and alerts, or rents, when an offer is at or under your price."""
+    ctx.obj = config
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Run one command and answer its exit code; faults become one line each on standard error."""
+    try:
+        code = main.main(args=None if argv is None else list(argv), prog_name="gpuwatch", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as fault:
+        click.echo(fault.ctx.get_help() if fault.ctx else "", err=True)
+        return Exit.USAGE
+    except click.ClickException as fault:
+        fault.show()
+        return Exit.USAGE if isinstance(fault, click.UsageError) else Exit.FAILED
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("stopped", err=True)
+        return 130
+    except (SettingsError, UsageError) as fault:
+        click.echo(str(fault), err=True)
+        return Exit.USAGE
+    except GpuwatchError as fault:
+        click.echo(f"gpuwatch: {fault}", err=True)
+        return Exit.FAILED
+    except BrokenPipeError:
+        sys.stderr.close()
+        return Exit.DONE
+    return code if isinstance(code, int) else Exit.DONE
+
+
+def _version(ctx: click.Context, wanted: bool) -> None:
+    if wanted:
+        from gpuwatch import __version__
+
+        click.echo(f"gpuwatch {__version__}")
+        ctx.exit()

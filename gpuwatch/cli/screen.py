@@ -1,0 +1,53 @@
+"""What a command prints: JSON alone on standard output, or a table on a terminal; text from outside cleaned first."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import click
+
+
+def json_out(value: Any) -> None:
+    """One JSON document on standard output."""
+    import msgspec
+
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value, enc_hook=_plain), indent=2).decode() + "\n")
+
+
+def rfc3339(moment: datetime | None) -> str | None:
+    """UTC with `Z`, as every time in JSON."""
+    return None if moment is None else moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def number(amount: Decimal | float | int | None) -> float | None:
+    """Money or a measure as a JSON number."""
+    return None if amount is None else float(amount)
+
+
+def table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
+    """A table on standard output; `columns` are (heading, "left" | "right"). Cells are plain text, never markup."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(title=Text(title) if title else None, box=None, header_style="bold", pad_edge=False)
+    for heading, side in columns:
+        shown.add_column(heading, justify="right" if side == "right" else "left", no_wrap=side == "right")
+    for row in rows:
+        shown.add_row(*(Text(cell) for cell in row))
+    Console(soft_wrap=not sys.stdout.isatty()).print(shown)
+
+
+def note(line: str) -> None:
+    """A line for a person, on standard error: it never mixes with the answer."""
+    click.echo(line, err=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return float(value)
+    raise TypeError(f"no JSON for {type(value).__name__}")

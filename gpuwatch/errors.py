@@ -1,0 +1,156 @@
+"""Every error gpuwatch raises, by what must happen next.
+
+GpuwatchError
+├── UsageError                 a person mends the command line                             exit code 2
+├── SettingsError              a person mends the settings; every fault is one line         exit code 2
+├── StoreError                 the database cannot be used as it is; the line says why      exit code 1
+│   ├── StoreTooNew            run the newer gpuwatch that wrote it
+│   └── StoreInUse             another daemon holds it
+├── ProviderError              no usable answer to a question (a search, a list)
+│   ├── ProviderDown           wait for the next poll
+│   ├── RateLimited            wait `retry_after_s`
+│   ├── QuotaSpent             the day's rows are used up; wait until `resets_at`
+│   ├── KeyRejected            a person renews the key
+│   └── PayloadChanged         the answer was not understood; a developer mends the parser
+├── OrderError                 a create, change or destroy was not carried out
+│   ├── OfferGone              nothing was made; take the next offer
+│   ├── OrderRefused           nothing was made and repeating will not help (`kind` says why)
+│   ├── OrderRateLimited       nothing was made; wait `retry_after_s`
+│   └── OutcomeUnknown         it may have happened: look before doing anything again
+└── DeliveryError              an alert was not taken by its channel
+    ├── DeliverLater           try again after `retry_after_s` (None: back off)
+    └── DeliveryRefused        this channel will never take it as things are; tell the others
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+
+
+class GpuwatchError(Exception):
+    """The root: its text is one line for a person, without secrets."""
+
+
+class UsageError(GpuwatchError):
+    """The command line asks for something impossible."""
+
+
+class SettingsError(GpuwatchError):
+    """One or more settings are wrong; `faults` holds one finished line each."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        super().__init__("\n".join(faults))
+        self.faults = tuple(faults)
+
+
+class StoreError(GpuwatchError):
+    """The database cannot be used."""
+
+
+class StoreTooNew(StoreError):
+    """A newer gpuwatch wrote this database."""
+
+
+class StoreInUse(StoreError):
+    """Another daemon runs on this database."""
+
+
+class ProviderError(GpuwatchError):
+    """A provider gave no usable answer to a question; nothing was changed there."""
+
+
+class ProviderDown(ProviderError):
+    """No connection, a timeout, a 5xx, an answer cut short."""
+
+
+class RateLimited(ProviderError):
+    """Asked too often.
+
+    Args:
+        retry_after_s: seconds to wait, as the provider says; None if it does not say.
+    """
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class QuotaSpent(ProviderError):
+    """The day's row quota is used up: gpuwatch is blind at this provider until `resets_at` (UTC)."""
+
+    def __init__(self, message: str, resets_at: datetime) -> None:
+        super().__init__(message)
+        self.resets_at = resets_at
+
+
+class KeyRejected(ProviderError):
+    """The key is wrong, missing or lacks a permission."""
+
+
+class PayloadChanged(ProviderError):
+    """The answer has a shape that the parser does not know."""
+
+
+class OrderError(GpuwatchError):
+    """An order (create, destroy, label) was not carried out, or may not have been."""
+
+
+class OfferGone(OrderError):
+    """The offer was taken meanwhile; nothing was made."""
+
+
+class RefusalKind(StrEnum):
+    """Why an order was refused for good."""
+
+    NO_CREDIT = "no_credit"
+    KEY = "key"
+    BAD_ORDER = "bad_order"
+    BID_TOO_LOW = "bid_too_low"
+    NOT_SENT = "not_sent"
+    OTHER = "other"
+
+
+class OrderRefused(OrderError):
+    """The provider said no (or was never reached, `NOT_SENT`); nothing was made."""
+
+    def __init__(self, message: str, kind: RefusalKind = RefusalKind.OTHER) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class OrderRateLimited(OrderError):
+    """Too many orders; nothing was made."""
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class OutcomeUnknown(OrderError):
+    """The order was sent and its fate is not known. Never send it again before looking.
+
+    Args:
+        instance_id: what the provider may have made, if its answer named it.
+    """
+
+    def __init__(self, message: str, instance_id: str | None = None) -> None:
+        super().__init__(message)
+        self.instance_id = instance_id
+
+
+class DeliveryError(GpuwatchError):
+    """A channel did not take a message."""
+
+
+class DeliverLater(DeliveryError):
+    """Try again later; `retry_after_s` is the channel's own word, None if it gave none."""
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class DeliveryRefused(DeliveryError):
+    """The channel will not take it, now or later (bad address, bot blocked, wrong token)."""

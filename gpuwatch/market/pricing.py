@@ -1,0 +1,112 @@
+"""From a quote to money: the disk that is asked for, the commission, whole micro-dollars.
+
+Money is rounded half-even once, at the very end (CONTRACT §1). The arithmetic runs in floats, which are exact to
+about 1e-9 micro-dollars here; where a result lies so near to a tie that a float might fall on the wrong side, it
+is worked out again in exact fractions. Decimal for every offer of every poll would cost five times the parse.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from enum import StrEnum
+from fractions import Fraction
+
+import msgspec
+
+from gpuwatch.market.offer import Offer
+
+MICRO = 1_000_000
+HOURS_A_MONTH = 720  # source: vast.ai bills storage per GB and month of 720 h (docs, read 2026-08)
+MAX_USD_HOUR = 10_000.0  # nothing for rent costs more; beyond it a number is a fault
+_TIE_MARGIN = 1e-3  # micro-dollars around a tie within which fractions decide
+
+
+class CommissionMode(StrEnum):
+    """How a commission relates to the listed price."""
+
+    ON_TOP = "on_top"  # price = listed × (1 + rate)
+    INCLUDED = "included"  # the rate is inside the listed price: price = listed
+    FROM_OFFER = "from_offer"  # each offer names its own rate; `rate` is for those that do not
+
+
+class Commission(msgspec.Struct, frozen=True):
+    """A fraction reckoned on the listed price. `rate_text` keeps the decimal as the owner wrote it."""
+
+    rate_text: str = "0"
+    mode: CommissionMode = CommissionMode.ON_TOP
+
+    @property
+    def rate(self) -> Decimal:
+        """The fraction, exact: 0.20 is 20 %."""
+        return Decimal(self.rate_text)
+
+    def on_top_rate(self, fee_rate: float | None) -> Decimal:
+        """What is added to a listed price, given the offer's own fee (None: it names none)."""
+        if self.mode is CommissionMode.INCLUDED:
+            return Decimal(0)
+        if self.mode is CommissionMode.FROM_OFFER and fee_rate is not None:
+            return Decimal(repr(fee_rate))
+        return self.rate
+
+
+class Price(msgspec.Struct, frozen=True, gc=False):
+    """What an offer costs with a given disk, in whole micro-dollars an hour for the whole offer."""
+
+    listed_microusd_hour: int
+    price_microusd_hour: int
+    commission_rate: float
+
+    def gpu_price_usd_hour(self, gpu_count: int) -> Decimal:
+        """US dollars per GPU-hour, for showing; thresholds are compared on the whole offer."""
+        return usd(self.price_microusd_hour) / gpu_count
+
+
+def usd(microusd: int) -> Decimal:
+    """Whole micro-dollars as exact dollars."""
+    return Decimal(microusd) / MICRO
+
+
+def microusd(amount: Decimal | int | str) -> int:
+    """Dollars as whole micro-dollars, rounded half-even."""
+    return round(Fraction(Decimal(amount)) * MICRO)
+
+
+def price_of(offer: Offer, disk_gb: float | None, commission: Commission) -> Price:
+    """Listed and effective price of an offer with the disk that is asked for.
+
+    Args:
+        disk_gb: None or the size that the quote already includes: the quote stands as it is.
+    """
+    rate = commission.on_top_rate(offer.fee_rate)
+    listed = _listed_microusd(offer, disk_gb, Decimal(1))
+    price = listed if not rate else _listed_microusd(offer, disk_gb, 1 + rate)
+    return Price(listed, price, float(rate))
+
+
+def threshold_microusd(max_price_usd_gpu_hour: Decimal, gpu_count: int) -> int:
+    """The highest whole-offer price at or under a GPU price: floor(max_price × GPUs), exact."""
+    return int(Fraction(max_price_usd_gpu_hour) * gpu_count * MICRO // 1)
+
+
+def listed_ceiling_usd(max_price_usd_gpu_hour: Decimal, gpu_count: int, commission: Commission) -> Decimal:
+    """A listed price that no fitting offer exceeds, for the marketplace's own filter; a hair generous.
+
+    With `from_offer` the listed price itself is the bound: a fee only makes an offer dearer.
+    """
+    rate = commission.rate if commission.mode is CommissionMode.ON_TOP else Decimal(0)
+    return max_price_usd_gpu_hour * gpu_count / (1 + rate) + Decimal("0.000001")
+
+
+def _listed_microusd(offer: Offer, disk_gb: float | None, factor: Decimal) -> int:
+    quoted, extra_gb = offer.quoted_usd_hour, 0.0
+    rate = offer.disk_usd_gb_month
+    if disk_gb is not None and rate:
+        extra_gb = disk_gb - offer.quoted_disk_gb
+    near = (quoted + (rate or 0.0) * extra_gb / HOURS_A_MONTH) * MICRO * float(factor)
+    if abs(near % 1 - 0.5) > _TIE_MARGIN:
+        return round(near)
+    total = Fraction(Decimal(repr(quoted)))
+    if extra_gb and rate:
+        disks = Fraction(Decimal(repr(disk_gb))) - Fraction(Decimal(repr(offer.quoted_disk_gb)))
+        total += Fraction(Decimal(repr(rate))) * disks / HOURS_A_MONTH
+    return round(total * MICRO * Fraction(factor))

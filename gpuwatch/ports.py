@@ -1,0 +1,241 @@
+"""Every way gpuwatch touches the world. Open this page, and you have seen all effects.
+
+The engine is written against these; `wiring` chooses what stands behind them. No error of a foreign library passes a
+port: each method names the errors of `gpuwatch.errors` that it may raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from gpuwatch.market.offer import Offer
+from gpuwatch.market.pricing import Commission
+
+
+class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One `[providers.NAME]`, as the adapter gets it. `api_key` is a secret: never logged, shown or stored."""
+
+    name: str
+    base_url: str
+    api_key: str | None = None
+    commission: Commission = Commission()
+    poll_every_s: float = 30.0
+    sweep_every_s: float | None = None  # None: "auto", as the row quota allows
+    search_interval_s: float = 6.0  # the least time between two searches
+    rows_per_day: int = 20_000  # 0: no quota
+    timeout_s: float = 30.0
+
+    def __repr__(self) -> str:
+        return f"ProviderSettings({self.name!r}, {self.base_url!r})"
+
+
+class Completeness(StrEnum):
+    """How much of what was asked for an answer holds."""
+
+    COMPLETE = "complete"  # everything that fits the query
+    TRUNCATED = "truncated"  # the provider cut it (rows == limit) and it could not be split further
+    PARTIAL = "partial"  # some of the searches behind it failed
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """What to ask a market. Filters only narrow what is sent: every offer is checked again on our side.
+
+    `gpus` are canonical names (an uncatalogued spelling stands for itself); empty: all models.
+    """
+
+    gpus: tuple[str, ...] = ()
+    count_min: int = 1
+    count_max: int | None = None
+    spot: bool = False
+    disk_gb: float | None = None  # None: the provider's default quote
+    max_listed_usd_hour: float | None = None  # whole offer; None: no bound (a sweep)
+    verified: bool | None = None
+    min_reliability: float | None = None
+    limit: int | None = None  # rows wanted, cheapest first; None: all there are (walked past the cap)
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a market answered: cheapest first, no identity twice.
+
+    `complete_to_usd_hour`: with TRUNCATED, offers are all known up to this listed price of the whole offer.
+    """
+
+    provider: str
+    observed_at: datetime
+    offers: Sequence[Offer]
+    completeness: Completeness
+    rows: int  # rows returned, counted against the quota
+    searches: int = 1
+    skipped: Mapping[str, int] = {}  # reason → rows that were not understood
+    drift: Sequence[str] = ()  # "new field: x", "field gone: y"; each told once
+    complete_to_usd_hour: float | None = None
+    elapsed_s: float = 0.0
+
+
+class Market(Protocol):
+    """A provider's search side."""
+
+    name: str
+
+    def search(self, query: Query) -> Answer:
+        """Offers that fit. May wait for the provider's search interval.
+
+        Raises:
+            ProviderError: no usable answer at all.
+        """
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """One instance to rent. `bid_usd_hour` is set for spot, and only then: without it the rent is on demand."""
+
+    offer_id: str
+    label: str
+    image: str
+    disk_gb: float
+    bid_usd_hour: float | None = None
+    onstart: str | None = None
+    env: Mapping[str, str] = {}
+    runtype: str = "ssh"
+    template: str | None = None
+
+
+class InstanceState(StrEnum):
+    """A rented instance, in gpuwatch's words; `Instance.status` keeps the provider's own."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPED = "stopped"  # not running, its disk is billed
+    FAILED = "failed"  # will not come to life by itself
+    UNKNOWN = "unknown"  # a word we do not know, or no heartbeat
+
+
+class Instance(msgspec.Struct, frozen=True, kw_only=True):
+    """One instance at a provider, as its list shows it. Text is cleaned."""
+
+    instance_id: str
+    label: str | None
+    state: InstanceState
+    status: str  # the provider's own words
+    machine_id: str | None = None
+    gpu_wire: str | None = None
+    gpu_count: int | None = None
+    spot: bool | None = None
+    listed_usd_hour: float | None = None
+    gpu_utilisation: float | None = None  # percent; None: not measured, never 0
+    ssh_host: str | None = None
+    ssh_port: int | None = None
+    started_at: datetime | None = None
+
+
+class Created(msgspec.Struct, frozen=True, kw_only=True):
+    """The provider's receipt. `starting` False: a contract exists but does not run (a lost bid); it is billed."""
+
+    instance_id: str
+    starting: bool = True
+
+
+class Launcher(Protocol):
+    """A provider's renting side. No method repeats a request that changes something."""
+
+    name: str
+
+    def create(self, order: Order) -> Created:
+        """Rent, once.
+
+        Raises:
+            OfferGone, OrderRefused, OrderRateLimited: nothing was made.
+            OutcomeUnknown: anything else; look the label up before doing anything again.
+        """
+
+    def list_instances(self) -> Sequence[Instance]:
+        """Every instance of the account, all pages.
+
+        Raises:
+            ProviderError: also when a page is missing or odd: a short list is never returned as a whole one.
+        """
+
+    def destroy(self, instance_id: str) -> None:
+        """End it for good; an instance that is gone already is no error. A return is not yet proof: list.
+
+        Raises:
+            OrderError, ProviderError: not done, or not known.
+        """
+
+    def credit_usd(self) -> float | None:
+        """What the account can still spend; None: the provider does not say. Raises ProviderError."""
+
+
+class Channel(Protocol):
+    """Takes alerts to a person."""
+
+    name: str
+
+    def send(self, alert: Alert) -> None:
+        """Deliver once.
+
+        Raises:
+            DeliverLater: try again later.
+            DeliveryRefused: this channel will not take it.
+        """
+
+
+class AlertKind(StrEnum):
+    """What an alert is about."""
+
+    OFFER = "offer"  # a watch fired
+    LAUNCH = "launch"  # a launch moved on: requested, running, ended, failed
+    HELD = "held"  # a launch needs the owner
+    ORPHAN = "orphan"  # a labelled instance that the table does not know
+    BLIND = "blind"  # a provider stopped answering
+    SEEING = "seeing"  # … and is back
+    DRIFT = "drift"  # a provider's format changed
+    REFUSED = "refused"  # a launch was refused: budget, credit, limits
+    CHANNEL = "channel"  # another channel is broken
+    TEST = "test"
+
+
+class OfferLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One offer as an alert shows it. Money is decimal text in US dollars, finished for showing."""
+
+    gpu: str
+    gpu_count: int
+    price_usd_gpu_hour: str
+    listed_usd_gpu_hour: str
+    price_usd_hour: str
+    place: str
+    reliability: str
+    provider: str
+    offer_id: str
+    machine_id: str | None = None
+    spot: bool = False
+    verified: bool | None = None
+    url: str | None = None
+
+
+class Alert(msgspec.Struct, frozen=True, kw_only=True):
+    """One message to the owner, in parts; each channel lays it out and escapes it in its own way.
+
+    All text may hold what a marketplace's host wrote: cleaned of control characters, not escaped.
+    """
+
+    alert_id: str
+    kind: AlertKind
+    created_at: datetime
+    headline: str  # one line; also the mail's subject
+    watch: str | None = None
+    facts: tuple[tuple[str, str], ...] = ()  # label → value, in order
+    offers: tuple[OfferLine, ...] = ()  # the cheapest, at most three
+    why: str = ""  # why now
+    did: str = ""  # what gpuwatch did
+    can_do: tuple[str, ...] = ()  # what the owner can do
+
+
+class Now(Protocol):
+    """The clock: aware, UTC. Only `wiring` reads the real one."""
+
+    def __call__(self) -> datetime: ...

@@ -1,0 +1,230 @@
+"""The schema, once. `migrations/` builds the same; a test holds the two equal.
+
+Money is whole micro-dollars, times are whole seconds (`_s`) in the history and whole milliseconds (`_ms`) elsewhere,
+both since 1970 in UTC. Booleans that are part of a key are 0 or 1, so that one SQL text serves SQLite and PostgreSQL.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+# --- the history ------------------------------------------------------------------------------------------------------
+series = Table(
+    "series",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("provider", String(32), nullable=False),
+    Column("machine_id", String(64), nullable=False),
+    Column("gpu", String(200), nullable=False),
+    Column("gpu_count", SmallInteger, nullable=False),
+    Column("spot", SmallInteger, nullable=False),
+    # facts as last seen; they may change while the identity stays
+    Column("gpu_family", String(200), nullable=False),
+    Column("gpu_memory_gib", Float),
+    Column("offer_id", String(64), nullable=False),
+    Column("region", String(200)),
+    Column("country", String(2)),
+    Column("reliability", Float),
+    Column("verification", String(16)),
+    UniqueConstraint("provider", "machine_id", "gpu", "gpu_count", "spot"),
+    comment="one identity: provider × machine × GPU × count × rental type",
+)
+
+price_interval = Table(
+    "price_interval",
+    metadata,
+    Column("series_id", Integer, ForeignKey("series.id"), primary_key=True),
+    Column("seen_from_s", Integer, primary_key=True, autoincrement=False),
+    Column("seen_to_s", Integer),
+    Column("machine_microusd_hour", BigInteger, nullable=False),
+    Column("disk_microusd_gb_month", BigInteger),
+    sqlite_with_rowid=False,
+    comment="one price from first seen to last seen; seen_to_s NULL: still so at the newest poll that covers it",
+)
+
+poll = Table(
+    "poll",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("provider", String(32), nullable=False),
+    Column("lane", String(8), nullable=False),
+    Column("gpu", String(200), nullable=False, server_default=""),
+    Column("spot", SmallInteger, nullable=False),
+    Column("at_s", Integer, nullable=False),
+    Column("completeness", String(12), nullable=False),
+    Column("rows", Integer, nullable=False),
+    Column("skipped", Integer, nullable=False),
+    Column("elapsed_ms", Integer, nullable=False),
+    Column("error", Text),
+    Index(None, "provider", "at_s"),
+    comment="every question asked; gpu '' = all models; completeness 'failed' = no answer: a gap, never 'no offers'",
+)
+
+hourly = Table(
+    "hourly",
+    metadata,
+    Column("provider", String(32), primary_key=True),
+    Column("gpu", String(200), primary_key=True),
+    Column("gpu_count", SmallInteger, primary_key=True),
+    Column("spot", SmallInteger, primary_key=True),
+    Column("hour", Integer, primary_key=True, autoincrement=False),
+    Column("min_microusd", BigInteger, nullable=False),
+    Column("q1_microusd", BigInteger, nullable=False),
+    Column("median_microusd", BigInteger, nullable=False),
+    Column("q3_microusd", BigInteger, nullable=False),
+    Column("offers", Integer, nullable=False),
+    Column("offer_seconds", Integer, nullable=False),
+    Column("sketch", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+    comment="listed GPU prices of one hour, weighted by the time each was on offer",
+)
+
+quota_day = Table(
+    "quota_day",
+    metadata,
+    Column("provider", String(32), primary_key=True),
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("rows", Integer, nullable=False),
+    comment="rows returned per UTC day (days since 1970)",
+)
+
+# --- decisions, alerts ------------------------------------------------------------------------------------------------
+watch_memory = Table(
+    "watch_memory",
+    metadata,
+    Column("watch", String(200), primary_key=True),
+    Column("fired_at_ms", BigInteger),
+    Column("fired_microusd_gpu_hour", Float),
+    Column("under_since_ms", BigInteger),
+    Column("misses", Integer, nullable=False),
+    comment="what a watch remembers between looks",
+)
+
+alert = Table(
+    "alert",
+    metadata,
+    Column("alert_id", String(32), primary_key=True),
+    Column("kind", String(16), nullable=False),
+    Column("watch", String(200)),
+    Column("created_at_ms", BigInteger, nullable=False),
+    Column("expires_at_ms", BigInteger, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("once_key", String(200)),
+    UniqueConstraint("once_key"),
+    comment="one alert; body is its JSON; once_key makes 'told once' a constraint",
+)
+
+delivery = Table(
+    "delivery",
+    metadata,
+    Column("alert_id", String(32), ForeignKey("alert.alert_id"), primary_key=True),
+    Column("channel", String(32), primary_key=True),
+    Column("state", String(12), nullable=False),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("next_try_at_ms", BigInteger, nullable=False),
+    Column("leased_until_ms", BigInteger),
+    Column("sent_at_ms", BigInteger),
+    Column("last_error", Text),
+    CheckConstraint("state IN ('pending', 'sent', 'expired', 'refused')", name="state"),
+    Index(None, "state", "next_try_at_ms"),
+    comment="the outbox: one row per alert and channel",
+)
+
+# --- launches ---------------------------------------------------------------------------------------------------------
+LAUNCH_STATES = ("intended", "requested", "starting", "running", "stopping", "ended", "failed", "unknown", "held")
+OVER_STATES = ("ended", "failed")
+_ALIVE = text("state NOT IN ('ended', 'failed')")
+
+launch = Table(
+    "launch",
+    metadata,
+    Column("launch_id", String(32), primary_key=True),
+    Column("watch", String(200), nullable=False),
+    Column("slot", Integer, nullable=False),
+    Column("provider", String(32), nullable=False),
+    Column("offer_id", String(64), nullable=False),
+    Column("machine_id", String(64)),
+    Column("gpu", String(200), nullable=False),
+    Column("gpu_count", SmallInteger, nullable=False),
+    Column("spot", SmallInteger, nullable=False),
+    Column("instance_id", String(64)),
+    Column("state", String(12), nullable=False),
+    Column("dry_run", Boolean, nullable=False),
+    Column("label", String(64), nullable=False),
+    Column("listed_microusd_hour", BigInteger, nullable=False),
+    Column("price_microusd_hour", BigInteger, nullable=False),
+    Column("max_runtime_s", Float),
+    Column("ready_within_s", Float),
+    Column("intended_at_ms", BigInteger, nullable=False),
+    Column("requested_at_ms", BigInteger),
+    Column("running_at_ms", BigInteger),
+    Column("ended_at_ms", BigInteger),
+    Column("end_reason", Text),
+    Column("version", Integer, nullable=False, server_default="0"),
+    CheckConstraint("state IN ('" + "', '".join(LAUNCH_STATES) + "')", name="state"),
+    Index("uq_launch_slot_alive", "watch", "slot", unique=True, sqlite_where=_ALIVE, postgresql_where=_ALIVE),
+    Index("uq_launch_offer_alive", "provider", "offer_id", unique=True, sqlite_where=_ALIVE, postgresql_where=_ALIVE),
+    comment="one decision to rent, from the intent to the end; version is a fencing number",
+)
+
+launch_event = Table(
+    "launch_event",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("launch_id", String(32), ForeignKey("launch.launch_id"), nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("from_state", String(12)),
+    Column("to_state", String(12), nullable=False),
+    Column("cause", String(200), nullable=False),
+    Column("provider_words", Text),
+    Index(None, "launch_id", "at_ms"),
+    comment="every step of a launch, with its cause",
+)
+
+# --- what the daemon remembers of the world ---------------------------------------------------------------------------
+provider_health = Table(
+    "provider_health",
+    metadata,
+    Column("provider", String(32), primary_key=True),
+    Column("complete_at_ms", BigInteger),
+    Column("blind_since_ms", BigInteger),
+    Column("last_error", Text),
+    comment="blind_since_ms is set once the owner was told",
+)
+
+seen_word = Table(
+    "seen_word",
+    metadata,
+    Column("provider", String(32), primary_key=True),
+    Column("kind", String(16), primary_key=True),
+    Column("word", String(200), primary_key=True),
+    Column("first_seen_ms", BigInteger, nullable=False),
+    comment="GPU spellings, field names, skip reasons that were told already, or are simply known",
+)

@@ -1,0 +1,1 @@
+"""What we want: watches, and the decision whether one fires. Pure: values in, values out."""
