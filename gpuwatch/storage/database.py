@@ -2,7 +2,7 @@
 
 SQLite: every writing transaction is `BEGIN IMMEDIATE` (a deferred one that reads first fails at once when somebody
 else wrote), FULL sync because money is recorded here, one writer at a time. The journal is WAL only where the linked
-SQLite is free of the WAL-reset fault (sqlite.org: 3.7.0 to 3.51.2, fixed in 3.51.3; 3.52.0 was withdrawn), else TRUNCATE.
+SQLite is free of the WAL-reset fault (sqlite.org: 3.7.0 to 3.51.2, fixed in 3.51.3; 3.52.0 is out), else TRUNCATE.
 """
 
 from __future__ import annotations

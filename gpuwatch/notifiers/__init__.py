@@ -1,0 +1,1 @@
+"""The alert channels, one file each."""
