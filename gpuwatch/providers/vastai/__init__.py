@@ -1,0 +1,33 @@
+"""vast.ai: a marketplace of other people's machines, priced per second.
+
+source: its public documents and official client, read 2026-11.
+"""
+
+from __future__ import annotations
+
+from gpuwatch.market.pricing import Commission, CommissionMode
+from gpuwatch.ports import ProviderSettings
+from gpuwatch.providers import Adapter, ProviderInfo, Tools
+
+INFO = ProviderInfo(
+    name="vastai",
+    title="vast.ai",
+    base_url="https://console.vast.ai",
+    # The owner's decision, on top of a listed price that seems to hold the marketplace's own share already.
+    commission=Commission("0.20", CommissionMode.ON_TOP),
+    key_names=("VAST_API_KEY",),
+    on_by_default=True,
+    searches_without_key=True,
+    launches=True,
+    default_disk_gb=8.0,
+    search_interval_s=6.0,
+    rows_per_day=20_000,
+    console_url="https://cloud.vast.ai/create/",
+)
+
+
+def build(settings: ProviderSettings, tools: Tools) -> Adapter:
+    """The adapter; reading and renting share one pace."""
+    from gpuwatch.providers.vastai.adapter import assemble  # noqa: PLC0415 - wire structs are not for start-up
+
+    return assemble(INFO, settings, tools)
