@@ -7,14 +7,20 @@ port: each method names the errors of `gpuwatch.errors` that it may raise.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from gpuwatch.market.offer import Offer
 from gpuwatch.market.pricing import Commission
+
+if TYPE_CHECKING:
+    from gpuwatch.watches.decide import WatchMemory
+    from gpuwatch.watches.launches import Intent, Launch, Refusal
+    from gpuwatch.watches.watch import Budget
 
 
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -274,3 +280,43 @@ class Now(Protocol):
     """The clock: aware, UTC. Only `wiring` reads the real one."""
 
     def __call__(self) -> datetime: ...
+
+
+class Sight(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a provider's answers; kept in the store."""
+
+    complete_at: datetime | None = None  # the newest complete answer
+    blind_since: datetime | None = None  # set once the owner was told
+    last_error: str | None = None
+
+
+class Page(Protocol):
+    """One open transaction of the desk: what follows from a decision is kept whole, or not at all."""
+
+    def remember(self, watch: str, memory: WatchMemory) -> None:
+        """Keep what a watch remembers."""
+
+    def reserve(self, intent: Intent, budget: Budget, now: datetime) -> Launch | Refusal:
+        """Take a free slot of the watch and the money for it, or say why not."""
+
+    def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
+        """Put an alert into the outbox; False: `once_key` was told already."""
+
+    def keep_sight(self, provider: str, sight: Sight) -> None:
+        """Keep what is known of a provider's answers."""
+
+    def new_word(self, provider: str, kind: str, word: str, now: datetime) -> bool:
+        """Note a word (a GPU spelling, a field); True: it was never met before."""
+
+
+class Desk(Protocol):
+    """Where decisions are written down."""
+
+    def memories(self) -> Mapping[str, WatchMemory]:
+        """What each watch remembers. Raises StoreError."""
+
+    def sights(self) -> Mapping[str, Sight]:
+        """What is known of each provider's answers. Raises StoreError."""
+
+    def open(self) -> AbstractContextManager[Page]:
+        """A transaction: committed, durably, when the block ends. Raises StoreError."""

@@ -1,0 +1,151 @@
+"""One poll now, for `gpuwatch check`: few questions for many watches, and an honest word on what is not known.
+
+A daemon asks per watch, every half minute, and may take its time between the questions. A person waits, and two searches
+lie seconds apart (CONTRACT §2, `search_interval`), so watches that differ in GPU and price alone share one question; a
+watch for which the shared answer does not settle the matter gets a question of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from gpuwatch.engine.hunt import queries_for
+from gpuwatch.errors import ProviderError
+from gpuwatch.market.pricing import Commission
+from gpuwatch.ports import Answer, Completeness, Market, Query
+from gpuwatch.watches.decide import Match
+from gpuwatch.watches.match import matches
+from gpuwatch.watches.watch import Watch
+
+SHARED_ROWS = 64  # what a marketplace gives at once anyway (vastai.md §0)
+
+
+class ProviderReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How a provider answered. `ok`: everything that was asked for is known."""
+
+    provider: str
+    ok: bool
+    offers: int
+    skipped: int
+    elapsed_s: float
+    error: str | None = None
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """One provider's part of a check."""
+
+    report: ProviderReport
+    answers: Sequence[tuple[Query, Answer]]
+    matches: Mapping[str, tuple[Match, ...]]  # watch → cheapest GPU price first
+
+
+def check_provider(
+    market: Market, watches: Sequence[Watch], commission: Commission, clock: Callable[[], datetime]
+) -> Checked:
+    """Ask one provider about all watches. Never raises a ProviderError: the report tells."""
+    round_ = _Round(market, commission, clock)
+    for query, asked in shared_queries(watches, commission).items():
+        round_.ask(query, asked)
+    return round_.result(watches)
+
+
+def shared_queries(watches: Sequence[Watch], commission: Commission) -> dict[Query, list[Watch]]:
+    """As few questions as the rental types and filters allow."""
+    groups: dict[tuple[bool, bool | None, float | None], list[tuple[Query, Watch]]] = {}
+    for watch in watches:
+        for query in queries_for(watch, commission, SHARED_ROWS):
+            groups.setdefault((query.spot, query.verified, query.min_reliability), []).append((query, watch))
+    return {_shared([query for query, _ in group]): [watch for _, watch in group] for group in groups.values()}
+
+
+def _shared(queries: Sequence[Query]) -> Query:
+    """One question whose answer holds everything that each of these asks for."""
+    if len(queries) == 1:
+        return queries[0]
+    disks = [query.disk_gb for query in queries]
+    open_counts = any(query.count_max is None for query in queries)
+    return msgspec.structs.replace(
+        queries[0],
+        gpus=tuple(dict.fromkeys(gpu for query in queries for gpu in query.gpus)),
+        count_min=min(query.count_min for query in queries),
+        count_max=None if open_counts else max(query.count_max or 0 for query in queries),
+        # the smallest disk gives the lowest price: nothing that fits a bigger one is cut off by the bound
+        disk_gb=None if None in disks else min(disk for disk in disks if disk is not None),
+        max_listed_usd_hour=max(query.max_listed_usd_hour or 0.0 for query in queries),
+    )
+
+
+class _Round:
+    """The questions of one check at one provider, and what came of them."""
+
+    def __init__(self, market: Market, commission: Commission, clock: Callable[[], datetime]) -> None:
+        self._market = market
+        self._commission = commission
+        self._clock = clock
+        self._answers: list[tuple[Query, Answer]] = []
+        self._errors: list[str] = []
+        self._open: set[str] = set()  # watches of which not everything is known
+
+    def ask(self, query: Query, watches: Sequence[Watch]) -> None:
+        answer = self._search(query, watches)
+        if answer is None or answer.completeness is Completeness.COMPLETE:
+            return
+        for watch in watches:
+            if not self._settled(watch, answer):
+                self._ask_alone(watch, query.spot)
+
+    def _ask_alone(self, watch: Watch, spot: bool) -> None:
+        own = next(q for q in queries_for(watch, self._commission, SHARED_ROWS) if q.spot == spot)
+        for query in (own, msgspec.structs.replace(own, limit=None)):
+            answer = self._search(query, (watch,))
+            if answer is None or self._settled(watch, answer) or self._matches(watch, answer):
+                return
+        self._open.add(watch.name)
+        self._errors.append(f"the answer for watch {watch.name!r} was cut short")
+
+    def _search(self, query: Query, watches: Sequence[Watch]) -> Answer | None:
+        try:
+            answer = self._market.search(query)
+        except ProviderError as error:
+            self._errors.append(str(error))
+            self._open.update(watch.name for watch in watches)
+            return None
+        self._answers.append((query, answer))
+        if answer.completeness is Completeness.PARTIAL:
+            self._errors.append("answered only in part")
+            self._open.update(watch.name for watch in watches)
+        return answer
+
+    def _settled(self, watch: Watch, answer: Answer) -> bool:
+        """Does this answer hold every offer that the watch could accept?"""
+        if answer.completeness is Completeness.COMPLETE:
+            return True
+        known_to = answer.complete_to_usd_hour
+        ceilings = [q.max_listed_usd_hour for q in queries_for(watch, self._commission)]
+        return known_to is not None and all(c is not None and c < known_to for c in ceilings)
+
+    def _matches(self, watch: Watch, answer: Answer) -> tuple[Match, ...]:
+        return matches(watch, answer.offers, {answer.provider: self._commission}, self._clock())
+
+    def result(self, watches: Sequence[Watch]) -> Checked:
+        found = {watch.name: self._all_matches(watch) for watch in watches}
+        seen = {offer.identity for _, answer in self._answers for offer in answer.offers}
+        report = ProviderReport(
+            provider=self._market.name,
+            ok=not self._errors,
+            offers=len(seen),
+            skipped=sum(sum(answer.skipped.values()) for _, answer in self._answers),
+            elapsed_s=sum(answer.elapsed_s for _, answer in self._answers),
+            error="; ".join(dict.fromkeys(self._errors)) or None,
+        )
+        return Checked(report=report, answers=self._answers, matches=found)
+
+    def _all_matches(self, watch: Watch) -> tuple[Match, ...]:
+        best = {}
+        for _, answer in self._answers:
+            for match in self._matches(watch, answer):
+                best[match.offer.identity] = match  # a later answer is the newer look
+        return tuple(sorted(best.values(), key=lambda match: match.price_microusd_gpu_hour))

@@ -1,0 +1,172 @@
+"""From an answer to what follows: look at each watch, decide, write it down in one transaction, start the launches."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from gpuwatch.engine.alerts import life_of, offer_alert
+from gpuwatch.market.offer import Offer
+from gpuwatch.market.pricing import Commission
+from gpuwatch.ports import Alert, AlertKind, Answer, Completeness, Desk, Page
+from gpuwatch.watches.decide import Decision, Look, Match, WatchMemory, decide
+from gpuwatch.watches.launches import Intent, Launch, Refusal
+from gpuwatch.watches.match import matches
+from gpuwatch.watches.watch import Action, Budget, Watch
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """What one search showed one watch."""
+
+    matches: tuple[Match, ...]
+    near: bool
+    known: bool
+    observed_at: datetime
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """A launch whose intent is durable and that may now be asked for."""
+
+    launch: Launch
+    watch: Watch
+    candidates: tuple[Match, ...]
+    observed_at: datetime
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for all watches."""
+
+    commissions: Mapping[str, Commission]
+    budget: Budget
+    dry_run: bool
+    channels: tuple[str, ...]
+    zone: ZoneInfo
+    views_expected: Mapping[str, frozenset[tuple[str, bool]]]  # watch → (provider, spot) that are asked for it
+    max_age: timedelta  # an older view is blindness
+
+
+class Evaluator:
+    """Looks at watches. Safe to be called from the hunts of several providers at once."""
+
+    def __init__(self, desk: Desk, rules: Rules, start: Callable[[Start], None], new_id: Callable[[], str]) -> None:
+        self._desk = desk
+        self._rules = rules
+        self._start = start
+        self._new_id = new_id
+        self._memories = dict(desk.memories())
+        self._views: dict[str, dict[tuple[str, bool], View]] = {}
+        self._lock = threading.Lock()
+
+    def view(self, watch: Watch, answer: Answer, now: datetime) -> View:
+        """What this answer shows this watch."""
+        found = matches(watch, answer.offers, self._rules.commissions, now)
+        known = bool(found) or answer.completeness is Completeness.COMPLETE
+        return View(
+            matches=found,
+            near=bool(found) or self._is_near(watch, answer.offers, now),
+            known=known,
+            observed_at=answer.observed_at,
+        )
+
+    def judge(self, watches: Sequence[Watch], answer: Answer, spot: bool, now: datetime) -> list[Decision]:
+        """Decide on an answer, write down what follows, start what was reserved."""
+        key = (answer.provider, spot)
+        views = {watch.name: self.view(watch, answer, now) for watch in watches}
+        return self._judge(watches, key, views, now)
+
+    def judge_blind(self, watches: Sequence[Watch], provider: str, spot: bool, now: datetime) -> list[Decision]:
+        """The provider gave no answer: that is no data, not "no offers"."""
+        blind = View(matches=(), near=False, known=False, observed_at=now)
+        return self._judge(watches, (provider, spot), {watch.name: blind for watch in watches}, now)
+
+    def _judge(
+        self, watches: Sequence[Watch], key: tuple[str, bool], views: Mapping[str, View], now: datetime
+    ) -> list[Decision]:
+        with self._lock:
+            for name, view in views.items():
+                self._views.setdefault(name, {})[key] = view
+            decided = [(watch, self._decide(watch, now)) for watch in watches]
+            starts = self._write_down(decided, now)
+        for start in starts:
+            self._start(start)
+        return [decision for _, decision in decided]
+
+    def _decide(self, watch: Watch, now: datetime) -> Decision:
+        memory = self._memories.get(watch.name, WatchMemory())
+        return decide(watch, self._look(watch, now), memory, now, self._rules.zone)
+
+    def _look(self, watch: Watch, now: datetime) -> Look:
+        """All fresh views of a watch as one: cheapest first, whoever sells it."""
+        views = self._views.get(watch.name, {})
+        fresh = {key: view for key, view in views.items() if now - view.observed_at <= self._rules.max_age}
+        found = sorted(
+            (match for view in fresh.values() for match in view.matches), key=lambda match: match.price_microusd_gpu_hour
+        )
+        expected = self._rules.views_expected[watch.name]
+        all_known = expected <= {key for key, view in fresh.items() if view.known}
+        return Look(
+            matches=tuple(found),
+            known=bool(found) or all_known,
+            near=any(view.near for view in fresh.values()),
+            observed_at=max((view.observed_at for view in fresh.values()), default=now),
+        )
+
+    def _is_near(self, watch: Watch, offers: Iterable[Offer], now: datetime) -> bool:
+        if watch.rearm <= 1:
+            return False
+        from decimal import Decimal  # noqa: PLC0415
+
+        wider = msgspec.structs.replace(
+            watch, max_price_usd_gpu_hour=watch.max_price_usd_gpu_hour * Decimal(repr(watch.rearm))
+        )
+        return bool(matches(wider, offers, self._rules.commissions, now))
+
+    def _write_down(self, decided: Sequence[tuple[Watch, Decision]], now: datetime) -> list[Start]:
+        """One transaction for everything that follows; none at all when nothing does."""
+        worth = [(w, d) for w, d in decided if d.fires or self._wants_launch(w, d) or self._is_new(w, d)]
+        if not worth:
+            return []
+        starts = []
+        with self._desk.open() as page:
+            for watch, decision in worth:
+                start, did = self._reserve(page, watch, decision, now)
+                if start is not None:
+                    starts.append(start)
+                if decision.fires:
+                    self._tell(page, watch, decision, did, now)
+                page.remember(watch.name, decision.memory)
+        self._memories.update({watch.name: decision.memory for watch, decision in worth})
+        return starts
+
+    def _is_new(self, watch: Watch, decision: Decision) -> bool:
+        return decision.memory != self._memories.get(watch.name, WatchMemory())
+
+    def _wants_launch(self, watch: Watch, decision: Decision) -> bool:
+        if watch.action is not Action.LAUNCH or not decision.true_now:
+            return False
+        return decision.fires or not self._rules.dry_run  # a dry run is told when it is news, not at every poll
+
+    def _reserve(
+        self, page: Page, watch: Watch, decision: Decision, now: datetime
+    ) -> tuple[Start | None, str]:
+        if not self._wants_launch(watch, decision) or decision.best is None:
+            return None, "Alerted only." if watch.action is Action.ALERT else ""
+        intent = Intent(watch=watch, match=decision.best, launch_id=self._new_id(), dry_run=self._rules.dry_run)
+        got = page.reserve(intent, self._rules.budget, now)
+        if isinstance(got, Refusal):
+            return None, f"Not rented: {got.text}"
+        observed_at = self._observed_at(watch, decision.best)
+        start = Start(launch=got, watch=watch, candidates=decision.matches, observed_at=observed_at)
+        return start, "Dry run: would rent it now." if got.dry_run else f"Renting it now, launch {got.launch_id}."
+
+    def _observed_at(self, watch: Watch, match: Match) -> datetime:
+        return match.offer.observed_at
+
+    def _tell(self, page: Page, watch: Watch, decision: Decision, did: str, now: datetime) -> None:
+        alert: Alert = offer_alert(watch, decision, alert_id=self._new_id(), zone=self._rules.zone, did=did)
+        channels = self._rules.channels if watch.notify is None else watch.notify
+        page.tell(alert, channels, now + life_of(AlertKind.OFFER))

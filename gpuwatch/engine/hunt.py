@@ -1,0 +1,114 @@
+"""The hunt: per watch a small question, cheapest first, at or under its threshold."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from gpuwatch.engine.evaluate import Evaluator
+from gpuwatch.engine.lanes import HUNT_ROWS
+from gpuwatch.errors import ProviderError
+from gpuwatch.market.pricing import Commission, listed_ceiling_usd
+from gpuwatch.ports import Answer, Completeness, Market, Query
+from gpuwatch.watches.watch import SpotPolicy, Watch
+
+Recorder = Callable[[Query, Answer | ProviderError, datetime], None]
+
+
+def queries_for(watch: Watch, commission: Commission, limit: int | None = HUNT_ROWS) -> tuple[Query, ...]:
+    """What to ask a market for one watch: one query per rental type that it wants.
+
+    Only filters that marketplaces are known to apply rightly are sent; the rest is checked on our side.
+    """
+    spots = {SpotPolicy.NO: (False,), SpotPolicy.ONLY: (True,), SpotPolicy.ANY: (False, True)}[watch.spot]
+    ceiling = listed_ceiling_usd(watch.max_price_usd_gpu_hour, watch.gpu_count_max, commission)
+    return tuple(
+        Query(
+            gpus=watch.gpu_names,
+            count_min=watch.gpu_count_min,
+            count_max=watch.gpu_count_max,
+            spot=spot,
+            disk_gb=watch.disk_gb,
+            max_listed_usd_hour=float(ceiling) * watch.rearm,
+            verified=watch.verified or None,
+            min_reliability=watch.min_reliability,
+            limit=limit,
+        )
+        for spot in spots
+    )
+
+
+class Hunter:
+    """The hunt at one provider. One beat at a time; `now` comes from outside."""
+
+    def __init__(
+        self,
+        market: Market,
+        watches: Sequence[Watch],
+        commission: Commission,
+        evaluator: Evaluator,
+        record: Recorder,
+        stopping: threading.Event,
+    ) -> None:
+        self.market = market
+        self._watches_of = _by_query(watches, commission)
+        self._evaluator = evaluator
+        self._record = record
+        self._stopping = stopping
+        self._asked_at: dict[Query, datetime] = {}
+        self._matched: dict[Query, bool] = {}
+
+    @property
+    def queries(self) -> int:
+        """How many distinct questions a round has."""
+        return len(self._watches_of)
+
+    @property
+    def matched_queries(self) -> int:
+        """How many of them return rows as things are."""
+        return sum(self._matched.values())
+
+    def beat(self, clock: Callable[[], datetime], poll_every_s: float, matched_every_s: float) -> None:
+        """Ask every question that is due; decide on each answer at once, before the next is asked."""
+        for query, watches in self._watches_of.items():
+            if self._stopping.is_set():
+                return
+            every_s = matched_every_s if self._matched.get(query) else poll_every_s
+            asked_at = self._asked_at.get(query)
+            # a clock that stepped back must not silence a watch: an hour ahead of us is not "asked lately"
+            if asked_at is not None and timedelta(0) <= clock() - asked_at < timedelta(seconds=every_s * 0.9):
+                continue
+            self._ask(query, watches, clock)
+
+    def _ask(self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]) -> None:
+        self._asked_at[query] = clock()
+        try:
+            answer = self._search(query, watches, clock)
+        except ProviderError as error:
+            self._evaluator.judge_blind(watches, self.market.name, query.spot, clock())
+            self._record(query, error, clock())
+            return
+        self._matched[query] = bool(answer.offers)
+        self._evaluator.judge(watches, answer, query.spot, clock())
+        self._record(query, answer, clock())
+
+    def _search(self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]) -> Answer:
+        answer = self.market.search(query)
+        if answer.completeness is not Completeness.TRUNCATED:
+            return answer
+        if any(self._evaluator.view(watch, answer, clock()).matches for watch in watches):
+            return answer  # cheapest first: what was cut is dearer
+        # a page full of offers that no watch accepts proves nothing: read on to the end
+        return self.market.search(msgspec.structs.replace(query, limit=None))
+
+
+def _by_query(watches: Sequence[Watch], commission: Commission) -> Mapping[Query, Sequence[Watch]]:
+    """Watches that ask the same are answered by one search."""
+    found: dict[Query, list[Watch]] = {}
+    for watch in watches:
+        for query in queries_for(watch, commission):
+            found.setdefault(query, []).append(watch)
+    return found
