@@ -141,15 +141,39 @@ class OutcomeUnknown(OrderError):
 
 
 class DeliveryError(GpuwatchError):
-    """A channel did not take a message."""
+    """A channel did not take a message, or not for all of its recipients.
+
+    Args:
+        taken: keys of those of several recipients that need no further try: they have it, or said no for good.
+        refused: one line about those among them that said no; empty: nobody did.
+    """
+
+    def __init__(self, message: str, *, taken: Sequence[str] = (), refused: str = "") -> None:
+        super().__init__(message)
+        self.taken = tuple(taken)
+        self.refused = refused
 
 
 class DeliverLater(DeliveryError):
-    """Try again later; `retry_after_s` is the channel's own word, None if it gave none."""
+    """Try again later.
 
-    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
-        super().__init__(message)
+    Args:
+        retry_after_s: the channel's own word; None: it gave none.
+        waits_s: what is customary there after the first, second, … try; the last repeats. Empty: back off.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        retry_after_s: float | None = None,
+        *,
+        waits_s: Sequence[float] = (),
+        taken: Sequence[str] = (),
+        refused: str = "",
+    ) -> None:
+        super().__init__(message, taken=taken, refused=refused)
         self.retry_after_s = retry_after_s
+        self.waits_s = tuple(waits_s)
 
 
 class DeliveryRefused(DeliveryError):

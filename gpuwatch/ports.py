@@ -274,6 +274,45 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""  # why now
     did: str = ""  # what gpuwatch did
     can_do: tuple[str, ...] = ()  # what the owner can do
+    parts: tuple[Alert, ...] = ()  # several watches fired in one poll: one alert each, told in one message
+
+
+class Due(msgspec.Struct, frozen=True, kw_only=True):
+    """One alert that one channel is to send now; it is leased, so nobody else sends it meanwhile."""
+
+    alert: Alert
+    channel: str
+    attempts: int  # earlier ones, without this
+    taken: tuple[str, ...] = ()  # of several recipients, those that need no further try
+    missed: tuple[str, ...] = ()  # headlines of earlier alerts that this channel never took
+
+
+class Outgoing(Protocol):
+    """The outbox as its sender sees it. `now` is given; all methods raise StoreError."""
+
+    def lease(self, now: datetime, limit: int, lease_s: float, channels: Sequence[str] | None = None) -> Sequence[Due]:
+        """Claim what is due, in order; None: of any channel."""
+
+    def settle_sent(self, due: Due, now: datetime, note: str | None = None) -> None:
+        """The channel took it; `note`: what went wrong on the way, redacted."""
+
+    def settle_later(self, due: Due, next_try_at: datetime, error: str, taken: Sequence[str] = ()) -> None:
+        """Not before `next_try_at`, for this and all that wait behind it."""
+
+    def settle_refused(self, due: Due, error: str, probe_at: datetime) -> None:
+        """The channel will not take it; nothing else is tried there before `probe_at`."""
+
+    def expire(self, now: datetime) -> int:
+        """Give up what is past its time; how many deliveries."""
+
+    def unsaid(self) -> Mapping[str, int]:
+        """Channel → deliveries given up there that no message has mentioned and none waiting will mention."""
+
+    def also(self, alert_id: str, channels: Sequence[str], now: datetime) -> int:
+        """Send it on these channels too, where it is not already; how many were added."""
+
+    def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
+        """Put an alert in; False: `once_key` was told already."""
 
 
 class Now(Protocol):

@@ -152,6 +152,7 @@ delivery = Table(
     Column("leased_until_ms", BigInteger),
     Column("sent_at_ms", BigInteger),
     Column("last_error", Text),
+    Column("taken", Text),  # of several recipients, those that need no further try
     CheckConstraint("state IN ('pending', 'sent', 'expired', 'refused')", name="state"),
     Index(None, "state", "next_try_at_ms"),
     comment="the outbox: one row per alert and channel",
