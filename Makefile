@@ -1,0 +1,78 @@
+# gpuwatch: `make demo` shows it, `make test` proves it. Both set up all they need below .venv, from locked, hashed
+# requirements. Another interpreter: make test PYTHON=python3.13 VENV=.venv-3.13
+
+SHELL := /bin/sh
+VENV ?= .venv
+OFFICIAL := .venv-official
+ifndef PYTHON
+PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
+	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$p; break; fi; done)
+endif
+BIN := $(VENV)/bin
+PIP_INSTALL := -m pip --disable-pip-version-check -qq install --only-binary :all:
+INSTALL_PROJECT := -m pip --disable-pip-version-check -qq install --no-deps --no-build-isolation --editable .
+PYTEST_ARGS ?= -n auto --dist worksteal
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test check bench golden lock clean python
+
+help: ## This list
+	@sed -n 's/^\([a-z]*\):.*## /make \1|/p' Makefile | awk -F'|' '{printf "%-12s %s\n", $$1, $$2}'
+
+demo: $(VENV)/.demo-stamp ## The whole daemon against a marketplace on loopback: no key, no network, 30 seconds
+	@$(BIN)/gpuwatch demo
+
+test: $(VENV)/.dev-stamp $(OFFICIAL)/.stamp check ## Set everything up, then all checks and all tests
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+check: $(VENV)/.dev-stamp ## Lint, format, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: $(VENV)/.dev-stamp ## The figures of docs/performance.md
+	$(BIN)/python -m benchmarks
+
+golden: $(VENV)/.dev-stamp ## Write the golden files of the recorded answers anew; review the difference as code
+	$(BIN)/python -m tests.golden
+
+lock: $(VENV)/.dev-stamp ## Newest versions that pyproject.toml allows, with hashes (wants uv)
+	PATH="$(abspath $(BIN)):$$PATH" requirements/lock
+
+clean: ## Everything that these targets made
+	rm -rf .venv .venv-official dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+python:
+	@test -n "$(PYTHON)" || { echo "gpuwatch wants Python 3.11 or newer; name one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "$(PYTHON) is no Python 3.11 or newer; name another: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+		|| { echo "$(PYTHON) cannot make a venv; on Debian: apt-get install python3-venv" >&2; exit 1; }
+
+# A venv of another Python version, or a broken one, is made anew; one that works is kept.
+define MAKE_VENV
+	@$(MAKE) --no-print-directory python
+	@want=$$($(PYTHON) -c 'import sys; print(sys.version_info[:2])'); \
+	have=$$($(1)/bin/python -c 'import sys, pip; print(sys.version_info[:2])' 2>/dev/null || true); \
+	if [ "$$want" != "$$have" ]; then echo "making $(1) with $(PYTHON)"; $(PYTHON) -m venv --clear $(1); fi
+endef
+
+$(VENV)/.demo-stamp: requirements/runtime.txt requirements/build.txt pyproject.toml
+	$(call MAKE_VENV,$(VENV))
+	$(BIN)/python $(PIP_INSTALL) --require-hashes -r requirements/runtime.txt -r requirements/build.txt
+	$(BIN)/python $(INSTALL_PROJECT)
+	@touch $@
+
+$(VENV)/.dev-stamp: requirements/dev.txt pyproject.toml
+	$(call MAKE_VENV,$(VENV))
+	$(BIN)/python $(PIP_INSTALL) --require-hashes -r requirements/dev.txt
+	$(BIN)/python $(INSTALL_PROJECT)
+	@touch $@ $(VENV)/.demo-stamp
+
+$(OFFICIAL)/.stamp: requirements/official-client.txt
+	$(call MAKE_VENV,$(OFFICIAL))
+	$(OFFICIAL)/bin/python $(PIP_INSTALL) --require-hashes -r requirements/official-client.txt
+	@touch $@
