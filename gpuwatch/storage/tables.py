@@ -181,6 +181,7 @@ launch = Table(
     Column("label", String(64), nullable=False),
     Column("listed_microusd_hour", BigInteger, nullable=False),
     Column("price_microusd_hour", BigInteger, nullable=False),
+    Column("disk_microusd_hour", BigInteger, nullable=False, server_default="0"),  # listed; billed before it runs, too
     Column("max_runtime_s", Float),
     Column("ready_within_s", Float),
     Column("intended_at_ms", BigInteger, nullable=False),
