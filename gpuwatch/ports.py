@@ -284,7 +284,7 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
     channel: str
     attempts: int  # earlier ones, without this
     taken: tuple[str, ...] = ()  # of several recipients, those that need no further try
-    missed: tuple[str, ...] = ()  # headlines of earlier alerts that this channel never took
+    missed: tuple[tuple[str, str], ...] = ()  # (alert_id, headline) of earlier ones that this channel never took
 
 
 class Outgoing(Protocol):
@@ -308,7 +308,7 @@ class Outgoing(Protocol):
     def unsaid(self) -> Mapping[str, int]:
         """Channel → deliveries given up there that no message has mentioned and none waiting will mention."""
 
-    def also(self, alert_id: str, channels: Sequence[str], now: datetime) -> int:
+    def also(self, alert_id: str, channels: Sequence[str]) -> int:
         """Send it on these channels too, where it is not already; how many were added."""
 
     def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
@@ -359,3 +359,16 @@ class Desk(Protocol):
 
     def open(self) -> AbstractContextManager[Page]:
         """A transaction: committed, durably, when the block ends. Raises StoreError."""
+
+
+class PriceHistory(Protocol):
+    """Keeps what was seen for sale, and that we looked."""
+
+    def record(self, answer: Answer, *, lane: str, gpu: str, spot: bool) -> object:
+        """Keep an answer. `gpu` "": it covers all models; a hunt covers nothing. Raises StoreError."""
+
+    def record_failure(self, provider: str, *, lane: str, gpu: str, spot: bool, at: datetime, error: str) -> None:
+        """Keep that a question was not answered: a gap, never "no offers". Raises StoreError."""
+
+    def rows_used(self, provider: str, now: datetime) -> int:
+        """Rows returned since 00:00 UTC. Raises StoreError."""

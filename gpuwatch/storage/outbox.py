@@ -1,23 +1,48 @@
 """The outbox: one row per alert and channel, written in the transaction of what caused it, leased to be sent.
 
-How the columns of `delivery` are used: a channel rests while a row that was tried there (`attempts` > 0, `taken` NULL)
-has its `next_try_at_ms` ahead, whatever its state, so that a wait outlives the alert that met it. `sent_at_ms` of an
-expired or refused row is when a later message of that channel mentioned it. `taken` is set where some of several
-recipients have it: such a row waits for itself alone.
+How the columns of `delivery` are used: `attempts` is raised when a row is leased, and fences off whoever held it
+before. A channel rests while a row that was tried there (`attempts` > 0, `taken` NULL) has its `next_try_at_ms` ahead,
+whatever became of it: a wait outlives the alert that met it. `sent_at_ms` of an expired or refused row is when a later
+message of its channel mentioned it. `taken` is set where some of several recipients have it: such a row waits for
+itself alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, insert
+from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, select, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from gpuwatch.ports import Alert
+from gpuwatch.net import redact
+from gpuwatch.ports import Alert, Due
+from gpuwatch.storage.database import Database
 from gpuwatch.storage.tables import alert as alerts
-from gpuwatch.storage.tables import delivery
+from gpuwatch.storage.tables import delivery, seen_word
+
+_LONGEST_LEASE_MS = 600_000  # a lease that ends later than this from now was written before the clock was set back
+_LONGEST_REST_MS = 90_000_000  # 25 h: the same, for waits
+_Found = Row[*tuple[Any, ...]]
+_MOST_MISSED = 500  # mentioned in one message; the rest in the next
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits in one channel."""
+
+    channel: str
+    count: int
+    oldest_at: datetime
+    last_error: str | None
+
+
+class BrokenChannel(msgspec.Struct, frozen=True, kw_only=True):
+    """A channel whose newest outcome is a refusal."""
+
+    channel: str
+    error: str
 
 
 def put(
@@ -36,7 +61,6 @@ def put(
     Returns:
         False if `once_key` was told already; nothing is written then.
     """
-    dialect_insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
     row = {
         "alert_id": alert.alert_id,
         "kind": alert.kind.value,
@@ -47,25 +71,278 @@ def put(
         "once_key": once_key,
     }
     written = connection.execute(
-        dialect_insert(alerts)
+        _insert(connection)(alerts)
         .values(row)
         .on_conflict_do_nothing(index_elements=[alerts.c.once_key])
         .returning(alerts.c.alert_id)
     ).first()
     if written is None:
         return False
-    _deliver_on(connection, alert.alert_id, channels, _ms(alert.created_at))
+    rows = [_fresh(alert.alert_id, channel) for channel in dict.fromkeys(channels)]
+    if rows:
+        connection.execute(insert(delivery), rows)
     return True
 
 
-def _deliver_on(connection: Connection, alert_id: str, channels: Sequence[str], from_ms: int) -> None:
-    rows = [
-        {"alert_id": alert_id, "channel": channel, "state": "pending", "attempts": 0, "next_try_at_ms": from_ms}
-        for channel in dict.fromkeys(channels)
-    ]
-    if rows:
-        connection.execute(insert(delivery), rows)
+class Outbox:
+    """The sender's side of the outbox (see `ports.Outgoing`), and what `doctor` asks of it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
+        """`put`, in a transaction of its own."""
+        with self._database.write() as connection:
+            return put(connection, alert, channels, expires_at, once_key)
+
+    def lease(self, now: datetime, limit: int, lease_s: float, channels: Sequence[str] | None = None) -> Sequence[Due]:
+        """Claim what is due, the oldest first; a channel in which anything is leased or rests gives nothing.
+
+        Looks without a lock first: nothing due is the common answer, and must not delay a launch.
+        """
+        now_ms = _ms(now)
+        with self._database.read() as connection:
+            if not _ready(connection, now_ms, 1, channels):
+                return ()
+        with self._database.write() as connection:
+            claimed: list[_Found] = []
+            lost: set[str] = set()
+            for row in _ready(connection, now_ms, limit, channels):
+                if row.channel in lost:
+                    continue
+                if _claim(connection, row, now_ms, lease_s):
+                    claimed.append(row)
+                else:
+                    lost.add(row.channel)  # another daemon has it: what stands behind it is theirs too
+            return [_due(connection, row) for row in claimed]
+
+    def settle_sent(self, due: Due, now: datetime, note: str | None = None) -> None:
+        """The channel took it; also when a lease ran out meanwhile. What it mentioned is mentioned."""
+        now_ms = _ms(now)
+        with self._database.write() as connection:
+            connection.execute(
+                update(delivery)
+                .where(_row(due), delivery.c.state != "sent")
+                .values(
+                    state="sent",
+                    sent_at_ms=now_ms,
+                    leased_until_ms=None,
+                    last_error=None if note is None else redact(note),
+                )
+            )
+            if due.missed:
+                connection.execute(
+                    update(delivery)
+                    .where(delivery.c.channel == due.channel, delivery.c.alert_id.in_([m[0] for m in due.missed]))
+                    .where(delivery.c.state.in_(("expired", "refused")))
+                    .values(sent_at_ms=now_ms)
+                )
+
+    def settle_later(self, due: Due, next_try_at: datetime, error: str, taken: Sequence[str] = ()) -> None:
+        """Not before `next_try_at`, for this and, unless `taken` names somebody, for all that wait behind it."""
+        self._settle(due, next_try_at_ms=_ms(next_try_at), last_error=redact(error), taken=_keys(taken))
+
+    def settle_refused(self, due: Due, error: str, probe_at: datetime) -> None:
+        """The channel will not take it; nothing else is tried there before `probe_at`."""
+        self._settle(due, state="refused", next_try_at_ms=_ms(probe_at), last_error=redact(error))
+
+    def expire(self, now: datetime) -> int:
+        """Give up what is past its time and not being sent; how many deliveries."""
+        late = select(alerts.c.alert_id).where(alerts.c.expires_at_ms <= _ms(now))
+        overdue = and_(delivery.c.state == "pending", _free(_ms(now)), delivery.c.alert_id.in_(late))
+        with self._database.read() as connection:
+            if connection.execute(select(delivery.c.alert_id).where(overdue).limit(1)).first() is None:
+                return 0
+        with self._database.write() as connection:
+            return connection.execute(
+                update(delivery).where(overdue).values(state="expired", leased_until_ms=None)
+            ).rowcount
+
+    def also(self, alert_id: str, channels: Sequence[str]) -> int:
+        """Send an alert on these channels too, where it is not already; how many were added."""
+        if not channels:
+            return 0
+        with self._database.write() as connection:
+            rows = [_fresh(alert_id, channel) for channel in channels]
+            return connection.execute(_insert(connection)(delivery).values(rows).on_conflict_do_nothing()).rowcount
+
+    def wake(self, now: datetime) -> None:
+        """Forget all waits: the owner has mended something, or the clock was set."""
+        resting = and_(delivery.c.state != "sent", delivery.c.attempts > 0, delivery.c.next_try_at_ms > _ms(now))
+        with self._database.write() as connection:
+            connection.execute(update(delivery).where(resting).values(next_try_at_ms=_ms(now)))
+
+    def unsaid(self) -> Mapping[str, int]:
+        """Channel → expired deliveries that no message mentioned and none waiting there will; broken ones left out."""
+        waiting = select(delivery.c.channel).where(delivery.c.state == "pending")
+        counted = (
+            select(delivery.c.channel, func.count())
+            .where(delivery.c.state == "expired", delivery.c.sent_at_ms.is_(None))
+            .where(delivery.c.channel.not_in(waiting))
+            .group_by(delivery.c.channel)
+        )
+        with self._database.read() as connection:
+            counts: dict[str, int] = dict(connection.execute(counted).tuples().all())
+        if not counts:
+            return {}
+        broken = {fault.channel for fault in self.broken_channels()}
+        return {channel: count for channel, count in counts.items() if channel not in broken}
+
+    def pending(self) -> Sequence[Waiting]:
+        """What waits, by channel."""
+        query = (
+            select(
+                delivery.c.channel,
+                func.count(),
+                func.min(alerts.c.created_at_ms),
+                func.max(delivery.c.last_error),
+            )
+            .join(alerts, alerts.c.alert_id == delivery.c.alert_id)
+            .where(delivery.c.state == "pending")
+            .group_by(delivery.c.channel)
+            .order_by(delivery.c.channel)
+        )
+        with self._database.read() as connection:
+            return [
+                Waiting(channel=channel, count=count, oldest_at=_moment(oldest_ms), last_error=error)
+                for channel, count, oldest_ms, error in connection.execute(query)
+            ]
+
+    def broken_channels(self) -> Sequence[BrokenChannel]:
+        """Channels that refused, and took nothing since."""
+        refusals = (
+            select(delivery.c.channel, delivery.c.next_try_at_ms, delivery.c.last_error)
+            .where(delivery.c.state == "refused")
+            .order_by(delivery.c.next_try_at_ms)
+        )
+        sent = (
+            select(delivery.c.channel, func.max(delivery.c.sent_at_ms))
+            .where(delivery.c.state == "sent")
+            .group_by(delivery.c.channel)
+        )
+        with self._database.read() as connection:
+            newest = {channel: (at_ms, error) for channel, at_ms, error in connection.execute(refusals)}
+            sent_ms = dict(connection.execute(sent).tuples().all()) if newest else {}
+        return [
+            BrokenChannel(channel=channel, error=error or "")
+            for channel, (at_ms, error) in sorted(newest.items())
+            if at_ms > sent_ms.get(channel, -1)
+        ]
+
+    def moved_chat(self, chat_id: str) -> str | None:
+        """Where a Telegram chat has moved to, as far as it was noted; follows several moves."""
+        with self._database.read() as connection:
+            words = connection.execute(
+                select(seen_word.c.word).where(seen_word.c.provider == "telegram", seen_word.c.kind == "moved_chat")
+            ).scalars()
+            moves = dict(word.split(" ", 1) for word in words)
+        at: str | None = None
+        while (following := moves.pop(at or chat_id, None)) is not None:
+            at = following
+        return at
+
+    def note_moved_chat(self, chat_id: str, new_chat_id: str, now: datetime) -> None:
+        """Keep it for the next start."""
+        word = {"provider": "telegram", "kind": "moved_chat", "word": f"{chat_id} {new_chat_id}"}
+        with self._database.write() as connection:
+            connection.execute(
+                _insert(connection)(seen_word).values(**word, first_seen_ms=_ms(now)).on_conflict_do_nothing()
+            )
+
+    def _settle(self, due: Due, **values: Any) -> None:
+        still_ours = and_(_row(due), delivery.c.state == "pending", delivery.c.attempts == due.attempts + 1)
+        with self._database.write() as connection:
+            connection.execute(update(delivery).where(still_ours).values(leased_until_ms=None, **values))
+
+
+def _ready(connection: Connection, now_ms: int, limit: int, channels: Sequence[str] | None) -> list[_Found]:
+    """Rows that may be leased, in the order of sending."""
+    pending = delivery.c.state == "pending"
+    other = delivery.alias()
+    quiet = (
+        select(other.c.channel)
+        .where(other.c.state == "pending", other.c.leased_until_ms.between(now_ms + 1, now_ms + _LONGEST_LEASE_MS))
+        .union(
+            select(other.c.channel)
+            .where(other.c.state.in_(("pending", "expired", "refused")))
+            .where(other.c.next_try_at_ms.between(now_ms + 1, now_ms + _LONGEST_REST_MS))
+            .where(other.c.attempts > 0, other.c.taken.is_(None))
+        )
+    )
+    query = (
+        select(delivery.c.alert_id, delivery.c.channel, delivery.c.attempts, delivery.c.taken, alerts.c.body)
+        .join(alerts, alerts.c.alert_id == delivery.c.alert_id)
+        .where(pending, _free(now_ms), alerts.c.expires_at_ms > now_ms)
+        .where(_due_by(now_ms))
+        .where(or_(delivery.c.taken.is_not(None), delivery.c.channel.not_in(quiet)))
+        .where(true() if channels is None else delivery.c.channel.in_(channels))
+        .order_by(delivery.c.channel, alerts.c.created_at_ms, delivery.c.alert_id)
+        .limit(limit)
+    )
+    return list(connection.execute(query))
+
+
+def _claim(connection: Connection, row: _Found, now_ms: int, lease_s: float) -> bool:
+    """A conditional update: of several daemons one gets a row."""
+    mine = and_(delivery.c.alert_id == row.alert_id, delivery.c.channel == row.channel)
+    unchanged = and_(delivery.c.state == "pending", delivery.c.attempts == row.attempts, _free(now_ms))
+    return (
+        connection.execute(
+            update(delivery)
+            .where(mine, unchanged)
+            .values(attempts=row.attempts + 1, leased_until_ms=now_ms + round(lease_s * 1000))
+        ).rowcount
+        == 1
+    )
+
+
+def _due(connection: Connection, row: _Found) -> Due:
+    missed = connection.execute(
+        select(delivery.c.alert_id, alerts.c.body)
+        .join(alerts, alerts.c.alert_id == delivery.c.alert_id)
+        .where(delivery.c.channel == row.channel, delivery.c.sent_at_ms.is_(None))
+        .where(delivery.c.state.in_(("expired", "refused")))
+        .order_by(alerts.c.created_at_ms, delivery.c.alert_id)
+        .limit(_MOST_MISSED)
+    ).all()
+    return Due(
+        alert=msgspec.json.decode(row.body, type=Alert),
+        channel=row.channel,
+        attempts=row.attempts,
+        taken=tuple(row.taken.split()) if row.taken else (),
+        missed=tuple((alert_id, msgspec.json.decode(body, type=Alert).headline) for alert_id, body in missed),
+    )
+
+
+def _row(due: Due) -> ColumnElement[bool]:
+    return and_(delivery.c.alert_id == due.alert.alert_id, delivery.c.channel == due.channel)
+
+
+def _free(now_ms: int) -> ColumnElement[bool]:
+    until = delivery.c.leased_until_ms
+    return or_(until.is_(None), until <= now_ms, until > now_ms + _LONGEST_LEASE_MS)
+
+
+def _due_by(now_ms: int) -> ColumnElement[bool]:
+    return or_(delivery.c.next_try_at_ms <= now_ms, delivery.c.next_try_at_ms > now_ms + _LONGEST_REST_MS)
+
+
+def _fresh(alert_id: str, channel: str) -> dict[str, Any]:
+    # due from 1970 on, not from now: a clock that is set back must not hold a new alert
+    return {"alert_id": alert_id, "channel": channel, "state": "pending", "attempts": 0, "next_try_at_ms": 0}
+
+
+def _insert(connection: Connection) -> Any:
+    return sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+
+
+def _keys(taken: Sequence[str]) -> str | None:
+    return " ".join(taken) or None
 
 
 def _ms(moment: datetime) -> int:
     return round(moment.timestamp() * 1000)
+
+
+def _moment(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, UTC)
