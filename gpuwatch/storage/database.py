@@ -1,24 +1,28 @@
 """One door to the database: how it is opened, and how a transaction runs.
 
 SQLite: every writing transaction is `BEGIN IMMEDIATE` (a deferred one that reads first fails at once when somebody
-else wrote), FULL sync because money is recorded here, one writer at a time. The journal is WAL only where the linked
-SQLite is free of the WAL-reset fault (sqlite.org: 3.7.0 to 3.51.2, fixed in 3.51.3; 3.52.0 is out), else TRUNCATE.
+else wrote), one writer of the process at a time; reading transactions cannot write. See `driver` for the journal.
 """
 
 from __future__ import annotations
 
-import sqlite3
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
 
 from gpuwatch.errors import StoreError
+from gpuwatch.storage.driver import BUSY_TIMEOUT_MS, prepare, sqlite_driver, wal_is_safe
+from gpuwatch.storage.faults import postgres_fault, sqlite_fault
 
-BUSY_TIMEOUT_MS = 30_000
+__all__ = ["BUSY_TIMEOUT_MS", "Database", "open_database", "wal_is_safe"]
+
+_WRITES = "gpuwatch_writes"  # execution option: what the begin event starts
 
 
 class Database:
@@ -27,12 +31,24 @@ class Database:
     def __init__(self, url: str, engine: Engine) -> None:
         self.url = url
         self.engine = engine
-        self._writing = threading.RLock()
+        self._writing = threading.Lock()
+        self._writer: int | None = None  # the thread inside `write`
+        self._file_id: tuple[int, int] | None = None
 
     @property
     def is_sqlite(self) -> bool:
         """SQLite and not PostgreSQL."""
         return self.engine.dialect.name == "sqlite"
+
+    @property
+    def path(self) -> Path | None:
+        """SQLite's file; None for PostgreSQL."""
+        return Path(str(self.engine.url.database)) if self.is_sqlite else None
+
+    @property
+    def place(self) -> str:
+        """Where the database is, for a person: never with a password."""
+        return str(self.path) if self.is_sqlite else self.engine.url.render_as_string(hide_password=True)
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
@@ -42,54 +58,125 @@ class Database:
             StoreError: the database is full, locked, read-only or broken. sqlalchemy.exc.IntegrityError passes: a lost
                 race for a unique row is the caller's answer.
         """
-        with self._writing, self._translated(), self.engine.connect() as connection:
-            if self.is_sqlite:
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
-            with connection.begin() if not connection.in_transaction() else connection.get_transaction():  # type: ignore[union-attr]
-                yield connection
+        me = threading.get_ident()
+        if self._writer == me:
+            raise RuntimeError("write() inside write(): pass the connection on instead")
+        with self._writing:
+            self._writer = me
+            try:
+                with self._translated(), self.engine.connect() as connection:
+                    self._check_file()
+                    with connection.execution_options(**{_WRITES: True}).begin():
+                        yield connection
+            finally:
+                self._writer = None
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """One reading transaction. Raises StoreError."""
-        with self._translated(), self.engine.connect() as connection:
+        """One reading transaction: one moment of the database, and nothing can be written in it.
+
+        Raises:
+            StoreError: there is no database yet, or it cannot be read.
+        """
+        if self.path is not None and not self.path.exists():
+            raise StoreError(f"there is no database {self.place} yet; `gpuwatch run` or `gpuwatch db upgrade` makes it")
+        with (
+            self._translated(),
+            self.engine.connect() as connection,
+            connection.execution_options(**{_WRITES: False}).begin(),
+        ):
             yield connection
 
     def close(self) -> None:
         """Give all connections back."""
         self.engine.dispose()
 
+    def _check_file(self) -> None:
+        """SQLite goes on writing into a file that was deleted or replaced under it: nobody would ever read that."""
+        if self.path is None:
+            return
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            found = None
+        file_id = None if found is None else (found.st_dev, found.st_ino)
+        if self._file_id is None:
+            self._file_id = file_id
+        if file_id is None or self._file_id != file_id:
+            self.engine.dispose()
+            raise StoreError(f"the database {self.place} was moved, deleted or replaced while in use; restart gpuwatch")
+
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        from sqlalchemy.exc import IntegrityError  # noqa: PLC0415
-
+        translate = sqlite_fault if self.is_sqlite else postgres_fault
         try:
             yield
         except IntegrityError:
             raise
         except DBAPIError as error:
-            raise StoreError(f"the database did not take it: {str(error.orig)[:300]}") from error
+            raise translate(error.orig if isinstance(error.orig, Exception) else error, self.place) from error
+        except sqlite_driver().Error as error:
+            raise translate(error, self.place) from error
 
 
-def open_database(url: str) -> Database:
-    """Open, without migrating. Nothing is read yet: a wrong file shows at the first use."""
-    if not url.startswith("sqlite"):
-        return Database(url, create_engine(url, pool_pre_ping=True))
-    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000, "check_same_thread": False})
-    event.listen(engine, "connect", _prepare_sqlite)
+def open_database(url: str, *, make_folder: bool = False) -> Database:
+    """Open, without migrating. Nothing is read yet: a wrong file shows at the first use.
+
+    Args:
+        url: `sqlite:///file.db`, `postgresql+psycopg://…` (`postgresql://` means the same).
+        make_folder: make SQLite's folder (for the default place, which nobody made by hand).
+
+    Raises:
+        StoreError: the address cannot be meant, or its driver is not installed.
+    """
+    parsed = _parsed(url)
+    if parsed.get_backend_name() == "sqlite":
+        return _open_sqlite(url, parsed, make_folder)
+    try:
+        engine = create_engine(parsed, pool_pre_ping=True)
+    except ModuleNotFoundError as error:
+        raise StoreError(f'PostgreSQL needs {error.name}: install "gpuwatch[postgres]"') from error
+    except NoSuchModuleError as error:
+        raise StoreError(
+            f"database_url: no driver {parsed.drivername!r}; use sqlite:/// or postgresql+psycopg://"
+        ) from error
+    event.listen(engine, "begin", _begin_postgres)
     return Database(url, engine)
 
 
-def wal_is_safe(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> bool:
-    """Is this SQLite free of the WAL-reset fault?"""
-    return version >= (3, 51, 3) and version[:2] != (3, 52)
+def _parsed(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise StoreError("database_url is not an address; use sqlite:///file.db or postgresql+psycopg://…") from error
+    if parsed.drivername in {"postgresql", "postgres"}:
+        return parsed.set(drivername="postgresql+psycopg")
+    if parsed.get_backend_name() not in {"sqlite", "postgresql"}:
+        raise StoreError(f"database_url: {parsed.drivername!r} is not known; use sqlite:/// or postgresql+psycopg://")
+    return parsed
 
 
-def _prepare_sqlite(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # transactions are begun in `write`, not behind our back
-    for pragma in (
-        f"busy_timeout={BUSY_TIMEOUT_MS}",
-        f"journal_mode={'WAL' if wal_is_safe() else 'TRUNCATE'}",
-        "synchronous=FULL",
-        "foreign_keys=ON",
-    ):
-        connection.execute(f"PRAGMA {pragma}")
+def _open_sqlite(url: str, parsed: URL, make_folder: bool) -> Database:
+    if not parsed.database or parsed.database == ":memory:":
+        raise StoreError("database_url: a database in memory forgets everything; name a file: sqlite:///gpuwatch.db")
+    if make_folder:
+        try:
+            Path(parsed.database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"the folder of {parsed.database} cannot be made: {error.strerror}") from error
+    engine = create_engine(parsed, module=sqlite_driver(), connect_args={"check_same_thread": False})
+    event.listen(engine, "connect", lambda connection, _record: prepare(connection))
+    event.listen(engine, "begin", _begin_sqlite)
+    return Database(url, engine)
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writes = connection.get_execution_options().get(_WRITES, True)
+    driver: Any = connection.connection.driver_connection
+    driver.execute(f"PRAGMA query_only={'OFF' if writes else 'ON'}")
+    driver.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _begin_postgres(connection: Connection) -> None:
+    if not connection.get_execution_options().get(_WRITES, True):
+        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")

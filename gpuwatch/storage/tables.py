@@ -36,31 +36,49 @@ metadata = MetaData(
 )
 
 # --- the history ------------------------------------------------------------------------------------------------------
-series = Table(
-    "series",
+segment = Table(
+    "segment",
     metadata,
-    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("id", Integer, primary_key=True, autoincrement=False),
     Column("provider", String(32), nullable=False),
-    Column("machine_id", String(64), nullable=False),
     Column("gpu", String(200), nullable=False),
     Column("gpu_count", SmallInteger, nullable=False),
     Column("spot", SmallInteger, nullable=False),
-    # facts as last seen; they may change while the identity stays
     Column("gpu_family", String(200), nullable=False),
     Column("gpu_memory_gib", Float),
+    UniqueConstraint("provider", "gpu", "gpu_count", "spot"),
+    comment="a part of the market; provider '' and gpu_count 0 are the sum over all providers and counts",
+)
+
+place = Table(
+    "place",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("region", String(200), nullable=False),
+    Column("country", String(2), nullable=False),
+    UniqueConstraint("region", "country"),
+    comment="where machines stand; '' where the provider does not say",
+)
+
+series = Table(
+    "series",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("segment_id", Integer, ForeignKey("segment.id"), nullable=False),
+    Column("machine_id", String(64), nullable=False),
+    # facts as last seen; they may change while the identity stays
     Column("offer_id", String(64), nullable=False),
-    Column("region", String(200)),
-    Column("country", String(2)),
-    Column("reliability", Float),
-    Column("verification", String(16)),
-    UniqueConstraint("provider", "machine_id", "gpu", "gpu_count", "spot"),
+    Column("place_id", Integer, ForeignKey("place.id"), nullable=False),
+    Column("reliability_ppm", Integer),
+    Column("verification", SmallInteger),
+    UniqueConstraint("segment_id", "machine_id"),
     comment="one identity: provider × machine × GPU × count × rental type",
 )
 
 price_interval = Table(
     "price_interval",
     metadata,
-    Column("series_id", Integer, ForeignKey("series.id"), primary_key=True),
+    Column("series_id", Integer, ForeignKey("series.id"), primary_key=True, autoincrement=False),
     Column("seen_from_s", Integer, primary_key=True, autoincrement=False),
     Column("seen_to_s", Integer),
     Column("machine_microusd_hour", BigInteger, nullable=False),
@@ -79,21 +97,30 @@ poll = Table(
     Column("spot", SmallInteger, nullable=False),
     Column("at_s", Integer, nullable=False),
     Column("completeness", String(12), nullable=False),
+    Column("covers", SmallInteger, nullable=False),
+    Column("complete_to_microusd", BigInteger),
     Column("rows", Integer, nullable=False),
     Column("skipped", Integer, nullable=False),
     Column("elapsed_ms", Integer, nullable=False),
     Column("error", Text),
     Index(None, "provider", "at_s"),
-    comment="every question asked; gpu '' = all models; completeness 'failed' = no answer: a gap, never 'no offers'",
+    Index(
+        "ix_poll_covering",
+        "provider",
+        "gpu",
+        "spot",
+        "at_s",
+        sqlite_where=text("covers = 1"),
+        postgresql_where=text("covers = 1"),
+    ),
+    comment="every question asked; gpu '' = all models; completeness 'failed' = no answer: a gap, never 'no offers';"
+    " covers 1: what it does not show (listed at or under complete_to_microusd, if set) is gone",
 )
 
 hourly = Table(
     "hourly",
     metadata,
-    Column("provider", String(32), primary_key=True),
-    Column("gpu", String(200), primary_key=True),
-    Column("gpu_count", SmallInteger, primary_key=True),
-    Column("spot", SmallInteger, primary_key=True),
+    Column("segment_id", Integer, ForeignKey("segment.id"), primary_key=True, autoincrement=False),
     Column("hour", Integer, primary_key=True, autoincrement=False),
     Column("min_microusd", BigInteger, nullable=False),
     Column("q1_microusd", BigInteger, nullable=False),
@@ -104,6 +131,17 @@ hourly = Table(
     Column("sketch", LargeBinary, nullable=False),
     sqlite_with_rowid=False,
     comment="listed GPU prices of one hour, weighted by the time each was on offer",
+)
+
+history_state = Table(
+    "history_state",
+    metadata,
+    Column("id", SmallInteger, primary_key=True, autoincrement=False),
+    Column("version", BigInteger, nullable=False),
+    Column("next_hour", Integer),
+    Column("kept_from_s", Integer),
+    comment="one row: version grows with every change of intervals, so that a writer sees whether its memory is"
+    " still right; next_hour is the first hour without a roll-up; before kept_from_s intervals were pruned",
 )
 
 quota_day = Table(

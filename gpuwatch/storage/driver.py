@@ -1,0 +1,44 @@
+"""Which SQLite driver is used, and how one of its connections is prepared; no SQLAlchemy here.
+
+The journal is WAL only where the linked SQLite is free of the WAL-reset fault (sqlite.org: 3.7.0 to 3.51.2, fixed in
+3.51.3; 3.52.0 is out), else TRUNCATE. `synchronous=FULL`, because money is recorded here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sqlite3
+from functools import cache
+from typing import Any
+
+BUSY_TIMEOUT_MS = 30_000
+
+
+@cache
+def sqlite_driver() -> Any:
+    """The standard library's `sqlite3`, or `pysqlite3` where it is installed and brings a newer SQLite."""
+    if importlib.util.find_spec("pysqlite3") is None:
+        return sqlite3
+    newer = importlib.import_module("pysqlite3.dbapi2")
+    return newer if newer.sqlite_version_info > sqlite3.sqlite_version_info else sqlite3
+
+
+def wal_is_safe(version: tuple[int, ...] | None = None) -> bool:
+    """Is this SQLite (None: the one that is used) free of the WAL-reset fault?"""
+    if version is None:
+        version = sqlite_driver().sqlite_version_info
+    assert version is not None
+    return version >= (3, 51, 3) and version[:2] != (3, 52)
+
+
+def prepare(connection: Any) -> None:
+    """Set up a fresh driver connection: transactions are begun by us, never behind our back."""
+    connection.isolation_level = None
+    for pragma in (
+        f"busy_timeout={BUSY_TIMEOUT_MS}",
+        f"journal_mode={'WAL' if wal_is_safe() else 'TRUNCATE'}",
+        "synchronous=FULL",
+        "foreign_keys=ON",
+    ):
+        connection.execute(f"PRAGMA {pragma}")

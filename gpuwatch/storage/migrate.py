@@ -1,0 +1,114 @@
+"""Brings a database to the newest schema, once, whoever starts together; a crash leaves it as it was."""
+
+from __future__ import annotations
+
+import importlib.resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, inspect
+
+from gpuwatch.errors import StoreError, StoreTooNew
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.head import HEAD
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+_ADVISORY_LOCK = 0x6770_7577  # "gpuw"; any number that nobody else takes
+
+
+def upgrade(database: Database) -> list[str]:
+    """Run every migration that is missing, in one transaction.
+
+    Returns:
+        The revisions that were run, oldest first; empty if there was nothing to do.
+
+    Raises:
+        StoreTooNew: a newer gpuwatch wrote it.
+        StoreError: the database cannot be used, or holds tables that are not gpuwatch's.
+    """
+    with database.write() as connection:
+        if not database.is_sqlite:  # held until the commit: who starts at the same time waits, then finds nothing to do
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
+        before = _revision(connection)
+        if before == HEAD:
+            return []
+        _refuse_foreign(connection, before, database.place)
+        return _run(connection, before, database.place)
+
+
+def revision(database: Database) -> str | None:
+    """The schema's revision; None for an empty database. Raises StoreError."""
+    with database.read() as connection:
+        return _revision(connection)
+
+
+def require_head(database: Database) -> None:
+    """Go on only if the schema is the one this program knows.
+
+    Raises:
+        StoreError: it is not; the line says which way.
+    """
+    found = revision(database)
+    if found == HEAD:
+        return
+    if found is not None and found not in _known():
+        raise _too_new(found, database.place)
+    raise StoreError(f"the database {database.place} is at {found or 'nothing'}, not {HEAD}; run `gpuwatch db upgrade`")
+
+
+def scripts_folder() -> Path:
+    """The migrations: inside the installed package, or at the top of the checkout."""
+    packaged = Path(str(importlib.resources.files("gpuwatch"))) / "migrations"
+    if packaged.is_dir():
+        return packaged
+    checkout = Path(__file__).resolve().parents[2] / "migrations"
+    if checkout.is_dir():
+        return checkout
+    raise StoreError("the migrations are missing from this installation; install gpuwatch again")
+
+
+def config(connection: Connection | None = None) -> Config:
+    """Alembic's settings, built here: there is no alembic.ini, and no URL passes through its syntax."""
+    from alembic.config import Config as AlembicConfig  # noqa: PLC0415 - 140 ms that only a migration needs
+
+    made = AlembicConfig()
+    made.set_main_option("script_location", str(scripts_folder()).replace("%", "%%"))
+    made.set_main_option("path_separator", "os")
+    made.attributes["connection"] = connection
+    return made
+
+
+def _run(connection: Connection, before: str | None, place: str) -> list[str]:
+    from alembic import command  # noqa: PLC0415
+
+    known = _known()
+    if before is not None and before not in known:
+        raise _too_new(before, place)
+    command.upgrade(config(connection), "head")
+    return known[known.index(before) + 1 :] if before is not None else known
+
+
+def _known() -> list[str]:
+    from alembic.script import ScriptDirectory  # noqa: PLC0415
+
+    return [script.revision for script in ScriptDirectory.from_config(config()).walk_revisions()][::-1]
+
+
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    row = connection.exec_driver_sql("SELECT version_num FROM alembic_version").first()
+    return None if row is None else str(row[0])
+
+
+def _refuse_foreign(connection: Connection, before: str | None, place: str) -> None:
+    if before is None and set(inspect(connection).get_table_names()) - {"alembic_version"}:
+        raise StoreError(f"the database {place} holds tables that are not gpuwatch's; name another in database_url")
+
+
+def _too_new(found: str, place: str) -> StoreTooNew:
+    return StoreTooNew(
+        f"the database {place} was written by a newer gpuwatch (schema {found}, this one knows {HEAD}); run that"
+    )

@@ -1,0 +1,17 @@
+"""Run by Alembic, which `gpuwatch.storage.migrate` starts with an open connection: one transaction for all steps."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from gpuwatch.storage.tables import metadata
+
+connection = context.config.attributes["connection"]
+context.configure(
+    connection=connection,
+    target_metadata=metadata,
+    render_as_batch=connection.dialect.name == "sqlite",
+    transactional_ddl=True,
+)
+with context.begin_transaction():
+    context.run_migrations()
