@@ -293,6 +293,9 @@ class Outgoing(Protocol):
     def lease(self, now: datetime, limit: int, lease_s: float, channels: Sequence[str] | None = None) -> Sequence[Due]:
         """Claim what is due, in order; None: of any channel."""
 
+    def release(self, due: Due) -> None:
+        """Give a lease back untouched: there was no time for it."""
+
     def settle_sent(self, due: Due, now: datetime, note: str | None = None) -> None:
         """The channel took it; `note`: what went wrong on the way, redacted."""
 

@@ -1,8 +1,8 @@
 """One poll now, for `gpuwatch check`: few questions for many watches, and an honest word on what is not known.
 
-A daemon asks per watch, every half minute, and may take its time between the questions. A person waits, and two searches
-lie seconds apart (CONTRACT §2, `search_interval`), so watches that differ in GPU and price alone share one question; a
-watch for which the shared answer does not settle the matter gets a question of its own.
+A daemon asks per watch, every half minute, and may take its time between the questions. A person waits, and two
+searches lie seconds apart (`search_interval`), so watches that differ in GPU, price and disk alone share one question;
+a watch for which the shared answer does not settle the matter gets a question of its own.
 """
 
 from __future__ import annotations

@@ -104,7 +104,8 @@ class Evaluator:
         views = self._views.get(watch.name, {})
         fresh = {key: view for key, view in views.items() if now - view.observed_at <= self._rules.max_age}
         found = sorted(
-            (match for view in fresh.values() for match in view.matches), key=lambda match: match.price_microusd_gpu_hour
+            (match for view in fresh.values() for match in view.matches),
+            key=lambda match: match.price_microusd_gpu_hour,
         )
         expected = self._rules.views_expected[watch.name]
         all_known = expected <= {key for key, view in fresh.items() if view.known}
@@ -150,9 +151,7 @@ class Evaluator:
             return False
         return decision.fires or not self._rules.dry_run  # a dry run is told when it is news, not at every poll
 
-    def _reserve(
-        self, page: Page, watch: Watch, decision: Decision, now: datetime
-    ) -> tuple[Start | None, str]:
+    def _reserve(self, page: Page, watch: Watch, decision: Decision, now: datetime) -> tuple[Start | None, str]:
         if not self._wants_launch(watch, decision) or decision.best is None:
             return None, "Alerted only." if watch.action is Action.ALERT else ""
         intent = Intent(watch=watch, match=decision.best, launch_id=self._new_id(), dry_run=self._rules.dry_run)

@@ -1,0 +1,204 @@
+"""`gpuwatch check`: one poll now. The answer is printed first, then stored."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.errors import GpuwatchError, UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.engine.check import Checked
+    from gpuwatch.settings import Settings
+    from gpuwatch.watches.decide import Match
+    from gpuwatch.watches.watch import Watch
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[WATCH]...")
+@click.option("--gpu", multiple=True, help="Without a file: a GPU family or model, e.g. H100.")
+@click.option("--max-price", help="Without a file: USD per GPU-hour, commission included.")
+@click.option("--count", default=None, help="Without a file: how many GPUs; a number or MIN-MAX.")
+@click.option("--spot", type=click.Choice(["no", "only", "any"]), default=None, help="Interruptible offers.")
+@click.option("--provider", multiple=True, help="Ask only this provider.")
+@click.option("--explain", is_flag=True, help="For the nearest offers: which clause failed, and by how much.")
+@click.option("--no-store", is_flag=True, help="Do not keep the answer in the history.")
+@json_option
+@config_option
+def check(
+    names: tuple[str, ...],
+    gpu: tuple[str, ...],
+    max_price: str | None,
+    count: str | None,
+    spot: str | None,
+    provider: tuple[str, ...],
+    explain: bool,
+    no_store: bool,
+    as_json: bool,
+    config: str | None,
+) -> int:
+    """One poll now: which watches are under their threshold.
+
+    Exit codes: 0 matched, 1 everything answered and nothing matched, 2 settings are wrong, 3 cannot tell.
+    """
+    settings = _settings(gpu, max_price, count, spot, provider, config)
+    watches = _chosen(settings, names)
+    from gpuwatch.wiring import real_now
+
+    checked = _ask(settings, watches, provider, as_json)
+    now = real_now()
+    matches = {watch.name: _joined(watch.name, checked) for watch in watches}
+    if as_json:
+        _print_json(watches, checked, matches, now)
+    else:
+        _print_tables(watches, checked, matches, now)
+    if explain:
+        _explain(settings, watches, checked, now)
+    sys.stdout.flush()
+    if not no_store:
+        _store(settings, checked)
+    if any(matches.values()):
+        return Exit.DONE
+    return Exit.FAILED if all(part.report.ok for part in checked) else Exit.CANNOT_TELL
+
+
+def _settings(
+    gpu: Sequence[str],
+    max_price: str | None,
+    count: str | None,
+    spot: str | None,
+    providers: Sequence[str],
+    config: str | None,
+) -> Settings:
+    from gpuwatch import settings
+
+    if not gpu and max_price is None:
+        if count is not None or spot is not None:
+            raise UsageError("--count and --spot go with --gpu and --max-price")
+        return settings.load(config)
+    if not gpu or max_price is None:
+        raise UsageError("--gpu and --max-price go together: for example --gpu H100 --max-price 3.50")
+    return settings.from_flags(gpu, max_price, count=count, spot=spot, providers=providers or None)
+
+
+def _chosen(settings: Settings, names: Sequence[str]) -> Sequence[Watch]:
+    if not settings.watches:
+        raise UsageError(
+            "there is no [[watch]] to check: write one (gpuwatch init), or say --gpu H100 --max-price 3.50"
+        )
+    known = {watch.name: watch for watch in settings.watches}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"there is no watch {name!r}; there are: {', '.join(known)}")
+    return [known[name] for name in names] or settings.watches
+
+
+def _ask(settings: Settings, watches: Sequence[Watch], only: Sequence[str], as_json: bool) -> Sequence[Checked]:
+    from gpuwatch.wiring.oneshot import check_markets
+
+    for name in only:
+        if name not in settings.providers:
+            raise UsageError(f"there is no enabled provider {name!r}; there are: {', '.join(settings.providers)}")
+    if as_json or not sys.stderr.isatty():
+        return check_markets(settings, watches, only)
+    click.echo("asking …", nl=False, err=True)
+    try:
+        return check_markets(settings, watches, only)
+    finally:
+        click.echo("\r\x1b[K", nl=False, err=True)
+
+
+def _joined(name: str, checked: Sequence[Checked]) -> Sequence[Match]:
+    found = [match for part in checked for match in part.matches.get(name, ())]
+    return sorted(found, key=lambda match: match.price_microusd_gpu_hour)
+
+
+def _print_json(
+    watches: Sequence[Watch], checked: Sequence[Checked], matches: Mapping[str, Sequence[Match]], now: datetime
+) -> None:
+    from gpuwatch.cli.offer_rows import offer_json
+    from gpuwatch.cli.screen import json_out, rfc3339
+
+    json_out(
+        {
+            "checked_at": rfc3339(now),
+            "matched": any(matches.values()),
+            "watches": [
+                {
+                    "name": watch.name,
+                    "max_price": float(watch.max_price_usd_gpu_hour),
+                    "matched": bool(matches[watch.name]),
+                    "offers": [offer_json(match.offer, match.price) for match in matches[watch.name]],
+                }
+                for watch in watches
+            ],
+            "providers": [_report_json(part) for part in checked],
+        }
+    )
+
+
+def _report_json(part: Checked) -> dict[str, Any]:
+    report = part.report
+    return {
+        "provider": report.provider,
+        "ok": report.ok,
+        "offers": report.offers,
+        "skipped": report.skipped,
+        "elapsed_ms": round(report.elapsed_s * 1000),
+        "error": report.error,
+    }
+
+
+def _print_tables(
+    watches: Sequence[Watch], checked: Sequence[Checked], matches: Mapping[str, Sequence[Match]], now: datetime
+) -> None:
+    from gpuwatch.cli.offer_rows import COLUMNS, offer_cells
+    from gpuwatch.cli.screen import table
+
+    for watch in watches:
+        found = matches[watch.name]
+        headline = f"{watch.name}: {', '.join(watch.gpu)} at or under {watch.max_price_usd_gpu_hour:f} $/GPU-h"
+        if found:
+            table(COLUMNS, [offer_cells(match, now) for match in found[:10]], title=headline)
+        else:
+            click.echo(f"{headline}\n  {_why_none(checked)}")
+        if len(found) > 10:
+            click.echo(f"  … and {len(found) - 10} more (--json shows all)")
+    for part in checked:
+        click.echo(_report_line(part), err=True)
+
+
+def _why_none(checked: Sequence[Checked]) -> str:
+    """'No offers' and 'no data' are never the same thing."""
+    if all(part.report.ok for part in checked):
+        return "no offer (everything was answered)"
+    return "cannot tell: " + "; ".join(f"{p.report.provider}: {p.report.error}" for p in checked if not p.report.ok)
+
+
+def _report_line(part: Checked) -> str:
+    report = part.report
+    skipped = f", {report.skipped} not understood" if report.skipped else ""
+    error = f" – {report.error}" if report.error else ""
+    return f"{report.provider}: {report.offers} offers in {report.elapsed_s:.1f} s{skipped}{error}"
+
+
+def _explain(settings: Settings, watches: Sequence[Watch], checked: Sequence[Checked], now: datetime) -> None:
+    from gpuwatch.wiring.oneshot import explain_lines
+
+    for line in explain_lines(settings, watches, checked, now):
+        click.echo(line, err=True)
+
+
+def _store(settings: Settings, checked: Sequence[Checked]) -> None:
+    from gpuwatch.wiring.oneshot import store_check
+
+    try:
+        store_check(settings, checked)
+    except GpuwatchError as fault:  # the answer is printed and true; only the history misses it
+        click.echo(f"not kept in the history: {fault}", err=True)

@@ -1,0 +1,83 @@
+"""Offers as a person and as a program see them: the columns of a table, the keys of the contract's JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from gpuwatch.cli.screen import rfc3339
+from gpuwatch.market.offer import Offer
+from gpuwatch.market.pricing import MICRO, Price
+from gpuwatch.watches.decide import Match
+
+COLUMNS = (
+    ("GPU", "left"),
+    ("$/GPU-h", "right"),
+    ("listed", "right"),
+    ("$/h", "right"),
+    ("place", "left"),
+    ("reliab.", "right"),
+    ("verified", "left"),
+    ("age", "right"),
+    ("offer", "right"),
+    ("machine", "right"),
+)
+
+
+def offer_json(offer: Offer, price: Price) -> dict[str, Any]:
+    """CONTRACT §3, JSON of one offer; more keys may follow, none is renamed."""
+    price_usd_hour = price.price_microusd_hour / MICRO
+    return {
+        "provider": offer.provider,
+        "offer_id": offer.offer_id,
+        "machine_id": offer.machine_id,
+        "gpu": offer.gpu,
+        "gpu_family": offer.gpu_family,
+        "gpu_count": offer.gpu_count,
+        "gpu_memory_gib": None if offer.gpu_memory_gib is None else round(offer.gpu_memory_gib, 3),
+        "spot": offer.spot,
+        "region": offer.region,
+        "country": offer.country,
+        "listed_usd_hour": price.listed_microusd_hour / MICRO,
+        "commission": price.commission_rate,
+        "price_usd_hour": price_usd_hour,
+        "price_usd_gpu_hour": price_usd_hour / offer.gpu_count,
+        "reliability": offer.reliability,
+        "verified": offer.verified,
+        "observed_at": rfc3339(offer.observed_at),
+        "disk_usd_gb_month": offer.disk_usd_gb_month,
+        "datacenter": offer.datacenter,
+        "vcpu": offer.vcpu,
+        "ram_gib": None if offer.ram_gib is None else round(offer.ram_gib, 3),
+        "disk_free_gb": offer.disk_free_gb,
+        "download_mbps": offer.download_mbps,
+        "upload_mbps": offer.upload_mbps,
+        "download_usd_gb": offer.download_usd_gb,
+        "upload_usd_gb": offer.upload_usd_gb,
+        "cuda_max": offer.cuda_max,
+        "driver": offer.driver,
+        "ports": offer.ports,
+        "nvlink_gbps": offer.nvlink_gbps,
+        "dlperf": offer.dlperf,
+        "available_until": rfc3339(offer.available_until),
+    }
+
+
+def offer_cells(match: Match, now: datetime) -> Sequence[str]:
+    """One row of the table, in the order of COLUMNS."""
+    offer, price = match.offer, match.price
+    each = offer.gpu_count * MICRO
+    age_s = max(0, int((now - offer.observed_at).total_seconds()))
+    return (
+        f"{offer.gpu_count}× {offer.gpu}{' spot' if offer.spot else ''}",
+        f"{price.price_microusd_hour / each:.3f}",
+        f"{price.listed_microusd_hour / each:.3f}",
+        f"{price.price_microusd_hour / MICRO:.3f}",
+        offer.region or offer.country or "–",
+        "–" if offer.reliability is None else f"{offer.reliability * 100:.1f}%",
+        "–" if offer.verification is None else offer.verification.value,
+        f"{age_s}s",
+        offer.offer_id,
+        offer.machine_id or "–",
+    )

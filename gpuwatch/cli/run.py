@@ -1,0 +1,21 @@
+"""`gpuwatch run`: the daemon."""
+
+from __future__ import annotations
+
+import click
+
+from gpuwatch.cli.options import config_option
+
+
+@click.command()
+@click.option("--log-format", type=click.Choice(["auto", "text", "json"]), default="auto", help="How to log.")
+@click.option("--verbose", "-v", is_flag=True, help="Log every question, too.")
+@config_option
+def run(log_format: str, verbose: bool, config: str | None) -> int:
+    """The daemon: polls, alerts, launches, until it is stopped.
+
+    SIGTERM ends it within 10 seconds; SIGHUP reads the settings again and keeps the old ones if the new are wrong.
+    """
+    from gpuwatch.service import serve
+
+    return serve(config, log_format=log_format, verbose=verbose)

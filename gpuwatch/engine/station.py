@@ -1,0 +1,116 @@
+"""One provider's part of the daemon: its hunt, its sweep, its rows, its sight. One's failure never touches another."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from gpuwatch.engine.hunt import Hunter
+from gpuwatch.engine.lanes import Demand, Plan, plan_rows
+from gpuwatch.engine.novelty import Novelty
+from gpuwatch.engine.sight import Watchman
+from gpuwatch.engine.sweep import Sweeper
+from gpuwatch.errors import ProviderError, QuotaSpent, StoreError
+from gpuwatch.ports import Answer, Completeness, PriceHistory, ProviderSettings, Query
+
+log = logging.getLogger(__name__)
+
+
+class Station:
+    """Runs the beats of one provider; each beat is called by the clockwork, never two of a kind at once."""
+
+    def __init__(
+        self,
+        settings: ProviderSettings,
+        history: PriceHistory,
+        watchman: Watchman,
+        novelty: Novelty,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self.settings = settings
+        self.name = settings.name
+        self.watchman = watchman
+        self.finished_beats = 0  # progress, for the watchdog
+        self._history = history
+        self._novelty = novelty
+        self._clock = clock
+        self._swept_at: datetime | None = None
+        self.hunter: Hunter | None = None
+        self.sweeper: Sweeper | None = None
+
+    def man(self, hunter: Hunter | None, sweeper: Sweeper | None) -> None:
+        """Take up the work; None: there is none of that kind."""
+        self.hunter, self.sweeper = hunter, sweeper
+
+    @property
+    def interval_s(self) -> float:
+        """How long a round of hunts takes at least: questions lie `search_interval` apart."""
+        questions = self.hunter.queries if self.hunter else 0
+        return max(self.settings.poll_every_s, questions * self.settings.search_interval_s)
+
+    def plan(self, now: datetime) -> Plan:
+        """How the rest of the day's rows is shared."""
+        demand = Demand(
+            rows_per_day=self.settings.rows_per_day,
+            poll_every_s=self.settings.poll_every_s,
+            matched=self.hunter.matched_queries if self.hunter else 0,
+            sweep_rows=self.sweeper.rows if self.sweeper else None,
+            sweep_every_s=self.settings.sweep_every_s,
+        )
+        return plan_rows(demand, self._history.rows_used(self.name, now), now)
+
+    def hunt(self) -> None:
+        """One round of the hunt; nothing is asked while the day's rows are spent."""
+        if self.hunter is not None:
+            plan = self.plan(self._clock())
+            if plan.spent:
+                self.watchman.failed(_spent(self.name, plan), self._clock())
+            else:
+                self.hunter.beat(self._clock, self.settings.poll_every_s, plan.matched_every_s)
+        self.finished_beats += 1
+
+    def sweep_if_due(self) -> bool:
+        """One sweep, if its time has come; True if it ran."""
+        if self.sweeper is None or not self.sweeper.targets:
+            return False
+        now = self._clock()
+        plan = self.plan(now)
+        if plan.sweep_every_s is None or plan.spent:
+            return False
+        if self._swept_at and timedelta(0) <= now - self._swept_at < timedelta(seconds=plan.sweep_every_s):
+            return False
+        self._swept_at = now
+        self.sweeper.beat(self._clock)
+        return True
+
+    def look_after_sight(self) -> None:
+        """Has it been silent for three intervals?"""
+        self.watchman.beat(self.interval_s + self.settings.timeout_s, self._clock())
+
+    def keep_hunt(self, query: Query, answer: Answer | ProviderError, now: datetime) -> None:
+        """After a hunt: the history, the sight, what is new."""
+        self._keep("hunt", query.gpus[0] if len(query.gpus) == 1 else "", query.spot, answer, now)
+
+    def keep_sweep(self, gpu: str, spot: bool, answer: Answer | ProviderError, now: datetime) -> None:
+        """After one search of a sweep."""
+        self._keep("sweep", gpu, spot, answer, now)
+
+    def _keep(self, lane: str, gpu: str, spot: bool, answer: Answer | ProviderError, now: datetime) -> None:
+        try:
+            if isinstance(answer, ProviderError):
+                self.watchman.failed(answer, now)
+                self._history.record_failure(self.name, lane=lane, gpu=gpu, spot=spot, at=now, error=str(answer))
+                return
+            if answer.completeness is not Completeness.PARTIAL:
+                self.watchman.saw(now)
+            self._history.record(answer, lane=lane, gpu=gpu, spot=spot)
+            self._novelty.look(answer, now)
+        except StoreError as fault:
+            # prices may be lost while the disk is full; the hunt goes on, launches cannot: their intent must be durable
+            log.error("the answer was not kept: %s", fault, extra={"provider": self.name})  # noqa: TRY400
+
+
+def _spent(name: str, plan: Plan) -> QuotaSpent:
+    text = f"{name}: the day's {plan.rows_per_day} rows are used up; nothing is seen until 00:00 UTC"
+    return QuotaSpent(text, plan.resets_at)

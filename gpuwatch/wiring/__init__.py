@@ -1,0 +1,103 @@
+"""The one place where real things are built and joined; it alone reads the clock. Importing it does nothing."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuwatch.net import Http
+    from gpuwatch.ports import Channel
+    from gpuwatch.providers import Adapter
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.database import Database
+
+_ID_LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
+
+
+def real_now() -> datetime:
+    """The wall clock, aware, UTC."""
+    return datetime.now(UTC)
+
+
+def new_id() -> str:
+    """12 characters of a-z2-7: 60 random bits."""
+    return "".join(secrets.choice(_ID_LETTERS) for _ in range(12))
+
+
+def secrets_of(settings: Settings) -> list[str]:
+    """Every secret of the settings, for redaction."""
+    found = [provider.api_key for provider in settings.providers.values()]
+    channels = settings.channels
+    if channels.telegram:
+        found.append(channels.telegram.bot_token)
+    if channels.email:
+        found.append(channels.email.password)
+    if channels.apprise:
+        found.extend(channels.apprise.urls)
+    return [secret for secret in found if secret]
+
+
+@contextmanager
+def http_client(settings: Settings) -> Iterator[Http]:
+    """The door to the network, closed at the end."""
+    from gpuwatch.net import Http
+
+    http = Http(secrets=secrets_of(settings))
+    try:
+        yield http
+    finally:
+        http.close()
+
+
+def adapters(
+    settings: Settings, http: Http, names: Iterable[str] | None = None, stop: threading.Event | None = None
+) -> dict[str, Adapter]:
+    """The enabled providers (or those named), ready to be asked."""
+    from gpuwatch import providers
+
+    wanted = settings.providers if names is None else names
+    return {
+        name: providers.build(settings.providers[name], http, real_now, time.monotonic, stop=stop) for name in wanted
+    }
+
+
+def channels(settings: Settings, http: Http) -> dict[str, Channel]:
+    """The configured alert channels by name."""
+    found: dict[str, Channel] = {}
+    if settings.channels.telegram:
+        from gpuwatch.notifiers.telegram import Telegram
+
+        found["telegram"] = Telegram(settings.channels.telegram, http)
+    if settings.channels.email:
+        from gpuwatch.notifiers.email import Email
+
+        found["email"] = Email(settings.channels.email)
+    if settings.channels.apprise:
+        from gpuwatch.notifiers.apprise import Apprise
+
+        found["apprise"] = Apprise(settings.channels.apprise)
+    return found
+
+
+@contextmanager
+def database(settings: Settings) -> Iterator[Database]:
+    """The store, brought up to date, closed at the end.
+
+    Raises:
+        StoreError: it cannot be opened, or a newer gpuwatch wrote it.
+    """
+    from gpuwatch.storage.database import open_database
+    from gpuwatch.storage.migrate import upgrade
+
+    opened = open_database(settings.database_url)
+    try:
+        upgrade(opened)
+        yield opened
+    finally:
+        opened.close()
