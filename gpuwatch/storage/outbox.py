@@ -116,6 +116,16 @@ class Outbox:
                     lost.add(row.channel)  # another daemon has it: what stands behind it is theirs too
             return [_due(connection, row) for row in claimed]
 
+    def release(self, due: Due) -> None:
+        """Give a lease back untouched: there was no time for it."""
+        self._settle(due, attempts=due.attempts)
+
+    def release_all(self) -> None:
+        """Give every lease back: at the start, where no other daemon can be sending (SQLite's one writer)."""
+        with self._database.write() as connection:
+            leased = and_(delivery.c.state == "pending", delivery.c.leased_until_ms.is_not(None))
+            connection.execute(update(delivery).where(leased).values(leased_until_ms=None))
+
     def settle_sent(self, due: Due, now: datetime, note: str | None = None) -> None:
         """The channel took it; also when a lease ran out meanwhile. What it mentioned is mentioned."""
         now_ms = _ms(now)

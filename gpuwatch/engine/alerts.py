@@ -1,0 +1,342 @@
+"""What the owner is told: decisions and events as alerts, in words. Pure; channels lay them out and escape them."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
+from decimal import ROUND_HALF_EVEN, Decimal
+from urllib.parse import quote
+
+from gpuwatch.market.offer import Offer
+from gpuwatch.market.pricing import usd
+from gpuwatch.net import redact
+from gpuwatch.ports import Alert, AlertKind, OfferLine
+from gpuwatch.watches.decide import Decision, Match, Reason
+from gpuwatch.watches.durations import format_duration
+from gpuwatch.watches.watch import Action, Watch
+
+_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
+_LIVES = {
+    AlertKind.OFFER: _HOUR,  # by then somebody else has rented it, or it is told again
+    AlertKind.TEST: timedelta(minutes=10),
+    AlertKind.REFUSED: 6 * _HOUR,
+    AlertKind.LAUNCH: _DAY,
+    AlertKind.BLIND: _DAY,
+    AlertKind.SEEING: _DAY,
+    AlertKind.DRIFT: 3 * _DAY,
+    AlertKind.CHANNEL: 3 * _DAY,
+    AlertKind.HELD: 7 * _DAY,  # money may be running: it waits for the owner as long as it takes
+    AlertKind.ORPHAN: 7 * _DAY,
+}
+_OFFERS_SHOWN = 3
+
+
+def life_of(kind: AlertKind) -> timedelta:
+    """How long an alert of this kind is worth sending; then it expires, and is mentioned in the next one."""
+    return _LIVES[kind]
+
+
+def id_from(key: str) -> str:
+    """An alert id that the same cause always gets: 12 characters."""
+    return hashlib.sha256(key.encode()).hexdigest()[:12]
+
+
+def offer_alert(  # noqa: PLR0913 - the decision, and all that is told beside it
+    watch: Watch,
+    decision: Decision,
+    *,
+    alert_id: str,
+    zone: tzinfo,
+    did: str,
+    budget_note: str | None = None,
+    links: Mapping[str, str] | None = None,
+) -> Alert:
+    """A watch fired.
+
+    Args:
+        decision: with at least one match.
+        did: what gpuwatch did about it, a sentence.
+        budget_note: where the budget stands.
+        links: provider → URL of its console; `{offer_id}` and `{machine_id}` in it are filled in.
+    """
+    best = decision.matches[0]
+    line = offer_line(best, links)
+    facts = [
+        ("GPU", f"{line.gpu} × {line.gpu_count}" + (", interruptible (spot)" if line.spot else "")),
+        ("Price", f"${line.price_usd_gpu_hour} per GPU-hour with commission; listed ${line.listed_usd_gpu_hour}"),
+        ("Total", f"${line.price_usd_hour} per hour for {_gpus(line.gpu_count)}"),
+        ("Threshold", f"${_decimal(watch.max_price_usd_gpu_hour)} per GPU-hour"),
+        ("Place", line.place),
+        ("Reliability", line.reliability + _VERIFIED[line.verified]),
+    ]
+    if traffic := _traffic(watch, best.offer):
+        facts.append(("Traffic", traffic))
+    if budget_note:
+        facts.append(("Budget", budget_note))
+    facts.append(("Seen", moment(decision.decided_at, zone)))
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.OFFER,
+        created_at=decision.decided_at,
+        headline=f"{watch.name}: {line.gpu} × {line.gpu_count} at ${line.price_usd_gpu_hour} per GPU-hour",
+        watch=watch.name,
+        facts=tuple(facts),
+        offers=tuple(offer_line(match, links) for match in decision.matches[:_OFFERS_SHOWN]),
+        why=why(watch, decision),
+        did=did or "Nothing: it is up to you.",
+        can_do=_can_do(watch, line),
+    )
+
+
+def why(watch: Watch, decision: Decision) -> str:
+    """The reason in words, and as it stands in the log."""
+    words = _REASONS[decision.reason].format(
+        improve_by=f"{watch.improve_by * 100:g} %",
+        repeat_every=format_duration(watch.repeat_every_s or 0),
+    )
+    if watch.hold_for_s and decision.reason is Reason.FIRST_MATCH:
+        words += f", and has been for {format_duration(watch.hold_for_s)}"
+    more = len(decision.matches) - 1
+    beside = f" {more} more {'fits' if more == 1 else 'fit'}." if more > 0 else ""
+    return f"{words} ({decision.reason.value}).{beside}"
+
+
+def offer_line(match: Match, links: Mapping[str, str] | None = None) -> OfferLine:
+    """One offer with its prices as text."""
+    offer, price = match.offer, match.price
+    return OfferLine(
+        gpu=offer.gpu,
+        gpu_count=offer.gpu_count,
+        price_usd_gpu_hour=money(price.gpu_price_usd_hour(offer.gpu_count)),
+        listed_usd_gpu_hour=money(usd(price.listed_microusd_hour) / offer.gpu_count),
+        price_usd_hour=money(usd(price.price_microusd_hour)),
+        place=offer.region or offer.country or "unknown",
+        reliability="unknown" if offer.reliability is None else f"{offer.reliability * 100:.1f} %",
+        provider=offer.provider,
+        offer_id=offer.offer_id,
+        machine_id=offer.machine_id,
+        spot=offer.spot,
+        verified=offer.verified,
+        url=_link(offer, links or {}),
+    )
+
+
+def blind_alert(provider: str, since: datetime, last_error: str, *, alert_id: str, now: datetime) -> Alert:
+    """A provider has not answered completely for too long."""
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.BLIND,
+        created_at=now,
+        headline=f"Blind at {provider}: no complete answer for {_span(now - since)}",
+        facts=(("Provider", provider), ("Since", moment(since)), ("Last error", redact(last_error))),
+        why="Three polling intervals passed without a complete answer. What is on offer there is not known.",
+        did="gpuwatch keeps asking, and tells you when it sees again. Nothing is rented there meanwhile.",
+        can_do=("See what is wrong: gpuwatch doctor",),
+    )
+
+
+def quota_alert(provider: str, resets_at: datetime, *, alert_id: str, now: datetime) -> Alert:
+    """A provider's daily row quota is spent."""
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.BLIND,
+        created_at=now,
+        headline=f"Blind at {provider}: the day's row quota is spent",
+        facts=(("Provider", provider), ("Resets", moment(resets_at))),
+        why="The provider answers no searches until its quota is reset.",
+        did="gpuwatch stops asking until then, and tells you when it sees again.",
+        can_do=(
+            "See the plan: gpuwatch providers",
+            "Use fewer rows: raise sweep_every, or record fewer GPUs",
+        ),
+    )
+
+
+def seeing_alert(provider: str, blind_since: datetime, now: datetime, *, alert_id: str) -> Alert:
+    """A provider is back."""
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.SEEING,
+        created_at=now,
+        headline=f"{provider} answers again, after {_span(now - blind_since)}",
+        facts=(("Provider", provider), ("Blind since", moment(blind_since)), ("Back", moment(now))),
+        why="A complete answer came in.",
+        did="All its watches are looked at again. The gap stays visible in the history.",
+    )
+
+
+def drift_alert(provider: str, notes: Sequence[str], *, alert_id: str, now: datetime) -> Alert:
+    """A provider's format changed."""
+    shown = "; ".join(notes[:10]) + (f"; and {len(notes) - 10} more" if len(notes) > 10 else "")
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.DRIFT,
+        created_at=now,
+        headline=f"{provider} changed its format",
+        facts=(("Provider", provider), ("Changed", shown)),
+        why="The answer holds fields that were not known, or lacks some that were. Each is told once.",
+        did="gpuwatch goes on with what it understands; rows that it does not understand are left out and counted.",
+        can_do=("Compare prices with the provider's own page", "Look for a newer gpuwatch"),
+    )
+
+
+def refused_alert(watch: str, reason: str, *, alert_id: str, now: datetime) -> Alert:
+    """A launch was refused: budget, credit, limits, the provider's no."""
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.REFUSED,
+        created_at=now,
+        headline=f"{watch}: not rented",
+        watch=watch,
+        facts=(("Refused", redact(reason)),),
+        why="A launch was due, and was refused.",
+        did="Nothing was rented.",
+        can_do=(
+            "See what is running, and what it costs: gpuwatch launches",
+            "Check budget and credit: gpuwatch doctor",
+        ),
+    )
+
+
+def channel_alert(channel: str, error: str, *, alert_id: str, now: datetime) -> Alert:
+    """A channel does not take alerts; for the others."""
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.CHANNEL,
+        created_at=now,
+        headline=f"Alerts do not arrive by {channel}",
+        facts=(("Channel", channel), ("Answer", redact(error))),
+        why="The channel refused a message, and will go on doing so until something is mended.",
+        did="What it refused was sent to you by the other channels. It is tried again now and then.",
+        can_do=(f"Mend [notify.{channel}], then: gpuwatch notify", "See all channels: gpuwatch doctor"),
+    )
+
+
+def moved_chat_alert(chat_id: str, new_chat_id: str, *, alert_id: str, now: datetime) -> Alert:
+    """A Telegram group became a supergroup: the settings are stale."""
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.CHANNEL,
+        created_at=now,
+        headline="The Telegram group has a new id",
+        facts=(("Old id", chat_id), ("New id", new_chat_id)),
+        why="Telegram says that the group became a supergroup.",
+        did="gpuwatch sends to the new id from now on, and remembers it.",
+        can_do=(f'Set [notify.telegram] chat_id = "{new_chat_id}"',),
+    )
+
+
+def late_alert(channel: str, count: int, *, alert_id: str, now: datetime) -> Alert:
+    """Alerts of a channel expired, and nothing newer waits there to mention them."""
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.CHANNEL,
+        created_at=now,
+        headline=f"{count} {'alert' if count == 1 else 'alerts'} could not be delivered by {channel} in time",
+        why="The channel took nothing while they were worth reading.",
+        did="They were given up; they are listed here so that you know of them.",
+        can_do=("See the market as it is now: gpuwatch check",),
+    )
+
+
+def test_alert(*, alert_id: str, now: datetime) -> Alert:
+    """What `gpuwatch notify` sends."""
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.TEST,
+        created_at=now,
+        headline="gpuwatch test message",
+        why="You asked for it with: gpuwatch notify",
+        did="Nothing else: no offer was seen, nothing was rented.",
+    )
+
+
+def grouped(alerts: Sequence[Alert], alert_id: str | None = None) -> Alert:
+    """Several alerts as one message; a single one stays as it is.
+
+    Args:
+        alerts: at least one, in the order of telling.
+        alert_id: None: one that follows from theirs.
+    """
+    if len(alerts) == 1:
+        return alerts[0]
+    cheapest = min((a.offers[0] for a in alerts if a.offers), key=_gpu_price, default=None)
+    best = f", from ${cheapest.price_usd_gpu_hour} per GPU-hour" if cheapest else ""
+    return Alert(
+        alert_id=alert_id or id_from(" ".join(alert.alert_id for alert in alerts)),
+        kind=alerts[0].kind,
+        created_at=alerts[-1].created_at,
+        headline=f"{len(alerts)} watches have offers{best}",
+        parts=tuple(alerts),
+    )
+
+
+def money(amount: Decimal) -> str:
+    """Dollars with two to four decimals, rounded half-even: 3.6 → 3.60, 0.123456 → 0.1235."""
+    return _decimal(amount.quantize(Decimal("0.0001"), ROUND_HALF_EVEN))
+
+
+def moment(at: datetime, zone: tzinfo = UTC) -> str:
+    """A time for a person, with its zone."""
+    return at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
+
+
+_VERIFIED = {True: ", verified", False: ", not verified", None: ""}
+_REASONS: Mapping[Reason, str] = {
+    Reason.FIRST_MATCH: "An offer is at or under the threshold",
+    Reason.CHEAPER: "Cheaper by at least {improve_by} than when you were last told",
+    Reason.REPEAT_DUE: "Still at or under the threshold; you are reminded every {repeat_every}",
+    Reason.NOTHING_NEW: "Still at or under the threshold",
+    Reason.HOLDING: "At or under the threshold, not yet for long enough",
+    Reason.OUTSIDE_WINDOW: "Outside the watch's active windows",
+    Reason.NO_OFFER: "No offer is at or under the threshold",
+    Reason.NO_DATA: "What is on offer is not known",
+}
+
+
+def _can_do(watch: Watch, best: OfferLine) -> tuple[str, ...]:
+    name = shlex.quote(watch.name)
+    look = f"Look again: gpuwatch check {name}"
+    if watch.action is Action.LAUNCH:
+        return ("Follow it: gpuwatch launches", "End it: gpuwatch stop ID", look)
+    return (f"Rent offer {best.offer_id} at {best.provider} before somebody else does", look)
+
+
+def _traffic(watch: Watch, offer: Offer) -> str | None:
+    """What one job's traffic costs at the listed rates; it is in no price."""
+    wanted = ((watch.download_gb, offer.download_usd_gb, "down"), (watch.upload_gb, offer.upload_usd_gb, "up"))
+    known = [(gb, rate, way) for gb, rate, way in wanted if gb and rate is not None]
+    if not known:
+        return None
+    cost = sum((Decimal(str(gb)) * Decimal(str(rate)) for gb, rate, _ in known), Decimal(0))
+    return (
+        f"${money(cost)} listed for one job ({', '.join(f'{gb:g} GB {way}' for gb, _, way in known)}), not in the price"
+    )
+
+
+def _link(offer: Offer, links: Mapping[str, str]) -> str | None:
+    template = links.get(offer.provider)
+    if template is None:
+        return None
+    filled = template.replace("{offer_id}", quote(offer.offer_id, safe=""))
+    return filled.replace("{machine_id}", quote(offer.machine_id or "", safe=""))
+
+
+def _gpu_price(line: OfferLine) -> Decimal:
+    return Decimal(line.price_usd_gpu_hour)
+
+
+def _gpus(count: int) -> str:
+    return "1 GPU" if count == 1 else f"{count} GPUs"
+
+
+def _decimal(amount: Decimal) -> str:
+    whole, _, fraction = format(amount, "f").partition(".")
+    return f"{whole}.{fraction.rstrip('0').ljust(2, '0')}"
+
+
+def _span(gone: timedelta) -> str:
+    minutes = max(round(gone.total_seconds() / 60), 0)
+    return format_duration(minutes * 60) if minutes else "less than a minute"
