@@ -8,29 +8,33 @@ listeners turn what was missed into log lines. Jobs live in memory and are made 
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 
-import msgspec
 from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED, JobEvent
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
+from gpuwatch.engine.beat import Beat
+from gpuwatch.errors import SettingsError
+from gpuwatch.net import redact
+from gpuwatch.settings import Settings, load
+from gpuwatch.storage.lock import claim_daemon
+from gpuwatch.system import logs
+from gpuwatch.system.notify_socket import Notifier
+from gpuwatch.wiring import real_now
+from gpuwatch.wiring.service import Service, build_service
+
 log = logging.getLogger(__name__)
 
 JUMP_S = 5.0  # a wall clock this far off the monotonic one has jumped, or the machine slept
 GUARD_EVERY_S = 2.0
-
-
-class Beat(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that runs again and again, never twice at once."""
-
-    name: str
-    run: Callable[[], object]
-    every_s: float
-    jitter_s: float = 0.0
 
 
 class Clockwork:
@@ -101,3 +105,113 @@ def _tell(event: JobEvent) -> None:
         log.warning("beat %s was missed", event.job_id)
     else:
         log.warning("beat %s still runs at its next time; that run is left out", event.job_id)
+
+
+# --- the process ------------------------------------------------------------------------------------------------------
+
+STOP_WITHIN_S = 7.0  # of the 10 seconds that CONTRACT §4.8 allows
+WATCH_EVERY_S = 5.0
+
+
+class Signals:
+    """SIGTERM and SIGINT ask for the end, SIGHUP for a fresh look at the settings."""
+
+    def __init__(self) -> None:
+        self._woken = threading.Event()
+        self.stop = False
+        self.reload = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_stop)
+        signal.signal(signal.SIGHUP, self._on_reload)
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until a signal comes or the time is over."""
+        self._woken.wait(timeout_s)
+        self._woken.clear()
+
+    def _on_stop(self, *_: object) -> None:
+        self.stop = True
+        self._woken.set()
+
+    def _on_reload(self, *_: object) -> None:
+        self.reload = True
+        self._woken.set()
+
+
+def serve(config: str | None, log_format: str = "auto", verbose: bool = False) -> int:
+    """Run until SIGTERM. Returns the exit code.
+
+    Raises:
+        SettingsError: the first settings are wrong; later ones are refused, and the old are kept.
+        StoreError: the database cannot be used, or another daemon runs on it.
+    """
+    signals = Signals()
+    notifier = Notifier.from_env(os.environ)
+    settings = load(config)
+    logs.configure(style=log_format, level=logging.DEBUG if verbose else logging.INFO, redact=redact)
+    with claim_daemon(settings.database_url):
+        while True:
+            with running(settings) as service:
+                notifier.ready()
+                log.info("watching", extra={"watches": len(settings.watches), "providers": list(settings.providers)})
+                fresh = _watch_over(service, signals, notifier, config)
+                if fresh is None:
+                    notifier.stopping()
+                    log.info("stopping")
+            if fresh is None:
+                return 0
+            settings = fresh
+
+
+def _watch_over(service: Service, signals: Signals, notifier: Notifier, config: str | None) -> Settings | None:
+    """Stay until the end (None) or until new settings are to be taken up."""
+    watchdog_s = notifier.watchdog_every_s or WATCH_EVERY_S * 2
+    stuck = False
+    while not signals.stop:
+        if service.progresses(time.monotonic()):
+            notifier.watchdog()
+            stuck = False
+        elif not stuck:
+            stuck = True
+            log.error("no hunt has ended for too long; the watchdog is not fed any more")
+        notifier.status(service.status(real_now()))
+        signals.wait(min(WATCH_EVERY_S, watchdog_s / 2))
+        if signals.reload and not signals.stop:
+            signals.reload = False
+            fresh = _reload(notifier, config, service.settings)
+            if fresh is not None:
+                return fresh
+    return None
+
+
+def _reload(notifier: Notifier, config: str | None, old: Settings) -> Settings | None:
+    """New settings, or None if they are wrong (the old ones stay) or say the same."""
+    notifier.reloading()
+    try:
+        fresh = load(config)
+    except SettingsError as error:
+        for fault in error.faults:
+            log.error("%s", fault)
+        log.error("the new settings are wrong; the old ones stay in force")
+        notifier.ready()
+        return None
+    if fresh.database_url != old.database_url:
+        log.error("database_url cannot change while the daemon runs; the old settings stay in force")
+        notifier.ready()
+        return None
+    log.info("the settings were read again")
+    return fresh
+
+
+@contextmanager
+def running(settings: Settings) -> Iterator[Service]:
+    """The service, its beats turning; stopped within STOP_WITHIN_S at the end."""
+    with build_service(settings) as service:
+        clockwork = Clockwork(service.beats(), real_now, time.monotonic)
+        service.nudge = clockwork.nudge
+        clockwork.start()
+        try:
+            yield service
+        finally:
+            service.stopping.set()
+            clockwork.stop(STOP_WITHIN_S)

@@ -59,7 +59,7 @@ def check(
     else:
         _print_tables(watches, checked, matches, now)
     if explain:
-        _explain(settings, watches, checked, now)
+        _explain(settings, watches, provider)
     sys.stdout.flush()
     if not no_store:
         _store(settings, checked)
@@ -102,9 +102,6 @@ def _chosen(settings: Settings, names: Sequence[str]) -> Sequence[Watch]:
 def _ask(settings: Settings, watches: Sequence[Watch], only: Sequence[str], as_json: bool) -> Sequence[Checked]:
     from gpuwatch.wiring.oneshot import check_markets
 
-    for name in only:
-        if name not in settings.providers:
-            raise UsageError(f"there is no enabled provider {name!r}; there are: {', '.join(settings.providers)}")
     if as_json or not sys.stderr.isatty():
         return check_markets(settings, watches, only)
     click.echo("asking …", nl=False, err=True)
@@ -188,10 +185,10 @@ def _report_line(part: Checked) -> str:
     return f"{report.provider}: {report.offers} offers in {report.elapsed_s:.1f} s{skipped}{error}"
 
 
-def _explain(settings: Settings, watches: Sequence[Watch], checked: Sequence[Checked], now: datetime) -> None:
+def _explain(settings: Settings, watches: Sequence[Watch], only: Sequence[str]) -> None:
     from gpuwatch.wiring.oneshot import explain_lines
 
-    for line in explain_lines(settings, watches, checked, now):
+    for line in explain_lines(settings, watches, only):
         click.echo(line, err=True)
 
 

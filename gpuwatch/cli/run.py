@@ -16,6 +16,6 @@ def run(log_format: str, verbose: bool, config: str | None) -> int:
 
     SIGTERM ends it within 10 seconds; SIGHUP reads the settings again and keeps the old ones if the new are wrong.
     """
-    from gpuwatch.service import serve
+    from gpuwatch.daemon import serve
 
     return serve(config, log_format=log_format, verbose=verbose)

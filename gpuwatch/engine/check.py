@@ -12,12 +12,12 @@ from datetime import datetime
 
 import msgspec
 
-from gpuwatch.engine.hunt import queries_for
+from gpuwatch.engine.queries import queries_for
 from gpuwatch.errors import ProviderError
 from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Answer, Completeness, Market, Query
 from gpuwatch.watches.decide import Match
-from gpuwatch.watches.match import matches
+from gpuwatch.watches.match import matches, rank
 from gpuwatch.watches.watch import Watch
 
 SHARED_ROWS = 64  # what a marketplace gives at once anyway (vastai.md §0)
@@ -148,4 +148,4 @@ class _Round:
         for _, answer in self._answers:
             for match in self._matches(watch, answer):
                 best[match.offer.identity] = match  # a later answer is the newer look
-        return tuple(sorted(best.values(), key=lambda match: match.price_microusd_gpu_hour))
+        return tuple(sorted(best.values(), key=rank))

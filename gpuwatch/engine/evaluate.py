@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import msgspec
 
-from gpuwatch.engine.alerts import life_of, offer_alert
-from gpuwatch.market.offer import Offer
+from gpuwatch.engine.alerts import grouped, life_of, offer_alert
 from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Alert, AlertKind, Answer, Completeness, Desk, Page
 from gpuwatch.watches.decide import Decision, Look, Match, WatchMemory, decide
 from gpuwatch.watches.launches import Intent, Launch, Refusal
-from gpuwatch.watches.match import matches
+from gpuwatch.watches.match import is_near, matches, rank
 from gpuwatch.watches.watch import Action, Budget, Watch
 
 
@@ -47,6 +46,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     zone: ZoneInfo
     views_expected: Mapping[str, frozenset[tuple[str, bool]]]  # watch → (provider, spot) that are asked for it
     max_age: timedelta  # an older view is blindness
+    links: Mapping[str, str]  # provider → URL of its console
+    not_ready: Callable[[str], str | None] = lambda provider: None  # why nothing may be rented at a provider yet
 
 
 class Evaluator:
@@ -67,7 +68,7 @@ class Evaluator:
         known = bool(found) or answer.completeness is Completeness.COMPLETE
         return View(
             matches=found,
-            near=bool(found) or self._is_near(watch, answer.offers, now),
+            near=bool(found) or (watch.rearm > 1 and is_near(watch, answer.offers, self._rules.commissions, now)),
             known=known,
             observed_at=answer.observed_at,
         )
@@ -103,10 +104,7 @@ class Evaluator:
         """All fresh views of a watch as one: cheapest first, whoever sells it."""
         views = self._views.get(watch.name, {})
         fresh = {key: view for key, view in views.items() if now - view.observed_at <= self._rules.max_age}
-        found = sorted(
-            (match for view in fresh.values() for match in view.matches),
-            key=lambda match: match.price_microusd_gpu_hour,
-        )
+        found = sorted((match for view in fresh.values() for match in view.matches), key=rank)
         expected = self._rules.views_expected[watch.name]
         all_known = expected <= {key for key, view in fresh.items() if view.known}
         return Look(
@@ -116,30 +114,21 @@ class Evaluator:
             observed_at=max((view.observed_at for view in fresh.values()), default=now),
         )
 
-    def _is_near(self, watch: Watch, offers: Iterable[Offer], now: datetime) -> bool:
-        if watch.rearm <= 1:
-            return False
-        from decimal import Decimal  # noqa: PLC0415
-
-        wider = msgspec.structs.replace(
-            watch, max_price_usd_gpu_hour=watch.max_price_usd_gpu_hour * Decimal(repr(watch.rearm))
-        )
-        return bool(matches(wider, offers, self._rules.commissions, now))
-
     def _write_down(self, decided: Sequence[tuple[Watch, Decision]], now: datetime) -> list[Start]:
         """One transaction for everything that follows; none at all when nothing does."""
         worth = [(w, d) for w, d in decided if d.fires or self._wants_launch(w, d) or self._is_new(w, d)]
         if not worth:
             return []
-        starts = []
+        starts, news = [], []
         with self._desk.open() as page:
             for watch, decision in worth:
                 start, did = self._reserve(page, watch, decision, now)
                 if start is not None:
                     starts.append(start)
                 if decision.fires:
-                    self._tell(page, watch, decision, did, now)
+                    news.append((watch, self._alert(watch, decision, did)))
                 page.remember(watch.name, decision.memory)
+            self._tell(page, news, now)
         self._memories.update({watch.name: decision.memory for watch, decision in worth})
         return starts
 
@@ -152,20 +141,40 @@ class Evaluator:
         return decision.fires or not self._rules.dry_run  # a dry run is told when it is news, not at every poll
 
     def _reserve(self, page: Page, watch: Watch, decision: Decision, now: datetime) -> tuple[Start | None, str]:
-        if not self._wants_launch(watch, decision) or decision.best is None:
-            return None, "Alerted only." if watch.action is Action.ALERT else ""
-        intent = Intent(watch=watch, match=decision.best, launch_id=self._new_id(), dry_run=self._rules.dry_run)
+        if decision.best is None or not self._wants_launch(watch, decision):
+            return None, _ONLY_TOLD.get(watch.action, "")
+        not_ready = self._rules.not_ready(decision.best.offer.provider)
+        if not_ready and not self._rules.dry_run:
+            return None, f"Not rented: {not_ready}"
+        intent = Intent(
+            watch=watch,
+            match=decision.best,
+            launch_id=self._new_id(),
+            dry_run=self._rules.dry_run,
+            others=decision.matches[1:],
+        )
         got = page.reserve(intent, self._rules.budget, now)
         if isinstance(got, Refusal):
             return None, f"Not rented: {got.text}"
-        observed_at = self._observed_at(watch, decision.best)
-        start = Start(launch=got, watch=watch, candidates=decision.matches, observed_at=observed_at)
+        start = Start(launch=got, watch=watch, candidates=decision.matches, observed_at=decision.best.offer.observed_at)
         return start, "Dry run: would rent it now." if got.dry_run else f"Renting it now, launch {got.launch_id}."
 
-    def _observed_at(self, watch: Watch, match: Match) -> datetime:
-        return match.offer.observed_at
+    def _alert(self, watch: Watch, decision: Decision, did: str) -> Alert:
+        return offer_alert(
+            watch, decision, alert_id=self._new_id(), zone=self._rules.zone, did=did, links=self._rules.links
+        )
 
-    def _tell(self, page: Page, watch: Watch, decision: Decision, did: str, now: datetime) -> None:
-        alert: Alert = offer_alert(watch, decision, alert_id=self._new_id(), zone=self._rules.zone, did=did)
-        channels = self._rules.channels if watch.notify is None else watch.notify
-        page.tell(alert, channels, now + life_of(AlertKind.OFFER))
+    def _tell(self, page: Page, news: Sequence[tuple[Watch, Alert]], now: datetime) -> None:
+        """What one answer brought is one message per channel."""
+        by_channels: dict[tuple[str, ...], list[Alert]] = {}
+        for watch, alert in news:
+            channels = self._rules.channels if watch.notify is None else watch.notify
+            by_channels.setdefault(tuple(channels), []).append(alert)
+        for channels, alerts in by_channels.items():
+            page.tell(grouped(alerts, self._new_id()), channels, now + life_of(AlertKind.OFFER))
+
+
+_ONLY_TOLD = {
+    Action.ALERT: 'Told you; this watch does not rent (action = "alert").',
+    Action.ASK: 'Told you; renting after a question comes with a later version (action = "ask").',
+}

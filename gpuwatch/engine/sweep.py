@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
+from gpuwatch.engine.queries import RENTAL_TYPES
 from gpuwatch.errors import ProviderError, QuotaSpent
 from gpuwatch.ports import Answer, Completeness, Market, Query
-from gpuwatch.watches.watch import SpotPolicy, Watch
+from gpuwatch.watches.watch import Watch
 
 SweepRecorder = Callable[[str, bool, Answer | ProviderError, datetime], None]
 
@@ -17,8 +18,7 @@ def sweep_targets(watches: Iterable[Watch], recorded: Sequence[str]) -> tuple[tu
     """Which (GPU, spot) to read: recorded GPUs on demand, watched ones as their watches rent."""
     found = {(gpu, False): None for gpu in recorded}
     for watch in watches:
-        spots = {SpotPolicy.NO: (False,), SpotPolicy.ONLY: (True,), SpotPolicy.ANY: (False, True)}[watch.spot]
-        found.update({(gpu, spot): None for gpu in watch.gpu_names for spot in spots})
+        found.update({(gpu, spot): None for gpu in watch.gpu_names for spot in RENTAL_TYPES[watch.spot]})
     return tuple(found)
 
 

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING
 
+from gpuwatch.errors import UsageError
 from gpuwatch.wiring import adapters, http_client, real_now
 
 if TYPE_CHECKING:
+    from gpuwatch.engine.browse import Wanted
     from gpuwatch.engine.check import Checked
     from gpuwatch.settings import Settings
+    from gpuwatch.watches.decide import Match
     from gpuwatch.watches.watch import Watch
 
 
 def check_markets(settings: Settings, watches: Sequence[Watch], only: Sequence[str]) -> list[Checked]:
     """Ask every provider that the watches name, each in its own thread; one's trouble never delays another."""
-    from gpuwatch.engine.check import Checked, check_provider
+    from gpuwatch.engine.check import check_provider
 
-    asked = {name: [w for w in watches if w.providers is None or name in w.providers] for name in settings.providers}
-    asked = {name: mine for name, mine in asked.items() if mine and (not only or name in only)}
+    named = named_providers(settings, only)
+    asked = {name: [w for w in watches if w.providers is None or name in w.providers] for name in named}
+    asked = {name: mine for name, mine in asked.items() if mine}
     with http_client(settings) as http:
         built = adapters(settings, http, asked)
 
@@ -34,15 +37,16 @@ def check_markets(settings: Settings, watches: Sequence[Watch], only: Sequence[s
             return list(pool.map(one, asked))
 
 
-def explain_lines(
-    settings: Settings, watches: Sequence[Watch], checked: Sequence[Checked], now: datetime
-) -> Iterator[str]:
-    """For the nearest offers of each watch: which clause failed, and by how much."""
-    from gpuwatch.engine.check import explain
+def explain_lines(settings: Settings, watches: Sequence[Watch], only: Sequence[str]) -> Iterator[str]:
+    """For the offers nearest to each watch: which clause failed, and by how much. Asks once more, without a price."""
+    from gpuwatch.engine.explain import explain
 
     commissions = {name: provider.commission for name, provider in settings.providers.items()}
-    for watch in watches:
-        yield from explain(watch, checked, commissions, now)
+    with http_client(settings) as http:
+        for name, adapter in adapters(settings, http, only or None).items():
+            for watch in watches:
+                if watch.providers is None or name in watch.providers:
+                    yield from explain(watch, adapter.market, commissions, real_now())
 
 
 def store_check(settings: Settings, checked: Sequence[Checked]) -> None:
@@ -51,3 +55,31 @@ def store_check(settings: Settings, checked: Sequence[Checked]) -> None:
 
     answers = [(query, answer) for part in checked for query, answer in part.answers]
     record_answers(settings.database_url, answers, real_now())
+
+
+def market_now(
+    settings: Settings, wanted: Wanted, only: Sequence[str], limit: int
+) -> tuple[list[Match], dict[str, str]]:
+    """The cheapest offers of every provider by GPU price, and the errors of those that did not answer."""
+    from gpuwatch.engine.browse import browse
+
+    named = named_providers(settings, only)
+    found: list[Match] = []
+    errors: dict[str, str] = {}
+    with http_client(settings) as http:
+        for name, adapter in adapters(settings, http, named).items():
+            matches, error = browse(adapter.market, wanted, settings.providers[name].commission, limit)
+            found += matches
+            if error:
+                errors[name] = error
+    found.sort(key=lambda match: match.price_microusd_gpu_hour)
+    return found[:limit], errors
+
+
+def named_providers(settings: Settings, only: Sequence[str]) -> list[str]:
+    """The enabled providers, or those of them that were named. Raises UsageError for one that is not enabled."""
+    for name in only:
+        if name not in settings.providers:
+            enabled = ", ".join(settings.providers) or "none"
+            raise UsageError(f"there is no enabled provider {name!r}; enabled: {enabled}")
+    return list(only) or list(settings.providers)

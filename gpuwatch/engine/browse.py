@@ -1,0 +1,132 @@
+"""Looking around in a market without a watch: `gpuwatch offers`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
+
+import msgspec
+
+from gpuwatch.errors import ProviderError, UsageError
+from gpuwatch.market.gpu_names import catalog
+from gpuwatch.market.offer import Offer
+from gpuwatch.market.pricing import Commission, listed_ceiling_usd, price_of, threshold_microusd
+from gpuwatch.ports import Completeness, Market, Query
+from gpuwatch.watches.decide import Match
+
+_COUNT = re.compile(r"(\d+)(?:\s*-\s*(\d+))?")
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person looks for; None: any."""
+
+    gpu_names: tuple[str, ...] = ()
+    count_min: int = 1
+    count_max: int | None = None
+    max_price_usd_gpu_hour: Decimal | None = None
+    spots: tuple[bool, ...] = (False,)
+    disk_gb: float | None = None
+    verified: bool = False
+
+
+def wanted_on_market(
+    gpu: Sequence[str],
+    *,
+    count: str | None = None,
+    max_price: str | None = None,
+    spot: str = "no",
+    disk_gb: float | None = None,
+    verified: bool = False,
+) -> Wanted:
+    """From a command's options. Raises UsageError: one line that says what was expected."""
+    low, high = _counts(count)
+    return Wanted(
+        gpu_names=tuple(dict.fromkeys(name for text in gpu for name in _names(text))),
+        count_min=low,
+        count_max=high,
+        max_price_usd_gpu_hour=_price(max_price),
+        spots={"no": (False,), "only": (True,), "any": (False, True)}[spot],
+        disk_gb=disk_gb,
+        verified=verified,
+    )
+
+
+def browse(market: Market, wanted: Wanted, commission: Commission, limit: int) -> tuple[list[Match], str | None]:
+    """The offers that fit, cheapest GPU price first, and why the list may lack some (None: it lacks none)."""
+    found: list[Match] = []
+    for query in _queries(wanted, commission, limit):
+        try:
+            answer = market.search(query)
+        except ProviderError as error:
+            return found, str(error)
+        priced = [Match(offer, price_of(offer, wanted.disk_gb, commission)) for offer in answer.offers]
+        found += [match for match in priced if _fits(match, wanted)]
+        if answer.completeness is Completeness.PARTIAL:
+            return found, "answered only in part"
+    found.sort(key=lambda match: match.price_microusd_gpu_hour)
+    return found, None
+
+
+def _queries(wanted: Wanted, commission: Commission, limit: int) -> list[Query]:
+    ceiling = None
+    if wanted.max_price_usd_gpu_hour is not None and wanted.count_max is not None:
+        ceiling = float(listed_ceiling_usd(wanted.max_price_usd_gpu_hour, wanted.count_max, commission))
+    return [
+        Query(
+            gpus=wanted.gpu_names,
+            count_min=wanted.count_min,
+            count_max=wanted.count_max,
+            spot=spot,
+            disk_gb=wanted.disk_gb,
+            max_listed_usd_hour=ceiling,
+            verified=wanted.verified or None,
+            limit=max(limit, 64),  # sorted by the whole offer's price there, by GPU price here
+        )
+        for spot in wanted.spots
+    ]
+
+
+def _fits(match: Match, wanted: Wanted) -> bool:
+    offer: Offer = match.offer
+    if wanted.gpu_names and offer.gpu not in wanted.gpu_names:
+        return False
+    if offer.gpu_count < wanted.count_min or (wanted.count_max is not None and offer.gpu_count > wanted.count_max):
+        return False
+    if wanted.max_price_usd_gpu_hour is not None:
+        most = threshold_microusd(wanted.max_price_usd_gpu_hour, offer.gpu_count)
+        if match.price.price_microusd_hour > most:
+            return False
+    return offer.rentable and (offer.verified is True or not wanted.verified)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = catalog().wanted(text)
+    if not names:
+        hints = catalog().suggest(text)
+        raise UsageError(
+            f"--gpu {text!r}: nobody spells a GPU so" + (f"; did you mean {', '.join(hints)}?" if hints else "")
+        )
+    return names
+
+
+def _counts(text: str | None) -> tuple[int, int | None]:
+    if text is None:
+        return 1, None
+    found = _COUNT.fullmatch(text.strip())
+    low, high = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    if not 1 <= low <= high:
+        raise UsageError(f"--count {text!r}: expected a number of GPUs, or MIN-MAX, for example 1-8")
+    return low, high
+
+
+def _price(text: str | None) -> Decimal | None:
+    if text is None:
+        return None
+    try:
+        price = Decimal(text)
+    except InvalidOperation:
+        price = Decimal(0)
+    if not (price.is_finite() and price > 0):
+        raise UsageError(f"--max-price {text!r}: expected USD per GPU-hour above 0, for example 3.50")
+    return price

@@ -1,0 +1,43 @@
+"""Why not: the offers nearest to a watch, and the clauses that refused them, as lines for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+import msgspec
+
+from gpuwatch.engine.queries import queries_for
+from gpuwatch.errors import ProviderError
+from gpuwatch.market.pricing import Commission
+from gpuwatch.ports import Market
+from gpuwatch.watches.explain import NearMiss, nearest
+from gpuwatch.watches.watch import Watch
+
+LOOKED_AT = 64  # offers per rental type: enough to hold the nearest
+
+
+def explain(watch: Watch, market: Market, commissions: Mapping[str, Commission], now: datetime) -> Iterator[str]:
+    """Ask for the watch's GPUs at any price and host, and say of the nearest what refused them."""
+    yield f"{watch.name} at {market.name}:"
+    lines = 0
+    for query in queries_for(watch, commissions.get(market.name, Commission()), LOOKED_AT):
+        wide = msgspec.structs.replace(
+            query, count_min=1, count_max=None, max_listed_usd_hour=None, verified=None, min_reliability=None
+        )
+        try:
+            answer = market.search(wide)
+        except ProviderError as error:
+            yield f"  cannot tell: {error}"
+            return
+        for miss in nearest(watch, answer.offers, commissions, now):
+            lines += 1
+            yield f"  {_line(miss)}"
+    if not lines:
+        yield "  nothing was refused: " + ("no offer of these GPUs at all" if not answer.offers else "all match")
+
+
+def _line(miss: NearMiss) -> str:
+    offer = miss.offer
+    what = f"{offer.gpu_count}× {offer.gpu}, offer {offer.offer_id}, machine {offer.machine_id or '–'}"
+    return f"{what}: {'; '.join(failure.text for failure in miss.failures)}"

@@ -1,0 +1,112 @@
+"""Fakes of the engine's ports: a desk that keeps everything in memory, a market that answers from a script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from gpuwatch.errors import ProviderError
+from gpuwatch.market.offer import Offer
+from gpuwatch.ports import Alert, Answer, Completeness, Query, Sight
+from gpuwatch.watches.decide import WatchMemory
+from gpuwatch.watches.launches import Intent, Launch, Refusal, new_launch
+from gpuwatch.watches.watch import Budget
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def an_answer(
+    *offers: Offer,
+    completeness: Completeness = Completeness.COMPLETE,
+    at: datetime = NOON,
+    complete_to: float | None = None,
+    provider: str = "vastai",
+    skipped: Mapping[str, int] | None = None,
+    drift: Sequence[str] = (),
+) -> Answer:
+    return Answer(
+        provider=provider,
+        observed_at=at,
+        offers=offers,
+        completeness=completeness,
+        rows=len(offers),
+        complete_to_usd_hour=complete_to,
+        skipped=skipped or {},
+        drift=drift,
+    )
+
+
+class ScriptedMarket:
+    """Answers one script entry per search; the last one again and again."""
+
+    def __init__(self, *script: Answer | ProviderError, name: str = "vastai") -> None:
+        self.name = name
+        self.script = list(script)
+        self.asked: list[Query] = []
+
+    def search(self, query: Query) -> Answer:
+        self.asked.append(query)
+        entry = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        if isinstance(entry, ProviderError):
+            raise entry
+        return entry
+
+
+class MemoryDesk:
+    """Keeps what is written; a block that raises leaves nothing."""
+
+    def __init__(self, refusal: Refusal | None = None) -> None:
+        self.refusal = refusal
+        self.remembered: dict[str, WatchMemory] = {}
+        self.launches: list[Launch] = []
+        self.alerts: list[tuple[Alert, tuple[str, ...]]] = []
+        self.kept_sights: dict[str, Sight] = {}
+        self.words: set[tuple[str, str, str]] = set()
+        self.transactions = 0
+
+    def memories(self) -> Mapping[str, WatchMemory]:
+        return dict(self.remembered)
+
+    def sights(self) -> Mapping[str, Sight]:
+        return dict(self.kept_sights)
+
+    @contextmanager
+    def open(self) -> Iterator[MemoryPage]:
+        page = MemoryPage(self)
+        yield page
+        self.transactions += 1
+        self.remembered.update(page.remembered)
+        self.launches += page.launches
+        self.alerts += page.alerts
+
+
+class MemoryPage:
+    def __init__(self, desk: MemoryDesk) -> None:
+        self._desk = desk
+        self.remembered: dict[str, WatchMemory] = {}
+        self.launches: list[Launch] = []
+        self.alerts: list[tuple[Alert, tuple[str, ...]]] = []
+
+    def remember(self, watch: str, memory: WatchMemory) -> None:
+        self.remembered[watch] = memory
+
+    def reserve(self, intent: Intent, budget: Budget, now: datetime) -> Launch | Refusal:
+        if self._desk.refusal is not None:
+            return self._desk.refusal
+        launch = new_launch(intent, slot=0, now=now)
+        self.launches.append(launch)
+        return launch
+
+    def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
+        self.alerts.append((alert, tuple(channels)))
+        return True
+
+    def keep_sight(self, provider: str, sight: Sight) -> None:
+        self._desk.kept_sights[provider] = sight
+
+    def new_word(self, provider: str, kind: str, word: str, now: datetime) -> bool:
+        key = (provider, kind, word)
+        new = key not in self._desk.words
+        self._desk.words.add(key)
+        return new

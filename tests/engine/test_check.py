@@ -1,0 +1,85 @@
+"""One poll now: few questions, and an honest word on what is not known."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import msgspec
+from tests.builders import a_watch, an_offer
+
+from gpuwatch.engine.check import SHARED_ROWS, check_provider, shared_queries
+from gpuwatch.errors import ProviderDown
+from gpuwatch.market.pricing import Commission
+from gpuwatch.ports import Completeness
+from gpuwatch.watches.watch import SpotPolicy
+from tests.engine.desk_fakes import NOON, ScriptedMarket, an_answer
+from tests.engine.test_evaluate import WATCH, h100
+
+TWENTY = Commission("0.20")
+CHEAP = a_watch(name="cheap", gpu_names=("RTX 3090",), max_price_usd_gpu_hour=Decimal("0.12"))
+
+
+def checked(market: ScriptedMarket, *watches: object):  # type: ignore[no-untyped-def]
+    return check_provider(market, watches, TWENTY, lambda: NOON)  # type: ignore[arg-type]
+
+
+def test_ten_watches_are_one_question() -> None:
+    watches = [msgspec.structs.replace(WATCH, name=f"w{n}") for n in range(10)]
+    assert len(shared_queries([*watches, CHEAP], TWENTY)) == 1
+
+
+def test_the_shared_question_asks_for_all_that_each_watch_asks_for() -> None:
+    big = msgspec.structs.replace(WATCH, name="big", gpu_count_min=4, gpu_count_max=8, disk_gb=500.0)
+    (query,) = shared_queries([big, CHEAP], TWENTY)
+    assert query.gpus == ("H100 SXM", "RTX 3090")
+    assert (query.count_min, query.count_max) == (1, 8)
+    assert query.disk_gb is None
+    assert (query.max_listed_usd_hour or 0) >= 8 * 3.0
+    assert query.limit == SHARED_ROWS
+
+
+def test_rental_types_are_asked_apart() -> None:
+    spot = msgspec.structs.replace(WATCH, name="spot", spot=SpotPolicy.ONLY)
+    assert len(shared_queries([WATCH, spot], TWENTY)) == 2
+
+
+def test_each_watch_finds_its_own_offers_cheapest_first() -> None:
+    answer = an_answer(
+        h100(2.9, machine_id="1"), h100(2.5, machine_id="2"), an_offer(gpu="RTX 3090", quoted_usd_hour=0.1)
+    )
+    part = checked(ScriptedMarket(answer), WATCH, CHEAP)
+    assert [match.offer.machine_id for match in part.matches["h100"]] == ["2", "1"]
+    assert len(part.matches["cheap"]) == 1
+    assert part.report.ok
+
+
+def test_a_cut_answer_settles_the_watch_whose_ceiling_it_passed() -> None:
+    cut = an_answer(an_offer(gpu="RTX 3090", quoted_usd_hour=0.5), completeness=Completeness.TRUNCATED, complete_to=0.5)
+    whole = an_answer(h100())
+    market = ScriptedMarket(cut, whole)
+    part = checked(market, WATCH, CHEAP)
+    assert len(market.asked) == 2
+    assert market.asked[1].gpus == ("H100 SXM",)
+    assert part.report.ok
+    assert part.matches["h100"]
+
+
+def test_a_watch_that_stays_unsettled_makes_the_report_say_so() -> None:
+    cut = an_answer(
+        an_offer(gpu="RTX 3090", quoted_usd_hour=0.05, reliability=0.1), completeness=Completeness.TRUNCATED
+    )
+    part = checked(ScriptedMarket(cut), msgspec.structs.replace(CHEAP, min_reliability=0.9))
+    assert not part.report.ok
+    assert "cut short" in (part.report.error or "")
+
+
+def test_a_provider_that_does_not_answer_is_told_and_never_raises() -> None:
+    part = checked(ScriptedMarket(ProviderDown("vastai: HTTP 502")), WATCH)
+    assert not part.report.ok
+    assert part.report.error == "vastai: HTTP 502"
+    assert part.matches["h100"] == ()
+
+
+def test_rows_that_were_not_understood_are_counted() -> None:
+    part = checked(ScriptedMarket(an_answer(h100(), skipped={"price is not positive": 2, "no machine": 1})), WATCH)
+    assert part.report.skipped == 3

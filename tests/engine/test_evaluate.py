@@ -1,0 +1,136 @@
+"""From an answer to what follows, in one transaction."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+import msgspec
+from tests.builders import a_watch, an_offer
+
+from gpuwatch.engine.evaluate import Evaluator, Rules, Start
+from gpuwatch.market.offer import Offer
+from gpuwatch.market.pricing import Commission
+from gpuwatch.ports import Completeness
+from gpuwatch.watches.decide import Reason
+from gpuwatch.watches.launches import Refusal, RefusalReason
+from gpuwatch.watches.watch import Action, Budget, LaunchSpec, Watch
+from tests.engine.desk_fakes import NOON, MemoryDesk, an_answer
+
+WATCH = a_watch(name="h100", gpu_names=("H100 SXM",), max_price_usd_gpu_hour=Decimal("3.60"))
+RENTS = msgspec.structs.replace(WATCH, action=Action.LAUNCH, launch=LaunchSpec())
+
+
+def h100(listed: float = 3.0, **changes: object) -> Offer:
+    return an_offer(provider="vastai", gpu="H100 SXM", quoted_usd_hour=listed, observed_at=NOON, **changes)
+
+
+class Bench:
+    """An evaluator over a desk in memory."""
+
+    def __init__(self, *watches: Watch, dry_run: bool = False, refusal: Refusal | None = None) -> None:
+        self.desk = MemoryDesk(refusal)
+        self.started: list[Start] = []
+        ids = (f"id{n:010d}" for n in itertools.count())
+        rules = Rules(
+            commissions={"vastai": Commission("0.20")},
+            budget=Budget(),
+            dry_run=dry_run,
+            channels=("telegram", "email"),
+            zone=ZoneInfo("UTC"),
+            views_expected={watch.name: frozenset({("vastai", False)}) for watch in watches},
+            max_age=timedelta(minutes=2),
+            links={},
+        )
+        self.evaluator = Evaluator(self.desk, rules, self.started.append, lambda: next(ids))
+        self.watches = watches
+
+    def sees(self, *offers: Offer, after_s: float = 0, completeness: Completeness = Completeness.COMPLETE) -> Reason:
+        at = NOON + timedelta(seconds=after_s)
+        answer = an_answer(*offers, at=at, completeness=completeness)
+        return self.evaluator.judge(self.watches, answer, False, at)[0].reason
+
+
+def test_three_dollars_listed_fires_at_three_sixty_and_a_cent_more_does_not() -> None:
+    assert Bench(WATCH).sees(h100(3.00)) is Reason.FIRST_MATCH
+    assert Bench(WATCH).sees(h100(3.01)) is Reason.NO_OFFER
+
+
+def test_a_firing_watch_is_told_once_and_remembered_in_the_same_transaction() -> None:
+    bench = Bench(WATCH)
+    bench.sees(h100())
+    bench.sees(h100(), after_s=30)
+    assert len(bench.desk.alerts) == 1
+    assert bench.desk.remembered["h100"].fired_at == NOON
+
+
+def test_a_quiet_poll_writes_nothing() -> None:
+    bench = Bench(WATCH)
+    for second in range(5):
+        bench.sees(h100(9.0), after_s=second * 30)
+    before = bench.desk.transactions
+    bench.sees(h100(9.0), after_s=300)
+    assert bench.desk.transactions == before
+
+
+def test_a_watch_that_launches_reserves_and_starts_what_it_reserved() -> None:
+    bench = Bench(RENTS)
+    bench.sees(h100(machine_id="1"), h100(2.5, machine_id="2"))
+    assert [start.launch.launch_id for start in bench.started] == [bench.desk.launches[0].launch_id]
+    assert [match.offer.machine_id for match in bench.started[0].candidates] == ["2", "1"]
+
+
+def test_a_watch_that_alerts_never_reserves() -> None:
+    bench = Bench(WATCH)
+    bench.sees(h100())
+    assert bench.desk.launches == []
+
+
+def test_a_refused_launch_says_why_in_the_alert() -> None:
+    bench = Bench(RENTS, refusal=Refusal(RefusalReason.MAX_ACTIVE, "watch 'h100' has 1 alive (max_active = 1)"))
+    bench.sees(h100())
+    assert bench.started == []
+    assert "max_active = 1" in bench.desk.alerts[0][0].did
+
+
+def test_a_live_watch_tries_again_while_the_offer_stands_a_dry_run_does_not() -> None:
+    live, dry = Bench(RENTS), Bench(RENTS, dry_run=True)
+    for bench in (live, dry):
+        bench.sees(h100())
+        bench.sees(h100(), after_s=30)
+    assert len(live.started) == 2  # the ledger's unique slot decides whether there is room
+    assert len(dry.started) == 1
+
+
+def test_no_answer_is_no_data_and_never_no_offer() -> None:
+    bench = Bench(WATCH)
+    assert bench.evaluator.judge_blind(bench.watches, "vastai", False, NOON)[0].reason is Reason.NO_DATA
+
+
+def test_an_incomplete_answer_without_a_match_proves_nothing() -> None:
+    assert Bench(WATCH).sees(h100(9.0), completeness=Completeness.PARTIAL) is Reason.NO_DATA
+
+
+def test_an_incomplete_answer_with_a_match_is_a_match() -> None:
+    assert Bench(WATCH).sees(h100(), completeness=Completeness.TRUNCATED) is Reason.FIRST_MATCH
+
+
+def test_one_answer_is_one_message_however_many_watches_fire() -> None:
+    other = msgspec.structs.replace(WATCH, name="other")
+    bench = Bench(WATCH, other)
+    bench.sees(h100())
+    assert len(bench.desk.alerts) == 1
+    assert len(bench.desk.alerts[0][0].parts) == 2
+
+
+def test_nothing_is_rented_where_launches_are_not_reconciled_yet() -> None:
+    bench = Bench(RENTS)
+    rules = msgspec.structs.replace(
+        bench.evaluator._rules, not_ready=lambda provider: "its launches are being looked up"
+    )
+    evaluator = Evaluator(bench.desk, rules, bench.started.append, lambda: "x" * 12)
+    evaluator.judge((RENTS,), an_answer(h100()), False, NOON)
+    assert bench.started == []
+    assert "looked up" in bench.desk.alerts[0][0].did
