@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import msgspec
 
@@ -225,6 +225,30 @@ class Channel(Protocol):
         """
 
 
+@runtime_checkable
+class ManyRecipients(Protocol):
+    """A channel that mails several people, and remembers who needs no further try."""
+
+    def send_rest(self, alert: Alert, taken: Sequence[str]) -> None:
+        """`send`, without those whose keys an earlier try raised as `taken`."""
+
+
+@runtime_checkable
+class InBatches(Protocol):
+    """A channel that keeps its connection from one alert to the next."""
+
+    def batch(self) -> AbstractContextManager[object]:
+        """Keeps it open inside the block."""
+
+
+@runtime_checkable
+class MovableChat(Protocol):
+    """A channel whose address may move while it is used."""
+
+    home: str  # as the settings have it
+    moved_to: str | None
+
+
 class AlertKind(StrEnum):
     """What an alert is about."""
 
@@ -313,6 +337,12 @@ class Outgoing(Protocol):
 
     def also(self, alert_id: str, channels: Sequence[str]) -> int:
         """Send it on these channels too, where it is not already; how many were added."""
+
+    def moved_chat(self, chat_id: str) -> str | None:
+        """Where a chat has moved to; None: nowhere."""
+
+    def note_moved_chat(self, chat_id: str, new_chat_id: str, now: datetime) -> None:
+        """Keep it for the next start."""
 
     def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
         """Put an alert in; False: `once_key` was told already."""

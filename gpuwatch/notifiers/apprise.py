@@ -1,0 +1,83 @@
+"""Apprise: the other hundred services, by the extra `gpuwatch[apprise]`. It does not say why it failed."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gpuwatch.errors import DeliverLater, DeliveryRefused
+from gpuwatch.net import keep_secret
+from gpuwatch.notifiers.layout import as_text, subject
+from gpuwatch.ports import Alert, AppriseSettings
+
+
+class Apprise:
+    """Any number of services, each by its URL. A URL is a secret: texts name it by its number and scheme.
+
+    Args:
+        load: imports a module by name.
+    """
+
+    name = "apprise"
+
+    def __init__(self, settings: AppriseSettings, *, load: Callable[[str], Any] = importlib.import_module) -> None:
+        keep_secret(*settings.urls)
+        self._urls = settings.urls
+        self._load = load
+
+    def send(self, alert: Alert) -> None:
+        """Deliver once, to all services. Raises DeliverLater, DeliveryRefused."""
+        self.send_rest(alert, ())
+
+    def send_rest(self, alert: Alert, taken: Sequence[str]) -> None:
+        """Deliver to those services that need it yet.
+
+        Raises:
+            DeliverLater: some did not take it; `taken` names the others.
+            DeliveryRefused: Apprise is not installed, or does not know an address.
+        """
+        apprise = self._apprise()
+        done, failed, unknown = list(taken), list[str](), list[str]()
+        for number, url in enumerate(self._urls, start=1):
+            if {_key(url), "!" + _key(url)} & set(taken):
+                continue
+            service = apprise.Apprise()
+            if not service.add(url):
+                unknown.append(_place(number, url))
+                done.append("!" + _key(url))
+            elif service.notify(title=f"[gpuwatch] {subject(alert)}", body=as_text(alert), body_format="text"):
+                done.append(_key(url))
+            else:
+                failed.append(_place(number, url))
+        _judge(done, failed, unknown)
+
+    def _apprise(self) -> Any:
+        try:
+            apprise = self._load("apprise")
+        except ImportError:
+            raise DeliveryRefused("apprise is not installed: pip install 'gpuwatch[apprise]'") from None
+        logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)  # its lines hold URLs, and so tokens
+        return apprise
+
+
+def _judge(done: Sequence[str], failed: Sequence[str], unknown: Sequence[str]) -> None:
+    no = f"no such service: {', '.join(unknown)}" if unknown else ""
+    if failed:
+        raise DeliverLater(f"apprise: not taken by {', '.join(failed)}", taken=done, refused=no)
+    if unknown and all(key.startswith("!") for key in done):
+        raise DeliveryRefused(f"apprise: {no}")
+    if unknown:
+        raise DeliveryRefused(f"apprise: {no}", taken=done, refused=no)
+
+
+def _place(number: int, url: str) -> str:
+    scheme = url.partition("://")[0]
+    known = scheme if scheme != url and scheme.isalnum() and len(scheme) <= 20 else "?"
+    return f"urls[{number}] ({known}://…)"
+
+
+def _key(url: str) -> str:
+    return hashlib.sha256(url.encode()).hexdigest()[:12]

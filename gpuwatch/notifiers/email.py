@@ -1,0 +1,259 @@
+"""Mail, over the standard library's smtplib: one connection per batch, an outcome per recipient."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import smtplib
+import socket
+import ssl
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from email.message import EmailMessage
+from email.policy import SMTP as SMTP_POLICY
+from email.utils import format_datetime, parseaddr
+
+from gpuwatch.errors import DeliverLater, DeliveryRefused
+from gpuwatch.net import keep_secret, redact
+from gpuwatch.notifiers.layout import Line, as_text, cleaned, footer, lines, subject
+from gpuwatch.ports import Alert, EmailSettings
+
+_WAITS_S = (
+    300.0,
+    900.0,
+    1800.0,
+    3600.0,
+)  # greylisting opens after some minutes; RFC 5321's 30 are too many for a price
+_STEP_S = 10.0  # for each answer of the server
+_DEADLINE_S = 25.0  # for one mail, from the greeting on
+_SAFE_IN_CLEAR = ("CRAM-MD5", "PLAIN", "LOGIN")
+_UNDER_TLS = ("PLAIN", "LOGIN", "CRAM-MD5")
+Answers = Mapping[str, tuple[int, bytes]]  # recipient → code and words
+
+
+class Email:
+    """One sender, one or more recipients.
+
+    Args:
+        tls: what is trusted; None: the system's certificates.
+        deadline_s: for one mail; a server that hangs longer is left.
+    """
+
+    name = "email"
+
+    def __init__(
+        self, settings: EmailSettings, *, tls: ssl.SSLContext | None = None, deadline_s: float = _DEADLINE_S
+    ) -> None:
+        keep_secret(settings.password)
+        self._settings = settings
+        self._tls = tls
+        self._deadline_s = deadline_s
+        self._kept: smtplib.SMTP | None = None
+        self._in_batch = False
+
+    def send(self, alert: Alert) -> None:
+        """Deliver once, to all. Raises DeliverLater, DeliveryRefused."""
+        self.send_rest(alert, ())
+
+    def send_rest(self, alert: Alert, taken: Sequence[str]) -> None:
+        """Deliver to those who need it yet.
+
+        Raises:
+            DeliverLater: the server cannot now, or a recipient is greylisted; `taken` names the others.
+            DeliveryRefused: with `taken`: some recipients only; without: no STARTTLS, a wrong login, none of them.
+        """
+        done = set(taken)
+        rest = [to for to in self._settings.recipients if not {_key(to), "!" + _key(to)} & done]
+        if not rest:
+            return
+        self._judge(rest, self._deliver(compose(alert, self._settings), rest), taken)
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Keeps the connection open inside the block."""
+        self._in_batch = True
+        try:
+            yield
+        finally:
+            self._in_batch = False
+            self._drop()
+
+    def _deliver(self, mail: EmailMessage, recipients: Sequence[str]) -> Answers:
+        try:
+            connection = self._kept or self._connect()
+            self._kept = connection
+            with _deadline(connection, self._deadline_s):
+                return connection.send_message(mail, parseaddr(self._settings.sender)[1], list(recipients))
+        except smtplib.SMTPRecipientsRefused as error:
+            return error.recipients
+        except (smtplib.SMTPException, OSError, ValueError) as error:
+            self._drop()
+            raise _translated(error) from None
+        finally:
+            if not self._in_batch:
+                self._drop()
+
+    def _connect(self) -> smtplib.SMTP:
+        settings = self._settings
+        context = self._tls or ssl.create_default_context()
+        connection: smtplib.SMTP
+        if settings.security == "tls":
+            connection = smtplib.SMTP_SSL(
+                settings.host, settings.port, _greeting_name(), timeout=_STEP_S, context=context
+            )
+        else:
+            connection = smtplib.SMTP(settings.host, settings.port, _greeting_name(), timeout=_STEP_S)
+        try:
+            with _deadline(connection, self._deadline_s):
+                self._secure(connection, context)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _secure(self, connection: smtplib.SMTP, context: ssl.SSLContext) -> None:
+        settings = self._settings
+        connection.ehlo_or_helo_if_needed()
+        if settings.security == "starttls":
+            if not connection.has_extn("starttls"):
+                raise DeliveryRefused(
+                    f"email: {settings.host} offers no STARTTLS; nothing was sent in clear. "
+                    'Set [notify.email] security = "tls" (port 465), or "none" if that is meant'
+                )
+            connection.starttls(context=context)
+            connection.ehlo_or_helo_if_needed()
+        if settings.username is not None:
+            self._log_in(connection)
+
+    def _log_in(self, connection: smtplib.SMTP) -> None:
+        """One AUTH with one mechanism: smtplib's own `login` would try a wrong password with each."""
+        settings = self._settings
+        offered = connection.esmtp_features.get("auth", "").upper().split()
+        preferred = _SAFE_IN_CLEAR if settings.security == "none" else _UNDER_TLS
+        mechanism = next((name for name in preferred if name in offered), None)
+        if mechanism is None:
+            raise DeliveryRefused(f"email: {settings.host} offers no login that gpuwatch knows, but username is set")
+        connection.user, connection.password = settings.username or "", settings.password or ""
+        if mechanism == "CRAM-MD5":
+            connection.auth(mechanism, connection.auth_cram_md5)
+        elif mechanism == "PLAIN":
+            connection.auth(mechanism, connection.auth_plain)
+        else:
+            connection.auth(mechanism, connection.auth_login)
+
+    def _drop(self) -> None:
+        connection, self._kept = self._kept, None
+        if connection is None:
+            return
+        try:
+            with _deadline(connection, 2.0):
+                connection.quit()
+        except (smtplib.SMTPException, OSError):
+            connection.close()
+
+    def _judge(self, tried: Sequence[str], answers: Answers, taken: Sequence[str]) -> None:
+        later = {to: said for to, said in answers.items() if 400 <= said[0] < 500}
+        refused = {to: said for to, said in answers.items() if to not in later}
+        done = [*taken, *("!" + _key(to) for to in refused), *(_key(to) for to in tried if to not in answers)]
+        no = _words(refused)
+        if later:
+            raise DeliverLater(f"email: {_words(later)}", waits_s=_WAITS_S, taken=done, refused=no)
+        if refused and all(key.startswith("!") for key in done):
+            raise DeliveryRefused(f"email: {no}")
+        if refused:
+            raise DeliveryRefused(f"email: {no}", taken=done, refused=no)
+
+
+def compose(alert: Alert, settings: EmailSettings) -> EmailMessage:
+    """The mail: text, and the same as HTML. Its Message-ID follows from the alert, so a second copy is recognised."""
+    mail = EmailMessage(policy=SMTP_POLICY)
+    domain = parseaddr(settings.sender)[1].rpartition("@")[2] or "localhost"
+    mail["From"] = settings.sender
+    mail["To"] = ", ".join(settings.recipients)
+    mail["Subject"] = f"[gpuwatch] {subject(alert)}"
+    mail["Date"] = format_datetime(alert.created_at)
+    mail["Message-ID"] = f"<{_word(alert.alert_id)}.gpuwatch@{_word(domain)}>"
+    mail["Auto-Submitted"] = "auto-generated"
+    mail["X-Gpuwatch-Alert"] = _word(alert.alert_id)
+    mail.set_content(as_text(alert) + "\n")
+    mail.add_alternative(as_html(alert), subtype="html")
+    return mail
+
+
+def as_html(alert: Alert) -> str:
+    """The whole alert as a small HTML page, everything escaped; nothing is loaded from anywhere."""
+    body = "\n".join(_paragraph(line) for line in (*lines(alert), *footer(alert)))
+    return (
+        '<!DOCTYPE html>\n<html><head><meta charset="utf-8"></head>\n'
+        f'<body style="font-family: sans-serif; overflow-wrap: anywhere">\n{body}\n</body></html>\n'
+    )
+
+
+def _paragraph(line: Line) -> str:
+    if not line:
+        return "<br>"
+    marked = []
+    for piece in line:
+        text = html.escape(piece.text)
+        text = f'<a href="{html.escape(piece.url)}">{text}</a>' if piece.url else text
+        marked.append(f"<strong>{text}</strong>" if piece.bold else text)
+    return f"<div>{''.join(marked)}</div>"
+
+
+@contextmanager
+def _deadline(connection: smtplib.SMTP, seconds: float) -> Iterator[None]:
+    """Cuts the connection when time is up: socket timeouts alone let a server that drips go on for ever."""
+    timer = threading.Timer(seconds, _cut, (connection,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _cut(connection: smtplib.SMTP) -> None:
+    if connection.sock is not None:
+        try:
+            connection.sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return
+
+
+def _translated(error: Exception) -> DeliverLater | DeliveryRefused:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return DeliveryRefused(f"email: the server's certificate is not trusted ({redact(error.verify_message)})")
+    if isinstance(error, smtplib.SMTPResponseException):
+        said = _said(error.smtp_code, error.smtp_error)
+        if 400 <= error.smtp_code < 500:
+            return DeliverLater(f"email: {said}", waits_s=_WAITS_S)
+        if error.smtp_code >= 500:
+            what = "login refused: " if isinstance(error, smtplib.SMTPAuthenticationError) else ""
+            return DeliveryRefused(f"email: {what}{said}")
+    if isinstance(error, (smtplib.SMTPNotSupportedError, ValueError)):
+        return DeliveryRefused(f"email: {redact(cleaned(str(error)))}")
+    return DeliverLater(f"email: {redact(cleaned(str(error) or type(error).__name__))}")
+
+
+def _said(code: int, words: bytes | str) -> str:
+    text = words.decode("utf-8", "replace") if isinstance(words, bytes) else str(words)
+    return redact(cleaned(f"{code} {text}"))
+
+
+def _words(answers: Answers) -> str:
+    return "; ".join(f"{to}: {_said(*said)}" for to, said in answers.items())
+
+
+def _key(recipient: str) -> str:
+    return hashlib.sha256(recipient.encode()).hexdigest()[:12]
+
+
+def _word(text: str) -> str:
+    return "".join(c for c in text if c.isascii() and (c.isalnum() or c in "-._")) or "x"
+
+
+def _greeting_name() -> str:
+    """For EHLO. Not `getfqdn`: where DNS is broken, it hangs."""
+    name = socket.gethostname()
+    return name if "." in name and name.isascii() else "[127.0.0.1]"

@@ -1,0 +1,121 @@
+"""An alert as lines of plain pieces, once; each channel only marks them up and escapes them in its own way. Pure."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from gpuwatch.ports import Alert, OfferLine
+
+MAX_TEXT = 300  # of one value: what a host wrote must not push the rest out of a message
+_FULL_PARTS = 3  # more watches than that get one line each
+_SEPARATORS = frozenset({"\u2028", "\u2029"})
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """A stretch of one line, cleaned, not escaped."""
+
+    text: str
+    bold: bool = False
+    url: str | None = None
+
+
+Line = tuple[Piece, ...]  # empty: a blank line
+
+
+def as_text(alert: Alert) -> str:
+    """The whole alert as plain text."""
+    return "\n".join(plain(line) for line in (*lines(alert), *footer(alert)))
+
+
+def plain(line: Line) -> str:
+    """One line without markup; a link stands behind its text."""
+    return "".join(piece.text + (f" <{piece.url}>" if piece.url else "") for piece in line)
+
+
+def subject(alert: Alert) -> str:
+    """The headline, safe as one line."""
+    return cleaned(alert.headline, 150)
+
+
+def lines(alert: Alert) -> list[Line]:
+    """Everything but the footer, most important first."""
+    return [(Piece(cleaned(alert.headline), bold=True),), *_body(alert)]
+
+
+def footer(alert: Alert) -> list[Line]:
+    """Bears the id, by which a message that came twice is recognised."""
+    return [(), (Piece(f"gpuwatch · alert {cleaned(alert.alert_id)}"),)]
+
+
+def cleaned(text: str, most: int = MAX_TEXT) -> str:
+    """One line of at most so many characters, without controls, invisible formatting and lone surrogates."""
+    kept = "".join(" " if _is_unfit(character) else character for character in text[: most * 4])
+    kept = " ".join(kept.split())
+    return kept if len(kept) <= most else kept[: most - 1] + "…"
+
+
+def _is_unfit(character: str) -> bool:
+    return character in _SEPARATORS or unicodedata.category(character)[0] == "C"
+
+
+def _body(alert: Alert) -> Iterator[Line]:
+    yield from (_labelled(label, value) for label, value in alert.facts)
+    if alert.why:
+        yield _labelled("Why now", alert.why)
+    if alert.did:
+        yield _labelled("Done", alert.did)
+    yield from _parts(alert.parts)
+    if alert.offers:
+        yield ()
+        yield (Piece("Cheapest", bold=True),)
+        yield from (_offer(number, offer) for number, offer in enumerate(alert.offers, start=1))
+    if alert.can_do:
+        yield ()
+        yield (Piece("You can", bold=True),)
+        yield from ((Piece(f"• {cleaned(hint)}"),) for hint in alert.can_do)
+
+
+def _parts(parts: Sequence[Alert]) -> Iterator[Line]:
+    if len(parts) > _FULL_PARTS:
+        yield from (_short(part) for part in parts)
+        return
+    for part in parts:
+        yield ()
+        yield from lines(part)
+        yield (Piece(f"alert {cleaned(part.alert_id)}"),)
+
+
+def _short(part: Alert) -> Line:
+    best = part.offers[0] if part.offers else None
+    place = f" · {cleaned(best.place)} · {cleaned(best.provider)} " if best else ""
+    found = (_link(best),) if best else ()
+    done = f" · {cleaned(part.did)}" if part.did else ""
+    return (
+        Piece("• "),
+        Piece(cleaned(part.headline), bold=True),
+        Piece(place),
+        *found,
+        Piece(f"{done} · {part.alert_id}"),
+    )
+
+
+def _labelled(label: str, value: str) -> Line:
+    return (Piece(f"{cleaned(label)}: "), Piece(cleaned(value)))
+
+
+def _offer(number: int, offer: OfferLine) -> Line:
+    spot = ", spot" if offer.spot else ""
+    rest = (
+        f" per GPU-hour (listed ${cleaned(offer.listed_usd_gpu_hour)}) · {cleaned(offer.gpu)} × {offer.gpu_count}{spot}"
+        f" · ${cleaned(offer.price_usd_hour)}/h · {cleaned(offer.place)} · {cleaned(offer.reliability)}"
+        f" · {cleaned(offer.provider)} "
+    )
+    return (Piece(f"{number}. "), Piece(f"${cleaned(offer.price_usd_gpu_hour)}", bold=True), Piece(rest), _link(offer))
+
+
+def _link(offer: OfferLine) -> Piece:
+    url = offer.url if offer.url and offer.url.startswith(("https://", "http://")) else None
+    return Piece(cleaned(offer.offer_id), url=None if url is None else cleaned(url, 1000).replace(" ", "%20"))

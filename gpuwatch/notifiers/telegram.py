@@ -1,0 +1,180 @@
+"""Telegram, over the Bot API's `sendMessage` (source: core.telegram.org/bots/api, read 2026-11)."""
+
+from __future__ import annotations
+
+import html
+import random
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
+
+from gpuwatch.errors import DeliverLater, DeliveryRefused
+from gpuwatch.net import NetError, keep_secret, redact
+from gpuwatch.notifiers.layout import Line, Piece, as_text, footer, lines
+from gpuwatch.ports import Alert, TelegramSettings
+
+if TYPE_CHECKING:
+    from gpuwatch.net import Http, Reply
+
+MAX_UNITS = 4096  # UTF-16 code units after the entities are parsed
+_SPACING_S = 1.05  # at most one message per chat and second (source: Bot FAQ)
+_DEADLINE_S = 10.0  # three requests at most (plain text, a moved chat) stay within a lease
+_MORE: Line = (Piece("… cut here; all of it: gpuwatch check"),)
+
+
+class _Parameters(msgspec.Struct):
+    migrate_to_chat_id: int | None = None
+    retry_after: float | None = None
+
+
+class _Answer(msgspec.Struct):
+    ok: bool = False
+    description: str = ""
+    parameters: _Parameters | None = None
+
+
+class Telegram:
+    """One chat. `moved_to` is set once Telegram says that the chat has another id."""
+
+    name = "telegram"
+
+    def __init__(
+        self,
+        settings: TelegramSettings,
+        http: Http,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        keep_secret(settings.bot_token)
+        self.home = settings.chat_id
+        self.moved_to: str | None = None
+        self._url = f"{settings.base_url.rstrip('/')}/bot{settings.bot_token}/sendMessage"
+        self._http = http
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._jitter = jitter
+        self._turn = threading.Lock()
+        self._next_at = float("-inf")
+
+    def send(self, alert: Alert) -> None:
+        """Deliver once: as HTML; as plain text if Telegram cannot read that; to the new chat if it has moved.
+
+        Raises:
+            DeliverLater: a limit, a server's fault, or an answer that never came (it may have been delivered).
+            DeliveryRefused: the token, the chat or the message is not accepted.
+        """
+        answered, answer = self._post({"text": render(alert), "parse_mode": "HTML"})
+        if _is_unreadable(answered, answer):
+            answered, answer = self._post({"text": _cut_text(as_text(alert))})
+        if answered.status != 200 or not answer.ok:
+            self._fail(answered, answer)
+
+    def _post(self, message: dict[str, object]) -> tuple[Reply, _Answer]:
+        answered, answer = self._ask(message)
+        moved = answer.parameters.migrate_to_chat_id if answer.parameters else None
+        if answered.status == 400 and moved is not None:
+            self.moved_to = str(moved)
+            answered, answer = self._ask(message)
+        return answered, answer
+
+    def _ask(self, message: dict[str, object]) -> tuple[Reply, _Answer]:
+        body = {
+            "chat_id": self.moved_to or self.home,
+            "link_preview_options": {"is_disabled": True},
+            **message,
+        }
+        self._wait_for_turn()
+        try:
+            answered = self._http.ask("POST", self._url, json=body, deadline_s=_DEADLINE_S, max_bytes=1_000_000)
+        except NetError as error:
+            raise DeliverLater(f"telegram: {redact(str(error))}") from None
+        try:
+            return answered, msgspec.json.decode(answered.body, type=_Answer)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return answered, _Answer(description="an answer that is not Telegram's")
+
+    def _wait_for_turn(self) -> None:
+        with self._turn:
+            self._sleep(max(self._next_at - self._monotonic(), 0.0))
+            self._next_at = self._monotonic() + _SPACING_S
+
+    def _fail(self, answered: Reply, answer: _Answer) -> NoReturn:
+        said = redact(f"telegram: {answered.status} {answer.description}".strip())[:300]
+        if answered.status == 429:
+            wait_s = _retry_after(answered, answer)
+            # up to 5 %, 3 s at most: not all that waited come back in the same second
+            raise DeliverLater(said, None if wait_s is None else wait_s + self._jitter() * min(3.0, wait_s * 0.05))
+        if 400 <= answered.status < 500 and answered.status != 408:
+            raise DeliveryRefused(said)
+        raise DeliverLater(said)
+
+
+def render(alert: Alert) -> str:
+    """The message as Telegram's HTML, at most 4096 characters long once it is shown; cut between two lines."""
+    ending = footer(alert)
+    room = MAX_UNITS - sum(_units(line) for line in (_MORE, *ending))
+    kept: list[Line] = []
+    whole = lines(alert)
+    for line in whole:
+        room -= _units(line)
+        if room < 0:
+            kept.append(_MORE)
+            break
+        kept.append(line)
+    return "\n".join(_marked_up(line) for line in (*kept, *ending))
+
+
+def _units(line: Line) -> int:
+    return sum(len(piece.text.encode("utf-16-le")) // 2 for piece in line) + 1
+
+
+def _marked_up(line: Line) -> str:
+    return "".join(map(_mark_up, line))
+
+
+def _mark_up(piece: Piece) -> str:
+    if piece.url:
+        marked = f'<a href="{html.escape(piece.url)}">{_escaped(piece.text)}</a>'
+        return f"<b>{marked}</b>" if piece.bold else marked
+    stretches = _LINKS_ITSELF.split(piece.text)  # every second one would become a link
+    return "".join(
+        f"<code>{_escaped(text)}</code>" if index % 2 else _emphasised(text, piece.bold)
+        for index, text in enumerate(stretches)
+        if text
+    )
+
+
+# Telegram turns bare domains, @names, #tags, $TICKERS and /commands into links by itself, but never inside <code>.
+_LINKS_ITSELF = re.compile(r"(\S*(?:(?<!\w)[@#$][^\W\d]|(?<!\w)/\w|\w\.[^\W\d_]{2}|://|\d\.\d+\.\d+\.\d)\S*)")
+
+
+def _emphasised(text: str, bold: bool) -> str:
+    return f"<b>{_escaped(text)}</b>" if bold and text.strip() else _escaped(text)
+
+
+def _escaped(text: str) -> str:
+    return html.escape(text, quote=False)
+
+
+def _retry_after(answered: Reply, answer: _Answer) -> float | None:
+    if answer.parameters and answer.parameters.retry_after is not None:
+        return answer.parameters.retry_after
+    header = answered.headers.get("retry-after", "")
+    return float(header) if header.isdecimal() else None
+
+
+def _is_unreadable(answered: Reply, answer: _Answer) -> bool:
+    said = answer.description.lower()
+    return answered.status == 400 and ("can't parse" in said or "too long" in said)
+
+
+def _cut_text(text: str) -> str:
+    units = text.encode("utf-16-le")[: (MAX_UNITS - 1) * 2]
+    cut = units.decode("utf-16-le", "ignore")
+    return cut if cut == text else cut + "…"
