@@ -245,6 +245,7 @@ def upgrade() -> None:
         comment="one price from first seen to last seen; seen_to_s NULL: still so at the newest poll that covers it",
         sqlite_with_rowid=False,
     )
+    op.execute("INSERT INTO history_state (id, version) VALUES (1, 1)")
 
 
 def downgrade() -> None:

@@ -1,0 +1,134 @@
+"""What is on offer now, in memory: every open interval, found by identity within a fraction of a microsecond.
+
+Only open prices are held: a machine that went away is looked up in the database when it comes back, so that memory
+follows the size of the market and not the length of the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from gpuwatch.storage.executor import Executor, Row
+
+Key = tuple[str | None, int]  # machine, GPUs
+NEVER = -1
+
+
+class OpenPrice(msgspec.Struct, gc=False):
+    """An identity on offer: its newest interval, and the quote as last received, to know a like one at sight."""
+
+    series_id: int
+    segment_id: int
+    gpu: str
+    key: Key
+    seen_from_s: int
+    machine_microusd: int
+    disk_microusd: int | None
+    verification: object = None
+    quoted_usd_hour: float = float("nan")  # unknown: equals nothing
+    disk_usd_gb_month: float | None = None
+    quoted_disk_gb: float = 0.0
+    mark: int = 0  # the look that saw it last
+    facts: int = 0  # a hash of what the row in `series` says; 0: unknown
+
+
+class Shelf:
+    """The open prices of one provider and rental type."""
+
+    def __init__(self) -> None:
+        self.models: dict[str, dict[Key, OpenPrice]] = {}
+        self.covered_s: dict[str, int] = {}  # GPU ("" = all) → the newest poll that covers it
+        self.touched_s: dict[str, int] = {}  # GPU → the newest moment anything was written about it
+
+    def newest_cover(self, gpu: str) -> int:
+        """When a poll covered this GPU last; NEVER if none did."""
+        return max(self.covered_s.get("", NEVER), self.covered_s.get(gpu, NEVER))
+
+    def newest_touch(self, gpu: str) -> int:
+        """When anything was written about this GPU last ("": about any)."""
+        if not gpu:
+            return max((*self.touched_s.values(), *self.covered_s.values()), default=NEVER)
+        return max(self.touched_s.get(gpu, NEVER), self.touched_s.get("", NEVER), self.newest_cover(gpu))
+
+    def touch(self, gpu: str, at_s: int) -> None:
+        """Something was written about a GPU."""
+        self.touched_s[gpu] = max(at_s, self.touched_s.get(gpu, NEVER))
+
+    def put(self, opened: OpenPrice) -> None:
+        """On offer from now on."""
+        self.models.setdefault(opened.gpu, {})[opened.key] = opened
+
+    def drop(self, opened: OpenPrice) -> None:
+        """No longer on offer."""
+        model = self.models.get(opened.gpu, {})
+        model.pop(opened.key, None)
+        if not model:
+            self.models.pop(opened.gpu, None)
+
+    def within(self, gpu: str) -> Iterator[OpenPrice]:
+        """Everything on offer of one GPU, or of all ("")."""
+        for model in self.models.values() if not gpu else (self.models.get(gpu, {}),):
+            yield from model.values()
+
+
+class OpenPrices:
+    """All shelves, the ids that are known, and the version of the database that they show."""
+
+    def __init__(self) -> None:
+        self.version = NEVER  # no version: nothing is loaded yet
+        self.next_hour: int | None = None
+        self.shelves: dict[tuple[str, int], Shelf] = {}
+        self.segments: dict[tuple[str, str, int, int], int] = {}
+        self.places: dict[tuple[str, str], int] = {}
+        self.next_series_id = 1
+        self.looks = 0
+
+    def shelf(self, provider: str, spot: int) -> Shelf:
+        """One provider's shelf for a rental type; made if it is new."""
+        found = self.shelves.get((provider, spot))
+        if found is None:
+            found = self.shelves[(provider, spot)] = Shelf()
+        return found
+
+    def newest_s(self, provider: str) -> int:
+        """The newest moment written about a provider."""
+        return max(
+            (shelf.newest_touch("") for (name, _), shelf in self.shelves.items() if name == provider), default=NEVER
+        )
+
+
+def load_ids(executor: Executor, into: OpenPrices) -> None:
+    """Segments, places and the next free id of a series."""
+    for segment_id, provider, gpu, count, spot in executor.rows(
+        "SELECT id, provider, gpu, gpu_count, spot FROM segment"
+    ):
+        into.segments[(provider, gpu, count, spot)] = segment_id
+    for place_id, region, country in executor.rows("SELECT id, region, country FROM place"):
+        into.places[(region, country)] = place_id
+    into.next_series_id = 1 + (executor.rows("SELECT max(id) FROM series")[0][0] or 0)
+
+
+def load_covers(executor: Executor, into: OpenPrices) -> None:
+    """When each GPU was covered last."""
+    for provider, gpu, spot, at_s in executor.rows(
+        "SELECT provider, gpu, spot, max(at_s) FROM poll WHERE covers = 1 GROUP BY provider, gpu, spot"
+    ):
+        into.shelf(provider, spot).covered_s[gpu] = at_s
+
+
+OPEN_ROWS = """SELECT g.provider, g.spot, g.gpu, g.gpu_count, s.machine_id, s.id, s.segment_id, s.verification,
+ p.seen_from_s, p.machine_microusd_hour, p.disk_microusd_gb_month
+ FROM price_interval p JOIN series s ON s.id = p.series_id JOIN segment g ON g.id = s.segment_id
+ WHERE p.seen_to_s IS NULL"""
+
+
+def load_open(rows: Iterable[Row], into: OpenPrices) -> None:
+    """Put rows of `OPEN_ROWS` on their shelves."""
+    for provider, spot, gpu, count, machine, series_id, segment_id, verification, from_s, price, disk in rows:
+        shelf = into.shelf(provider, spot)
+        opened = OpenPrice(series_id, segment_id, gpu, (machine, count), from_s, price, disk, verification)
+        shelf.put(opened)
+        if from_s > shelf.touched_s.get(gpu, NEVER):
+            shelf.touched_s[gpu] = from_s

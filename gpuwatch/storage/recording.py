@@ -1,0 +1,330 @@
+"""Writes what a look at the market changed. The one code that records, for the daemon and for a quick `check`.
+
+The order within a transaction: read the state, compare, write. The memory is changed by `settle`, after the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from gpuwatch.market.offer import Offer
+from gpuwatch.market.pricing import microusd
+from gpuwatch.ports import Answer
+from gpuwatch.storage.changes import Changes, Look, Seen, clean, compare, covers, remember_quote, verification_of
+from gpuwatch.storage.executor import Executor, Row
+from gpuwatch.storage.open_prices import NEVER, OpenPrice, OpenPrices
+from gpuwatch.storage.quota import add_rows
+
+_SMALL_STEP_S = 120  # a clock that steps back by less is waited for, by more is believed
+
+_POLL = """INSERT INTO poll (provider, lane, gpu, spot, at_s, completeness, covers, complete_to_microusd, rows, skipped,
+ elapsed_ms, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_OPEN = """INSERT INTO price_interval (series_id, seen_from_s, seen_to_s, machine_microusd_hour, disk_microusd_gb_month)
+ VALUES (?, ?, NULL, ?, ?)"""
+_CLOSE = "UPDATE price_interval SET seen_to_s = ? WHERE series_id = ? AND seen_from_s = ?"
+_CORRECT = """UPDATE price_interval SET machine_microusd_hour = ?, disk_microusd_gb_month = ?
+ WHERE series_id = ? AND seen_from_s = ?"""
+_SERIES = """INSERT INTO series (id, segment_id, machine_id, offer_id, place_id, reliability_ppm, verification)
+ VALUES (?, ?, ?, ?, ?, ?, ?)"""
+_SERIES_OF = "SELECT segment_id, machine_id, id FROM series WHERE (segment_id, machine_id) IN"
+_FACTS = "UPDATE series SET offer_id = ?, place_id = ?, reliability_ppm = ?, verification = ? WHERE id = ?"
+_SEGMENT = """INSERT INTO segment (id, provider, gpu, gpu_count, spot, gpu_family, gpu_memory_gib)
+ VALUES (?, ?, ?, ?, ?, ?, ?)"""
+_PLACE = "INSERT INTO place (id, region, country) VALUES (?, ?, ?)"
+_FOUND_AT_ONCE = 400  # pairs in one question: SQLite takes 32,766 parameters, older ones 999
+
+
+class Recorded(NamedTuple):
+    """What an answer changed, in identities."""
+
+    changed: int = 0  # another price
+    new: int = 0
+    gone: int = 0
+
+
+class Ended(NamedTuple):
+    """An interval that was closed just now, for the roll-up of the running hour."""
+
+    segment_id: int
+    from_s: int
+    until_s: int  # the look that ended it
+    machine_microusd: int
+    disk_microusd: int | None
+
+
+class Written(NamedTuple):
+    """A look as it was written; to be settled once it is committed."""
+
+    look: Look
+    changes: Changes
+    opened: list[OpenPrice]  # one for each of `changes.seen`
+    version: int
+
+    @property
+    def recorded(self) -> Recorded:
+        """How much changed."""
+        new = sum(1 for one in self.changes.seen if one.was is None)
+        return Recorded(len(self.changes.seen) - new, new, len(self.changes.gone))
+
+
+def write_answer(executor: Executor, prices: OpenPrices, answer: Answer, lane: str, gpu: str, spot: bool) -> Written:
+    """Write an answer: the poll, the quota, and what changed. `prices` must show the database as it is."""
+    look = _look(prices, answer, lane, clean(gpu, 200), int(spot))
+    changes = compare(answer, look, prices)
+    _write_poll(executor, look, answer)
+    add_rows(executor, look.provider, answer.observed_at, answer.rows)
+    opened = _Writer(executor, prices, look).write(changes)
+    version = prices.version
+    if changes.seen or changes.gone or look.covers:
+        version += 1
+        executor.run("UPDATE history_state SET version = ? WHERE id = 1", (version,))
+    return Written(look, changes, opened, version)
+
+
+def write_failure(executor: Executor, look: Look, error: str) -> None:
+    """A question without an answer: a gap."""
+    text = clean(" ".join(error.split()), 500)
+    executor.run(
+        _POLL,
+        (
+            clean(look.provider, 32),
+            look.lane,
+            clean(look.gpu, 200),
+            look.spot,
+            look.at_s,
+            "failed",
+            0,
+            None,
+            0,
+            0,
+            0,
+            text,
+        ),
+    )
+
+
+def settle(written: Written, prices: OpenPrices) -> list[Ended]:
+    """The memory follows what was committed; answers the intervals that ended."""
+    look, changes = written.look, written.changes
+    prices.version = written.version
+    ended = [_ended(opened, look.at_s) for opened in changes.gone]
+    home = prices.shelf(look.provider, look.spot)
+    for opened in changes.gone:
+        home.drop(opened)
+    for seen, opened in zip(changes.seen, written.opened, strict=True):
+        shelf = prices.shelf(look.provider, int(seen.offer.spot))
+        if seen.was is not None and opened.seen_from_s > seen.was.seen_from_s:
+            ended.append(_ended(seen.was, look.at_s))
+        opened.mark = prices.looks
+        shelf.put(opened)
+        shelf.touch(opened.gpu, look.at_s)
+    for opened, offer in changes.facts:
+        opened.verification, opened.facts = offer.verification, facts_of(offer)
+    if look.covers:
+        home.covered_s[look.gpu] = look.at_s
+    return ended
+
+
+def facts_of(offer: Offer) -> int:
+    """What `series` says of a machine, as one number to compare; small drifts of reliability do not count."""
+    near = None if offer.reliability is None else round(offer.reliability, 2)
+    return hash((offer.offer_id, offer.region, offer.country, near, offer.verification))
+
+
+def step_back(executor: Executor, provider: str, at_s: int) -> None:
+    """The clock was wrong and stands at `at_s` now: what was written as later is moved to this moment."""
+    mine = "series_id IN (SELECT s.id FROM series s JOIN segment g ON g.id = s.segment_id WHERE g.provider = ?)"
+    newer = """EXISTS (SELECT 1 FROM price_interval n
+ WHERE n.series_id = price_interval.series_id AND n.seen_from_s > price_interval.seen_from_s)"""
+    for sql, parameters in (
+        ("UPDATE poll SET at_s = ? WHERE provider = ? AND at_s > ?", (at_s, provider, at_s)),
+        (f"DELETE FROM price_interval WHERE seen_from_s >= ? AND {newer} AND {mine}", (at_s, provider)),  # noqa: S608
+        (f"DELETE FROM price_interval WHERE seen_from_s >= ? AND seen_to_s >= 0 AND {mine}", (at_s, provider)),  # noqa: S608
+        (f"UPDATE price_interval SET seen_from_s = ? WHERE seen_from_s > ? AND {mine}", (at_s, at_s, provider)),  # noqa: S608
+        (f"UPDATE price_interval SET seen_to_s = ? WHERE seen_to_s >= ? AND {mine}", (at_s - 1, at_s, provider)),  # noqa: S608
+        ("DELETE FROM hourly WHERE hour >= ?", (at_s // 3600,)),
+        ("UPDATE history_state SET next_hour = ? WHERE next_hour > ?", (at_s // 3600, at_s // 3600)),
+    ):
+        executor.run(sql, parameters)
+
+
+def clock_stepped_back(prices: OpenPrices, provider: str, at_s: int) -> bool:
+    """Does the database hold what this clock calls the future?"""
+    return prices.newest_s(provider) > at_s + _SMALL_STEP_S
+
+
+def seconds(moment: datetime) -> int:
+    """Whole seconds since 1970."""
+    return int(moment.timestamp())
+
+
+def _look(prices: OpenPrices, answer: Answer, lane: str, gpu: str, spot: int) -> Look:
+    """When did this look happen, in the history's time? A sweep is later than all it speaks of, to the second."""
+    ends = covers(answer, lane)
+    shelf = prices.shelf(answer.provider, spot)
+    at_s = seconds(answer.observed_at)
+    if ends:
+        at_s = max(at_s, shelf.newest_touch(gpu) + 1)
+    else:
+        at_s = max(
+            at_s, max((shelf.newest_touch(name) for name in {offer.gpu for offer in answer.offers}), default=NEVER)
+        )
+    to = answer.complete_to_usd_hour if ends and answer.complete_to_usd_hour is not None else None
+    bound = None if to is None or answer.completeness == "complete" else microusd(repr(to))
+    return Look(answer.provider, lane, gpu, spot, at_s, ends, bound)
+
+
+def _write_poll(executor: Executor, look: Look, answer: Answer) -> None:
+    executor.run(
+        _POLL,
+        (
+            look.provider,
+            look.lane,
+            look.gpu,
+            look.spot,
+            look.at_s,
+            str(answer.completeness),
+            int(look.covers),
+            look.complete_to_microusd,
+            answer.rows,
+            sum(answer.skipped.values()),
+            round(answer.elapsed_s * 1000),
+            None,
+        ),
+    )
+
+
+class _Writer:
+    """Writes one look's changes."""
+
+    def __init__(self, executor: Executor, prices: OpenPrices, look: Look) -> None:
+        self._executor = executor
+        self._prices = prices
+        self._look = look
+
+    def write(self, changes: Changes) -> list[OpenPrice]:
+        """All rows; answers the open price of each of `changes.seen`."""
+        places = self._places([one.offer for one in changes.seen] + [offer for _, offer in changes.facts])
+        opened = self._opened(changes.seen, places)
+        self._close(changes)
+        fresh = [new for one, new in zip(changes.seen, opened, strict=True) if self._opens(one)]
+        self._executor.run_many(
+            _OPEN, [(new.series_id, new.seen_from_s, new.machine_microusd, new.disk_microusd) for new in fresh]
+        )
+        self._executor.run_many(
+            _CORRECT,
+            [
+                (new.machine_microusd, new.disk_microusd, new.series_id, new.seen_from_s)
+                for one, new in zip(changes.seen, opened, strict=True)
+                if not self._opens(one)
+            ],
+        )
+        self._facts(changes, opened, places)
+        return opened
+
+    def _opens(self, one: Seen) -> bool:
+        """False: it changed again within the second that opened its interval; that interval is corrected."""
+        return one.was is None or one.was.seen_from_s < self._look.at_s
+
+    def _close(self, changes: Changes) -> None:
+        ending = [*changes.gone, *(one.was for one in changes.seen if one.was is not None and self._opens(one))]
+        self._executor.run_many(
+            _CLOSE, [(self._last_seen(opened), opened.series_id, opened.seen_from_s) for opened in ending]
+        )
+
+    def _last_seen(self, opened: OpenPrice) -> int:
+        # all that ends here were of the look's own rental type, or sit on another shelf of the same provider
+        shelf = self._prices.shelf(self._look.provider, self._look.spot)
+        return max(opened.seen_from_s, shelf.newest_cover(opened.gpu))
+
+    def _opened(self, seen: Sequence[Seen], places: dict[tuple[str, str], int]) -> list[OpenPrice]:
+        segments = self._segments(one.offer for one in seen)
+        wanted = [(segments[_segment_key(one.offer)], one.machine_id) for one in seen if one.was is None]
+        known = dict(self._known(wanted))
+        made: list[Row] = []
+        found: list[OpenPrice] = []
+        for one in seen:
+            segment_id = segments[_segment_key(one.offer)]
+            series_id = one.was.series_id if one.was is not None else known.get((segment_id, one.machine_id))
+            facts = 0
+            if series_id is None:
+                series_id, self._prices.next_series_id = self._prices.next_series_id, self._prices.next_series_id + 1
+                made.append((series_id, segment_id, one.machine_id, *_facts_row(one.offer, places)))
+                facts = facts_of(one.offer)
+            found.append(self._open_price(one, series_id, segment_id, facts))
+        self._executor.run_many(_SERIES, made)
+        return found
+
+    def _open_price(self, one: Seen, series_id: int, segment_id: int, facts: int) -> OpenPrice:
+        opened = OpenPrice(
+            series_id,
+            segment_id,
+            clean(one.offer.gpu, 200),
+            (one.machine_id, one.offer.gpu_count),
+            self._look.at_s if one.was is None else max(self._look.at_s, one.was.seen_from_s),
+            one.machine_microusd,
+            one.disk_microusd,
+            facts=facts,
+        )
+        remember_quote(opened, one.offer)
+        return opened
+
+    def _facts(self, changes: Changes, opened: list[OpenPrice], places: dict[tuple[str, str], int]) -> None:
+        """What is known of machines, where it is not what their row says."""
+        rows = [(*_facts_row(offer, places), was.series_id) for was, offer in changes.facts]
+        for one, new in zip(changes.seen, opened, strict=True):
+            now = facts_of(one.offer)
+            if new.facts != now:
+                if one.was is None or one.was.facts != now:
+                    rows.append((*_facts_row(one.offer, places), new.series_id))
+                new.facts = now
+        self._executor.run_many(_FACTS, rows)
+
+    def _known(self, pairs: list[tuple[int, str]]) -> Iterator[tuple[tuple[int, str], int]]:
+        for start in range(0, len(pairs), _FOUND_AT_ONCE):
+            some = pairs[start : start + _FOUND_AT_ONCE]
+            values = ", ".join(["(?, ?)"] * len(some))
+            sql = f"{_SERIES_OF} (VALUES {values})"
+            for segment_id, machine_id, series_id in self._executor.rows(sql, tuple(x for pair in some for x in pair)):
+                yield (segment_id, machine_id), series_id
+
+    def _segments(self, offers: Iterable[Offer]) -> dict[tuple[str, str, int, int], int]:
+        known = self._prices.segments
+        made: list[Row] = []
+        for offer in offers:
+            key = _segment_key(offer)
+            if key not in known:
+                known[key] = 1 + max(known.values(), default=0)
+                made.append((known[key], *key, clean(offer.gpu_family, 200), offer.gpu_memory_gib))
+        self._executor.run_many(_SEGMENT, made)
+        return known
+
+    def _places(self, offers: Iterable[Offer]) -> dict[tuple[str, str], int]:
+        known = self._prices.places
+        made: list[Row] = []
+        for offer in offers:
+            key = _place_key(offer)
+            if key not in known:
+                known[key] = 1 + max(known.values(), default=0)
+                made.append((known[key], *key))
+        self._executor.run_many(_PLACE, made)
+        return known
+
+
+def _segment_key(offer: Offer) -> tuple[str, str, int, int]:
+    return clean(offer.provider, 32), clean(offer.gpu, 200), offer.gpu_count, int(offer.spot)
+
+
+def _place_key(offer: Offer) -> tuple[str, str]:
+    return clean(offer.region or "", 200), clean(offer.country or "", 2)
+
+
+def _facts_row(offer: Offer, places: dict[tuple[str, str], int]) -> Row:
+    reliability = None if offer.reliability is None else round(offer.reliability * 1e6)
+    return clean(offer.offer_id, 64), places[_place_key(offer)], reliability, verification_of(offer)
+
+
+def _ended(opened: OpenPrice, at_s: int) -> Ended:
+    return Ended(opened.segment_id, opened.seen_from_s, at_s, opened.machine_microusd, opened.disk_microusd)
