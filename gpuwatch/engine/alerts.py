@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import ROUND_HALF_EVEN, Decimal
 from urllib.parse import quote
 
+import msgspec
+
 from gpuwatch.market.offer import Offer
 from gpuwatch.market.pricing import usd
 from gpuwatch.net import redact
@@ -271,6 +273,20 @@ def grouped(alerts: Sequence[Alert], alert_id: str | None = None) -> Alert:
         headline=f"{len(alerts)} watches have offers{best}",
         parts=tuple(alerts),
     )
+
+
+def mentioning(alert: Alert, missed: Sequence[str]) -> Alert:
+    """The alert with a line about earlier ones that this channel never took.
+
+    Args:
+        missed: their headlines, oldest first; empty: nothing is said.
+    """
+    if not missed:
+        return alert
+    newest = "; ".join(headline[:80] for headline in missed[-3:])
+    before = f"{len(missed) - 3} more and: " if len(missed) > 3 else ""
+    number = f"{len(missed)} earlier {'alert' if len(missed) == 1 else 'alerts'}"
+    return msgspec.structs.replace(alert, facts=(*alert.facts, ("Never arrived here", f"{number} ({before}{newest})")))
 
 
 def money(amount: Decimal) -> str:
