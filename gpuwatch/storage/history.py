@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 
 from gpuwatch.ports import Answer
 from gpuwatch.storage.changes import Look
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import CoreExecutor, Executor
+from gpuwatch.storage.hours import EndedLog, roll_from_memory, roll_from_store, write_hour
 from gpuwatch.storage.open_prices import OPEN_ROWS, OpenPrices, load_covers, load_ids, load_open
 from gpuwatch.storage.quota import rows_used
 from gpuwatch.storage.recording import (
@@ -20,8 +23,11 @@ from gpuwatch.storage.recording import (
     write_answer,
     write_failure,
 )
+from gpuwatch.storage.rollup import HOUR_S
 
 __all__ = ["History", "Recorded"]
+
+_GRACE_S = 300  # an hour is summed up so long after its end: a slow answer may still speak of it
 
 
 class History:
@@ -30,10 +36,11 @@ class History:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._prices = OpenPrices()
+        self._ended = EndedLog(since_s=0)
         self._lock = threading.Lock()  # one recording of this process at a time: they share the memory
 
     def record(self, answer: Answer, *, lane: str, gpu: str = "", spot: bool = False) -> Recorded:
-        """Keep an answer.
+        """Keep an answer; sum up the hour that is over, if one is.
 
         Args:
             lane: "sweep": what a complete answer does not show is gone; any other, such as "hunt", covers nothing.
@@ -44,15 +51,11 @@ class History:
             StoreError: nothing was kept.
         """
         with self._lock:
-            try:
-                with self._database.write() as connection:
-                    executor = CoreExecutor(connection)
-                    self._catch_up(executor, answer)
-                    written = write_answer(executor, self._prices, answer, lane, gpu, spot)
-            except BaseException:
-                self._prices = OpenPrices()  # what was written into memory did not happen
-                raise
-            settle(written, self._prices)
+            with self._writing(seconds(answer.observed_at)) as executor:
+                self._believe_clock(executor, answer)
+                written = write_answer(executor, self._prices, answer, lane, gpu, spot)
+            self._ended.add(settle(written, self._prices))
+            self._roll_up(written.look.at_s)
             return written.recorded
 
     def record_failure(
@@ -68,20 +71,56 @@ class History:
         with self._database.read() as connection:
             return rows_used(CoreExecutor(connection), provider, now)
 
-    def _catch_up(self, executor: Executor, answer: Answer) -> None:
-        """Somebody else wrote (or nothing is loaded yet): read again."""
-        self._load_if_stale(executor)
+    def roll_up(self, now: datetime) -> None:
+        """Sum up every hour that is over and was not yet, also if nothing is recorded any more. Raises StoreError."""
+        with self._lock, self._writing(seconds(now)):
+            pass  # the memory is loaded
+        with self._lock:
+            self._roll_up(seconds(now))
+
+    @contextmanager
+    def _writing(self, at_s: int) -> Iterator[Executor]:
+        """A transaction in which the memory shows the database as it is; it is forgotten if the transaction fails."""
+        try:
+            with self._database.write() as connection:
+                executor = CoreExecutor(connection)
+                sql = "SELECT version FROM history_state WHERE id = 1"
+                if not self._database.is_sqlite:
+                    sql += " FOR UPDATE"  # recorders take turns, whatever process they are in
+                if executor.rows(sql)[0][0] != self._prices.version:
+                    self._load(executor, at_s)
+                yield executor
+        except BaseException:
+            self._prices = OpenPrices()  # what was changed in it did not happen
+            raise
+
+    def _load(self, executor: Executor, at_s: int) -> None:
+        self._prices = load(executor)
+        self._ended = EndedLog(since_s=at_s)
+
+    def _believe_clock(self, executor: Executor, answer: Answer) -> None:
         at_s = seconds(answer.observed_at)
         if clock_stepped_back(self._prices, answer.provider, at_s):
             step_back(executor, answer.provider, at_s)
-            self._prices = load(executor)
+            self._load(executor, at_s)
 
-    def _load_if_stale(self, executor: Executor) -> None:
-        sql = "SELECT version FROM history_state WHERE id = 1"
-        if not self._database.is_sqlite:
-            sql += " FOR UPDATE"  # recorders take turns, whatever process they are in
-        if executor.rows(sql)[0][0] != self._prices.version:
-            self._prices = load(executor)
+    def _roll_up(self, at_s: int) -> None:
+        after = (at_s - _GRACE_S) // HOUR_S
+        if self._prices.next_hour is None or self._prices.next_hour >= after:
+            return
+        with self._writing(at_s) as executor:
+            first = self._prices.next_hour
+            if first is None or first >= after:
+                return
+            if after == first + 1 and self._ended.since_s <= first * HOUR_S:
+                hours = iter([roll_from_memory(executor, first, self._prices, self._ended)])
+            else:
+                hours = roll_from_store(executor, first, after, self._prices)
+            for hour, made in hours:
+                write_hour(executor, hour, made.rows(), self._prices)
+            executor.run("UPDATE history_state SET next_hour = ? WHERE id = 1", (after,))
+        self._prices.next_hour = after
+        self._ended.forget_before(after * HOUR_S)
 
 
 def load(executor: Executor) -> OpenPrices:

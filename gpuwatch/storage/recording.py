@@ -48,6 +48,7 @@ class Ended(NamedTuple):
     """An interval that was closed just now, for the roll-up of the running hour."""
 
     segment_id: int
+    series_id: int
     from_s: int
     until_s: int  # the look that ended it
     machine_microusd: int
@@ -76,6 +77,10 @@ def write_answer(executor: Executor, prices: OpenPrices, answer: Answer, lane: s
     _write_poll(executor, look, answer)
     add_rows(executor, look.provider, answer.observed_at, answer.rows)
     opened = _Writer(executor, prices, look).write(changes)
+    hour = look.at_s // 3600
+    if prices.next_hour is None or hour < prices.next_hour:  # the first look, or one that comes late: sum up again
+        prices.next_hour = hour
+        executor.run("UPDATE history_state SET next_hour = ? WHERE id = 1", (hour,))
     version = prices.version
     if changes.seen or changes.gone or look.covers:
         version += 1
@@ -327,4 +332,6 @@ def _facts_row(offer: Offer, places: dict[tuple[str, str], int]) -> Row:
 
 
 def _ended(opened: OpenPrice, at_s: int) -> Ended:
-    return Ended(opened.segment_id, opened.seen_from_s, at_s, opened.machine_microusd, opened.disk_microusd)
+    return Ended(
+        opened.segment_id, opened.series_id, opened.seen_from_s, at_s, opened.machine_microusd, opened.disk_microusd
+    )
