@@ -16,16 +16,16 @@ from gpuwatch.net.redaction import keep_secret, redact
 from gpuwatch.net.reply import NetError, NoAnswer, NotSent, Reply
 
 if TYPE_CHECKING:
-    from gpuwatch.net.http import Arriving, Http
+    from gpuwatch.net.http import Arriving, Http, Options
 
-__all__ = ["Arriving", "Http", "NetError", "NoAnswer", "NotSent", "Reply", "keep_secret", "redact"]
+__all__ = ["Arriving", "Http", "NetError", "NoAnswer", "NotSent", "Options", "Reply", "keep_secret", "redact"]
 
 # httpx loads its command line, with rich and click, wherever these are installed: 60 ms for nothing.
 sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
 
 
 def __getattr__(name: str) -> object:
-    if name in {"Http", "Arriving"}:
+    if name in {"Arriving", "Http", "Options"}:
         from gpuwatch.net import http  # noqa: PLC0415 - httpx costs 80 ms: not before someone asks a server
 
         return getattr(http, name)

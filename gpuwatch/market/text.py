@@ -1,0 +1,39 @@
+"""Text from outside, made fit to be kept: no control characters, no surprises, no megabytes."""
+
+from __future__ import annotations
+
+import unicodedata
+
+MAX_TEXT_LENGTH = 200
+_REMEMBERED_MAX = 20_000  # texts; hostile answers must not fill the memory
+_SEPARATORS = ("\u2028", "\u2029")
+_remembered: dict[str, str] = {}
+
+
+def clean(text: str, max_length: int = MAX_TEXT_LENGTH) -> str:
+    """The text with every control, format, surrogate, private and unassigned character replaced by "�", cut to length.
+
+    Args:
+        max_length: characters; a cut text ends in "…".
+    """
+    if len(text) <= max_length and text.isascii() and text.isprintable():
+        return text
+    if len(text) > max_length:
+        text = text[: max_length - 1] + "…"
+    return "".join("�" if _is_hostile(character) else character for character in text)
+
+
+def clean_word(text: str) -> str:
+    """`clean` for what repeats from row to row (places, drivers): remembered, and without blanks around."""
+    found = _remembered.get(text)
+    if found is None:
+        if len(_remembered) >= _REMEMBERED_MAX:
+            _remembered.clear()
+        found = clean(text).strip()
+        if len(text) <= MAX_TEXT_LENGTH:
+            _remembered[text] = found
+    return found
+
+
+def _is_hostile(character: str) -> bool:
+    return character in _SEPARATORS or unicodedata.category(character).startswith("C")

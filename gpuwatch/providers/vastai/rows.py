@@ -1,0 +1,261 @@
+"""One row of vast.ai's search answer, and what makes it an `Offer` or a counted refusal. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from math import isfinite
+from typing import Any, Final
+
+import msgspec
+
+from gpuwatch.market.gpu_names import GpuName, catalog
+from gpuwatch.market.offer import Offer, Verification
+from gpuwatch.market.pricing import HOURS_A_MONTH, MAX_USD_HOUR
+from gpuwatch.market.text import clean_word
+
+PROVIDER: Final = "vastai"
+_MIB: Final = 1024.0
+_LEAST_USD_HOUR: Final = 5e-7  # rounds to no micro-dollar at all
+_MOST_GPUS: Final = 1024
+_MOST_DISK_GB: Final = 1e6
+_LAST_SECOND: Final = 32_503_680_000.0  # the year 3000: beyond it a time is in another unit
+_COUNTRY_LETTERS: Final = 2
+
+
+class Row(msgspec.Struct, gc=False):
+    """The fields that are read, typed as they arrive in 2026. Any other field is ignored."""
+
+    id: int | str
+    gpu_name: str
+    num_gpus: int
+    dph_total: float
+    machine_id: int | str | None = None
+    host_id: int | str | None = None
+    gpu_ram: float | None = None
+    storage_cost: float | None = None
+    storage_total_cost: float | None = None
+    min_bid: float | None = None
+    reliability2: float | None = None
+    verification: str | None = None
+    rentable: bool | None = None
+    geolocation: str | None = None
+    hosting_type: int | None = None
+    cpu_cores_effective: float | None = None
+    cpu_ram: float | None = None
+    cpu_arch: str | None = None
+    disk_space: float | None = None
+    inet_down: float | None = None
+    inet_up: float | None = None
+    inet_down_cost: float | None = None
+    inet_up_cost: float | None = None
+    cuda_max_good: float | None = None
+    driver_version: str | None = None
+    direct_port_count: int | None = None
+    static_ip: bool | None = None
+    bw_nvlink: float | None = None
+    end_date: float | None = None
+    dlperf: float | None = None
+
+
+class Refused(Exception):
+    """This row is no offer; the text is the reason, of a fixed set, to be counted."""
+
+
+# A wrong value here makes the price or the machine uncertain: the row goes. Elsewhere the field alone becomes unknown.
+_ESSENTIAL: Final = frozenset(
+    {"id", "gpu_name", "num_gpus", "dph_total", "storage_cost", "storage_total_cost", "rentable"}
+)
+_VERIFICATIONS: Final = {word.value: word for word in Verification}
+_fields: Final = msgspec.structs.fields(Row)
+
+
+def row_of(raw: bytes | msgspec.Raw) -> Row:
+    """One row on its own, forgiving where nothing depends on it.
+
+    Raises:
+        Refused: it is no object, or an essential field is missing or has a wrong type.
+    """
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        value = _by_the_standard_library(bytes(raw))
+    if not isinstance(value, dict):
+        raise Refused("row: not an object")
+    return Row(**{field.name: _field(field, value) for field in _fields})
+
+
+def _by_the_standard_library(raw: bytes) -> object:
+    """What msgspec refuses although a reader could bear it: NaN, 1e999, lone surrogates."""
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise Refused("row: not JSON") from error
+
+
+def _field(field: msgspec.structs.FieldInfo, value: dict[str, Any]) -> Any:
+    name = field.name
+    if field.required and value.get(name) is None:
+        raise Refused(f"{name}: missing")
+    found = value.get(name)
+    if found is None:
+        return None
+    if isinstance(found, float) and found.is_integer() and field.type in (int, int | None):
+        found = int(found)
+    try:
+        return msgspec.convert(found, field.type, strict=True)
+    except msgspec.ValidationError as error:
+        if name in _ESSENTIAL:
+            raise Refused(f"{name}: wrong type") from error
+        return None
+
+
+class Reader:
+    """Turns rows of one answer into offers.
+
+    Args:
+        spot: whether the rows answer a search for bids; they do not say so themselves.
+        disk_gb: the disk size that the quote was asked for.
+        observed_at: when.
+    """
+
+    def __init__(self, spot: bool, disk_gb: float, observed_at: datetime) -> None:
+        self._spot = spot
+        self._disk_gb = disk_gb
+        self._observed_at = observed_at
+        self._resolve: Callable[[str, float | None], GpuName] = catalog().resolve
+
+    def offer(self, row: Row) -> Offer:
+        """The offer that a row describes.
+
+        Raises:
+            Refused: an essential value cannot be right.
+        """
+        quoted = row.dph_total
+        if not _LEAST_USD_HOUR <= quoted <= MAX_USD_HOUR or not 1 <= row.num_gpus <= _MOST_GPUS or not row.id:
+            raise Refused(_why_not(row))
+        wire_name = clean_word(row.gpu_name)
+        if not wire_name:
+            raise Refused("gpu_name: empty")
+        memory = row.gpu_ram / _MIB if row.gpu_ram and 0 < row.gpu_ram < 1e9 else None
+        gpu = self._resolve(wire_name, memory)
+        if self._spot:
+            quoted = _bid_quote(row)
+        region, country = place(row.geolocation)
+        verification = row.verification
+        return Offer(
+            provider=PROVIDER,
+            offer_id=_identifier(row.id),
+            machine_id=_identifier(row.machine_id) if row.machine_id else None,
+            gpu=gpu.name,
+            gpu_family=gpu.family,
+            gpu_wire=wire_name,
+            gpu_known=gpu.known,
+            gpu_count=row.num_gpus,
+            gpu_memory_gib=memory,
+            spot=self._spot,
+            quoted_usd_hour=quoted,
+            quoted_disk_gb=self._quoted_disk_gb(row),
+            disk_usd_gb_month=row.storage_cost,
+            observed_at=self._observed_at,
+            min_bid_usd_hour=row.min_bid or None,
+            host_id=_identifier(row.host_id) if row.host_id else None,
+            region=region,
+            country=country,
+            reliability=_within(row.reliability2, 1.0),
+            verification=_VERIFICATIONS.get(verification) if verification else None,
+            datacenter=None if row.hosting_type is None else row.hosting_type == 1,
+            rentable=row.rentable is not False,
+            vcpu=_measured(row.cpu_cores_effective),
+            ram_gib=row.cpu_ram / _MIB if _measured(row.cpu_ram) and row.cpu_ram else None,
+            cpu_arch=clean_word(row.cpu_arch) or None if row.cpu_arch else None,
+            disk_free_gb=_within(row.disk_space, 1e9),
+            download_mbps=_measured(row.inet_down),
+            upload_mbps=_measured(row.inet_up),
+            download_usd_gb=_within(row.inet_down_cost, MAX_USD_HOUR),
+            upload_usd_gb=_within(row.inet_up_cost, MAX_USD_HOUR),
+            cuda_max=_measured(row.cuda_max_good),
+            driver=clean_word(row.driver_version) or None if row.driver_version else None,
+            ports=row.direct_port_count if row.direct_port_count is not None and row.direct_port_count >= 0 else None,
+            static_ip=row.static_ip,
+            nvlink_gbps=_measured(row.bw_nvlink),
+            available_until=_moment(row.end_date),
+            dlperf=_measured(row.dlperf),
+        )
+
+    def _quoted_disk_gb(self, row: Row) -> float:
+        """The disk that the quote holds: reckoned back from its price where both are there, else what was asked for."""
+        rate, total = row.storage_cost, row.storage_total_cost
+        if rate is not None and not 0 <= rate <= MAX_USD_HOUR:
+            raise Refused("storage_cost: out of range")
+        if total is not None and not 0 <= total <= MAX_USD_HOUR:
+            raise Refused("storage_total_cost: out of range")
+        if not rate or total is None:
+            return self._disk_gb
+        disk_gb = total * HOURS_A_MONTH / rate
+        if abs(disk_gb - self._disk_gb) <= 1e-6 * max(1.0, self._disk_gb) or disk_gb > _MOST_DISK_GB:
+            return self._disk_gb
+        whole = round(disk_gb)
+        return float(whole) if abs(disk_gb - whole) <= 1e-6 * max(1.0, disk_gb) else disk_gb
+
+
+def place(geolocation: str | None) -> tuple[str | None, str | None]:
+    """Region and ISO country of "Washington, US"; either may be missing: ", US", "Norway"."""
+    if not geolocation:
+        return None, None
+    found = _places.get(geolocation)
+    if found is None:
+        if len(_places) >= _PLACES_MAX:
+            _places.clear()
+        found = _places[geolocation[:_PLACE_LENGTH]] = _place(clean_word(geolocation))
+    return found
+
+
+_PLACES_MAX: Final = 5_000
+_PLACE_LENGTH: Final = 300
+_places: dict[str, tuple[str | None, str | None]] = {}
+
+
+def _place(text: str) -> tuple[str | None, str | None]:
+    before, comma, after = text.rpartition(",")
+    code = after.strip()
+    if len(code) == _COUNTRY_LETTERS and code.isascii() and code.isalpha() and (comma or code.isupper()):
+        return before.strip() or None, code.upper()
+    return text or None, None
+
+
+def _why_not(row: Row) -> str:
+    if not isfinite(row.dph_total):
+        return "dph_total: not a finite number"
+    if row.dph_total < _LEAST_USD_HOUR:
+        return "dph_total: zero or less"
+    if row.dph_total > MAX_USD_HOUR:
+        return "dph_total: too large"
+    return "id: zero or empty" if not row.id else "num_gpus: out of range"
+
+
+def _bid_quote(row: Row) -> float:
+    """What a won bid costs: never less than the least bid and the disk, whatever `dph_total` says."""
+    if row.min_bid is None:
+        return row.dph_total
+    if not 0 < row.min_bid <= MAX_USD_HOUR:
+        raise Refused("min_bid: out of range")
+    return max(row.dph_total, row.min_bid + (row.storage_total_cost or 0.0))
+
+
+def _identifier(value: int | str) -> str:
+    return str(value) if isinstance(value, int) else clean_word(value)
+
+
+def _measured(value: float | None) -> float | None:
+    """0 means "not measured" at vast.ai; so does anything absurd."""
+    return value if value and 0 < value < 1e12 else None
+
+
+def _within(value: float | None, most: float) -> float | None:
+    return value if value is not None and 0 <= value <= most else None
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return datetime.fromtimestamp(seconds, UTC) if seconds and 0 < seconds < _LAST_SECOND else None

@@ -1,0 +1,202 @@
+"""The search side: one page, or as many as it takes to have seen everything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from functools import partial
+from operator import attrgetter
+from typing import Final
+
+from gpuwatch.errors import ProviderError
+from gpuwatch.market.offer import Offer
+from gpuwatch.market.pricing import HOURS_A_MONTH
+from gpuwatch.ports import Answer, Completeness, Query
+from gpuwatch.providers.vastai.answer import Parsed, parse_offers
+from gpuwatch.providers.vastai.asking import Account
+from gpuwatch.providers.vastai.query import DEFAULT_DISK_GB, SILENT_CAP, rows_asked, search_params, wire_names
+from gpuwatch.providers.vastai.rows import PROVIDER, Reader
+
+_PAGES_MAX: Final = 400  # 25,600 rows at 64 a page: six times the market of 2026
+_NUDGE: Final = 1e-9  # past a price that fills a whole page by itself
+_HAIR: Final = 1e-6  # a price's last digits, in dollars
+OnOffers = Callable[[Sequence[Offer]], None]
+
+
+class VastMarket:
+    """vast.ai's search. A query with a `limit` is a hunt: one page, and it goes before sweeps that wait."""
+
+    name = PROVIDER
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+
+    def search(self, query: Query, on_offers: OnOffers | None = None) -> Answer:
+        """Offers that fit, cheapest first.
+
+        Args:
+            on_offers: gets offers as they arrive, unsorted, perhaps twice if an answer breaks off and is asked again.
+
+        Raises:
+            ProviderError: no usable answer at all.
+        """
+        tools = self._account.tools
+        began, observed_at = tools.monotonic(), tools.now()
+        walk = _Walk(query)
+        while not walk.done:
+            ask = partial(self._page, query, walk.from_usd_hour, observed_at, on_offers)
+            try:
+                page = self._account.read("search", ask, urgent=query.limit is not None)
+            except ProviderError:
+                if not walk.searches:
+                    raise
+                walk.broke_off()
+                break
+            walk.take(page)
+        return walk.answer(observed_at, tools.monotonic() - began)
+
+    def _page(
+        self,
+        query: Query,
+        from_usd_hour: float | None,
+        observed_at: datetime,
+        on_offers: OnOffers | None,
+        deadline_s: float,
+    ) -> Parsed:
+        reader = Reader(query.spot, DEFAULT_DISK_GB if query.disk_gb is None else query.disk_gb, observed_at)
+        told = None if on_offers is None else _only_fitting(query, on_offers)
+        with self._account.search(search_params(query, from_usd_hour), deadline_s) as arriving:
+            return parse_offers(arriving.chunks, reader, told)
+
+
+class _Walk:
+    """Pages by price: there is no other way past the marketplace's cap."""
+
+    def __init__(self, query: Query) -> None:
+        self._query = query
+        self._asked = rows_asked(query)
+        self._names = frozenset(wire_names(query.gpus))
+        self._offers: dict[str, Offer] = {}
+        self._skipped: dict[str, int] = {}
+        self._drift: dict[str, None] = {}
+        self._rows = 0
+        self._completeness = Completeness.COMPLETE
+        self._known_to: float | None = None
+        self._in_order = True
+        self.searches = 0
+        self.from_usd_hour: float | None = None
+        self.done = False
+
+    def take(self, page: Parsed) -> None:
+        """Add a page, and settle whether there must be another."""
+        self.searches += 1
+        self._rows += page.rows
+        for reason, count in page.skipped.items():
+            self._skipped[reason] = self._skipped.get(reason, 0) + count
+        self._drift.update(dict.fromkeys(page.drift))
+        known_before = len(self._offers)
+        for offer in page.offers:
+            self._offers.setdefault(offer.offer_id, offer)
+        self._settle(page, new=len(self._offers) - known_before)
+
+    def broke_off(self) -> None:
+        """A later page failed: what is there is true, and not all."""
+        self._completeness = Completeness.PARTIAL
+
+    def answer(self, observed_at: datetime, elapsed_s: float) -> Answer:
+        """Everything seen, in order."""
+        complete = self._completeness is Completeness.COMPLETE
+        return Answer(
+            provider=PROVIDER,
+            observed_at=observed_at,
+            offers=_in_order(offer for offer in self._offers.values() if fits(offer, self._query)),
+            completeness=self._completeness,
+            rows=self._rows,
+            searches=self.searches,
+            skipped=self._skipped,
+            drift=tuple(self._drift),
+            complete_to_usd_hour=None if complete or not self._in_order else self._known_to,
+            elapsed_s=elapsed_s,
+        )
+
+    def _settle(self, page: Parsed, new: int) -> None:
+        """Complete, cut, or one more page. More rows than asked for: this server cuts nothing."""
+        cut = page.rows == self._asked or (page.rows == SILENT_CAP < self._asked)
+        prices = [offer.quoted_usd_hour for offer in page.offers]
+        if not cut or not prices or self._is_static(page):
+            self.done = True
+            return
+        in_order = all(map(float.__le__, prices, prices[1:]))
+        self._in_order = self._in_order and in_order
+        last_usd_hour, from_usd_hour = max(prices), self.from_usd_hour
+        if self._known_to is None or not self._truncated:
+            self._known_to = last_usd_hour
+        self.from_usd_hour = last_usd_hour
+        if self._query.limit is not None or self.searches >= _PAGES_MAX:
+            self._truncate(done=True)
+        elif not self._in_order:
+            # One more look tells a server that ignores the order from one that ignores the whole question.
+            self._truncate(done=self.searches > 1)
+        elif not new:
+            # A whole page at one price: what else stands at that price cannot be reached.
+            self._truncate(done=last_usd_hour != from_usd_hour)
+            self.from_usd_hour = last_usd_hour + _NUDGE
+
+    @property
+    def _truncated(self) -> bool:
+        return self._completeness is Completeness.TRUNCATED
+
+    def _truncate(self, done: bool) -> None:
+        self._completeness, self.done = Completeness.TRUNCATED, done
+
+    def _is_static(self, page: Parsed) -> bool:
+        """Rows that were not asked for: such a server answers all that it has, whatever the question."""
+        names, least = self._names, self.from_usd_hour
+        static = any(
+            (names and offer.gpu_wire not in names) or (least is not None and offer.quoted_usd_hour < least - _HAIR)
+            for offer in page.offers
+        )
+        if static:
+            self._completeness = Completeness.COMPLETE
+        return static
+
+
+def fits(offer: Offer, query: Query) -> bool:
+    """Whether an offer is one that was asked for: no server is trusted to filter."""
+    return (
+        offer.rentable
+        and query.count_min <= offer.gpu_count
+        and (query.count_max is None or offer.gpu_count <= query.count_max)
+        and (not query.gpus or offer.gpu in query.gpus)
+        and (query.verified is None or offer.verified is query.verified)
+        and (query.min_reliability is None or (offer.reliability or 0.0) >= query.min_reliability)
+        and (query.max_listed_usd_hour is None or _listed_usd_hour(offer, query) <= query.max_listed_usd_hour + _HAIR)
+    )
+
+
+def _listed_usd_hour(offer: Offer, query: Query) -> float:
+    """Near enough for a filter; `pricing` reckons exactly."""
+    if query.disk_gb is None or not offer.disk_usd_gb_month:
+        return offer.quoted_usd_hour
+    return offer.quoted_usd_hour + offer.disk_usd_gb_month * (query.disk_gb - offer.quoted_disk_gb) / HOURS_A_MONTH
+
+
+def _in_order(offers: Iterable[Offer]) -> list[Offer]:
+    """Cheapest first; of one identity only the cheapest."""
+    seen: set[tuple[str | None, str, int]] = set()
+    kept = []
+    for offer in sorted(offers, key=attrgetter("quoted_usd_hour", "offer_id")):
+        key = (offer.machine_id or f"offer:{offer.offer_id}", offer.gpu, offer.gpu_count)
+        if key not in seen:
+            seen.add(key)
+            kept.append(offer)
+    return kept
+
+
+def _only_fitting(query: Query, on_offers: OnOffers) -> OnOffers:
+    def tell(offers: Sequence[Offer]) -> None:
+        fitting = [offer for offer in offers if fits(offer, query)]
+        if fitting:
+            on_offers(fitting)
+
+    return tell
