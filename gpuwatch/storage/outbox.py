@@ -174,7 +174,8 @@ class Outbox:
             return 0
         with self._database.write() as connection:
             rows = [_fresh(alert_id, channel) for channel in channels]
-            return connection.execute(_insert(connection)(delivery).values(rows).on_conflict_do_nothing()).rowcount
+            added = _insert(connection)(delivery).values(rows).on_conflict_do_nothing().returning(delivery.c.channel)
+            return len(connection.execute(added).all())
 
     def wake(self, now: datetime) -> None:
         """Forget all waits: the owner has mended something, or the clock was set."""
@@ -192,7 +193,7 @@ class Outbox:
             .group_by(delivery.c.channel)
         )
         with self._database.read() as connection:
-            counts: dict[str, int] = dict(connection.execute(counted).tuples().all())
+            counts: dict[str, int] = {row[0]: row[1] for row in connection.execute(counted)}
         if not counts:
             return {}
         broken = {fault.channel for fault in self.broken_channels()}
@@ -232,7 +233,7 @@ class Outbox:
         )
         with self._database.read() as connection:
             newest = {channel: (at_ms, error) for channel, at_ms, error in connection.execute(refusals)}
-            sent_ms = dict(connection.execute(sent).tuples().all()) if newest else {}
+            sent_ms = {row[0]: row[1] for row in connection.execute(sent)} if newest else {}
         return [
             BrokenChannel(channel=channel, error=error or "")
             for channel, (at_ms, error) in sorted(newest.items())
