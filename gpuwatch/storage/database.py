@@ -34,6 +34,8 @@ class Database:
         self._writing = threading.Lock()
         self._writer: int | None = None  # the thread inside `write`
         self._file_id: tuple[int, int] | None = None
+        driver: Any = engine.dialect.dbapi
+        self._driver_error: type[Exception] = driver.Error
 
     @property
     def is_sqlite(self) -> bool:
@@ -115,7 +117,7 @@ class Database:
             raise
         except DBAPIError as error:
             raise translate(error.orig if isinstance(error.orig, Exception) else error, self.place) from error
-        except sqlite_driver().Error as error:
+        except self._driver_error as error:  # from a cursor of the driver itself
             raise translate(error, self.place) from error
 
 

@@ -29,24 +29,26 @@ class Executor(Protocol):
 
 
 class CoreExecutor:
-    """On a connection of SQLAlchemy."""
+    """Inside a transaction of SQLAlchemy, on its driver's own cursor: rows are plain tuples, at the driver's speed."""
 
     def __init__(self, connection: Connection) -> None:
-        self._run = connection.exec_driver_sql
+        self._cursor = connection.connection.cursor()
         self._dollar = connection.dialect.name != "sqlite"
 
     def rows(self, sql: str, parameters: Row = ()) -> Sequence[Row]:
         """All rows of a question."""
-        return self._run(self._own(sql), parameters).fetchall()
+        self._cursor.execute(self._own(sql), parameters)
+        return list(self._cursor.fetchall())
 
     def run(self, sql: str, parameters: Row = ()) -> int:
         """Run one statement."""
-        return self._run(self._own(sql), parameters).rowcount
+        self._cursor.execute(self._own(sql), parameters)
+        return int(self._cursor.rowcount)
 
     def run_many(self, sql: str, rows: Sequence[Row]) -> None:
         """Run one statement for each row."""
         if rows:
-            self._run(self._own(sql), list(rows))
+            self._cursor.executemany(self._own(sql), rows)
 
     def _own(self, sql: str) -> str:
         return _for_psycopg(sql) if self._dollar else sql

@@ -1,6 +1,6 @@
 """Prices of one hour as weights in steps of 1 %: the median of any set of hours follows within half a step.
 
-Stored as bytes: `width, first step, how many`, the gaps between steps (a byte each), the weights (1, 2 or 4 bytes each).
+Stored as bytes: `width, first step, how many`, the gaps between steps (a byte each), the weights (1, 2 or 4 bytes).
 Weights are minutes: seconds would double the size, and move no median.
 """
 
