@@ -168,7 +168,7 @@ class Email:
 def compose(alert: Alert, settings: EmailSettings) -> EmailMessage:
     """The mail: text, and the same as HTML. Its Message-ID follows from the alert, so a second copy is recognised."""
     mail = EmailMessage(policy=SMTP_POLICY)
-    domain = parseaddr(settings.sender)[1].rpartition("@")[2] or "localhost"
+    domain = parseaddr(settings.sender)[1].partition("@")[2] or "localhost"
     mail["From"] = settings.sender
     mail["To"] = ", ".join(settings.recipients)
     mail["Subject"] = f"[gpuwatch] {subject(alert)}"
@@ -250,7 +250,7 @@ def _key(recipient: str) -> str:
 
 
 def _word(text: str) -> str:
-    return "".join(c for c in text if c.isascii() and (c.isalnum() or c in "-._")) or "x"
+    return "".join(c for c in text[:100] if c.isascii() and (c.isalnum() or c in "-._")) or "x"
 
 
 def _greeting_name() -> str:

@@ -1,0 +1,152 @@
+"""A real SMTP server on loopback (aiosmtpd): plain, STARTTLS or TLS, with logins, greylisting, refusals and hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from typing import Any
+
+import trustme
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
+
+
+@dataclass
+class Mailbox:
+    """What arrived, and what goes wrong."""
+
+    port: int = 0
+    mails: list[EmailMessage] = field(default_factory=list)
+    recipients: list[list[str]] = field(default_factory=list)  # of each mail, in the envelope
+    in_tls: list[bool] = field(default_factory=list)
+    connections: int = 0
+    logins: list[tuple[str, str, bool]] = field(default_factory=list)  # name, password, under TLS
+    answers: dict[str, list[str]] = field(default_factory=dict)  # recipient → what RCPT is answered, in turn
+    to_data: list[str] = field(default_factory=list)  # what DATA is answered, in turn
+    hangs: bool = False  # DATA is never answered
+    released: threading.Event = field(default_factory=threading.Event)
+
+    def texts(self) -> list[str]:
+        """The plain part of each mail."""
+        return [_part(mail, "plain") for mail in self.mails]
+
+
+def _part(mail: EmailMessage, subtype: str) -> str:
+    body = mail.get_body((subtype,))
+    assert body is not None
+    return str(body.get_content())
+
+
+class _Handler:
+    def __init__(self, box: Mailbox, tls_from_the_start: bool) -> None:
+        self.box = box
+        self.tls_from_the_start = tls_from_the_start
+
+    async def handle_EHLO(
+        self, _server: SMTP, session: Session, _envelope: Envelope, hostname: str, responses: list[str]
+    ) -> list[str]:
+        self.box.connections += session.ssl is None  # after STARTTLS it greets a second time
+        session.host_name = hostname
+        return responses
+
+    async def handle_RCPT(
+        self, _server: SMTP, _session: Session, envelope: Envelope, address: str, _options: list[str]
+    ) -> str:
+        script = self.box.answers.get(address, [])
+        said = script.pop(0) if script else "250 OK"
+        if said.startswith("250"):
+            envelope.rcpt_tos.append(address)
+        return said
+
+    async def handle_DATA(self, _server: SMTP, session: Session, envelope: Envelope) -> str:
+        while self.box.hangs and not self.box.released.is_set():
+            await asyncio.sleep(0.02)
+        said = self.box.to_data.pop(0) if self.box.to_data else "250 taken"
+        if said.startswith("250"):
+            assert isinstance(envelope.content, bytes)
+            mail = message_from_bytes(envelope.content, policy=policy.default)
+            assert isinstance(mail, EmailMessage)
+            self.box.mails.append(mail)
+            self.box.recipients.append(list(envelope.rcpt_tos))
+            self.box.in_tls.append(self.tls_from_the_start or session.ssl is not None)
+        return said
+
+
+def a_ca() -> trustme.CA:
+    """A certificate authority of this test."""
+    return trustme.CA()
+
+
+def trusting(ca: trustme.CA) -> ssl.SSLContext:
+    """A client's context that trusts it."""
+    context = ssl.create_default_context()
+    ca.configure_trust(context)
+    return context
+
+
+@contextmanager
+def smtp_server(
+    security: str = "none",
+    ca: trustme.CA | None = None,
+    password: str | None = None,
+    names: tuple[str, ...] = ("127.0.0.1", "localhost"),
+) -> Iterator[Mailbox]:
+    """A server that runs until the block ends.
+
+    Args:
+        password: logins are offered, and must bear it.
+        names: what its certificate is for.
+    """
+    box = Mailbox()
+    options: dict[str, Any] = {"auth_require_tls": security == "starttls"}
+    if password is None:
+        options |= {"auth_exclude_mechanism": ["LOGIN", "PLAIN"]}
+    else:
+        options |= {"authenticator": _checks(box, password, security == "tls"), "auth_required": security == "starttls"}
+    server_tls = _server_tls(ca or a_ca(), names) if security != "none" else None
+    if security == "starttls":
+        options |= {"tls_context": server_tls, "require_starttls": True}
+    port = _free_port()
+    controller = Controller(
+        _Handler(box, security == "tls"),
+        hostname="127.0.0.1",
+        port=port,
+        ssl_context=server_tls if security == "tls" else None,
+        ready_timeout=10,
+        **options,
+    )
+    controller.start()
+    box.port = port
+    try:
+        yield box
+    finally:
+        box.released.set()
+        controller.stop()
+
+
+def _checks(box: Mailbox, password: str, tls_from_the_start: bool) -> Any:
+    def check(_server: SMTP, session: Session, _envelope: Envelope, _mechanism: str, data: Any) -> AuthResult:
+        assert isinstance(data, LoginPassword)
+        box.logins.append((data.login.decode(), data.password.decode(), tls_from_the_start or session.ssl is not None))
+        return AuthResult(success=data.password.decode() == password, handled=False)
+
+    return check
+
+
+def _server_tls(ca: trustme.CA, names: tuple[str, ...]) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert(*names).configure_cert(context)
+    return context
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
