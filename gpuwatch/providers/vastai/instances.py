@@ -93,19 +93,23 @@ def parse_page(body: bytes) -> tuple[Page, list[Instance]]:
     return page, [_instance(row) for row in rows]
 
 
-def state_of(row: Mapping[str, str | None]) -> InstanceState:
-    """What an instance's own words mean for us."""
-    actual, message = row.get("actual_status"), (row.get("status_msg") or "").lower()
-    if row.get("cur_state") == "unloaded":
-        return InstanceState.STOPPED  # destroyed a moment ago, and still listed
+def state_of(words: Mapping[str, str | None]) -> InstanceState:
+    """What an instance's own words mean for us.
+
+    Args:
+        words: `actual_status` (None: provisioning), `intended_status`, `cur_state`, `status_msg`.
+    """
+    actual = words.get("actual_status")
     state = InstanceState.STARTING if actual is None else _STATES.get(actual, InstanceState.UNKNOWN)
+    stays_stopped = words.get("intended_status") == "stopped"
+    if state is InstanceState.FAILED and stays_stopped and actual == "exited":
+        return InstanceState.STOPPED  # by the renter, or outbid, which looks the same
     if state is not InstanceState.STARTING:
         return state
-    if any(word in message for word in _ALIVE):
-        return state
-    if any(word in message for word in _DEAD):
+    message = (words.get("status_msg") or "").lower()
+    if any(word in message for word in _DEAD) and not any(word in message for word in _ALIVE):
         return InstanceState.FAILED
-    if actual is None and row.get("intended_status") == "stopped" and row.get("cur_state") == "stopped":
+    if stays_stopped and words.get("cur_state") == "stopped":
         return InstanceState.STOPPED  # a bid that never won
     return state
 
