@@ -1,0 +1,43 @@
+"""`python -m gpuwatch.emulator`: serve a marketplace until interrupted; the first line printed is its URL."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import signal
+import sys
+import threading
+
+from gpuwatch.emulator.server import Marketplace
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m gpuwatch.emulator", description=__doc__)
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free port")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--size", type=int, default=200, help="offers on the market")
+    parser.add_argument("--key", default="demo-key", help="the API key that is accepted")
+    parser.add_argument("--control", action="store_true", help="answer under /control, too")
+    parser.add_argument("--tick-every", type=float, metavar="SECONDS", help="let the market move by itself")
+    parser.add_argument("--rows-per-day", type=int, metavar="ROWS", help="enforce the daily row quota")
+    parser.add_argument("--intervals", action="store_true", help="enforce the minimum interval of each endpoint")
+    parser.add_argument("--gzip", action="store_true", help="compress large answers when asked")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Serve until SIGINT or SIGTERM."""
+    chosen = vars(arguments())
+    over = threading.Event()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, lambda *_: over.set())
+    with Marketplace(tick_every_s=chosen.pop("tick_every"), **chosen) as market, contextlib.suppress(BrokenPipeError):
+        sys.stdout.write(f"{market.url}\n")
+        sys.stdout.flush()
+        over.wait()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

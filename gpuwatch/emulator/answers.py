@@ -1,0 +1,162 @@
+"""What goes back over the wire, and every refusal in the marketplace's own words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How the bytes travel: faults change it, handlers never do."""
+
+    delay_s: float = 0.0  # before the first byte
+    drip_s: float = 0.0  # between small pieces of the body
+    cut_at: int | None = None  # bytes of the body after which the connection ends
+    reset: bool = False  # the connection is torn down instead of an answer
+    hold_s: float = 0.0  # the connection is kept and stays silent, then is closed
+    then: Callable[[], None] | None = None  # called when the silence is over, or the client gave up
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One HTTP answer."""
+
+    status: int
+    body: bytes
+    content_type: str = JSON
+    headers: tuple[tuple[str, str], ...] = ()
+    delivery: Delivery = field(default_factory=Delivery)
+    rows: int = 0  # offers in the body: what the daily quota counts
+
+    def delivered(self, **how: Any) -> Reply:
+        """Answer the same bytes, delivered in another way."""
+        return replace(self, delivery=replace(self.delivery, **how))
+
+
+class Refused(Exception):
+    """The marketplace says no; carries the whole answer."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(f"HTTP {reply.status}")
+        self.reply = reply
+
+
+def reply(body: Mapping[str, Any] | list[Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Reply:
+    """Encode an answer."""
+    return Reply(status, msgspec.json.encode(body), headers=tuple((headers or {}).items()))
+
+
+def text(body: str, status: int, content_type: str = "text/plain") -> Reply:
+    """Answer with something that is not JSON."""
+    return Reply(status, body.encode(), content_type=content_type)
+
+
+def refuse(status: int, error: str | None, msg: str, **more: Any) -> Refused:
+    """Build a refusal in the usual envelope; `error=None` leaves the code out."""
+    body: dict[str, Any] = {"success": False}
+    if error is not None:
+        body["error"] = error
+    return Refused(reply(body | {"msg": msg} | more, status))
+
+
+def bare(status: int, error: str, msg: str, headers: Mapping[str, str] | None = None, **more: Any) -> Refused:
+    """Build a refusal whose body lacks `success`, as some endpoints answer."""
+    return Refused(reply({"error": error, "msg": msg} | more, status, headers))
+
+
+def bad_query(msg: str) -> Refused:
+    """400 of the search; only the sentence about a bare value comes with `success`."""
+    if msg.startswith("Input should"):
+        return refuse(400, "invalid_request", msg)
+    return bare(400, "invalid_request", msg)
+
+
+def bad_key(status: int) -> Refused:
+    """A key that is not known: 401, 403 or 404, depending on the endpoint."""
+    if status == 404:
+        return bare(404, "auth_error", "Invalid user key")
+    return refuse(status, "auth_error", "Invalid user key")
+
+
+def no_key() -> Refused:
+    """403 of everything but the search when no key is sent."""
+    return refuse(403, "auth_error", "This action requires login.")
+
+
+def offer_gone(ask_id: int, shape: str) -> Refused:
+    """The offer is no longer there, in one of the four shapes that are on record."""
+    gone = f"no_such_ask Instance type by id {ask_id} is not available."
+    match shape:
+        case "400":
+            msg = f"error 404/3603: no_such_ask  Instance type by id {ask_id} is not available."
+            return refuse(400, "invalid_args", msg, ask_id=ask_id)
+        case "404":
+            return refuse(404, "invalid_args", f"error 404/3603: {gone}", ask_id=ask_id)
+        case "404-spec":
+            return refuse(404, "no_such_ask", f"No ask by id {ask_id} is available.")
+        case "410":
+            msg = f"error 410/3907: no_such_ask Instance type {ask_id} is no longer available."
+            return refuse(410, "no_such_ask", msg, ask_id=ask_id)
+        case _:
+            raise ValueError(f"no such shape of a gone offer: {shape}")
+
+
+def bad_create(ask_id: int | None, msg: str, error: str = "invalid_args") -> Refused:
+    """400 of a create."""
+    return refuse(400, error, msg, ask_id=ask_id)
+
+
+def no_such_instance(contract: int) -> Refused:
+    """404: destroyed, or never ours."""
+    return refuse(404, "no_such_instance", f"Instance {contract} not found.")
+
+
+def moved(location: str) -> Reply:
+    """301 of a path without its last slash; the body parses as JSON and looks harmless."""
+    return reply({"message": "The resource has been moved"}, 301, {"Location": location})
+
+
+def too_frequent(shape: str, threshold_s: float, now: float) -> Reply:
+    """429 for calls that come too fast, in one of the shapes that are on record."""
+    said = f"{threshold_s:.1f}"
+    match shape:
+        case "text":
+            return text("API requests too frequent", 429)
+        case "text-threshold":
+            return text(f"API requests too frequent: endpoint threshold={said}", 429)
+        case "detail":
+            return reply({"detail": f"API requests too frequent endpoint threshold={said}"}, 429)
+        case "message":
+            words = "The action could not be performed because there were too many requests by the client."
+            words += f"\n\nAPI requests too frequent: endpoint threshold={said}*1.0\n\n"
+            return reply({"message": words, "code": "429 Too Many Requests"}, 429)
+        case "headers":
+            return _with_headers(max(1, round(threshold_s)), now)
+        case "rate_limit_exceeded":
+            return refuse(429, "rate_limit_exceeded", "API requests too frequent").reply
+        case _:
+            raise ValueError(f"no such shape of 429: {shape}")
+
+
+def _with_headers(wait_s: int, now: float) -> Reply:
+    headers = {
+        "Retry-After": str(wait_s),
+        "X-RateLimit-Limit": "5",
+        "X-RateLimit-Remaining": "0",
+        "X-RateLimit-Reset": str(int(now) + wait_s),
+    }
+    body = {"error": "HTTPTooManyRequests", "msg": "API requests too frequent"}
+    return reply(body | {"retry_after": wait_s, "limit": 5, "remaining": 0}, 429, headers)
+
+
+def quota_spent(limit: int, now: float) -> Reply:
+    """429 of the daily search quota: over until midnight UTC."""
+    reset = (int(now) // 86_400 + 1) * 86_400
+    body = {"error": "search_quota_exceeded", "msg": "Daily search quota exceeded", "limit": limit, "remaining": 0}
+    return reply(body | {"retry_after": reset - int(now)}, 429, {"X-RateLimit-Reset": str(reset)})

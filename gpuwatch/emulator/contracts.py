@@ -1,0 +1,244 @@
+"""How an instance looks over the wire, and the list of them with its filters, pages and counts."""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from gpuwatch.emulator.answers import bare, refuse
+from gpuwatch.emulator.instances import Instance
+from gpuwatch.emulator.prices import cost_object
+from gpuwatch.emulator.query import OPERATORS
+
+MASK = "0" * 64
+FROM_ROW = [
+    "machine_id",
+    "host_id",
+    "bundle_id",
+    "cpu_arch",
+    "cpu_cores",
+    "cpu_cores_effective",
+    "cpu_name",
+    "cpu_ram",
+    "gpu_name",
+    "gpu_arch",
+    "gpu_ram",
+    "gpu_frac",
+    "gpu_lanes",
+    "gpu_mem_bw",
+    "bw_nvlink",
+    "disk_name",
+    "disk_bw",
+    "direct_port_count",
+    "static_ip",
+    "public_ipaddr",
+    "geolocation",
+    "verification",
+    "rentable",
+    "hosting_type",
+    "dlperf",
+    "total_flops",
+    "score",
+    "reliability2",
+    "os_version",
+    "mobo_name",
+    "pci_gen",
+    "pcie_bw",
+    "num_gpus",
+    "logo",
+    "webpage",
+    "storage_cost",
+    "storage_total_cost",
+    "credit_discount_max",
+    "end_date",
+]
+STORED = frozenset(
+    [
+        "id",
+        "label",
+        "machine_id",
+        "host_id",
+        "actual_status",
+        "intended_status",
+        "cur_state",
+        "next_state",
+        "gpu_name",
+        "num_gpus",
+        "image_uuid",
+        "is_bid",
+        "start_date",
+        "verification",
+        "template_id",
+        "template_hash_id",
+        "geolocation",
+    ]
+)
+
+
+def describe(instance: Instance, now: float) -> dict[str, Any]:
+    """Answer an instance as the marketplace shows it."""
+    row = {name: instance.row[name] for name in FROM_ROW}
+    gpu, disk = instance.base_usd_hour, instance.disk_usd_hour
+    ram = instance.row["gpu_total_ram"]
+    return {
+        "id": instance.id,
+        **statuses(instance),
+        **origin(instance),
+        **row,
+        **access(instance),
+        **load(instance, now),
+        "gpu_totalram": ram,
+        "disk_space": float(instance.body["disk"]),
+        "start_date": instance.created_at,
+        "duration": instance.row["end_date"] - now,
+        "min_bid": instance.rival_usd_hour or instance.row["min_bid"],
+        "is_bid": instance.is_bid,
+        "dph_base": gpu,
+        "dph_total": gpu + disk,
+        "dlperf_per_dphtotal": instance.row["dlperf"] / max(gpu + disk, 1e-9),
+        "flops_per_dphtotal": instance.row["total_flops"] / max(gpu + disk, 1e-9),
+        "search": without_premium(cost_object(gpu, disk, 0.0)),
+        "instance": without_premium(cost_object(0, disk, 0)),
+        "vram_costperhour": gpu / ram if ram else 0.0,
+        "credit_balance": None,
+        "credit_discount": None,
+        "client_run_time": 1.1,
+        "host_run_time": 2592000.0,
+        "external": False,
+        "time_remaining": "",
+        "time_remaining_isbid": "",
+    }
+
+
+def without_premium(costs: dict[str, Any]) -> dict[str, Any]:
+    """Drop what only offers carry."""
+    return {name: value for name, value in costs.items() if name != "slaPremiumPerHour"}
+
+
+def statuses(instance: Instance) -> dict[str, Any]:
+    """Answer the five fields that say what state it is in."""
+    names = ("actual_status", "intended_status", "cur_state", "next_state", "status_msg")
+    return {name: getattr(instance, name) for name in names}
+
+
+def origin(instance: Instance) -> dict[str, Any]:
+    """Answer what the create said."""
+    body = instance.body
+    env = body.get("env") or {}
+    return {
+        "label": instance.label,
+        "template_id": None,
+        "template_hash_id": body.get("template_hash_id"),
+        "template_name": None,
+        "image_uuid": instance.image,
+        "image_args": body.get("args") or [],
+        "image_runtype": body.get("runtype") or "ssh",
+        "extra_env": [[name, value] for name, value in env.items()] if isinstance(env, dict) else [],
+        "onstart": body.get("onstart"),
+        "jupyter_token": MASK,
+    }
+
+
+def access(instance: Instance) -> dict[str, Any]:
+    """Answer where it can be reached: ssh soon after the create, ports only while running."""
+    ssh = instance.has_ssh
+    running = instance.actual_status == "running"
+    first = 40_000 + instance.id % 20_000
+    mapped = [{"HostIp": "0.0.0.0", "HostPort": str(first)}, {"HostIp": "::", "HostPort": str(first)}]  # noqa: S104
+    return {
+        "local_ipaddrs": "10.2.202.31 172.17.0.1 \n",
+        "ssh_host": "ssh5.vast.ai" if ssh else None,
+        "ssh_idx": "5" if ssh else None,
+        "ssh_port": 10_000 + instance.id % 50_000 if ssh else None,
+        "machine_dir_ssh_port": 5300,
+        "direct_port_start": first if running else -1,
+        "direct_port_end": first if running else -1,
+        "ports": {"22/tcp": mapped} if running else None,
+    }
+
+
+def load(instance: Instance, now: float) -> dict[str, Any]:
+    """Answer the figures of a running instance; null until they are measured."""
+    on = instance.measured
+    busy = instance.gpu_util > 0
+    since = instance.running_since
+    return {
+        "uptime_mins": (now - since) / 60 if since is not None and on else None,
+        "cpu_util": 3.2 if on else 0.0,
+        "mem_limit": 125.88 if on else None,
+        "mem_usage": 18.4 if on else None,
+        "vmem_usage": (64.1 if busy else 0.0) if on else None,
+        "gpu_util": instance.gpu_util if on else None,
+        "gpu_temp": (61.0 if busy else 31.0) if on else None,
+        "disk_util": 31.4 if on else -1,
+        "disk_usage": 31.4 if on else -1,
+    }
+
+
+def listed(rows: list[dict[str, Any]], filters: Any, order: Any) -> list[dict[str, Any]]:
+    """Filter and order instances as `select_filters` and `order_by` ask."""
+    for column, operations in (filters or {}).items():
+        check_column(column)
+        if not isinstance(operations, dict) or any(op not in OPERATORS for op in operations):
+            said = f"Error in query parameters: {column:.60}: Input should be a valid dictionary"
+            raise bare(400, "invalid_request", said)
+        rows = [row for row in rows if all(passes(row[column], op, wanted) for op, wanted in operations.items())]
+    for one in reversed(order or [{"col": "id", "dir": "asc"}]):
+        column = str(one.get("col"))
+        check_column(column)
+        rows = sorted(rows, key=lambda row: (row[column] is None, row[column] or 0), reverse=one.get("dir") == "desc")
+    return rows
+
+
+def passes(value: Any, op: str, wanted: Any) -> bool:
+    """Compare one value; what cannot be compared does not pass."""
+    if value is None and not (op == "eq" and wanted is None):
+        return False
+    try:
+        return OPERATORS[op](value, wanted)
+    except TypeError:
+        return False
+
+
+def check_column(column: str) -> None:
+    """Refuse computed and unknown columns."""
+    if column not in STORED:
+        raise bare(400, "invalid_request", f"Error in query parameters: {column:.60} is not a valid search key")
+
+
+def page(rows: list[dict[str, Any]], limit: int, token: str | None) -> tuple[list[dict[str, Any]], str | None]:
+    """Cut one page out of ordered rows; the token names the last row of the page before."""
+    start = 0
+    if token:
+        last = read_token(token)
+        exact = next((n + 1 for n, row in enumerate(rows) if row["id"] == last), None)
+        # The row may be gone since the last page: by id, which is the usual order, the next one still follows.
+        start = exact or next((n for n, row in enumerate(rows) if row["id"] > last), len(rows))
+    cut = rows[start : start + limit]
+    more = start + limit < len(rows)
+    return cut, make_token(cut[-1]["id"]) if more and cut else None
+
+
+def make_token(last: int) -> str:
+    """Wrap the id of a page's last row."""
+    return base64.b64encode(msgspec.json.encode({"values": {"id": last}})).decode()
+
+
+def read_token(token: str) -> int:
+    """Unwrap a token.
+
+    Raises:
+        Refused: it is not one of ours.
+    """
+    try:
+        return int(msgspec.json.decode(base64.b64decode(token))["values"]["id"])
+    except (ValueError, KeyError, TypeError, msgspec.DecodeError):
+        raise refuse(400, "invalid_token", "Invalid pagination token") from None
+
+
+def label_counts(rows: list[dict[str, Any]]) -> dict[str, int]:
+    """Count instances per label over all pages; those without stand under the empty text."""
+    return dict(Counter(row["label"] or "" for row in rows))

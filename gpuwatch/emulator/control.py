@@ -1,0 +1,97 @@
+"""/control: publish, reprice and look into the books from another process; only there when switched on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from gpuwatch.emulator.answers import Refused, Reply, refuse, reply
+from gpuwatch.emulator.clock import ManualClock
+from gpuwatch.emulator.request import Request
+
+if TYPE_CHECKING:
+    from gpuwatch.emulator.server import Marketplace
+
+
+def control(market: Marketplace, request: Request) -> Reply:
+    """Answer a request under /control/; what is wrong with it comes back as 400 in one sentence."""
+    name = request.path.removeprefix("/control/").strip("/")
+    action = ACTIONS.get((request.method, name))
+    if action is None:
+        return refuse(404, "not_found", f"no such control: {request.method} {name}").reply
+    try:
+        return reply(action(market, request.body()))
+    except Refused as refusal:
+        return refusal.reply
+    except (TypeError, ValueError, KeyError) as error:
+        return refuse(400, "invalid_args", f"{type(error).__name__}: {error}").reply
+
+
+def publish(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+    """List a new offer; answers its id and the moment it became visible."""
+    return {"offer_id": market.publish(**body), "visible_ns": time.monotonic_ns()}
+
+
+def reprice(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+    """Change a price."""
+    market.reprice(**body)
+    return {"success": True, "visible_ns": time.monotonic_ns()}
+
+
+def withdraw(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+    """Take an offer off the market."""
+    market.withdraw(**body)
+    return {"success": True}
+
+
+def fault(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+    """Switch a fault on, or all of them off with `{"clear": true}`."""
+    if body.get("clear"):
+        market.faults.clear()
+    else:
+        market.faults.add(**body)
+    return {"success": True}
+
+
+def tick(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+    """Let the market move."""
+    for _ in range(int(body.get("times", 1))):
+        market.tick()
+    return {"success": True}
+
+
+def befall(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+    """Let something happen to an instance."""
+    market.befall(**body)
+    return {"success": True}
+
+
+def advance(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+    """Move a clock that was made to be moved."""
+    if not isinstance(market.clock, ManualClock):
+        raise TypeError("this marketplace runs on the real clock")
+    return {"now": market.clock.advance(float(body["seconds"]))}
+
+
+def ledger(market: Marketplace, _: dict[str, Any]) -> dict[str, Any]:
+    """Answer the books."""
+    return market.ledger.summary()
+
+
+def requests(market: Marketplace, _: dict[str, Any]) -> dict[str, Any]:
+    """Answer the request log."""
+    return {"requests": [one._asdict() for one in market.requests]}
+
+
+ACTIONS: dict[tuple[str, str], Callable[[Marketplace, dict[str, Any]], dict[str, Any]]] = {
+    ("POST", "publish"): publish,
+    ("POST", "reprice"): reprice,
+    ("POST", "withdraw"): withdraw,
+    ("POST", "fault"): fault,
+    ("POST", "tick"): tick,
+    ("POST", "befall"): befall,
+    ("POST", "advance"): advance,
+    ("GET", "ledger"): ledger,
+    ("GET", "requests"): requests,
+}

@@ -1,0 +1,71 @@
+"""How often an endpoint may be asked, and how many rows a day: both off unless switched on."""
+
+from __future__ import annotations
+
+from gpuwatch.emulator.answers import Reply, quota_spent, too_frequent
+
+# source: the official documentation's generated specification, 2026-08; seconds between calls of one identity.
+THRESHOLD_S = {
+    "search_get": 0.8,
+    "search_post": 2.0,
+    "create": 4.5,
+    "bulk_create": 4.5,
+    "instances": 1.0,
+    "instances_v0": 20.0,
+    "instance": 2.0,
+    "change": 1.0,
+    "bulk_change": 4.0,
+    "destroy": 3.0,
+    "bulk_destroy": 3.0,
+    "bid": 5.5,
+    "reboot": 1.0,
+    "recycle": 1.0,
+    "spend_rate": 2.0,
+    "charges": 1.0,
+    "price_increases": 2.0,
+    "ssh": 1.0,
+}
+
+
+class Limits:
+    """Counts calls and rows per identity.
+
+    Args:
+        intervals: whether the minimum intervals are enforced.
+        shape: which of the shapes of 429 tells it.
+        rows_per_day: rows that searches may return until midnight UTC; None is no quota.
+    """
+
+    def __init__(self, intervals: bool, shape: str, rows_per_day: int | None) -> None:
+        self.intervals = intervals
+        self.shape = shape
+        self.rows_per_day = rows_per_day
+        self._last: dict[tuple[str, str], float] = {}
+        self._rows: dict[tuple[str, int], int] = {}
+
+    def too_soon(self, endpoint: str, identity: str, now: float) -> Reply | None:
+        """Answer the 429 of a call that follows the last one too closely, or None and remember the call."""
+        threshold = THRESHOLD_S.get(endpoint)
+        if not self.intervals or threshold is None:
+            return None
+        last = self._last.get((endpoint, identity))
+        if last is not None and 0 <= now - last < threshold:
+            return too_frequent(self.shape, threshold, now)
+        self._last[endpoint, identity] = now
+        return None
+
+    def quota(self, identity: str, now: float) -> Reply | None:
+        """Answer the 429 of a spent row quota, or None."""
+        if self.rows_per_day is None or self.rows_today(identity, now) < self.rows_per_day:
+            return None
+        return quota_spent(self.rows_per_day, now)
+
+    def count(self, identity: str, rows: int, now: float) -> None:
+        """Add the rows of an answer to the day's sum."""
+        if self.rows_per_day is not None:
+            day = (identity, int(now // 86_400))
+            self._rows[day] = self._rows.get(day, 0) + rows
+
+    def rows_today(self, identity: str, now: float) -> int:
+        """Answer how many rows this identity got since midnight UTC."""
+        return self._rows.get((identity, int(now // 86_400)), 0)

@@ -1,0 +1,290 @@
+"""Machines, the slices they are sold in, and the listings that carry an offer id."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gpuwatch.emulator.hardware import BOARDS, CPUS, DRIVERS, PLACES, Gpu
+from gpuwatch.emulator.prices import HOURS_A_MONTH, price_fields
+
+DAY_S = 86_400.0
+Holder = int | str  # an instance of the caller, or the name of somebody else
+
+
+class View(NamedTuple):
+    """What a search sees an offer as: rented or bid for, and with how much disk."""
+
+    bid: bool
+    storage_gb: float
+
+
+@dataclass(slots=True)
+class Slice:
+    """Some GPUs of a machine, sold together; `row` is its offer without id, prices and duration."""
+
+    gpus: tuple[int, ...]
+    row: dict[str, Any]
+    base_usd_hour: float
+    min_bid_usd_hour: float
+    offer_id: int = 0
+
+
+@dataclass(slots=True)
+class Machine:
+    """One host machine; `holders` says who uses which GPU now."""
+
+    id: int
+    host_id: int
+    gpu: Gpu
+    gpu_ids: tuple[int, ...]
+    fields: dict[str, Any]
+    usd_gpu_hour: float
+    bid_usd_gpu_hour: float
+    slices: list[Slice] = field(default_factory=list)
+    holders: dict[int, Holder] = field(default_factory=dict)
+    pinned: bool = False
+    defect: str | None = None
+    stale_slices: bool = False
+
+    def is_free(self, gpus: tuple[int, ...]) -> bool:
+        """Say whether nobody holds any of these GPUs."""
+        return not any(gpu in self.holders for gpu in gpus)
+
+    def cut(self, gpus: tuple[int, ...]) -> Slice:
+        """Make a slice out of these GPUs at the machine's price per GPU."""
+        count = len(gpus)
+        row = self.fields | share_of(self.fields, self.gpu, count, len(self.gpu_ids))
+        row |= {"gpu_ids": list(gpus), "num_gpus": count, "min_bid": self.bid_usd_gpu_hour * count}
+        row |= {"machine_id": self.id, "host_id": self.host_id, "avail_vol_dph": row["storage_cost"] / HOURS_A_MONTH}
+        made = Slice(gpus, row, self.usd_gpu_hour * count, self.bid_usd_gpu_hour * count)
+        # The marketplace's formula is unknown; like the recorded scores this one favours speed per dollar and trust.
+        row["score"] = 1.2 * row["reliability_mult"] * row["dlperf"] / max(made.base_usd_hour, 0.01)
+        return made
+
+
+@dataclass(slots=True)
+class Listing:
+    """A slice under the id that it has just now."""
+
+    id: int
+    machine: Machine
+    slice: Slice
+    _prices: dict[View, dict[str, Any]] = field(default_factory=dict)
+    _heads: dict[View, bytes] = field(default_factory=dict)
+
+    def prices(self, view: View) -> dict[str, Any]:
+        """Answer the fields that follow from the price under this view."""
+        found = self._prices.get(view)
+        if found is None:
+            if len(self._prices) >= 16:
+                self.forget()
+            base = self.slice.min_bid_usd_hour if view.bid else self.slice.base_usd_hour
+            found = self._prices[view] = price_fields(self.slice.row, base, view.storage_gb)
+        return found
+
+    def row(self, view: View, now: float) -> dict[str, Any]:
+        """Answer the whole offer as a search shows it."""
+        return {**self._timeless(view), "duration": self.slice.row["end_date"] - now}
+
+    def encoded(self, view: View, now: float) -> bytes:
+        """Answer the whole offer as JSON; all but the time left is kept from the last call."""
+        head = self._heads.get(view)
+        if head is None:
+            head = self._heads[view] = msgspec.json.encode(self._timeless(view))[:-1] + b',"duration":'
+        return b"%b%b}" % (head, repr(self.slice.row["end_date"] - now).encode())
+
+    def forget(self) -> None:
+        """Drop what was kept, after a change of price."""
+        self._prices.clear()
+        self._heads.clear()
+
+    def _timeless(self, view: View) -> dict[str, Any]:
+        return {"id": self.id, "ask_contract_id": self.id, **self.slice.row, **self.prices(view)}
+
+
+def share_of(whole: dict[str, Any], gpu: Gpu, count: int, of: int) -> dict[str, Any]:
+    """Scale a machine's figures down to a slice of `count` GPUs."""
+    part = count / of
+    return {
+        "gpu_frac": part,
+        "gpu_total_ram": whole["gpu_ram"] * count,
+        "cpu_cores_effective": (whole["cpu_cores"] or 0) * part,
+        "cpu_ram": int(whole["cpu_ram"] * part),
+        "disk_space": round(whole["disk_space"] * part, 1),
+        "total_flops": gpu.tflops * count,
+        "dlperf": whole["dlperf"] * count,
+        "avail_vol_size": float(int(whole["avail_vol_size"] * part)),
+    }
+
+
+def machine_fields(gpu: Gpu, now: float, size: int) -> dict[str, Any]:
+    """Build the row of a decent, verified machine without any chance in it."""
+    return {
+        "bundle_id": 2049587433,
+        "bundled_results": None,
+        "bw_nvlink": gpu.nvlink_gb_s if size > 1 or gpu.nvlink_gb_s else 0.0,
+        "compute_cap": gpu.compute_cap,
+        "cpu_arch": "amd64",
+        "cpu_cores": 32 * size,
+        "cpu_cores_effective": 32.0 * size,
+        "cpu_ghz": 3.1,
+        "cpu_name": "AMD EPYC 9554 64-Core Processor",
+        "cpu_ram": 128902 * size,
+        "credit_discount_max": 0.4,
+        "cuda_max_good": 13.0,
+        "direct_port_count": 250,
+        "disk_bw": 4965.0,
+        "disk_name": "SAMSUNG MZQL23T8HCLS-00A07",
+        "disk_space": 1800.0 * size,
+        "dlperf": gpu.dlperf,
+        "dlperf_per_dphtotal": 0.0,
+        "dph_base": 0.0,
+        "dph_total": 0.0,
+        "driver_version": "580.105.08",
+        "driver_vers": 580105008,
+        "end_date": float(int(now + 180 * DAY_S)),
+        "external": None,
+        "flops_per_dphtotal": 0.0,
+        "geolocation": "Washington, US",
+        "geolocode": 433199645,
+        "gpu_arch": gpu.arch,
+        "gpu_display_active": False,
+        "gpu_frac": 1.0,
+        "gpu_ids": [],
+        "gpu_lanes": 16,
+        "gpu_mem_bw": gpu.memory_gb_s,
+        "gpu_name": gpu.name,
+        "gpu_ram": gpu.ram_mib,
+        "gpu_total_ram": gpu.ram_mib * size,
+        "gpu_max_power": gpu.power_w,
+        "gpu_max_temp": 62.0,
+        "has_avx": 1,
+        "host_id": 0,
+        "hosting_type": 1,
+        "hostname": None,
+        "inet_down": 8023.8,
+        "inet_down_cost": 0.0026041666666666665,
+        "inet_up": 6204.5,
+        "inet_up_cost": 0.0026041666666666665,
+        "is_bid": False,
+        "logo": "/static/logos/vastai_small2.png",
+        "machine_id": 0,
+        "min_bid": 0.0,
+        "mobo_name": "SB27B24796",
+        "num_gpus": size,
+        "os_version": "22.04",
+        "pci_gen": 5.0,
+        "pcie_bw": 52.7,
+        "public_ipaddr": "203.0.113.10",
+        "reliability": 0.9987,
+        "reliability_mult": 0.9871698,
+        "rentable": True,
+        "rented": False,
+        "score": 200.0,
+        "start_date": float(int(now - 30 * DAY_S)),
+        "static_ip": True,
+        "storage_cost": 0.2,
+        "storage_total_cost": 0.0,
+        "total_flops": gpu.tflops * size,
+        "verification": "verified",
+        "vericode": 1,
+        "vram_costperhour": 0.0,
+        "webpage": None,
+        "vms_enabled": False,
+        "expected_reliability": 0.0,
+        "sla_sigma_x": None,
+        "sla_broker_rate": None,
+        "is_vm_deverified": False,
+        "resource_type": "gpu",
+        "cluster_id": None,
+        "avail_vol_ask_id": 48285736,
+        "avail_vol_dph": 0.2 / 720,
+        "avail_vol_size": 1227.0 * size,
+        "nw_disk_min_bw": None,
+        "nw_disk_max_bw": None,
+        "nw_disk_avg_bw": None,
+        "rn": 1,
+        "dph_total_adj": 0.0,
+        "reliability2": 0.9987,
+        "target_reliability": 0.0,
+        "sla_r_claim": 0.0,
+        "discount_rate": 0.0,
+        "discounted_hourly": 0.0,
+        "discounted_dph_total": 0.0,
+        "search": {},
+        "instance": {},
+        "time_remaining": "",
+        "time_remaining_isbid": "",
+        "internet_up_cost_per_tb": 2.6666666666666665,
+        "internet_down_cost_per_tb": 2.6666666666666665,
+    }
+
+
+def chance_fields(rng: random.Random, gpu: Gpu, now: float) -> dict[str, Any]:
+    """Answer what differs from machine to machine, spread as in recorded searches."""
+    cpu_name, cores, ghz, cpu_arch = rng.choice(CPUS)
+    driver, driver_vers, cuda = rng.choice(DRIVERS)
+    down = rng.choice((0.0, 210.4, 780.9, 2523.8, 8023.8)) * rng.uniform(0.8, 1.2)
+    traffic = rng.choice((0.0, 0.0013020833333333333, 0.0026041666666666665, 0.013020833333333334))
+    place = rng.choice(PLACES) if rng.random() > 0.005 else None
+    return {
+        "bundle_id": rng.randrange(10**8, 2**31),
+        "cpu_name": cpu_name,
+        "cpu_cores": cores if rng.random() > 0.005 else None,
+        "cpu_ghz": ghz,
+        "cpu_arch": cpu_arch,
+        "cpu_ram": rng.choice((128902, 257754, 515822, 1031870, 2063966)),
+        "cuda_max_good": cuda,
+        "driver_version": driver,
+        "driver_vers": driver_vers,
+        "direct_port_count": rng.choice((0, 12, 63, 99, 250, 256)),
+        "disk_bw": round(rng.uniform(500, 9000), 1),
+        "disk_space": round(rng.uniform(300, 16000), 1),
+        "dlperf": gpu.dlperf * rng.uniform(0.85, 1.1) if rng.random() > 0.01 else 0.38,
+        "end_date": float(int(now + rng.choice((0.2, 3, 14, 60, 180, 400, 4000)) * DAY_S * rng.uniform(0.7, 1.3))),
+        "start_date": now - rng.uniform(1, 900) * DAY_S if rng.random() > 0.06 else None,
+        "geolocation": place,
+        "geolocode": rng.randrange(10**8, 2**31) if place else 0,
+        "hosting_type": int(rng.random() < 0.35),
+        "inet_down": down,
+        "inet_up": down * rng.uniform(0.2, 1.0),
+        "inet_down_cost": traffic,
+        "inet_up_cost": traffic,
+        "internet_down_cost_per_tb": traffic * 1024,
+        "internet_up_cost_per_tb": traffic * 1024,
+        "mobo_name": rng.choice(BOARDS),
+        "os_version": rng.choice(("22.04", "24.04", "20.04", "22.04", "12", None)),
+        "pci_gen": rng.choice((3.0, 4.0, 4.0, 5.0)),
+        "pcie_bw": round(rng.uniform(6.0, 55.0), 1),
+        "public_ipaddr": f"203.0.113.{rng.randrange(1, 255)}",
+        "static_ip": rng.random() < 0.7,
+        "storage_cost": rng.choice((0.1, 0.15, 0.15, 0.2, 0.36)) / 0.75,
+        "gpu_max_temp": float(rng.randrange(30, 90)),
+        "gpu_display_active": rng.random() < 0.03,
+        "vms_enabled": rng.random() < 0.2,
+        "credit_discount_max": rng.choice((0.0, 0.2, 0.4, 0.5)),
+        "avail_vol_ask_id": rng.randrange(30_000_000, 50_000_000),
+    } | trust_fields(rng)
+
+
+def trust_fields(rng: random.Random) -> dict[str, Any]:
+    """Draw verification and reliability: 55 % verified, 27 % unverified, the rest deverified, as recorded unfiltered."""
+    draw = rng.random()
+    verification = "verified" if draw < 0.55 else "unverified" if draw < 0.82 else "deverified"
+    vericode = {"verified": 1, "unverified": 0}.get(verification, rng.choice((2, 4, 8, 9, 12, 14, 33)))
+    reliability = round(1 - rng.expovariate(120) if draw < 0.55 else 1 - rng.expovariate(25), 7)
+    reliability = max(0.5, reliability)
+    verified = verification == "verified"
+    return {
+        "verification": verification,
+        "vericode": vericode,
+        "reliability": reliability,
+        "reliability2": reliability,
+        "reliability_mult": round(reliability**6, 7),
+        "discount_rate": 0.0 if verified else None,
+        "discounted_hourly": 0.0 if verified else 0,
+    }

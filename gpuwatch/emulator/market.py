@@ -1,0 +1,200 @@
+"""The market itself: who lists what at which price, and how that changes from tick to tick."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+from gpuwatch.emulator.clock import Clock
+from gpuwatch.emulator.hardware import gpu_named
+from gpuwatch.emulator.machines import Holder, Listing, Machine, machine_fields
+from gpuwatch.emulator.seeding import Numbers, odd_machines, overlapping, seeded_machine
+
+SOMEBODY = "somebody else"
+REFERENCE_KEYS = frozenset(machine_fields(gpu_named("RTX 4090"), 0.0, 1))
+
+
+class Market:
+    """Machines and their listings; not safe for threads by itself, its owner holds a lock.
+
+    Args:
+        seed: the same seed and clock give the same market.
+        clock: answers Unix seconds.
+        size: how many rows a search without any filter finds; 0 is an empty market to publish into.
+        odd_rows: mix the recorded odd rows in (they count towards `size`).
+    """
+
+    def __init__(self, seed: int, clock: Clock, size: int, odd_rows: bool) -> None:
+        self.rng = random.Random(seed)  # noqa: S311 - a market is to be repeatable, not secret
+        self.clock = clock
+        self.size = size
+        self.numbers = Numbers(self.rng)
+        self.machines: dict[int, Machine] = {}
+        self.listings: dict[int, Listing] = {}
+        self._ids: dict[int, list[int]] = {}
+        self.version = 0
+        if odd_rows and size:
+            for machine in odd_machines(clock()):
+                self._enter(machine)
+        self._fill()
+
+    # --- what the owner of a test or a demo does -------------------------------------------------------------
+
+    def publish(self, gpu: str, count: int, usd_hour: float, fields: dict[str, Any]) -> int:
+        """List a new machine and answer the id of its offer of `count` GPUs; see `Marketplace.publish`."""
+        model = gpu_named(gpu)
+        size = int(fields.pop("machine_gpus", count))
+        sizes = tuple(fields.pop("slices", (count,)))
+        bid = float(fields.pop("min_bid", usd_hour * 0.6)) / count
+        now = self.clock()
+        base = machine_fields(model, now, size) | {"storage_cost": 0.0, "inet_down_cost": 0.0, "inet_up_cost": 0.0}
+        machine = Machine(
+            int(fields.pop("machine_id", 0)) or self.numbers.next("machine"),
+            int(fields.pop("host_id", 0)) or self.rng.randrange(1, 650_000),
+            model,
+            self.numbers.gpus(size),
+            base | published_fields(fields),
+            usd_hour / count,
+            bid,
+        )
+        machine.defect = fields.pop("defect", None)
+        machine.pinned = bool(fields.pop("pinned", True))
+        machine.slices = [machine.cut(machine.gpu_ids[:part]) for part in sorted({*sizes, count})]
+        for one in machine.slices:
+            one.row |= {key: value for key, value in fields.items() if key in REFERENCE_KEYS}
+        self._enter(machine)
+        return next(i for i in self.ids_of(machine.id) if self.listings[i].slice.row["num_gpus"] == count)
+
+    def reprice(self, offer_id: int, usd_hour: float | None, min_bid: float | None) -> None:
+        """Change what an offer costs, USD per hour for the whole of it."""
+        listing = self.listings[offer_id]
+        if usd_hour is not None:
+            listing.slice.base_usd_hour = usd_hour
+        if min_bid is not None:
+            listing.slice.min_bid_usd_hour = listing.slice.row["min_bid"] = min_bid
+        listing.forget()
+        self.version += 1
+
+    def withdraw(self, offer_id: int) -> None:
+        """Take one offer off the market for good; other slices of its machine stay."""
+        listing = self.listings[offer_id]
+        self._delist([offer_id])
+        listing.machine.slices = [one for one in listing.machine.slices if one is not listing.slice]
+
+    def vanish(self, machine_id: int) -> None:
+        """Take a machine with all its offers off the market."""
+        self._delist(self.ids_of(machine_id))
+        self.machines.pop(machine_id, None)
+
+    def ids_of(self, machine_id: int) -> list[int]:
+        """Answer the offer ids under which a machine is listed now."""
+        return list(self._ids.get(machine_id, ()))
+
+    # --- renting ---------------------------------------------------------------------------------------------
+
+    def take(self, listing: Listing, holder: Holder) -> None:
+        """Give a slice to a holder: every listing that overlaps it vanishes with it."""
+        self.hold(listing.machine, listing.slice.gpus, holder)
+
+    def hold(self, machine: Machine, gpus: tuple[int, ...], holder: Holder) -> None:
+        """Mark GPUs as used and delist what can no longer be rented."""
+        for gpu in gpus:
+            machine.holders[gpu] = holder
+        gone = [i for i in self.ids_of(machine.id) if not machine.is_free(self.listings[i].slice.gpus)]
+        self._delist(gone)
+        machine.stale_slices = True
+
+    def release(self, machine: Machine, holder: Holder) -> None:
+        """Give a holder's GPUs back: the slices that are free again are listed, under new ids unless pinned."""
+        for gpu in [gpu for gpu, who in machine.holders.items() if who == holder]:
+            del machine.holders[gpu]
+        if machine.id in self.machines:
+            self._list(machine)
+
+    # --- time ------------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Let one step of market time pass: most machines stay, a few come, go, renumber or change their price."""
+        for machine in list(self.machines.values()):
+            if not machine.pinned:
+                self._live(machine)
+        self._fill()
+        self.version += 1
+
+    def _live(self, machine: Machine) -> None:
+        draw = self.rng.random()
+        mine = any(isinstance(holder, int) for holder in machine.holders.values())
+        if draw < 0.03 and not mine:
+            self.vanish(machine.id)
+        elif draw < 0.06 and machine.slices:
+            free = [one for one in machine.slices if machine.is_free(one.gpus)]
+            if free:
+                self.hold(machine, self.rng.choice(free).gpus, SOMEBODY)
+        elif draw < 0.08 and SOMEBODY in machine.holders.values():
+            self.release(machine, SOMEBODY)
+        elif draw < 0.083:
+            self._change_price(machine)
+        elif draw < 0.13 or machine.stale_slices:
+            self._renumber(machine)
+
+    def _change_price(self, machine: Machine) -> None:
+        factor = self.rng.choice((0.8, 0.9, 0.95, 1.05, 1.1, 1.25))
+        machine.usd_gpu_hour *= factor
+        machine.bid_usd_gpu_hour *= self.rng.choice((factor, 1.0))
+        self._renumber(machine)
+
+    def _renumber(self, machine: Machine) -> None:
+        """List a machine anew: other ids, and what is free of it cut into slices again."""
+        free = tuple(gpu for gpu in machine.gpu_ids if gpu not in machine.holders)
+        self._delist(self.ids_of(machine.id))
+        machine.slices = [machine.cut(gpus) for gpus in overlapping(free)]
+        machine.stale_slices = False
+        self._list(machine)
+
+    def _fill(self) -> None:
+        while len(self.listings) < self.size:
+            machine = seeded_machine(self.rng, self.numbers, self.clock())
+            room = self.size - len(self.listings)
+            machine.slices = machine.slices[:room]
+            if self.rng.random() < 0.02:
+                for one in machine.slices:
+                    one.row["rentable"] = False  # rented out, and still shown to those who do not filter
+            self._enter(machine)
+
+    # --- listing ---------------------------------------------------------------------------------------------
+
+    def _enter(self, machine: Machine) -> None:
+        self.machines[machine.id] = machine
+        self._list(machine)
+
+    def _list(self, machine: Machine) -> None:
+        ids = self._ids.setdefault(machine.id, [])
+        listed = {self.listings[i].slice.gpus for i in ids}
+        for one in machine.slices:
+            if machine.is_free(one.gpus) and one.gpus not in listed:
+                one.offer_id = one.offer_id if machine.pinned and one.offer_id else self.numbers.next("offer")
+                self.listings[one.offer_id] = Listing(one.offer_id, machine, one)
+                ids.append(one.offer_id)
+        self.version += 1
+
+    def _delist(self, offer_ids: Iterable[int]) -> None:
+        for offer_id in offer_ids:
+            self._ids[self.listings.pop(offer_id).machine.id].remove(offer_id)
+        self.version += 1
+
+
+def published_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """Check and take over what a publisher says about a machine; `verified` and `country` are short forms."""
+    known = REFERENCE_KEYS | {"verified", "country", "defect", "pinned"}
+    unknown = sorted(set(fields) - known)
+    if unknown:
+        raise TypeError(f"an offer has no field {', '.join(unknown)}")
+    if "verified" in fields:
+        verified = bool(fields.pop("verified"))
+        fields |= {"verification": "verified" if verified else "unverified", "vericode": int(verified)}
+    if "country" in fields:
+        fields["geolocation"] = f"Somewhere, {fields.pop('country')}"
+    if "reliability" in fields:
+        fields.setdefault("reliability2", fields["reliability"])
+    return {key: value for key, value in fields.items() if key in REFERENCE_KEYS}

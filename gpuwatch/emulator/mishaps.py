@@ -1,0 +1,246 @@
+"""What each fault does to a request: before it, instead of it, or to its answer."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from gpuwatch.emulator.answers import Reply, quota_spent, refuse, reply, text, too_frequent
+from gpuwatch.emulator.exchange import Exchange
+from gpuwatch.emulator.request import Fault, Request
+
+Answer = Callable[[], Reply]
+Mishap = Callable[[Exchange, Request, Fault, Answer], Reply]
+BAD_GATEWAY = "<html><head><title>{0} {1}</title></head><body><center><h1>{0} {1}</h1></center></body></html>"
+EDGE = {502: "Bad Gateway", 503: "Service Temporarily Unavailable", 504: "Gateway Time-out"}
+LONG_S = 600.0  # longer than any client waits
+# Faults that the endpoints themselves act on; the other kinds are in MISHAPS and in lives.FATES.
+QUIRKS = frozenset(["offer_gone", "refuse_create", "bid_lost", "list_lag", "list_empty", "page_cut", "instance_null"])
+
+
+def suffer(exchange: Exchange, request: Request, fault: Fault, answer: Answer) -> Reply:
+    """Let a fault happen to a request."""
+    mishap = MISHAPS.get(fault.kind)
+    if mishap is None:
+        request.quirk = fault
+        return answer()
+    return mishap(exchange, request, fault, answer)
+
+
+# --- instead of an answer: nothing takes effect ------------------------------------------------------------------
+
+
+def rate_limited(exchange: Exchange, _: Request, fault: Fault, __: Answer) -> Reply:
+    """429 in one of the shapes `text`, `text-threshold`, `detail`, `message`, `headers`, `rate_limit_exceeded`."""
+    return too_frequent(fault.get("shape", "detail"), float(fault.get("threshold_s", 4.5)), exchange.clock())
+
+
+def quota(exchange: Exchange, _: Request, fault: Fault, __: Answer) -> Reply:
+    """429 of the daily row quota."""
+    return quota_spent(int(fault.get("limit", 20_000)), exchange.clock())
+
+
+def status(_: Exchange, __: Request, fault: Fault, ___: Answer) -> Reply:
+    """A bare status; at 502 to 504 the edge answers in HTML, else the API in JSON."""
+    code = int(fault.get("status", fault.kind))
+    if code in EDGE:
+        return text(BAD_GATEWAY.format(code, EDGE[code]), code, "text/html")
+    error = fault.get("error", {401: "auth_error", 403: "auth_error", 404: "not_found"}.get(code, "server_error"))
+    return refuse(code, error, fault.get("msg", f"error {code}/1: something went wrong")).reply
+
+
+def wrong_body(_: Exchange, __: Request, fault: Fault, ___: Answer) -> Reply:
+    """200 with a body that is not the answer."""
+    bodies = {
+        "garbage": b'\x00\xff{]"offers": \xc3(, nonsense',
+        "empty": b"",
+        "empty_object": b"{}",
+        "empty_list": b"[]",
+        "html": BAD_GATEWAY.format(200, "Please log in").encode(),
+        "deep": b"[" * 100_000,
+    }
+    return Reply(200, bodies[fault.kind], "text/html" if fault.kind == "html" else "application/json")
+
+
+def redirected(_: Exchange, __: Request, fault: Fault, ___: Answer) -> Reply:
+    """302 to another place; a client must not carry its key there."""
+    return reply({"message": "Found"}, 302, {"Location": str(fault.get("location", "http://127.0.0.1:9/"))})
+
+
+def reset(_: Exchange, __: Request, ___: Fault, ____: Answer) -> Reply:
+    """The connection is torn down before anything happened."""
+    return Reply(200, b"").delivered(reset=True)
+
+
+def never(_: Exchange, __: Request, fault: Fault, ___: Answer) -> Reply:
+    """The request never reaches the marketplace, and nobody says so."""
+    return Reply(200, b"").delivered(hold_s=float(fault.get("hold_s", LONG_S)))
+
+
+def late(exchange: Exchange, request: Request, fault: Fault, answer: Answer) -> Reply:
+    """The request arrives so late that it takes effect `after_s` seconds after the client gave up."""
+
+    def arrive() -> None:
+        with exchange.lock:
+            exchange.late.append((exchange.clock() + float(fault.get("after_s", 5.0)), answer))
+
+    return Reply(200, b"").delivered(hold_s=float(fault.get("hold_s", LONG_S)), then=arrive)
+
+
+# --- the request takes effect, its answer is lost ----------------------------------------------------------------
+
+
+def silent_after(_: Exchange, __: Request, fault: Fault, answer: Answer) -> Reply:
+    """Accepted, then silence."""
+    return answer().delivered(hold_s=float(fault.get("hold_s", LONG_S)))
+
+
+def reset_after(_: Exchange, __: Request, ___: Fault, answer: Answer) -> Reply:
+    """Accepted, then the connection is torn down."""
+    return answer().delivered(reset=True)
+
+
+def status_after(exchange: Exchange, request: Request, fault: Fault, answer: Answer) -> Reply:
+    """Accepted, and answered with a server's error all the same."""
+    answer()
+    code = int(fault.get("status", fault.kind.partition("_")[0]))
+    return status(exchange, request, Fault(str(code), fault.settings), answer)
+
+
+def unparsable_after(exchange: Exchange, request: Request, fault: Fault, answer: Answer) -> Reply:
+    """Accepted, and answered with 200 and a body that says nothing."""
+    answer()
+    return wrong_body(exchange, request, Fault(fault.get("body", "empty"), {}), answer)
+
+
+# --- the answer comes, in a bad way ------------------------------------------------------------------------------
+
+
+def slow(_: Exchange, __: Request, fault: Fault, answer: Answer) -> Reply:
+    """Nothing for a while, then all of it."""
+    return answer().delivered(delay_s=float(fault.get("delay_s", 1.0)))
+
+
+def drip(_: Exchange, __: Request, fault: Fault, answer: Answer) -> Reply:
+    """A few bytes at a time."""
+    return answer().delivered(drip_s=float(fault.get("pause_s", 0.2)))
+
+
+def cut(_: Exchange, __: Request, fault: Fault, answer: Answer) -> Reply:
+    """The connection ends in the middle of the body."""
+    good = answer()
+    return good.delivered(cut_at=int(len(good.body) * float(fault.get("share", 0.5))))
+
+
+def zipped(_: Exchange, request: Request, ___: Fault, answer: Answer) -> Reply:
+    """Compressed, when the client asked for that."""
+    return compressed(answer()) if request.gzip else answer()
+
+
+def bomb(_: Exchange, __: Request, fault: Fault, ___: Answer) -> Reply:
+    """A small body that unpacks into `size_mb` million zeroes, asked for or not."""
+    chunk = b" " * 1_000_000
+    packed = gzip.compress(chunk, 6) * int(fault.get("size_mb", 300))  # gzip members may follow each other
+    return Reply(200, packed, headers=(("Content-Encoding", "gzip"),))
+
+
+def compressed(answer: Reply) -> Reply:
+    """Compress an answer."""
+    return replace(answer, body=gzip.compress(answer.body, 1), headers=(*answer.headers, ("Content-Encoding", "gzip")))
+
+
+# --- the answer comes, with wrong contents -----------------------------------------------------------------------
+
+
+def renamed(_: Exchange, __: Request, fault: Fault, answer: Answer) -> Reply:
+    """A field of every offer has another name from today."""
+    old, new = fault.get("field", "dph_total"), fault.get("to", "price_total")
+
+    def rename(row: dict[str, Any], _: int) -> dict[str, Any]:
+        return {new if name == old else name: value for name, value in row.items()}
+
+    return with_rows(answer(), rename)
+
+
+def bad_values(_: Exchange, __: Request, fault: Fault, answer: Answer) -> Reply:
+    """A field of every `every`-th offer is NaN, huge, negative, text, null or missing."""
+    field, every = fault.get("field", "dph_total"), int(fault.get("every", 2))
+    value = VALUES[fault.kind]
+
+    def spoil(row: dict[str, Any], n: int) -> dict[str, Any]:
+        if n % every:
+            return row
+        if fault.kind == "missing":
+            return {name: kept for name, kept in row.items() if name != field}
+        return row | {field: value}
+
+    return with_rows(answer(), spoil)
+
+
+VALUES: dict[str, Any] = {
+    "nan": float("nan"),
+    "huge": 1e308,
+    "infinite": float("inf"),
+    "negative": -1.5,
+    "zero": 0,
+    "wrong_type": {"usd": "3"},
+    "null": None,
+    "long_text": "x" * 1_000_000,
+    "control_text": "\x1b[31m<b>H100\u202e\x00\n</b>",
+    "missing": None,
+}
+
+
+def duplicated(_: Exchange, __: Request, ___: Fault, answer: Answer) -> Reply:
+    """Every offer comes twice."""
+    body = json.loads(answer().body)
+    body["offers"] = [row for row in body.get("offers", []) for _ in range(2)]
+    return Reply(200, json.dumps(body).encode())
+
+
+def with_rows(answer: Reply, change: Callable[[dict[str, Any], int], dict[str, Any]]) -> Reply:
+    """Rewrite the offers, or the instances, of an answer."""
+    body = json.loads(answer.body)
+    for key in ("offers", "instances"):
+        if isinstance(body.get(key), list):
+            body[key] = [change(row, n) for n, row in enumerate(body[key])]
+    return replace(answer, body=json.dumps(body).encode())  # the stdlib writes NaN as NaN, which is the point
+
+
+def price_change(exchange: Exchange, request: Request, fault: Fault, answer: Answer) -> Reply:
+    """The host changes the price between the search and the create."""
+    with exchange.lock:
+        listing = exchange.market.listings.get(int(request.ids[0])) if request.ids else None
+        if listing is not None:
+            factor = float(fault.get("factor", 1.5))
+            costs = listing.slice.base_usd_hour * factor, listing.slice.min_bid_usd_hour * factor
+            exchange.market.reprice(listing.id, *costs)
+    return answer()
+
+
+MISHAPS: dict[str, Mishap] = {
+    "429": rate_limited,
+    "quota": quota,
+    **dict.fromkeys(("status", "400", "401", "403", "404", "410", "500", "502", "503", "504"), status),
+    **dict.fromkeys(("garbage", "empty", "empty_object", "empty_list", "html", "deep"), wrong_body),
+    "redirect": redirected,
+    "reset": reset,
+    "never": never,
+    "late": late,
+    "timeout_after": silent_after,
+    "reset_after": reset_after,
+    **dict.fromkeys(("500_after", "502_after", "503_after", "504_after"), status_after),
+    "unparsable_after": unparsable_after,
+    "slow": slow,
+    "drip": drip,
+    "cut": cut,
+    "gzip": zipped,
+    "gzip_bomb": bomb,
+    "renamed": renamed,
+    **dict.fromkeys(VALUES, bad_values),
+    "duplicated": duplicated,
+    "price_change": price_change,
+}

@@ -1,0 +1,237 @@
+"""The endpoints that rent and change: create, start and stop, label, bid, reboot, destroy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuwatch.emulator.answers import Refused, Reply, bad_create, bare, no_such_instance, offer_gone, refuse, reply
+from gpuwatch.emulator.contracts import MASK
+from gpuwatch.emulator.exchange import Exchange
+from gpuwatch.emulator.instances import Instance
+from gpuwatch.emulator.lives import FATES, QUEUED
+from gpuwatch.emulator.machines import Listing
+from gpuwatch.emulator.request import Fault, Request
+
+MIN_DISK_GB = 8.0
+MAX_ONSTART = 4048
+MAX_LABEL_CREATE = 256
+MAX_LABEL_CHANGE = 1024
+BID_RANGE = (0.001, 128.0)
+RUNTYPES = frozenset(
+    {
+        *("ssh", "jupyter", "args", "ssh_proxy", "ssh_direct", "jupyter_proxy", "jupyter_direct"),
+        *("ssh_direc ssh_proxy", "jupyter_direc ssh_direc ssh_proxy", "jupyter_proxy ssh_proxy"),
+    }
+)
+
+
+def create(exchange: Exchange, request: Request) -> Reply:
+    """PUT asks/{id}/: rent an offer, or bid for it when a price is sent."""
+    ask_id = ask_number(request)
+    body = checked_create(ask_id, request.body())
+    if request.has_quirk("offer_gone") and request.quirk is not None:
+        raise offer_gone(ask_id, request.quirk.get("shape", exchange.options.gone_shape))
+    if request.has_quirk("refuse_create"):
+        return reply({"success": False, "error": "invalid_args", "msg": "error 400/3500: not now", "ask_id": ask_id})
+    check_money(exchange, ask_id, request.now)
+    if body.get("vm") and not exchange.account.ssh_keys:
+        raise bad_create(ask_id, "No SSH key on the account", "no_ssh_key_for_vm")
+    listing = exchange.market.listings.get(ask_id)
+    if listing is None:
+        raise offer_gone(ask_id, exchange.options.gone_shape)
+    return rent(exchange, request, listing, body)
+
+
+def rent(exchange: Exchange, request: Request, listing: Listing, body: dict[str, Any]) -> Reply:
+    """Make the contract, running or, for a bid that loses at once, stopped."""
+    if body["disk"] > listing.slice.row["disk_space"]:
+        most = listing.slice.row["disk_space"]
+        raise bad_create(listing.id, f"error 400/3471: Invalid args: 'disk' is limited to {most}")
+    won = can_start(listing, body) and not request.has_quirk("bid_lost")
+    default = body.get("price") is None
+    if not won and body.get("cancel_unavail", default) and not request.has_quirk("bid_lost"):
+        raise offer_gone(listing.id, "410")
+    instance = exchange.fleet.create(listing, body, request.now, won=won)
+    if won:
+        doom(exchange, instance, request.quirk)
+    return reply({"success": won, "new_contract": instance.id, "instance_api_key": MASK})
+
+
+def can_start(listing: Listing, body: dict[str, Any]) -> bool:
+    """Say whether the GPUs can be had now: not rented out, and the bid is high enough."""
+    price = body.get("price")
+    return bool(listing.slice.row["rentable"]) and (price is None or price >= listing.slice.min_bid_usd_hour)
+
+
+def doom(exchange: Exchange, instance: Instance, quirk: Fault | None) -> None:
+    """Let a fault decide how the new instance ends."""
+    if quirk is not None and quirk.kind in FATES:
+        exchange.fleet.doom(instance, quirk.kind, float(quirk.get("after_s", 0.0)))
+
+
+def ask_number(request: Request) -> int:
+    """Answer the offer id in the path."""
+    if not request.ids[0].isdigit():
+        raise bad_create(None, "error 400/3467: Invalid args: 'id' is required and must be a valid offer ID")
+    return int(request.ids[0])
+
+
+def checked_create(ask_id: int, body: dict[str, Any]) -> dict[str, Any]:
+    """Check a create's body; the disk comes back as a number, a missing one as the usual 10 GB."""
+    if not body.get("image") and not (body.get("template_hash_id") or body.get("template_id")):
+        raise bad_create(ask_id, "error 400/3468: Invalid args: 'image' is required without a template")
+    for problem in create_problems(body):
+        raise bad_create(ask_id, f"error 400/3469: Invalid args: {problem}")
+    price = body.get("price")
+    if price is not None and (not is_number(price) or not BID_RANGE[0] <= price <= BID_RANGE[1]):
+        raise bad_create(ask_id, "Invalid price", "invalid_price")
+    return body | {"disk": float(body.get("disk") or 10.0)}
+
+
+def create_problems(body: dict[str, Any]) -> list[str]:
+    """List what is wrong with a create's body, apart from image and price."""
+    disk, label, env = body.get("disk"), body.get("label"), body.get("env")
+    onstart, runtype = body.get("onstart"), body.get("runtype")
+    checks = {
+        "'client_id' must be 'me'": body.get("client_id", "me") == "me",
+        "'image' must be text": isinstance(body.get("image") or "", str),
+        f"'disk' must be a number of at least {MIN_DISK_GB:g}": disk is None
+        or (is_number(disk) and disk >= MIN_DISK_GB),
+        "label_too_long": label is None or (isinstance(label, str) and len(label) <= MAX_LABEL_CREATE),
+        "'env' must be an object of texts": env is None or is_env(env),
+        f"'onstart' is limited to {MAX_ONSTART} characters": onstart is None or len(str(onstart)) <= MAX_ONSTART,
+        "'runtype' is not known": runtype is None or runtype in RUNTYPES,
+        "'cancel_unavail' must be a boolean": isinstance(body.get("cancel_unavail", False), bool),
+        "'target_state' must be running or stopped": body.get("target_state", "running") in ("running", "stopped"),
+    }
+    return [said for said, is_fine in checks.items() if not is_fine]
+
+
+def is_env(env: Any) -> bool:
+    """Accept both forms on record: an object of texts, and a text of docker flags."""
+    return isinstance(env, str) or (isinstance(env, dict) and all(isinstance(value, str) for value in env.values()))
+
+
+def is_number(value: Any) -> bool:
+    """Say whether a JSON value is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+
+
+def check_money(exchange: Exchange, ask_id: int, now: float) -> None:
+    """Refuse a create that nobody could pay."""
+    if exchange.fleet.credit(now) <= 0:
+        raise bad_create(ask_id, "You lack credit, see the billing page.", "insufficient_credit")
+
+
+def bulk_create(exchange: Exchange, request: Request) -> Reply:
+    """POST asks/bulk/: the same for several offers."""
+    ids = request.body().get("ids")
+    if not isinstance(ids, list) or not 0 < len(ids) <= 64:
+        raise refuse(400, "invalid_args", "ids must be a list of 1 to 64 offers")
+    results, made = [], 0
+    for ask_id in ids:
+        try:
+            body = checked_create(int(ask_id), request.body())
+            listing = exchange.market.listings.get(int(ask_id))
+            if listing is None:
+                raise offer_gone(int(ask_id), "404-spec")
+            instance = exchange.fleet.create(listing, body, request.now)
+            results.append({"ask_id": ask_id, "success": True, "new_contract": instance.id})
+            made += 1
+        except (ValueError, Refused):
+            results.append({"ask_id": ask_id, "success": False, "error": "no_such_ask"})
+    return reply({"success": made == len(ids), "results": results, "created": made, "failed": len(ids) - made})
+
+
+def instance_of(exchange: Exchange, contract: int) -> Instance:
+    """Answer a living instance.
+
+    Raises:
+        Refused: 404, it is gone or was never ours.
+    """
+    instance = exchange.fleet.alive.get(contract)
+    if instance is None:
+        raise no_such_instance(contract)
+    return instance
+
+
+def change(exchange: Exchange, request: Request) -> Reply:
+    """PUT instances/{id}/: a new state, a new label, or both."""
+    instance = instance_of(exchange, request.contract())
+    body = request.body()
+    if "label" in body:
+        set_label(instance, body["label"])
+    return set_state(exchange, instance, body["state"], request.now) if "state" in body else reply({"success": True})
+
+
+def set_label(instance: Instance, label: Any) -> None:
+    """Rename an instance."""
+    if label is not None and not isinstance(label, str):
+        raise bare(400, "invalid_args", "label must be a string")
+    if label and len(label) > MAX_LABEL_CHANGE:
+        raise bare(400, "invalid_args", "label_too_long")
+    instance.label = label
+
+
+def set_state(exchange: Exchange, instance: Instance, state: Any, now: float) -> Reply:
+    """Start or stop an instance; a start may have to wait for its GPUs."""
+    if state == "stopped":
+        exchange.fleet.stop(instance, now)
+    elif state == "running":
+        if exchange.fleet.credit(now) <= 0:
+            raise refuse(400, "missing_billing", "You lack credit, see the billing page.")
+        if not exchange.fleet.start(instance, now):
+            return reply({"success": False, "error": "resources_unavailable", "msg": QUEUED})
+    else:
+        raise refuse(400, None, "Invalid target state")
+    return reply({"success": True})
+
+
+def bulk_change(exchange: Exchange, request: Request) -> Reply:
+    """PUT instances/: the same state for up to 64 instances."""
+    body = request.body()
+    ids = body.get("ids")
+    if not isinstance(ids, list) or len(ids) > 64:
+        raise refuse(400, "invalid_args", "ids must be a list of at most 64 instances")
+    for contract in ids:
+        set_state(exchange, instance_of(exchange, int(contract)), body.get("state"), request.now)
+    return reply({"success": True})
+
+
+def destroy(exchange: Exchange, request: Request) -> Reply:
+    """DELETE instances/{id}/: for good, disk and all."""
+    exchange.fleet.destroy(instance_of(exchange, request.contract()), request.now)
+    return reply({"success": True})
+
+
+def bulk_destroy(exchange: Exchange, request: Request) -> Reply:
+    """DELETE instances/: several at once; those that are gone already are passed over."""
+    ids = request.body().get("instance_ids")
+    if not isinstance(ids, list):
+        raise refuse(400, "invalid_args", "instance_ids must be a list")
+    for contract in ids:
+        instance = exchange.fleet.alive.get(int(contract))
+        if instance is not None:
+            exchange.fleet.destroy(instance, request.now)
+    return reply({"success": True})
+
+
+def set_bid(exchange: Exchange, request: Request) -> Reply:
+    """PUT instances/bid_price/{id}/: a new bid for a contract that is one."""
+    instance = instance_of(exchange, request.contract())
+    price = request.body().get("price")
+    if not instance.is_bid:
+        raise bare(400, "invalid_args", "Can't change price of on-demand contract.")
+    if price is None or not is_number(price) or price < BID_RANGE[0]:
+        raise refuse(400, "invalid_args", "Please set a bid price >= 0.001.")
+    exchange.fleet.set_bid(instance, float(price), request.now)
+    return reply({"success": True})
+
+
+def reboot(exchange: Exchange, request: Request) -> Reply:
+    """PUT instances/reboot/{id}/ and recycle: the container starts anew."""
+    instance = instance_of(exchange, request.contract())
+    if instance.actual_status != "running":
+        raise refuse(400, "invalid_args", "Instance is not running.")
+    exchange.fleet.reboot(instance, request.now)
+    return reply({"success": True})

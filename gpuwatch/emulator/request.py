@@ -1,0 +1,111 @@
+"""One request as the endpoints see it, and the record of it that tests read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gpuwatch.emulator.answers import Refused, bare, refuse
+
+HIDDEN = frozenset({"api_key", "image_login", "ssh_key", "key"})
+
+
+class Fault(NamedTuple):
+    """A fault as it is drawn for one request: what goes wrong, with its settings."""
+
+    kind: str
+    settings: dict[str, Any]
+
+    def get(self, name: str, default: Any) -> Any:
+        """Answer a setting."""
+        return self.settings.get(name, default)
+
+
+@dataclass(slots=True)
+class Request:
+    """What came over the wire; `key` is the secret as sent, `keyed` says that it is the right one."""
+
+    method: str
+    path: str
+    params: dict[str, str]
+    raw: bytes
+    key: str | None = None
+    address: str = ""
+    gzip: bool = False
+    arrived_ns: int = 0  # CLOCK_MONOTONIC, comparable between the processes of a machine
+    endpoint: str = "unknown"
+    ids: tuple[str, ...] = ()
+    now: float = 0.0
+    keyed: bool = False
+    quirk: Fault | None = None
+
+    def body(self) -> dict[str, Any]:
+        """Decode the body, an object; an empty body is an empty object."""
+        decoded = self.decoded()
+        if not isinstance(decoded, dict):
+            raise refuse(400, "invalid_args", "Invalid args: body must be an object")
+        return decoded
+
+    def decoded(self) -> Any:
+        """Decode the body, whatever it is."""
+        return decode(self.raw) if self.raw else {}
+
+    def param(self, name: str, default: Any = None) -> Any:
+        """Answer a query parameter decoded from JSON; text that is not JSON stays text."""
+        sent = self.params.get(name)
+        if sent is None:
+            return default
+        try:
+            return msgspec.json.decode(sent)
+        except msgspec.DecodeError:
+            return sent
+
+    def contract(self) -> int:
+        """Answer the id in the path.
+
+        Raises:
+            Refused: it is not a number.
+        """
+        if not self.ids or not self.ids[0].isdigit():
+            raise refuse(400, "invalid_args", "invalid instance_id")
+        return int(self.ids[0])
+
+    def has_quirk(self, *kinds: str) -> bool:
+        """Say whether one of these faults was drawn for this request."""
+        return self.quirk is not None and self.quirk.kind in kinds
+
+
+class Seen(NamedTuple):
+    """One line of the request log; secrets are taken out."""
+
+    time: float
+    method: str
+    path: str
+    sent: Any  # the query parameters and the body, as one object
+    arrived_ns: int = 0
+
+
+def decode(raw: bytes | str) -> Any:
+    """Decode JSON or refuse as the search does."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise bare(400, "invalid_request", "Invalid json body") from None
+
+
+def seen(request: Request) -> Seen:
+    """Write down a request without its secrets."""
+    sent: dict[str, Any] = {name: request.param(name) for name in request.params}
+    try:
+        body = request.decoded()
+    except Refused:
+        body = {"_": request.raw[:200].decode(errors="replace")}
+    sent |= body if isinstance(body, dict) else {"_": body}
+    return Seen(request.now, request.method, request.path, without_secrets(sent), request.arrived_ns)
+
+
+def without_secrets(sent: dict[str, Any]) -> dict[str, Any]:
+    """Replace the values of keys that carry secrets."""
+    return {name: "***" if name in HIDDEN and value else value for name, value in sent.items()}

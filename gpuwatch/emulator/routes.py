@@ -1,0 +1,106 @@
+"""Which path is which endpoint, and who may call it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gpuwatch.emulator import orders, reads
+from gpuwatch.emulator.answers import Refused, Reply, bad_key, no_key, refuse
+from gpuwatch.emulator.exchange import Exchange
+from gpuwatch.emulator.request import Request
+
+Handler = Callable[[Exchange, Request], Reply]
+
+
+class Route(NamedTuple):
+    """One endpoint: the name that faults and limits know it by, what answers, and whether it needs a key."""
+
+    endpoint: str
+    handle: Handler
+    needs_key: bool = True
+
+
+# `*` stands for one segment of the path; it becomes an id.
+ROUTES: dict[tuple[str, str], Route] = {
+    ("GET", "/api/v0/bundles/"): Route("search_get", reads.search_get, False),
+    ("POST", "/api/v0/bundles/"): Route("search_post", reads.search_post, False),
+    ("PUT", "/api/v0/search/asks/"): Route("search_asks", reads.search_asks, False),
+    ("PUT", "/api/v0/bundles_bid_price/*/"): Route("bundles_bid_price", reads.bid_price, False),
+    ("GET", "/api/v0/gpu_names/unique/"): Route("gpu_names", reads.gpu_names, False),
+    ("GET", "/api/v0/gpu_types/"): Route("gpu_types", reads.gpu_types, False),
+    ("PUT", "/api/v0/asks/*/"): Route("create", orders.create),
+    ("POST", "/api/v0/asks/bulk/"): Route("bulk_create", orders.bulk_create),
+    ("GET", "/api/v1/instances/"): Route("instances", reads.instances_v1),
+    ("GET", "/api/v0/instances/"): Route("instances_v0", reads.instances_v0),
+    ("PUT", "/api/v0/instances/"): Route("bulk_change", orders.bulk_change),
+    ("DELETE", "/api/v0/instances/"): Route("bulk_destroy", orders.bulk_destroy),
+    ("GET", "/api/v0/instances/*/"): Route("instance", reads.instance),
+    ("PUT", "/api/v0/instances/*/"): Route("change", orders.change),
+    ("DELETE", "/api/v0/instances/*/"): Route("destroy", orders.destroy),
+    ("GET", "/api/v0/instances/pending-price-increases/"): Route("price_increases", reads.price_increases),
+    ("PUT", "/api/v0/instances/bid_price/*/"): Route("bid", orders.set_bid),
+    ("PUT", "/api/v0/instances/reboot/*/"): Route("reboot", orders.reboot),
+    ("PUT", "/api/v0/instances/recycle/*/"): Route("recycle", orders.reboot),
+    ("PUT", "/api/v0/instances/request_logs/*/"): Route("request_logs", reads.request_logs),
+    ("GET", "/logs/*/*/"): Route("log_file", reads.log_file, False),
+    ("GET", "/api/v0/users/current/"): Route("user", reads.user),
+    ("GET", "/api/v0/users/spend-rate/"): Route("spend_rate", reads.spend_rate),
+    ("GET", "/api/v0/charges/"): Route("charges", reads.charges),
+    ("GET", "/api/v0/ssh/"): Route("ssh", reads.ssh_list),
+    ("POST", "/api/v0/ssh/"): Route("ssh_add", reads.ssh_add),
+}
+SEARCHES = frozenset({"search_get", "search_post", "search_asks"})
+ENDPOINTS = frozenset(route.endpoint for route in ROUTES.values())
+_PATTERNS = sorted(
+    ((method, pattern.split("/"), route) for (method, pattern), route in ROUTES.items() if "*" in pattern), key=str
+)
+
+
+def route_of(request: Request) -> Route | None:
+    """Find the endpoint of a request and write its ids into it."""
+    exact = ROUTES.get((request.method, request.path))
+    if exact is not None:
+        return exact
+    parts = request.path.split("/")
+    for method, pattern, route in _PATTERNS:
+        if method == request.method and len(parts) == len(pattern) and fits(parts, pattern):
+            request.ids = tuple(part for part, wanted in zip(parts, pattern, strict=True) if wanted == "*")
+            return route
+    return None
+
+
+def fits(parts: list[str], pattern: list[str]) -> bool:
+    """Say whether every segment is the wanted one, or stands where any may."""
+    return all((wanted == "*" and part) or wanted == part for part, wanted in zip(parts, pattern, strict=True))
+
+
+def handle(exchange: Exchange, request: Request) -> Reply:
+    """Answer a request whose faults have been dealt with; runs under the exchange's lock."""
+    with exchange.lock:
+        request.now = exchange.settle()
+        route = route_of(request)
+        if route is None:
+            return refuse(404, "not_found", "Not found").reply
+        try:
+            check_key(exchange, request, route)
+            soon = exchange.limits.too_soon(route.endpoint, request.key or request.address, request.now)
+            return soon or route.handle(exchange, request)
+        except Refused as refusal:
+            return refusal.reply
+
+
+def check_key(exchange: Exchange, request: Request, route: Route) -> None:
+    """Refuse a wrong key everywhere, and no key where one is needed.
+
+    Raises:
+        Refused: 404 at the search, 401 elsewhere, or as `bad_key_status` says; 403 without a key.
+    """
+    if request.key is None:
+        if route.needs_key:
+            raise no_key()
+        return
+    if request.key != exchange.options.key:
+        usual = 404 if route.endpoint in SEARCHES else 401
+        raise bad_key(exchange.options.bad_key_status or usual)
+    request.keyed = True

@@ -1,0 +1,107 @@
+"""Answering searches quickly: the market's index, remembered results, and rows encoded once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from gpuwatch.emulator.answers import Reply
+from gpuwatch.emulator.machines import Listing
+from gpuwatch.emulator.market import Market
+from gpuwatch.emulator.query import Query, parse_query
+
+CAP_ROWS = 64  # without a limit, and always without a key
+WHOLE_BODY_S = 60.0  # how long the body of a large answer is served again before its `duration`s are renewed
+REMEMBERED = 256
+
+
+@dataclass(slots=True)
+class Found:
+    """The offers of one query on one version of the market."""
+
+    query: Query
+    listings: list[Listing]
+    bodies: dict[int, tuple[float, bytes]]
+
+
+class Search:
+    """Searches a market.
+
+    Args:
+        market: what is searched.
+        default_rows: rows without a `limit`; None gives all.
+        keyless_rows: the most rows without a key, whatever the limit; None is no cap.
+        keyed_rows: the most rows with a key; None is no cap.
+    """
+
+    def __init__(
+        self, market: Market, default_rows: int | None, keyless_rows: int | None, keyed_rows: int | None
+    ) -> None:
+        self.market = market
+        self.default_rows = default_rows
+        self.keyless_rows = keyless_rows
+        self.keyed_rows = keyed_rows
+        self._version = -1
+        self._by_gpu: dict[str, list[Listing]] = {}
+        self._found: OrderedDict[bytes, Found] = OrderedDict()
+
+    def answer(self, raw: Any, now: float, keyed: bool) -> Reply:
+        """Answer a decoded query as `{"offers": […]}`."""
+        found = self.find(raw, now)
+        rows = self._rows(found.query, keyed)
+        count = len(found.listings) if rows is None else min(rows, len(found.listings))
+        return Reply(200, self._body(found, count, now), rows=count)
+
+    def find(self, raw: Any, now: float) -> Found:
+        """Find the offers of a query, in order; a query seen before on the same market costs a look-up."""
+        if self._version != self.market.version:
+            self._index()
+        remembered = msgspec.json.encode(raw)
+        found = self._found.get(remembered)
+        if found is not None:
+            return found
+        query = parse_query(raw)
+        found = Found(query, self._matching(query, now), {})
+        if query.is_timeless:
+            self._found[remembered] = found
+            if len(self._found) > REMEMBERED:
+                self._found.popitem(last=False)
+        return found
+
+    def _index(self) -> None:
+        self._version = self.market.version
+        self._found.clear()
+        self._by_gpu = {}
+        for listing in self.market.listings.values():
+            self._by_gpu.setdefault(listing.slice.row["gpu_name"], []).append(listing)
+
+    def _matching(self, query: Query, now: float) -> list[Listing]:
+        names = query.gpu_names
+        if names is None:
+            pool = list(self.market.listings.values())
+        else:
+            pool = [listing for name in dict.fromkeys(names) for listing in self._by_gpu.get(name, ())]
+        if query.conditions:
+            pool = [listing for listing in pool if query.accepts(listing, now)]
+        query.sort(pool, now)
+        return pool
+
+    def _rows(self, query: Query, keyed: bool) -> int | None:
+        asked = self.default_rows if query.limit is None else query.limit
+        cap = self.keyed_rows if keyed else self.keyless_rows
+        return min((rows for rows in (asked, cap) if rows is not None), default=None)
+
+    def _body(self, found: Found, count: int, now: float) -> bytes:
+        if count <= CAP_ROWS:
+            return self._encode(found, count, now)
+        kept = found.bodies.get(count)
+        if kept is None or not 0 <= now - kept[0] < WHOLE_BODY_S:
+            kept = found.bodies[count] = (now, self._encode(found, count, now))
+        return kept[1]
+
+    def _encode(self, found: Found, count: int, now: float) -> bytes:
+        view = found.query.view
+        return b'{"offers":[%b]}' % b",".join(one.encoded(view, now) for one in found.listings[:count])

@@ -1,0 +1,94 @@
+"""How the market is filled: seeded machines, the recorded odd rows, and how many of each."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from gpuwatch.emulator.hardware import GPUS, Gpu, gpu_named
+from gpuwatch.emulator.machines import Machine, Slice, chance_fields, machine_fields
+
+MACHINE_SIZES = (1, 1, 2, 2, 4, 4, 8, 8, 8, 10)
+
+
+@dataclass(slots=True)
+class Numbers:
+    """Hands out ids that grow by uneven steps, as the marketplace's do."""
+
+    rng: random.Random
+    offer: int = 48_000_000
+    machine: int = 60_000
+    gpu: int = 180_000
+    contract: int = 44_700_000
+
+    def next(self, kind: str) -> int:
+        """Answer a new id of this kind, greater than all before."""
+        value: int = getattr(self, kind) + self.rng.randrange(1, 9)
+        setattr(self, kind, value)
+        return value
+
+    def gpus(self, count: int) -> tuple[int, ...]:
+        """Answer ids for this many GPUs, neighbours as on one machine."""
+        first = self.next("gpu")
+        self.gpu += count
+        return tuple(range(first, first + count))
+
+
+def overlapping(gpus: tuple[int, ...], sizes: tuple[int, ...] = (1, 2, 4, 8, 16)) -> list[tuple[int, ...]]:
+    """Cut GPUs into one slice per size, each within the next: renting one takes all of them."""
+    wanted = [size for size in sizes if size < len(gpus)]
+    return [gpus[:size] for size in wanted] + ([gpus] if gpus else [])
+
+
+def seeded_machine(rng: random.Random, numbers: Numbers, now: float) -> Machine:
+    """Draw a machine: model, size, price, trust and the figures around them."""
+    gpu: Gpu = rng.choices(GPUS, [gpu.weight for gpu in GPUS])[0]
+    size = rng.choice(MACHINE_SIZES)
+    fields = machine_fields(gpu, now, size) | chance_fields(rng, gpu, now)
+    asked = max(0.02, round(gpu.usd_hour * 0.75 * rng.lognormvariate(0.15, 0.28), 2))  # what the host typed in
+    price = asked / rng.choice((0.75, 0.75, 0.75, 0.775, 0.80))  # what the renter is shown
+    bid = price * rng.choice((0.4, 0.5, 0.6, 0.8, 1.0, 1.05))
+    machine = Machine(numbers.next("machine"), rng.randrange(1, 650_000), gpu, numbers.gpus(size), fields, price, bid)
+    machine.slices = [machine.cut(gpus) for gpus in overlapping(machine.gpu_ids)]
+    return machine
+
+
+def odd_machines(now: float) -> Iterator[Machine]:
+    """Yield the recorded odd rows as machines, their dates moved to the present."""
+    by_machine: dict[int, list[dict[str, Any]]] = {}
+    text = resources.files("gpuwatch.emulator").joinpath("odd_rows.json").read_bytes()
+    for row in msgspec.json.decode(text)["offers"]:
+        by_machine.setdefault(row["machine_id"], []).append(row)
+    for rows in by_machine.values():
+        yield odd_machine(rows, now)
+
+
+def odd_machine(rows: list[dict[str, Any]], now: float) -> Machine:
+    """Rebuild one recorded machine; every row keeps its oddities."""
+    largest = max(rows, key=lambda row: int(row["num_gpus"]))
+    count = largest["num_gpus"]
+    gpu = gpu_named(largest["gpu_name"])
+    slices = [odd_slice(row, now) for row in rows]
+    ids = tuple(sorted({gpu_id for one in slices for gpu_id in one.gpus}))
+    price, bid = largest["dph_base"] / count, largest["min_bid"] / count
+    fields = {**slices[0].row}
+    machine = Machine(largest["machine_id"], largest["host_id"], gpu, ids, fields, price, bid)
+    machine.slices = slices
+    machine.pinned = True
+    return machine
+
+
+def odd_slice(row: dict[str, Any], now: float) -> Slice:
+    """Make one slice of a recorded row, with the keys that came later and with dates of today."""
+    recorded_at = row["end_date"] - row["duration"]
+    later = {"target_reliability": 0.0, "sla_r_claim": 0.0, "sla_sigma_x": None, "sla_broker_rate": None}
+    kept = {key: value for key, value in row.items() if key not in ("id", "ask_contract_id", "duration")}
+    kept = later | kept | {"end_date": row["end_date"] - recorded_at + now}
+    if row["start_date"] is not None:
+        kept["start_date"] = row["start_date"] - recorded_at + now
+    return Slice(tuple(row["gpu_ids"]), kept, row["dph_base"], row["min_bid"])

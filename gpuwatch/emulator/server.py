@@ -1,0 +1,240 @@
+"""The embedded marketplace as tests, demo and benchmarks use it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from gpuwatch.emulator.answers import Reply, moved
+from gpuwatch.emulator.clock import Clock
+from gpuwatch.emulator.contracts import describe
+from gpuwatch.emulator.control import control
+from gpuwatch.emulator.exchange import Exchange, Options
+from gpuwatch.emulator.faults import Faults
+from gpuwatch.emulator.instances import Instance
+from gpuwatch.emulator.ledger import Ledger
+from gpuwatch.emulator.market import SOMEBODY
+from gpuwatch.emulator.mishaps import suffer
+from gpuwatch.emulator.request import Request, Seen, seen
+from gpuwatch.emulator.routes import handle, route_of
+from gpuwatch.emulator.wire import Wire, packed
+
+KEPT_REQUESTS = 20_000
+
+
+class Marketplace:
+    """A marketplace on loopback that speaks vast.ai's protocol.
+
+    Use it as a context manager; it serves on 127.0.0.1 from `start` (or entering) to `close`.
+
+    Args:
+        port: 0 takes a free one.
+        control: whether /control answers.
+        tick_every_s: let the market move by itself; None leaves that to `tick`.
+        clock: Unix seconds; a `ManualClock` lets a test skip hours.
+        options: the fields of `exchange.Options`: seed, key, size, delays, limits and so on.
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        control: bool = False,
+        tick_every_s: float | None = None,
+        clock: Clock = time.time,
+        **options: Any,
+    ) -> None:
+        self.clock = clock
+        self.options = Options(**options)
+        self.faults = Faults(self.options.seed)
+        self._exchange = Exchange(self.options, clock)
+        self._log: deque[Request] = deque(maxlen=KEPT_REQUESTS)
+        self._port, self._control, self._tick_every_s = port, control, tick_every_s
+        self._wire: Wire | None = None
+        self._threads: list[threading.Thread] = []
+
+    # --- serving ---------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Open the socket and serve in threads of its own."""
+        self._wire = Wire(self._port, self._answer)
+        loops: list[Callable[[], None]] = [lambda: self._serving.serve_forever(poll_interval=0.05)]
+        if self._tick_every_s is not None:
+            loops.append(self._tick_on)
+        self._threads = [threading.Thread(target=loop, name="marketplace", daemon=True) for loop in loops]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def close(self) -> None:
+        """End every connection and every thread."""
+        if self._wire is not None:
+            self._wire.close()
+            for thread in self._threads:
+                thread.join(timeout=5)
+            self._wire = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """The base URL, without a slash at its end."""
+        return self._serving.url
+
+    @property
+    def key(self) -> str:
+        """The API key that it knows."""
+        return self.options.key
+
+    @property
+    def _serving(self) -> Wire:
+        if self._wire is None:
+            raise RuntimeError("the marketplace is not open: use it in a with statement, or call start()")
+        return self._wire
+
+    def _tick_on(self) -> None:
+        while not self._serving.stopping.wait(self._tick_every_s):
+            self.tick()
+
+    def _answer(self, request: Request) -> Reply:
+        if request.path.startswith("/control/") and self._control:
+            return control(self, request)
+        request.now = self.clock()
+        self._log.append(request)
+        if not request.path.endswith("/"):
+            return moved(request.path + "/")
+        route = route_of(request)
+        request.endpoint = route.endpoint if route else "unknown"
+        if request.endpoint == "request_logs":
+            request.params["_base"] = self.url
+        fault = self.faults.draw(request.endpoint)
+        answer = (
+            self._handle(request)
+            if fault is None
+            else suffer(self._exchange, request, fault, lambda: self._handle(request))
+        )
+        if self.options.gzip and request.gzip and len(answer.body) > 1000 and not answer.headers:
+            answer = replace(answer, body=packed(answer.body), headers=(("Content-Encoding", "gzip"),))
+        return answer
+
+    def _handle(self, request: Request) -> Reply:
+        return handle(self._exchange, request)
+
+    # --- the market ------------------------------------------------------------------------------------------
+
+    def publish(self, *, gpu: str = "H100 SXM", count: int = 1, usd_hour: float = 2.0, **fields: Any) -> int:
+        """List a new machine.
+
+        Args:
+            gpu: the name as it goes over the wire; an unknown one is taken as it is.
+            count: GPUs of the offer whose id is answered.
+            usd_hour: for the GPUs of the whole offer; the disk is free unless `storage_cost` is given.
+            fields: `min_bid`, `machine_id`, `host_id`, `verified`, `country`, `machine_gpus` and `slices` (a machine
+                sold in overlapping parts), `pinned` (False lets ticks move it), `defect` (a fate of `lives.FATES` that
+                every instance on it meets), and any field of an offer.
+
+        Returns:
+            The offer's id.
+
+        Raises:
+            TypeError: offers have no such field.
+        """
+        with self._exchange.lock:
+            return self._exchange.market.publish(gpu, count, usd_hour, fields)
+
+    def reprice(self, offer_id: int, usd_hour: float | None = None, min_bid: float | None = None) -> None:
+        """Change the price or the lowest bid of an offer, USD per hour for the whole of it."""
+        with self._exchange.lock:
+            self._exchange.market.reprice(offer_id, usd_hour, min_bid)
+
+    def withdraw(self, offer_id: int) -> None:
+        """Take one offer off the market; the other slices of its machine stay."""
+        with self._exchange.lock:
+            self._exchange.market.withdraw(offer_id)
+
+    def take(self, offer_id: int) -> None:
+        """Let somebody else rent an offer: it vanishes with all that overlap it."""
+        with self._exchange.lock:
+            market = self._exchange.market
+            market.take(market.listings[offer_id], SOMEBODY)
+
+    def occupy(self, instance_id: int) -> None:
+        """Let somebody else rent the GPUs of a stopped instance: its next start is queued."""
+        with self._exchange.lock:
+            one = self._instance(instance_id)
+            self._exchange.market.hold(one.machine, one.gpus, SOMEBODY)
+
+    def give_back(self, machine_id: int) -> None:
+        """Let that somebody go: the machine's GPUs are for sale again, queued starts begin."""
+        with self._exchange.lock:
+            self._exchange.market.release(self._exchange.market.machines[machine_id], SOMEBODY)
+
+    def tick(self) -> None:
+        """Let the market move by one step."""
+        with self._exchange.lock:
+            self._exchange.market.tick()
+
+    def offers(self) -> list[dict[str, Any]]:
+        """Answer all listed offers as an on-demand search with 8 GB shows them."""
+        with self._exchange.lock:
+            now = self.clock()
+            found = self._exchange.search.find({}, now)
+            return [one.row(found.query.view, now) for one in found.listings]
+
+    # --- instances -------------------------------------------------------------------------------------------
+
+    def instances(self) -> list[dict[str, Any]]:
+        """Answer the living instances as the API shows them."""
+        with self._exchange.lock:
+            now = self._exchange.settle()
+            return [describe(one, now) for one in self._exchange.fleet.alive.values()]
+
+    def befall(self, instance_id: int, what: str, **changes: Any) -> None:
+        """Let something happen to an instance.
+
+        Args:
+            instance_id: a living instance.
+            what: `outbid` (documented disguise), `outbid_as_stop` (as seen live), `resume` (the rival leaves), `load`
+                (with `gpu_util=…`), or the `actual_status` it falls into: `offline`, `exited`, `unknown`, `stopped`.
+            changes: further fields: `status_msg`, `cur_state`, `next_state`, `intended_status`, `gpu_util`.
+        """
+        with self._exchange.lock:
+            now = self._exchange.settle()
+            fleet, one = self._exchange.fleet, self._instance(instance_id)
+            if what in ("outbid", "outbid_as_stop"):
+                fleet.outbid(one, now, as_stop=what == "outbid_as_stop", rival_usd_hour=changes.get("rival_usd_hour"))
+            elif what == "resume":
+                fleet.rival_leaves(one, now)
+            elif what == "load":
+                one.gpu_util = float(changes["gpu_util"])
+            else:
+                fleet.befall(one, {"actual_status": what, **changes}, now)
+
+    def _instance(self, instance_id: int) -> Instance:
+        return self._exchange.fleet.alive[instance_id]
+
+    # --- for auditors ----------------------------------------------------------------------------------------
+
+    @property
+    def ledger(self) -> Ledger:
+        """What really happened: creates, destroys, alive, bills."""
+        return self._exchange.ledger
+
+    @property
+    def credit_usd(self) -> float:
+        """What the account has left."""
+        return self._exchange.fleet.credit(self._exchange.settle())
+
+    @property
+    def requests(self) -> list[Seen]:
+        """The last 20,000 requests, oldest first, without secrets; those to /control are left out."""
+        return [seen(request) for request in list(self._log)]
