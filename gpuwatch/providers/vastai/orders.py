@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -11,7 +12,6 @@ import msgspec
 from gpuwatch.errors import (
     KeyRejected,
     OfferGone,
-    OrderError,
     OrderRefused,
     OutcomeUnknown,
     PayloadChanged,
@@ -66,7 +66,7 @@ class VastLauncher:
         """
         body = create_body(order)
         reply = self._change("create", "PUT", f"/api/v0/asks/{_path_id(order.offer_id)}/", body)
-        return created(reply, self._account)
+        return created(reply, self._account.tools.now())
 
     def list_instances(self) -> Sequence[Instance]:
         """Every instance of the account, all pages; a list that does not add up is no list.
@@ -114,11 +114,7 @@ class VastLauncher:
             ProviderError: no usable answer.
         """
         self._need_key()
-        reply = self._account.get("user", "/api/v0/users/current/")
-        try:
-            return msgspec.json.decode(reply.body, type=_User).credit
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise PayloadChanged("vastai: the account's answer is not understood") from error
+        return credit_of(self._account.get("user", "/api/v0/users/current/").body)
 
     def _need_key(self) -> None:
         if not self._account.has_key:
@@ -151,6 +147,14 @@ class _User(msgspec.Struct):
     credit: float | None
 
 
+def credit_of(body: bytes) -> float | None:
+    """The spendable dollars of an account's answer. Raises PayloadChanged."""
+    try:
+        return msgspec.json.decode(body, type=_User).credit
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise PayloadChanged("vastai: the account's answer is not understood") from error
+
+
 def create_body(order: Order) -> dict[str, Any]:
     """The create request. A bid is told from an on-demand rent by `price` alone: without it the full price is paid.
 
@@ -175,14 +179,14 @@ def create_body(order: Order) -> dict[str, Any]:
     return body | {key: value for key, value in optional.items() if value is not None}
 
 
-def created(reply: Reply, account: Account) -> Created:
+def created(reply: Reply, now: datetime) -> Created:
     """What a create's answer means.
 
     Raises:
         OrderError: by what is known of it.
     """
     if reply.status != 200:
-        raise ordering_error(reply, account.tools.now())
+        raise ordering_error(reply, now)
     refusal = refusal_of(reply)
     values = refusal.values
     contract, success = values.get("new_contract"), values.get("success")
@@ -192,12 +196,8 @@ def created(reply: Reply, account: Account) -> Created:
     if isinstance(success, bool) and instance_id is not None:
         return Created(instance_id=instance_id, starting=success)
     if success is False and contract is None and refusal.code in _PLAIN_REFUSALS:
-        raise _as_if_400(reply, account)
+        raise ordering_error(Reply(400, reply.headers, reply.body), now)
     raise OutcomeUnknown(f"vastai: {refusal.told}: an answer that is not understood", instance_id)
-
-
-def _as_if_400(reply: Reply, account: Account) -> OrderError:
-    return ordering_error(Reply(400, reply.headers, reply.body), account.tools.now())
 
 
 def _path_id(text: str) -> str:

@@ -37,6 +37,7 @@ _WAIT_MIN_S: Final = 1.0
 _WAIT_MAX_S: Final = 3600.0
 _THRESHOLD: Final = re.compile(r"threshold\s*=\s*(\d+(?:\.\d+)?)(?:\s*\*\s*(\d+(?:\.\d+)?))?")
 _KEY_WORDS: Final = ("auth_error", "invalid user key", "requires login", "not_authorized", "invalid api key")
+_MOVED: Final = frozenset({301, 307, 308})  # not carried out; 302 and 303 may follow a deed
 _QUOTA: Final = "search_quota_exceeded"
 
 
@@ -99,6 +100,8 @@ def ordering_error(reply: Reply, now: datetime) -> OrderError:
     """What an order's answer other than success means; only a plain refusal says that nothing was made."""
     refusal = refusal_of(reply)
     told = f"vastai: {refusal.told}"
+    if reply.status in _MOVED:
+        return OrderRefused(f"vastai: {reply.status}, sent elsewhere: not followed. Is `base_url` right?")
     if not 400 <= reply.status < 500 or reply.status == 408:
         return OutcomeUnknown(told)
     if reply.status == 429:

@@ -1,0 +1,46 @@
+"""Golden files: a recorded answer beside what gpuwatch makes of it. `make golden` writes them anew.
+
+A provider takes part with `tests/providers/NAME/replay.py`; its function `replay()` maps recorded files to what became
+of them.
+"""
+
+from __future__ import annotations
+
+import json
+import runpy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+TESTS = Path(__file__).parent
+
+
+def replays() -> dict[str, Mapping[str, Any]]:
+    """Provider → recorded file → what became of it, as JSON."""
+    found = {}
+    for script in sorted(TESTS.glob("providers/*/replay.py")):
+        results = runpy.run_path(str(script))["replay"]()
+        found[script.parent.name] = {name: json.loads(msgspec.json.encode(value)) for name, value in results.items()}
+    return found
+
+
+def golden_path(provider: str, name: str) -> Path:
+    """Where the golden file of a recorded answer lies."""
+    return TESTS / "recorded" / provider / "golden" / name
+
+
+def write() -> None:
+    """Write all golden files, and remove those without a recorded answer."""
+    for provider, results in replays().items():
+        folder = golden_path(provider, "x").parent
+        folder.mkdir(exist_ok=True)
+        for stale in set(folder.glob("*.json")) - {golden_path(provider, name) for name in results}:
+            stale.unlink()
+        for name, value in results.items():
+            golden_path(provider, name).write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    write()

@@ -1,0 +1,102 @@
+"""What the vast.ai adapter makes of every recorded answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpuwatch.errors import GpuwatchError
+from gpuwatch.net import Reply
+from gpuwatch.providers.vastai.answer import parse_offers
+from gpuwatch.providers.vastai.fields import drift
+from gpuwatch.providers.vastai.instances import parse_page
+from gpuwatch.providers.vastai.orders import created, credit_of
+from gpuwatch.providers.vastai.refusals import ordering_error, reading_error
+from gpuwatch.providers.vastai.rows import Reader
+
+RECORDED = Path(__file__).parents[2] / "recorded" / "vastai"
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+# Recorded for the emulator and for people; the adapter never asks for these.
+NOT_ASKED_FOR = frozenset(
+    {
+        "bundles_real_2026-03_odd_rows.why.json",
+        "charges_docs_example.json",
+        "gpu_names.json",
+        "instance_show_docs_example.json",
+        "instances_v1_states_reconstructed.why.json",
+        "pending_price_increases_cli_test.json",
+        "rate_limits_2026-08.json",
+        "webhook_event_docs_example.json",
+    }
+)
+
+
+def replay() -> dict[str, Any]:
+    return {path.name: _read(path) for path in sorted(RECORDED.glob("*.json")) if path.name not in NOT_ASKED_FOR}
+
+
+def _read(path: Path) -> Any:
+    body = path.read_bytes()
+    if path.name == "bundles_dual_listed_reconstructed.json":
+        answers = json.loads(body)
+        return {
+            "on_demand": _search(json.dumps(answers["on_demand_response"]).encode()),
+            "bid": _search(json.dumps(answers["bid_response"]).encode(), spot=True),
+        }
+    readers: Mapping[str, Callable[[bytes], Any]] = {
+        "bundles_": _search,
+        "offer_real_": lambda offer: _search(b'{"offers": [%b]}' % offer),
+        "offer_keys_": lambda keys: {"drift": drift(json.loads(keys)["keys_sorted"])},
+        "instances_v1_": _instances,
+        "create_responses": lambda cases: [_create(case) for case in json.loads(cases)],
+        "errors": lambda cases: [_refusals(case) for case in json.loads(cases)],
+        "users_current": lambda user: {"credit_usd": credit_of(user)},
+    }
+    return next(reader for prefix, reader in readers.items() if path.name.startswith(prefix))(body)
+
+
+def reply_of(case: Mapping[str, Any]) -> Reply:
+    """A recorded answer as the network would give it."""
+    headers = {name.lower(): value for name, value in case.get("headers", {}).items()}
+    body = case["body_text"].encode() if "body_text" in case else json.dumps(case["body"]).encode()
+    return Reply(case["http_status"], headers, body)
+
+
+def _search(body: bytes, spot: bool = False) -> Any:
+    return _told(lambda: parse_offers(body, Reader(spot, 8.0, NOW)))
+
+
+def _instances(body: bytes) -> Any:
+    return _told(lambda: parse_page(body)[1])
+
+
+def _create(case: Mapping[str, Any]) -> Any:
+    return {"case": case["case"], "outcome": _told(lambda: created(reply_of(case), NOW))}
+
+
+def _refusals(case: Mapping[str, Any]) -> Any:
+    reply = reply_of(case)
+    return {
+        "endpoint": case["endpoint"],
+        "status": case["http_status"],
+        "asking": _shown(reading_error(reply, NOW)),
+        "ordering": _shown(ordering_error(reply, NOW)),
+    }
+
+
+def _told(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except GpuwatchError as error:
+        return _shown(error)
+
+
+def _shown(error: GpuwatchError) -> Any:
+    details = {name: value for name, value in vars(error).items() if value is not None}
+    return {"error": type(error).__name__, "text": str(error)} | msgspec.to_builtins(details)
