@@ -132,7 +132,7 @@ class _Judge:
         if was.mark == self._mark and not cheaper:  # its twin in this answer stands unchanged and is the cheaper one
             return False
         was.mark = self._mark
-        margin = 0 if self._look.covers else HUNT_TOLERANCE_MICROUSD
+        margin = 0 if self._look.lane == "sweep" else HUNT_TOLERANCE_MICROUSD
         if was.disk_microusd != now.disk_microusd or abs(was.machine_microusd - now.machine_microusd) > margin:
             return True
         if was.verification is not now.offer.verification and was.verification != verification_of(now.offer):

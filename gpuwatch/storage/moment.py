@@ -63,10 +63,12 @@ def at(database: Database, moment: datetime, gpu: str | None = None) -> Snapshot
     with database.read() as connection:
         executor = CoreExecutor(connection)
         covers = {(row[0], row[1], row[2]): int(row[3]) for row in executor.rows(_COVERS, (at_s,))}
-        rows = _intervals(executor, at_s, min(covers.values(), default=_NEVER), gpu)
+        rows = _intervals(executor, at_s, _oldest_cover(executor, covers), gpu)
         kept_from_s = executor.rows("SELECT kept_from_s FROM history_state WHERE id = 1")[0][0]
     newest = [list(same)[-1] for _, same in groupby(rows, key=lambda row: row[0])]
-    offers = tuple(_on_sale(row) for row in newest if row[7] is None or row[7] >= _cover(covers, row))
+    offers = tuple(
+        _on_sale(row) for row in newest if row[7] is None or row[7] >= _cover(covers, row[1], row[2], row[4])
+    )
     speaking = [when for (_, name, _), when in covers.items() if gpu is None or name in {"", gpu} or _in(offers, name)]
     covered_s = max(speaking, default=None)
     fresh = covered_s is not None and at_s - covered_s < COVER_LASTS_S
@@ -84,8 +86,13 @@ def _intervals(executor: Executor, at_s: int, oldest_cover_s: int, gpu: str | No
     return executor.rows(_INTERVALS + _OF_GPU + _ORDER, (at_s, oldest_cover_s, gpu, gpu))
 
 
-def _cover(covers: dict[tuple[str, str, int], int], row: Row) -> int:
-    _, provider, gpu, _, spot, *_ = row
+def _oldest_cover(executor: Executor, covers: dict[tuple[str, str, int], int]) -> int:
+    """What was last seen before it cannot have been on offer any more, whatever it is."""
+    segments = executor.rows("SELECT DISTINCT provider, gpu, spot FROM segment WHERE provider <> ''")
+    return min((_cover(covers, *segment) for segment in segments), default=_NEVER)
+
+
+def _cover(covers: dict[tuple[str, str, int], int], provider: str, gpu: str, spot: int) -> int:
     return max(covers.get((provider, "", spot), _NEVER), covers.get((provider, gpu, spot), _NEVER))
 
 
