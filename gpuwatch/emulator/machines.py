@@ -272,7 +272,7 @@ def chance_fields(rng: random.Random, gpu: Gpu, now: float) -> dict[str, Any]:
 
 
 def trust_fields(rng: random.Random) -> dict[str, Any]:
-    """Draw verification and reliability: 55 % verified, 27 % unverified, the rest deverified, as recorded unfiltered."""
+    """Draw verification and reliability: 55 % verified, 27 % unverified, the rest deverified: as recorded."""
     draw = rng.random()
     verification = "verified" if draw < 0.55 else "unverified" if draw < 0.82 else "deverified"
     vericode = {"verified": 1, "unverified": 0}.get(verification, rng.choice((2, 4, 8, 9, 12, 14, 33)))
