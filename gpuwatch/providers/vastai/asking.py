@@ -101,10 +101,13 @@ class Account:
         try:
             return once()
         except ProviderError as error:
-            if not _may_help(error) or spent_s + _LEAST_S > self._timeout_s:
+            if not _may_help(error) or self._is_over(spent_s):
                 raise
             first = error
-        return _again(once, first, self.tools.sleep, lambda: spent_s + _LEAST_S > self._timeout_s)
+        return _again(once, first, self.tools.sleep, lambda: self._is_over(spent_s))
+
+    def _is_over(self, spent_s: float) -> bool:
+        return self.tools.stop.is_set() or spent_s + _LEAST_S > self._timeout_s
 
     def _wait(self, kind: str, urgent: bool) -> None:
         try:
@@ -131,7 +134,7 @@ def _again(once: Callable[[], T], first: ProviderError, sleep: Callable[[float],
     """The second and third attempt. tenacity is imported only now: it costs 25 ms, and most answers come at once."""
     import tenacity  # noqa: PLC0415
 
-    backoff = tenacity.wait_exponential_jitter(initial=0.5, max=8.0, jitter=1.0)
+    backoff = tenacity.wait_random_exponential(multiplier=1.0, max=8.0, min=0.3)
 
     def wait_s(state: RetryCallState) -> float:
         failed = state.outcome.exception() if state.outcome is not None else None

@@ -1,0 +1,148 @@
+"""What is asked again, how long that may take, and what every refusal of a question is called."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+from vast_double import NOW, Clock, Handler, a_row, an_adapter, replies
+
+from gpuwatch.errors import GpuwatchError, KeyRejected, PayloadChanged, ProviderDown, QuotaSpent, RateLimited
+from gpuwatch.ports import Query
+
+GOOD = httpx.Response(200, json={"offers": [a_row()]})
+MIDNIGHT = datetime(2026, 11, 22, tzinfo=UTC)
+
+
+def _count(handler: Handler) -> int:
+    return len(handler.requests)  # type: ignore[attr-defined]
+
+
+def _error(answer: httpx.Response) -> tuple[GpuwatchError, int, Clock]:
+    handler, clock = replies(answer), Clock()
+    with pytest.raises(GpuwatchError) as caught:
+        an_adapter(handler, clock).market.search(Query())
+    return caught.value, _count(handler), clock
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        httpx.Response(502, content=b"<html>"),
+        httpx.Response(429, content=b"API requests too frequent"),
+        httpx.ReadError("x"),
+    ],
+)
+def test_a_search_is_asked_again_when_that_may_help(failure: httpx.Response | Exception) -> None:
+    handler = replies(failure, failure, GOOD)
+    assert len(an_adapter(handler, Clock()).market.search(Query()).offers) == 1
+    assert _count(handler) == 3
+
+
+def test_three_attempts_are_all() -> None:
+    error, attempts, _ = _error(httpx.Response(503))
+    assert isinstance(error, ProviderDown)
+    assert attempts == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (httpx.Response(401, json={"error": "auth_error", "msg": "Invalid user key"}), KeyRejected),
+        (httpx.Response(403, json={"error": "auth_error", "msg": "This action requires login."}), KeyRejected),
+        (httpx.Response(404, json={"error": "auth_error", "msg": "Invalid user key"}), KeyRejected),
+        (httpx.Response(404, json={"msg": "Invalid user key"}), KeyRejected),
+        (httpx.Response(410, json={"error": "deprecated_endpoint"}), PayloadChanged),
+        (httpx.Response(400, json={"error": "invalid_request", "msg": "Invalid query"}), PayloadChanged),
+        (httpx.Response(200, content=b"<html>maintenance</html>"), PayloadChanged),
+        (
+            httpx.Response(429, json={"error": "search_quota_exceeded", "msg": "Daily search quota exceeded"}),
+            QuotaSpent,
+        ),
+        (httpx.Response(429, headers={"retry-after": "300"}, content=b"slow down"), RateLimited),
+    ],
+)
+def test_what_will_not_help_is_not_repeated(answer: httpx.Response, kind: type[GpuwatchError]) -> None:
+    error, attempts, _ = _error(answer)
+    assert type(error) is kind
+    assert attempts == 1
+
+
+def test_a_redirect_elsewhere_is_no_empty_market() -> None:
+    error, _, _ = _error(httpx.Response(301, headers={"location": "https://elsewhere.example/"}, json={"offers": []}))
+    assert isinstance(error, ProviderDown)
+    assert "base_url" in str(error)
+
+
+def test_retry_after_is_waited_for_if_it_is_short() -> None:
+    clock = Clock()
+    handler = replies(httpx.Response(429, headers={"retry-after": "20"}), GOOD)
+    an_adapter(handler, clock).market.search(Query())
+    assert 20 <= sum(clock.slept) <= 29
+
+
+@pytest.mark.parametrize(
+    ("said", "expected_s"),
+    [("-5", 1.0), ("1000000000", 3600.0), ("Sat, 21 Nov 2026 12:10:00 GMT", 600.0), ("soon", None), ("nan", None)],
+)
+def test_what_retry_after_says_is_held_within_reason(said: str, expected_s: float | None) -> None:
+    error, _, _ = _error(httpx.Response(429, headers={"retry-after": said}))
+    assert isinstance(error, RateLimited)
+    assert error.retry_after_s == expected_s
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "expected"),
+    [
+        ({}, {}, MIDNIGHT),
+        ({"x-ratelimit-reset": str(int(MIDNIGHT.timestamp()))}, {}, MIDNIGHT),
+        ({"x-ratelimit-reset": "1790035200"}, {}, MIDNIGHT),
+        ({"x-ratelimit-reset": "99999999999999"}, {"retry_after": -1}, MIDNIGHT),
+        ({}, {"retry_after": 3600}, NOW + timedelta(hours=1)),
+    ],
+)
+def test_a_spent_quota_says_when_it_begins_anew(
+    headers: dict[str, str], body: dict[str, int], expected: datetime
+) -> None:
+    error, _, _ = _error(httpx.Response(429, headers=headers, json={"error": "search_quota_exceeded"} | body))
+    assert isinstance(error, QuotaSpent)
+    assert error.resets_at == expected
+
+
+def test_a_server_that_hangs_costs_one_timeout_in_all() -> None:
+    clock = Clock()
+
+    def hang(request: httpx.Request) -> httpx.Response:
+        clock.seconds += request.extensions["timeout"]["read"]
+        raise httpx.ReadTimeout("")
+
+    handler_began = clock.seconds
+    with pytest.raises(ProviderDown):
+        an_adapter(hang, clock, timeout_s=10.0).market.search(Query())
+    assert clock.seconds - handler_began == 10.0
+
+
+def test_searches_keep_their_distance() -> None:
+    clock = Clock()
+    adapter = an_adapter(replies(GOOD), clock, search_interval_s=6.0)
+    for _ in range(3):
+        adapter.market.search(Query())
+    assert sum(clock.slept) == pytest.approx(12.0)
+
+
+def test_the_servers_sentences_are_cleaned_and_cut() -> None:
+    error, _, _ = _error(httpx.Response(400, json={"msg": "a\x1b[31m" + "b" * 10_000 + "k" * 64}))
+    assert len(str(error)) < 250
+    assert "\x1b" not in str(error)
+
+
+def test_stopping_ends_the_wait() -> None:
+    clock, stop = Clock(), threading.Event()
+    adapter = an_adapter(replies(GOOD), clock, search_interval_s=3600.0)
+    adapter.market.search(Query())
+    adapter.market._account.tools.stop.set()  # type: ignore[attr-defined]
+    with pytest.raises(ProviderDown, match="stopping"):
+        adapter.market.search(Query())
+    assert not stop.is_set()

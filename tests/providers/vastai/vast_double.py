@@ -1,0 +1,95 @@
+"""A marketplace of a few rows that obeys the query as vast.ai does: filters, order by price, the cap."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+
+from gpuwatch import providers
+from gpuwatch.net import Http
+from gpuwatch.ports import ProviderSettings
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+KEY = "k" * 64
+Handler = Callable[[httpx.Request], httpx.Response]
+
+
+def a_row(**values: Any) -> dict[str, Any]:
+    """A row with 8 GB of free disk in its quote."""
+    number = values.get("id", 1)
+    row = {
+        "id": number, "machine_id": number, "gpu_name": "RTX 4090", "num_gpus": 1, "gpu_ram": 24564, "dph_total": 0.5,
+        "storage_cost": 0.0, "storage_total_cost": 0.0, "min_bid": 0.3, "reliability2": 0.99, "rentable": True,
+        "verification": "verified", "geolocation": "Washington, US",
+    }  # fmt: skip
+    return row | values
+
+
+class Clock:
+    """Seconds that pass when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+        self.slept: list[float] = []
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.seconds += seconds
+
+
+class Searches:
+    """Answers `/bundles/` from `rows`; `asked` keeps the query objects."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]], cap: int = 64) -> None:
+        self.rows = rows
+        self.cap = cap
+        self.asked: list[dict[str, Any]] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        query = json.loads(request.url.params["q"])
+        self.asked.append(query)
+        low, high = query.get("dph_total", {}).get("gte", 0), query.get("dph_total", {}).get("lte", 1e9)
+        names = query.get("gpu_name", {}).get("in")
+        found = [r for r in self.rows if low <= r["dph_total"] <= high and (not names or r["gpu_name"] in names)]
+        found.sort(key=lambda row: row["dph_total"])
+        return httpx.Response(200, json={"offers": found[: min(query["limit"], self.cap)]})
+
+
+def an_adapter(
+    handler: Handler, clock: Clock | None = None, stop: threading.Event | None = None, **settings: Any
+) -> providers.Adapter:
+    """The real adapter over a stand-in for the network."""
+    defaults: dict[str, Any] = {"base_url": "https://console.vast.ai", "api_key": KEY, "search_interval_s": 0.0}
+    return providers.build(
+        ProviderSettings(name="vastai", **(defaults | settings)),
+        Http(transport=httpx.MockTransport(handler)),
+        lambda: NOW,
+        clock or time.monotonic,
+        (clock or Clock()).sleep,
+        stop,
+    )
+
+
+def replies(*answers: httpx.Response | Exception) -> Handler:
+    """The answers in turn; the last one for ever. `handler.requests` counts."""
+    left = list(answers)
+    requests: list[httpx.Request] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        requests.append(request)
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
+
+    handler.requests = requests  # type: ignore[attr-defined]
+    return handler
