@@ -44,7 +44,7 @@ def _take(handle: int, place: str) -> None:
     except BlockingIOError as error:
         holder = os.pread(handle, 20, 0).decode("ascii", "replace").strip() or "unknown"
         raise StoreInUse(
-            f"the database {place} is in use by another daemon (process {holder}); stop it first, or give this one its own"
+            f"the database {place} is in use by another daemon (process {holder}); stop that, or name another"
         ) from error
     except OSError as error:
         raise StoreError(f"the lock of {place} cannot be taken: {error.strerror}") from error

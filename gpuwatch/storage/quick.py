@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,14 @@ _OPEN_OF = OPEN_ROWS + " AND s.segment_id = ? AND s.machine_id = ?"
 _OPEN_AT = OPEN_ROWS + " AND g.provider = ?"
 
 
-def record_answers(database_url: str, answers: Sequence[tuple[Query, Answer]]) -> None:
-    """Keep all answers of one check.
+def record_answers(database_url: str, answers: Sequence[tuple[Query, Answer]], now: datetime) -> None:
+    """Keep all answers of one check, which was made now.
 
     Raises:
         StoreError: nothing, or not everything, was kept.
     """
     path = _sqlite_path(database_url)
-    if path is None or not _record_quickly(path, answers):
+    if path is None or not _record_quickly(path, answers, seconds(now)):
         _record_thoroughly(database_url, answers)
 
 
@@ -60,7 +61,7 @@ def _record_thoroughly(database_url: str, answers: Sequence[tuple[Query, Answer]
         database.close()
 
 
-def _record_quickly(path: Path, answers: Sequence[tuple[Query, Answer]]) -> bool:
+def _record_quickly(path: Path, answers: Sequence[tuple[Query, Answer]], now_s: int) -> bool:
     """On the driver alone; False: this database needs the other way. Nothing was written then."""
     if not path.is_file():
         return False
@@ -75,7 +76,7 @@ def _record_quickly(path: Path, answers: Sequence[tuple[Query, Answer]]) -> bool
         load_covers(executor, prices)
         for _, answer in answers:
             _load_what_it_shows(executor, prices, answer)
-        if any(clock_stepped_back(prices, answer.provider, seconds(answer.observed_at)) for _, answer in answers):
+        if any(clock_stepped_back(prices, answer.provider, now_s) for _, answer in answers):
             connection.execute("ROLLBACK")
             return False
         for query, answer in answers:

@@ -6,9 +6,10 @@ The order within a transaction: read the state, compare, write. The memory is ch
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import NamedTuple
 
+from gpuwatch.errors import StoreError
 from gpuwatch.market.offer import Offer
 from gpuwatch.market.pricing import microusd
 from gpuwatch.ports import Answer
@@ -17,7 +18,10 @@ from gpuwatch.storage.executor import Executor, Row
 from gpuwatch.storage.open_prices import NEVER, OpenPrice, OpenPrices
 from gpuwatch.storage.quota import add_rows
 
-_SMALL_STEP_S = 120  # a clock that steps back by less is waited for, by more is believed
+_SMALL_STEP_S = 120  # a clock that steps back by less is waited for
+# By more it is believed, but only if little was written "later": a board without a battery starts in the year 1970, and
+# must not pull months of history back to there.
+_MOVABLE_HOURS = 48
 
 _POLL = """INSERT INTO poll (provider, lane, gpu, spot, at_s, completeness, covers, complete_to_microusd, rows, skipped,
  elapsed_ms, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
@@ -139,7 +143,21 @@ def facts_of(offer: Offer) -> int:
 
 
 def step_back(executor: Executor, provider: str, at_s: int) -> None:
-    """The clock was wrong and stands at `at_s` now: what was written as later is moved to this moment."""
+    """The clock was wrong and stands at `at_s` now: what was written as later is moved to this moment.
+
+    Raises:
+        StoreError: so much was written later that it must be this clock that is wrong.
+    """
+    hours = executor.rows(
+        "SELECT count(*), max(hour) FROM (SELECT DISTINCT at_s / 3600 AS hour FROM poll"
+        " WHERE provider = ? AND at_s > ?) AS later",
+        (provider, at_s),
+    )
+    if hours[0][0] > _MOVABLE_HOURS:
+        newest = datetime.fromtimestamp(hours[0][1] * 3600, UTC)
+        raise StoreError(
+            f"the clock is wrong, or was: the history reaches to {newest:%Y-%m-%d %H}:00 UTC; set the clock"
+        )
     mine = "series_id IN (SELECT s.id FROM series s JOIN segment g ON g.id = s.segment_id WHERE g.provider = ?)"
     newer = """EXISTS (SELECT 1 FROM price_interval n
  WHERE n.series_id = price_interval.series_id AND n.seen_from_s > price_interval.seen_from_s)"""

@@ -1,0 +1,147 @@
+"""`gpuwatch db`: the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli.options import config_option, json_option
+
+if TYPE_CHECKING:
+    from gpuwatch.storage.database import Database
+
+
+@click.group()
+def db() -> None:
+    """The store: upgrade, backup, prune, stats."""
+
+
+@db.command()
+@json_option
+@config_option
+def upgrade(as_json: bool, config: str | None) -> None:
+    """Bring the database to this program's schema; a new one is made. `gpuwatch run` does so by itself."""
+    from gpuwatch.storage.migrate import upgrade as bring_up
+
+    with _database(config, make_folder=True) as database:
+        steps = bring_up(database)
+        if as_json:
+            _json({"database": database.place, "steps": steps})
+        else:
+            click.echo(f"{database.place}: {'upgraded through ' + ', '.join(steps) if steps else 'nothing to do'}")
+
+
+@db.command()
+@click.argument("target", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
+@json_option
+@config_option
+def backup(target: Path, force: bool, as_json: bool, config: str | None) -> None:
+    """Copy the database to TARGET while it is in use, and check the copy. To restore: stop gpuwatch, put it in place."""
+    from gpuwatch.storage.backup import backup as copy
+
+    with _database(config) as database:
+        report = copy(database, target, force=force)
+    if as_json:
+        _json({"path": report.path, "bytes": report.bytes, "rows": report.rows, "verified": True})
+    else:
+        click.echo(f"{report.path}: {_size(report.bytes)}, {sum(report.rows.values()):,} rows, verified")
+
+
+@db.command()
+@click.option("--keep-days", type=click.FloatRange(min=0.25), required=True, help="Exact prices of so many days stay.")
+@json_option
+@config_option
+def prune(keep_days: float, as_json: bool, config: str | None) -> None:
+    """Drop prices and polls older than --keep-days; hourly figures stay. A running daemon is not disturbed."""
+    from datetime import timedelta
+
+    from gpuwatch.cli.screen import rfc3339
+    from gpuwatch.storage.prune import prune as drop
+    from gpuwatch.wiring import real_now
+
+    with _database(config, upgraded=True) as database:
+        done = drop(database, timedelta(days=keep_days), real_now())
+    if as_json:
+        _json(
+            {
+                "kept_from": rfc3339(done.kept_from),
+                "intervals": done.intervals,
+                "series": done.series,
+                "polls": done.polls,
+            }
+        )
+    else:
+        click.echo(
+            f"dropped {done.intervals:,} prices and {done.polls:,} polls; kept from {rfc3339(done.kept_from)} on"
+        )
+
+
+@db.command()
+@json_option
+@config_option
+def stats(as_json: bool, config: str | None) -> None:
+    """How big the store is, and what it holds."""
+    from gpuwatch.storage.stats import stats as count
+
+    with _database(config, upgraded=True) as database:
+        found = count(database)
+    if as_json:
+        import msgspec
+
+        _json(msgspec.to_builtins(found))
+        return
+    for label, value in _lines(found):
+        click.echo(f"{label:<22} {value}")
+
+
+def _lines(found: Any) -> Iterator[tuple[str, str]]:
+    from gpuwatch.cli.screen import rfc3339
+
+    yield "database", found.place
+    yield "engine", found.engine
+    yield "schema", found.schema or "none"
+    yield "size", f"{_size(found.bytes)}" + (f", {_size(found.free_bytes)} of it free" if found.free_bytes else "")
+    yield "polls", f"{found.rows.get('poll', 0):,}, {rfc3339(found.first_poll_at)} to {rfc3339(found.last_poll_at)}"
+    yield "identities", f"{found.rows.get('series', 0):,}, {found.on_offer:,} on offer now"
+    yield "prices", f"{found.rows.get('price_interval', 0):,}"
+    if found.prices_kept_from:
+        yield "", f"exact since {rfc3339(found.prices_kept_from)}; before that by the hour"
+    yield "hourly figures", f"{found.rows.get('hourly', 0):,}, up to {rfc3339(found.rolled_up_to)}"
+    yield "alerts, launches", f"{found.rows.get('alert', 0):,}, {found.rows.get('launch', 0):,}"
+    if found.bytes_per_offer_and_poll is not None:
+        yield "bytes", f"{found.bytes_per_offer_and_poll:.2f} for each offer of each poll ({found.rows_received:,})"
+
+
+@contextmanager
+def _database(config: str | None, *, upgraded: bool = False, make_folder: bool = False) -> Iterator[Database]:
+    from gpuwatch import settings
+    from gpuwatch.storage.database import open_database
+    from gpuwatch.storage.migrate import require_head
+
+    database = open_database(settings.load(config).database_url, make_folder=make_folder)
+    try:
+        if upgraded:
+            require_head(database)
+        yield database
+    finally:
+        database.close()
+
+
+def _json(value: Any) -> None:
+    from gpuwatch.cli.screen import json_out
+
+    json_out(value)
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.4g} {unit}"
+        size /= 1000
+    return f"{size:.4g} GB"

@@ -1,0 +1,131 @@
+"""An online, verified copy of an SQLite database: whole, or not there at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpuwatch.errors import StoreError, UsageError
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.driver import BUSY_TIMEOUT_MS, sqlite_driver
+from gpuwatch.storage.faults import sqlite_fault
+from gpuwatch.storage.tables import metadata
+
+
+class BackupReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished backup."""
+
+    path: str
+    bytes: int
+    rows: dict[str, int]  # by table, counted in the copy
+
+
+def backup(database: Database, target: Path, *, force: bool = False) -> BackupReport:
+    """Copy the database while it is used, check the copy, and only then give it its name.
+
+    Args:
+        force: replace a file that has this name.
+
+    Raises:
+        UsageError: the target exists, or cannot be one.
+        StoreError: the copy failed; no half one is left behind.
+    """
+    if database.path is None:
+        raise StoreError(
+            f"the database is PostgreSQL: pg_dump --format=custom --file={target} copies it, pg_restore brings it back"
+        )
+    _check_target(database.path, target, force)
+    part = target.with_name(target.name + ".part")
+    try:
+        part.unlink(missing_ok=True)  # left behind by one that was killed
+        with _faults(str(part)):
+            rows = _copy(database.path, part)
+            _verify(part, rows)
+        _publish(part, target, force)
+    except OSError as error:
+        raise StoreError(f"the backup {target} cannot be written: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+    return BackupReport(path=str(target), bytes=target.stat().st_size, rows=rows)
+
+
+def _check_target(source: Path, target: Path, force: bool) -> None:
+    if not source.exists():
+        raise StoreError(f"there is no database {source} to back up")
+    if target.exists() and target.samefile(source):
+        raise UsageError(f"{target} is the database itself; name another file")
+    if target.is_dir() or not target.parent.is_dir():
+        raise UsageError(f"{target} cannot be a file: name one in a folder that exists")
+    if target.exists() and not force:
+        raise UsageError(f"{target} exists; name another file, or use --force to replace it")
+
+
+def _copy(source: Path, part: Path) -> dict[str, int]:
+    """One step, in one reading transaction: what is counted is what is copied, whoever writes meanwhile."""
+    driver = sqlite_driver()
+    with closing(driver.connect(f"file:{_quoted(source)}?mode=ro", uri=True)) as origin:
+        origin.isolation_level = None
+        origin.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
+        origin.execute("BEGIN")
+        rows = _counts(origin)
+        with closing(driver.connect(str(part))) as copy:
+            origin.backup(copy)
+    return rows
+
+
+def _verify(part: Path, rows: dict[str, int]) -> None:
+    with closing(sqlite_driver().connect(str(part))) as copy:
+        copy.execute("PRAGMA journal_mode=DELETE")  # one file, whatever the journal of the original is
+        found = [row[0] for row in copy.execute("PRAGMA integrity_check(3)")]
+        if found != ["ok"]:
+            raise StoreError(f"the database is damaged, so the copy is: {'; '.join(map(str, found))[:200]}")
+        broken = copy.execute("PRAGMA foreign_key_check").fetchone()
+        if broken is not None:
+            raise StoreError(f"the database is damaged, so the copy is: rows of {broken[0]} point nowhere")
+        if _counts(copy) != rows:
+            raise StoreError("the copy does not hold the rows of the database; try again")
+
+
+def _publish(part: Path, target: Path, force: bool) -> None:
+    """The name appears in one step, and outlives a power cut."""
+    with part.open("rb+") as copy:
+        os.fsync(copy.fileno())
+    if force:
+        part.replace(target)
+    else:
+        try:
+            os.link(part, target)  # unlike a rename, this never replaces what somebody else put there meanwhile
+        except FileExistsError as error:
+            raise UsageError(f"{target} exists; name another file, or use --force to replace it") from error
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _counts(connection: Any) -> dict[str, int]:
+    known = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    names = [name for name in metadata.tables if name in known]
+    return {name: connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in names}  # noqa: S608
+
+
+def _quoted(path: Path) -> str:
+    from urllib.parse import quote  # noqa: PLC0415
+
+    return quote(str(path.resolve()))
+
+
+@contextmanager
+def _faults(place: str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite_driver().Error as error:
+        raise sqlite_fault(error, place) from error
