@@ -44,11 +44,11 @@ class Apprise:
         for number, url in enumerate(self._urls, start=1):
             if {_key(url), "!" + _key(url)} & set(taken):
                 continue
-            service = apprise.Apprise()
-            if not service.add(url):
+            taken_there = _notify(apprise, url, alert)
+            if taken_there is None:
                 unknown.append(_place(number, url))
                 done.append("!" + _key(url))
-            elif service.notify(title=f"[gpuwatch] {subject(alert)}", body=as_text(alert), body_format="text"):
+            elif taken_there:
                 done.append(_key(url))
             else:
                 failed.append(_place(number, url))
@@ -61,6 +61,17 @@ class Apprise:
             raise DeliveryRefused("apprise is not installed: pip install 'gpuwatch[apprise]'") from None
         logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)  # its lines hold URLs, and so tokens
         return apprise
+
+
+def _notify(apprise: Any, url: str, alert: Alert) -> bool | None:
+    """None: Apprise knows no such service."""
+    service = apprise.Apprise()
+    try:
+        if not service.add(url):
+            return None
+        return bool(service.notify(title=f"[gpuwatch] {subject(alert)}", body=as_text(alert), body_format="text"))
+    except Exception:  # a hundred plugins; their texts may hold the URL, so none is kept
+        return False
 
 
 def _judge(done: Sequence[str], failed: Sequence[str], unknown: Sequence[str]) -> None:

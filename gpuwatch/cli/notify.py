@@ -1,0 +1,75 @@
+"""`gpuwatch notify`: does an alert really arrive?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.errors import DeliveryError, UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.ports import Alert, Channel
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one channel's test message."""
+
+    channel: str
+    arrived: bool
+    error: str | None = None
+    chat_id: str | None = None  # where the chat has moved to: the settings are stale
+
+
+@click.command()
+@json_option
+@config_option
+def notify(as_json: bool, config: str | None) -> int:
+    """Send a test message through each configured channel. Exit 0: all arrived, 1: not all, 2: none is configured."""
+    from gpuwatch import settings, wiring
+    from gpuwatch.cli.screen import json_out
+    from gpuwatch.engine.alerts import test_alert
+
+    loaded = settings.load(config)
+    with wiring.http_client(loaded) as http:
+        channels = wiring.channels(loaded, http)
+        if not channels:
+            raise UsageError("no channel is configured: add [notify.telegram], [notify.email] or [notify.apprise]")
+        alert = test_alert(alert_id=wiring.new_id(), now=wiring.real_now())
+        outcomes = []
+        for outcome in send_to_all(channels.values(), alert):
+            outcomes.append(outcome)
+            if not as_json:
+                _print(outcome)
+    if as_json:
+        json_out({"alert_id": alert.alert_id, "channels": [msgspec.structs.asdict(outcome) for outcome in outcomes]})
+    return Exit.DONE if all(outcome.arrived for outcome in outcomes) else Exit.FAILED
+
+
+def send_to_all(channels: Iterable[Channel], alert: Alert) -> Iterator[Outcome]:
+    """Try each channel once, whatever becomes of the others."""
+    from gpuwatch.ports import MovableChat
+
+    for channel in channels:
+        error = None
+        try:
+            channel.send(alert)
+        except DeliveryError as fault:
+            error = str(fault) + (
+                f" (not by {fault.refused})" if fault.refused and fault.refused not in str(fault) else ""
+            )
+        moved_to = channel.moved_to if isinstance(channel, MovableChat) else None
+        yield Outcome(channel=channel.name, arrived=error is None, error=error, chat_id=moved_to)
+
+
+def _print(outcome: Outcome) -> None:
+    if outcome.arrived:
+        click.echo(f"{outcome.channel}: arrived")
+    else:
+        click.echo(f"{outcome.channel}: did NOT arrive. {outcome.error}")
+    if outcome.chat_id:
+        click.echo(f'  the chat has moved: set [notify.telegram] chat_id = "{outcome.chat_id}"')

@@ -1,0 +1,175 @@
+"""One suite for every alert channel: what the engine may rely on. A new module in `notifiers` must join it."""
+
+from __future__ import annotations
+
+import pkgutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import msgspec
+import pytest
+
+from gpuwatch import notifiers
+from gpuwatch.errors import DeliverLater, DeliveryError, DeliveryRefused
+from gpuwatch.net import Http
+from gpuwatch.notifiers.apprise import Apprise
+from gpuwatch.notifiers.email import Email
+from gpuwatch.notifiers.telegram import Telegram
+from gpuwatch.ports import AlertKind, AppriseSettings, Channel, EmailSettings, TelegramSettings
+from tests.notifiers.alerts import a_line, an_alert
+from tests.smtp_server import smtp_server
+from tests.telegram_double import BAD_GATEWAY, BLOCKED, CHAT, TOKEN, telegram
+
+# Apprise imports all its plugins at the first use, and they import what Python is about to drop
+pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")
+
+SECRET = "aVerySecretPassword1234"
+_NO_CHANNELS = {"layout"}  # modules of `notifiers` that are none
+
+
+class Case(msgspec.Struct):
+    """A channel with its service, and ways to make that fail."""
+
+    channel: Channel
+    arrived: Callable[[], list[str]]
+    ail: Callable[[], None]  # the service is in trouble
+    refuse: Callable[[], None] | None  # the service says no for good; None: it never says so
+    secrets: tuple[str, ...]
+
+
+def _telegram(stack: ExitStack) -> Case:
+    bot = stack.enter_context(telegram())
+    http = Http()
+    stack.callback(http.close)
+    settings = TelegramSettings(bot_token=TOKEN, chat_id=CHAT, base_url=bot.base_url)
+    return Case(
+        Telegram(settings, http, sleep=lambda _s: None),
+        lambda: [shown.text for shown in bot.shown],
+        lambda: setattr(bot, "always", BAD_GATEWAY),
+        lambda: setattr(bot, "always", BLOCKED),
+        (TOKEN,),
+    )
+
+
+def _email(stack: ExitStack) -> Case:
+    box = stack.enter_context(smtp_server(password=SECRET))
+    settings = EmailSettings(
+        host="127.0.0.1",
+        port=box.port,
+        security="none",
+        sender="w@example.org",
+        recipients=("me@example.org",),
+        username="me",
+        password=SECRET,
+    )
+    return Case(
+        Email(settings),
+        box.texts,
+        lambda: box.to_data.extend(["451 not now"] * 10),
+        lambda: box.to_data.extend(["554 never"] * 10),
+        (SECRET,),
+    )
+
+
+def _apprise(stack: ExitStack) -> Case:
+    status, bodies = [200], list[str]()
+
+    class Hook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if status[0] == 200:
+                bodies.append(str(msgspec.json.decode(body)["message"]))
+            self.send_response(status[0])
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Keeps quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hook)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    stack.callback(server.server_close)
+    stack.callback(thread.join)
+    stack.callback(server.shutdown)
+    url = f"json://me:{SECRET}@127.0.0.1:{server.server_port}"
+    channel = Apprise(AppriseSettings(urls=(url,)))
+    return Case(channel, lambda: bodies, lambda: status.__setitem__(0, 503), None, (SECRET, url))
+
+
+CASES = {"telegram": _telegram, "email": _email, "apprise": _apprise}
+
+
+@pytest.fixture(params=sorted(CASES))
+def case(request: pytest.FixtureRequest) -> Iterator[Case]:
+    with ExitStack() as stack:
+        yield CASES[request.param](stack)
+
+
+def test_every_channel_of_the_package_is_in_this_suite() -> None:
+    modules = {module.name for module in pkgutil.iter_modules(notifiers.__path__)}
+    assert modules - _NO_CHANNELS == set(CASES)
+
+
+def test_a_channel_bears_the_name_of_its_module(case: Case) -> None:
+    assert type(case.channel).__module__ == f"gpuwatch.notifiers.{case.channel.name}"
+
+
+def test_an_alert_arrives_with_its_price_and_its_id(case: Case) -> None:
+    case.channel.send(an_alert())
+    (text,) = case.arrived()
+    for part in ("h100-night", "$3.48", "$2.90", "$3.50", "abcdefgh2345"):
+        assert part in text
+
+
+@pytest.mark.parametrize("kind", AlertKind)
+def test_every_kind_of_alert_arrives(case: Case, kind: AlertKind) -> None:
+    case.channel.send(an_alert(kind=kind, facts=(), offers=(), why="", did="", can_do=()))
+    assert len(case.arrived()) == 1
+
+
+def test_a_hostile_alert_arrives(case: Case) -> None:
+    hostile = "<b>\r\nX: y\0\u202e\ud800 & ' \"" + "x" * 50_000
+    line = a_line(gpu=hostile, place=hostile, offer_id=hostile, url="https://h/" + hostile)
+    case.channel.send(an_alert(headline=hostile, facts=((hostile, hostile),), offers=(line,), why=hostile))
+    assert len(case.arrived()) == 1
+
+
+def test_a_service_in_trouble_is_tried_later(case: Case) -> None:
+    case.ail()
+    with pytest.raises(DeliverLater):
+        case.channel.send(an_alert())
+    assert case.arrived() == []
+
+
+@pytest.mark.parametrize("case", ["telegram", "email"], indirect=True)  # Apprise does not tell a no from a "not now"
+def test_a_service_that_says_no_is_a_refusal(case: Case) -> None:
+    assert case.refuse is not None
+    case.refuse()
+    with pytest.raises(DeliveryRefused):
+        case.channel.send(an_alert())
+
+
+@pytest.mark.parametrize("fault", ["ail", "refuse"])
+def test_no_error_and_no_log_line_shows_a_secret(
+    case: Case, fault: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level("DEBUG", "gpuwatch")
+    caplog.set_level("INFO")
+    (getattr(case, fault) or case.ail)()
+    with pytest.raises(DeliveryError) as caught:
+        case.channel.send(an_alert())
+    own = [record.getMessage() for record in caplog.records if not record.name.startswith("mail.log")]
+    seen = "\n".join([str(caught.value), repr(caught.value), *own, *capfd.readouterr()])
+    for secret in case.secrets:
+        assert secret not in seen
+
+
+def test_an_error_is_one_line_that_names_its_channel(case: Case) -> None:
+    case.ail()
+    with pytest.raises(DeliveryError) as caught:
+        case.channel.send(an_alert())
+    assert str(caught.value).startswith(case.channel.name)
+    assert "\n" not in str(caught.value)

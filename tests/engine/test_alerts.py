@@ -1,0 +1,227 @@
+"""What the owner is told, in words."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuwatch.engine import alerts
+from gpuwatch.market.offer import Offer, Verification
+from gpuwatch.market.pricing import Commission, price_of
+from gpuwatch.notifiers.layout import as_text
+from gpuwatch.ports import Alert, AlertKind
+from gpuwatch.watches.decide import Decision, Match, Reason
+from gpuwatch.watches.watch import Action, Watch
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+BERLIN = ZoneInfo("Europe/Berlin")
+WATCH = Watch(name="h100-night", gpu=("H100",), gpu_names=("H100 SXM",), max_price_usd_gpu_hour=Decimal("3.60"))
+
+
+def a_match(listed_usd_hour: float = 6.0, **changes: Any) -> Match:
+    offer = Offer(
+        provider="vastai",
+        offer_id="28123456",
+        machine_id="4711",
+        gpu="H100 SXM",
+        gpu_family="H100",
+        gpu_wire="H100_SXM",
+        gpu_known=True,
+        gpu_count=2,
+        gpu_memory_gib=80.0,
+        spot=False,
+        quoted_usd_hour=listed_usd_hour,
+        quoted_disk_gb=8.0,
+        disk_usd_gb_month=0.1,
+        observed_at=NOON,
+        region="Iceland, IS",
+        reliability=0.9921,
+        verification=Verification.VERIFIED,
+    )
+    offer = msgspec.structs.replace(offer, **changes)
+    return Match(offer, price_of(offer, None, Commission("0.20")))
+
+
+def told(*matches: Match, watch: Watch = WATCH, reason: Reason = Reason.FIRST_MATCH, **extra: Any) -> Alert:
+    decision = Decision(watch=watch.name, reason=reason, decided_at=NOON, matches=matches or (a_match(),))
+    options: dict[str, Any] = {"alert_id": "abc", "zone": BERLIN, "did": "Alerted only."} | extra
+    return alerts.offer_alert(watch, decision, **options)
+
+
+def facts(alert: Alert) -> dict[str, str]:
+    return dict(alert.facts)
+
+
+# --- an offer --------------------------------------------------------------------------------------------------------
+def test_an_offer_is_told_with_every_number_that_decides() -> None:
+    """Listed 6.00 for two GPUs is 3.00 a GPU, and 3.60 with 20 %."""
+    alert = told()
+    assert alert.headline == "h100-night: H100 SXM × 2 at $3.60 per GPU-hour"
+    assert facts(alert) == {
+        "GPU": "H100 SXM × 2",
+        "Price": "$3.60 per GPU-hour with commission; listed $3.00",
+        "Total": "$7.20 per hour for 2 GPUs",
+        "Threshold": "$3.60 per GPU-hour",
+        "Place": "Iceland, IS",
+        "Reliability": "99.2 %, verified",
+        "Seen": "2026-11-21 13:00 CET",
+    }
+    assert alert.did == "Alerted only."
+    assert alert.can_do[-1] == "Look again: gpuwatch check h100-night"
+
+
+def test_what_a_provider_does_not_say_is_unknown() -> None:
+    alert = told(a_match(region=None, country=None, reliability=None, verification=None))
+    assert facts(alert)["Place"] == "unknown"
+    assert facts(alert)["Reliability"] == "unknown"
+
+
+def test_an_interruptible_offer_says_so() -> None:
+    assert facts(told(a_match(spot=True)))["GPU"] == "H100 SXM × 2, interruptible (spot)"
+
+
+def test_the_cheapest_three_are_listed() -> None:
+    alert = told(*(a_match(5.0 + n / 10, offer_id=str(n)) for n in range(5)))
+    assert [line.offer_id for line in alert.offers] == ["0", "1", "2"]
+    assert alert.why.endswith("4 more fit.")
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (Reason.FIRST_MATCH, "An offer is at or under the threshold (first_match)."),
+        (Reason.CHEAPER, "Cheaper by at least 5 % than when you were last told (cheaper)."),
+        (Reason.REPEAT_DUE, "Still at or under the threshold; you are reminded every 6h (repeat_due)."),
+    ],
+)
+def test_the_reason_is_told_in_words_and_as_it_is_logged(reason: Reason, words: str) -> None:
+    assert told(reason=reason).why == words
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_has_words(reason: Reason) -> None:
+    assert f"({reason.value})" in told(reason=reason).why
+
+
+def test_a_held_watch_says_for_how_long() -> None:
+    watch = msgspec.structs.replace(WATCH, hold_for_s=600.0)
+    assert "has been for 10m" in told(watch=watch).why
+
+
+def test_a_link_is_made_from_the_providers_console() -> None:
+    links = {"vastai": "https://cloud.vast.ai/create/?id={offer_id}"}
+    assert told(links=links).offers[0].url == "https://cloud.vast.ai/create/?id=28123456"
+    assert told(a_match(offer_id='"><a&b'), links=links).offers[0].url == (
+        "https://cloud.vast.ai/create/?id=%22%3E%3Ca%26b"
+    )
+    assert told().offers[0].url is None
+
+
+def test_a_launching_watch_names_how_to_end_it() -> None:
+    watch = msgspec.structs.replace(WATCH, action=Action.LAUNCH)
+    assert "End it: gpuwatch stop ID" in told(watch=watch).can_do
+
+
+def test_a_command_with_an_odd_watch_name_can_be_pasted() -> None:
+    watch = msgspec.structs.replace(WATCH, name="my watch; rm -rf /")
+    assert told(watch=watch).can_do[-1] == "Look again: gpuwatch check 'my watch; rm -rf /'"
+
+
+def test_a_jobs_traffic_is_shown_apart() -> None:
+    watch = msgspec.structs.replace(WATCH, download_gb=500.0, upload_gb=100.0)
+    alert = told(a_match(download_usd_gb=0.01, upload_usd_gb=0.02), watch=watch)
+    assert facts(alert)["Traffic"] == "$7.00 listed for one job (500 GB down, 100 GB up), not in the price"
+    assert facts(alert)["Price"] == facts(told())["Price"]
+
+
+def test_the_budget_is_told_if_there_is_something_to_tell() -> None:
+    assert facts(told(budget_note="$12.80 of $20.00 per hour left"))["Budget"] == "$12.80 of $20.00 per hour left"
+
+
+# --- several in one --------------------------------------------------------------------------------------------------
+def test_one_alert_stays_as_it_is() -> None:
+    assert alerts.grouped([told()]) == told()
+
+
+def test_several_alerts_become_one_that_names_the_cheapest() -> None:
+    dear, cheap = told(a_match(7.0), alert_id="dear"), told(a_match(5.0), alert_id="cheap")
+    group = alerts.grouped([dear, cheap])
+    assert group.headline == "2 watches have offers, from $3.00 per GPU-hour"
+    text = as_text(group)
+    assert text.index("alert dear") < text.index("alert cheap")
+
+
+def test_a_group_sent_again_bears_the_same_id() -> None:
+    both = [told(alert_id="a"), told(alert_id="b")]
+    assert alerts.grouped(both).alert_id == alerts.grouped(both).alert_id
+    assert alerts.grouped(both).alert_id != alerts.grouped(both[::-1]).alert_id
+
+
+# --- everything else -------------------------------------------------------------------------------------------------
+def test_blindness_names_provider_time_and_error_without_secrets() -> None:
+    error = "GET https://console.vast.ai/api/v0/users?api_key=abcdef0123456789 timed out"
+    alert = alerts.blind_alert("vastai", NOON - timedelta(minutes=90), error, alert_id="x", now=NOON)
+    assert alert.headline == "Blind at vastai: no complete answer for 1h30m"
+    assert "timed out" in as_text(alert)
+    assert "abcdef0123456789" not in as_text(alert)
+
+
+def test_a_spent_quota_is_blindness_with_its_end() -> None:
+    alert = alerts.quota_alert("vastai", NOON + timedelta(hours=12), alert_id="x", now=NOON)
+    assert alert.kind is AlertKind.BLIND
+    assert facts(alert)["Resets"] == "2026-11-22 00:00 UTC"
+
+
+def test_seeing_again_says_how_long_it_was_dark() -> None:
+    alert = alerts.seeing_alert("vastai", NOON - timedelta(minutes=42), NOON, alert_id="x")
+    assert alert.headline == "vastai answers again, after 42m"
+
+
+def test_a_changed_format_lists_what_changed() -> None:
+    notes = [f"new field: f{n}" for n in range(12)]
+    changed = facts(alerts.drift_alert("vastai", notes, alert_id="x", now=NOON))["Changed"]
+    assert changed.startswith("new field: f0; ")
+    assert changed.endswith("; and 2 more")
+
+
+def test_what_never_arrived_is_counted_and_named() -> None:
+    alert = alerts.mentioning(told(), ["one", "two", "three", "four"])
+    assert facts(alert)["Never arrived here"] == "4 earlier alerts (1 more and: two; three; four)"
+    assert alerts.mentioning(told(), []) == told()
+
+
+@pytest.mark.parametrize("kind", AlertKind)
+def test_every_kind_has_a_time_after_which_it_is_stale(kind: AlertKind) -> None:
+    assert timedelta(minutes=1) < alerts.life_of(kind) <= timedelta(days=7)
+
+
+def test_money_waits_for_the_owner_longer_than_an_offer() -> None:
+    assert alerts.life_of(AlertKind.HELD) > alerts.life_of(AlertKind.LAUNCH) > alerts.life_of(AlertKind.OFFER)
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        ("3.6", "3.60"),
+        ("3", "3.00"),
+        ("0.123456", "0.1235"),
+        ("3.60004", "3.60"),
+        ("0.00005", "0.00"),
+        ("1E+2", "100.00"),
+    ],
+)
+def test_money_has_two_to_four_decimals(amount: str, text: str) -> None:
+    assert alerts.money(Decimal(amount)) == text
+
+
+@given(st.integers(min_value=0, max_value=10**11))
+def test_shown_money_is_within_half_a_hundredth_of_a_cent(microusd: int) -> None:
+    amount = Decimal(microusd) / 10**6
+    assert abs(Decimal(alerts.money(amount)) - amount) <= Decimal("0.00005")

@@ -1,0 +1,71 @@
+"""Apprise: an extra that may be missing, and URLs that are secrets."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gpuwatch.errors import DeliverLater, DeliveryRefused
+from gpuwatch.notifiers.apprise import Apprise
+from gpuwatch.ports import AppriseSettings
+from tests.notifiers.alerts import an_alert
+
+URLS = ("ntfy://token-one-secret/topic", "slack://token-two-secret", "nonsense")
+
+
+def loaded(fails: set[str]) -> tuple[Any, list[str]]:
+    """A stand-in for the library, and the URLs that took something."""
+    took: list[str] = []
+
+    class Service:
+        def add(self, url: str) -> bool:
+            self.url = url
+            return "://" in url
+
+        def notify(self, **message: str) -> bool:
+            if self.url in fails:
+                return False
+            took.append(self.url)
+            return bool(message["title"] and message["body"])
+
+    return SimpleNamespace(Apprise=Service), took
+
+
+def channel(urls: tuple[str, ...], fails: set[str]) -> tuple[Apprise, list[str]]:
+    module, took = loaded(fails)
+    return Apprise(AppriseSettings(urls=urls), load=lambda _name: module), took
+
+
+def test_a_missing_library_is_one_line_with_the_mend() -> None:
+    def missing(name: str) -> Any:
+        raise ImportError(name)
+
+    with pytest.raises(DeliveryRefused, match=r"pip install 'gpuwatch\[apprise\]'"):
+        Apprise(AppriseSettings(urls=URLS), load=missing).send(an_alert())
+
+
+def test_each_service_gets_it_once_though_another_fails() -> None:
+    fails = {URLS[1]}
+    made, took = channel(URLS[:2], fails)
+    with pytest.raises(DeliverLater) as caught:
+        made.send(an_alert())
+    fails.clear()
+    made.send_rest(an_alert(), caught.value.taken)
+    assert took == [URLS[0], URLS[1]]
+
+
+def test_an_unknown_address_is_told_by_its_number() -> None:
+    made, took = channel(URLS, set())
+    with pytest.raises(DeliveryRefused, match=r"urls\[3\]") as caught:
+        made.send(an_alert())
+    assert took == [URLS[0], URLS[1]]
+    assert caught.value.taken
+
+
+def test_no_address_is_shown() -> None:
+    made, _ = channel(URLS, set(URLS))
+    with pytest.raises(DeliverLater) as caught:
+        made.send(an_alert())
+    assert "secret" not in str(caught.value) + " ".join(caught.value.taken) + repr(AppriseSettings(urls=URLS))
