@@ -16,6 +16,7 @@ import msgspec
 from gpuwatch.errors import PayloadChanged, ProviderDown
 from gpuwatch.market.offer import Offer
 from gpuwatch.net import redact
+from gpuwatch.providers._untrusted import UNREADABLE
 from gpuwatch.providers.vastai.fields import drift
 from gpuwatch.providers.vastai.rows import Reader, Refused, Row, row_of
 
@@ -133,7 +134,7 @@ class _Parser:
             rows = _rows_of(wrapped)
         except msgspec.ValidationError:
             return self._take_raws(wrapped)
-        except (msgspec.DecodeError, RecursionError):
+        except UNREADABLE:
             return False
         if self._sampled < _SAMPLED and rows:
             self._sample(wrapped)
@@ -143,7 +144,7 @@ class _Parser:
     def _take_raws(self, wrapped: bytes) -> bool:
         try:
             raws = _raws_of(wrapped)
-        except (msgspec.DecodeError, RecursionError):
+        except UNREADABLE:
             return False
         self._sample(wrapped)
         self._take_each(raws)
@@ -183,7 +184,7 @@ class _Parser:
             for raw in (raws[:3] + raws[-3:])[: _SAMPLED - self._sampled]:
                 self._sampled += 1
                 self._names.update(_names_of(raw))
-        except (msgspec.DecodeError, RecursionError):
+        except UNREADABLE:
             return
 
     def _go_carefully(self) -> None:
@@ -195,7 +196,7 @@ class _Parser:
     def _envelope_is_whole(self, tail: bytes) -> bool:
         try:
             envelope = msgspec.json.decode((self._head or b"") + tail)
-        except (msgspec.DecodeError, RecursionError):
+        except UNREADABLE:
             return False
         return isinstance(envelope, dict) and envelope.get("offers") == [] and envelope.get("success") is not False
 

@@ -16,6 +16,7 @@ from gpuwatch.market.pricing import MAX_USD_HOUR
 from gpuwatch.market.text import clean
 from gpuwatch.net import redact
 from gpuwatch.ports import Instance, InstanceState
+from gpuwatch.providers._untrusted import UNREADABLE
 
 _STATUS_LENGTH: Final = 160
 _LAST_SECOND: Final = 32_503_680_000.0  # the year 3000
@@ -86,7 +87,7 @@ def parse_page(body: bytes) -> tuple[Page, list[Instance]]:
     try:
         page = msgspec.json.decode(body, type=Page)
         rows = [_row(raw) for raw in page.instances]
-    except (msgspec.DecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise PayloadChanged(f"vastai: the list of instances is not understood: {_told(error)}") from error
     if not page.success:
         raise PayloadChanged("vastai: the list of instances says success: false")

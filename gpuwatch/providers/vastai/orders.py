@@ -21,6 +21,7 @@ from gpuwatch.errors import (
 from gpuwatch.net import NetError, NotSent, Reply
 from gpuwatch.ports import Created, Instance, Order
 from gpuwatch.providers._pace import Stopped
+from gpuwatch.providers._untrusted import UNREADABLE
 from gpuwatch.providers.vastai.asking import Account
 from gpuwatch.providers.vastai.instances import parse_page
 from gpuwatch.providers.vastai.refusals import ordering_error, refusal_of
@@ -151,7 +152,7 @@ def credit_of(body: bytes) -> float | None:
     """The spendable dollars of an account's answer. Raises PayloadChanged."""
     try:
         return msgspec.json.decode(body, type=_User).credit
-    except (msgspec.DecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise PayloadChanged("vastai: the account's answer is not understood") from error
 
 

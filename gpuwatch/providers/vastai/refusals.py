@@ -31,6 +31,7 @@ from gpuwatch.errors import (
 )
 from gpuwatch.market.text import clean
 from gpuwatch.net import Reply, redact
+from gpuwatch.providers._untrusted import UNREADABLE
 
 _SHOWN: Final = 160
 _WAIT_MIN_S: Final = 1.0
@@ -65,7 +66,7 @@ def refusal_of(reply: Reply) -> Refusal:
     """Read an answer that is not the one asked for; never fails."""
     try:
         value = msgspec.json.decode(reply.body)
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         value = None
     if not isinstance(value, dict):
         sentence = "" if b"<" in reply.body[:200] else reply.body[:400].decode("utf-8", "replace")

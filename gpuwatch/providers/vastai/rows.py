@@ -14,6 +14,7 @@ from gpuwatch.market.gpu_names import GpuName, catalog
 from gpuwatch.market.offer import Offer, Verification
 from gpuwatch.market.pricing import HOURS_A_MONTH, MAX_USD_HOUR
 from gpuwatch.market.text import clean_word
+from gpuwatch.providers._untrusted import UNREADABLE
 
 PROVIDER: Final = "vastai"
 _MIB: Final = 1024.0
@@ -79,7 +80,7 @@ def row_of(raw: bytes | msgspec.Raw) -> Row:
     """
     try:
         value = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         value = _by_the_standard_library(bytes(raw))
     if not isinstance(value, dict):
         raise Refused("row: not an object")

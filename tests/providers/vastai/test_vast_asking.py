@@ -140,9 +140,10 @@ def test_the_servers_sentences_are_cleaned_and_cut() -> None:
 
 def test_stopping_ends_the_wait() -> None:
     clock, stop = Clock(), threading.Event()
-    adapter = an_adapter(replies(GOOD), clock, search_interval_s=3600.0)
+    handler = replies(GOOD)
+    adapter = an_adapter(handler, clock, stop, search_interval_s=3600.0)
     adapter.market.search(Query())
-    adapter.market._account.tools.stop.set()  # type: ignore[attr-defined]
+    stop.set()
     with pytest.raises(ProviderDown, match="stopping"):
         adapter.market.search(Query())
-    assert not stop.is_set()
+    assert _count(handler) == 1

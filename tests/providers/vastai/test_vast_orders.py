@@ -227,8 +227,8 @@ def _instances(count: int, page: int = 25, total: int | None = None) -> Any:
         ]
         more = start + size < count
         body = {
-            "success": True, "instances": rows, "instances_found": len(rows), "next_token": str(start + size) if more else None,
-            "total_instances": count if total is None else total, "label_counts": {"x": count},
+            "success": True, "instances": rows, "instances_found": len(rows), "label_counts": {"x": count},
+            "total_instances": count if total is None else total, "next_token": str(start + size) if more else None,
         }  # fmt: skip
         return httpx.Response(200, json=body)
 
