@@ -314,6 +314,9 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
 class Outgoing(Protocol):
     """The outbox as its sender sees it. `now` is given; all methods raise StoreError."""
 
+    def start(self, channels: Sequence[str]) -> int:
+        """A sender begins, with these channels; how many deliveries it takes over from channels that are gone."""
+
     def lease(self, now: datetime, limit: int, lease_s: float, channels: Sequence[str] | None = None) -> Sequence[Due]:
         """Claim what is due, in order; None: of any channel."""
 

@@ -57,7 +57,7 @@ class Deliverer:
     """Sends what is due.
 
     Args:
-        channels: the configured ones by name; what the outbox holds for others waits, and expires.
+        channels: the configured ones by name; what the outbox holds for others is theirs now.
         patience_s: how long a beat waits for its channels; a slow one goes on beside the next beats.
     """
 
@@ -81,6 +81,11 @@ class Deliverer:
         self._delivered = 0
         self._failing: set[str] = set()
         self._told_at: dict[str, datetime] = {}
+        handed_over = outbox.start(tuple(self._channels))
+        if handed_over:
+            log.warning(
+                "%d alerts waited for channels that are not configured any more; they go to the others", handed_over
+            )
         for channel in self._channels.values():
             if isinstance(channel, MovableChat):
                 channel.moved_to = outbox.moved_chat(channel.home)

@@ -95,6 +95,21 @@ class Outbox:
         with self._database.write() as connection:
             return put(connection, alert, channels, expires_at, once_key)
 
+    def start(self, channels: Sequence[str]) -> int:
+        """A sender begins, with these channels.
+
+        Leases of the one before are given back where no other can be running (SQLite's one daemon). What waits for
+        channels that are no longer configured goes to those that are.
+
+        Returns:
+            How many deliveries were handed over.
+        """
+        with self._database.write() as connection:
+            if self._database.is_sqlite:
+                leased = and_(delivery.c.state == "pending", delivery.c.leased_until_ms.is_not(None))
+                connection.execute(update(delivery).where(leased).values(leased_until_ms=None))
+            return _hand_over(connection, channels) if channels else 0
+
     def lease(self, now: datetime, limit: int, lease_s: float, channels: Sequence[str] | None = None) -> Sequence[Due]:
         """Claim what is due, the oldest first; a channel in which anything is leased or rests gives nothing.
 
@@ -119,12 +134,6 @@ class Outbox:
     def release(self, due: Due) -> None:
         """Give a lease back untouched: there was no time for it."""
         self._settle(due, attempts=due.attempts)
-
-    def release_all(self) -> None:
-        """Give every lease back: at the start, where no other daemon can be sending (SQLite's one writer)."""
-        with self._database.write() as connection:
-            leased = and_(delivery.c.state == "pending", delivery.c.leased_until_ms.is_not(None))
-            connection.execute(update(delivery).where(leased).values(leased_until_ms=None))
 
     def settle_sent(self, due: Due, now: datetime, note: str | None = None) -> None:
         """The channel took it; also when a lease ran out meanwhile. What it mentioned is mentioned."""
@@ -265,6 +274,22 @@ class Outbox:
         still_ours = and_(_row(due), delivery.c.state == "pending", delivery.c.attempts == due.attempts + 1)
         with self._database.write() as connection:
             connection.execute(update(delivery).where(still_ours).values(leased_until_ms=None, **values))
+
+
+def _hand_over(connection: Connection, channels: Sequence[str]) -> int:
+    gone = and_(delivery.c.state == "pending", delivery.c.channel.not_in(channels))
+    waiting = connection.execute(select(delivery.c.alert_id).where(gone)).scalars().all()
+    rows = [_fresh(alert_id, channel) for alert_id in dict.fromkeys(waiting) for channel in channels]
+    for row in rows:
+        connection.execute(_insert(connection)(delivery).values(row).on_conflict_do_nothing())
+    connection.execute(
+        update(delivery)
+        .where(gone)
+        .values(
+            state="expired", sent_at_ms=0, leased_until_ms=None, last_error="the channel is not configured any more"
+        )
+    )
+    return len(waiting)
 
 
 def _ready(connection: Connection, now_ms: int, limit: int, channels: Sequence[str] | None) -> list[_Found]:

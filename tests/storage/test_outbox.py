@@ -15,6 +15,7 @@ from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.tables import alert as alerts
 from gpuwatch.storage.tables import delivery
+from tests.conftest import Postgres
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -130,11 +131,41 @@ def test_a_released_lease_is_due_at_once_and_counts_no_attempt(database: Databas
     assert lease(box)[0].attempts == 0
 
 
-def test_all_leases_are_given_back_at_the_start_of_the_only_daemon(database: Database) -> None:
-    box = told(database, "a1", "a2")
+def test_the_only_daemon_takes_over_the_leases_of_the_one_before(sqlite_database: Database) -> None:
+    """So that what a kill interrupted is sent at the next start, not a lease later."""
+    box = told(sqlite_database, "a1", "a2")
     lease(box)
-    box.release_all()
+    box.start(["telegram"])
     assert ids(lease(box)) == ["a1", "a2"]
+
+
+def test_one_of_several_daemons_leaves_the_leases_of_the_others(postgres: Postgres) -> None:
+    database = open_database(postgres.upgraded())
+    box = told(database, "a1")
+    lease(box)
+    box.start(["telegram"])
+    assert lease(box) == ()
+    database.close()
+
+
+def test_what_waits_for_a_channel_that_is_gone_goes_to_the_others(database: Database) -> None:
+    box = told(database, "a1", channels=("telegram", "email"))
+    box.tell(an_alert("a2"), ["telegram"], NOON + HOUR)
+    assert box.start(["email", "apprise"]) == 2
+    assert sorted((due.alert.alert_id, due.channel) for due in lease(box)) == [
+        ("a1", "apprise"),
+        ("a1", "email"),
+        ("a2", "apprise"),
+        ("a2", "email"),
+    ]
+    assert box.unsaid() == {}
+    assert box.broken_channels() == []
+
+
+def test_without_any_channel_what_waits_goes_on_waiting(database: Database) -> None:
+    box = told(database, "a1")
+    assert box.start([]) == 0
+    assert ids(lease(box)) == ["a1"]
 
 
 def test_who_lost_the_lease_settles_nothing(database: Database) -> None:
