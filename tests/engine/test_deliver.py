@@ -321,6 +321,19 @@ def test_alerts_about_refused_alerts_do_not_feed_on_themselves(db: Database) -> 
         assert len(channel.tries) <= 3 * 6 + 1
 
 
+def test_a_broken_channel_is_not_told_twice_within_an_hour(db: Database) -> None:
+    """Also not where a full hour of the clock lies between."""
+    broken, other = Scripted("telegram", *[DeliveryRefused("403")] * 2), Scripted("email")
+    bench = Bench(db, broken, other)
+    bench.tell("a1", after_s=3000)
+    bench.beat(3001)
+    bench.tell("a2", after_s=4200)
+    bench.beat(4202)
+    bench.beat(4203)
+    assert len(broken.tries) == 2
+    assert other.kinds.count(AlertKind.CHANNEL) == 1
+
+
 def test_a_channel_that_was_mended_mentions_what_it_refused(db: Database) -> None:
     channel = Scripted("telegram", DeliveryRefused("403"))
     bench = Bench(db, channel)
