@@ -41,7 +41,10 @@ def upgrade(as_json: bool, config: str | None) -> None:
 @json_option
 @config_option
 def backup(target: Path, force: bool, as_json: bool, config: str | None) -> None:
-    """Copy the database to TARGET while it is in use, and check the copy. To restore: stop gpuwatch, put it in place."""
+    """Copy the database to TARGET while it is in use, and check the copy.
+
+    To restore: stop gpuwatch, and put the copy in the database's place.
+    """
     from gpuwatch.storage.backup import backup as copy
 
     with _database(config) as database:

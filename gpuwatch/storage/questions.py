@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from itertools import groupby
 
 import msgspec
 
+from gpuwatch.market.pricing import Commission
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import CoreExecutor, Executor
 from gpuwatch.storage.hours import covers_between, roll_span
@@ -16,6 +17,8 @@ from gpuwatch.storage.rollup import ALL_COUNTS, ALL_PROVIDERS, COVER_LASTS_S, HO
 from gpuwatch.storage.sketch import merge, quantile
 
 HourLow = tuple[int, int]  # hours since 1970 (UTC); micro-dollars per GPU-hour
+
+Found = dict[int, list[tuple[str, HourRow]]]  # hour → (provider, figures) of each part
 
 _LOW = "SELECT hour, min_microusd FROM hourly WHERE segment_id = ? AND hour >= ? AND hour < ? ORDER BY hour"
 _SKETCHES = "SELECT hour, sketch FROM hourly WHERE segment_id = ? AND hour >= ? AND hour < ?"
@@ -34,20 +37,17 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrackPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One hour of a price track. Without offers the prices are None; `looked` tells whether that is known."""
+    """A span of a price track. Without offers the prices are None; `looked` tells whether that is known."""
 
-    hour: int  # hours since 1970, UTC
+    starts_at: datetime
+    hours: int
     looked: bool
-    offers: int = 0
+    offers: int = 0  # identities; the most that any hour of the span had
     min_microusd: int | None = None
+    min_with_commission_microusd: int | None = None
     q1_microusd: int | None = None
     median_microusd: int | None = None
     q3_microusd: int | None = None
-
-    @property
-    def starts_at(self) -> datetime:
-        """The hour's beginning."""
-        return datetime.fromtimestamp(self.hour * HOUR_S, UTC)
 
 
 def cheapest_per_hour(
@@ -99,8 +99,20 @@ def hour_of_week_median(
     return {hour: median for hour, median in medians if median is not None}
 
 
-def price_track(database: Database, part: Part, since: datetime, now: datetime) -> list[TrackPoint]:
-    """Hour by hour from `since` until now, the running hour as far as it went; every hour has a point.
+def price_track(
+    database: Database,
+    part: Part,
+    since: datetime,
+    now: datetime,
+    *,
+    day_in: tzinfo | None = None,
+    commissions: Mapping[str, Commission] | None = None,
+) -> list[TrackPoint]:
+    """From `since` until now, the running hour as far as it went; every hour (or day) has a point.
+
+    Args:
+        day_in: a point for each day of this zone; None: for each hour.
+        commissions: by provider, for the lowest price with commission; a provider that is not named has none.
 
     Raises:
         StoreError: the database cannot be read.
@@ -109,11 +121,12 @@ def price_track(database: Database, part: Part, since: datetime, now: datetime) 
     with database.read() as connection:
         executor = CoreExecutor(connection)
         segments = _segments(executor, part, sums=False)
-        found = {hour: list(rows) for hour, rows in _stored(executor, segments, first, after)}
-        for hour, rows in _running(executor, segments, first, now).items():
-            found[hour] = rows
-        looked = _looked(executor, segments, part, first, after)
-    return [_point(hour, found.get(hour, []), hour in looked) for hour in range(first, after)]
+        found = _stored(executor, segments, first, after)
+        found.update(_running(executor, segments, first, now))
+        looked = _looked(executor, segments, first, after)
+    rates = {name: 1 + float(one.on_top_rate(None)) for name, one in (commissions or {}).items()}
+    spans = groupby(range(first, after), key=lambda hour: _day(hour, day_in))
+    return [_point(list(hours), found, looked, rates) for _, hours in spans]
 
 
 def spellings_seen(database: Database) -> frozenset[str]:
@@ -130,12 +143,15 @@ def _hours(since: datetime, until: datetime) -> tuple[int, int]:
 
 def _segments(executor: Executor, part: Part, *, sums: bool) -> dict[int, Segment]:
     """The parts that are meant; `sums`: those over all providers and counts, instead of the single ones."""
+    rows = executor.rows(_SEGMENTS)
+    models = {row[2] for row in rows}
+    families = set(part.gpus or ()) - models  # "RTX 4090" is a family and a model: then the model is meant
     return {
         number: (provider, gpu, count, spot)
-        for number, provider, gpu, count, spot, family in executor.rows(_SEGMENTS)
+        for number, provider, gpu, count, spot, family in rows
         if (provider == ALL_PROVIDERS and count == ALL_COUNTS) == sums
         and spot == int(part.spot)
-        and (part.gpus is None or gpu in part.gpus or family in part.gpus)
+        and (part.gpus is None or gpu in part.gpus or family in families)
         and (part.provider is None or provider == part.provider)
         and (part.gpu_count is None or count == part.gpu_count)
     }
@@ -148,17 +164,19 @@ def _hour_of_week(hour: int, zone: tzinfo) -> int:
     return local.weekday() * 24 + local.hour
 
 
-def _stored(
-    executor: Executor, segments: Iterable[int], first: int, after: int
-) -> Iterable[tuple[int, Iterable[HourRow]]]:
-    rows = [row for number in segments for row in executor.rows(_HOURS, (number, first, after))]
-    rows.sort(key=lambda row: row[0])
-    return ((hour, [HourRow(*row[1:]) for row in same]) for hour, same in groupby(rows, key=lambda row: row[0]))
+def _day(hour: int, zone: tzinfo | None) -> object:
+    return hour if zone is None else datetime.fromtimestamp(hour * HOUR_S, zone).date()
 
 
-def _running(
-    executor: Executor, segments: Mapping[int, Segment], first: int, now: datetime
-) -> dict[int, list[HourRow]]:
+def _stored(executor: Executor, segments: Mapping[int, Segment], first: int, after: int) -> Found:
+    found: Found = {}
+    for number, segment in segments.items():
+        for hour, *row in executor.rows(_HOURS, (number, first, after)):
+            found.setdefault(hour, []).append((segment[0], HourRow(*row)))
+    return found
+
+
+def _running(executor: Executor, segments: Mapping[int, Segment], first: int, now: datetime) -> Found:
     """Hours that are not summed up yet, from the intervals; nothing is written."""
     next_hour = executor.rows("SELECT next_hour FROM history_state WHERE id = 1")[0][0]
     at_s = seconds(now)
@@ -167,18 +185,17 @@ def _running(
     hours = range(max(first, next_hour), at_s // HOUR_S + 1)
     if not hours:
         return {}
-    everything = _segments_all(executor)
+    everything = {row[0]: (row[1], row[2], row[3], row[4]) for row in executor.rows(_SEGMENTS)}
     wanted = set(segments.values())
     rolled = roll_span(executor, hours, everything, at_s)
-    return {hour: [row for segment, row in made.rows().items() if segment in wanted] for hour, made in rolled.items()}
+    return {
+        hour: [(segment[0], row) for segment, row in made.rows().items() if segment in wanted]
+        for hour, made in rolled.items()
+    }
 
 
-def _segments_all(executor: Executor) -> dict[int, Segment]:
-    return {row[0]: (row[1], row[2], row[3], row[4]) for row in executor.rows(_SEGMENTS)}
-
-
-def _looked(executor: Executor, segments: Mapping[int, Segment], part: Part, first: int, after: int) -> set[int]:
-    """In which hours did somebody look at all of this?"""
+def _looked(executor: Executor, segments: Mapping[int, Segment], first: int, after: int) -> set[int]:
+    """In which hours did somebody look at some of this?"""
     covers = covers_between(executor, first * HOUR_S, after * HOUR_S, dict(segments))
     looked: set[int] = set()
     for polls in covers.values():
@@ -187,19 +204,25 @@ def _looked(executor: Executor, segments: Mapping[int, Segment], part: Part, fir
     return looked
 
 
-def _point(hour: int, rows: Sequence[HourRow], looked: bool) -> TrackPoint:
+def _point(hours: Sequence[int], found: Found, looked: set[int], rates: Mapping[str, float]) -> TrackPoint:
+    starts_at = datetime.fromtimestamp(hours[0] * HOUR_S, UTC)
+    rows = [row for hour in hours for row in found.get(hour, ())]
     if not rows:
-        return TrackPoint(hour=hour, looked=looked)
+        known = any(hour in looked for hour in hours)
+        return TrackPoint(starts_at=starts_at, hours=len(hours), looked=known)
     if len(rows) == 1:
-        q1, median, q3 = rows[0].q1_microusd, rows[0].median_microusd, rows[0].q3_microusd
+        only = rows[0][1]
+        q1, median, q3 = only.q1_microusd, only.median_microusd, only.q3_microusd
     else:
-        merged = merge(row.sketch for row in rows)
+        merged = merge(row.sketch for _, row in rows)
         q1, median, q3 = (quantile(merged, share) or 0 for share in (0.25, 0.5, 0.75))
     return TrackPoint(
-        hour=hour,
+        starts_at=starts_at,
+        hours=len(hours),
         looked=True,
-        offers=sum(row.offers for row in rows),
-        min_microusd=min(row.min_microusd for row in rows),
+        offers=max(sum(row.offers for _, row in found.get(hour, ())) for hour in hours),
+        min_microusd=min(row.min_microusd for _, row in rows),
+        min_with_commission_microusd=min(round(row.min_microusd * rates.get(name, 1.0)) for name, row in rows),
         q1_microusd=q1,
         median_microusd=median,
         q3_microusd=q3,
