@@ -93,9 +93,9 @@ def test_if_no_row_can_be_used_the_format_has_changed() -> None:
 )  # fmt: skip
 def test_an_odd_optional_value_is_unknown_and_the_offer_stays(field: str, value: Any) -> None:
     names = {
-        "inet_down": "download_mbps", "bw_nvlink": "nvlink_gbps", "end_date": "available_until", "gpu_ram": "gpu_memory_gib",
-        "reliability2": "reliability", "direct_port_count": "ports", "cuda_max_good": "cuda_max", "geolocation": "region",
-        "hosting_type": "datacenter",
+        "inet_down": "download_mbps", "bw_nvlink": "nvlink_gbps", "end_date": "available_until",
+        "gpu_ram": "gpu_memory_gib", "reliability2": "reliability", "direct_port_count": "ports",
+        "cuda_max_good": "cuda_max", "geolocation": "region", "hosting_type": "datacenter",
     }  # fmt: skip
     offer = _parse(_body(a_row() | {field: value})).offers[0]
     assert getattr(offer, names.get(field, field)) is None
