@@ -155,10 +155,26 @@ class Fleet:
 
     # --- what befalls an instance ----------------------------------------------------------------------------
 
-    def outbid(self, instance: Instance, now: float, *, as_stop: bool, rival_usd_hour: float | None) -> None:
-        """Somebody pays more: stopped, in the documented disguise or in the one seen live."""
+    def outbid(
+        self,
+        instance: Instance,
+        now: float,
+        *,
+        as_stop: bool,
+        rival_usd_hour: float | None = None,
+        resume_after_s: float | None = None,
+    ) -> None:
+        """Somebody pays more: stopped, in the documented disguise or in the one seen live.
+
+        Args:
+            instance: who loses its GPUs.
+            now: when.
+            as_stop: the disguise seen live: every word says `stopped`, as if the renter had stopped it.
+            rival_usd_hour: what the other one pays; a bid of at least that wins the GPUs back.
+            resume_after_s: when the other one is done; None is not by itself.
+        """
         instance.rival_usd_hour = rival_usd_hour or instance.base_usd_hour * 1.25
-        instance.steps = []
+        instance.steps = [] if resume_after_s is None else [Step(now + resume_after_s, {"event": "resume"})]
         changes: dict[str, Any] = {"actual_status": "stopped", "cur_state": "stopped", "status_msg": None}
         if as_stop:
             changes = stopped_states() | {"actual_status": "exited", "status_msg": None}
@@ -217,7 +233,7 @@ class Fleet:
         elif event == "resume":
             self.rival_leaves(instance, step.at)
         else:
-            self.outbid(instance, step.at, as_stop=event == "outbid_as_stop", rival_usd_hour=None)
+            self.outbid(instance, step.at, as_stop=event == "outbid_as_stop")
 
     # --- inside ----------------------------------------------------------------------------------------------
 

@@ -118,5 +118,6 @@ AFTER_RUNNING: dict[str, dict[str, Any]] = {
     "unknown": {"actual_status": "unknown"},
     "outbid": {"event": "outbid"},
     "outbid_as_stop": {"event": "outbid_as_stop"},
+    "preempted": {"event": "outbid_as_stop"},
 }
 FATES = ("slow_start", *STUCK, *AFTER_RUNNING)

@@ -12,6 +12,7 @@ from gpuwatch.emulator.machines import Holder, Listing, Machine, machine_fields
 from gpuwatch.emulator.seeding import Numbers, odd_machines, overlapping, seeded_machine
 
 SOMEBODY = "somebody else"
+ROOM_FOR_ODD_ROWS = 64  # a smaller market would hold little else
 REFERENCE_KEYS = frozenset(machine_fields(gpu_named("RTX 4090"), 0.0, 1))
 
 
@@ -22,7 +23,7 @@ class Market:
         seed: the same seed and clock give the same market.
         clock: answers Unix seconds.
         size: how many rows a search without any filter finds; 0 is an empty market to publish into.
-        odd_rows: mix the recorded odd rows in (they count towards `size`).
+        odd_rows: mix the 31 recorded odd rows into a market of 64 rows or more (they count towards `size`).
     """
 
     def __init__(self, seed: int, clock: Clock, size: int, odd_rows: bool) -> None:
@@ -34,7 +35,7 @@ class Market:
         self.listings: dict[int, Listing] = {}
         self._ids: dict[int, list[int]] = {}
         self.version = 0
-        if odd_rows and size:
+        if odd_rows and size >= ROOM_FOR_ODD_ROWS:
             for machine in odd_machines(clock()):
                 self._enter(machine)
         self._fill()

@@ -47,13 +47,21 @@ class Search:
         self._version = -1
         self._by_gpu: dict[str, list[Listing]] = {}
         self._found: OrderedDict[bytes, Found] = OrderedDict()
+        self._large: dict[bytes, tuple[Any, bool]] = {}
 
     def answer(self, raw: Any, now: float, keyed: bool) -> Reply:
         """Answer a decoded query as `{"offers": […]}`."""
         found = self.find(raw, now)
         rows = self._rows(found.query, keyed)
         count = len(found.listings) if rows is None else min(rows, len(found.listings))
+        if count > CAP_ROWS:
+            self._large[msgspec.json.encode(raw)] = (raw, keyed)
         return Reply(200, self._body(found, count, now), rows=count)
+
+    def warm(self, now: float) -> None:
+        """Make the bodies of large answers anew after a change, before anybody asks."""
+        for raw, keyed in list(self._large.values())[-4:]:
+            self.answer(raw, now, keyed)
 
     def find(self, raw: Any, now: float) -> Found:
         """Find the offers of a query, in order; a query seen before on the same market costs a look-up."""

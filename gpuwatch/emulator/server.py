@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -177,11 +178,21 @@ class Marketplace:
         """Let that somebody go: the machine's GPUs are for sale again, queued starts begin."""
         with self._exchange.lock:
             self._exchange.market.release(self._exchange.market.machines[machine_id], SOMEBODY)
+            self._exchange.settle()
 
     def tick(self) -> None:
         """Let the market move by one step."""
         with self._exchange.lock:
             self._exchange.market.tick()
+
+    def held(self) -> AbstractContextManager[bool]:
+        """Hold everything still: what is changed inside becomes visible at once."""
+        return self._exchange.lock
+
+    def warm(self) -> None:
+        """Encode the large answers anew that were asked for lately, so that the next request finds them ready."""
+        with self._exchange.lock:
+            self._exchange.search.warm(self.clock())
 
     def offers(self) -> list[dict[str, Any]]:
         """Answer all listed offers as an on-demand search with 8 GB shows them."""
@@ -205,13 +216,14 @@ class Marketplace:
             instance_id: a living instance.
             what: `outbid` (documented disguise), `outbid_as_stop` (as seen live), `resume` (the rival leaves), `load`
                 (with `gpu_util=…`), or the `actual_status` it falls into: `offline`, `exited`, `unknown`, `stopped`.
-            changes: further fields: `status_msg`, `cur_state`, `next_state`, `intended_status`, `gpu_util`.
+            changes: for `outbid`: `rival_usd_hour`, `resume_after_s`; else further fields: `status_msg`, `cur_state`,
+                `next_state`, `intended_status`, `gpu_util`.
         """
         with self._exchange.lock:
             now = self._exchange.settle()
             fleet, one = self._exchange.fleet, self._instance(instance_id)
             if what in ("outbid", "outbid_as_stop"):
-                fleet.outbid(one, now, as_stop=what == "outbid_as_stop", rival_usd_hour=changes.get("rival_usd_hour"))
+                fleet.outbid(one, now, as_stop=what == "outbid_as_stop", **changes)
             elif what == "resume":
                 fleet.rival_leaves(one, now)
             elif what == "load":

@@ -23,7 +23,7 @@ MAX_HEADERS = 200
 DRIP_BYTES = 16
 SMALL_BODY = 65_536
 PHRASES = {status.value: status.phrase for status in HTTPStatus}
-LOOK_EVERY_S = 0.02
+LOOK_EVERY_MS = 20
 
 Answerer = Callable[[Request], Reply]
 
@@ -166,8 +166,9 @@ class Connection(socketserver.StreamRequestHandler):
             answer.delivery.then()
 
     def _client_left(self) -> bool:
-        readable, _, _ = select.select([self.connection], [], [], LOOK_EVERY_S)
-        if not readable:
+        look = select.poll()  # select() itself cannot watch file numbers above 1023
+        look.register(self.connection, select.POLLIN)
+        if not look.poll(LOOK_EVERY_MS):
             return False
         try:
             return not self.connection.recv(1, socket.MSG_PEEK)

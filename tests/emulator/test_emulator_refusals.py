@@ -1,0 +1,135 @@
+"""Keys, paths, intervals, the row quota: what is refused, in the recorded words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+RECORDED = json.loads((Path(__file__).parents[1] / "recorded" / "vastai" / "errors.json").read_text())
+
+
+def recorded(endpoint: str, status: int) -> dict[str, Any]:
+    """Answer the recorded body of an endpoint's refusal."""
+    body: dict[str, Any] = next(
+        entry["body"] for entry in RECORDED if entry["endpoint"].startswith(endpoint) and entry["http_status"] == status
+    )
+    return body
+
+
+def ask(market: Any, path: str, key: str | None = None, **params: str) -> httpx.Response:
+    return httpx.get(market.url + path, headers={"Authorization": f"Bearer {key}"} if key else {}, params=params)
+
+
+def test_searching_needs_no_key_and_the_rest_is_403_without_one(opened: Any) -> None:
+    market = opened(size=10).market
+    assert ask(market, "/api/v0/bundles/").status_code == 200
+    answer = ask(market, "/api/v1/instances/")
+    assert (answer.status_code, answer.json()) == (403, recorded("any without a key", 403))
+
+
+def test_a_wrong_key_is_404_at_the_search_and_401_elsewhere(opened: Any) -> None:
+    market = opened(size=10).market
+    search, instances = (ask(market, path, "wrong") for path in ("/api/v0/bundles/", "/api/v1/instances/"))
+    assert (search.status_code, search.json()) == (404, recorded("bundles", 404))
+    assert (instances.status_code, instances.json()) == (401, recorded("any with a key", 401))
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_the_status_of_a_wrong_key_can_be_chosen(opened: Any, status: int) -> None:
+    market = opened(bad_key_status=status).market
+    for path in ("/api/v0/bundles/", "/api/v1/instances/", "/api/v0/users/current/"):
+        answer = ask(market, path, "wrong")
+        assert (answer.status_code, answer.json()["error"]) == (status, "auth_error")
+
+
+def test_the_key_may_stand_in_the_url(opened: Any) -> None:
+    market = opened().market
+    assert ask(market, "/api/v0/users/current/", api_key="demo-key").status_code == 200
+    assert ask(market, "/api/v0/users/current/", api_key="wrong").status_code == 401
+
+
+def test_a_path_without_its_last_slash_is_301_with_a_body_that_looks_harmless(opened: Any) -> None:
+    answer = ask(opened().market, "/api/v0/bundles")
+    assert (answer.status_code, answer.headers["location"]) == (301, "/api/v0/bundles/")
+    assert answer.json() == recorded("any path", 301)
+
+
+@pytest.mark.parametrize(
+    ("shape", "n"), [("text", 0), ("text-threshold", 1), ("detail", 2), ("headers", 3), ("rate_limit_exceeded", 5)]
+)
+def test_each_recorded_429_can_be_had(opened: Any, shape: str, n: int) -> None:
+    one, expected = opened(), RECORDED[n]
+    threshold = 3 if shape == "headers" else 2
+    one.market.faults.add("search", "429", shape=shape, threshold_s=threshold)
+    answer = one.http.post("/api/v0/bundles/", json={})
+    assert answer.status_code == 429
+    if "body_text" in expected:
+        assert (answer.text, answer.headers["content-type"]) == (expected["body_text"], "text/plain")
+    else:
+        assert answer.json() == expected["body"]
+    assert set(expected.get("headers", {})) <= {
+        name.title().replace("Ratelimit", "RateLimit") for name in answer.headers
+    }
+    assert one.http.post("/api/v0/bundles/", json={}).status_code == 200
+
+
+def test_the_fifth_shape_is_the_one_a_go_client_logged(opened: Any) -> None:
+    one = opened()
+    one.market.faults.add("create", "429", shape="message", threshold_s=4.5)
+    body = one.rent(1).json()
+    assert body["code"] == "429 Too Many Requests"
+    assert "threshold=4.5*1.0" in body["message"]
+
+
+def test_intervals_are_seconds_between_calls_of_one_endpoint(opened: Any) -> None:
+    one = opened(intervals=True)
+    statuses = []
+    for pause in (0, 1.0, 1.1, 2.5):
+        one.clock.advance(pause)
+        statuses.append(one.http.post("/api/v0/bundles/", json={}).status_code)
+    assert statuses == [200, 429, 200, 200]
+    assert one.http.get("/api/v0/bundles/").status_code == 200
+
+
+def test_the_row_quota_counts_rows_and_is_over_at_midnight_utc(opened: Any) -> None:
+    one = opened(size=100, rows_per_day=100)
+    assert [len(one.search()), len(one.search())] == [64, 64]
+    answer = one.http.post("/api/v0/bundles/", json={})
+    body = answer.json()
+    assert (answer.status_code, body["error"], set(body)) == (429, "search_quota_exceeded", set(RECORDED[4]["body"]))
+    assert int(answer.headers["x-ratelimit-reset"]) == one.clock() + body["retry_after"]
+    one.clock.advance(body["retry_after"] - 1)
+    assert one.http.post("/api/v0/bundles/", json={}).status_code == 429
+    one.clock.advance(1)
+    assert len(one.search()) == 64
+
+
+@pytest.mark.parametrize(
+    ("sent", "n"), [("[]", 6), ("{", 7), ('{"rentable": true}', 8)], ids=["no object", "no JSON", "a bare value"]
+)
+def test_bad_queries_are_answered_in_the_recorded_words(opened: Any, sent: str, n: int) -> None:
+    answer = opened().http.post("/api/v0/bundles/", content=sent)
+    assert (answer.status_code, answer.json()) == (400, RECORDED[n]["body"])
+
+
+def test_an_id_that_is_no_number_and_a_key_twice_are_refused_as_recorded(opened: Any) -> None:
+    one = opened()
+    gone = one.http.request("DELETE", "/api/v0/instances/abc/", json={})
+    assert gone.json() == recorded("DELETE instances/{id}/ id is not a number", 400)
+    for expected in ({"success": True}, recorded("POST ssh/", 400)):
+        answer = one.http.post("/api/v0/ssh/", json={"ssh_key": "ssh-ed25519 AAAA me"}).json()
+        assert expected.items() <= answer.items()
+
+
+def test_the_request_log_holds_no_secret(opened: Any) -> None:
+    one = opened()
+    one.rent(1, image_login="-u me -p hunter2 registry")
+    ask(one.market, "/api/v0/users/current/", api_key="demo-key")
+    log = str(one.market.requests)
+    assert "PUT" in log
+    assert "demo-key" not in log
+    assert "hunter2" not in log
