@@ -151,7 +151,7 @@ def _mark_up(piece: Piece) -> str:
 
 
 # Telegram turns bare domains, @names, #tags, $TICKERS and /commands into links by itself, but never inside <code>.
-_LINKS_ITSELF = re.compile(r"(\S*(?:(?<!\w)[@#$][^\W\d]|(?<!\w)/\w|\w\.[^\W\d_]{2}|://|\d\.\d+\.\d+\.\d)\S*)")
+_LINKS_ITSELF = re.compile(r"(\S*(?:(?<!\w)[@#/]\w|\$[^\W\d]|\w\.[^\W\d_]{2}|://|\d\.\d+\.\d+\.\d)\S*)")
 
 
 def _emphasised(text: str, bold: bool) -> str:

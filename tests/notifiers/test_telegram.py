@@ -88,6 +88,13 @@ def test_what_a_host_wrote_stays_text(channel: Telegram, server: TelegramDouble)
     assert not re.search(r"^Bcc", shown.text, re.MULTILINE)
 
 
+@pytest.mark.parametrize("word", ["#0a", "#tag", "@name", "/start", "$TSLA", "t.me", "tg://x", "1.2.3.4", "é.рф"])
+def test_a_word_that_telegram_would_link_by_itself_is_code(word: str) -> None:
+    _, entities = parse(render(an_alert(facts=(("Place", f"in {word} here"),), offers=())), "HTML")
+    assert {entity.kind for entity in entities} <= {"b", "code"}
+    assert word in {entity.text for entity in entities if entity.kind == "code"}
+
+
 @settings(max_examples=500, deadline=None)
 @given(st.text(max_size=400), st.text(alphabet="<>&\"'/ab;#x0 @.", max_size=400))
 def test_any_text_can_be_read_by_telegram(one: str, other: str) -> None:
