@@ -34,12 +34,16 @@ _names_of: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class Parsed(msgspec.Struct):
-    """What one answer holds. `rows` counts every row, understood or not; offers come in the answer's order."""
+    """What one answer holds. `rows` counts every row, understood or not; offers come in the answer's order.
+
+    `unasked` counts rows of GPUs that were not asked for: they are not looked at any further.
+    """
 
     offers: list[Offer]
     rows: int
     skipped: dict[str, int]
     drift: tuple[str, ...]
+    unasked: int = 0
 
 
 def parse_offers(
@@ -98,7 +102,7 @@ class _Parser:
         if self._careful is not None:
             self._check_envelope(self._careful.tail())
         parsed = self._parsed
-        if parsed.rows and len(parsed.skipped) and not parsed.offers:
+        if parsed.skipped and not parsed.offers and not parsed.unasked:
             told = ", ".join(f"{count} × {reason}" for reason, count in sorted(parsed.skipped.items())[:3])
             raise PayloadChanged(f"vastai: none of {parsed.rows} rows can be used ({told})")
         parsed.drift = drift(self._names)
@@ -163,8 +167,11 @@ class _Parser:
         self._take(rows)
 
     def _take(self, rows: Sequence[Row]) -> None:
-        offers, to_offer = [], self._reader.offer
+        offers, to_offer, asked_for = [], self._reader.offer, self._reader.asked_for
         for row in rows:
+            if not asked_for(row):
+                self._parsed.unasked += 1
+                continue
             try:
                 offers.append(to_offer(row))
             except Refused as refused:
@@ -181,7 +188,7 @@ class _Parser:
     def _sample(self, wrapped: bytes) -> None:
         try:
             raws = _raws_of(wrapped)
-            for raw in (raws[:3] + raws[-3:])[: _SAMPLED - self._sampled]:
+            for raw in (raws[:2] + raws[2:][-2:])[: _SAMPLED - self._sampled]:
                 self._sampled += 1
                 self._names.update(_names_of(raw))
         except UNREADABLE:

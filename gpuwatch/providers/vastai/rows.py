@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.market.gpu_names import GpuName, catalog
+from gpuwatch.market.gpu_names import GpuName, catalog, fold
 from gpuwatch.market.offer import Offer, Verification
 from gpuwatch.market.pricing import HOURS_A_MONTH, MAX_USD_HOUR
 from gpuwatch.market.text import clean_word
@@ -119,13 +119,27 @@ class Reader:
         spot: whether the rows answer a search for bids; they do not say so themselves.
         disk_gb: the disk size that the quote was asked for.
         observed_at: when.
+        gpus: canonical names that were asked for; empty: all. Rows of others are not worth building.
     """
 
-    def __init__(self, spot: bool, disk_gb: float, observed_at: datetime) -> None:
+    def __init__(self, spot: bool, disk_gb: float, observed_at: datetime, gpus: Sequence[str] = ()) -> None:
         self._spot = spot
         self._disk_gb = disk_gb
         self._observed_at = observed_at
         self._resolve: Callable[[str, float | None], GpuName] = catalog().resolve
+        self._gpus = frozenset(gpus)
+        self._spellings = frozenset(fold(name) for gpu in gpus for name in catalog().spellings(gpu))
+        self._asked: dict[str, bool] = {}
+
+    def asked_for(self, row: Row) -> bool:
+        """Whether a row's GPU can be one that was asked for: by its spelling, before its memory decides."""
+        if not self._gpus:
+            return True
+        asked = self._asked.get(row.gpu_name)
+        if asked is None:
+            named = self._resolve(clean_word(row.gpu_name), None).name
+            asked = self._asked[row.gpu_name] = fold(row.gpu_name) in self._spellings or named in self._gpus
+        return asked
 
     def offer(self, row: Row) -> Offer:
         """The offer that a row describes.

@@ -14,7 +14,7 @@ from gpuwatch.market.pricing import HOURS_A_MONTH
 from gpuwatch.ports import Answer, Completeness, Query
 from gpuwatch.providers.vastai.answer import Parsed, parse_offers
 from gpuwatch.providers.vastai.asking import Account
-from gpuwatch.providers.vastai.query import DEFAULT_DISK_GB, SILENT_CAP, rows_asked, search_params, wire_names
+from gpuwatch.providers.vastai.query import DEFAULT_DISK_GB, SILENT_CAP, rows_asked, search_params
 from gpuwatch.providers.vastai.rows import PROVIDER, Reader
 
 _PAGES_MAX: Final = 400  # 25,600 rows at 64 a page: six times the market of 2026
@@ -63,7 +63,8 @@ class VastMarket:
         on_offers: OnOffers | None,
         deadline_s: float,
     ) -> Parsed:
-        reader = Reader(query.spot, DEFAULT_DISK_GB if query.disk_gb is None else query.disk_gb, observed_at)
+        disk_gb = DEFAULT_DISK_GB if query.disk_gb is None else query.disk_gb
+        reader = Reader(query.spot, disk_gb, observed_at, query.gpus)
         told = None if on_offers is None else _only_fitting(query, on_offers)
         with self._account.search(search_params(query, from_usd_hour), deadline_s) as arriving:
             return parse_offers(arriving.chunks, reader, told)
@@ -75,7 +76,6 @@ class _Walk:
     def __init__(self, query: Query) -> None:
         self._query = query
         self._asked = rows_asked(query)
-        self._names = frozenset(wire_names(query.gpus))
         self._offers: dict[str, Offer] = {}
         self._skipped: dict[str, int] = {}
         self._drift: dict[str, None] = {}
@@ -123,7 +123,7 @@ class _Walk:
         """Complete, cut, or one more page. More rows than asked for: this server cuts nothing."""
         cut = page.rows == self._asked or (page.rows == SILENT_CAP < self._asked)
         prices = [offer.quoted_usd_hour for offer in page.offers]
-        if not cut or not prices or self._is_static(page):
+        if not cut or self._is_static(page) or not prices:
             self.done = True
             return
         in_order = all(map(float.__le__, prices, prices[1:]))
@@ -151,10 +151,9 @@ class _Walk:
 
     def _is_static(self, page: Parsed) -> bool:
         """Rows that were not asked for: such a server answers all that it has, whatever the question."""
-        names, least = self._names, self.from_usd_hour
-        static = any(
-            (names and offer.gpu_wire not in names) or (least is not None and offer.quoted_usd_hour < least - _HAIR)
-            for offer in page.offers
+        least = self.from_usd_hour
+        static = page.unasked > 0 or (
+            least is not None and any(offer.quoted_usd_hour < least - _HAIR for offer in page.offers)
         )
         if static:
             self._completeness = Completeness.COMPLETE
