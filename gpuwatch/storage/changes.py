@@ -12,14 +12,14 @@ from typing import NamedTuple
 from gpuwatch.market.offer import Offer, Verification
 from gpuwatch.market.pricing import HOURS_A_MONTH, MICRO, Commission, price_of
 from gpuwatch.ports import Answer, Completeness
-from gpuwatch.storage.open_prices import Key, OpenPrice, OpenPrices, Shelf
+from gpuwatch.storage.open_prices import VERIFICATIONS, Key, OpenPrice, OpenPrices, Shelf
 
 REFERENCE_DISK_GB = 8  # source: vast.ai quotes this disk where none is asked for (vastai docs, read 2026-08)
 # The machine's price is worked out from quotes with different disks, each rounded by itself; a hunt's answer that
 # differs by no more than this is the same price.
 HUNT_TOLERANCE_MICROUSD = 2
 _MAX_MICROUSD = 10**15
-_VERIFICATION = {Verification.VERIFIED: 1, Verification.UNVERIFIED: 0, Verification.DEVERIFIED: 2}
+_STORED = {word: number for number, word in VERIFICATIONS.items()}
 _LISTED = Commission()
 
 
@@ -67,7 +67,7 @@ def compare(answer: Answer, look: Look, prices: OpenPrices) -> Changes:
     prices.looks += 1
     mark = prices.looks
     shelf = prices.shelf(look.provider, look.spot)
-    odd, facts = _odd_ones(answer, shelf, mark)
+    odd, facts = _odd_ones(answer, shelf, mark, remember=look.lane == "sweep")
     seen = _Judge(prices, look, mark, facts).judge(odd) if odd else []
     gone: list[OpenPrice] = []
     if look.covers:
@@ -75,7 +75,9 @@ def compare(answer: Answer, look: Look, prices: OpenPrices) -> Changes:
     return Changes(seen, gone, facts)
 
 
-def _odd_ones(answer: Answer, shelf: Shelf, mark: int) -> tuple[list[Offer], list[tuple[OpenPrice, Offer]]]:
+def _odd_ones(
+    answer: Answer, shelf: Shelf, mark: int, *, remember: bool
+) -> tuple[list[Offer], list[tuple[OpenPrice, Offer]]]:
     """The offers that are not just as they were; this loop runs for every offer of every answer."""
     odd: list[Offer] = []
     facts: list[tuple[OpenPrice, Offer]] = []
@@ -91,12 +93,26 @@ def _odd_ones(answer: Answer, shelf: Shelf, mark: int) -> tuple[list[Offer], lis
             or opened.disk_usd_gb_month != offer.disk_usd_gb_month
             or opened.quoted_disk_gb != offer.quoted_disk_gb
         ):
-            odd.append(offer)
-            continue
+            if opened is None or not _costs_the_same(opened, offer):
+                odd.append(offer)
+                continue
+            if remember:  # hunts ask with other disks: theirs is not the quote that comes back
+                remember_quote(opened, offer)
         opened.mark = mark
         if opened.verification is not offer.verification:
             facts.append((opened, offer))
     return odd, facts
+
+
+def _costs_the_same(opened: OpenPrice, offer: Offer) -> bool:
+    """Without the care for ties: who doubts answers no."""
+    rate = offer.disk_usd_gb_month
+    if rate is not None and not 0 <= rate * MICRO < _MAX_MICROUSD:
+        return False
+    if (None if rate is None else round(rate * MICRO)) != opened.disk_microusd:
+        return False
+    listed = opened.machine_microusd + disk_part_microusd(opened.disk_microusd, offer.quoted_disk_gb)
+    return abs(offer.quoted_usd_hour * MICRO - listed) < 0.499
 
 
 class _Judge:
@@ -135,10 +151,8 @@ class _Judge:
         margin = 0 if self._look.lane == "sweep" else HUNT_TOLERANCE_MICROUSD
         if was.disk_microusd != now.disk_microusd or abs(was.machine_microusd - now.machine_microusd) > margin:
             return True
-        if was.verification is not now.offer.verification and was.verification != verification_of(now.offer):
+        if was.verification is not now.offer.verification:
             self._facts.append((was, now.offer))
-        if self._look.lane == "sweep":  # hunts ask with other disks: theirs is not the quote that comes back
-            remember_quote(was, now.offer)
         return False
 
 
@@ -147,7 +161,6 @@ def remember_quote(opened: OpenPrice, offer: Offer) -> None:
     opened.quoted_usd_hour = offer.quoted_usd_hour
     opened.disk_usd_gb_month = offer.disk_usd_gb_month
     opened.quoted_disk_gb = offer.quoted_disk_gb
-    opened.verification = offer.verification
 
 
 def terms_of(offer: Offer) -> tuple[int, int | None]:
@@ -172,12 +185,12 @@ def reference_microusd(machine_microusd: int, disk_microusd_gb_month: int | None
 
 def verification_of(offer: Offer) -> int | None:
     """As it is stored."""
-    return None if offer.verification is None else _VERIFICATION[offer.verification]
+    return None if offer.verification is None else _STORED[offer.verification]
 
 
 def verification_from(stored: int | None) -> Verification | None:
     """As it was told."""
-    return next((word for word, number in _VERIFICATION.items() if number == stored), None)
+    return None if stored is None else VERIFICATIONS.get(stored)
 
 
 def machine_of(offer: Offer) -> str:

@@ -10,10 +10,12 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from gpuwatch.market.offer import Verification
 from gpuwatch.storage.executor import Executor, Row
 
 Key = tuple[str | None, int]  # machine, GPUs
 NEVER = -1
+VERIFICATIONS = {1: Verification.VERIFIED, 0: Verification.UNVERIFIED, 2: Verification.DEVERIFIED}  # as they are stored
 
 
 class OpenPrice(msgspec.Struct, gc=False):
@@ -26,7 +28,7 @@ class OpenPrice(msgspec.Struct, gc=False):
     seen_from_s: int
     machine_microusd: int
     disk_microusd: int | None
-    verification: object = None
+    verification: Verification | None = None
     quoted_usd_hour: float = float("nan")  # unknown: equals nothing
     disk_usd_gb_month: float | None = None
     quoted_disk_gb: float = 0.0
@@ -118,17 +120,22 @@ def load_covers(executor: Executor, into: OpenPrices) -> None:
         into.shelf(provider, spot).covered_s[gpu] = at_s
 
 
-OPEN_ROWS = """SELECT g.provider, g.spot, g.gpu, g.gpu_count, s.machine_id, s.id, s.segment_id, s.verification,
- p.seen_from_s, p.machine_microusd_hour, p.disk_microusd_gb_month
- FROM price_interval p JOIN series s ON s.id = p.series_id JOIN segment g ON g.id = s.segment_id
- WHERE p.seen_to_s IS NULL"""
+OPEN_ROWS = """SELECT s.segment_id, s.machine_id, s.id, s.verification, p.seen_from_s, p.machine_microusd_hour,
+ p.disk_microusd_gb_month FROM series s JOIN price_interval p ON p.series_id = s.id
+ AND p.seen_from_s = (SELECT max(n.seen_from_s) FROM price_interval n WHERE n.series_id = s.id)
+ WHERE s.on_offer = 1"""
 
 
 def load_open(rows: Iterable[Row], into: OpenPrices) -> None:
-    """Put rows of `OPEN_ROWS` on their shelves."""
-    for provider, spot, gpu, count, machine, series_id, segment_id, verification, from_s, price, disk in rows:
+    """Put rows of `OPEN_ROWS` on their shelves; the segments must be loaded."""
+    segments = {number: segment for segment, number in into.segments.items()}
+    for segment_id, machine, series_id, verification, from_s, price, disk in rows:
+        provider, gpu, count, spot = segments[segment_id]
         shelf = into.shelf(provider, spot)
-        opened = OpenPrice(series_id, segment_id, gpu, (machine, count), from_s, price, disk, verification)
-        shelf.put(opened)
+        shelf.put(
+            OpenPrice(
+                series_id, segment_id, gpu, (machine, count), from_s, price, disk, VERIFICATIONS.get(verification)
+            )
+        )
         if from_s > shelf.touched_s.get(gpu, NEVER):
             shelf.touched_s[gpu] = from_s

@@ -23,7 +23,6 @@ from gpuwatch.storage.recording import clock_stepped_back, seconds, settle, writ
 LANE = "check"
 _ONE_BY_ONE = 400  # up to so many offers are looked up one by one; more are read with all that is open
 _OPEN_OF = OPEN_ROWS + " AND s.segment_id = ? AND s.machine_id = ?"
-_OPEN_AT = OPEN_ROWS + " AND g.provider = ?"
 
 
 def record_answers(database_url: str, answers: Sequence[tuple[Query, Answer]], now: datetime) -> None:
@@ -110,7 +109,7 @@ def _revision(executor: Executor) -> str | None:
 def _load_what_it_shows(executor: Executor, prices: OpenPrices, answer: Answer) -> None:
     """Only what an answer shows can change: a check covers nothing."""
     if len(answer.offers) > _ONE_BY_ONE:
-        load_open(executor.rows(_OPEN_AT, (answer.provider,)), prices)
+        load_open(executor.rows(OPEN_ROWS), prices)
         return
     load_open(_open_rows(executor, prices, answer), prices)
 

@@ -30,10 +30,12 @@ _OPEN = """INSERT INTO price_interval (series_id, seen_from_s, seen_to_s, machin
 _CLOSE = "UPDATE price_interval SET seen_to_s = ? WHERE series_id = ? AND seen_from_s = ?"
 _CORRECT = """UPDATE price_interval SET machine_microusd_hour = ?, disk_microusd_gb_month = ?
  WHERE series_id = ? AND seen_from_s = ?"""
-_SERIES = """INSERT INTO series (id, segment_id, machine_id, offer_id, place_id, reliability_ppm, verification)
- VALUES (?, ?, ?, ?, ?, ?, ?)"""
+_SERIES = """INSERT INTO series (id, segment_id, machine_id, on_offer, offer_id, place_id, reliability_ppm,
+ verification) VALUES (?, ?, ?, 1, ?, ?, ?, ?)"""
 _SERIES_OF = "SELECT segment_id, machine_id, id FROM series WHERE (segment_id, machine_id) IN"
-_FACTS = "UPDATE series SET offer_id = ?, place_id = ?, reliability_ppm = ?, verification = ? WHERE id = ?"
+_FACTS = """UPDATE series SET on_offer = 1, offer_id = ?, place_id = ?, reliability_ppm = ?, verification = ?
+ WHERE id = ?"""
+_GONE = "UPDATE series SET on_offer = 0 WHERE id = ?"
 _SEGMENT = """INSERT INTO segment (id, provider, gpu, gpu_count, spot, gpu_family, gpu_memory_gib)
  VALUES (?, ?, ?, ?, ?, ?, ?)"""
 _PLACE = "INSERT INTO place (id, region, country) VALUES (?, ?, ?)"
@@ -245,6 +247,7 @@ class _Writer:
             ],
         )
         self._facts(changes, opened, places)
+        self._executor.run_many(_GONE, [(gone.series_id,) for gone in changes.gone])
         return opened
 
     def _opens(self, one: Seen) -> bool:
@@ -289,6 +292,7 @@ class _Writer:
             self._look.at_s if one.was is None else max(self._look.at_s, one.was.seen_from_s),
             one.machine_microusd,
             one.disk_microusd,
+            verification=one.offer.verification,
             facts=facts,
         )
         remember_quote(opened, one.offer)

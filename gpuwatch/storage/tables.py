@@ -66,6 +66,7 @@ series = Table(
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("segment_id", Integer, ForeignKey("segment.id"), nullable=False),
     Column("machine_id", String(64), nullable=False),
+    Column("on_offer", SmallInteger, nullable=False),  # 1: its newest interval is open; finds these without a scan
     # facts as last seen; they may change while the identity stays
     Column("offer_id", String(64), nullable=False),
     Column("place_id", Integer, ForeignKey("place.id"), nullable=False),

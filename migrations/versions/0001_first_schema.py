@@ -223,6 +223,7 @@ def upgrade() -> None:
         sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("segment_id", sa.Integer(), nullable=False),
         sa.Column("machine_id", sa.String(length=64), nullable=False),
+        sa.Column("on_offer", sa.SmallInteger(), nullable=False),
         sa.Column("offer_id", sa.String(length=64), nullable=False),
         sa.Column("place_id", sa.Integer(), nullable=False),
         sa.Column("reliability_ppm", sa.Integer(), nullable=True),
