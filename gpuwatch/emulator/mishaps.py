@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
+import struct
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -141,10 +144,19 @@ def zipped(_: Exchange, request: Request, ___: Fault, answer: Answer) -> Reply:
 
 
 def bomb(_: Exchange, __: Request, fault: Fault, ___: Answer) -> Reply:
-    """A small body that unpacks into `size_mb` million zeroes, asked for or not."""
+    """A small body that unpacks into `size_mb` million blanks, asked for or not."""
+    return Reply(200, packed_bomb(int(fault.get("size_mb", 300))), headers=(("Content-Encoding", "gzip"),))
+
+
+@functools.lru_cache(maxsize=4)
+def packed_bomb(size_mb: int) -> bytes:
+    """Pack `size_mb` million blanks into one gzip member; clients that stop after the first member see all of it."""
     chunk = b" " * 1_000_000
-    packed = gzip.compress(chunk, 6) * int(fault.get("size_mb", 300))  # gzip members may follow each other
-    return Reply(200, packed, headers=(("Content-Encoding", "gzip"),))
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    block = packer.compress(chunk) + packer.flush(zlib.Z_FULL_FLUSH)  # stands alone, so it may be repeated
+    checksum = functools.reduce(lambda crc, _: zlib.crc32(chunk, crc), range(size_mb), 0)
+    tail = struct.pack("<II", checksum, size_mb * len(chunk) & 0xFFFFFFFF)
+    return b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + block * size_mb + b"\x03\0" + tail
 
 
 def compressed(answer: Reply) -> Reply:

@@ -138,7 +138,7 @@ class Connection(socketserver.StreamRequestHandler):
         head = head_of(answer, keep)
         body = answer.body if how.cut_at is None else answer.body[: how.cut_at]
         if how.drip_s:
-            return self._drip(head, body, how.drip_s)
+            return self._drip(head, body, how.drip_s) and keep
         if len(body) < SMALL_BODY:
             self.connection.sendall(head + body)
         else:
@@ -152,7 +152,7 @@ class Connection(socketserver.StreamRequestHandler):
             if self.server.stopping.wait(pause_s):
                 return False
             self.connection.sendall(body[start : start + DRIP_BYTES])
-        return False
+        return True
 
     def _astray(self, answer: Reply) -> None:
         """Reset the connection, or keep it silent until the client gives up."""
