@@ -13,12 +13,15 @@ import sys
 from typing import TYPE_CHECKING
 
 from gpuwatch.net.redaction import keep_secret, redact
-from gpuwatch.net.reply import NetError, NoAnswer, NotSent, Reply
+from gpuwatch.net.reply import NetError, NoAnswer, NotSent, Reply, UnusableAnswer
 
 if TYPE_CHECKING:
     from gpuwatch.net.http import Arriving, Http, Options
 
-__all__ = ["Arriving", "Http", "NetError", "NoAnswer", "NotSent", "Options", "Reply", "keep_secret", "redact"]
+__all__ = [
+    "Arriving", "Http", "NetError", "NoAnswer", "NotSent", "Options", "Reply", "UnusableAnswer", "keep_secret",
+    "redact",
+]  # fmt: skip
 
 # httpx loads its command line, with rich and click, wherever these are installed: 60 ms for nothing.
 sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ import msgspec
 from gpuwatch import __version__
 from gpuwatch.net.inflate import Unreadable, bounded
 from gpuwatch.net.redaction import keep_secret
-from gpuwatch.net.reply import NetError, NoAnswer, NotSent, Reply
+from gpuwatch.net.reply import NetError, NoAnswer, NotSent, Reply, UnusableAnswer
 from gpuwatch.net.transport import Transport, is_loopback
 from gpuwatch.net.wire import Exchange, under
 
@@ -204,6 +204,8 @@ def _fail(request: httpx.Request, exchange: Exchange, error: Exception, answered
     where = f"{request.method} {request.url.copy_with(query=None)}"
     never_sent = isinstance(error, _NEVER_SENT) and not answered
     kind: type[NetError] = NotSent if never_sent and not exchange.sent else NoAnswer
+    if isinstance(error, Unreadable):
+        kind = UnusableAnswer
     raise kind(f"{where}: {_reason(error)}") from error
 
 

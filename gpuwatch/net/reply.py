@@ -34,3 +34,7 @@ class NotSent(NetError):
 
 class NoAnswer(NetError):
     """The request left, and no whole answer came: a timeout, a reset, a cut or oversized body. It may have worked."""
+
+
+class UnusableAnswer(NoAnswer):
+    """An answer came that is oversized or wrongly compressed: asking again would bring the same."""

@@ -24,6 +24,7 @@ _HEAD_MAX: Final = 64 * 1024
 _ROW_MAX: Final = 4 * 2**20
 _DEPTH_MAX: Final = 60
 _SAMPLED: Final = 24  # rows whose field names are looked at
+_HOPELESS: Final = 1000  # rows without a single one of use, after which the rest is not read: each costs an exception
 
 _OFFERS: Final = re.compile(rb'"offers"\s*:\s*(\S)')
 _BETWEEN: Final = re.compile(rb"\}\s*,\s*\{")
@@ -102,9 +103,7 @@ class _Parser:
         if self._careful is not None:
             self._check_envelope(self._careful.tail())
         parsed = self._parsed
-        if parsed.skipped and not parsed.offers and not parsed.unasked:
-            told = ", ".join(f"{count} × {reason}" for reason, count in sorted(parsed.skipped.items())[:3])
-            raise PayloadChanged(f"vastai: none of {parsed.rows} rows can be used ({told})")
+        self._check_use(at_least=1)
         parsed.drift = drift(self._names)
         return parsed
 
@@ -162,6 +161,8 @@ class _Parser:
             except Refused as refused:
                 self._parsed.rows += 1
                 self._skip(refused)
+                if not rows:
+                    self._check_use(at_least=_HOPELESS)
             if self._careful is not None and self._sampled < _SAMPLED:
                 self._sample(b"[%b]" % bytes(raw))
         self._take(rows)
@@ -180,6 +181,13 @@ class _Parser:
         self._parsed.offers += offers
         if self._on_offers is not None and offers:
             self._on_offers(offers)
+
+    def _check_use(self, at_least: int) -> None:
+        """Refuse an answer of so many rows of which none is of use."""
+        parsed = self._parsed
+        if parsed.rows >= at_least and parsed.skipped and not parsed.offers and not parsed.unasked:
+            told = ", ".join(f"{count} × {reason}" for reason, count in sorted(parsed.skipped.items())[:3])
+            raise PayloadChanged(f"vastai: none of {parsed.rows} rows can be used ({told})")
 
     def _skip(self, refused: Refused) -> None:
         reason = str(refused)

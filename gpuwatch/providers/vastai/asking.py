@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from gpuwatch.errors import ProviderDown, ProviderError, RateLimited
-from gpuwatch.net import NetError, Reply
+from gpuwatch.errors import PayloadChanged, ProviderDown, ProviderError, RateLimited
+from gpuwatch.net import NetError, Reply, UnusableAnswer
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.providers import Tools
 from gpuwatch.providers._pace import Pace, Stopped
@@ -93,6 +93,8 @@ class Account:
             began = self.tools.monotonic()
             try:
                 return attempt(max(self._timeout_s - spent_s, _LEAST_S))
+            except UnusableAnswer as error:
+                raise PayloadChanged(f"vastai: {error}") from error
             except NetError as error:
                 raise ProviderDown(f"vastai: {error}") from error
             finally:
