@@ -180,17 +180,24 @@ def load(instance: Instance, now: float) -> dict[str, Any]:
 
 def listed(rows: list[dict[str, Any]], filters: Any, order: Any) -> list[dict[str, Any]]:
     """Filter and order instances as `select_filters` and `order_by` ask."""
+    if not isinstance(filters or {}, dict) or not all(isinstance(one, dict) for one in aslist(order)):
+        raise bare(400, "invalid_request", "Error in query parameters: Input should be a valid dictionary")
     for column, operations in (filters or {}).items():
         check_column(column)
         if not isinstance(operations, dict) or any(op not in OPERATORS for op in operations):
             said = f"Error in query parameters: {column:.60}: Input should be a valid dictionary"
             raise bare(400, "invalid_request", said)
         rows = [row for row in rows if all(passes(row[column], op, wanted) for op, wanted in operations.items())]
-    for one in reversed(order or [{"col": "id", "dir": "asc"}]):
+    for one in reversed(aslist(order) or [{"col": "id", "dir": "asc"}]):
         column = str(one.get("col"))
         check_column(column)
         rows = sorted(rows, key=lambda row: (row[column] is None, row[column] or 0), reverse=one.get("dir") == "desc")
     return rows
+
+
+def aslist(order: Any) -> list[Any]:
+    """Answer the wanted order as a list, whatever was sent."""
+    return order if isinstance(order, list) else [order] if order else []
 
 
 def passes(value: Any, op: str, wanted: Any) -> bool:

@@ -193,8 +193,8 @@ def bulk_change(exchange: Exchange, request: Request) -> Reply:
     ids = body.get("ids")
     if not isinstance(ids, list) or len(ids) > 64:
         raise refuse(400, "invalid_args", "ids must be a list of at most 64 instances")
-    for contract in ids:
-        set_state(exchange, instance_of(exchange, int(contract)), body.get("state"), request.now)
+    for contract in whole_numbers(ids):
+        set_state(exchange, instance_of(exchange, contract), body.get("state"), request.now)
     return reply({"success": True})
 
 
@@ -209,11 +209,18 @@ def bulk_destroy(exchange: Exchange, request: Request) -> Reply:
     ids = request.body().get("instance_ids")
     if not isinstance(ids, list):
         raise refuse(400, "invalid_args", "instance_ids must be a list")
-    for contract in ids:
-        instance = exchange.fleet.alive.get(int(contract))
+    for contract in whole_numbers(ids):
+        instance = exchange.fleet.alive.get(contract)
         if instance is not None:
             exchange.fleet.destroy(instance, request.now)
     return reply({"success": True})
+
+
+def whole_numbers(ids: list[Any]) -> list[int]:
+    """Check a list of ids."""
+    if not all(isinstance(one, int) for one in ids):
+        raise refuse(400, "invalid_args", "invalid instance_id")
+    return ids
 
 
 def set_bid(exchange: Exchange, request: Request) -> Reply:

@@ -89,7 +89,7 @@ def chosen_columns(rows: list[dict[str, Any]], columns: Any) -> list[dict[str, A
     """Keep the asked columns; all of them for `["*"]` or nothing."""
     if not isinstance(columns, list) or not columns or "*" in columns:
         return rows
-    return [{name: row.get(name) for name in columns} for row in rows]
+    return [{name: row[name] for name in map(str, columns) if name in row} for row in rows]
 
 
 def visible(exchange: Exchange, request: Request) -> list[Any]:
@@ -170,7 +170,8 @@ def spend_rate(exchange: Exchange, _: Request) -> Reply:
 
 def charges(exchange: Exchange, request: Request) -> Reply:
     """GET charges/: what every instance cost; a day range is required."""
-    day = (request.param("select_filters") or {}).get("day") or request.param("day")
+    filters = request.param("select_filters")
+    day = filters.get("day") if isinstance(filters, dict) else request.param("day")
     if not isinstance(day, dict) or not {"gte", "lte"} <= set(day):
         raise refuse(400, None, "Must provide both 'day' gte and lte filters for instance charges")
     every = {**exchange.fleet.gone, **exchange.fleet.alive}

@@ -88,6 +88,9 @@ def handle(exchange: Exchange, request: Request) -> Reply:
             return soon or route.handle(exchange, request)
         except Refused as refusal:
             return refusal.reply
+        except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
+            # What no check foresaw is an answer as well; the code tells a test that it is ours, not the marketplace's.
+            return refuse(500, "emulator_fault", f"{type(error).__name__}: {error}").reply
 
 
 def check_key(exchange: Exchange, request: Request, route: Route) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from gpuwatch.emulator.routes import ROUTES
+
 RECORDED = json.loads((Path(__file__).parents[1] / "recorded" / "vastai" / "errors.json").read_text())
 
 
@@ -123,6 +125,30 @@ def test_an_id_that_is_no_number_and_a_key_twice_are_refused_as_recorded(opened:
     for expected in ({"success": True}, recorded("POST ssh/", 400)):
         answer = one.http.post("/api/v0/ssh/", json={"ssh_key": "ssh-ed25519 AAAA me"}).json()
         assert expected.items() <= answer.items()
+
+
+@pytest.mark.parametrize(
+    "body", [[], "x", 7, None, {"ids": ["a"], "instance_ids": ["b"], "state": 5, "label": 5, "price": "x"}]
+)
+def test_no_body_however_odd_breaks_an_endpoint(opened: Any, body: Any) -> None:
+    one = opened()
+    contract = one.rented(one.market.publish())
+    for (method, pattern), route in ROUTES.items():
+        if method == "GET" or route.endpoint in ("gpu_names", "log_file"):
+            continue
+        answer = one.http.request(method, pattern.replace("*", str(contract)), json=body)
+        assert answer.status_code < 500, (route.endpoint, answer.text)
+
+
+@pytest.mark.parametrize("sent", ["x", "7", "[1]", '{"label": 5}', '{"label": {"gt": 5}}', '[{"col": 5}]', "\x00"])
+def test_no_parameter_however_odd_breaks_a_read(opened: Any, sent: str) -> None:
+    one = opened()
+    contract = one.rented(one.market.publish())
+    names = ("select_filters", "order_by", "limit", "after_token", "select_cols", "q", "day")
+    for (method, pattern), route in ROUTES.items():
+        for name in names if method == "GET" and route.endpoint != "log_file" else ():
+            answer = one.http.get(pattern.replace("*", str(contract)), params={name: sent})
+            assert answer.status_code < 500, (route.endpoint, name, answer.text)
 
 
 def test_the_request_log_holds_no_secret(opened: Any) -> None:
