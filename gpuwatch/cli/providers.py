@@ -64,12 +64,10 @@ def _print(standing: ProviderStanding) -> None:
     if plan.rows_left is None:
         click.echo(f"  rows    {plan.rows_used} today, no quota")
     else:
-        click.echo(
-            f"  rows    {plan.rows_used} of {plan.rows_per_day} used, {plan.rows_left} left until {rfc3339(plan.resets_at)}"
-        )
-    click.echo(
-        f"  hunt    every {standing.poll_every_s:g} s per watch; one that stays matched every {plan.matched_every_s:.0f} s"
-    )
+        used = f"{plan.rows_used} of {plan.rows_per_day} used"
+        click.echo(f"  rows    {used}, {plan.rows_left} left until {rfc3339(plan.resets_at)}")
+    matched = f"one that stays matched every {plan.matched_every_s:.0f} s"
+    click.echo(f"  hunt    every {standing.poll_every_s:g} s per watch; {matched}")
     if plan.sweep_every_s is None:
         click.echo("  sweep   none before the reset: the rows do not reach")
     else:

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from gpuwatch.engine.alerts import grouped, life_of, offer_alert
+from gpuwatch.engine.alerts import life_of, offer_alert
 from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Alert, AlertKind, Answer, Completeness, Desk, Page
 from gpuwatch.watches.decide import Decision, Look, Match, WatchMemory, decide
@@ -119,16 +119,15 @@ class Evaluator:
         worth = [(w, d) for w, d in decided if d.fires or self._wants_launch(w, d) or self._is_new(w, d)]
         if not worth:
             return []
-        starts, news = [], []
+        starts = []
         with self._desk.open() as page:
             for watch, decision in worth:
                 start, did = self._reserve(page, watch, decision, now)
                 if start is not None:
                     starts.append(start)
                 if decision.fires:
-                    news.append((watch, self._alert(watch, decision, did)))
+                    self._tell(page, watch, self._alert(watch, decision, did), now)
                 page.remember(watch.name, decision.memory)
-            self._tell(page, news, now)
         self._memories.update({watch.name: decision.memory for watch, decision in worth})
         return starts
 
@@ -164,14 +163,9 @@ class Evaluator:
             watch, decision, alert_id=self._new_id(), zone=self._rules.zone, did=did, links=self._rules.links
         )
 
-    def _tell(self, page: Page, news: Sequence[tuple[Watch, Alert]], now: datetime) -> None:
-        """What one answer brought is one message per channel."""
-        by_channels: dict[tuple[str, ...], list[Alert]] = {}
-        for watch, alert in news:
-            channels = self._rules.channels if watch.notify is None else watch.notify
-            by_channels.setdefault(tuple(channels), []).append(alert)
-        for channels, alerts in by_channels.items():
-            page.tell(grouped(alerts, self._new_id()), channels, now + life_of(AlertKind.OFFER))
+    def _tell(self, page: Page, watch: Watch, alert: Alert, now: datetime) -> None:
+        channels = self._rules.channels if watch.notify is None else watch.notify
+        page.tell(alert, channels, now + life_of(AlertKind.OFFER))
 
 
 _ONLY_TOLD = {

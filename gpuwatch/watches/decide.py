@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 
 import msgspec
 
 from gpuwatch.market.offer import Offer
 from gpuwatch.market.pricing import Price
+from gpuwatch.watches.watch import Watch
+from gpuwatch.watches.windows import is_open
 
 
 class Reason(StrEnum):
@@ -72,3 +74,87 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     def best(self) -> Match | None:
         """The cheapest match."""
         return self.matches[0] if self.matches else None
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """What one look at the market showed a watch."""
+
+    matches: tuple[Match, ...]  # cheapest GPU price first
+    known: bool  # False: failed, stale or incomplete, so that "no match" proves nothing
+    near: bool  # an otherwise fitting offer is at or under threshold × rearm
+    observed_at: datetime
+
+
+REARM_LOOKS = 2  # complete looks in a row without an offer, before a watch that fired is armed again
+
+
+def decide(
+    watch: Watch,
+    look: Look,
+    memory: WatchMemory,
+    now: datetime,
+    zone: tzinfo | str = UTC,
+    max_age_s: float | None = None,
+) -> Decision:
+    """Does the watch fire? The decision carries the memory to keep, whatever the reason.
+
+    Args:
+        zone: of the wall clock that `active` windows are read from.
+        max_age_s: a look older than this is no data; None: any age will do.
+    """
+    if _is_stale(look, now, max_age_s) or not (look.matches or look.known):
+        return Decision(watch=watch.name, reason=Reason.NO_DATA, decided_at=now, memory=memory)
+    memory = _not_from_the_future(memory, now)
+    if not look.matches:
+        return Decision(watch=watch.name, reason=Reason.NO_OFFER, decided_at=now, memory=_missed(memory, look))
+    memory = msgspec.structs.replace(memory, under_since=memory.under_since or now, misses=0)
+    reason = _reason(watch, look.matches[0], memory, now, zone)
+    if reason in FIRES:
+        memory = msgspec.structs.replace(
+            memory, fired_at=now, fired_microusd_gpu_hour=look.matches[0].price_microusd_gpu_hour
+        )
+    return Decision(watch=watch.name, reason=reason, decided_at=now, matches=look.matches, memory=memory)
+
+
+def _reason(watch: Watch, best: Match, memory: WatchMemory, now: datetime, zone: tzinfo | str) -> Reason:
+    """Why a watch with a match fires or stays quiet: the first that holds."""
+    if not is_open(watch.active, now, zone):
+        return Reason.OUTSIDE_WINDOW
+    if memory.under_since is not None and now - memory.under_since < timedelta(seconds=watch.hold_for_s):
+        return Reason.HOLDING
+    if memory.fired_at is None:
+        return Reason.FIRST_MATCH
+    if _is_cheaper(best.price_microusd_gpu_hour, memory.fired_microusd_gpu_hour, watch.improve_by):
+        return Reason.CHEAPER
+    if watch.repeat_every_s is not None and now - memory.fired_at >= timedelta(seconds=watch.repeat_every_s):
+        return Reason.REPEAT_DUE
+    return Reason.NOTHING_NEW
+
+
+def _missed(memory: WatchMemory, look: Look) -> WatchMemory:
+    """Nothing under the threshold. After two looks without even a near offer, the watch is armed again."""
+    misses = 0 if look.near else min(memory.misses + 1, REARM_LOOKS)
+    if misses >= REARM_LOOKS:
+        return WatchMemory(misses=misses)
+    return msgspec.structs.replace(memory, under_since=None, misses=misses)
+
+
+def _is_cheaper(price: float, told: float | None, improve_by: float) -> bool:
+    if told is None:
+        return False
+    drop = told - price
+    return drop > 0 and drop >= told * improve_by - 1e-3  # a thousandth of a micro-dollar: what floats may lose
+
+
+def _is_stale(look: Look, now: datetime, max_age_s: float | None) -> bool:
+    """Too old; a look from the future says that the clock was put back, and is no better."""
+    return max_age_s is not None and abs((now - look.observed_at).total_seconds()) > max_age_s
+
+
+def _not_from_the_future(memory: WatchMemory, now: datetime) -> WatchMemory:
+    """A clock that was put back must neither silence a watch for years nor let it fire at once."""
+    fired_at = min(memory.fired_at, now) if memory.fired_at else None
+    under_since = min(memory.under_since, now) if memory.under_since else None
+    if fired_at == memory.fired_at and under_since == memory.under_since:
+        return memory
+    return msgspec.structs.replace(memory, fired_at=fired_at, under_since=under_since)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from decimal import Decimal
 
 import msgspec
-from tests.builders import a_watch, an_offer
 
 from gpuwatch.engine.check import SHARED_ROWS, check_provider, shared_queries
 from gpuwatch.errors import ProviderDown
 from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Completeness
 from gpuwatch.watches.watch import SpotPolicy
+from tests.builders import a_watch, an_offer
 from tests.engine.desk_fakes import NOON, ScriptedMarket, an_answer
 from tests.engine.test_evaluate import WATCH, h100
 

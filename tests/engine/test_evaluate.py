@@ -8,7 +8,6 @@ from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 import msgspec
-from tests.builders import a_watch, an_offer
 
 from gpuwatch.engine.evaluate import Evaluator, Rules, Start
 from gpuwatch.market.offer import Offer
@@ -17,6 +16,7 @@ from gpuwatch.ports import Completeness
 from gpuwatch.watches.decide import Reason
 from gpuwatch.watches.launches import Refusal, RefusalReason
 from gpuwatch.watches.watch import Action, Budget, LaunchSpec, Watch
+from tests.builders import a_watch, an_offer
 from tests.engine.desk_fakes import NOON, MemoryDesk, an_answer
 
 WATCH = a_watch(name="h100", gpu_names=("H100 SXM",), max_price_usd_gpu_hour=Decimal("3.60"))
@@ -115,14 +115,6 @@ def test_an_incomplete_answer_without_a_match_proves_nothing() -> None:
 
 def test_an_incomplete_answer_with_a_match_is_a_match() -> None:
     assert Bench(WATCH).sees(h100(), completeness=Completeness.TRUNCATED) is Reason.FIRST_MATCH
-
-
-def test_one_answer_is_one_message_however_many_watches_fire() -> None:
-    other = msgspec.structs.replace(WATCH, name="other")
-    bench = Bench(WATCH, other)
-    bench.sees(h100())
-    assert len(bench.desk.alerts) == 1
-    assert len(bench.desk.alerts[0][0].parts) == 2
 
 
 def test_nothing_is_rented_where_launches_are_not_reconciled_yet() -> None:

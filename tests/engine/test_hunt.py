@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 import msgspec
-from tests.builders import a_watch
 
 from gpuwatch.engine.hunt import Hunter
 from gpuwatch.engine.lanes import HUNT_ROWS
@@ -16,6 +15,7 @@ from gpuwatch.errors import ProviderDown
 from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Answer, Completeness, Query
 from gpuwatch.watches.watch import SpotPolicy
+from tests.builders import a_watch
 from tests.engine.desk_fakes import NOON, ScriptedMarket, an_answer
 from tests.engine.test_evaluate import WATCH, Bench, h100
 
@@ -55,7 +55,7 @@ def test_watches_that_ask_the_same_share_a_search() -> None:
     market = ScriptedMarket(an_answer(h100()))
     hunter(market, bench).beat(Clock(), 30.0, 30.0)
     assert len(market.asked) == 1
-    assert len(bench.desk.alerts[0][0].parts) == 2
+    assert [alert.watch for alert, _ in bench.desk.alerts] == ["h100", "twin"]
 
 
 def test_a_page_cut_before_any_match_is_read_on() -> None:

@@ -1,0 +1,33 @@
+"""`gpuwatch doctor`: what is set up, what is not, and how to mend it."""
+
+from __future__ import annotations
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.options import config_option, json_option
+
+_SIGNS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
+
+
+@click.command()
+@json_option
+@config_option
+def doctor(as_json: bool, config: str | None) -> int:
+    """Check settings, database, keys, channels and clock. Rents nothing, tells nobody. Exit 1: something is broken."""
+    from gpuwatch import settings
+    from gpuwatch.wiring.doctor import examine
+
+    findings = list(examine(settings.load(config)))
+    if as_json:
+        import msgspec
+
+        from gpuwatch.cli.screen import json_out
+
+        json_out([msgspec.structs.asdict(finding) for finding in findings])
+    else:
+        for finding in findings:
+            click.echo(f"{_SIGNS[finding.state]} {finding.area}: {finding.text}")
+            if finding.mend:
+                click.echo(f"      → {finding.mend}")
+    return Exit.FAILED if any(finding.state == "fault" for finding in findings) else Exit.DONE

@@ -1,0 +1,40 @@
+"""Durations as people write them: `90s`, `15m`, `6h`, `2d`, `1h30m`."""
+
+from __future__ import annotations
+
+import re
+
+EXPECTED = "a duration such as 90s, 15m, 6h, 2d or 1h30m"
+MAX_S = 3650 * 86_400.0  # ten years: beyond it a number is a slip
+_UNITS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
+_FORM = re.compile("".join(rf"(?:(?P<{unit}>[0-9]{{1,12}}(?:\.[0-9]{{1,6}})?){unit})?" for unit in _UNITS))
+
+
+def parse_duration(text: str) -> float:
+    """Seconds.
+
+    Raises:
+        ValueError: the text is no duration; its message says what was expected.
+    """
+    found = _FORM.fullmatch(text.strip().lower())
+    if found is None or found.lastgroup is None:
+        raise ValueError(f"expected {EXPECTED}")
+    seconds = sum(float(found[unit]) * size for unit, size in _UNITS.items() if found[unit])
+    if seconds > MAX_S:
+        raise ValueError("expected a duration of at most 3650d")
+    return seconds
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest text that `parse_duration` reads back, to the millisecond: 5400 → `1h30m`."""
+    left_ms = round(seconds * 1000)
+    if left_ms <= 0:
+        return "0s"
+    parts = []
+    for unit in ("d", "h", "m"):
+        count, left_ms = divmod(left_ms, round(_UNITS[unit] * 1000))
+        if count:
+            parts.append(f"{count}{unit}")
+    if left_ms:
+        parts.append(f"{left_ms / 1000:.3f}".rstrip("0").rstrip(".") + "s")
+    return "".join(parts)

@@ -1,0 +1,261 @@
+"""A launch: one decision to rent, from the intent to the end of the instance. Its states, its label, its cost.
+
+Which end counts as rented: `ended` came to life, or ended by somebody's will; `failed` means that nothing of it is left
+and it never ran, so it takes nothing from `max_total`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from gpuwatch.errors import GpuwatchError
+from gpuwatch.market.pricing import HOURS_A_MONTH, MICRO
+from gpuwatch.watches.decide import Match
+from gpuwatch.watches.watch import LaunchSpec, Watch
+
+LABEL_PREFIX = "gpuwatch-"
+_LABEL = re.compile(r"gpuwatch-([a-z2-7]{12})")
+_MS_AN_HOUR = 3_600_000
+
+
+class LaunchState(StrEnum):
+    """Where a launch is. CONTRACT §3 names them."""
+
+    INTENDED = "intended"
+    REQUESTED = "requested"  # the order may have been sent
+    STARTING = "starting"  # an instance exists
+    RUNNING = "running"
+    STOPPING = "stopping"  # to be destroyed, until its absence is proven
+    ENDED = "ended"
+    FAILED = "failed"  # nothing is left of it, and it never ran
+    UNKNOWN = "unknown"  # the provider's answer was lost; it is being looked for
+    HELD = "held"  # neither found nor proven absent; the owner is asked
+
+
+S = LaunchState
+OVER = frozenset({S.ENDED, S.FAILED})
+LOST = frozenset({S.REQUESTED, S.UNKNOWN, S.HELD})  # perhaps there is an instance, its id is not known
+
+ALLOWED: Mapping[LaunchState, frozenset[LaunchState]] = {
+    S.INTENDED: frozenset({S.REQUESTED, S.FAILED, S.ENDED}),
+    S.REQUESTED: frozenset({S.REQUESTED, S.STARTING, S.RUNNING, S.STOPPING, S.FAILED, S.UNKNOWN}),
+    S.STARTING: frozenset({S.STARTING, S.RUNNING, S.STOPPING, S.ENDED}),
+    S.RUNNING: frozenset({S.RUNNING, S.STOPPING, S.ENDED}),
+    S.STOPPING: frozenset({S.STOPPING, S.ENDED, S.FAILED, S.HELD}),
+    S.UNKNOWN: frozenset({S.UNKNOWN, S.STARTING, S.RUNNING, S.STOPPING, S.FAILED, S.HELD}),
+    S.HELD: frozenset({S.STARTING, S.RUNNING, S.STOPPING, S.FAILED}),
+    S.ENDED: frozenset(),
+    S.FAILED: frozenset(),
+}
+
+
+class End(StrEnum):
+    """Why a launch ended; `Launch.end_reason` starts with one of these, the provider's words may follow."""
+
+    DRY_RUN = "dry run"
+    OFFERS_GONE = "every offer was gone"
+    PRICE_ROSE = "no longer at or under the threshold"
+    NOT_CHECKED = "the price could not be checked again"
+    BUDGET = "the budget does not allow the price as it is now"
+    NO_CREDIT = "no credit"
+    KEY = "the key was refused"
+    BAD_ORDER = "the order was refused as wrong"
+    REFUSED = "refused"
+    NOT_SENT = "the provider was not reached"
+    RATE_LIMITED = "too many orders"
+    ABSENT = "proven that nothing was made"
+    RESOLVED_ABSENT = "resolved by the owner: nothing was made"
+    BID_LOST = "the bid was lost"
+    WRONG_TYPE = "rented on demand instead of spot"
+    DEARER = "dearer than the threshold once rented"
+    NOT_READY = "not running in time"
+    BROKEN = "would not come to life"
+    MAX_RUNTIME = "max_runtime is over"
+    IDLE = "idle"
+    STOPPED = "stopped by the owner"
+    GONE = "gone at the provider"
+
+    def text(self, words: str = "") -> str:
+        """As it is kept and shown."""
+        return f"{self.value}: {words}" if words else self.value
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the ledger. `version` is a fencing number: it rises with every change."""
+
+    launch_id: str
+    watch: str
+    slot: int
+    provider: str
+    offer_id: str
+    machine_id: str | None
+    gpu: str
+    gpu_count: int
+    spot: bool
+    state: LaunchState
+    dry_run: bool
+    label: str
+    listed_microusd_hour: int
+    price_microusd_hour: int
+    disk_microusd_hour: int = 0  # the part of the listed price that is billed before it runs, too
+    max_runtime_s: float | None = None
+    ready_within_s: float | None = None
+    instance_id: str | None = None
+    intended_at: datetime
+    requested_at: datetime | None = None
+    running_at: datetime | None = None
+    ended_at: datetime | None = None
+    end_reason: str | None = None
+    version: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing of it can be billed any more."""
+        return self.state in OVER
+
+    @property
+    def counts(self) -> bool:
+        """Does it count towards `max_total`?"""
+        return not self.dry_run and self.state is not LaunchState.FAILED
+
+    def ended_because(self, *ends: End) -> bool:
+        """Is its reason one of these?"""
+        return any((self.end_reason or "").startswith(end.value) for end in ends)
+
+
+class Intent(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be rented: the best match, and those to fall back on where its machine has failed lately."""
+
+    watch: Watch
+    match: Match
+    launch_id: str
+    dry_run: bool
+    others: tuple[Match, ...] = ()  # cheapest first
+
+
+class RefusalReason(StrEnum):
+    """Why no launch was begun."""
+
+    MAX_ACTIVE = "max_active"
+    MAX_TOTAL = "max_total"
+    MAX_INSTANCES = "max_instances"
+    MAX_USD_HOUR = "max_usd_hour"
+    MAX_USD_DAY = "max_usd_day"
+    MAX_USD_MONTH = "max_usd_month"
+    OFFER_TAKEN = "offer_taken"  # another launch of ours has it
+    COOLING = "cooling"  # it failed lately; not again at once
+    MACHINE_FAILED = "machine_failed"
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A launch that was not begun. `text` is one line for a person."""
+
+    reason: RefusalReason
+    text: str
+
+
+class LaunchMoved(GpuwatchError):
+    """Somebody else changed this launch meanwhile; read it again before doing anything."""
+
+
+def label_of(launch_id: str) -> str:
+    """The label of its instance."""
+    return LABEL_PREFIX + launch_id
+
+
+def launch_id_in(label: str | None) -> str | None:
+    """The launch that a label names; None: not one of ours, however similar."""
+    found = _LABEL.fullmatch(label or "")
+    return found.group(1) if found else None
+
+
+def may_move(from_state: LaunchState, to_state: LaunchState) -> bool:
+    """Is this step in the life of a launch?"""
+    return to_state in ALLOWED[from_state]
+
+
+def disk_microusd_hour(match: Match, disk_gb: float | None) -> int:
+    """What the disk alone costs an hour, listed; 0 where it is not priced apart."""
+    offer = match.offer
+    size_gb = offer.quoted_disk_gb if disk_gb is None else disk_gb
+    return round((offer.disk_usd_gb_month or 0.0) * size_gb / HOURS_A_MONTH * MICRO)
+
+
+def new_launch(intent: Intent, slot: int, now: datetime) -> Launch:
+    """The launch of an intent, as it is first written down."""
+    match, watch = intent.match, intent.watch
+    spec = watch.launch or LaunchSpec()
+    first = Launch(
+        launch_id=intent.launch_id,
+        watch=watch.name,
+        slot=slot,
+        provider=match.offer.provider,
+        **offer_facts(match, watch.disk_gb),
+        gpu=match.offer.gpu,
+        gpu_count=match.offer.gpu_count,
+        spot=match.offer.spot,
+        state=LaunchState.REQUESTED,
+        dry_run=intent.dry_run,
+        label=label_of(intent.launch_id),
+        max_runtime_s=spec.max_runtime_s,
+        ready_within_s=spec.ready_within_s,
+        intended_at=now,
+        requested_at=now,
+    )
+    if not intent.dry_run:
+        return first
+    return msgspec.structs.replace(
+        first,
+        state=LaunchState.ENDED,
+        requested_at=None,
+        ended_at=now,
+        end_reason=End.DRY_RUN.text("would have rented"),
+    )
+
+
+def offer_facts(match: Match, disk_gb: float | None) -> dict[str, Any]:
+    """What changes in a launch when it is pointed at another offer (of the same provider)."""
+    return {
+        "offer_id": match.offer.offer_id,
+        "machine_id": match.offer.machine_id,
+        "listed_microusd_hour": match.price.listed_microusd_hour,
+        "price_microusd_hour": match.price.price_microusd_hour,
+        "disk_microusd_hour": disk_microusd_hour(match, disk_gb),
+    }
+
+
+def cost_microusd(launch: Launch, now: datetime, since: datetime | None = None, listed: bool = False) -> int:
+    """What a launch has cost: its price while it ran, and its disk from the request until then.
+
+    An upper bound where the provider's answer was lost: then the whole price counts from the request on.
+
+    Args:
+        since: count from here on only (a budget's day or month); None: from the beginning.
+        listed: the provider's part alone, without the commission.
+    """
+    if launch.dry_run or launch.requested_at is None:
+        return 0
+    if launch.state is LaunchState.FAILED and launch.instance_id is None:
+        return 0
+    end = launch.ended_at or now
+    full_rate = launch.listed_microusd_hour if listed else launch.price_microusd_hour
+    full_from = launch.requested_at if launch.state in LOST else launch.running_at
+    disk_rate = launch.disk_microusd_hour
+    if not listed and launch.listed_microusd_hour:
+        disk_rate = round(disk_rate * launch.price_microusd_hour / launch.listed_microusd_hour)
+    full_ms = _overlap_ms(full_from, end, since)
+    disk_ms = _overlap_ms(launch.requested_at, full_from or end, since)
+    return round((full_rate * full_ms + disk_rate * disk_ms) / _MS_AN_HOUR)
+
+
+def _overlap_ms(start: datetime | None, end: datetime, since: datetime | None) -> int:
+    if start is None:
+        return 0
+    begin = start if since is None else max(start, since)
+    return max(0, (end - begin) // timedelta(milliseconds=1))

@@ -1,0 +1,103 @@
+"""Windows of local time in which a watch may fire: `22:00-08:00`, `Mon-Fri 09:00-18:00`, `Sat-Sun`.
+
+A window is read off the wall clock. It belongs to the day on which it opens: `Fri 22:00-08:00` reaches into Saturday.
+Where the clock is put forward, minutes that do not exist are in no window; where it is put back, a window that holds
+them is open in both passes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
+
+import msgspec
+
+EXPECTED = 'a window such as "22:00-08:00", "Mon-Fri 09:00-18:00" or "Sat-Sun"'
+_ALL_DAYS = frozenset(range(7))
+_DAY_MINUTES = 24 * 60
+_FORM = re.compile(r"(?P<days>[a-z]+(?: ?[-,] ?[a-z]+)*)? ?(?:(\d{1,2}):(\d{2}) ?- ?(\d{1,2}):(\d{2}))?")
+
+
+class Window(msgspec.Struct, frozen=True):
+    """Minutes of the local day in [start, end); an end at or before its start lies on the next day."""
+
+    days: frozenset[int]  # on which it opens; 0 is Monday
+    start_minute: int = 0
+    end_minute: int = _DAY_MINUTES
+
+    def holds(self, weekday: int, minute: int) -> bool:
+        """Is this minute of this weekday inside?"""
+        if self.start_minute < self.end_minute:
+            return weekday in self.days and self.start_minute <= minute < self.end_minute
+        if minute >= self.start_minute:
+            return weekday in self.days
+        return minute < self.end_minute and (weekday - 1) % 7 in self.days
+
+
+@lru_cache(maxsize=1024)
+def parse_window(text: str) -> Window:
+    """One window.
+
+    Raises:
+        ValueError: the text is no window; its message says what was expected.
+    """
+    found = _FORM.fullmatch(" ".join(text.lower().replace("–", "-").split()))
+    if found is None or not any(found.groups()):
+        raise ValueError(f"expected {EXPECTED}")
+    days = _days(found["days"]) if found["days"] else _ALL_DAYS
+    if found[2] is None:
+        return Window(days)
+    start, end = _minute(found[2], found[3]), _minute(found[4], found[5])
+    if start in {end, _DAY_MINUTES}:
+        raise ValueError(f"expected {EXPECTED}: this one is never open")
+    return Window(days, start, end)
+
+
+def is_open(windows: Iterable[Window | str], now: datetime, zone: tzinfo | str = UTC) -> bool:
+    """May a watch with these windows fire now? No window at all: always.
+
+    Args:
+        now: aware.
+        zone: of the wall clock; a name such as "Europe/Berlin" or a tzinfo.
+    """
+    parsed = [parse_window(window) if isinstance(window, str) else window for window in windows]
+    if not parsed:
+        return True
+    local = now.astimezone(_zone(zone) if isinstance(zone, str) else zone)
+    minute = local.hour * 60 + local.minute
+    return any(window.holds(local.weekday(), minute) for window in parsed)
+
+
+def _zone(name: str) -> tzinfo:
+    if name == "UTC":
+        return UTC
+    from zoneinfo import ZoneInfo  # noqa: PLC0415 most runs of `check` need no zone
+
+    return ZoneInfo(name)
+
+
+def _minute(hour: str, minute: str) -> int:
+    total = int(hour) * 60 + int(minute)
+    if int(minute) > 59 or total > _DAY_MINUTES:
+        raise ValueError(f"expected {EXPECTED}: {hour}:{minute} is no time of day")
+    return total
+
+
+def _days(text: str) -> frozenset[int]:
+    days: set[int] = set()
+    for part in text.replace(" ", "").split(","):
+        first, *rest = (_day(word) for word in part.split("-"))
+        if len(rest) > 1:
+            raise ValueError(f"expected {EXPECTED}")
+        days.update((first + i) % 7 for i in range((rest[0] - first) % 7 + 1 if rest else 1))
+    return frozenset(days)
+
+
+def _day(word: str) -> int:
+    if len(word) >= 3:
+        for number, day in enumerate(("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")):
+            if day.startswith(word):
+                return number
+    raise ValueError(f"expected {EXPECTED}: {word!r} is no day of the week")

@@ -1,0 +1,63 @@
+"""Plain values with plain defaults: a test names only what it is about."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from gpuwatch.market.offer import Offer, Verification
+from gpuwatch.market.pricing import Commission, price_of
+from gpuwatch.watches.decide import Match
+from gpuwatch.watches.watch import Watch
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def an_offer(**changes: Any) -> Offer:
+    """One verified H100 SXM for 3 $/h listed, with 8 GB of disk at 0.20 $ a GB and month."""
+    plain: dict[str, Any] = {
+        "provider": "vastai",
+        "offer_id": "1001",
+        "machine_id": "77",
+        "gpu": "H100 SXM",
+        "gpu_family": "H100",
+        "gpu_wire": "H100 SXM",
+        "gpu_known": True,
+        "gpu_count": 1,
+        "gpu_memory_gib": 79.6,
+        "spot": False,
+        "quoted_usd_hour": 3.0,
+        "quoted_disk_gb": 8.0,
+        "disk_usd_gb_month": 0.2,
+        "observed_at": NOON,
+        "region": "Utah",
+        "country": "US",
+        "reliability": 0.99,
+        "verification": Verification.VERIFIED,
+    }
+    return Offer(**(plain | changes))
+
+
+def a_watch(**changes: Any) -> Watch:
+    """One H100 SXM at or under 3.60 $ per GPU-hour, alerting."""
+    plain: dict[str, Any] = {
+        "name": "h100",
+        "gpu": ("H100",),
+        "gpu_names": ("H100 SXM", "H100 PCIe", "H100 NVL"),
+        "max_price_usd_gpu_hour": Decimal("3.60"),
+    }
+    return Watch(**(plain | changes))
+
+
+def a_match(offer: Offer | None = None, disk_gb: float | None = None, commission: str = "0.20") -> Match:
+    """An offer with its price, 20 % on top."""
+    offer = an_offer() if offer is None else offer
+    return Match(offer, price_of(offer, disk_gb, Commission(commission)))
+
+
+def changed(value: Any, **changes: Any) -> Any:
+    """A copy with other fields."""
+    return msgspec.structs.replace(value, **changes)
