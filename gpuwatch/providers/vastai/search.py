@@ -15,10 +15,11 @@ from gpuwatch.ports import Answer, Completeness, Query
 from gpuwatch.providers.vastai.answer import Parsed, parse_offers
 from gpuwatch.providers.vastai.asking import Account
 from gpuwatch.providers.vastai.query import DEFAULT_DISK_GB, SILENT_CAP, rows_asked, search_params
-from gpuwatch.providers.vastai.rows import PROVIDER, Reader
+from gpuwatch.providers.vastai.rows import PROVIDER, Reader, Row
 
 _PAGES_MAX: Final = 400  # 25,600 rows at 64 a page: six times the market of 2026
 _NUDGE: Final = 1e-9  # past a price that fills a whole page by itself
+_KINDS_MAX: Final = 8  # kinds of question, by rental type and disk, whose rows are remembered
 _HAIR: Final = 1e-6  # a price's last digits, in dollars
 OnOffers = Callable[[Sequence[Offer]], None]
 
@@ -30,6 +31,7 @@ class VastMarket:
 
     def __init__(self, account: Account) -> None:
         self._account = account
+        self._before: dict[tuple[bool, float], dict[int | str, tuple[Row, Offer]]] = {}
 
     def search(self, query: Query, on_offers: OnOffers | None = None) -> Answer:
         """Offers that fit, cheapest first.
@@ -64,7 +66,10 @@ class VastMarket:
         deadline_s: float,
     ) -> Parsed:
         disk_gb = DEFAULT_DISK_GB if query.disk_gb is None else query.disk_gb
-        reader = Reader(query.spot, disk_gb, observed_at, query.gpus)
+        if (query.spot, disk_gb) not in self._before and len(self._before) >= _KINDS_MAX:
+            self._before.clear()
+        before = self._before.setdefault((query.spot, disk_gb), {})
+        reader = Reader(query.spot, disk_gb, observed_at, query.gpus, before)
         told = None if on_offers is None else _only_fitting(query, on_offers)
         with self._account.search(search_params(query, from_usd_hour), deadline_s) as arriving:
             return parse_offers(arriving.chunks, reader, told)

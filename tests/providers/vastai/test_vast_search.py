@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import httpx
+import msgspec
 import pytest
 from vast_double import NOW, Searches, a_row, an_adapter, replies
 
@@ -220,3 +222,16 @@ def test_with_a_key_it_travels_in_a_header_only() -> None:
     assert request.headers["authorization"].startswith("Bearer k")
     assert "kkkk" not in str(request.url)
     assert request.url.path == "/api/v0/bundles/"
+
+
+def test_an_unchanged_row_gives_the_same_offer_with_a_new_time() -> None:
+    times = [NOW, NOW + timedelta(minutes=1)]
+    adapter = an_adapter(replies(httpx.Response(200, json={"offers": [a_row()]})), now=lambda: times.pop(0))
+    first, second = (adapter.market.search(Query()).offers[0] for _ in range(2))
+    assert (first.observed_at, second.observed_at) == (NOW, NOW + timedelta(minutes=1))
+    assert msgspec.structs.replace(second, observed_at=NOW) == first
+
+
+def test_a_changed_row_gives_a_new_offer() -> None:
+    adapter = an_adapter(replies(*(httpx.Response(200, json={"offers": [a_row(dph_total=p)]}) for p in (0.5, 0.4))))
+    assert [adapter.market.search(Query()).offers[0].quoted_usd_hour for _ in range(2)] == [0.5, 0.4]

@@ -65,14 +65,18 @@ class Searches:
 
 
 def an_adapter(
-    handler: Handler, clock: Clock | None = None, stop: threading.Event | None = None, **settings: Any
+    handler: Handler,
+    clock: Clock | None = None,
+    stop: threading.Event | None = None,
+    now: Callable[[], datetime] = lambda: NOW,
+    **settings: Any,
 ) -> providers.Adapter:
     """The real adapter over a stand-in for the network."""
     defaults: dict[str, Any] = {"base_url": "https://console.vast.ai", "api_key": KEY, "search_interval_s": 0.0}
     return providers.build(
         ProviderSettings(name="vastai", **(defaults | settings)),
         Http(transport=httpx.MockTransport(handler)),
-        lambda: NOW,
+        now,
         clock or time.monotonic,
         (clock or Clock()).sleep,
         stop,
