@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """A seeded market of offers that is like a real one in what matters to a store: models, counts, prices, churn.
 
 Machines come and go, few reprice; ids, places and figures are made up. Offers are handed out as fresh objects, decoded

@@ -3,8 +3,8 @@
     python -m benchmarks.store [--offers 10000] [--polls 20] [--rounds 5]
 
 The floor keeps what little a history of changes needs: facts of an offer once, a row per changed price, and an hourly
-minimum, maximum, sum and count by GPU and count, fed at every poll; the comparison of the poll with the state in memory is
-part of it. It runs with the same journal and sync settings as gpuwatch. 2 % of the offers are repriced and 1 % replaced
+minimum, maximum, sum and count by GPU and count, fed at every poll; comparing the poll with the state in memory is part
+of it. It runs with the same journal and sync settings as gpuwatch. 2 % of the offers are repriced and 1 % replaced
 from poll to poll. Bytes are growth per offer and poll, checkpointed, over at least one whole hour with its roll-up.
 """
 
@@ -26,15 +26,15 @@ from typing import Any
 
 from benchmarks.seeded_market import START, Market
 from gpuwatch.market.offer import Offer
-from gpuwatch.ports import Answer, Completeness, Query
+from gpuwatch.ports import Answer, Completeness
 from gpuwatch.storage.driver import prepare, sqlite_driver
 
 Store = Callable[[int, list[Offer]], None]
 GOAL_MS, GOAL_BYTES, MOONSHOT_BYTES, GOAL_CHECK_MS = 1.25, 1.5, 1.25, 40.0
 
 _TABLES = """
-CREATE TABLE offer (key INTEGER PRIMARY KEY, id TEXT NOT NULL, machine TEXT NOT NULL, gpu TEXT NOT NULL, gpus INTEGER NOT NULL,
- reliability REAL, verification TEXT, region TEXT);
+CREATE TABLE offer (key INTEGER PRIMARY KEY, id TEXT NOT NULL, machine TEXT NOT NULL, gpu TEXT NOT NULL,
+ gpus INTEGER NOT NULL, reliability REAL, verification TEXT, region TEXT);
 CREATE TABLE price (offer INTEGER NOT NULL, minute INTEGER NOT NULL, total INTEGER, disk INTEGER);
 CREATE TABLE hourly (gpu TEXT, gpus INTEGER, hour INTEGER, low INTEGER, high INTEGER, total INTEGER, offers INTEGER,
  PRIMARY KEY (gpu, gpus, hour)) WITHOUT ROWID;
@@ -150,7 +150,7 @@ def one_round(folder: Path, offers: int, polls: int) -> dict[str, Any]:
 
 
 def check_adds_ms(folder: Path, offers: int, rounds: int = 7) -> float:
-    """What a `check` of so many offers adds to its process: import and recording, beyond what a check imports anyway."""
+    """What storing adds to the process of a `check`: imports and recording, beyond what it has imported anyway."""
     path = folder / "ours.db"
     code = (
         "import sys, time, sqlite3, gpuwatch.ports, gpuwatch.market.pricing\n"

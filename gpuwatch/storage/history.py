@@ -27,6 +27,7 @@ from gpuwatch.storage.rollup import HOUR_S
 
 __all__ = ["History", "Recorded"]
 
+_HOURS_FROM_MEMORY = 6  # looks that lie further apart are summed up from the intervals
 _GRACE_S = 300  # an hour is summed up so long after its end: a slow answer may still speak of it
 
 
@@ -112,8 +113,8 @@ class History:
             first = self._prices.next_hour
             if first is None or first >= after:
                 return
-            if after == first + 1 and self._ended.since_s <= first * HOUR_S:
-                hours = iter([roll_from_memory(executor, first, self._prices, self._ended)])
+            if after - first <= _HOURS_FROM_MEMORY and self._ended.since_s <= first * HOUR_S:
+                hours = roll_from_memory(executor, first, after, self._prices, self._ended)
             else:
                 hours = roll_from_store(executor, first, after, self._prices)
             for hour, made in hours:

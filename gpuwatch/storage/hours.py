@@ -101,13 +101,17 @@ def hours_looked_at(executor: Executor, first: int, after: int) -> list[int]:
     return sorted(hour for hour in found if first <= hour < after)
 
 
-def roll_from_memory(executor: Executor, hour: int, prices: OpenPrices, log: EndedLog) -> tuple[int, Hour]:
-    """One hour out of what stands and what ended since; the log must reach back to the hour's start."""
+def roll_from_memory(
+    executor: Executor, first: int, after: int, prices: OpenPrices, log: EndedLog
+) -> Iterator[tuple[int, Hour]]:
+    """Hours [first, after) out of what stands and what ended since; the log must reach back to their start."""
     segments = segments_by_id(prices)
-    end_s = (hour + 1) * HOUR_S
-    made = Hour(hour, segments, covers_between(executor, hour * HOUR_S, end_s, segments), end_s)
-    made.add(stays_in_memory(prices, log))
-    return hour, made
+    stays = list(stays_in_memory(prices, log))
+    for hour in range(first, after):
+        end_s = (hour + 1) * HOUR_S
+        made = Hour(hour, segments, covers_between(executor, hour * HOUR_S, end_s, segments), end_s)
+        made.add(stays)
+        yield hour, made
 
 
 def roll_from_store(executor: Executor, first: int, after: int, prices: OpenPrices) -> Iterator[tuple[int, Hour]]:

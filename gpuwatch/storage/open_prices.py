@@ -128,14 +128,12 @@ OPEN_ROWS = """SELECT s.segment_id, s.machine_id, s.id, s.verification, p.seen_f
 
 def load_open(rows: Iterable[Row], into: OpenPrices) -> None:
     """Put rows of `OPEN_ROWS` on their shelves; the segments must be loaded."""
-    segments = {number: segment for segment, number in into.segments.items()}
+    places: dict[int, tuple[Shelf, str, int]] = {}
+    for (provider, gpu, count, spot), number in into.segments.items():
+        places[number] = (into.shelf(provider, spot), gpu, count)
     for segment_id, machine, series_id, verification, from_s, price, disk in rows:
-        provider, gpu, count, spot = segments[segment_id]
-        shelf = into.shelf(provider, spot)
-        shelf.put(
-            OpenPrice(
-                series_id, segment_id, gpu, (machine, count), from_s, price, disk, VERIFICATIONS.get(verification)
-            )
-        )
+        shelf, gpu, count = places[segment_id]
+        word = None if verification is None else VERIFICATIONS.get(verification)
+        shelf.put(OpenPrice(series_id, segment_id, gpu, (machine, count), from_s, price, disk, word))
         if from_s > shelf.touched_s.get(gpu, NEVER):
             shelf.touched_s[gpu] = from_s

@@ -94,7 +94,7 @@ poll = Table(
     Column("id", Integer, primary_key=True, autoincrement=True),
     Column("provider", String(32), nullable=False),
     Column("lane", String(8), nullable=False),
-    Column("gpu", String(200), nullable=False, server_default=""),
+    Column("gpu", String(200), nullable=False),
     Column("spot", SmallInteger, nullable=False),
     Column("at_s", Integer, nullable=False),
     Column("completeness", String(12), nullable=False),

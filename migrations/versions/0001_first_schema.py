@@ -98,7 +98,7 @@ def upgrade() -> None:
         sa.Column("id", sa.Integer(), autoincrement=True, nullable=False),
         sa.Column("provider", sa.String(length=32), nullable=False),
         sa.Column("lane", sa.String(length=8), nullable=False),
-        sa.Column("gpu", sa.String(length=200), server_default="", nullable=False),
+        sa.Column("gpu", sa.String(length=200), nullable=False),
         sa.Column("spot", sa.SmallInteger(), nullable=False),
         sa.Column("at_s", sa.Integer(), nullable=False),
         sa.Column("completeness", sa.String(length=12), nullable=False),
