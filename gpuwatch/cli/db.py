@@ -27,7 +27,7 @@ def upgrade(as_json: bool, config: str | None) -> None:
     """Bring the database to this program's schema; a new one is made. `gpuwatch run` does so by itself."""
     from gpuwatch.storage.migrate import upgrade as bring_up
 
-    with _database(config, make_folder=True) as database:
+    with _database(config) as database:
         steps = bring_up(database)
         if as_json:
             _json({"database": database.place, "steps": steps})
@@ -121,12 +121,12 @@ def _lines(found: Any) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def _database(config: str | None, *, upgraded: bool = False, make_folder: bool = False) -> Iterator[Database]:
+def _database(config: str | None, *, upgraded: bool = False) -> Iterator[Database]:
     from gpuwatch import settings
     from gpuwatch.storage.database import open_database
     from gpuwatch.storage.migrate import require_head
 
-    database = open_database(settings.load(config).database_url, make_folder=make_folder)
+    database = open_database(settings.load(config).database_url)
     try:
         if upgraded:
             require_head(database)

@@ -17,10 +17,10 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
 
 from gpuwatch.errors import StoreError
-from gpuwatch.storage.driver import BUSY_TIMEOUT_MS, prepare, sqlite_driver, wal_is_safe
+from gpuwatch.storage.driver import BUSY_TIMEOUT_MS, make_own_folder, prepare, sqlite_driver, wal_is_safe
 from gpuwatch.storage.faults import postgres_fault, sqlite_fault
 
-__all__ = ["BUSY_TIMEOUT_MS", "Database", "open_database", "wal_is_safe"]
+__all__ = ["BUSY_TIMEOUT_MS", "Database", "open_database", "sqlite_path", "wal_is_safe"]
 
 _WRITES = "gpuwatch_writes"  # execution option: what the begin event starts
 
@@ -121,19 +121,18 @@ class Database:
             raise translate(error, self.place) from error
 
 
-def open_database(url: str, *, make_folder: bool = False) -> Database:
+def open_database(url: str) -> Database:
     """Open, without migrating. Nothing is read yet: a wrong file shows at the first use.
 
     Args:
         url: `sqlite:///file.db`, `postgresql+psycopg://…` (`postgresql://` means the same).
-        make_folder: make SQLite's folder (for the default place, which nobody made by hand).
 
     Raises:
         StoreError: the address cannot be meant, or its driver is not installed.
     """
     parsed = _parsed(url)
     if parsed.get_backend_name() == "sqlite":
-        return _open_sqlite(url, parsed, make_folder)
+        return _open_sqlite(url, parsed)
     try:
         engine = create_engine(parsed, pool_pre_ping=True)
     except ModuleNotFoundError as error:
@@ -158,14 +157,20 @@ def _parsed(url: str) -> URL:
     return parsed
 
 
-def _open_sqlite(url: str, parsed: URL, make_folder: bool) -> Database:
+def sqlite_path(url: str) -> Path | None:
+    """The file that a URL names; None: it is PostgreSQL. Raises StoreError."""
+    parsed = _parsed(url)
+    if parsed.get_backend_name() != "sqlite":
+        return None
     if not parsed.database or parsed.database == ":memory:":
         raise StoreError("database_url: a database in memory forgets everything; name a file: sqlite:///gpuwatch.db")
-    if make_folder:
-        try:
-            Path(parsed.database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"the folder of {parsed.database} cannot be made: {error.strerror}") from error
+    return Path(parsed.database)
+
+
+def _open_sqlite(url: str, parsed: URL) -> Database:
+    path = sqlite_path(url)
+    assert path is not None
+    make_own_folder(path)
     engine = create_engine(parsed, module=sqlite_driver(), connect_args={"check_same_thread": False})
     event.listen(engine, "connect", lambda connection, _record: prepare(connection))
     event.listen(engine, "begin", _begin_sqlite)

@@ -10,7 +10,10 @@ import importlib
 import importlib.util
 import sqlite3
 from functools import cache
+from pathlib import Path
 from typing import Any
+
+from gpuwatch.errors import StoreError
 
 BUSY_TIMEOUT_MS = 30_000
 
@@ -42,3 +45,19 @@ def prepare(connection: Any) -> None:
         "foreign_keys=ON",
     ):
         connection.execute(f"PRAGMA {pragma}")
+
+
+def make_own_folder(path: Path) -> None:
+    """Make the folder of a database if it is gpuwatch's own: nobody makes `<state>/gpuwatch/` by hand.
+
+    Any other folder that is missing is more likely a slip of the pen, and shows when the database is opened.
+
+    Raises:
+        StoreError: it cannot be made.
+    """
+    if path.parent.name != "gpuwatch" or path.parent.is_dir():
+        return
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"the folder of {path} cannot be made: {error.strerror}") from error

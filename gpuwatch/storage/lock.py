@@ -12,27 +12,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gpuwatch.errors import StoreError, StoreInUse
-from gpuwatch.storage.database import Database
+from gpuwatch.storage.database import sqlite_path
+from gpuwatch.storage.driver import make_own_folder
 
 
 @contextmanager
-def only_daemon(database: Database) -> Iterator[None]:
-    """Hold the database for this process.
+def claim_daemon(database_url: str) -> Iterator[None]:
+    """Hold a database for this process.
 
     Raises:
         StoreInUse: another daemon holds it; the line names its process.
         StoreError: the lock file cannot be written.
     """
-    if database.path is None:
+    database = sqlite_path(database_url)
+    if database is None:
         yield
         return
-    path = database.path.resolve().with_name(database.path.name + ".lock")
+    make_own_folder(database)
+    path = database.resolve()
+    path = path.with_name(path.name + ".lock")
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise StoreError(f"the lock file {path} cannot be opened: {error.strerror}") from error
     try:
-        _take(handle, str(database.path))
+        _take(handle, str(database))
         yield
     finally:
         os.close(handle)  # the file stays: unlinking it would let two processes lock two files of one name

@@ -125,7 +125,7 @@ def test_a_missing_folder_is_told(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_the_default_place_is_made(tmp_path: Path) -> None:
-    database = open_database(f"sqlite:///{tmp_path / 'state' / 'gpuwatch' / 'gpuwatch.db'}", make_folder=True)
+    database = open_database(f"sqlite:///{tmp_path / 'state' / 'gpuwatch' / 'gpuwatch.db'}")
     upgrade(database)
     database.close()
     assert (tmp_path / "state" / "gpuwatch").stat().st_mode & 0o777 == 0o700

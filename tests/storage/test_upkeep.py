@@ -16,7 +16,7 @@ from gpuwatch.storage.backup import backup
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.executor import CoreExecutor
 from gpuwatch.storage.history import History
-from gpuwatch.storage.lock import only_daemon
+from gpuwatch.storage.lock import claim_daemon
 from gpuwatch.storage.moment import at
 from gpuwatch.storage.prune import prune
 from gpuwatch.storage.stats import stats
@@ -193,29 +193,27 @@ def test_stats_of_an_empty_history(database: Database) -> None:
 
 
 def _hold(url: str, held: object, over: object) -> None:
-    database = open_database(url)
-    with only_daemon(database):
+    with claim_daemon(url):
         held.set()  # type: ignore[attr-defined]
         over.wait()  # type: ignore[attr-defined]
 
 
-def test_a_second_daemon_on_one_sqlite_file_is_told_who_holds_it(sqlite_database: Database, sqlite_url: str) -> None:
+def test_a_second_daemon_on_one_sqlite_file_is_told_who_holds_it(sqlite_url: str) -> None:
     context = multiprocessing.get_context("spawn")
     held, over = context.Event(), context.Event()
     process = context.Process(target=_hold, args=(sqlite_url, held, over))
     process.start()
     assert held.wait(30)
-    with pytest.raises(StoreInUse, match=rf"another daemon \(process {process.pid}\)"), only_daemon(sqlite_database):
+    with pytest.raises(StoreInUse, match=rf"another daemon \(process {process.pid}\)"), claim_daemon(sqlite_url):
         pass
     process.kill()  # the kernel lets go of the lock of a killed process
     process.join()
     process.close()
-    with only_daemon(sqlite_database):
+    with claim_daemon(sqlite_url):
         pass
 
 
-def test_several_daemons_may_share_a_postgresql(database: Database) -> None:
-    if database.is_sqlite:
-        pytest.skip("one daemon an SQLite file")
-    with only_daemon(database), only_daemon(database):
+def test_several_daemons_may_share_a_postgresql() -> None:
+    url = "postgresql+psycopg://here/gpuwatch"
+    with claim_daemon(url), claim_daemon(url):
         pass
