@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _BARS = "▁▂▃▄▅▆▇█"
 _BY_HOUR_UP_TO_DAYS = 3
 _COLUMNS = (
-    ("", "left"),
+    ("", "right"),  # of one width: it must not wrap
     ("lowest", "right"),
     ("listed", "right"),
     ("quarter under", "right"),
@@ -69,9 +69,9 @@ def history(
 
         json_out([_json(point) for point in points])
     elif as_csv:
-        _print_csv(points)
+        print_csv(points)
     else:
-        _print(points, f"{gpu}{f' × {count}' if count else ''}{', spot' if spot else ''}", zone, by_hour)
+        print_track(points, f"{gpu}{f' × {count}' if count else ''}{', spot' if spot else ''}", zone, by_hour)
 
 
 def _gpus(text: str) -> tuple[str, ...]:
@@ -95,7 +95,8 @@ def _track(loaded: Any, part: Any, since: Any, now: Any, day_in: tzinfo | None) 
         database.close()
 
 
-def _print(points: Sequence[TrackPoint], title: str, zone: tzinfo, by_hour: bool) -> None:
+def print_track(points: Sequence[TrackPoint], title: str, zone: tzinfo, by_hour: bool) -> None:
+    """A sparkline and a table."""
     from gpuwatch.cli.screen import table
 
     if not any(point.looked for point in points):
@@ -144,7 +145,8 @@ def _json(point: TrackPoint) -> dict[str, Any]:
     }
 
 
-def _print_csv(points: Sequence[TrackPoint]) -> None:
+def print_csv(points: Sequence[TrackPoint]) -> None:
+    """CSV on standard output."""
     rows = [_json(point) for point in points]
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(rows[0] if rows else ())

@@ -1,0 +1,70 @@
+"""How `gpuwatch history` shows what the store answers."""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from gpuwatch.cli.history import neutral, print_csv, print_track, sparkline
+from gpuwatch.storage.questions import TrackPoint
+
+NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
+TRACK = [
+    TrackPoint(starts_at=NOON, hours=1, looked=False),
+    TrackPoint(starts_at=NOON + timedelta(hours=1), hours=1, looked=True),
+    TrackPoint(
+        starts_at=NOON + timedelta(hours=2),
+        hours=1,
+        looked=True,
+        offers=3,
+        min_microusd=2_000_000,
+        min_with_commission_microusd=2_400_000,
+        q1_microusd=2_100_000,
+        median_microusd=2_500_000,
+        q3_microusd=3_000_000,
+    ),
+]
+
+
+def test_a_sparkline_is_higher_for_dearer_and_blank_without_price() -> None:
+    assert sparkline([1, None, 8, 4]) == "▁ █▄"
+
+
+def test_a_flat_sparkline_is_flat() -> None:
+    assert sparkline([5, 5, 5]) == "▁▁▁"
+
+
+def test_no_data_and_no_offers_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    print_track(TRACK, "H100", ZoneInfo("Europe/Berlin"), by_hour=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert any("13:00" in line and "no data" in line for line in lines)
+    assert any("14:00" in line and "no offers" in line for line in lines)
+    assert any("15:00" in line and "2.4000" in line and "2.0000" in line for line in lines)
+
+
+def test_a_gpu_that_nobody_looked_for_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    print_track(TRACK[:1], "H100", ZoneInfo("UTC"), by_hour=True)
+    assert "no data" in capsys.readouterr().out
+
+
+def test_csv_has_a_line_for_every_hour(capsys: pytest.CaptureFixture[str]) -> None:
+    print_csv(TRACK)
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["looked"] for row in rows] == ["False", "True", "True"]
+    assert rows[2]["starts_at"] == "2026-03-02T14:00:00Z"
+    assert float(rows[2]["min_price_usd_gpu_hour"]) == 2.4
+    assert rows[0]["min_listed_usd_gpu_hour"] == ""
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\tx", "|cmd"])
+def test_a_cell_is_never_a_formula(text: str) -> None:
+    assert neutral(text) == "'" + text
+
+
+def test_a_plain_cell_stays() -> None:
+    assert neutral("H100 SXM") == "H100 SXM"
+    assert neutral(-1.5) == -1.5
