@@ -1,8 +1,8 @@
 """The clockwork: which beat runs when. Alone knows APScheduler, and works around its two known gaps.
 
-APScheduler 3.11 falls silent when the clock steps back (its next run lies in what is now the future) and has no word for a
-beat that was skipped; a guard compares the wall clock with the monotonic one and sets every job anew after a jump, and
-listeners turn what was missed into log lines. Jobs live in memory and are made from the settings at every start.
+APScheduler 3.11 falls silent when the clock steps back (its next run lies in what is now the future) and has no word
+for a beat that was skipped; a guard compares the wall clock with the monotonic one and sets every job anew after a
+jump, and listeners turn what was missed into log lines. Jobs live in memory and are made anew at every start.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -24,11 +24,13 @@ from apscheduler.triggers.interval import IntervalTrigger
 from gpuwatch.engine.beat import Beat
 from gpuwatch.errors import SettingsError
 from gpuwatch.net import redact
+from gpuwatch.ports import Channel
 from gpuwatch.settings import Settings, load
-from gpuwatch.storage.lock import claim_daemon
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.lock import only_daemon
 from gpuwatch.system import logs
 from gpuwatch.system.notify_socket import Notifier
-from gpuwatch.wiring import real_now
+from gpuwatch.wiring import database, real_now
 from gpuwatch.wiring.service import Service, build_service
 
 log = logging.getLogger(__name__)
@@ -74,7 +76,9 @@ class Clockwork:
         ending.start()
         ending.join(wait_s)
         if ending.is_alive():
-            log.warning("a beat did not end within %.0f s; its work is kept in rows and taken up at the next start", wait_s)
+            log.warning(
+                "a beat did not end within %.0f s; its work is kept in rows and taken up at the next start", wait_s
+            )
 
     def nudge(self, name: str) -> None:
         """Run a beat now instead of at its next time."""
@@ -149,9 +153,9 @@ def serve(config: str | None, log_format: str = "auto", verbose: bool = False) -
     notifier = Notifier.from_env(os.environ)
     settings = load(config)
     logs.configure(style=log_format, level=logging.DEBUG if verbose else logging.INFO, redact=redact)
-    with claim_daemon(settings.database_url):
+    with database(settings) as store, only_daemon(store):
         while True:
-            with running(settings) as service:
+            with running(settings, store) as service:
                 notifier.ready()
                 log.info("watching", extra={"watches": len(settings.watches), "providers": list(settings.providers)})
                 fresh = _watch_over(service, signals, notifier, config)
@@ -190,9 +194,8 @@ def _reload(notifier: Notifier, config: str | None, old: Settings) -> Settings |
     try:
         fresh = load(config)
     except SettingsError as error:
-        for fault in error.faults:
-            log.error("%s", fault)
-        log.error("the new settings are wrong; the old ones stay in force")
+        for line in (*error.faults, "the new settings are wrong; the old ones stay in force"):
+            log.error("%s", line)  # noqa: TRY400 a person's slip, not a traceback
         notifier.ready()
         return None
     if fresh.database_url != old.database_url:
@@ -204,9 +207,11 @@ def _reload(notifier: Notifier, config: str | None, old: Settings) -> Settings |
 
 
 @contextmanager
-def running(settings: Settings) -> Iterator[Service]:
+def running(
+    settings: Settings, store: Database, extra_channels: Mapping[str, Channel] | None = None
+) -> Iterator[Service]:
     """The service, its beats turning; stopped within STOP_WITHIN_S at the end."""
-    with build_service(settings) as service:
+    with build_service(settings, store, extra_channels) as service:
         clockwork = Clockwork(service.beats(), real_now, time.monotonic)
         service.nudge = clockwork.nudge
         clockwork.start()

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -19,7 +19,7 @@ from gpuwatch.market.pricing import Commission
 
 if TYPE_CHECKING:
     from gpuwatch.watches.decide import WatchMemory
-    from gpuwatch.watches.launches import Intent, Launch, Refusal
+    from gpuwatch.watches.launches import Intent, Launch, LaunchState, Refusal
     from gpuwatch.watches.watch import Budget
 
 
@@ -357,6 +357,15 @@ class Now(Protocol):
     def __call__(self) -> datetime: ...
 
 
+class News(msgspec.Struct, frozen=True, kw_only=True):
+    """An alert on its way into the outbox."""
+
+    alert: Alert
+    channels: tuple[str, ...]
+    expires_at: datetime
+    once_key: str | None = None  # at most one alert ever bears it
+
+
 class Sight(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a provider's answers; kept in the store."""
 
@@ -368,7 +377,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
 class Page(Protocol):
     """One open transaction of the desk: what follows from a decision is kept whole, or not at all."""
 
-    def remember(self, watch: str, memory: WatchMemory) -> None:
+    def remember(self, watch: str, remembered: WatchMemory) -> None:
         """Keep what a watch remembers."""
 
     def reserve(self, intent: Intent, budget: Budget, now: datetime) -> Launch | Refusal:
@@ -408,3 +417,21 @@ class PriceHistory(Protocol):
 
     def rows_used(self, provider: str, now: datetime) -> int:
         """Rows returned since 00:00 UTC. Raises StoreError."""
+
+
+class Books(Protocol):
+    """The launches, as the beats see them. Each step is durable, with its alert, or did not happen."""
+
+    def get(self, launch_id: str) -> Launch | None:
+        """One launch. Raises StoreError."""
+
+    def alive(self, provider: str | None = None) -> Sequence[Launch]:
+        """Those that are not over, oldest first. Raises StoreError."""
+
+    def move(
+        self, launch: Launch, to_state: LaunchState, cause: str, now: datetime, news: News | None = None, **changes: Any
+    ) -> Launch:
+        """One step, if nobody took another meanwhile. Raises LaunchMoved, StoreError."""
+
+    def tell(self, news: News) -> bool:
+        """Put an alert into the outbox; False: `once_key` was told already. Raises StoreError."""

@@ -6,22 +6,22 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from gpuwatch import providers
-from gpuwatch.engine.act import Actor
+from gpuwatch.engine.act import Actor, Shop
 from gpuwatch.engine.beat import Beat
 from gpuwatch.engine.deliver import Deliverer
 from gpuwatch.engine.evaluate import Evaluator, Rules, Start
 from gpuwatch.engine.follow import Follower
 from gpuwatch.engine.hunt import Hunter
+from gpuwatch.engine.launch_alerts import Herald
 from gpuwatch.engine.novelty import Novelty
 from gpuwatch.engine.queries import RENTAL_TYPES
-from gpuwatch.engine.reconcile import Reconciler
 from gpuwatch.engine.sight import Watchman
 from gpuwatch.engine.station import Station
 from gpuwatch.engine.sweep import Sweeper, sweep_targets
@@ -30,7 +30,7 @@ from gpuwatch.storage.desk import StoreDesk
 from gpuwatch.storage.history import History
 from gpuwatch.storage.ledger import Ledger
 from gpuwatch.storage.outbox import Outbox
-from gpuwatch.wiring import adapters, channels, database, http_client, new_id, real_now
+from gpuwatch.wiring import adapters, channels, http_client, new_id, real_now
 
 if TYPE_CHECKING:
     from gpuwatch.net import Http
@@ -53,7 +53,9 @@ _STUCK_FACTOR = 5  # rounds without an end, after which the watchdog is not fed
 class Service:
     """Everything that runs. `nudge` is set by the clockwork: run a beat now."""
 
-    def __init__(self, settings: Settings, store: Database, http: Http, extra_channels: Mapping[str, Channel]) -> None:
+    def __init__(
+        self, settings: Settings, store: Database, http: Http, extra_channels: Mapping[str, Channel] | None = None
+    ) -> None:
         self.settings = settings
         self.stopping = threading.Event()
         self.nudge: Callable[[str], None] = lambda name: None
@@ -61,16 +63,40 @@ class Service:
         self.history = History(store)
         self.ledger = Ledger(store)
         self.adapters = adapters(settings, http, stop=self.stopping)
-        self.channels = {**channels(settings, http), **extra_channels}
+        self.channels = {**channels(settings, http), **(extra_channels or {})}
         self.deliverer = Deliverer(Outbox(store), self.channels)
+        self._watches = {watch.name: watch for watch in settings.watches}
+        self._herald = Herald(self._channels_of, new_id)
+        self._shops = {name: shop for name, adapter in self.adapters.items() if (shop := self._shop(name, adapter))}
+        self.actor = Actor(self.ledger, self._shops, self._herald, real_now)
         self._crew = ThreadPoolExecutor(max_workers=4, thread_name_prefix="act")
-        self._keys = {name: a.launcher for name, a in self.adapters.items() if a.launcher is not None}
-        self._unreconciled = set(self._keys)
+        self.followers = {name: self._follower(name, shop) for name, shop in self._shops.items()}
         self.evaluator = Evaluator(self.desk, self._rules(), self._start, new_id)
         self.stations = {name: self._station(name, adapter) for name, adapter in self.adapters.items()}
         self._progress: dict[str, tuple[int, float]] = {}
 
     # --- what is built ------------------------------------------------------------------------------------------------
+
+    def _channels_of(self, watch_name: str) -> tuple[str, ...]:
+        watch = self._watches.get(watch_name)
+        return tuple(self.channels) if watch is None or watch.notify is None else watch.notify
+
+    def _shop(self, name: str, adapter: Adapter) -> Shop | None:
+        """Where something can be rented: the provider can, and there is a key."""
+        provider = self.settings.providers[name]
+        if adapter.launcher is None or provider.api_key is None:
+            return None
+        return Shop(adapter.launcher, adapter.market, provider.commission)
+
+    def _follower(self, name: str, shop: Shop) -> Follower:
+        return Follower(
+            self.ledger,
+            shop.launcher,
+            self._herald,
+            watches=self._watches,
+            in_flight=self.actor.in_flight,
+            monotonic=time.monotonic,
+        )
 
     def _watches_at(self, provider: str) -> list[Watch]:
         return [w for w in self.settings.watches if w.providers is None or provider in w.providers]
@@ -104,12 +130,9 @@ class Service:
         watchman = Watchman(name, self.desk, told, new_id, real_now())
         station = Station(provider, self.history, watchman, Novelty(name, self.desk, told, new_id), real_now)
         mine = self._watches_at(name)
-        hunter = Hunter(
-            adapter.market, mine, provider.commission, self.evaluator, station.keep_hunt, self.stopping
-        )
-        sweeper = Sweeper(
-            adapter.market, sweep_targets(mine, self.settings.record_gpus), station.keep_sweep, self.stopping
-        )
+        hunter = Hunter(adapter.market, mine, provider.commission, self.evaluator, station.keep_hunt, self.stopping)
+        targets = sweep_targets(mine, self.settings.record_gpus)
+        sweeper = Sweeper(adapter.market, targets, station.keep_sweep, self.stopping)
         station.man(hunter if mine else None, sweeper)
         return station
 
@@ -117,10 +140,11 @@ class Service:
 
     def _not_ready(self, provider: str) -> str | None:
         """Nothing new is rented before what was rented is known (CONTRACT §4.1)."""
-        if provider not in self._keys:
+        follower = self.followers.get(provider)
+        if follower is None:
             return f"there is no key for {provider}"
-        if provider in self._unreconciled:
-            return f"what gpuwatch rented at {provider} before its start is still being looked up"
+        if not follower.reconciled:
+            return f"what gpuwatch rented at {provider} before is still being looked up"
         return None
 
     def _start(self, start: Start) -> None:
@@ -128,10 +152,89 @@ class Service:
         self.nudge("deliver")
 
     def _act(self, start: Start) -> None:
+        launch = start.launch
         try:
-            self.actor.act(start.launch, start.watch, start.candidates, start.observed_at)
+            self.actor.act(launch, start.watch, start.candidates, start.observed_at)
         except GpuwatchError as error:
-            log.error("launch %s: %s", start.launch.launch_id, error)  # noqa: TRY400 the row says where it stands
+            log.error("launch %s: %s", launch.launch_id, error)  # noqa: TRY400 its row says where it stands
         except Exception:
-            log.exception("launch %s stopped in the middle; its row is taken up again", start.launch.launch_id)
+            log.exception("launch %s stopped in the middle; its row is taken up again", launch.launch_id)
+        if (follower := self.followers.get(launch.provider)) is not None:
+            follower.hurry()
         self.nudge("deliver")
+
+    # --- what the clockwork drives ------------------------------------------------------------------------------------
+
+    def beats(self) -> list[Beat]:
+        """Every beat of the daemon; those of one provider never wait for those of another."""
+        found = [
+            Beat(name="deliver", run=self._deliver, every_s=DELIVER_EVERY_S),
+            Beat(name="roll-up", run=lambda: self.history.roll_up(real_now()), every_s=ROLL_UP_EVERY_S),
+        ]
+        for name, station in self.stations.items():
+            poll_s = station.settings.poll_every_s
+            found += [
+                Beat(name=f"hunt {name}", run=station.hunt, every_s=poll_s, jitter_s=min(1.0, poll_s / 20)),
+                Beat(name=f"sweep {name}", run=station.sweep_if_due, every_s=self._sweep_look_s(station)),
+                Beat(name=f"sight {name}", run=station.look_after_sight, every_s=SIGHT_EVERY_S),
+            ]
+        for name, follower in self.followers.items():
+            found.append(Beat(name=f"follow {name}", run=self._follow(follower), every_s=FOLLOW_EVERY_S))
+        return found
+
+    def _sweep_look_s(self, station: Station) -> float:
+        wanted_s = station.settings.sweep_every_s
+        return SWEEP_LOOK_EVERY_S if wanted_s is None else min(wanted_s, SWEEP_LOOK_EVERY_S)
+
+    def _follow(self, follower: Follower) -> Callable[[], bool]:
+        return lambda: follower.beat_if_due(real_now())
+
+    def _deliver(self) -> int:
+        return self.deliverer.beat(real_now())
+
+    # --- how it goes --------------------------------------------------------------------------------------------------
+
+    def progresses(self, tick_s: float) -> bool:
+        """Has a round of every hunt ended lately? A provider that fails ends its rounds; a hung daemon does not."""
+        fine = True
+        for name, station in self.stations.items():
+            beats, since_s = self._progress.get(name, (-1, tick_s))
+            if beats != station.finished_beats:
+                self._progress[name] = (station.finished_beats, tick_s)
+            elif tick_s - since_s > _STUCK_FACTOR * station.interval_s + 4 * station.settings.timeout_s:
+                fine = False
+        return fine
+
+    def status(self, now: datetime) -> str:
+        """One line for `systemctl status`."""
+        parts = [_standing(station, now) for station in self.stations.values()]
+        alive = len(self.ledger.alive())
+        return f"{len(self.settings.watches)} watches; {'; '.join(parts)}; {alive} launches alive"
+
+    def close(self) -> None:
+        """Let what is on its way come to a point where its row says so, but not for long."""
+        self.stopping.set()
+        self._crew.shutdown(wait=False, cancel_futures=True)
+        self.deliverer.close(timeout_s=1.0)
+
+
+def _standing(station: Station, now: datetime) -> str:
+    sight = station.watchman.sight
+    if sight.blind_since is not None:
+        return f"{station.name} BLIND since {sight.blind_since:%H:%M} UTC"
+    if sight.complete_at is None:
+        return f"{station.name} not polled yet"
+    return f"{station.name} polled {(now - sight.complete_at).total_seconds():.0f} s ago"
+
+
+@contextmanager
+def build_service(
+    settings: Settings, store: Database, extra_channels: Mapping[str, Channel] | None = None
+) -> Iterator[Service]:
+    """The service over an opened, upgraded database; closed at the end."""
+    with http_client(settings) as http:
+        service = Service(settings, store, http, extra_channels)
+        try:
+            yield service
+        finally:
+            service.close()

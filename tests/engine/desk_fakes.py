@@ -88,8 +88,8 @@ class MemoryPage:
         self.launches: list[Launch] = []
         self.alerts: list[tuple[Alert, tuple[str, ...]]] = []
 
-    def remember(self, watch: str, memory: WatchMemory) -> None:
-        self.remembered[watch] = memory
+    def remember(self, watch: str, remembered: WatchMemory) -> None:
+        self.remembered[watch] = remembered
 
     def reserve(self, intent: Intent, budget: Budget, now: datetime) -> Launch | Refusal:
         if self._desk.refusal is not None:

@@ -1,0 +1,114 @@
+"""What the owner is told of a launch. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+
+from gpuwatch.engine.alerts import life_of, money
+from gpuwatch.market.pricing import usd
+from gpuwatch.ports import Alert, AlertKind, Instance, News
+from gpuwatch.watches.launches import Launch, LaunchState, cost_microusd
+
+
+class Herald:
+    """Makes the news of launches for the owner's channels.
+
+    Args:
+        channels_of: a watch's channels by its name; for a watch that left the settings, all of them.
+    """
+
+    def __init__(self, channels_of: Callable[[str], tuple[str, ...]], new_id: Callable[[], str]) -> None:
+        self._channels_of = channels_of
+        self._new_id = new_id
+
+    def moved(self, launch: Launch, headline: str, why: str, now: datetime, can_do: tuple[str, ...] = ()) -> News:
+        """A launch went on."""
+        return self._news(AlertKind.LAUNCH, launch, headline, why, now, can_do or _LOOK)
+
+    def refused(self, launch: Launch, why: str, now: datetime) -> News:
+        """Nothing was rented, and it will not help to repeat it."""
+        return self._news(AlertKind.REFUSED, launch, "not rented", why, now, ("Check key and credit: gpuwatch doctor",))
+
+    def held(self, launch: Launch, why: str, now: datetime) -> News:
+        """The owner must decide."""
+        can_do = (
+            f"Look at your instances at {launch.provider} for the label {launch.label}",
+            f"It is there: gpuwatch launches resolve {launch.launch_id} --adopt INSTANCE",
+            f"It is not: gpuwatch launches resolve {launch.launch_id} --absent",
+        )
+        news = self._news(
+            AlertKind.HELD, launch, "held: it could not be proven that nothing was made", why, now, can_do
+        )
+        return _once(news, f"held:{launch.launch_id}")
+
+    def slow_stop(self, launch: Launch, why: str, now: datetime) -> News:
+        """A destroy is not confirmed for a while."""
+        headline = "its end is not confirmed yet: it may still be billed"
+        news = self._news(AlertKind.HELD, launch, headline, why, now, (f"End it at {launch.provider} by hand", *_LOOK))
+        return _once(news, f"slow-stop:{launch.launch_id}:{now:%Y-%m-%dT%H}")
+
+    def orphan(self, provider: str, instance: Instance, why: str, now: datetime) -> News:
+        """An instance with our label that the table does not know, or believes gone."""
+        alert = Alert(
+            alert_id=self._new_id(),
+            kind=AlertKind.ORPHAN,
+            created_at=now,
+            headline=f"{provider} bills an instance with a gpuwatch label that is in no running launch",
+            facts=(
+                ("Instance", instance.instance_id),
+                ("Label", instance.label or ""),
+                ("State", instance.status or instance.state.value),
+            ),
+            why=why,
+            did="Nothing: what gpuwatch cannot prove to be its own it never destroys.",
+            can_do=(f"If nobody needs it, destroy it at {provider}",),
+        )
+        channels = self._channels_of("")
+        expires_at = now + life_of(AlertKind.ORPHAN)
+        once_key = f"orphan:{provider}:{instance.instance_id}"
+        return News(alert=alert, channels=channels, expires_at=expires_at, once_key=once_key)
+
+    def _news(
+        self, kind: AlertKind, launch: Launch, headline: str, why: str, now: datetime, can_do: tuple[str, ...]
+    ) -> News:
+        alert = Alert(
+            alert_id=self._new_id(),
+            kind=kind,
+            created_at=now,
+            headline=f"{launch.watch}: {headline}",
+            watch=launch.watch,
+            facts=_facts(launch, now),
+            why=why,
+            did=f"Launch {launch.launch_id} is {launch.state.value}.",
+            can_do=can_do,
+        )
+        channels = self._channels_of(launch.watch)
+        return News(alert=alert, channels=channels, expires_at=now + life_of(kind))
+
+
+_LOOK = ("Follow it: gpuwatch launches",)
+
+
+def _facts(launch: Launch, now: datetime) -> tuple[tuple[str, str], ...]:
+    facts = [
+        ("Launch", launch.launch_id),
+        ("GPU", f"{launch.gpu} × {launch.gpu_count}" + (", interruptible (spot)" if launch.spot else "")),
+        (
+            "Price",
+            f"${money(usd(launch.price_microusd_hour))} per hour; listed ${money(usd(launch.listed_microusd_hour))}",
+        ),
+        ("Provider", f"{launch.provider}, offer {launch.offer_id}, machine {launch.machine_id or 'unknown'}"),
+    ]
+    if launch.instance_id is not None:
+        facts.append(("Instance", launch.instance_id))
+    cost = cost_microusd(launch, now)
+    if cost or launch.state is LaunchState.ENDED:
+        facts.append(("Cost so far", f"${money(usd(cost))}"))
+    return tuple(facts)
+
+
+def _once(news: News, key: str) -> News:
+    return msgspec.structs.replace(news, once_key=key)

@@ -1,0 +1,197 @@
+"""The launches as rows: reserved under limits and budget in one transaction, moved on by who holds the newest version.
+
+Two daemons on one PostgreSQL: a reservation takes a lock of its transaction, so that budgets are counted by one at a
+time; what must be unique (a slot of a watch, an offer) is a unique row besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Row, Select, and_, func, insert, or_, select, text, update
+from sqlalchemy.exc import IntegrityError
+
+from gpuwatch.ports import News
+from gpuwatch.storage import outbox
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.memory import from_ms, to_ms
+from gpuwatch.storage.tables import OVER_STATES, launch_event
+from gpuwatch.storage.tables import launch as launches
+from gpuwatch.watches.admission import AVOID_FOR, admit, bad_machines, cooling, free_slot
+from gpuwatch.watches.decide import Match
+from gpuwatch.watches.launches import (
+    Intent,
+    Launch,
+    LaunchMoved,
+    LaunchState,
+    Refusal,
+    RefusalReason,
+    may_move,
+    new_launch,
+)
+from gpuwatch.watches.watch import Budget, LaunchSpec
+
+_RESERVING = 0x67707577  # the key of PostgreSQL's lock: "gpuw"
+_MOMENTS = ("intended_at", "requested_at", "running_at", "ended_at")
+_CAUSE_LENGTH = 200
+_WORDS_LENGTH = 500
+
+
+def reserve(connection: Connection, intent: Intent, budget: Budget, now: datetime) -> Launch | Refusal:
+    """Take a free slot of the watch, an offer that nobody has, and the money for it: or say why not.
+
+    The launch is written as `requested` at once: from here on it may have been sent, whatever dies.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _RESERVING})
+    spec = intent.watch.launch or LaunchSpec()
+    known = [_launch(row) for row in connection.execute(_relevant(now))]
+    alive = [launch for launch in known if not launch.is_over]
+    failed = [launch for launch in known if launch.state is LaunchState.FAILED]
+    mine = [launch for launch in alive if launch.watch == intent.watch.name]
+    slot = free_slot(spec, intent.watch.name, mine, _total(connection, intent.watch.name))
+    if isinstance(slot, Refusal):
+        return slot
+    match = _first_free(intent, alive, failed, now)
+    if isinstance(match, Refusal):
+        return match
+    rest = cooling(failed, intent.watch.name, match.offer.provider, now)
+    if rest is not None:
+        return rest
+    launch = new_launch(msgspec.structs.replace(intent, match=match), slot, now)
+    ended = [known_one for known_one in known if known_one.is_over]
+    return admit(launch, alive, ended, budget, now) or _written(connection, launch, now)
+
+
+def _first_free(intent: Intent, alive: Sequence[Launch], failed: Sequence[Launch], now: datetime) -> Match | Refusal:
+    taken = {(launch.provider, launch.offer_id) for launch in alive}
+    bad = bad_machines(failed, now)
+    reason = Refusal(RefusalReason.OFFER_TAKEN, "another launch of yours has every offer that fits")
+    for match in (intent.match, *intent.others):
+        offer = match.offer
+        if (offer.provider, offer.offer_id) in taken:
+            continue
+        if offer.machine_id is not None and (offer.provider, offer.machine_id) in bad:
+            text_ = f"a launch failed on machine {offer.machine_id} within a day; it is avoided"
+            reason = Refusal(RefusalReason.MACHINE_FAILED, text_)
+            continue
+        return match
+    return reason
+
+
+def _written(connection: Connection, launch: Launch, now: datetime) -> Launch | Refusal:
+    try:
+        with connection.begin_nested():
+            connection.execute(insert(launches).values(_row(launch)))
+            connection.execute(insert(launch_event).values(_event(launch.launch_id, None, launch.state, "intent", now)))
+    except IntegrityError:
+        return Refusal(RefusalReason.OFFER_TAKEN, "another launch took the slot or the offer at this moment")
+    return launch
+
+
+class Ledger:
+    """All launches. Every step is one transaction: the row, its event, and what the owner is told of it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def get(self, launch_id: str) -> Launch | None:
+        """One launch. Raises StoreError."""
+        found = self._read(select(launches).where(launches.c.launch_id == launch_id))
+        return found[0] if found else None
+
+    def alive(self, provider: str | None = None) -> list[Launch]:
+        """Those that are not over, oldest first. Raises StoreError."""
+        query = select(launches).where(launches.c.state.not_in(OVER_STATES)).order_by(launches.c.intended_at_ms)
+        return self._read(query if provider is None else query.where(launches.c.provider == provider))
+
+    def all(self, watch: str | None = None) -> list[Launch]:
+        """Every launch, newest first. Raises StoreError."""
+        query = select(launches).order_by(launches.c.intended_at_ms.desc(), launches.c.launch_id)
+        return self._read(query if watch is None else query.where(launches.c.watch == watch))
+
+    def move(
+        self, launch: Launch, to_state: LaunchState, cause: str, now: datetime, news: News | None = None, **changes: Any
+    ) -> Launch:
+        """One step, if nobody took another meanwhile.
+
+        Args:
+            changes: fields of `Launch` that change with it.
+            news: what the owner is told of it, in the same transaction.
+
+        Raises:
+            LaunchMoved: somebody did; read it again.
+            StoreError: it was not written; nothing may be done on the strength of it.
+        """
+        if not may_move(launch.state, to_state):
+            raise LaunchMoved(f"launch {launch.launch_id} cannot go from {launch.state} to {to_state}")
+        moved = msgspec.structs.replace(launch, state=to_state, version=launch.version + 1, **changes)
+        held = and_(
+            launches.c.launch_id == launch.launch_id,
+            launches.c.state == launch.state.value,
+            launches.c.version == launch.version,
+        )
+        try:
+            with self._database.write() as connection:
+                if connection.execute(update(launches).where(held).values(_row(moved))).rowcount != 1:
+                    raise LaunchMoved(f"launch {launch.launch_id} was changed by somebody else")
+                event = _event(launch.launch_id, launch.state, to_state, cause, now)
+                connection.execute(insert(launch_event).values(event))
+                if news is not None:
+                    outbox.put(connection, news.alert, news.channels, news.expires_at, news.once_key)
+        except IntegrityError as error:
+            raise LaunchMoved(f"launch {launch.launch_id}: another launch has that offer") from error
+        return moved
+
+    def tell(self, news: News) -> bool:
+        """Put an alert into the outbox; False: `once_key` was told already. Raises StoreError."""
+        with self._database.write() as connection:
+            return outbox.put(connection, news.alert, news.channels, news.expires_at, news.once_key)
+
+    def _read(self, query: Select[Any]) -> list[Launch]:
+        with self._database.read() as connection:
+            return [_launch(row) for row in connection.execute(query)]
+
+
+def _relevant(now: datetime) -> Select[Any]:
+    """What limits and budget depend on: all that is alive, and what ended this month or lately."""
+    since = min(now.replace(day=1, hour=0, minute=0, second=0, microsecond=0), now - AVOID_FOR - timedelta(hours=1))
+    return select(launches).where(
+        or_(launches.c.state.not_in(OVER_STATES), launches.c.ended_at_ms >= to_ms(since)),
+        launches.c.dry_run.is_(False),
+    )
+
+
+def _total(connection: Connection, watch: str) -> int:
+    query = select(func.count()).where(
+        launches.c.watch == watch, launches.c.dry_run.is_(False), launches.c.state != LaunchState.FAILED.value
+    )
+    return int(connection.execute(query).scalar_one())
+
+
+def _row(launch: Launch) -> dict[str, Any]:
+    row = msgspec.structs.asdict(launch)
+    for name in _MOMENTS:
+        row[f"{name}_ms"] = to_ms(row.pop(name))
+    return row | {"state": launch.state.value, "spot": int(launch.spot)}
+
+
+def _launch(row: Row[Any]) -> Launch:
+    values = dict(row._mapping)
+    for name in _MOMENTS:
+        values[name] = from_ms(values.pop(f"{name}_ms"))
+    return Launch(**(values | {"state": LaunchState(values["state"]), "spot": bool(values["spot"])}))
+
+
+def _event(launch_id: str, from_: LaunchState | None, to: LaunchState, cause: str, now: datetime) -> dict[str, Any]:
+    return {
+        "launch_id": launch_id,
+        "at_ms": to_ms(now),
+        "from_state": None if from_ is None else from_.value,
+        "to_state": to.value,
+        "cause": cause[:_CAUSE_LENGTH],
+        "provider_words": cause[:_WORDS_LENGTH] if len(cause) > _CAUSE_LENGTH else None,
+    }
