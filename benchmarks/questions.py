@@ -82,8 +82,9 @@ def exact_week(database: Database) -> dict[int, int]:
         first, after = int(SINCE.timestamp()) // HOUR_S, -(-int(UNTIL.timestamp()) // HOUR_S)
         for hour, made in roll_from_store(executor, first, after, load(executor)):
             mine = by_week.setdefault((hour + 72) % 168, {})
-            for price, seconds in made._prices.get(("", ONE, 0, 0), {}).items():
-                mine[price] = mine.get(price, 0) + seconds
+            for prices in (prices for segment, prices in made.prices.items() if segment[1] == ONE):
+                for price, seconds in prices.items():
+                    mine[price] = mine.get(price, 0) + seconds
     found = {}
     for week_hour, prices in by_week.items():
         left = sum(prices.values()) / 2

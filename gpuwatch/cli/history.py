@@ -21,9 +21,9 @@ _COLUMNS = (
     ("", "right"),  # of one width: it must not wrap
     ("lowest", "right"),
     ("listed", "right"),
-    ("quarter under", "right"),
+    ("25 %", "right"),
     ("median", "right"),
-    ("quarter over", "right"),
+    ("75 %", "right"),
     ("offers", "right"),
 )
 
@@ -49,8 +49,9 @@ def history(
 ) -> None:
     """Price over time for a GPU, from the store: USD per GPU-hour.
 
-    "lowest" holds the commission; the others are listed prices with the marketplace's default disk. A line without
-    prices says whether nothing was on offer, or nobody looked.
+    "lowest" holds the commission; the others are listed prices with the marketplace's default disk: the lowest, and
+    what a quarter, half and three quarters of the offers cost at most, by time on offer. A line without prices says
+    whether nothing was on offer, or nobody looked.
     """
     from zoneinfo import ZoneInfo
 
@@ -105,7 +106,7 @@ def print_track(points: Sequence[TrackPoint], title: str, zone: tzinfo, by_hour:
         )
         return
     click.echo(f"{title}, lowest listed price: {sparkline([point.min_microusd for point in points])}")
-    shape = "%a %Y-%m-%d %H:%M" if by_hour else "%a %Y-%m-%d"
+    shape = "%Y-%m-%d %H:%M" if by_hour else "%Y-%m-%d %a"
     table(_COLUMNS, [(point.starts_at.astimezone(zone).strftime(shape), *_cells(point)) for point in points])
 
 

@@ -106,11 +106,10 @@ def roll_from_memory(
 ) -> Iterator[tuple[int, Hour]]:
     """Hours [first, after) out of what stands and what ended since; the log must reach back to their start."""
     segments = segments_by_id(prices)
-    stays = list(stays_in_memory(prices, log))
     for hour in range(first, after):
         end_s = (hour + 1) * HOUR_S
         made = Hour(hour, segments, covers_between(executor, hour * HOUR_S, end_s, segments), end_s)
-        made.add(stays)
+        made.add(stays_in_memory(prices, log))
         yield hour, made
 
 

@@ -60,7 +60,7 @@ class Hour:
         self._segments = segments
         self._covers = covers
         self._windows: dict[tuple[Scope, int | None], list[tuple[int, int]]] = {}
-        self._prices: dict[Segment, dict[int, int]] = {}  # GPU price → seconds
+        self.prices: dict[Segment, dict[int, int]] = {}  # GPU price → seconds on offer
         self._series: dict[Segment, set[int]] = {}
 
     def add(self, stays: Iterable[Stay]) -> None:
@@ -71,14 +71,20 @@ class Hour:
             if seconds <= 0:
                 continue
             price = max(1, round(stay.microusd / segment[2]))
-            for key in (segment, (ALL_PROVIDERS, segment[1], ALL_COUNTS, segment[3])):
-                prices = self._prices.setdefault(key, {})
-                prices[price] = prices.get(price, 0) + seconds
-                self._series.setdefault(key, set()).add(stay.series_id)
+            prices = self.prices.get(segment)
+            if prices is None:
+                prices = self.prices[segment] = {}
+                self._series[segment] = set()
+            prices[price] = prices.get(price, 0) + seconds
+            self._series[segment].add(stay.series_id)
 
     def rows(self) -> dict[Segment, HourRow]:
         """What to store: each part of the market, and each GPU over all providers and counts."""
-        return {segment: _row(prices, len(self._series[segment])) for segment, prices in self._prices.items()}
+        made = {segment: _row(prices, len(self._series[segment])) for segment, prices in self.prices.items()}
+        for total in dict.fromkeys((ALL_PROVIDERS, gpu, ALL_COUNTS, spot) for _, gpu, _, spot in self.prices):
+            parts = [segment for segment in self.prices if segment[1] == total[1] and segment[3] == total[3]]
+            made[total] = _row(_sum(self.prices[part] for part in parts), sum(made[part].offers for part in parts))
+        return made
 
     def _seconds(self, stay: Stay, scope: Scope) -> int:
         """How long it was on offer within the hour, as far as anybody looked."""
@@ -131,6 +137,14 @@ def _union(windows: list[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             joined.append((start, end))
     return joined
+
+
+def _sum(parts: Iterable[Mapping[int, int]]) -> dict[int, int]:
+    total: dict[int, int] = {}
+    for prices in parts:
+        for price, seconds in prices.items():
+            total[price] = total.get(price, 0) + seconds
+    return total
 
 
 def _row(prices: Mapping[int, int], offers: int) -> HourRow:
