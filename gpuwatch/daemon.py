@@ -27,7 +27,7 @@ from gpuwatch.net import redact
 from gpuwatch.ports import Channel
 from gpuwatch.settings import Settings, load
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.lock import only_daemon
+from gpuwatch.storage.lock import claim_daemon
 from gpuwatch.system import logs
 from gpuwatch.system.notify_socket import Notifier
 from gpuwatch.wiring import database, real_now
@@ -153,7 +153,7 @@ def serve(config: str | None, log_format: str = "auto", verbose: bool = False) -
     notifier = Notifier.from_env(os.environ)
     settings = load(config)
     logs.configure(style=log_format, level=logging.DEBUG if verbose else logging.INFO, redact=redact)
-    with database(settings) as store, only_daemon(store):
+    with claim_daemon(settings.database_url), database(settings) as store:
         while True:
             with running(settings, store) as service:
                 notifier.ready()

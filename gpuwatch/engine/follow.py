@@ -8,7 +8,7 @@ end is a state that lasts until the list no longer shows the instance.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -82,8 +82,12 @@ class Follower:
         """A launch was begun or is to end: look at the next chance."""
         self._next_at = None
 
-    def beat(self, now: datetime) -> bool:
-        """List, and take every launch one step further; False: the provider gave no usable list. Raises StoreError."""
+    def beat(self, now: datetime, only: Collection[str] | None = None) -> bool:
+        """List, and take every launch one step further; False: the provider gave no usable list. Raises StoreError.
+
+        Args:
+            only: touch these launches and no others (a command beside a daemon); None: all.
+        """
         busy = self._in_flight()  # before the rows are read: what ends in between is seen as it was
         alive = [launch for launch in self._books.alive(self._launcher.name) if launch.launch_id not in busy]
         try:
@@ -91,12 +95,15 @@ class Follower:
         except ProviderError as error:
             log.warning("instances are not known: %s", error, extra={"provider": self._launcher.name})
             self._looks = {key: failed_look(looks) for key, looks in self._looks.items()}
-            self._on_time_alone(alive, now)
+            if only is None:
+                self._on_time_alone(alive, now)
             return False
         listing = _Listing(instances)
         for launch in alive:
-            self._guarded(launch, listing, alive, now)
-        self._tell_orphans(listing, now)
+            if only is None or launch.launch_id in only:
+                self._guarded(launch, listing, alive, now)
+        if only is None:
+            self._tell_orphans(listing, now)
         self._foreign = {i.instance_id for i in instances if launch_id_in(i.label) is None}
         self.reconciled = True
         return True

@@ -1,0 +1,157 @@
+"""`gpuwatch launches` and `gpuwatch stop`: what was rented, its state and cost; end it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from gpuwatch.watches.launches import Launch
+
+_COLUMNS = (
+    ("launch", "left"),
+    ("watch", "left"),
+    ("state", "left"),
+    ("GPU", "left"),
+    ("$/h", "right"),
+    ("cost $", "right"),
+    ("instance", "left"),
+    ("since", "left"),
+    ("end", "left"),
+)
+
+
+@click.group(invoke_without_command=True)
+@click.option("--all", "everything", is_flag=True, help="Also those that ended more than a week ago.")
+@json_option
+@config_option
+@click.pass_context
+def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | None) -> int:
+    """What was rented, its state and cost. Without a subcommand: the list."""
+    ctx.obj = config
+    if ctx.invoked_subcommand is not None:
+        return Exit.DONE
+    from gpuwatch import settings
+    from gpuwatch.wiring import real_now
+    from gpuwatch.wiring.launching import all_launches
+
+    now = real_now()
+    found = all_launches(settings.load(config))
+    if as_json:
+        from gpuwatch.cli.screen import json_out
+
+        json_out([_json(launch, now) for launch in found])
+        return Exit.DONE
+    shown = [launch for launch in found if everything or _is_recent(launch, now)]
+    _print(shown, now)
+    if len(shown) < len(found):
+        click.echo(f"{len(found) - len(shown)} older ones: --all", err=True)
+    return Exit.DONE
+
+
+@launches.command()
+@click.argument("launch_id")
+@click.option("--absent", is_flag=True, help="You looked: nothing was made.")
+@click.option("--adopt", metavar="INSTANCE", default=None, help="You looked: this instance is it.")
+@config_option
+def resolve(launch_id: str, absent: bool, adopt: str | None, config: str | None) -> int:
+    """Settle a launch that is held, after you looked at the provider."""
+    from gpuwatch import settings
+    from gpuwatch.wiring.launching import resolve_absent, resolve_adopted
+
+    if absent == (adopt is not None):
+        raise UsageError("say either --absent or --adopt INSTANCE")
+    loaded = settings.load(config)
+    launch = resolve_absent(loaded, launch_id) if adopt is None else resolve_adopted(loaded, launch_id, adopt)
+    click.echo(f"launch {launch.launch_id} is {launch.state.value}")
+    return Exit.DONE
+
+
+@click.command()
+@click.argument("launch_id", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every launch that is alive.")
+@config_option
+def stop(launch_id: str | None, everything: bool, config: str | None) -> int:
+    """End a launch, and see that it is gone. Exit 1: its end could not be confirmed; it is tried on by the daemon."""
+    from gpuwatch import settings
+    from gpuwatch.wiring.launching import all_launches
+    from gpuwatch.wiring.launching import stop as end
+
+    loaded = settings.load(config)
+    if everything == (launch_id is not None):
+        raise UsageError("say which launch to stop, or --all; see: gpuwatch launches")
+    ids = (
+        [launch.launch_id for launch in all_launches(loaded) if not launch.is_over] if everything else [str(launch_id)]
+    )
+    if end(loaded, ids, click.echo):
+        return Exit.DONE
+    click.echo("not confirmed yet: look at the provider; gpuwatch run goes on trying", err=True)
+    return Exit.FAILED
+
+
+def _json(launch: Launch, now: datetime) -> dict[str, Any]:
+    from gpuwatch.cli.screen import rfc3339
+    from gpuwatch.market.pricing import MICRO
+    from gpuwatch.watches.launches import cost_microusd
+
+    return {
+        "launch_id": launch.launch_id,
+        "watch": launch.watch,
+        "provider": launch.provider,
+        "offer_id": launch.offer_id,
+        "instance_id": launch.instance_id,
+        "state": launch.state.value,
+        "dry_run": launch.dry_run,
+        "label": launch.label,
+        "price_usd_hour": launch.price_microusd_hour / MICRO,
+        "requested_at": rfc3339(launch.requested_at),
+        "running_at": rfc3339(launch.running_at),
+        "ended_at": rfc3339(launch.ended_at),
+        "end_reason": launch.end_reason,
+        "cost_usd": cost_microusd(launch, now) / MICRO,
+        "listed_usd_hour": launch.listed_microusd_hour / MICRO,
+        "listed_cost_usd": cost_microusd(launch, now, listed=True) / MICRO,
+        "machine_id": launch.machine_id,
+        "gpu": launch.gpu,
+        "gpu_count": launch.gpu_count,
+        "spot": launch.spot,
+        "intended_at": rfc3339(launch.intended_at),
+    }
+
+
+def _print(found: list[Launch], now: datetime) -> None:
+    from gpuwatch.cli.screen import rfc3339, table
+    from gpuwatch.market.pricing import MICRO
+    from gpuwatch.watches.launches import cost_microusd
+
+    if not found:
+        click.echo("nothing was rented yet")
+        return
+    table(
+        _COLUMNS,
+        [
+            (
+                launch.launch_id,
+                launch.watch,
+                launch.state.value + (" (dry run)" if launch.dry_run else ""),
+                f"{launch.gpu_count}× {launch.gpu}",
+                f"{launch.price_microusd_hour / MICRO:.3f}",
+                f"{cost_microusd(launch, now) / MICRO:.2f}",
+                launch.instance_id or "–",
+                rfc3339(launch.running_at or launch.intended_at) or "–",
+                launch.end_reason or "–",
+            )
+            for launch in found
+        ],
+    )
+
+
+def _is_recent(launch: Launch, now: datetime) -> bool:
+    return launch.ended_at is None or (now - launch.ended_at).days < 7
