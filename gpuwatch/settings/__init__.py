@@ -1,0 +1,8 @@
+"""Settings: built-in defaults, a TOML file, the environment. `load` makes one frozen `Settings` of them."""
+
+from __future__ import annotations
+
+from gpuwatch.settings.load import from_flags, load
+from gpuwatch.settings.model import Channels, Settings
+
+__all__ = ["Channels", "Settings", "from_flags", "load"]

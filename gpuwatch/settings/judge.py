@@ -1,0 +1,165 @@
+"""Settings judged anew: by the schema, then by what no single key can tell. This is the slow way, with pydantic."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import ValidationError
+
+from gpuwatch import providers
+from gpuwatch.errors import SettingsError
+from gpuwatch.market.pricing import Commission, CommissionMode
+from gpuwatch.ports import AppriseSettings, EmailSettings, ProviderSettings, TelegramSettings
+from gpuwatch.settings.faults import Loc, fault_lines, line
+from gpuwatch.settings.model import Channels, Settings
+from gpuwatch.settings.sources import Given, Path_, Sources
+from gpuwatch.settings.tables import EmailTable, NotifyTable, ProviderTable, Root
+from gpuwatch.watches.schema import SEEN, gpu_names
+
+
+def judge(
+    tree: dict[str, Any], sources: Sources, origins: Mapping[Path_, Given], known_spellings: Collection[str]
+) -> Settings:
+    """The settings that merged tables stand for.
+
+    Raises:
+        SettingsError: one line per fault.
+    """
+    token = SEEN.set(known_spellings)
+    try:
+        root = read_root(tree, sources, origins)
+        faults = [line(loc, text, sources, tree, origins) for loc, text in _joint_faults(root)]
+        if faults:
+            raise SettingsError(faults)
+        return _settings(root, sources)
+    finally:
+        SEEN.reset(token)
+
+
+def read_root(tree: dict[str, Any], sources: Sources, origins: Mapping[Path_, Given]) -> Root:
+    """The tables, each key right by itself. Raises SettingsError."""
+    faults = [line(loc, text, sources, tree, origins) for loc, text in _unknown_providers(tree)]
+    try:
+        root = Root(**{str(key): value for key, value in tree.items()})
+    except ValidationError as error:
+        faults += fault_lines(error, sources, tree, origins)
+    if faults:
+        raise SettingsError(faults)
+    return root
+
+
+def enabled(root: Root) -> dict[str, ProviderTable]:
+    """The providers that are asked: named in the settings, with a key, or on by default; not switched off."""
+    found = {}
+    for name in providers.names():
+        table = root.providers.get(name)
+        is_on = table is not None or providers.info(name).on_by_default
+        if table is not None and table.enabled is not None:
+            is_on = table.enabled
+        if is_on:
+            found[name] = table or ProviderTable()
+    return found
+
+
+def provider_settings(name: str, table: ProviderTable) -> ProviderSettings:
+    """One provider, with its own defaults; its key is joined later."""
+    info = providers.info(name)
+    commission = info.commission
+    if table.commission is not None:
+        commission = Commission(format(table.commission.rate, "f"), CommissionMode(table.commission.mode))
+    return ProviderSettings(
+        name=name,
+        base_url=table.base_url or info.base_url,
+        commission=commission,
+        poll_every_s=table.poll_every,
+        sweep_every_s=None if table.sweep_every == "auto" else float(table.sweep_every),
+        search_interval_s=info.search_interval_s if table.search_interval is None else table.search_interval,
+        rows_per_day=info.rows_per_day if table.rows_per_day is None else table.rows_per_day,
+        timeout_s=table.timeout,
+    )
+
+
+def _settings(root: Root, sources: Sources) -> Settings:
+    return Settings(
+        timezone=root.timezone,
+        database_url=root.database_url.get_secret_value() if root.database_url else "",
+        dry_run=root.dry_run,
+        budget=root.budget.value(),
+        providers={name: provider_settings(name, table) for name, table in enabled(root).items()},
+        record_gpus=gpu_names(root.record.gpu),
+        channels=_channels(root.notify),
+        watches=tuple(watch.value() for watch in root.watch),
+        source_file=str(sources.file) if sources.file else None,
+    )
+
+
+def _channels(notify: NotifyTable) -> Channels:
+    telegram, email, apprise = notify.telegram, notify.email, notify.apprise
+    return Channels(
+        telegram=TelegramSettings(bot_token="", chat_id=telegram.chat_id, base_url=telegram.base_url)
+        if telegram
+        else None,
+        email=_email(email) if email else None,
+        apprise=AppriseSettings(urls=()) if apprise else None,
+    )
+
+
+def _email(table: EmailTable) -> EmailSettings:
+    return EmailSettings(
+        host=table.host,
+        port=table.actual_port,
+        security=table.security,
+        sender=table.sender,
+        recipients=table.recipients,
+        username=table.username,
+    )
+
+
+def _unknown_providers(tree: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
+    given = tree.get("providers")
+    known = providers.names()
+    for name in given if isinstance(given, dict) else ():
+        if name not in known:
+            near = get_close_matches(str(name).lower(), known, n=1, cutoff=0.6)
+            hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
+            yield ("providers", name), f"this gpuwatch knows no such provider; {hint}"
+
+
+def _joint_faults(root: Root) -> Iterator[tuple[Loc, str]]:
+    asked = enabled(root)
+    channels = [name for name in NotifyTable.model_fields if getattr(root.notify, name) is not None]
+    names: set[str] = set()
+    for index, watch in enumerate(root.watch):
+        here = ("watch", index)
+        if watch.name in names:
+            yield (*here, "name"), "expected a name of its own; another watch has it"
+        names.add(watch.name)
+        yield from (((*here, "providers"), text) for text in _strangers(watch.providers, list(asked), "providers"))
+        yield from (((*here, "notify"), text) for text in _strangers(watch.notify, channels, "notify"))
+    yield from _unlimited(root)
+
+
+def _strangers(named: tuple[str, ...] | None, known: list[str], section: str) -> Iterator[str]:
+    for name in named or ():
+        if name not in known:
+            have = ", ".join(known) or "none"
+            yield f"{name!r} is not set up; expected one of: {have} (or add [{section}.{name}])"
+
+
+def _unlimited(root: Root) -> Iterator[tuple[Loc, str]]:
+    """Renting for real needs a limit in dollars and one in time."""
+    for index, watch in enumerate(root.watch):
+        if root.dry_run or watch.action == "alert":
+            continue
+        missing = []
+        if root.budget.max_usd_hour is None:
+            missing.append("max_usd_hour = 20.0 under [budget]")
+        if watch.launch is None or watch.launch.max_runtime is None:
+            missing.append('max_runtime = "24h" under this watch\'s [watch.launch]')
+        if missing:
+            yield (
+                ("watch", index, "action"),
+                f'action = "{watch.action}" with dry_run = false needs limits; add: {" and ".join(missing)}',
+            )

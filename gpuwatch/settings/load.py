@@ -1,0 +1,127 @@
+"""From all sources to one `Settings`: the quick way if they were judged before, else the thorough one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gpuwatch import providers as known_providers
+from gpuwatch.errors import SettingsError, UsageError
+from gpuwatch.settings.model import Settings
+from gpuwatch.settings.remembered import Remembered, digest, recall, remember
+from gpuwatch.settings.secrets import from_file, secrets_in, with_secrets, without_secrets
+from gpuwatch.settings.sources import Path_, Sources, collect, merge, parse_file
+
+
+def load(
+    config: str | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    known_spellings: Collection[str] = (),
+) -> Settings:
+    """The settings in force.
+
+    Args:
+        config: the file as named on the command line.
+        env: the environment; None: this process's.
+        cwd: for relative paths and `.env`; None: the current folder.
+        known_spellings: GPU names that were seen at providers and stand in no catalogue.
+
+    Raises:
+        SettingsError: one line per fault.
+    """
+    sources = collect(config, os.environ if env is None else env, cwd or Path.cwd(), aliases())
+    return _resolve(sources, known_spellings, {})
+
+
+def from_flags(
+    gpu: Sequence[str],
+    max_price: str,
+    *,
+    count: str | None = None,
+    spot: str | None = None,
+    providers: Sequence[str] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Settings:
+    """One watch out of flags, without a file; the environment still counts.
+
+    Raises:
+        UsageError: a flag is wrong.
+        SettingsError: the environment is wrong.
+    """
+    watch = _watch_of_flags(gpu, max_price, count, spot, providers)
+    sources = collect(None, os.environ if env is None else env, Path.cwd(), aliases(), with_file=False)
+    given = tuple(one for one in sources.given if one.path[0] != "watch")
+    sources = Sources(None, b"", given, sources.env, sources.cwd)
+    try:
+        return _resolve(sources, (), {"watch": [watch]})
+    except SettingsError as error:
+        mine = [fault.partition(": watch ")[2] for fault in error.faults if ": watch " in fault]
+        if not mine:
+            raise
+        raise UsageError("\n".join(_flag_fault(fault) for fault in mine)) from None
+
+
+@cache
+def aliases() -> Mapping[str, Path_]:
+    """The ecosystem's own names of keys, with the settings they stand for."""
+    return {
+        alias: ("providers", name, "api_key")
+        for name in known_providers.names()
+        for alias in known_providers.info(name).key_names
+    }
+
+
+def _resolve(sources: Sources, known_spellings: Collection[str], extra: dict[str, Any]) -> Settings:
+    name = digest(sources, repr(extra).encode(), known_spellings)
+    kept = recall(name, sources.env)
+    if kept is not None:
+        tree = merge(parse_file(sources) if kept.needs_file else {}, sources)[0]
+        return with_secrets(kept.settings, secrets_in(tree), sources)
+    tree, origins = merge(parse_file(sources) | extra, sources)
+    from gpuwatch.settings.judge import judge  # noqa: PLC0415 pydantic, only where something changed
+
+    settings = judge(tree, sources, origins, known_spellings)
+    secrets = secrets_in(tree)
+    remember(name, sources.env, Remembered(without_secrets(settings), from_file(secrets, origins)))
+    return with_secrets(settings, secrets, sources)
+
+
+def _watch_of_flags(
+    gpu: Sequence[str], max_price: str, count: str | None, spot: str | None, providers: Sequence[str] | None
+) -> dict[str, Any]:
+    from decimal import Decimal, InvalidOperation  # noqa: PLC0415
+
+    try:
+        price = Decimal(max_price)
+    except InvalidOperation:
+        raise UsageError("--max-price: expected a number above 0, in USD per GPU-hour, such as 3.50") from None
+    watch: dict[str, Any] = {"name": ", ".join(gpu)[:100], "gpu": list(gpu), "max_price": price}
+    if count is not None:
+        watch["gpu_count"] = _count(count)
+    if spot is not None:
+        watch["spot"] = spot
+    if providers:
+        watch["providers"] = list(providers)
+    return watch
+
+
+def _count(text: str) -> Any:
+    low, dash, high = text.partition("-")
+    try:
+        return {"min": int(low), "max": int(high)} if dash else int(low)
+    except ValueError:
+        raise UsageError("--count: expected a number such as 4, or a range such as 1-8") from None
+
+
+def _flag_fault(fault: str) -> str:
+    """`"H100": max_price: expected …` → `--max-price: expected …`."""
+    _, _, rest = fault.rpartition('": ') if fault.count('": ') == 1 else fault.partition('": ')
+    key, _, text = rest.partition(": ")
+    flag = {"gpu_count": "count", "providers": "provider", "max_price": "max-price", "name": "gpu"}
+    bare = key.split("[")[0].split(".")[0]
+    return f"--{flag.get(bare, bare)}: {text}"

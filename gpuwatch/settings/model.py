@@ -1,0 +1,33 @@
+"""The settings as the rest of gpuwatch gets them: plain, frozen, already validated."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpuwatch.ports import AppriseSettings, EmailSettings, ProviderSettings, TelegramSettings
+from gpuwatch.watches.watch import Budget, Watch
+
+
+class Channels(msgspec.Struct, frozen=True):
+    """`[notify.*]`. None: that channel is not configured."""
+
+    telegram: TelegramSettings | None = None
+    email: EmailSettings | None = None
+    apprise: AppriseSettings | None = None
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that can be set. `providers` holds the enabled ones by name; `database_url` may hold a password."""
+
+    timezone: str
+    database_url: str
+    dry_run: bool
+    budget: Budget
+    providers: dict[str, ProviderSettings]
+    record_gpus: tuple[str, ...]  # canonical names
+    channels: Channels
+    watches: tuple[Watch, ...]
+    source_file: str | None  # None: defaults and environment alone
+
+    def __repr__(self) -> str:
+        return f"Settings({self.source_file!r}, {len(self.watches)} watches, providers {sorted(self.providers)})"

@@ -1,0 +1,270 @@
+"""Where settings come from: the file, the environment and `.env`, secret files. Read, not yet judged.
+
+Nothing here needs pydantic: a start with settings that were judged before reads its secrets through this alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpuwatch.errors import SettingsError
+from gpuwatch.settings.secret_files import read_secret
+from gpuwatch.watches.env_text import EnvText, plain_json
+
+PREFIX = "GPUWATCH_"
+NOT_SETTINGS = ("GPUWATCH_CONFIG", "GPUWATCH_TEST_", "GPUWATCH_BENCH_", "GPUWATCH_OFFICIAL_CLIENT")
+MAX_FILE_BYTES = 4 * 1024 * 1024
+_SECRET_KEYS = ("api_key", "bot_token", "password", "urls", "database_url")
+_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
+
+Path_ = tuple[str, ...]  # a key's path: ("providers", "vastai", "api_key")
+
+
+class Given(msgspec.Struct, frozen=True):
+    """One value outside the file. `label` names its origin for a person, `text` may be a secret: no repr shows it."""
+
+    path: Path_
+    text: str
+    label: str  # "VAST_API_KEY", ".env: VAST_API_KEY", "credential gpuwatch_vast_api_key"
+    kind: str  # "env" | "credential"
+
+    def __repr__(self) -> str:
+        return f"Given({'.'.join(self.path)!r}, {self.label!r})"
+
+
+class Sources(msgspec.Struct, frozen=True):
+    """All that was found, the later of `given` winning."""
+
+    file: Path | None
+    content: bytes
+    given: tuple[Given, ...]
+    env: Mapping[str, str]
+    cwd: Path
+
+    def __repr__(self) -> str:
+        return f"Sources({str(self.file)!r}, {len(self.given)} given)"
+
+    @property
+    def shown(self) -> str:
+        """The file as a person knows it."""
+        return str(self.file) if self.file else "settings"
+
+
+def collect(
+    config: str | None,
+    env: Mapping[str, str],
+    cwd: Path,
+    aliases: Mapping[str, Path_],
+    *,
+    with_file: bool = True,
+) -> Sources:
+    """Read every source.
+
+    Args:
+        aliases: the ecosystem's own names of secrets, with the keys they stand for.
+        with_file: False: no file, as for `check --gpu`.
+
+    Raises:
+        SettingsError: a file that was named is not there, or something cannot be read.
+    """
+    dotenv = _read_dotenv(cwd)
+    file = find_file(config, {**dotenv, **env}, cwd) if with_file else None
+    faults: list[str] = []
+    content = _read_file(file, faults)
+    given = [
+        *_credentials(env, aliases, faults),
+        *_variables({k: v for k, v in dotenv.items() if k not in env}, cwd, aliases, ".env: ", faults),
+        *_variables(env, cwd, aliases, "", faults),
+    ]
+    if faults:
+        raise SettingsError(faults)
+    return Sources(file, content, tuple(given), env, cwd)
+
+
+def find_file(config: str | None, env: Mapping[str, str], cwd: Path) -> Path | None:
+    """The settings file: the first that exists. One that was named must exist."""
+    for named, by in ((config, "--config"), (env.get("GPUWATCH_CONFIG"), "$GPUWATCH_CONFIG")):
+        if named:
+            path = cwd / Path(named).expanduser()
+            if not path.is_file():
+                raise SettingsError([f"{named}: there is no such file ({by})"])
+            return path
+    home = env.get("XDG_CONFIG_HOME") or (f"{env['HOME']}/.config" if env.get("HOME") else "")
+    places = [cwd / "gpuwatch.toml", *([Path(home, "gpuwatch", "gpuwatch.toml")] if home else [])]
+    return next((path for path in [*places, Path("/etc/gpuwatch/gpuwatch.toml")] if os.path.isfile(path)), None)
+
+
+def parse_file(sources: Sources) -> dict[str, Any]:
+    """The file's tables; numbers with a point are exact Decimals.
+
+    Raises:
+        SettingsError: it is no TOML; one line with its line number.
+    """
+    if not sources.content.strip():
+        return {}
+    import tomllib  # noqa: PLC0415 not every start parses the file
+    from decimal import Decimal  # noqa: PLC0415
+
+    try:
+        text = sources.content.decode("utf-8-sig")
+        return tomllib.loads(text, parse_float=Decimal)
+    except UnicodeDecodeError as error:
+        line = sources.content.count(b"\n", 0, error.start) + 1
+        raise SettingsError([f"{sources.shown}:{line}: expected UTF-8 text"]) from None
+    except (tomllib.TOMLDecodeError, ValueError, ArithmeticError, RecursionError) as error:
+        raise SettingsError([_syntax_fault(sources, text, error)]) from None
+
+
+def merge(file_tree: dict[str, Any], sources: Sources) -> tuple[dict[str, Any], dict[Path_, Given]]:
+    """The file's tables with everything given outside laid over them, and where each such value came from.
+
+    Raises:
+        SettingsError: a value given for a whole table is no JSON.
+    """
+    tree = file_tree
+    origins: dict[Path_, Given] = {}
+    faults = []
+    for one in sorted(sources.given, key=lambda given: len(given.path)):
+        try:
+            value = _value(one)
+        except ValueError as error:
+            faults.append(f"{one.label}: {'.'.join(one.path)}: {error}")
+            continue
+        if not _lay(tree, one.path, value):
+            faults.append(f"{one.label}: {'.'.join(one.path)}: there is a plain value above it")
+        origins[one.path] = one
+    if faults:
+        raise SettingsError(faults)
+    return tree, origins
+
+
+def secret_name(path: Path_) -> str:
+    """The environment variable of a key."""
+    return PREFIX + "__".join(path).upper()
+
+
+def _value(one: Given) -> Any:
+    is_table = len(one.path) == 1 and one.path[0] in {"budget", "providers", "record", "notify", "watch"}
+    if is_table or (len(one.path) == 2 and one.path[0] in {"providers", "notify"}):
+        return plain_json(one.text)
+    return EnvText(one.text)
+
+
+def _lay(tree: dict[str, Any], path: Path_, value: Any) -> bool:
+    for part in path[:-1]:
+        below = tree.setdefault(part, {})
+        if not isinstance(below, dict):
+            return False
+        tree = below
+    old = tree.get(path[-1])
+    if isinstance(old, dict) and isinstance(value, dict):
+        return all(_lay(old, (key,), one) for key, one in value.items())
+    tree[path[-1]] = value
+    return True
+
+
+def _variables(
+    env: Mapping[str, str], cwd: Path, aliases: Mapping[str, Path_], place: str, faults: list[str]
+) -> Iterator[Given]:
+    """The ecosystem's names first: gpuwatch's own names win over them."""
+    for name in sorted(env, key=lambda name: (name.startswith(PREFIX), name)):
+        path, is_file = _path_of(name, aliases)
+        if path is None or not env[name]:
+            continue
+        text: str | None = env[name]
+        if is_file:
+            if env.get(name.removesuffix("_FILE")):
+                faults.append(f"{place}{name}: expected either it or {name.removesuffix('_FILE')}, not both")
+                continue
+            text = read_secret(cwd / env[name], f"{place}{name}", faults)
+        if text is not None:
+            yield Given(path, text, f"{place}{name}", "env")
+
+
+def _path_of(name: str, aliases: Mapping[str, Path_]) -> tuple[Path_ | None, bool]:
+    bare = name.removesuffix("_FILE")
+    if name in aliases or bare in aliases:
+        return aliases[bare] if bare in aliases else aliases[name], bare != name
+    if not name.startswith(PREFIX) or name.startswith(NOT_SETTINGS):
+        return None, False
+    path = tuple(name.removeprefix(PREFIX).lower().split("__"))
+    if bare != name and path[-1].removesuffix("_file") in _SECRET_KEYS:
+        return tuple(bare.removeprefix(PREFIX).lower().split("__")), True
+    return path, False
+
+
+def _credentials(env: Mapping[str, str], aliases: Mapping[str, Path_], faults: list[str]) -> Iterator[Given]:
+    """systemd's credentials: files named as the variables, small: `gpuwatch_vast_api_key`."""
+    folder = env.get("CREDENTIALS_DIRECTORY")
+    if not folder:
+        return
+    known: dict[str, Path_] = {PREFIX.lower() + alias.lower(): path for alias, path in aliases.items()}
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return  # systemd sets it only with credentials; elsewhere a missing folder holds none
+    for name in sorted(names, key=lambda name: (name not in known, name)):
+        path = known.get(name) or _credential_path(name)
+        if path is None:
+            continue
+        text = read_secret(Path(folder, name), f"credential {name}", faults)
+        if text is not None:
+            yield Given(path, text, f"credential {name}", "credential")
+
+
+def _credential_path(name: str) -> Path_ | None:
+    if not name.startswith(PREFIX.lower()):
+        return None
+    path = tuple(name.removeprefix(PREFIX.lower()).lower().split("__"))
+    return path if path[-1] in _SECRET_KEYS else None
+
+
+def _read_dotenv(cwd: Path) -> dict[str, str]:
+    path = cwd / ".env"
+    if not os.path.isfile(path):
+        return {}
+    import io  # noqa: PLC0415 most starts have no .env
+
+    from dotenv import dotenv_values  # noqa: PLC0415
+
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise SettingsError([f"{path}: cannot be read: {error.strerror}"]) from None
+    except UnicodeDecodeError:
+        raise SettingsError([f"{path}: expected UTF-8 text"]) from None
+    found = dotenv_values(stream=io.StringIO(text), interpolate=False)
+    return {name: value for name, value in found.items() if value is not None and _NAME.fullmatch(name)}
+
+
+def _read_file(file: Path | None, faults: list[str]) -> bytes:
+    if file is None:
+        return b""
+    try:
+        with open(file, "rb") as opened:
+            content = opened.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        faults.append(f"{file}: cannot be read: {error.strerror}")
+        return b""
+    if len(content) > MAX_FILE_BYTES:
+        faults.append(f"{file}: expected a file of at most 4 MiB")
+    return content
+
+
+def _syntax_fault(sources: Sources, text: str, error: Exception) -> str:
+    found = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
+    line = int(found[1]) if found else text.count("\n") + 1
+    what = str(error).split(" (at ")[0].split(":")[0]
+    what = re.sub(r"'[^']*'|\"[^\"]*\"", "…", what)  # never a value
+    return f"{sources.shown}:{line}: no valid TOML: {what[:1].lower()}{what[1:]}"
+
+
+def known_words(words: Collection[str]) -> str:
+    """Words for a fault."""
+    return ", ".join(sorted(words))
