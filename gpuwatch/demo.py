@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from textwrap import wrap
 from typing import TypeVar
 
 from gpuwatch.daemon import running
@@ -32,6 +33,7 @@ GPU = "H100 SXM"
 MAX_PRICE = "1.90"  # USD per GPU-hour, commission included
 CALM_USD_HOUR = (2.45, 2.60, 2.95)  # what the three H100 of the demo are listed at
 DROP_USD_HOUR = 1.50  # the first of them, after its owner lowers the price
+_WIDTH = 100
 _SETTINGS = """
 timezone = "UTC"
 database_url = "sqlite:///{folder}/demo.db"
@@ -98,7 +100,7 @@ def play(say: Say) -> bool:
     return True
 
 
-def _story(say: Say, settings: Settings, market: Marketplace, offer_id: str, store: Database, service: Service) -> None:
+def _story(say: Say, settings: Settings, market: Marketplace, offer_id: int, store: Database, service: Service) -> None:
     say(f"1. a marketplace on {market.url}: {len(market.offers())} offers, its owner is you, its money is not real")
     say(f"2. the daemon watches it: {GPU} at or under {MAX_PRICE} $ per GPU-hour, 20 % commission included")
     _until(lambda: service.stations["vastai"].finished_beats >= 3, "three polls")
@@ -113,16 +115,15 @@ def _story(say: Say, settings: Settings, market: Marketplace, offer_id: str, sto
     if not stop(settings, [launch.launch_id], lambda line: say(f"   {line}")):
         raise DemoFailed("the end of the instance was not confirmed")
     ended = service.ledger.get(launch.launch_id) or launch
-    say(
-        f"   it cost {cost_microusd(ended, real_now()) / MICRO:.4f} $; the marketplace made {len(market.ledger.creates)}"
-    )
+    cost = cost_microusd(ended, real_now()) / MICRO
+    say(f"   it cost {cost:.4f} $; orders that reached the marketplace: {len(market.ledger.creates)}")
     rows = stats(store).rows
     kept = f"{rows['poll']} polls, {rows['price_interval']} prices from first to last seen, {rows['series']} machines"
     say(f"6. in the history: {kept}")
 
 
 @contextmanager
-def _market() -> Iterator[tuple[Marketplace, str]]:
+def _market() -> Iterator[tuple[Marketplace, int]]:
     with Marketplace(seed=7, key="demo-key", size=150, delays=Delays(running_s=2)) as market:
         for row in market.offers():
             if "H100" in str(row.get("gpu_name")):
@@ -153,6 +154,7 @@ def _until(look: Callable[[], T | None], what: str, within_s: float = 25.0) -> T
 
 
 def _framed(lines: list[str]) -> Iterator[str]:
+    lines = [part for line in lines for part in (wrap(line, _WIDTH, subsequent_indent="  ") or [""])]
     width = max((len(line) for line in lines), default=0)
     yield f"   ┌─{'─' * width}─┐"
     for line in lines:

@@ -1,0 +1,75 @@
+"""A renting provider that can lie: lost answers, late instances, lists that lag, break or stay empty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gpuwatch.errors import OrderError, OutcomeUnknown, ProviderError
+from gpuwatch.ports import Created, Instance, InstanceState, Order
+from tests.builders import changed
+
+
+class LyingProvider:
+    """Keeps its own books of what was really made, apart from what it says."""
+
+    name = "vastai"
+
+    def __init__(self) -> None:
+        self.orders: list[Order] = []
+        self.alive: dict[str, Instance] = {}
+        self.made: list[tuple[str, str]] = []  # (label, instance id): every instance that ever was
+        self.destroys: list[str] = []
+        self.on_create: list[
+            Exception | str
+        ] = []  # an error, "lost": made, "stopped": made, not starting
+        self.on_list: list[Exception | str] = []  # an error, "empty"
+        self.destroy_works = True
+        self.price_usd_hour: float | None = None
+        self.spot_is: Callable[[Order], bool] = lambda order: order.bid_usd_hour is not None
+
+    def create(self, order: Order) -> Created:
+        self.orders.append(order)
+        how = self.on_create.pop(0) if self.on_create else ""
+        if isinstance(how, Exception):
+            raise how
+        instance_id = str(9000 + len(self.made))
+        self.made.append((order.label, instance_id))
+        self.alive[instance_id] = Instance(
+            instance_id=instance_id,
+            label=order.label,
+            state=InstanceState.STOPPED if how == "stopped" else InstanceState.STARTING,
+            status="loading",
+            spot=self.spot_is(order),
+            listed_usd_hour=self.price_usd_hour,
+        )
+        if how == "lost":
+            raise OutcomeUnknown("vastai: no answer within 60 s")
+        return Created(instance_id=instance_id, starting=how != "stopped")
+
+    def list_instances(self) -> Sequence[Instance]:
+        how = self.on_list.pop(0) if self.on_list else ""
+        if isinstance(how, Exception):
+            raise how
+        return [] if how == "empty" else list(self.alive.values())
+
+    def destroy(self, instance_id: str) -> None:
+        self.destroys.append(instance_id)
+        if not self.destroy_works:
+            raise OrderError("vastai: 500")
+        self.alive.pop(instance_id, None)
+
+    def credit_usd(self) -> float | None:
+        raise ProviderError("not asked")
+
+    # --- what the world does ------------------------------------------------------------------------------------------
+
+    def turns(self, state: InstanceState, status: str = "", **changes: object) -> None:
+        """Every instance goes into this state."""
+        for instance_id, instance in self.alive.items():
+            self.alive[instance_id] = changed(instance, state=state, status=status or state.value, **changes)
+
+    def foreign(self, instance_id: str = "1", label: str | None = None) -> None:
+        """Somebody else's instance on the same account."""
+        self.alive[instance_id] = Instance(
+            instance_id=instance_id, label=label, state=InstanceState.RUNNING, status="running"
+        )

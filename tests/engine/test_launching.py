@@ -1,0 +1,462 @@
+"""From the reserved intent to the end of the instance, with a provider that may lie."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from gpuwatch.engine.act import Actor, Shop
+from gpuwatch.engine.follow import Follower
+from gpuwatch.engine.launch_alerts import Herald
+from gpuwatch.errors import OfferGone, OrderRateLimited, OrderRefused, OutcomeUnknown, ProviderDown, RefusalKind
+from gpuwatch.market.pricing import Commission
+from gpuwatch.ports import AlertKind, InstanceState
+from gpuwatch.storage import ledger
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.ledger import Ledger
+from gpuwatch.storage.outbox import Outbox
+from gpuwatch.watches.absence import WAIT_S
+from gpuwatch.watches.decide import Match
+from gpuwatch.watches.launches import Intent, Launch, LaunchMoved, LaunchState, Refusal, RefusalReason
+from gpuwatch.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
+from tests.builders import a_match, a_watch, an_offer, changed
+from tests.engine.desk_fakes import NOON, ScriptedMarket, an_answer
+from tests.engine.lying_provider import LyingProvider
+
+S = LaunchState
+RENTS = a_watch(action=Action.LAUNCH, launch=LaunchSpec(max_runtime_s=3600.0, ready_within_s=900.0))
+
+
+class World:
+    """A ledger on a real database, an actor and a follower, over a provider that may lie."""
+
+    def __init__(self, store: Database, watch: Watch = RENTS) -> None:
+        self.store = store
+        self.watch = watch
+        self.now = NOON
+        self.tick_s = 0.0
+        self.provider = LyingProvider()
+        self.market = ScriptedMarket(an_answer(an_offer()))
+        self.ids = (f"{'a' * 9}{chr(97 + n // 26)}{chr(97 + n % 26)}b" for n in itertools.count())
+        self.books = Ledger(store)
+        self.start_process()
+
+    def start_process(self) -> None:
+        """A new process on the same database: nothing in memory."""
+        herald = Herald(lambda _watch: ("telegram",), lambda: next(self.ids))
+        shops = {"vastai": Shop(self.provider, self.market, Commission("0.20"))}
+        self.actor = Actor(self.books, shops, herald, lambda: self.now)
+        self.follower = Follower(
+            self.books,
+            self.provider,
+            herald,
+            watches={self.watch.name: self.watch},
+            in_flight=self.actor.in_flight,
+            monotonic=lambda: self.tick_s,
+        )
+
+    def reserve(self, *matches: Match, budget: Budget | None = None, dry_run: bool = False) -> Launch | Refusal:
+        first, *others = matches or (a_match(),)
+        intent = Intent(watch=self.watch, match=first, launch_id=next(self.ids), dry_run=dry_run, others=tuple(others))
+        with self.store.write() as connection:
+            return ledger.reserve(connection, intent, budget or Budget(), self.now)
+
+    def rent(self, *matches: Match) -> Launch:
+        launch = self.reserve(*matches)
+        assert isinstance(launch, Launch)
+        return self.actor.act(launch, self.watch, matches or (a_match(),), self.now)
+
+    def look(self, times: int = 1, every_s: float = 5.0) -> None:
+        for _ in range(times):
+            self.pass_s(every_s)
+            self.follower.beat(self.now)
+
+    def pass_s(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+        self.tick_s += seconds
+
+    def state(self, launch: Launch) -> LaunchState:
+        found = self.books.get(launch.launch_id)
+        assert found is not None
+        return found.state
+
+    def told(self) -> list[AlertKind]:
+        outbox = Outbox(self.store)
+        return [due.alert.kind for due in outbox.lease(self.now, 1000, 60.0)]
+
+
+@pytest.fixture
+def world(database: Database) -> Iterator[World]:
+    return World(database)
+
+
+def match_on(machine: str, offer_id: str, listed: float = 3.0) -> Match:
+    return a_match(an_offer(machine_id=machine, offer_id=offer_id, quoted_usd_hour=listed))
+
+
+# --- the rent ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_fresh_answer_is_its_own_quote_and_the_order_carries_label_disk_and_ids(world: World) -> None:
+    launch = world.rent()
+    (order,) = world.provider.orders
+    assert launch.state is S.STARTING
+    assert world.market.asked == []
+    assert order.label == f"gpuwatch-{launch.launch_id}"
+    assert order.bid_usd_hour is None
+    assert order.disk_gb == 8.0
+    assert order.env["GPUWATCH_LAUNCH_ID"] == launch.launch_id
+
+
+def test_an_old_answer_is_quoted_again_and_the_new_id_is_rented(world: World) -> None:
+    world.market.script = [an_answer(an_offer(offer_id="2002"))]
+    launch = world.reserve()
+    assert isinstance(launch, Launch)
+    world.pass_s(30)
+    launch = world.actor.act(launch, world.watch, (a_match(),), world.now - timedelta(seconds=30))
+    assert world.provider.orders[0].offer_id == "2002"
+    assert launch.offer_id == "2002"
+
+
+def test_an_offer_that_became_dearer_is_not_rented(world: World) -> None:
+    world.market.script = [an_answer(an_offer(quoted_usd_hour=3.01))]
+    launch = world.reserve()
+    assert isinstance(launch, Launch)
+    launch = world.actor.act(launch, world.watch, (a_match(),), world.now - timedelta(seconds=30))
+    assert world.provider.orders == []
+    assert launch.state is S.FAILED
+    assert "threshold" in (launch.end_reason or "")
+
+
+def test_a_price_that_cannot_be_checked_is_not_paid(world: World) -> None:
+    world.market.script = [ProviderDown("vastai: 502")]
+    launch = world.reserve()
+    assert isinstance(launch, Launch)
+    launch = world.actor.act(launch, world.watch, (a_match(),), world.now - timedelta(seconds=30))
+    assert (world.provider.orders, launch.state) == ([], S.FAILED)
+
+
+def test_a_gone_offer_is_followed_by_the_next_after_a_fresh_look(world: World) -> None:
+    second = an_offer(machine_id="2", offer_id="22")
+    world.market.script = [an_answer(second)]
+    world.provider.on_create = [OfferGone("no_such_ask")]
+    launch = world.rent(match_on("1", "11"), a_match(second))
+    assert [order.offer_id for order in world.provider.orders] == ["11", "22"]
+    assert (launch.state, launch.offer_id, launch.machine_id) == (S.STARTING, "22", "2")
+
+
+def test_no_more_than_max_tries_offers_are_asked_for(world: World) -> None:
+    world.watch = changed(RENTS, launch=LaunchSpec(max_tries=2, quote_ttl_s=1e9))
+    offers = [an_offer(machine_id=str(n), offer_id=str(n + 100)) for n in range(5)]
+    world.market.script = [an_answer(*offers)]
+    world.provider.on_create = [OfferGone("gone")] * 5
+    launch = world.rent(*(a_match(offer) for offer in offers))
+    assert len(world.provider.orders) == 2
+    assert launch.state is S.FAILED
+
+
+@pytest.mark.parametrize("kind", [RefusalKind.NO_CREDIT, RefusalKind.KEY, RefusalKind.BAD_ORDER])
+def test_a_refusal_that_only_a_person_can_mend_is_told_and_not_repeated(world: World, kind: RefusalKind) -> None:
+    world.provider.on_create = [OrderRefused("vastai: 400 no", kind)]
+    launch = world.rent()
+    assert launch.state is S.FAILED
+    assert world.told() == [AlertKind.REFUSED]
+    again = world.reserve()
+    assert isinstance(again, Refusal)
+    assert again.reason is RefusalReason.COOLING
+
+
+def test_too_many_orders_fail_this_launch_and_nothing_was_made(world: World) -> None:
+    world.provider.on_create = [OrderRateLimited("429", 4.5)]
+    assert world.rent().state is S.FAILED
+
+
+def test_a_lost_answer_is_never_sent_again_and_found_by_its_label(world: World) -> None:
+    world.provider.on_create = ["lost"]
+    launch = world.rent()
+    assert launch.state is S.UNKNOWN
+    world.look()
+    assert world.state(launch) is S.STARTING
+    assert len(world.provider.orders) == 1
+
+
+def test_a_contract_that_does_not_start_is_destroyed_and_told(world: World) -> None:
+    world.provider.on_create = ["stopped"]
+    launch = world.rent()
+    assert launch.state is S.STOPPING
+    world.look(5)
+    assert world.provider.alive == {}
+    assert world.state(launch) is S.FAILED
+
+
+def test_a_spot_rent_always_bids_and_never_ends_on_demand(world: World) -> None:
+    world.watch = changed(RENTS, spot=SpotPolicy.ONLY)
+    world.provider.spot_is = lambda order: False  # the marketplace makes it on demand all the same
+    offer = an_offer(spot=True, quoted_usd_hour=2.0, min_bid_usd_hour=1.9, disk_usd_gb_month=9.0)
+    launch = world.rent(a_match(offer))
+    assert world.provider.orders[0].bid_usd_hour == pytest.approx(1.9)
+    world.look(5)
+    assert world.provider.alive == {}
+    assert "on demand" in (world.books.get(launch.launch_id) or launch).end_reason  # type: ignore[operator]
+
+
+def test_a_dry_run_sends_nothing_and_takes_no_slot(world: World) -> None:
+    launch = world.reserve(dry_run=True)
+    assert isinstance(launch, Launch)
+    world.actor.act(launch, world.watch, (a_match(),), world.now)
+    assert world.provider.orders == []
+    assert (launch.state, launch.dry_run) == (S.ENDED, True)
+    assert isinstance(world.reserve(), Launch)
+
+
+# --- limits and budget ------------------------------------------------------------------------------------------------
+
+
+def test_one_slot_is_one_launch_while_it_lives(world: World) -> None:
+    world.rent()
+    refused = world.reserve(match_on("2", "22"))
+    assert isinstance(refused, Refusal)
+    assert refused.reason is RefusalReason.MAX_ACTIVE
+
+
+def test_max_total_counts_what_was_rented_and_not_what_failed(world: World) -> None:
+    world.provider.on_create = [OrderRateLimited("429")]
+    world.rent()
+    world.provider.on_create = []
+    launch = world.rent()
+    world.provider.turns(InstanceState.RUNNING)
+    world.look()
+    end(world, launch)
+    refused = world.reserve()
+    assert isinstance(refused, Refusal)
+    assert refused.reason is RefusalReason.MAX_TOTAL
+
+
+def test_two_watches_never_take_the_same_offer(world: World) -> None:
+    world.rent()
+    world.watch = changed(RENTS, name="other")
+    refused = world.reserve()
+    assert isinstance(refused, Refusal)
+    assert refused.reason is RefusalReason.OFFER_TAKEN
+
+
+@pytest.mark.parametrize("state", ["unknown", "held"])
+def test_the_budget_counts_what_may_have_been_made(world: World, state: str) -> None:
+    world.watch = changed(RENTS, launch=LaunchSpec(max_active=5, max_total=0))
+    world.provider.on_create = [OutcomeUnknown("timeout")]
+    world.rent()
+    if state == "held":
+        world.look(200, every_s=30)
+    refused = world.reserve(match_on("2", "22"), budget=Budget(max_usd_hour=Decimal("7.19")))
+    assert isinstance(refused, Refusal)
+    assert refused.reason is RefusalReason.MAX_USD_HOUR
+
+
+def test_the_budget_admits_exactly_its_limit(world: World) -> None:
+    assert isinstance(world.reserve(budget=Budget(max_usd_hour=Decimal("3.60"))), Launch)
+
+
+def test_a_day_budget_counts_the_whole_max_runtime(world: World) -> None:
+    world.watch = changed(RENTS, launch=LaunchSpec(max_runtime_s=10 * 3600.0))
+    assert isinstance(world.reserve(budget=Budget(max_usd_day=Decimal("35.99"))), Refusal)
+    assert isinstance(world.reserve(budget=Budget(max_usd_day=Decimal("36.00"))), Launch)
+
+
+def test_whoever_holds_an_old_version_cannot_move_a_launch(world: World) -> None:
+    launch = world.rent()
+    world.books.move(launch, S.RUNNING, "running", world.now, running_at=world.now)
+    with pytest.raises(LaunchMoved):
+        world.books.move(launch, S.STOPPING, "late", world.now)
+
+
+# --- while it lives ---------------------------------------------------------------------------------------------------
+
+
+def test_it_runs_when_the_provider_says_so_and_is_told(world: World) -> None:
+    launch = world.rent()
+    world.provider.turns(InstanceState.RUNNING)
+    world.look()
+    found = world.books.get(launch.launch_id)
+    assert found is not None
+    assert (found.state, found.running_at) == (S.RUNNING, world.now)
+    assert world.told() == [AlertKind.LAUNCH]
+
+
+def test_not_running_in_time_is_destroyed_and_its_machine_is_avoided(world: World) -> None:
+    launch = world.rent()
+    world.look(5, every_s=200)
+    world.look(4)
+    assert world.state(launch) is S.FAILED
+    assert world.provider.alive == {}
+    refused = world.reserve()
+    assert isinstance(refused, Refusal)
+    assert refused.reason is RefusalReason.MACHINE_FAILED
+    assert isinstance(world.reserve(match_on("77", "x"), match_on("other", "y")), Launch)
+
+
+def test_max_runtime_ends_it_also_while_the_list_is_down(world: World) -> None:
+    launch = running(world)
+    world.provider.on_list = [ProviderDown("502")]
+    world.look(1, every_s=3600)
+    assert world.provider.destroys == ["9000"]
+    world.look(5)
+    assert world.state(launch) is S.ENDED
+
+
+def test_idle_ends_it_and_a_missing_measure_is_not_zero(world: World) -> None:
+    world.watch = changed(RENTS, launch=LaunchSpec(idle_below=10.0, idle_for_s=600.0))
+    world.start_process()
+    launch = running(world)
+    world.look(10, every_s=300)
+    assert world.state(launch) is S.RUNNING
+    world.provider.turns(InstanceState.RUNNING, gpu_utilisation=3.0)
+    world.look(3, every_s=301)
+    world.look(4)
+    found = world.books.get(launch.launch_id)
+    assert found is not None
+    assert found.state is S.ENDED
+    assert "idle" in (found.end_reason or "")
+
+
+def test_a_word_that_we_do_not_know_ends_nothing(world: World) -> None:
+    launch = running(world)
+    world.provider.turns(InstanceState.UNKNOWN, "quantum")
+    world.look(20, every_s=60)
+    assert world.state(launch) is S.RUNNING
+    assert world.provider.destroys == []
+
+
+def test_dearer_than_admitted_once_rented_is_ended(world: World) -> None:
+    world.provider.price_usd_hour = 3.30
+    launch = world.rent()
+    world.look(6)
+    assert world.provider.alive == {}
+    assert world.state(launch) is S.FAILED
+
+
+# --- absence must prove itself ----------------------------------------------------------------------------------------
+
+
+def test_an_empty_list_never_proves_that_nothing_was_made(world: World) -> None:
+    world.provider.on_create = [OutcomeUnknown("timeout")]
+    launch = world.rent()
+    world.look(300, every_s=30)
+    assert world.state(launch) is S.HELD
+    assert AlertKind.HELD in world.told()
+    assert len(world.provider.orders) == 1
+
+
+def test_absence_is_proven_by_three_lists_with_a_canary_after_the_wait(world: World) -> None:
+    world.provider.foreign()
+    world.look()
+    world.provider.on_create = [OutcomeUnknown("timeout")]
+    launch = world.rent()
+    world.look()  # the wait is counted from the first look
+    world.look(2, every_s=WAIT_S / 2 - 5)
+    assert world.state(launch) is S.UNKNOWN
+    world.look(4, every_s=10)
+    assert world.state(launch) is S.FAILED
+
+
+def test_a_broken_list_starts_the_count_anew(world: World) -> None:
+    world.provider.foreign()
+    world.look()
+    world.provider.on_create = [OutcomeUnknown("timeout")]
+    launch = world.rent()
+    world.look()
+    world.look(1, every_s=WAIT_S)
+    world.look(1)
+    world.provider.on_list = [ProviderDown("502")]
+    world.look(2)
+    assert world.state(launch) is S.UNKNOWN
+    world.look(3)
+    assert world.state(launch) is S.FAILED
+
+
+def test_an_instance_that_arrives_late_is_adopted(world: World) -> None:
+    world.provider.on_create = ["lost"]
+    world.provider.on_list = ["empty"] * 10
+    launch = world.rent()
+    world.look(10, every_s=30)
+    assert world.state(launch) is S.UNKNOWN
+    world.look()
+    assert world.state(launch) is S.STARTING
+
+
+def test_a_running_instance_is_not_gone_because_one_list_misses_it(world: World) -> None:
+    launch = running(world)
+    world.provider.on_list = ["empty"] * 3
+    world.look(4)
+    assert world.state(launch) is S.RUNNING
+
+
+def test_an_end_is_a_state_until_the_list_no_longer_shows_it(world: World) -> None:
+    launch = running(world)
+    world.provider.destroy_works = False
+    stop(world, launch)
+    world.look(10, every_s=60)
+    assert world.state(launch) is S.STOPPING
+    assert AlertKind.HELD in world.told()
+    world.provider.destroy_works = True
+    world.look(5)
+    assert world.state(launch) is S.ENDED
+    assert world.provider.alive == {}
+
+
+# --- restarts, orphans ------------------------------------------------------------------------------------------------
+
+
+def test_a_process_that_died_after_the_intent_is_taken_up_by_label(world: World) -> None:
+    launch = world.reserve()
+    assert isinstance(launch, Launch)
+    world.start_process()
+    world.look()
+    assert world.state(launch) is S.UNKNOWN
+    assert isinstance(world.reserve(match_on("2", "22")), Refusal)
+
+
+def test_a_process_that_died_after_the_send_adopts_its_instance(world: World) -> None:
+    launch = world.reserve()
+    assert isinstance(launch, Launch)
+    world.provider.foreign("9100", label=launch.label)
+    world.start_process()
+    world.look()
+    found = world.books.get(launch.launch_id)
+    assert found is not None
+    assert (found.state, found.instance_id) == (S.RUNNING, "9100")
+
+
+def test_a_labelled_instance_that_nobody_knows_is_told_once_and_never_destroyed(world: World) -> None:
+    world.provider.foreign("5", label="gpuwatch-zzzzzzzzzzzz")
+    world.look(5)
+    assert world.told() == [AlertKind.ORPHAN]
+    assert world.provider.destroys == []
+
+
+def test_a_label_that_only_looks_like_ours_is_left_alone(world: World) -> None:
+    world.provider.foreign("5", label="gpuwatch-mine")
+    world.look(5)
+    assert world.told() == []
+
+
+def running(world: World) -> Launch:
+    launch = world.rent()
+    world.provider.turns(InstanceState.RUNNING)
+    world.look()
+    return launch
+
+
+def stop(world: World, launch: Launch) -> None:
+    found = world.books.get(launch.launch_id)
+    assert found is not None
+    world.books.move(found, S.STOPPING, "stopped by the owner", world.now, end_reason="stopped by the owner")
+
+
+def end(world: World, launch: Launch) -> None:
+    stop(world, launch)
+    world.look(5)
+    assert world.state(launch) is S.ENDED
