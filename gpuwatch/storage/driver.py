@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sqlite3
+import time
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from typing import Any
 from gpuwatch.errors import StoreError
 
 BUSY_TIMEOUT_MS = 30_000
+_JOURNAL_TRIES = 50
+_BUSY = {5, 6}  # SQLITE_BUSY, SQLITE_LOCKED
 
 
 @cache
@@ -38,13 +41,27 @@ def wal_is_safe(version: tuple[int, ...] | None = None) -> bool:
 def prepare(connection: Any) -> None:
     """Set up a fresh driver connection: transactions are begun by us, never behind our back."""
     connection.isolation_level = None
-    for pragma in (
-        f"busy_timeout={BUSY_TIMEOUT_MS}",
-        f"journal_mode={'WAL' if wal_is_safe() else 'TRUNCATE'}",
-        "synchronous=FULL",
-        "foreign_keys=ON",
-    ):
-        connection.execute(f"PRAGMA {pragma}")
+    connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
+    _choose_journal(connection, "wal" if wal_is_safe() else "truncate")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA foreign_keys=ON")
+
+
+def _choose_journal(connection: Any, wanted: str) -> None:
+    """Switch the journal if it is another one.
+
+    SQLite refuses that at once while others use the file, whatever the busy timeout says: two that start together on a
+    new database meet here. After some tries the journal stays as it is; that is slower, not wrong.
+    """
+    for _ in range(_JOURNAL_TRIES):
+        try:
+            if connection.execute("PRAGMA journal_mode").fetchone()[0] == wanted:
+                return
+            connection.execute(f"PRAGMA journal_mode={wanted}")
+        except sqlite_driver().OperationalError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _BUSY:
+                raise
+            time.sleep(0.02)
 
 
 def make_own_folder(path: Path) -> None:

@@ -25,6 +25,8 @@ _SKETCHES = "SELECT hour, sketch FROM hourly WHERE segment_id = ? AND hour >= ? 
 _HOURS = """SELECT hour, min_microusd, q1_microusd, median_microusd, q3_microusd, offers, offer_seconds, sketch
  FROM hourly WHERE segment_id = ? AND hour >= ? AND hour < ?"""
 _SEGMENTS = "SELECT id, provider, gpu, gpu_count, spot, gpu_family FROM segment"
+_SUMS = f" WHERE gpu_count = {ALL_COUNTS} AND provider = '{ALL_PROVIDERS}'"
+_SINGLE = f" WHERE gpu_count <> {ALL_COUNTS}"
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,14 +145,13 @@ def _hours(since: datetime, until: datetime) -> tuple[int, int]:
 
 def _segments(executor: Executor, part: Part, *, sums: bool) -> dict[int, Segment]:
     """The parts that are meant; `sums`: those over all providers and counts, instead of the single ones."""
-    rows = executor.rows(_SEGMENTS)
+    rows = executor.rows(_SEGMENTS + (_SUMS if sums else _SINGLE))
     models = {row[2] for row in rows}
     families = set(part.gpus or ()) - models  # "RTX 4090" is a family and a model: then the model is meant
     return {
         number: (provider, gpu, count, spot)
         for number, provider, gpu, count, spot, family in rows
-        if (provider == ALL_PROVIDERS and count == ALL_COUNTS) == sums
-        and spot == int(part.spot)
+        if spot == int(part.spot)
         and (part.gpus is None or gpu in part.gpus or family in families)
         and (part.provider is None or provider == part.provider)
         and (part.gpu_count is None or count == part.gpu_count)
