@@ -109,12 +109,14 @@ def _lines(found: Any) -> Iterator[tuple[str, str]]:
     yield "engine", found.engine
     yield "schema", found.schema or "none"
     yield "size", f"{_size(found.bytes)}" + (f", {_size(found.free_bytes)} of it free" if found.free_bytes else "")
-    yield "polls", f"{found.rows.get('poll', 0):,}, {rfc3339(found.first_poll_at)} to {rfc3339(found.last_poll_at)}"
+    span = f", {rfc3339(found.first_poll_at)} to {rfc3339(found.last_poll_at)}" if found.first_poll_at else ""
+    yield "polls", f"{found.rows.get('poll', 0):,}{span}"
     yield "identities", f"{found.rows.get('series', 0):,}, {found.on_offer:,} on offer now"
     yield "prices", f"{found.rows.get('price_interval', 0):,}"
     if found.prices_kept_from:
         yield "", f"exact since {rfc3339(found.prices_kept_from)}; before that by the hour"
-    yield "hourly figures", f"{found.rows.get('hourly', 0):,}, up to {rfc3339(found.rolled_up_to)}"
+    rolled = f", up to {rfc3339(found.rolled_up_to)}" if found.rolled_up_to else ""
+    yield "hourly figures", f"{found.rows.get('hourly', 0):,}{rolled}"
     yield "alerts, launches", f"{found.rows.get('alert', 0):,}, {found.rows.get('launch', 0):,}"
     if found.bytes_per_offer_and_poll is not None:
         yield "bytes", f"{found.bytes_per_offer_and_poll:.2f} for each offer of each poll ({found.rows_received:,})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Sequence
-from datetime import timedelta, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +14,8 @@ from gpuwatch.cli.options import config_option, json_option
 
 if TYPE_CHECKING:
     from gpuwatch.storage.questions import TrackPoint
+
+Wanted = tuple[str, int | None, str | None, bool]  # GPU, count, provider, spot
 
 _BARS = "▁▂▃▄▅▆▇█"
 _BY_HOUR_UP_TO_DAYS = 3
@@ -56,15 +58,13 @@ def history(
     from zoneinfo import ZoneInfo
 
     from gpuwatch import settings
-    from gpuwatch.storage.questions import Part
     from gpuwatch.wiring import real_now
 
     loaded = settings.load(config)
-    part = Part(gpus=_gpus(gpu), provider=provider, gpu_count=count, spot=spot)
     now = real_now()
     by_hour = as_csv or as_json or days <= _BY_HOUR_UP_TO_DAYS
     zone = ZoneInfo(loaded.timezone)
-    points = _track(loaded, part, now - timedelta(days=days), now, None if by_hour else zone)
+    points = _track(loaded, (gpu, count, provider, spot), now - timedelta(days=days), now, None if by_hour else zone)
     if as_json:
         from gpuwatch.cli.screen import json_out
 
@@ -75,21 +75,28 @@ def history(
         print_track(points, f"{gpu}{f' × {count}' if count else ''}{', spot' if spot else ''}", zone, by_hour)
 
 
-def _gpus(text: str) -> tuple[str, ...]:
-    """Canonical names that are meant; a spelling that no catalogue knows stands for itself."""
+def _gpus(text: str, seen: frozenset[str]) -> tuple[str, ...]:
+    """Canonical names that are meant; a spelling that no catalogue knows, but a marketplace used, stands for itself."""
+    from gpuwatch.errors import UsageError
     from gpuwatch.market.gpu_names import catalog
 
-    return catalog().wanted(text) or (text,)
+    found = catalog().wanted(text)
+    if not found and text not in seen:
+        near = " or ".join(catalog().suggest(text))
+        raise UsageError(f"no GPU is called {text!r}" + (f"; did you mean {near}?" if near else ""))
+    return found or (text,)
 
 
-def _track(loaded: Any, part: Any, since: Any, now: Any, day_in: tzinfo | None) -> list[TrackPoint]:
+def _track(loaded: Any, wanted: Wanted, since: datetime, now: datetime, day_in: tzinfo | None) -> list[TrackPoint]:
     from gpuwatch.storage.database import open_database
     from gpuwatch.storage.migrate import require_head
-    from gpuwatch.storage.questions import price_track
+    from gpuwatch.storage.questions import Part, price_track, spellings_seen
 
     database = open_database(loaded.database_url)
     try:
         require_head(database)
+        gpu, count, provider, spot = wanted
+        part = Part(gpus=_gpus(gpu, spellings_seen(database)), provider=provider, gpu_count=count, spot=spot)
         commissions = {name: provider.commission for name, provider in loaded.providers.items()}
         return price_track(database, part, since, now, day_in=day_in, commissions=commissions)
     finally:
