@@ -38,6 +38,11 @@ def fault_lines(
     return list(dict.fromkeys(lines))
 
 
+def unknown_keys(tree: Mapping[str, Any]) -> list[tuple[Loc, str]]:
+    """Keys at the top that nobody knows."""
+    return [((key,), _unknown((key,))) for key in tree if key not in Root.model_fields]
+
+
 def line(loc: Loc, text: str, sources: Sources, tree: Mapping[str, Any], origins: Mapping[Path_, Given]) -> str:
     """One finished line."""
     return f"{place(loc, sources, origins)}: {key_name(loc, tree)}: {text}"

@@ -12,7 +12,7 @@ from gpuwatch import providers
 from gpuwatch.errors import SettingsError
 from gpuwatch.market.pricing import Commission, CommissionMode
 from gpuwatch.ports import AppriseSettings, EmailSettings, ProviderSettings, TelegramSettings
-from gpuwatch.settings.faults import Loc, fault_lines, line
+from gpuwatch.settings.faults import Loc, fault_lines, line, unknown_keys
 from gpuwatch.settings.model import Channels, Settings
 from gpuwatch.settings.sources import Given, Path_, Sources
 from gpuwatch.settings.tables import EmailTable, NotifyTable, ProviderTable, Root
@@ -40,9 +40,10 @@ def judge(
 
 def read_root(tree: dict[str, Any], sources: Sources, origins: Mapping[Path_, Given]) -> Root:
     """The tables, each key right by itself. Raises SettingsError."""
-    faults = [line(loc, text, sources, tree, origins) for loc, text in _unknown_providers(tree)]
-    try:
-        root = Root(**{str(key): value for key, value in tree.items()})
+    wrong = [*unknown_keys(tree), *_unknown_providers(tree)]
+    faults = [line(loc, text, sources, tree, origins) for loc, text in wrong]
+    try:  # unknown keys stay outside: names such as `_env_file` would steer pydantic-settings itself
+        root = Root(**{key: value for key, value in tree.items() if key in Root.model_fields})
     except ValidationError as error:
         faults += fault_lines(error, sources, tree, origins)
     if faults:

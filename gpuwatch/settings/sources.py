@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,7 @@ def find_file(config: str | None, env: Mapping[str, str], cwd: Path) -> Path | N
     for named, by in ((config, "--config"), (env.get("GPUWATCH_CONFIG"), "$GPUWATCH_CONFIG")):
         if named:
             path = cwd / Path(named).expanduser()
-            if not path.is_file():
+            if not path.exists() or path.is_dir():
                 raise SettingsError([f"{named}: there is no such file ({by})"])
             return path
     home = env.get("XDG_CONFIG_HOME") or (f"{env['HOME']}/.config" if env.get("HOME") else "")
@@ -159,6 +159,8 @@ def _value(one: Given) -> Any:
 def _lay(tree: dict[str, Any], path: Path_, value: Any) -> bool:
     for part in path[:-1]:
         below = tree.setdefault(part, {})
+        if part == "commission" and not isinstance(below, dict):
+            below = tree[part] = {"rate": below}  # a bare number is its rate
         if not isinstance(below, dict):
             return False
         tree = below
@@ -263,8 +265,3 @@ def _syntax_fault(sources: Sources, text: str, error: Exception) -> str:
     what = str(error).split(" (at ")[0].split(":")[0]
     what = re.sub(r"'[^']*'|\"[^\"]*\"", "…", what)  # never a value
     return f"{sources.shown}:{line}: no valid TOML: {what[:1].lower()}{what[1:]}"
-
-
-def known_words(words: Collection[str]) -> str:
-    """Words for a fault."""
-    return ", ".join(sorted(words))

@@ -11,7 +11,19 @@ from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema, field_va
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from gpuwatch.market.pricing import CommissionMode
-from gpuwatch.watches.fields import Line, Lines, Number, Span, SpanFrom1s, Switch, Table, Whole, read_env_text, seconds
+from gpuwatch.watches.fields import (
+    Line,
+    Number,
+    Span,
+    SpanFrom1s,
+    Switch,
+    Table,
+    Whole,
+    Words,
+    one_or_many,
+    read_env_text,
+    seconds,
+)
 from gpuwatch.watches.schema import BudgetTable, WatchTable, check_gpus
 
 _DATABASES = ("sqlite", "sqlite+pysqlite", "postgresql", "postgresql+psycopg")
@@ -92,15 +104,12 @@ def _none_if_empty(value: Any) -> Any:
     return None if value == {} else value
 
 
-def _one_or_many(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
-
-
 _URI = {"type": "string", "format": "uri"}
 _HIDDEN = {"type": "string", "writeOnly": True}
 BaseUrl = Annotated[str, BeforeValidator(_base_url), WithJsonSchema(_URI)]
 Key = Annotated[SecretStr, BeforeValidator(_secret), WithJsonSchema(_HIDDEN)]
 Password = Annotated[SecretStr, BeforeValidator(_password), WithJsonSchema(_HIDDEN)]
+_MANY = BeforeValidator(one_or_many, json_schema_input_type=str | list[str])
 Address = Annotated[str, BeforeValidator(_address), WithJsonSchema({"type": "string"})]
 
 
@@ -125,14 +134,7 @@ class ProviderTable(Table):
         default=None, description="http(s) address of the API; default: the provider's own."
     )
     commission: (
-        Annotated[
-            CommissionTable,
-            BeforeValidator(_commission),
-            WithJsonSchema(
-                {"anyOf": [{"type": "number", "minimum": 0, "maximum": 10}, {"$ref": "#/$defs/CommissionTable"}]}
-            ),
-        ]
-        | None
+        Annotated[CommissionTable, BeforeValidator(_commission, json_schema_input_type=float | CommissionTable)] | None
     ) = Field(default=None, description="Fraction on top of the listed price (0.20 is 20 %), or { rate, mode }.")
     poll_every: SpanFrom1s = Field(
         default=30.0, description="Duration between two hunts: each watch's own small query; at least 1s (default 30s)."
@@ -158,7 +160,7 @@ class ProviderTable(Table):
 class RecordTable(Table):
     """`[record]`: kept in the history although no watch names them."""
 
-    gpu: Annotated[Lines, Field(min_length=0)] = Field(default=(), description="GPU families or names to record.")
+    gpu: Words = Field(default=(), description="GPU families or names to record.")
 
     @field_validator("gpu")
     @classmethod
@@ -189,7 +191,7 @@ class EmailTable(Table):
     username: Line | None = Field(default=None, description="User at the mail server; goes with password.")
     password: Password | None = Field(default=None, description="Secret; the user's password.")
     sender: Address = Field(description="Address that alerts come from.")
-    recipients: Annotated[tuple[Address, ...], BeforeValidator(_one_or_many), Field(min_length=1)] = Field(
+    recipients: Annotated[tuple[Address, ...], _MANY, Field(min_length=1)] = Field(
         description="Addresses that alerts go to."
     )
 
@@ -208,7 +210,7 @@ class EmailTable(Table):
 class AppriseTable(Table):
     """`[notify.apprise]`: the other hundred services."""
 
-    urls: Annotated[tuple[Password, ...], BeforeValidator(_one_or_many), Field(min_length=1)] = Field(
+    urls: Annotated[tuple[Password, ...], _MANY, Field(min_length=1)] = Field(
         description='Secrets; addresses as Apprise spells them: ["ntfy://…", "slack://…"].'
     )
 

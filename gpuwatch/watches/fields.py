@@ -75,7 +75,8 @@ def _line(value: Any) -> str:
     return str(value)
 
 
-def _one_or_many(value: Any) -> Any:
+def one_or_many(value: Any) -> Any:
+    """One text is a list of one."""
     return [value] if isinstance(value, str) else value
 
 
@@ -96,7 +97,8 @@ _SPAN: dict[str, Any] = {"type": "string", "examples": ["90s", "15m", "6h", "2d"
 
 Text = Annotated[str, BeforeValidator(_text)]  # may be empty and have lines
 Line = Annotated[str, BeforeValidator(_line), Field(max_length=500)]
-Lines = Annotated[tuple[Line, ...], BeforeValidator(_one_or_many), Field(min_length=1)]
+Words = Annotated[tuple[Line, ...], BeforeValidator(one_or_many, json_schema_input_type=str | list[str])]
+Lines = Annotated[Words, Field(min_length=1)]
 Switch = Annotated[StrictBool, BeforeValidator(_strict_bool)]
 Whole = Annotated[StrictInt, BeforeValidator(_strict_int)]
 Number = Annotated[Decimal, BeforeValidator(number), WithJsonSchema(_NUMBER)]

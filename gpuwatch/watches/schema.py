@@ -22,6 +22,7 @@ from gpuwatch.watches.fields import (
     Text,
     Usd,
     Whole,
+    Words,
     seconds,
 )
 from gpuwatch.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
@@ -140,13 +141,9 @@ class WatchTable(Table):
     gpu: Lines = Field(
         description="Family or canonical name, one or several; any spelling a provider uses is understood."
     )
-    gpu_count: Annotated[
-        GpuCount,
-        BeforeValidator(_gpu_count),
-        WithJsonSchema(
-            {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST_GPUS}, {"$ref": "#/$defs/GpuCount"}]}
-        ),
-    ] = Field(default=GpuCount(min=1, max=1), description="GPUs of one offer: a number, or { min = 1, max = 8 }.")
+    gpu_count: Annotated[GpuCount, BeforeValidator(_gpu_count, json_schema_input_type=int | GpuCount)] = Field(
+        default=GpuCount(min=1, max=1), description="GPUs of one offer: a number, or { min = 1, max = 8 }."
+    )
     max_price: Usd = Field(description="USD per GPU-hour, commission included; at or under it fires.")
     action: Literal["alert", "ask", "launch"] = Field(default="alert", description="What to do when it fires.")
     providers: Lines | None = Field(default=None, description="Which providers; default: all that are enabled.")
@@ -160,7 +157,7 @@ class WatchTable(Table):
     min_reliability: Fraction | None = Field(default=None, description="Reliability of the host, 0 to 1, at least.")
     verified: Switch | None = Field(default=None, description="true: only hosts that the provider has verified.")
     datacenter: Switch | None = Field(default=None, description="true: only hosts in data centres.")
-    regions: Annotated[Lines, Field(min_length=0)] = Field(
+    regions: Words = Field(
         default=(), description='Country codes, or words found in the region: ["DE", "Norway"]; default: everywhere.'
     )
     min_cuda: Measure | None = Field(default=None, description="CUDA version of the driver, at least: 12.4.")

@@ -1,0 +1,86 @@
+"""`gpuwatch config show|schema`, and `gpuwatch init`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from gpuwatch.cli.options import config_option, json_option
+
+
+@click.group()
+def config() -> None:
+    """Show the effective settings, or their JSON Schema."""
+
+
+@config.command()
+@config_option
+@json_option
+def show(config: str | None, as_json: bool) -> None:
+    """Every setting in force and where it came from; secrets are masked."""
+    from gpuwatch.cli import screen
+    from gpuwatch.settings.show import origins
+
+    file, found = origins(config)
+    if as_json:
+        rows = [{"key": one.key, "value": one.value, "origin": one.origin} for one in found]
+        screen.json_out({"source_file": file, "settings": rows})
+        return
+    screen.note(f"file: {file or 'none; environment and defaults'}")
+    columns = [("setting", "left"), ("value", "left"), ("from", "left")]
+    screen.table(columns, [(one.key, _text(one.value), one.origin) for one in found])
+
+
+@config.command()
+def schema() -> None:
+    """The JSON Schema of gpuwatch.toml, for editors."""
+    from gpuwatch.cli import screen
+    from gpuwatch.settings.template import json_schema
+
+    screen.json_out(json_schema())
+
+
+@click.command()
+@config_option
+@click.option("--force", is_flag=True, help="Overwrite what is there.")
+def init(config: str | None, force: bool) -> None:
+    """Write a commented gpuwatch.toml, and the schema that lets an editor help with it."""
+    from pathlib import Path
+
+    from gpuwatch.cli import screen
+    from gpuwatch.errors import GpuwatchError
+    from gpuwatch.settings.template import SCHEMA_FILE, TEMPLATE, schema_text
+
+    target = Path(config or "gpuwatch.toml")
+    try:
+        _write(target, TEMPLATE, force)
+        _write(target.parent / SCHEMA_FILE, schema_text(), force=True)
+    except FileExistsError:
+        raise GpuwatchError(f"{target} is there already; --force overwrites it") from None
+    except OSError as error:
+        raise GpuwatchError(f"{error.filename or target} cannot be written: {error.strerror}") from None
+    screen.note(f"wrote {target} and {target.parent / SCHEMA_FILE}; next: edit the watch, then gpuwatch check")
+
+
+def _write(path: Any, text: str, force: bool) -> None:
+    """Readable by its owner alone: keys may be written into it."""
+    import os
+
+    mode = os.O_TRUNC if force else os.O_EXCL
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | mode, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as opened:
+        opened.write(text)
+
+
+def _text(value: Any) -> str:
+    """A value as a TOML file would spell it, more or less."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_text, value)) + "]"
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_text(one)}" for key, one in value.items()) + " }"
+    return "".join(c if c.isprintable() else "·" for c in str(value))

@@ -1,0 +1,107 @@
+"""Every setting there is, one row each, read off the schema: for the documents, `.env.example` and `config show`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from gpuwatch import providers
+from gpuwatch.settings.sources import Path_, secret_name
+from gpuwatch.settings.tables import ProviderTable, Root
+from gpuwatch.watches.durations import format_duration
+from gpuwatch.watches.schema import WatchTable
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting. `default` as it would be written in the file; empty: not set."""
+
+    path: Path_
+    default: str
+    text: str
+    needed: bool = False  # within its table
+
+    @property
+    def key(self) -> str:
+        """`providers.vastai.base_url`."""
+        return ".".join(self.path)
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable."""
+        return secret_name(self.path)
+
+
+def rows() -> list[Row]:
+    """All settings but those of a watch; every provider that this gpuwatch knows has its own."""
+    found = list(_rows(Root, (), ("providers", "watch")))
+    for name in providers.names():
+        found += _provider_rows(name)
+    return found
+
+
+def watch_rows() -> list[Row]:
+    """The settings of one `[[watch]]`, its launch included."""
+    return list(_rows(WatchTable, ("watch",), ()))
+
+
+def model_in(field: FieldInfo) -> type[BaseModel] | None:
+    """The table that a field holds, if it can be nothing else."""
+    found = [kind for kind in _parts(field.annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)]
+    return found[0] if found and found[0].__name__ not in {"CommissionTable", "GpuCount"} else None
+
+
+def shown(value: Any) -> str:
+    """A default as a file would spell it."""
+    if value is None or value in ((), {}):
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f'"{format_duration(value)}"'
+    if isinstance(value, (int, Decimal)):
+        return str(value)
+    if isinstance(value, BaseModel):
+        parts = value.model_dump()
+        return str(parts["min"]) if "min" in parts else str(parts)
+    return f'"{value}"'
+
+
+def _rows(model: type[BaseModel], path: Path_, without: tuple[str, ...]) -> Iterator[Row]:
+    for name, field in model.model_fields.items():
+        if name in without:
+            continue
+        inner = model_in(field)
+        if inner is not None:
+            yield from _rows(inner, (*path, name), ())
+        else:
+            default = "" if field.is_required() else shown(field.get_default(call_default_factory=True))
+            yield Row(path=(*path, name), default=default, text=field.description or "", needed=field.is_required())
+
+
+def _provider_rows(name: str) -> Iterator[Row]:
+    own = provider_defaults(name)
+    for row in _rows(ProviderTable, ("providers", name), ()):
+        yield msgspec.structs.replace(row, default=own.get(row.path[-1], row.default))
+
+
+def provider_defaults(name: str) -> dict[str, str]:
+    """What a provider says of itself, as a file would spell it."""
+    info = providers.info(name)
+    rate, mode = info.commission.rate_text, info.commission.mode.value
+    return {
+        "enabled": str(info.on_by_default).lower(),
+        "base_url": f'"{info.base_url}"',
+        "commission": rate if mode == "on_top" else f'{{ rate = {rate}, mode = "{mode}" }}',
+        "search_interval": f'"{format_duration(info.search_interval_s)}"',
+        "rows_per_day": str(info.rows_per_day),
+    }
+
+
+def _parts(annotation: Any) -> list[Any]:
+    inner = getattr(annotation, "__args__", ())
+    return [annotation] if not inner else [part for one in inner for part in _parts(one)]

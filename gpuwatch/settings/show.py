@@ -1,0 +1,132 @@
+"""The effective settings, each with where it came from; secrets masked. For `gpuwatch config show`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpuwatch.settings import judge
+from gpuwatch.settings.load import aliases
+from gpuwatch.settings.reference import Row, rows, watch_rows
+from gpuwatch.settings.secrets import database_url, secrets_in
+from gpuwatch.settings.sources import Given, Path_, Sources, collect, merge, parse_file
+from gpuwatch.settings.tables import Root
+from gpuwatch.watches.env_text import EnvText, plain_json
+
+MASK = "********"
+_SECRET = {"api_key", "bot_token", "password", "urls"}
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting in force. `value` is ready for JSON; `origin`: default, file, env NAME or credential NAME."""
+
+    key: str
+    value: Any
+    origin: str
+
+
+def origins(
+    config: str | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    known_spellings: Collection[str] = (),
+) -> tuple[str | None, list[Origin]]:
+    """The file that was read, and every setting with its origin.
+
+    Raises:
+        SettingsError: the settings are wrong.
+    """
+    sources = collect(config, os.environ if env is None else env, cwd or Path.cwd(), aliases())
+    tree, given = merge(parse_file(sources), sources)
+    judge.judge(tree, sources, given, known_spellings)
+    root = judge.read_root(tree, sources, given)
+    found = [*_plain(tree, sources, given, judge.enabled(root)), *_watches(tree, root, given)]
+    return (str(sources.file) if sources.file else None), found
+
+
+def _plain(
+    tree: Mapping[str, Any], sources: Sources, given: Mapping[Path_, Given], asked: Collection[str]
+) -> Iterator[Origin]:
+    for row in rows():
+        value, origin = _look(tree, row, given)
+        if row.key == "database_url":
+            value = without_password(database_url(str(secrets_in(tree).get(row.path, "")), sources.env, sources.cwd))
+        elif row.path[0] == "providers" and row.path[-1] == "enabled":
+            value = row.path[1] in asked
+        yield Origin(key=row.key, value=_masked(row.path[-1], value), origin=origin)
+
+
+def _watches(tree: Mapping[str, Any], root: Root, given: Mapping[Path_, Given]) -> Iterator[Origin]:
+    raw = tree.get("watch", [])
+    if isinstance(raw, EnvText):
+        raw = plain_json(raw)
+    for table, watch in zip(raw, root.watch, strict=True):
+        for row in watch_rows():
+            value, origin = _look({"watch": table}, row, given)
+            if table.get("launch") is None and row.path[1] == "launch":
+                continue
+            key = f'watch "{watch.name}".{".".join(row.path[1:])}'
+            yield Origin(key=key, value=_masked(row.path[-1], value), origin=origin)
+
+
+def _look(tree: Mapping[str, Any], row: Row, given: Mapping[Path_, Given]) -> tuple[Any, str]:
+    found: Any = tree
+    for part in row.path:
+        found = found.get(part) if isinstance(found, dict) else None
+    if found is None:
+        return _default(row.default), "default"
+    for length in range(len(row.path), 0, -1):
+        if row.path[:length] in given:
+            return _json(found), _named(given[row.path[:length]])
+    deeper = next((one for path, one in given.items() if path[: len(row.path)] == row.path), None)
+    return _json(found), _named(deeper) if deeper else "file"
+
+
+def _named(one: Given) -> str:
+    if one.kind == "credential":
+        return one.label
+    name = one.label.removeprefix(".env: ")
+    return f"env {name}" + (" (.env)" if name != one.label else "")
+
+
+def _default(text: str) -> Any:
+    import tomllib  # noqa: PLC0415
+
+    return tomllib.loads(f"value = {text}")["value"] if text else None
+
+
+def _json(value: Any) -> Any:
+    """Environment text that holds JSON, as what it holds; numbers as numbers."""
+    if isinstance(value, EnvText):
+        try:
+            return plain_json(value)
+        except ValueError:
+            return str(value)
+    return value
+
+
+def _masked(key: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if key in _SECRET:
+        return [MASK] * len(value) if isinstance(value, list) else MASK
+    if key == "env" and isinstance(value, dict):
+        return dict.fromkeys(value, MASK)
+    if key == "onstart":
+        return f"({len(str(value).splitlines())} lines)"
+    return value
+
+
+def without_password(url: str) -> str:
+    """A database URL for the eyes."""
+    scheme, mark, rest = url.partition("://")
+    if "@" not in rest:
+        return url
+    user, _, place = rest.rpartition("@")
+    name = user.partition(":")[0]
+    return f"{scheme}{mark}{name}:{MASK}@{place.partition('?')[0]}" if ":" in user else f"{scheme}{mark}{name}@{place}"

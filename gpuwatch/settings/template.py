@@ -1,0 +1,131 @@
+"""The commented `gpuwatch.toml` that `gpuwatch init` writes, and the JSON Schema beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuwatch.watches.durations import format_duration
+
+SCHEMA_FILE = "gpuwatch.schema.json"
+
+TEMPLATE = """\
+#:schema ./gpuwatch.schema.json
+# gpuwatch: what to watch, and what to do. `gpuwatch check` asks once, `gpuwatch run` stays.
+# Every key can also come from the environment: GPUWATCH_ and its path, as in GPUWATCH_PROVIDERS__VASTAI__BASE_URL.
+# Keep keys and tokens there (or in .env): VAST_API_KEY, GPUWATCH_NOTIFY__TELEGRAM__BOT_TOKEN, …
+
+timezone = "UTC"                  # of screens and `active` windows: "Europe/Berlin"
+# database_url = "sqlite:///gpuwatch.db"   # default: in your state folder; postgresql+psycopg://… works too
+dry_run = true                    # nothing is rented until this is false
+
+[budget]                          # over everything that gpuwatch rents; a launch that would break one is refused
+max_usd_hour = 20.0               # USD per hour of all instances together
+# max_usd_day = 100.0             # USD per day (UTC)
+# max_usd_month = 1000.0          # USD per month (UTC)
+max_instances = 4                 # alive at once
+
+[providers.vastai]                # searching needs no key, renting does: VAST_API_KEY
+commission = 0.20                 # on top of the listed price: listed 3.00 costs 3.60
+poll_every = "30s"                # between two looks for your watches; at least 1s
+sweep_every = "auto"              # between two reads of the market for the history; or a duration
+search_interval = "6s"            # least time between two searches
+rows_per_day = 20000              # the provider's daily quota to plan with; 0: none
+
+[record]
+gpu = []                          # kept in the history although no watch names them: ["A100", "RTX 4090"]
+
+# [notify.telegram]
+# chat_id = 123456789             # and the secret GPUWATCH_NOTIFY__TELEGRAM__BOT_TOKEN
+
+# [notify.email]
+# host = "mail.example.org"
+# security = "starttls"           # "starttls" (port 587), "tls" (465) or "none" (25)
+# username = "me"                 # and the secret GPUWATCH_NOTIFY__EMAIL__PASSWORD
+# sender = "gpuwatch@example.org"
+# recipients = ["me@example.org"]
+
+# [notify.apprise]
+# urls = ["ntfy://…"]             # a hundred other services
+
+[[watch]]
+name = "h100"
+gpu = "H100"                      # family or name, one or a list; any spelling a provider uses
+gpu_count = 1                     # a number, or { min = 1, max = 8 }
+max_price = 2.50                  # USD per GPU-hour, commission included; at or under it fires
+action = "alert"                  # "alert", "ask" or "launch"
+spot = "no"                       # "no", "only" or "any"
+disk_gb = 50                      # GB to rent; part of the price
+# min_vram_gib = 79               # GiB of one GPU
+# min_reliability = 0.98          # 0 to 1
+# verified = true
+# regions = ["DE", "NO", "US"]
+# min_cuda = 12.4
+# min_download_mbps = 500         # Mbit/s
+# hold_for = "5m"                 # under the threshold so long before it fires
+# active = ["22:00-08:00", "Sat-Sun"]   # local time; default: always
+repeat_every = "6h"               # between reminders, or "never"
+# notify = ["telegram"]           # default: all that are configured
+
+# [watch.launch]                  # for action "ask" and "launch"
+# image = "pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime"
+# onstart = "bash /workspace/train.sh"
+# env = { WANDB_MODE = "offline" }
+# max_active = 1                  # alive at once from this watch
+# max_total = 1                   # in all; 0: no limit
+# max_runtime = "24h"             # then it is destroyed; needed while dry_run = false
+# ready_within = "15m"            # not running by then: destroyed, and the next offer is tried
+# idle_below = 10                 # percent of GPU use …
+# idle_for = "20m"                # … for so long: destroyed
+"""
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of the settings file, for editors."""
+    from gpuwatch.settings.tables import Root  # noqa: PLC0415 pydantic, for this alone
+
+    found: dict[str, Any] = _tidied(Root.model_json_schema())
+    found["title"] = "gpuwatch"
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
+
+
+def schema_text() -> str:
+    """The schema as the file beside the settings holds it."""
+    import json  # noqa: PLC0415
+
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+_KEYWORDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
+
+
+def _tidied(node: Any) -> Any:
+    """Limits in JSON Schema's words; TOML has no null; defaults as a file would spell them."""
+    if isinstance(node, list):
+        return [_tidied(one) for one in node if one != {"type": "null"}]
+    if not isinstance(node, dict):
+        return node
+    found = {_KEYWORDS.get(key, key): _tidied(value) for key, value in node.items()}
+    if len(found.get("anyOf", ())) == 1:
+        found = found.pop("anyOf")[0] | found
+    if "default" in found:
+        found["default"] = _default(found)
+        if found["default"] is None:
+            del found["default"]
+    if "properties" in found:  # a title for each key would only repeat it
+        found["properties"] = {key: _untitled(one) for key, one in found["properties"].items()}
+    return found
+
+
+def _default(node: dict[str, Any]) -> Any:
+    value = node["default"]
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if node.get("type") == "string" and is_number:
+        return format_duration(value)
+    return float(value) if node.get("type") == "number" and isinstance(value, str) else value
+
+
+def _untitled(node: Any) -> Any:
+    found = {key: value for key, value in node.items() if key != "title"}
+    if "minLength" in found and "anyOf" in found:
+        del found["minLength"]  # meant for the list, and said of both
+    return found
