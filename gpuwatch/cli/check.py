@@ -58,6 +58,9 @@ def check(
         _print_json(watches, checked, matches, now)
     else:
         _print_tables(watches, checked, matches, now)
+    for part in checked:
+        if not as_json or part.report.skipped or part.report.error:
+            click.echo(_report_line(part), err=True)
     if explain:
         _explain(settings, watches, provider)
     sys.stdout.flush()
@@ -146,7 +149,7 @@ def _report_json(part: Checked) -> dict[str, Any]:
         "provider": report.provider,
         "ok": report.ok,
         "offers": report.offers,
-        "skipped": report.skipped,
+        "skipped": sum(report.skipped.values()),
         "elapsed_ms": round(report.elapsed_s * 1000),
         "error": report.error,
     }
@@ -167,8 +170,6 @@ def _print_tables(
             click.echo(f"{headline}\n  {_why_none(checked)}")
         if len(found) > 10:
             click.echo(f"  … and {len(found) - 10} more (--json shows all)")
-    for part in checked:
-        click.echo(_report_line(part), err=True)
 
 
 def _why_none(checked: Sequence[Checked]) -> str:
@@ -180,9 +181,9 @@ def _why_none(checked: Sequence[Checked]) -> str:
 
 def _report_line(part: Checked) -> str:
     report = part.report
-    skipped = f", {report.skipped} not understood" if report.skipped else ""
-    error = f" – {report.error}" if report.error else ""
-    return f"{report.provider}: {report.offers} offers in {report.elapsed_s:.1f} s{skipped}{error}"
+    reasons = ", ".join(f"{rows} rows not understood ({reason})" for reason, rows in sorted(report.skipped.items()))
+    told = "; ".join(text for text in (reasons, report.error) if text)
+    return f"{report.provider}: {report.offers} offers in {report.elapsed_s:.1f} s" + (f" – {told}" if told else "")
 
 
 def _explain(settings: Settings, watches: Sequence[Watch], only: Sequence[str]) -> None:

@@ -21,7 +21,6 @@ COLUMNS = (
     ("verified", "left"),
     ("age", "right"),
     ("offer", "right"),
-    ("machine", "right"),
 )
 
 
@@ -79,5 +78,4 @@ def offer_cells(match: Match, now: datetime) -> Sequence[str]:
         "–" if offer.verification is None else offer.verification.value,
         f"{age_s}s",
         offer.offer_id,
-        offer.machine_id or "–",
     )

@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+_PIPE_WIDTH = 200  # columns where nothing says how wide the reader is
+
 
 def json_out(value: Any) -> None:
     """One JSON document on standard output."""
@@ -36,10 +38,10 @@ def table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], tit
 
     shown = Table(title=Text(title) if title else None, box=None, header_style="bold", pad_edge=False)
     for heading, side in columns:
-        shown.add_column(heading, justify="right" if side == "right" else "left", no_wrap=side == "right")
+        shown.add_column(heading, justify="right" if side == "right" else "left", no_wrap=True, overflow="ellipsis")
     for row in rows:
         shown.add_row(*(Text(cell) for cell in row))
-    Console(soft_wrap=not sys.stdout.isatty()).print(shown)
+    Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH).print(shown)
 
 
 def note(line: str) -> None:

@@ -7,7 +7,7 @@ a watch for which the shared answer does not settle the matter gets a question o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -29,7 +29,7 @@ class ProviderReport(msgspec.Struct, frozen=True, kw_only=True):
     provider: str
     ok: bool
     offers: int
-    skipped: int
+    skipped: Mapping[str, int]  # reason → rows that were not understood
     elapsed_s: float
     error: str | None = None
 
@@ -110,7 +110,7 @@ class _Round:
         try:
             answer = self._market.search(query)
         except ProviderError as error:
-            self._errors.append(str(error))
+            self._errors.append(str(error).removeprefix(f"{self._market.name}: "))
             self._open.update(watch.name for watch in watches)
             return None
         self._answers.append((query, answer))
@@ -137,7 +137,7 @@ class _Round:
             provider=self._market.name,
             ok=not self._errors,
             offers=len(seen),
-            skipped=sum(sum(answer.skipped.values()) for _, answer in self._answers),
+            skipped=_added_up(answer.skipped for _, answer in self._answers),
             elapsed_s=sum(answer.elapsed_s for _, answer in self._answers),
             error="; ".join(dict.fromkeys(self._errors)) or None,
         )
@@ -149,3 +149,11 @@ class _Round:
             for match in self._matches(watch, answer):
                 best[match.offer.identity] = match  # a later answer is the newer look
         return tuple(sorted(best.values(), key=rank))
+
+
+def _added_up(counts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+    total: dict[str, int] = {}
+    for one in counts:
+        for reason, rows in one.items():
+            total[reason] = total.get(reason, 0) + rows
+    return total

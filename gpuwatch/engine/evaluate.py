@@ -60,7 +60,16 @@ class Evaluator:
         self._new_id = new_id
         self._memories = dict(desk.memories())
         self._views: dict[str, dict[tuple[str, bool], View]] = {}
+        self._full: set[str] = set()  # watches that could begin no further launch when they last tried
         self._lock = threading.Lock()
+
+    def is_hungry(self, watch: Watch) -> bool:
+        """Would it rent more if it saw more? Then it is asked at full pace."""
+        return watch.action is Action.LAUNCH and not self._rules.dry_run and watch.name not in self._full
+
+    def lost_a_launch(self, watch_name: str) -> None:
+        """A launch of this watch came to nothing: its slot is free again."""
+        self._full.discard(watch_name)
 
     def view(self, watch: Watch, answer: Answer, now: datetime) -> View:
         """What this answer shows this watch."""
@@ -122,9 +131,8 @@ class Evaluator:
         starts = []
         with self._desk.open() as page:
             for watch, decision in worth:
-                start, did = self._reserve(page, watch, decision, now)
-                if start is not None:
-                    starts.append(start)
+                begun, did = self._reserve(page, watch, decision, now)
+                starts += begun
                 if decision.fires:
                     self._tell(page, watch, self._alert(watch, decision, did), now)
                 page.remember(watch.name, decision.memory)
@@ -139,24 +147,36 @@ class Evaluator:
             return False
         return decision.fires or not self._rules.dry_run  # a dry run is told when it is news, not at every poll
 
-    def _reserve(self, page: Page, watch: Watch, decision: Decision, now: datetime) -> tuple[Start | None, str]:
+    def _reserve(self, page: Page, watch: Watch, decision: Decision, now: datetime) -> tuple[list[Start], str]:
+        """Fill the free slots of the watch, one offer each; and what the owner is told of it."""
         if decision.best is None or not self._wants_launch(watch, decision):
-            return None, _ONLY_TOLD.get(watch.action, "")
+            return [], _ONLY_TOLD.get(watch.action, "")
         not_ready = self._rules.not_ready(decision.best.offer.provider)
         if not_ready and not self._rules.dry_run:
-            return None, f"Not rented: {not_ready}"
-        intent = Intent(
-            watch=watch,
-            match=decision.best,
-            launch_id=self._new_id(),
-            dry_run=self._rules.dry_run,
-            others=decision.matches[1:],
+            return [], f"Not rented: {not_ready}."
+        starts: list[Start] = []
+        left = list(decision.matches)
+        while left:
+            got = page.reserve(self._intent(watch, left), self._rules.budget, now)
+            if isinstance(got, Refusal):
+                self._full.add(watch.name)
+                return starts, _did(starts, got)
+            starts.append(self._begun(got, watch, left))
+            left = [match for match in left if not _is_of(match, got)]
+            if got.dry_run:
+                break
+        self._full.discard(watch.name)
+        return starts, _did(starts, None)
+
+    def _intent(self, watch: Watch, left: Sequence[Match]) -> Intent:
+        first, *others = left
+        return Intent(
+            watch=watch, match=first, launch_id=self._new_id(), dry_run=self._rules.dry_run, others=tuple(others)
         )
-        got = page.reserve(intent, self._rules.budget, now)
-        if isinstance(got, Refusal):
-            return None, f"Not rented: {got.text}"
-        start = Start(launch=got, watch=watch, candidates=decision.matches, observed_at=decision.best.offer.observed_at)
-        return start, "Dry run: would rent it now." if got.dry_run else f"Renting it now, launch {got.launch_id}."
+
+    def _begun(self, launch: Launch, watch: Watch, left: Sequence[Match]) -> Start:
+        mine = next(match for match in left if _is_of(match, launch))
+        return Start(launch=launch, watch=watch, candidates=tuple(left), observed_at=mine.offer.observed_at)
 
     def _alert(self, watch: Watch, decision: Decision, did: str) -> Alert:
         return offer_alert(
@@ -172,3 +192,16 @@ _ONLY_TOLD = {
     Action.ALERT: 'Told you; this watch does not rent (action = "alert").',
     Action.ASK: 'Told you; renting after a question comes with a later version (action = "ask").',
 }
+
+
+def _is_of(match: Match, launch: Launch) -> bool:
+    return (match.offer.provider, match.offer.offer_id) == (launch.provider, launch.offer_id)
+
+
+def _did(starts: Sequence[Start], refusal: Refusal | None) -> str:
+    if not starts:
+        return f"Not rented: {refusal.text}." if refusal else ""
+    ids = ", ".join(start.launch.launch_id for start in starts)
+    if starts[0].launch.dry_run:
+        return "Dry run: would rent it now (dry_run = true)."
+    return f"Renting it now, launch {ids}." if len(starts) == 1 else f"Renting {len(starts)} now, launches {ids}."

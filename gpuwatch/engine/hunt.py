@@ -53,7 +53,8 @@ class Hunter:
         for query, watches in self._watches_of.items():
             if self._stopping.is_set():
                 return
-            every_s = matched_every_s if self._matched.get(query) else poll_every_s
+            slow = self._matched.get(query) and not any(map(self._evaluator.is_hungry, watches))
+            every_s = matched_every_s if slow else poll_every_s
             asked_at = self._asked_at.get(query)
             # a clock that stepped back must not silence a watch: an hour ahead of us is not "asked lately"
             if asked_at is not None and timedelta(0) <= clock() - asked_at < timedelta(seconds=every_s * 0.9):

@@ -30,6 +30,7 @@ from gpuwatch.storage.desk import StoreDesk
 from gpuwatch.storage.history import History
 from gpuwatch.storage.ledger import Ledger
 from gpuwatch.storage.outbox import Outbox
+from gpuwatch.watches.launches import LaunchState
 from gpuwatch.wiring import adapters, channels, http_client, new_id, real_now
 
 if TYPE_CHECKING:
@@ -154,7 +155,9 @@ class Service:
     def _act(self, start: Start) -> None:
         launch = start.launch
         try:
-            self.actor.act(launch, start.watch, start.candidates, start.observed_at)
+            acted = self.actor.act(launch, start.watch, start.candidates, start.observed_at)
+            if acted.state is LaunchState.FAILED:
+                self.evaluator.lost_a_launch(start.watch.name)
         except GpuwatchError as error:
             log.error("launch %s: %s", launch.launch_id, error)  # noqa: TRY400 its row says where it stands
         except Exception:
