@@ -17,6 +17,7 @@ import msgspec
 MAX_NAME_LENGTH = 80  # longer is no GPU's name
 _REMEMBERED_MAX = 5_000  # spellings; hostile answers must not fill the memory
 _OWN_SIZE = 0.10  # reported memory within 10 % of the label is that card (ECC takes up to 9 %)
+_REPORT_SLACK = 0.97  # a driver may report 3 % less than the least that the catalogue has seen
 _SAME_SIZE = (0.9, 1.25)  # "H100 80GB" also means the 94 GB sister card, "A100 40GB" never the 80 GB one
 _MAKERS = ("nvidia", "amd", "intel")
 _SIZE = re.compile(r"(?<![a-z0-9.])(\d{1,3}) ?g(?:i?b)?(?![a-z0-9])")
@@ -122,10 +123,13 @@ class Catalog:
     def sold_memory_gib(self, canonical: str, reported_gib: float) -> float:
         """Memory in the sense of a buyer: an "80 GB" card reports 79.6, a "24 GB" card with ECC 22.4.
 
-        The label counts where the report is within 10 % of it; otherwise the report itself (rebuilt cards, editions).
+        The label counts where the report is what such a card reports; otherwise the report itself (slices, rebuilt
+        cards, smaller editions).
         """
         gpu = self._by_name.get(canonical)
-        if gpu is None or reported_gib < gpu.memory_gib * (1 - _OWN_SIZE):
+        if gpu is None:
+            return reported_gib
+        if reported_gib < max(gpu.memory_gib * (1 - _OWN_SIZE), gpu.reported_min_gib * _REPORT_SLACK):
             return reported_gib
         return max(reported_gib, gpu.memory_gib)
 
@@ -160,8 +164,14 @@ class Catalog:
 
 
 def fold(text: str) -> str:
-    """A name's letters and digits, small, without its maker: what names are compared by."""
-    key = "".join(filter(None, map(_KEEP.get, map(ord, text))))
+    """A name's letters and digits, small, without its maker: what names are compared by.
+
+    Letters of other alphabets stay: a name that merely looks like another is not that one.
+    """
+    if text.isascii():
+        key = "".join(filter(None, map(_KEEP.get, map(ord, text))))
+    else:
+        key = "".join(filter(str.isalnum, text.casefold()))
     for maker in _MAKERS:
         if key.startswith(maker) and len(key) > len(maker):
             return key[len(maker) :]

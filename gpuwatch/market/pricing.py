@@ -19,6 +19,7 @@ MICRO = 1_000_000
 HOURS_A_MONTH = 720  # source: vast.ai bills storage per GB and month of 720 h (docs, read 2026-08)
 MAX_USD_HOUR = 10_000.0  # nothing for rent costs more; beyond it a number is a fault
 _TIE_MARGIN = 1e-3  # micro-dollars around a tie within which fractions decide
+_FLOATS_TO = 1e11  # micro-dollars up to which a float is surely nearer than that margin
 
 
 class CommissionMode(StrEnum):
@@ -41,10 +42,10 @@ class Commission(msgspec.Struct, frozen=True):
         return Decimal(self.rate_text)
 
     def on_top_rate(self, fee_rate: float | None) -> Decimal:
-        """What is added to a listed price, given the offer's own fee (None: it names none)."""
+        """What is added to a listed price, given the offer's own fee (None: none named; a negative one is none)."""
         if self.mode is CommissionMode.INCLUDED:
             return Decimal(0)
-        if self.mode is CommissionMode.FROM_OFFER and fee_rate is not None:
+        if self.mode is CommissionMode.FROM_OFFER and fee_rate is not None and fee_rate >= 0:
             return Decimal(repr(fee_rate))
         return self.rate
 
@@ -75,7 +76,8 @@ def price_of(offer: Offer, disk_gb: float | None, commission: Commission) -> Pri
     """Listed and effective price of an offer with the disk that is asked for.
 
     Args:
-        disk_gb: None or the size that the quote already includes: the quote stands as it is.
+        disk_gb: None or the size that the quote already includes: the quote stands as it is. It also stands where
+            taking the surplus disk off would leave nothing: such a quote does not hold that disk.
     """
     rate = commission.on_top_rate(offer.fee_rate)
     listed = _listed_microusd(offer, disk_gb, Decimal(1))
@@ -102,8 +104,11 @@ def _listed_microusd(offer: Offer, disk_gb: float | None, factor: Decimal) -> in
     rate = offer.disk_usd_gb_month
     if disk_gb is not None and rate:
         extra_gb = disk_gb - offer.quoted_disk_gb
-    near = (quoted + (rate or 0.0) * extra_gb / HOURS_A_MONTH) * MICRO * float(factor)
-    if abs(near % 1 - 0.5) > _TIE_MARGIN:
+    listed = quoted + (rate or 0.0) * extra_gb / HOURS_A_MONTH
+    if listed <= 0:
+        listed, extra_gb = quoted, 0.0
+    near = listed * MICRO * float(factor)
+    if near < _FLOATS_TO and abs(near % 1 - 0.5) > _TIE_MARGIN:
         return round(near)
     total = Fraction(Decimal(repr(quoted)))
     if extra_gb and rate:

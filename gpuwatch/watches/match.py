@@ -6,9 +6,11 @@ enough for a clause that asks for it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import lru_cache
 
 import msgspec
 
@@ -19,6 +21,7 @@ from gpuwatch.watches.decide import Match
 from gpuwatch.watches.watch import SpotPolicy, Watch
 
 NO_COMMISSION = Commission()
+_WORD = re.compile(r"[^_\W]+")
 FAR = 1.0  # how far off something is that is simply not so
 _MEMORY_SLACK = 0.99  # a driver keeps up to half a per cent for itself: 32607 MiB are sold as 32 GB
 
@@ -72,7 +75,7 @@ def is_near(watch: Watch, offers: Iterable[Offer], commissions: Mapping[str, Com
     )
 
 
-def rank(match: Match) -> tuple[float, float, str, str, str, int, bool]:
+def rank(match: Match) -> tuple[float, float, str, str, str, int, bool, str]:
     """The order in which matches are taken and shown."""
     identity: Identity = match.offer.identity
     return (
@@ -83,6 +86,7 @@ def rank(match: Match) -> tuple[float, float, str, str, str, int, bool]:
         identity.gpu,
         identity.gpu_count,
         identity.spot,
+        match.offer.offer_id,
     )
 
 
@@ -151,14 +155,20 @@ def _verified(watch: Watch, offer: Offer, _price: Price, _now: datetime) -> Fail
 def _regions(watch: Watch, offer: Offer, _price: Price, _now: datetime) -> Failure | None:
     if not watch.regions:
         return None
-    place = (offer.region or "").casefold()
+    place = _words(offer.region or "")
     country = (offer.country or "").casefold()
-    for region in map(str.casefold, watch.regions):
-        if region == country or (len(region) > 2 and region in place):
+    for region in watch.regions:
+        if region.strip().casefold() == country or (len(region) > 2 and _words(region) in place):
             return None
     return Failure(
         "regions", f"regions: {offer.region or offer.country or 'unknown'} is not {', '.join(watch.regions)}"
     )
+
+
+@lru_cache(maxsize=4096)
+def _words(text: str) -> str:
+    """A place's whole words, so that "Oman" is not found in "Romania"."""
+    return f" {' '.join(_WORD.findall(text.casefold()))} "
 
 
 def _driver(watch: Watch, offer: Offer, _price: Price, _now: datetime) -> Failure | None:
