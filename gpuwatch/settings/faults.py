@@ -134,8 +134,9 @@ def _text(kind: str, message: str, loc: Loc) -> str:
     if kind in _EXPECTED:
         return _EXPECTED[kind]
     text = message.removeprefix("Value error, ").replace("Input should be", "expected")
-    text = text.replace("a valid ", "a ")
-    return re.sub(r"^expected (greater|less)", r"expected a number \1", text)
+    text = text.replace("greater than or equal to", "at least").replace("less than or equal to", "at most")
+    text = text.replace("greater than", "above").replace("less than", "below").replace("a valid ", "a ")
+    return re.sub(r"^expected (at|above|below)", r"expected a number \1", text)
 
 
 def _unknown(loc: Loc) -> str:

@@ -104,12 +104,12 @@ def _tidied(node: Any) -> Any:
         return [_tidied(one) for one in node if one != {"type": "null"}]
     if not isinstance(node, dict):
         return node
-    found = {_KEYWORDS.get(key, key): _tidied(value) for key, value in node.items()}
+    found: dict[str, Any] = {_KEYWORDS.get(str(key), str(key)): _tidied(value) for key, value in node.items()}
     if len(found.get("anyOf", ())) == 1:
         found = found.pop("anyOf")[0] | found
     if "default" in found:
         found["default"] = _default(found)
-        if found["default"] is None:
+        if found["default"] is None or "$ref" in found:
             del found["default"]
     if "properties" in found:  # a title for each key would only repeat it
         found["properties"] = {key: _untitled(one) for key, one in found["properties"].items()}

@@ -23,6 +23,7 @@ from gpuwatch.watches.fields import (
     Usd,
     Whole,
     Words,
+    one_or_many,
     seconds,
 )
 from gpuwatch.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
@@ -173,7 +174,7 @@ class WatchTable(Table):
     static_ip: Switch | None = Field(default=None, description="true: only with a fixed address.")
     available_for: Span | None = Field(default=None, description="Duration that the host must still stay, at least.")
     hold_for: Span = Field(default=0.0, description="Duration under the threshold before it fires (default 0s).")
-    active: Annotated[tuple[Window, ...], BeforeValidator(lambda v: [v] if isinstance(v, str) else v)] = Field(
+    active: Annotated[tuple[Window, ...], BeforeValidator(one_or_many, json_schema_input_type=str | list[str])] = Field(
         default=(), description="Windows of local time in which it may fire; default: always."
     )
     repeat_every: Annotated[
