@@ -1,0 +1,237 @@
+"""The layout keeps what docs/architecture.md says of it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "gpuwatch"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+LINES_MAX = 400
+LONGER = {
+    "gpuwatch/ports.py",  # one page of doors: every port and its values in one place
+    "tests/engine/test_deliver.py",  # one beat each
+    "tests/engine/test_launching.py",
+}
+EXTRAS = PROJECT["project"]["optional-dependencies"].values()
+LOCKS = {
+    "runtime.txt": PROJECT["project"]["dependencies"],
+    "server.txt": [*PROJECT["project"]["dependencies"], *chain(*EXTRAS)],
+    "build.txt": PROJECT["dependency-groups"]["build"],
+    "dev.txt": [
+        *PROJECT["project"]["dependencies"],
+        *(one for one in PROJECT["dependency-groups"]["dev"] if isinstance(one, str)),
+    ],
+    "official-client.txt": PROJECT["dependency-groups"]["official-client"],
+}
+each_lock = pytest.mark.parametrize("lock", LOCKS)
+
+
+@cache
+def _tracked() -> tuple[Path, ...]:
+    """The repository's files; outside one (an unpacked sdist) every file that is not hidden."""
+    asked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if asked.returncode:
+        found = [path for path in ROOT.rglob("*") if path.is_file() and not _hidden(path)]
+    else:
+        found = [ROOT / name for name in asked.stdout.split("\0") if name]
+    return tuple(path for path in found if path.is_file())
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") or part == "__pycache__" for part in path.relative_to(ROOT).parts)
+
+
+def _sources() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text())
+
+
+def _imports(module: ast.Module) -> set[str]:
+    """The top names of everything that is imported, also inside functions and for types."""
+    found = set()
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+def _importers(library: str) -> set[str]:
+    return {name for name, module in _sources() if library in _imports(module)}
+
+
+# --- imports ----------------------------------------------------------------------------------------------------------
+
+
+def test_imports_run_one_way() -> None:
+    done = subprocess.run(
+        [Path(sys.executable).parent / "lint-imports", "--no-cache"],
+        cwd=ROOT, capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_net_alone_knows_httpx() -> None:
+    assert {name.partition("/")[0] for name in _importers("httpx")} == {"net"}
+
+
+def test_the_clockwork_alone_knows_apscheduler() -> None:
+    assert _importers("apscheduler") == {"daemon.py"}
+
+
+def test_storage_alone_knows_sqlalchemy_and_alembic() -> None:
+    assert {name.partition("/")[0] for name in _importers("sqlalchemy") | _importers("alembic")} == {"storage"}
+
+
+def test_judging_settings_alone_knows_pydantic() -> None:
+    for name in _importers("pydantic") | _importers("pydantic_settings") | _importers("pydantic_core"):
+        assert name.startswith("settings/") or name in {"watches/schema.py", "watches/fields.py"}
+
+
+def test_the_emulator_knows_nothing_of_our_client() -> None:
+    """It is built from the marketplace's documents; a mistake of the client must not be repeated in its judge."""
+    for name, module in _sources():
+        if name.startswith("emulator/"):
+            known = {
+                node.module for node in ast.walk(module) if isinstance(node, ast.ImportFrom) and node.module is not None
+            }
+            assert not [one for one in known if one.startswith(("gpuwatch.providers", "gpuwatch.engine"))], name
+
+
+def test_wiring_alone_reads_the_clock() -> None:
+    readers = {name for name, module in _sources() if any(_reads_clock(node) for node in ast.walk(module))}
+    assert readers == {"wiring/__init__.py"}
+
+
+def _reads_clock(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and (node.func.value.id, node.func.attr)
+        in {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today"), ("time", "time")}
+    )
+
+
+def test_check_starts_without_what_it_does_not_need() -> None:
+    """These cost tens of milliseconds each, before an answer is on the screen."""
+    heavy = ("sqlalchemy", "alembic", "pydantic", "rich", "apscheduler", "httpx")
+    program = f"import sys, gpuwatch.cli.check; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_importing_a_module_does_nothing() -> None:
+    """No top-level code opens a file, a socket or a thread: the whole package imports in an empty, read-only place."""
+    modules = [
+        "gpuwatch." + name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        for name, _ in _sources()
+        if not name.startswith("migrations/") and name not in {"__init__.py", "__main__.py", "emulator/__main__.py"}
+    ]
+    program = (
+        "import sys, threading, importlib\n"
+        "hits = []\n"
+        "sys.addaudithook(lambda event, args: hits.append((event, str(args)))"
+        " if event in {'socket.connect', 'socket.bind', 'sqlite3.connect', 'subprocess.Popen'} else None)\n"
+        f"for name in {modules!r}: importlib.import_module(name)\n"
+        "print(hits, threading.active_count())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False, cwd="/"
+    )
+    assert (done.stdout.strip(), done.stderr) == ("[] 1", "")
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_no_file_of_code_is_too_long_to_be_read_at_once() -> None:
+    long = {path.relative_to(ROOT).as_posix(): _lines(path) for path in _tracked() if path.suffix == ".py"}
+    assert {name for name, lines in long.items() if lines > LINES_MAX} == LONGER
+
+
+def _lines(path: Path) -> int:
+    return len(path.read_text().splitlines())
+
+
+def test_no_file_is_named_for_nothing() -> None:
+    empty_names = {"utils", "util", "helpers", "common", "misc", "core", "models"}
+    assert [path for path in _tracked() if path.stem in empty_names] == []
+
+
+def test_no_file_names_a_package_registry() -> None:
+    """Where packages come from is each machine's own business; a lock with a host in it works nowhere else."""
+    hosts = re.compile("py" + r"pi\.(org|io)|python" + r"hosted\.org|ana" + r"conda\.org")
+    assert [path for path in _tracked() if hosts.search(path.read_text(errors="replace"))] == []
+
+
+def test_a_decision_is_one_page() -> None:
+    pages = sorted((ROOT / "docs/decisions").glob("*.md"))
+    assert [page.name for page in pages if _lines(page) > 40] == []
+    for page in pages:
+        assert re.match(r"# \d{4} ", page.read_text()), page.name
+        assert page.read_text()[2:6] == page.name[:4]
+
+
+# --- locks ------------------------------------------------------------------------------------------------------------
+
+
+def _pins(lock: str) -> dict[str, Version]:
+    text = (ROOT / "requirements" / lock).read_text()
+    return {
+        canonicalize_name(name): Version(version) for name, version in re.findall(r"(?m)^([\w.-]+)==([^\s;]+)", text)
+    }
+
+
+@each_lock
+def test_a_lock_holds_each_direct_dependency_at_an_allowed_version(lock: str) -> None:
+    pins = _pins(lock)
+    for text in LOCKS[lock]:
+        wanted = Requirement(text)
+        assert wanted.specifier.contains(pins[canonicalize_name(wanted.name)]), text
+
+
+@each_lock
+def test_every_locked_package_has_a_hash(lock: str) -> None:
+    text = (ROOT / "requirements" / lock).read_text()
+    blocks = re.split(r"(?m)^(?=[\w.-]+==)", text)
+    assert len(blocks) > 1
+    assert [block for block in blocks if "==" in block.partition("\n")[0] and "--hash=sha256:" not in block] == []
+
+
+@each_lock
+def test_a_lock_holds_pins_and_nothing_else(lock: str) -> None:
+    for line in (ROOT / "requirements" / lock).read_text().splitlines():
+        assert re.match(r"[\w.-]+==|    --hash=sha256:[0-9a-f]{64}|    #", line), line
+
+
+def test_what_is_tested_is_what_is_installed() -> None:
+    tested = _pins("dev.txt")
+    for lock in ("runtime.txt", "server.txt", "build.txt"):
+        assert {name: pin for name, pin in _pins(lock).items() if tested.get(name) != pin} == {}
+
+
+def test_the_build_needs_nothing_that_is_not_locked() -> None:
+    assert {canonicalize_name(Requirement(text).name) for text in PROJECT["build-system"]["requires"]} <= set(
+        _pins("build.txt")
+    )
+
+
+def test_python_3_11_is_enough() -> None:
+    assert PROJECT["project"]["requires-python"] == ">=3.11"
+    assert PROJECT["tool"]["ruff"]["target-version"] == "py311"
