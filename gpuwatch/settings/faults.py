@@ -136,7 +136,8 @@ def _text(kind: str, message: str, loc: Loc) -> str:
     text = message.removeprefix("Value error, ").replace("Input should be", "expected")
     text = text.replace("greater than or equal to", "at least").replace("less than or equal to", "at most")
     text = text.replace("greater than", "above").replace("less than", "below").replace("a valid ", "a ")
-    return re.sub(r"^expected (at|above|below)", r"expected a number \1", text)
+    text = re.sub(r"^expected at ", "expected a number of at ", text)
+    return re.sub(r"^expected (above|below)", r"expected a number \1", text)
 
 
 def _unknown(loc: Loc) -> str:
