@@ -1,0 +1,135 @@
+"""The wheel alone, in an empty environment: what gpuwatch needs is inside it, or in requirements/runtime.txt."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from gpuwatch import __version__
+
+ROOT = Path(__file__).parents[1]
+INSTALL_S = 300  # packages may have to come from far away
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(INSTALL_S + 60)]
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """A folder that all workers of a run share."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if hasattr(request.config, "workerinput") else own) / "wheel"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def wheel(shared: Path) -> Path:
+    """gpuwatch as it is delivered, built once a run."""
+    with open(shared / "wheel.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not list(shared.glob("*.whl")):
+            _run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(shared)], cwd=ROOT)
+    (built,) = shared.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="session")
+def installed(wheel: Path, shared: Path) -> Path:
+    """The program, installed as docs/deploy.md says: locked packages, then the wheel; nothing else is there."""
+    home = shared / "venv"
+    with open(shared / "venv.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (home / "done").exists():
+            venv.create(home, with_pip=True, clear=True)
+            pip = [str(home / "bin/python"), "-m", "pip", "--disable-pip-version-check", "-q", "install"]
+            _run([*pip, "--only-binary", ":all:", "--require-hashes", "-r", str(ROOT / "requirements/runtime.txt")])
+            _run([*pip, "--no-deps", str(wheel)])
+            (home / "done").touch()
+    return home / "bin/gpuwatch"
+
+
+def _run(command: list[str], cwd: Path | None = None) -> None:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=INSTALL_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _gpuwatch(program: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run it in an empty folder, with an empty home and nothing of this process's environment."""
+    env = {"HOME": str(folder / "home"), "PATH": os.defpath, "LANG": "C.UTF-8"}
+    return subprocess.run(
+        [str(program), *words], cwd=folder, env=env, capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+def _said(done: subprocess.CompletedProcess[str]) -> str:
+    return f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+
+
+# --- what is inside ---------------------------------------------------------------------------------------------------
+
+
+def _names(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as opened:
+        return set(opened.namelist())
+
+
+def test_every_file_of_the_package_is_inside(wheel: Path) -> None:
+    """Also what is no Python: the catalogue, spellings, the emulator's rows."""
+    ours = {path.relative_to(ROOT).as_posix() for path in (ROOT / "gpuwatch").rglob("*") if _is_source(path)}
+    assert {"gpuwatch/market/gpu-catalog.csv", "gpuwatch/providers/vastai/gpu-names.txt"} < ours
+    assert "gpuwatch/emulator/odd_rows.json" in ours
+    assert ours - _names(wheel) == set()
+
+
+def test_the_migrations_are_inside_the_package(wheel: Path) -> None:
+    ours = {path.relative_to(ROOT).as_posix() for path in (ROOT / "migrations").rglob("*") if _is_source(path)}
+    assert "migrations/env.py" in ours
+    assert {f"gpuwatch/{name}" for name in ours} <= _names(wheel)
+
+
+def test_nothing_else_is_inside(wheel: Path) -> None:
+    tops = {name.partition("/")[0] for name in _names(wheel)}
+    assert tops == {"gpuwatch", f"gpuwatch-{__version__}.dist-info"}
+
+
+def _is_source(path: Path) -> bool:
+    return path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc"
+
+
+# --- what it does -----------------------------------------------------------------------------------------------------
+
+
+def test_it_tells_its_version(installed: Path, tmp_path: Path) -> None:
+    done = _gpuwatch(installed, tmp_path, "--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"gpuwatch {__version__}\n", "")
+
+
+def test_it_writes_a_first_settings_file(installed: Path, tmp_path: Path) -> None:
+    done = _gpuwatch(installed, tmp_path, "init")
+    assert done.returncode == 0, _said(done)
+    assert (tmp_path / "gpuwatch.toml").is_file()
+    shown = _gpuwatch(installed, tmp_path, "config", "show", "--json")
+    assert shown.returncode == 0, _said(shown)
+
+
+def test_it_makes_its_database(installed: Path, tmp_path: Path) -> None:
+    done = _gpuwatch(installed, tmp_path, "db", "upgrade")
+    assert done.returncode == 0, _said(done)
+    assert (tmp_path / "home/.local/state/gpuwatch/gpuwatch.db").is_file()
+    again = _gpuwatch(installed, tmp_path, "db", "upgrade")
+    assert "nothing to do" in again.stdout
+
+
+def test_it_plays_the_demo(installed: Path, tmp_path: Path) -> None:
+    """Emulator, polls, history, alert, launch and its end: out of the wheel alone."""
+    done = _gpuwatch(installed, tmp_path, "demo")
+    assert done.returncode == 0, _said(done)
+    assert "rented once" in done.stdout
+    assert list(tmp_path.iterdir()) == []
