@@ -24,7 +24,7 @@ def show(config: str | None, as_json: bool) -> None:
 
     file, found = origins(config)
     if as_json:
-        rows = [{"key": one.key, "value": one.value, "origin": one.origin} for one in found]
+        rows = [{"key": one.key, "value": _numbers(one.value), "origin": one.origin} for one in found]
         screen.json_out({"source_file": file, "settings": rows})
         return
     screen.note(f"file: {file or 'none; environment and defaults'}")
@@ -71,6 +71,17 @@ def _write(path: Any, text: str, force: bool) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | mode, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8") as opened:
         opened.write(text)
+
+
+def _numbers(value: Any) -> Any:
+    """Exact decimals as JSON numbers, at any depth."""
+    from decimal import Decimal
+
+    if isinstance(value, list):
+        return [_numbers(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _numbers(one) for key, one in value.items()}
+    return float(value) if isinstance(value, Decimal) else value
 
 
 def _text(value: Any) -> str:
