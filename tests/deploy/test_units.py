@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -19,7 +20,8 @@ TARGETS = (
 )  # fmt: skip
 
 wants_systemd = pytest.mark.skipif(
-    shutil.which("systemd-analyze") is None, reason="no systemd-analyze; on Debian: apt-get install systemd"
+    shutil.which("systemd-analyze") is None and "CI" not in os.environ,
+    reason="no systemd-analyze; on Debian: apt-get install systemd",
 )
 
 

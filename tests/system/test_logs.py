@@ -272,7 +272,9 @@ def test_a_closed_stream_is_no_fault() -> None:
 
 # --- what never gets out ----------------------------------------------------------------------------------------------
 
-everywhere = pytest.mark.parametrize("written", [text, as_json, lambda record: str(_datagram(record))], ids=str)
+everywhere = pytest.mark.parametrize(
+    "written", [text, as_json, lambda record: str(_datagram(record))], ids=["text", "json", "journal"]
+)
 
 
 @everywhere
