@@ -16,6 +16,13 @@ def run(log_format: str, verbose: bool, config: str | None) -> int:
 
     SIGTERM ends it within 10 seconds; SIGHUP reads the settings again and keeps the old ones if the new are wrong.
     """
+    import logging
+    import os
+
     from gpuwatch.daemon import serve
 
-    return serve(config, log_format=log_format, verbose=verbose)
+    code = serve(config, log_format=log_format, verbose=verbose)
+    logging.shutdown()
+    # Everything is in rows by now. A thread that still waits for a hanging provider must not hold up the end: the
+    # interpreter would join it.
+    os._exit(code)

@@ -1,0 +1,115 @@
+"""The real daemon as a child process, against the embedded marketplace."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gpuwatch.emulator import Marketplace
+from tests.telegram_double import CHAT, TOKEN, TelegramDouble
+
+SETTINGS = """
+dry_run = {dry_run}
+database_url = "sqlite:///{folder}/gpuwatch.db"
+
+[budget]
+max_usd_hour = 100.0
+
+[providers.vastai]
+base_url = "{url}"
+api_key = "demo-key"
+poll_every = "1s"
+search_interval = "0.05s"
+sweep_every = "2s"
+{extra}
+[[watch]]
+name = "cheap"
+gpu = ["H100"]
+max_price = 2.40
+action = "{action}"
+repeat_every = "1s"
+
+[watch.launch]
+max_runtime = "1h"
+max_active = {max_active}
+max_total = {max_total}
+"""
+
+
+class Home:
+    """A folder with settings and a database, and the daemons and commands that run in it."""
+
+    def __init__(self, folder: Path, url: str, **wanted: Any) -> None:
+        self.folder = folder
+        self.env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONUNBUFFERED": "1"}
+        self.write(url=url, **wanted)
+
+    def write(self, **wanted: Any) -> None:
+        plain = {"dry_run": "false", "extra": "", "action": "launch", "max_active": 1, "max_total": 1}
+        text = SETTINGS.format(**(plain | wanted | {"folder": self.folder}))
+        (self.folder / "gpuwatch.toml").write_text(text)
+
+    def start(self, **env: str) -> subprocess.Popen[bytes]:
+        log = (self.folder / "log.txt").open("ab")
+        with log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "gpuwatch", "run"], cwd=self.folder, env=self.env | env, stderr=log
+            )
+
+    @contextmanager
+    def daemon(self, **env: str) -> Iterator[subprocess.Popen[bytes]]:
+        child = self.start(**env)
+        try:
+            yield child
+        finally:
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+
+    def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "gpuwatch", *argv],
+            cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+    def launches(self) -> list[dict[str, Any]]:
+        found = self.run("launches", "--json")
+        assert found.returncode == 0, found.stderr
+        return list(json.loads(found.stdout))
+
+    def log(self) -> str:
+        return (self.folder / "log.txt").read_text()
+
+
+def notify_by(double: TelegramDouble) -> str:
+    """The settings that send alerts there."""
+    return f'[notify.telegram]\nbot_token = "{TOKEN}"\nchat_id = "{CHAT}"\nbase_url = "{double.base_url}"\n'
+
+
+def bargain(market: Marketplace, usd_hour: float = 1.5) -> int:
+    """An H100 under the threshold of the settings above."""
+    return int(market.publish(gpu="H100 SXM", count=1, usd_hour=usd_hour))
+
+
+def wait_for(look: Callable[[], Any], within_s: float = 20.0, every_s: float = 0.1) -> Any:
+    ends_at = time.monotonic() + within_s
+    while time.monotonic() < ends_at:
+        if found := look():
+            return found
+        time.sleep(every_s)
+    raise AssertionError("it did not happen in time")
+
+
+def terminate(child: subprocess.Popen[bytes]) -> tuple[int, float]:
+    """SIGTERM; the exit code and the seconds it took."""
+    began = time.monotonic()
+    child.send_signal(signal.SIGTERM)
+    return child.wait(timeout=15), time.monotonic() - began

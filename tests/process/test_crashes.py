@@ -1,0 +1,90 @@
+"""CONTRACT §4: whatever dies, and whenever: no double launch, nothing unknown, no alert lost."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.emulator import Delays, Marketplace
+from gpuwatch.storage.database import open_database
+from gpuwatch.storage.outbox import Outbox
+from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for
+from tests.telegram_double import telegram
+
+KILLS = 50
+MAX_TOTAL = 3
+FAULTS = (
+    ("create", "timeout_after", 0.15), ("create", "502_after", 0.15), ("create", "reset_after", 0.1),
+    ("create", "offer_gone", 0.15), ("create", "unparsable_after", 0.1), ("create", "refuse_create", 0.05),
+    ("search", "502", 0.1), ("search", "429", 0.05), ("search", "cut", 0.05),
+    ("list", "502", 0.1), ("list", "list_lag", 0.1),
+    ("destroy", "500_after", 0.2),
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_fifty_kills_at_random_moments_under_faults(tmp_path: Path) -> None:
+    rng = random.Random(20261121)
+    with Marketplace(seed=3, key="demo-key", size=60, delays=Delays(running_s=0.5)) as market, telegram() as double:
+        for n in range(8):
+            bargain(market, 1.4 + n / 50)
+        for endpoint, kind, probability in FAULTS:
+            market.faults.add(endpoint, kind, times=None, probability=probability)
+        home = Home(tmp_path, market.url, max_active=2, max_total=MAX_TOTAL, extra=notify_by(double))
+        for _ in range(KILLS):
+            child = home.start()
+            time.sleep(rng.uniform(0.3, 2.6))
+            child.kill()
+            child.wait()
+        market.faults.clear()
+        with home.daemon() as child:
+            wait_for(lambda: _all_known(home, market), within_s=40, every_s=1.0)
+            wait_for(lambda: not _undelivered(tmp_path), within_s=40, every_s=0.5)
+            code, _ = terminate(child)
+        assert code == 0
+        _no_launch_was_doubled(market)
+        assert 1 <= len(market.ledger.creates) <= MAX_TOTAL
+        told = _alerts(tmp_path)
+        assert told
+        assert told <= {alert_id for alert_id in told for shown in double.shown if alert_id in shown.text}
+
+
+def _no_launch_was_doubled(market: Marketplace) -> None:
+    doubled = {label: n for label, n in market.ledger.creates_by_label().items() if n > 1}
+    assert doubled == {}
+
+
+def _all_known(home: Home, market: Marketplace) -> bool:
+    """Every instance that is alive belongs to a launch that is alive, and none is being looked for."""
+    launches = home.launches()
+    by_instance = {launch["instance_id"]: launch for launch in launches if launch["instance_id"]}
+    alive = {str(instance) for instance in market.ledger.alive()}
+    known = all(i in by_instance and by_instance[i]["state"] not in {"ended", "failed"} for i in alive)
+    moving = any(launch["state"] in {"requested", "starting", "stopping"} for launch in launches)
+    return known and not moving
+
+
+def _undelivered(folder: Path) -> int:
+    database = open_database(f"sqlite:///{folder}/gpuwatch.db")
+    try:
+        return sum(waiting.count for waiting in Outbox(database).pending())
+    finally:
+        database.close()
+
+
+def _rows(folder: Path, sql: str) -> list[tuple[str, ...]]:
+    database = open_database(f"sqlite:///{folder}/gpuwatch.db")
+    try:
+        with database.read() as connection:
+            return [tuple(row) for row in connection.exec_driver_sql(sql)]
+    finally:
+        database.close()
+
+
+def _alerts(folder: Path) -> set[str]:
+    """Alerts that were due to Telegram and did not expire."""
+    return {row[0] for row in _rows(folder, "SELECT alert_id FROM delivery WHERE state = 'sent'")}
