@@ -54,10 +54,10 @@ def place(loc: Loc, sources: Sources, origins: Mapping[Path_, Given]) -> str:
     for length in range(len(path), 0, -1):
         if path[:length] in origins:
             return origins[path[:length]].label
-    if sources.file is None:
-        return next((one.label for key, one in origins.items() if key[: len(path)] == path), "settings")
     number = line_number(sources.content.decode("utf-8-sig", "replace"), loc)
-    return f"{sources.shown}:{number}" if number else sources.shown
+    if number:
+        return f"{sources.shown}:{number}"
+    return next((one.label for key, one in origins.items() if key[: len(path)] == path), sources.shown)
 
 
 def key_name(loc: Loc, tree: Mapping[str, Any]) -> str:
@@ -121,7 +121,7 @@ def _dotted(loc: Loc) -> str:
     text = ""
     for part in loc:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
-    return text if text.isprintable() else ascii(text)
+    return (text if text.isprintable() else ascii(text))[:200]
 
 
 def _text(kind: str, message: str, loc: Loc) -> str:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from gpuwatch import providers
-from gpuwatch.settings.sources import Path_, secret_name
+from gpuwatch.settings.sources import Path_, variable_of
 from gpuwatch.settings.tables import ProviderTable, Root
 from gpuwatch.watches.durations import format_duration
 from gpuwatch.watches.schema import WatchTable
@@ -33,7 +33,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def variable(self) -> str:
         """Its environment variable."""
-        return secret_name(self.path)
+        return variable_of(self.path)
 
 
 def rows() -> list[Row]:

@@ -63,12 +63,7 @@ def remember(name: str, env: Mapping[str, str], found: Remembered) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_uid != os.geteuid():
             return
-        body = msgspec.msgpack.encode(found)
-        part = folder / f".{name[:16]}-{os.getpid()}.part"
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
-        with os.fdopen(handle, "wb") as opened:
-            opened.write(hashlib.sha256(body).digest() + body)
-        part.replace(folder / _file_name(name))
+        _write(folder / _file_name(name), msgspec.msgpack.encode(found))
         _prune(folder)
     except (OSError, TypeError, ValueError):
         return
@@ -95,6 +90,19 @@ def _read_own(path: str) -> bytes | None:
         return opened.read() if mine and about.st_size <= _MAX_BYTES else None
 
 
+def _write(path: Path, body: bytes) -> None:
+    """At once or not at all: two starts at a time never see half of it."""
+    part = path.with_name(f".{path.stem}-{os.getpid()}.part")
+    part.unlink(missing_ok=True)
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
+    try:
+        with os.fdopen(handle, "wb") as opened:
+            opened.write(hashlib.sha256(body).digest() + body)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
 def _prune(folder: Path) -> None:
     kept = sorted(folder.glob("settings-*.bin"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     for path in kept[KEEP:]:
@@ -116,13 +124,16 @@ def _parts(sources: Sources, extra: bytes, known_spellings: Collection[str]) -> 
 def _code() -> bytes:
     """Size and time of what judges: a working copy changes without its version."""
     home = os.path.dirname(gpuwatch.__file__)
+    folders = [os.path.join(home, name) for name in ("settings", "watches", "market", "providers")]
     seen = []
-    for folder in ("settings", "watches", "market", "providers", "providers/vastai"):
+    for folder in folders:
         try:
-            with os.scandir(os.path.join(home, folder)) as entries:
-                seen += [
-                    (entry.path, entry.stat().st_mtime_ns, entry.stat().st_size) for entry in entries if entry.is_file()
-                ]
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_dir() and folder.endswith("providers") and not entry.name.startswith("_"):
+                        folders.append(entry.path)
+                    elif entry.is_file():
+                        seen.append((entry.path, entry.stat().st_mtime_ns, entry.stat().st_size))
         except OSError:
             continue
     return repr(sorted(seen)).encode()

@@ -137,14 +137,16 @@ def merge(file_tree: dict[str, Any], sources: Sources) -> tuple[dict[str, Any], 
             faults.append(f"{one.label}: {'.'.join(one.path)}: {error}")
             continue
         if not _lay(tree, one.path, value):
-            faults.append(f"{one.label}: {'.'.join(one.path)}: there is a plain value above it")
+            faults.append(
+                f"{one.label}: {'.'.join(one.path)}: expected a table above it; set {variable_of(one.path[:1])} as JSON"
+            )
         origins[one.path] = one
     if faults:
         raise SettingsError(faults)
     return tree, origins
 
 
-def secret_name(path: Path_) -> str:
+def variable_of(path: Path_) -> str:
     """The environment variable of a key."""
     return PREFIX + "__".join(path).upper()
 

@@ -22,6 +22,7 @@ from gpuwatch.watches.durations import parse_duration
 from gpuwatch.watches.env_text import EnvText, plain_json
 
 MAX_USD = Decimal(1_000_000)  # beyond it a number is a slip
+MOST_DECIMALS = 30  # money is compared in exact fractions: 1e-999999 would be a very long one
 MAX_MEASURE = Decimal(10**9)
 _TRUE = {"true", "1", "yes", "on"}
 _FALSE = {"false", "0", "no", "off"}
@@ -50,6 +51,8 @@ def number(value: Any) -> Decimal:
     found = value if isinstance(value, Decimal) else Decimal(repr(value))
     if not found.is_finite():
         raise ValueError("expected a finite number")
+    if int(found.as_tuple().exponent) < -MOST_DECIMALS:
+        raise ValueError(f"expected a number with at most {MOST_DECIMALS} decimals")
     return found
 
 

@@ -170,3 +170,78 @@ def test_a_spelling_seen_at_a_provider_may_be_watched(loaded: Any) -> None:
     with pytest.raises(SettingsError):
         loaded(toml)
     assert loaded(toml, known_spellings=["Weird GPU 9"]).watches[0].gpu_names == ("Weird GPU 9",)
+
+
+CONTRACT = """
+timezone = "Europe/Berlin"
+database_url = "sqlite:///gpuwatch.db"
+dry_run = true
+
+[budget]
+max_usd_hour  = 20.0
+max_usd_day   = 100.0
+max_usd_month = 1000.0
+max_instances = 4
+
+[providers.vastai]
+enabled    = true
+api_key    = "abc"
+base_url   = "https://console.vast.ai"
+commission = 0.20
+poll_every = "30s"
+sweep_every = "auto"
+search_interval = "6s"
+rows_per_day = 20000
+
+[record]
+gpu = ["H100", "A100", "RTX 4090"]
+
+[notify.telegram]
+bot_token = "1:abc"
+chat_id = 5
+
+[notify.email]
+host = "h"
+sender = "a@b"
+recipients = ["c@d"]
+
+[notify.apprise]
+urls = ["ntfy://x"]
+
+[[watch]]
+name       = "h100-night"
+gpu        = ["H100"]
+gpu_count  = 1
+max_price  = 3.50
+action     = "launch"
+providers  = ["vastai"]
+spot       = "no"
+min_vram_gib = 79
+disk_gb    = 100
+hold_for   = "0s"
+active     = ["22:00-08:00", "Sat-Sun"]
+repeat_every = "6h"
+notify     = ["telegram", "email"]
+
+[watch.launch]
+image      = "pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime"
+onstart    = "bash /workspace/train.sh"
+env        = { WANDB_MODE = "offline" }
+max_active = 1
+max_total  = 1
+max_runtime = "24h"
+ready_within = "15m"
+idle_below = 10
+idle_for   = "20m"
+"""
+
+
+def test_a_file_with_every_key_of_the_contract_loads(loaded: Any) -> None:
+    settings = loaded(CONTRACT)
+    assert settings.record_gpus[:2] == ("H100 SXM", "H100 PCIe")
+    assert settings.channels.email.port == 587
+    assert settings.watches[0].launch.idle_for_s == 1200
+
+
+def test_a_commission_of_nothing_is_a_commission(loaded: Any) -> None:
+    assert loaded(CONTRACT.replace("0.20", "0")).providers["vastai"].commission.rate == 0

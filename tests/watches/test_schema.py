@@ -180,7 +180,7 @@ def test_a_gpu_count_is_a_number_or_a_range(written: str, least: int, most: int)
     assert (found.gpu_count_min, found.gpu_count_max) == (least, most)
 
 
-@pytest.mark.parametrize("price", ["0", "-1", "nan", "inf", "true", '"3"', "1e30", "[3]"])
+@pytest.mark.parametrize("price", ["0", "-1", "nan", "inf", "true", '"3"', "1e30", "1e-999999", "[3]"])
 def test_an_impossible_price_is_a_fault(price: str) -> None:
     assert "max_price" in refused(least=LEAST.replace("3.60", price))
 
