@@ -1,0 +1,66 @@
+"""Commands run in this process, against the embedded marketplace, in a folder of their own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from gpuwatch.cli import run
+from gpuwatch.emulator import Marketplace
+
+
+class Ran(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Shell:
+    """A folder, an environment, and `gpuwatch …` in it."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._capsys = capsys
+
+    def settings(self, text: str) -> None:
+        (self.folder / "gpuwatch.toml").write_text(text)
+
+    def __call__(self, *argv: str) -> Ran:
+        self._capsys.readouterr()
+        code = run(argv)
+        out, err = self._capsys.readouterr()
+        return Ran(int(code), out, err)
+
+
+@pytest.fixture
+def market() -> Iterator[Marketplace]:
+    """An empty market: a test publishes what it is about."""
+    with Marketplace(seed=1, key="demo-key", size=8, odd_rows=False) as opened:
+        for row in opened.offers():
+            opened.withdraw(row["id"])
+        yield opened
+
+
+@pytest.fixture
+def shell(
+    market: Marketplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Shell:
+    """`gpuwatch` with nothing but the marketplace's address in its environment."""
+    for name in ("VAST_API_KEY", "GPUWATCH_CONFIG", "STATE_DIRECTORY", "CREDENTIALS_DIRECTORY", "CACHE_DIRECTORY"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    monkeypatch.setenv("GPUWATCH_PROVIDERS__VASTAI__BASE_URL", market.url)
+    monkeypatch.setenv("GPUWATCH_PROVIDERS__VASTAI__SEARCH_INTERVAL", "0s")
+    monkeypatch.chdir(tmp_path)
+    return Shell(tmp_path, capsys)

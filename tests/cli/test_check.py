@@ -1,0 +1,198 @@
+"""`gpuwatch check`: exit codes, JSON, and an honest word."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.emulator import Marketplace
+from gpuwatch.storage.driver import sqlite_driver
+from tests.cli.conftest import Shell
+
+H100 = ("check", "--gpu", "H100", "--max-price")
+OFFER_KEYS = (
+    "provider offer_id machine_id gpu gpu_family gpu_count gpu_memory_gib spot region country listed_usd_hour"
+    " commission price_usd_hour price_usd_gpu_hour reliability verified observed_at"
+)
+
+
+def test_listed_3_00_fires_at_3_60_and_3_01_does_not(shell: Shell, market: Marketplace) -> None:
+    offer = market.publish(gpu="H100 SXM", count=1, usd_hour=3.00)
+    assert shell(*H100, "3.60").code == 0
+    market.reprice(offer, usd_hour=3.01)
+    assert shell(*H100, "3.60").code == 1
+
+
+def test_thresholds_are_per_gpu(shell: Shell, market: Marketplace) -> None:
+    market.publish(gpu="H100 SXM", count=4, usd_hour=12.00)
+    assert shell(*H100, "3.60", "--count", "4").code == 0
+    assert shell(*H100, "3.59", "--count", "4").code == 1
+    assert shell(*H100, "14.40").code == 1
+
+
+def test_cheapest_first_and_not_the_first_row(shell: Shell, market: Marketplace) -> None:
+    for price in (2.9, 2.5, 2.7):
+        market.publish(gpu="H100 SXM", count=1, usd_hour=price)
+    (watch,) = shell(*H100, "3.60", "--json").json["watches"]
+    assert [offer["listed_usd_hour"] for offer in watch["offers"]] == [2.5, 2.7, 2.9]
+
+
+def test_the_json_is_the_contracts(shell: Shell, market: Marketplace) -> None:
+    market.publish(gpu="H100 SXM", count=2, usd_hour=6.00)
+    ran = shell(*H100, "3.60", "--count", "2", "--json")
+    answer = ran.json
+    assert set(answer) == {"checked_at", "matched", "watches", "providers"}
+    assert answer["checked_at"].endswith("Z")
+    (watch,), (provider,) = answer["watches"], answer["providers"]
+    assert {"name", "max_price", "matched", "offers"} <= set(watch)
+    (offer,) = watch["offers"]
+    assert set(OFFER_KEYS.split()) <= set(offer)
+    assert offer["listed_usd_hour"] == 6.0
+    assert offer["commission"] == 0.2
+    assert offer["price_usd_hour"] == 7.2
+    assert offer["price_usd_gpu_hour"] == 3.6
+    assert (provider["provider"], provider["ok"], provider["offers"], provider["error"]) == ("vastai", True, 1, None)
+
+
+def test_no_offer_and_no_data_are_never_the_same(shell: Shell, market: Marketplace) -> None:
+    nothing = shell(*H100, "3.60")
+    market.faults.add("search", "502", times=None)
+    blind = shell(*H100, "3.60")
+    assert (nothing.code, blind.code) == (1, 3)
+    assert "no offer" in nothing.out
+    assert "cannot tell" in blind.out
+    assert shell(*H100, "3.60", "--json").json["providers"][0]["ok"] is False
+
+
+@pytest.mark.parametrize("fault", ["garbage", "empty", "empty_object", "empty_list", "html", "deep", "cut", "renamed"])
+def test_an_answer_that_is_not_understood_is_no_data(shell: Shell, market: Marketplace, fault: str) -> None:
+    market.publish(gpu="H100 SXM", count=1, usd_hour=3.0)
+    settings = {"field": "dph_total", "to": "price"} if fault == "renamed" else {}
+    market.faults.add("search", fault, times=None, **settings)
+    ran = shell(*H100, "3.60")
+    assert ran.code == 3, ran
+    assert "Traceback" not in ran.err
+
+
+def test_a_bad_row_is_counted_and_the_rest_is_used(shell: Shell, market: Marketplace) -> None:
+    for price in (2.0, 2.5, 2.6, 2.7):
+        market.publish(gpu="H100 SXM", count=1, usd_hour=price)
+    market.faults.add("search", "nan", field="dph_total", every=4, times=None)
+    answer = shell(*H100, "3.60", "--json")
+    assert answer.code == 0
+    assert answer.json["providers"][0]["skipped"] >= 1
+    assert "not understood" in answer.err
+
+
+def test_an_unknown_gpu_stops_with_did_you_mean(shell: Shell) -> None:
+    ran = shell("check", "--gpu", "H10O", "--max-price", "3")
+    assert ran.code == 2
+    assert "did you mean" in ran.err
+
+
+def test_the_seed_scripts_h100_80gb_finds_the_h100s(shell: Shell, market: Marketplace) -> None:
+    for name in ("H100 SXM", "H100 PCIE", "H100 NVL"):
+        market.publish(gpu=name, count=1, usd_hour=2.0)
+    (watch,) = shell("check", "--gpu", "H100 80GB", "--max-price", "3", "--json").json["watches"]
+    assert {offer["gpu"] for offer in watch["offers"]} == {"H100 SXM", "H100 PCIe", "H100 NVL"}
+
+
+def test_a_full_page_is_not_the_whole_market(shell: Shell, market: Marketplace) -> None:
+    for n in range(90):
+        market.publish(gpu="H100 SXM", count=1, usd_hour=1.0 + n / 100, reliability2=0.5)
+    market.publish(gpu="H100 SXM", count=1, usd_hour=2.9, reliability2=0.99)
+    shell.settings('[[watch]]\nname = "w"\ngpu = "H100"\nmax_price = 3.6\nmin_reliability = 0.9\n')
+    ran = shell("check", "--json")
+    assert ran.code == 0
+    assert len(ran.json["watches"][0]["offers"]) == 1
+
+
+def test_the_disk_of_the_watch_is_in_the_price(shell: Shell, market: Marketplace) -> None:
+    market.publish(gpu="H100 SXM", count=1, usd_hour=2.0, storage_cost=7.2)
+    shell.settings('[[watch]]\nname = "w"\ngpu = "H100"\nmax_price = 9\ndisk_gb = 100\n')
+    (offer,) = shell("check", "--json").json["watches"][0]["offers"]
+    assert offer["listed_usd_hour"] == pytest.approx(3.0)
+
+
+def test_spot_offers_are_marked_and_priced_as_bids(shell: Shell, market: Marketplace) -> None:
+    market.publish(gpu="H100 SXM", count=1, usd_hour=3.0, min_bid=1.0)
+    (offer,) = shell(*H100, "2", "--spot", "only", "--json").json["watches"][0]["offers"]
+    assert (offer["spot"], offer["listed_usd_hour"]) == (True, 1.0)
+    assert shell(*H100, "2", "--spot", "no").code == 1
+
+
+def test_ten_watches_are_one_search(shell: Shell, market: Marketplace) -> None:
+    shell.settings("".join(f'[[watch]]\nname = "w{n}"\ngpu = "H100"\nmax_price = {n + 1}\n' for n in range(10)))
+    shell("check")
+    assert [request.method for request in market.requests] == ["GET"]
+
+
+def test_only_the_named_watches_are_checked(shell: Shell) -> None:
+    shell.settings("".join(f'[[watch]]\nname = "w{n}"\ngpu = "H100"\nmax_price = 2\n' for n in range(3)))
+    assert [watch["name"] for watch in shell("check", "w1", "--json").json["watches"]] == ["w1"]
+    unknown = shell("check", "nope")
+    assert unknown.code == 2
+    assert "w0, w1, w2" in unknown.err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [("check",), ("check", "--gpu", "H100"), ("check", "--max-price", "3"), (*H100, "-1"), (*H100, "cheap"),
+     (*H100, "3", "--count", "0"), (*H100, "3", "--provider", "nowhere"), ("check", "--nonsense")],
+)  # fmt: skip
+def test_wrong_usage_is_code_2_and_one_line(shell: Shell, argv: tuple[str, ...]) -> None:
+    ran = shell(*argv)
+    assert ran.code == 2
+    assert ran.out == ""
+    assert ran.err
+
+
+def test_explain_names_the_clause_and_by_how_much(shell: Shell, market: Marketplace) -> None:
+    market.publish(gpu="H100 SXM", count=1, usd_hour=3.10)
+    ran = shell(*H100, "3.50", "--explain")
+    assert ran.code == 1
+    assert "max_price: 3.72 > 3.50" in ran.err
+
+
+def test_what_was_seen_is_kept_in_the_history(shell: Shell, market: Marketplace) -> None:
+    market.publish(gpu="H100 SXM", count=1, usd_hour=3.0)
+    shell(*H100, "3.60")
+    shell(*H100, "3.60")
+    (store,) = (shell.folder / "home").rglob("gpuwatch.db")
+    assert _count(store, "poll") == 2
+    assert _count(store, "price_interval") == 1
+
+
+def test_no_store_keeps_nothing(shell: Shell, market: Marketplace) -> None:
+    shell(*H100, "3.60", "--no-store")
+    assert list((shell.folder / "home").rglob("*.db")) == []
+
+
+def test_a_store_that_cannot_be_written_does_not_change_the_answer(shell: Shell, market: Marketplace) -> None:
+    market.publish(gpu="H100 SXM", count=1, usd_hour=3.0)
+    shell.settings(
+        'database_url = "sqlite:////proc/nowhere/x.db"\n[[watch]]\nname = "w"\ngpu = "H100"\nmax_price = 9\n'
+    )
+    ran = shell("check", "--json")
+    assert ran.code == 0
+    assert ran.json["matched"] is True
+    assert "not kept in the history" in ran.err
+
+
+def test_hostile_text_does_not_reach_the_terminal(shell: Shell, market: Marketplace) -> None:
+    market.publish(gpu="H100 SXM", count=1, usd_hour=3.0, geolocation="\x1b]0;pwned\x07[/red]\u202eevil, US")
+    ran = shell(*H100, "3.60")
+    assert ran.code == 0
+    assert "\x1b" not in ran.out
+    assert "\u202e" not in ran.out
+    assert "[/red]" in ran.out
+
+
+def _count(store: Path, table: str) -> int:
+    connection: sqlite3.Connection = sqlite_driver().connect(str(store))
+    try:
+        return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+    finally:
+        connection.close()
