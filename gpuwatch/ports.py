@@ -18,7 +18,7 @@ from gpuwatch.market.offer import Offer
 from gpuwatch.market.pricing import Commission
 
 if TYPE_CHECKING:
-    from gpuwatch.watches.decide import WatchMemory
+    from gpuwatch.watches.decide import Match, WatchMemory
     from gpuwatch.watches.launches import Intent, Launch, LaunchState, Refusal
     from gpuwatch.watches.watch import Budget
 
@@ -432,6 +432,11 @@ class Books(Protocol):
         self, launch: Launch, to_state: LaunchState, cause: str, now: datetime, news: News | None = None, **changes: Any
     ) -> Launch:
         """One step, if nobody took another meanwhile. Raises LaunchMoved, StoreError."""
+
+    def point_at(
+        self, launch: Launch, match: Match, disk_gb: float | None, budget: Budget, now: datetime
+    ) -> Launch | Refusal:
+        """Ask for another offer instead, if budget and machine allow it. Raises LaunchMoved, StoreError."""
 
     def tell(self, news: News) -> bool:
         """Put an alert into the outbox; False: `once_key` was told already. Raises StoreError."""

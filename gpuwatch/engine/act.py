@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
+from typing import Any
 
 import msgspec
 
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.launch_alerts import Herald
-from gpuwatch.engine.queries import queries_for
+from gpuwatch.engine.quotes import Quotes, bid_usd_hour
 from gpuwatch.errors import (
     OfferGone,
     OrderRateLimited,
@@ -24,17 +25,16 @@ from gpuwatch.errors import (
     ProviderError,
     RefusalKind,
 )
-from gpuwatch.market.pricing import HOURS_A_MONTH, Commission
+from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Books, Created, Launcher, Market, News, Order
 from gpuwatch.watches.decide import Match
-from gpuwatch.watches.launches import End, Launch, LaunchMoved, LaunchState, offer_facts
-from gpuwatch.watches.match import matches
-from gpuwatch.watches.watch import LaunchSpec, Watch
+from gpuwatch.watches.launches import End, Launch, LaunchMoved, LaunchState, Refusal, RefusalReason, offer_facts
+from gpuwatch.watches.watch import Budget, LaunchSpec, Watch
 
 log = logging.getLogger(__name__)
 
 LEAST_DISK_GB = 8.0  # source: vastai.md §6, the smallest disk that can be ordered
-_BID_STEP = 1e-6
+_MEETINGS = 5
 _REFUSED: Mapping[RefusalKind, End] = {
     RefusalKind.NO_CREDIT: End.NO_CREDIT,
     RefusalKind.KEY: End.KEY,
@@ -43,6 +43,9 @@ _REFUSED: Mapping[RefusalKind, End] = {
     RefusalKind.NOT_SENT: End.NOT_SENT,
     RefusalKind.OTHER: End.REFUSED,
 }
+
+
+_END_OF = {RefusalReason.OFFER_TAKEN: End.OFFERS_GONE, RefusalReason.MACHINE_FAILED: End.OFFERS_GONE}
 
 
 class Shop(msgspec.Struct, frozen=True):
@@ -54,9 +57,21 @@ class Shop(msgspec.Struct, frozen=True):
 
 
 class Actor:
-    """Turns reserved launches into instances. One call per launch; several may run on threads."""
+    """Turns reserved launches into instances. One call per launch; several may run on threads.
 
-    def __init__(self, books: Books, shops: Mapping[str, Shop], herald: Herald, clock: Callable[[], datetime]) -> None:
+    Args:
+        budget: it binds again when a launch is pointed at another offer, or at the same at another price.
+    """
+
+    def __init__(
+        self,
+        books: Books,
+        shops: Mapping[str, Shop],
+        herald: Herald,
+        clock: Callable[[], datetime],
+        budget: Budget = Budget(),  # noqa: B008 a frozen value
+    ) -> None:
+        self._budget = budget
         self._books = books
         self._shops = shops
         self._herald = herald
@@ -81,47 +96,114 @@ class Actor:
         with self._lock:
             self._in_flight.add(launch.launch_id)
         try:
-            rent = _Rent(self._books, self._shops[launch.provider], self._herald, self._clock, watch)
+            shop = self._shops[launch.provider]
+            rent = _Rent(_Desk(self._books, self._herald, self._clock, self._budget), shop, watch)
             return rent.through(launch, candidates, observed_at)
         finally:
             with self._lock:
                 self._in_flight.discard(launch.launch_id)
 
 
+class _Desk:
+    """Writes down what came of an order.
+
+    Somebody may have moved the row meanwhile: another process found the instance by its label, or the owner wants
+    its end. What happened is then told to the row as it is now: only this process knows the provider's answer.
+    """
+
+    def __init__(self, books: Books, herald: Herald, clock: Callable[[], datetime], budget: Budget) -> None:
+        self.books = books
+        self.herald = herald
+        self.clock = clock
+        self.budget = budget
+
+    def created(self, launch: Launch, instance_id: str) -> Launch:
+        """It exists and starts."""
+        return self._record(launch, LaunchState.STARTING, "created", instance_id=instance_id)
+
+    def made_but_not_starting(self, launch: Launch, instance_id: str) -> Launch:
+        """It exists, its disk is billed, and it will not run."""
+        reason = End.BID_LOST.text()
+        ending = msgspec.structs.replace(launch, state=LaunchState.STOPPING, instance_id=instance_id)
+        why = "The provider made a contract that does not start. It is billed for its disk, so it is being destroyed."
+        news = self.herald.moved(ending, "rented, but it does not start", why, self.clock())
+        return self._record(launch, LaunchState.STOPPING, reason, news, instance_id=instance_id, end_reason=reason)
+
+    def lost(self, launch: Launch, error: OutcomeUnknown) -> Launch:
+        """It may exist. Nothing is sent again; `follow` looks for the label."""
+        log.warning("launch %s: its fate is not known: %s", launch.launch_id, error)
+        instance_id = error.instance_id or launch.instance_id
+        return self._record(launch, LaunchState.UNKNOWN, f"the answer was lost: {error}", instance_id=instance_id)
+
+    def failed(self, launch: Launch, reason: str) -> Launch:
+        """Nothing was made, and the owner, who was told that it is being rented, hears that it is not."""
+        now = self.clock()
+        log.warning("launch %s failed: %s", launch.launch_id, reason)
+        news = self.herald.not_rented(launch, reason, now)
+        return self._record(launch, LaunchState.FAILED, reason, news, ended_at=now, end_reason=reason)
+
+    def _record(
+        self, launch: Launch, to_state: LaunchState, cause: str, news: News | None = None, **changes: Any
+    ) -> Launch:
+        for _ in range(_MEETINGS):
+            try:
+                return self.books.move(launch, to_state, cause, self.clock(), news, **changes)
+            except LaunchMoved:
+                current = self.books.get(launch.launch_id)
+                if current is None or current == launch:
+                    raise
+                target = _meet(current, to_state, changes.get("instance_id"))
+                if target is None:
+                    return current
+                launch, to_state = current, target
+        raise LaunchMoved(f"launch {launch.launch_id} is changed again and again by somebody else")
+
+
+def _meet(current: Launch, to_state: LaunchState, instance_id: str | None) -> LaunchState | None:
+    """Where a row goes that was moved by somebody else while the order was on its way; None: it stays as it is."""
+    knows_it = instance_id is not None and current.instance_id == instance_id
+    if current.is_over or to_state is LaunchState.UNKNOWN:
+        return None  # of an instance whose launch is over, `follow` tells the owner
+    if to_state is LaunchState.STARTING:
+        if knows_it:
+            return None
+        return LaunchState.STOPPING if current.state is LaunchState.STOPPING else LaunchState.STARTING
+    if to_state is LaunchState.FAILED and current.instance_id is not None:
+        return None
+    return to_state
+
+
 class _Rent:
     """One launch's way through its candidates."""
 
-    def __init__(self, books: Books, shop: Shop, herald: Herald, clock: Callable[[], datetime], watch: Watch) -> None:
-        self._books = books
+    def __init__(self, desk: _Desk, shop: Shop, watch: Watch) -> None:
+        self._desk = desk
         self._shop = shop
-        self._herald = herald
-        self._clock = clock
         self._watch = watch
         self._spec = watch.launch or LaunchSpec()
+        self._quotes = Quotes(shop.market, shop.commission, watch, desk.clock)
 
     def through(self, launch: Launch, candidates: Sequence[Match], observed_at: datetime) -> Launch:
-        mine = [m for m in candidates if m.offer.provider == launch.provider]
-        mine.sort(
-            key=lambda match: match.offer.offer_id != launch.offer_id
-        )  # the reserved one first, the rest in order
-        is_fresh = self._clock() - observed_at <= timedelta(seconds=self._spec.quote_ttl_s)
+        mine = [match for match in candidates if match.offer.provider == launch.provider]
+        mine.sort(key=lambda match: match.offer.offer_id != launch.offer_id)  # the reserved one first
         problem = End.OFFERS_GONE.text()
         for match in mine[: self._spec.max_tries]:
             try:
-                fresh = match if is_fresh else self._look_again(match)
+                quoted = self._quotes.of(match, observed_at)
             except ProviderError as error:
-                return self._fail(launch, End.NOT_CHECKED.text(str(error)))
-            if fresh is None:
+                return self._desk.failed(launch, End.NOT_CHECKED.text(str(error)))
+            if quoted is None:
                 problem = End.PRICE_ROSE.text(f"offer {match.offer.offer_id} is gone or dearer")
                 continue
-            pointed = self._point_at(launch, fresh)
-            if pointed is None:
+            pointed = self._point_at(launch, quoted)
+            if isinstance(pointed, Refusal):
+                problem = _END_OF.get(pointed.reason, End.BUDGET).text(pointed.text)
                 continue
-            launch, outcome = self._ask(pointed, fresh)
+            launch, outcome = self._ask(pointed, quoted)
             if outcome is None:
                 return launch
-            problem, is_fresh = outcome, False  # the list that named this offer is not quite true any more
-        return self._fail(launch, problem)
+            problem = outcome
+        return self._desk.failed(launch, problem)
 
     def _ask(self, launch: Launch, match: Match) -> tuple[Launch, str | None]:
         """Send the order, once. With a text: nothing was made, and the next candidate may be asked for."""
@@ -131,41 +213,21 @@ class _Rent:
         except OfferGone as error:
             return launch, End.OFFERS_GONE.text(str(error))
         except OrderRateLimited as error:
-            return self._fail(launch, End.RATE_LIMITED.text(str(error))), None
+            return self._desk.failed(launch, End.RATE_LIMITED.text(str(error))), None
         except OrderRefused as error:
             if error.kind is RefusalKind.BID_TOO_LOW:
                 return launch, End.BID_LOST.text(str(error))
-            return self._refused(launch, error), None
+            return self._desk.failed(launch, _REFUSED[error.kind].text(str(error))), None
         except OutcomeUnknown as error:
-            return self._lost(launch, error), None
+            return self._desk.lost(launch, error), None
 
-    def _look_again(self, match: Match) -> Match | None:
-        """The very offer as it is now, at or under the threshold with this watch's disk; its id may be a new one."""
-        offer = match.offer
-        for query in queries_for(self._watch, self._shop.commission, limit=None):
-            if query.spot != offer.spot:
-                continue
-            answer = self._shop.market.search(
-                msgspec.structs.replace(query, gpus=(offer.gpu,), count_min=offer.gpu_count, count_max=offer.gpu_count)
-            )
-            commissions = {answer.provider: self._shop.commission}
-            for found in matches(self._watch, answer.offers, commissions, self._clock()):
-                if found.offer.identity == offer.identity:
-                    return found
-        return None
-
-    def _point_at(self, launch: Launch, match: Match) -> Launch | None:
-        """Make the row say which offer is asked for, before it is; None: another launch of ours has that offer."""
+    def _point_at(self, launch: Launch, match: Match) -> Launch | Refusal:
+        """Make the row say which offer is asked for and at what price, before it is."""
         facts = offer_facts(match, self._watch.disk_gb)
         if all(getattr(launch, name) == value for name, value in facts.items()):
             return launch
-        try:
-            cause = f"offer {match.offer.offer_id}"
-            return self._books.move(launch, LaunchState.REQUESTED, cause, self._clock(), **facts)
-        except LaunchMoved:
-            if self._books.get(launch.launch_id) != launch:
-                raise
-            return None
+        desk = self._desk
+        return desk.books.point_at(launch, match, self._watch.disk_gb, desk.budget, desk.clock())
 
     def _order(self, launch: Launch, match: Match) -> Order:
         offer, spec = match.offer, self._spec
@@ -176,7 +238,7 @@ class _Rent:
             label=launch.label,
             image=spec.image,
             disk_gb=max(disk_gb, LEAST_DISK_GB),
-            bid_usd_hour=_bid_usd_hour(match) if offer.spot else None,
+            bid_usd_hour=bid_usd_hour(offer) if offer.spot else None,
             onstart=spec.onstart,
             env=env,
             runtype=spec.runtype,
@@ -185,46 +247,7 @@ class _Rent:
 
     def _keep(self, launch: Launch, created: Created) -> Launch:
         failpoint("launch.after_send")
-        now = self._clock()
-        if created.starting:
-            moved = self._books.move(launch, LaunchState.STARTING, "created", now, instance_id=created.instance_id)
-            failpoint("launch.after_record")
-            return moved
-        ending = msgspec.structs.replace(launch, state=LaunchState.STOPPING, instance_id=created.instance_id)
-        why = "The provider made a contract that does not start. It is billed for its disk, so it is being destroyed."
-        news = self._herald.moved(ending, "rented, but it does not start", why, now)
-        return self._books.move(
-            launch,
-            LaunchState.STOPPING,
-            End.BID_LOST.text(),
-            now,
-            news,
-            instance_id=created.instance_id,
-            end_reason=End.BID_LOST.text(),
-        )
-
-    def _lost(self, launch: Launch, error: OutcomeUnknown) -> Launch:
-        """It may exist. Nothing is sent again; `follow` looks for the label."""
-        log.warning("launch %s: its fate is not known: %s", launch.launch_id, error)
-        instance_id = error.instance_id or launch.instance_id
-        cause = f"the answer was lost: {error}"
-        return self._books.move(launch, LaunchState.UNKNOWN, cause, self._clock(), instance_id=instance_id)
-
-    def _refused(self, launch: Launch, error: OrderRefused) -> Launch:
-        end = _REFUSED[error.kind].text(str(error))
-        news = self._herald.refused(launch, end, self._clock()) if error.kind is not RefusalKind.NOT_SENT else None
-        return self._fail(launch, end, news)
-
-    def _fail(self, launch: Launch, reason: str, news: News | None = None) -> Launch:
-        """Nothing was made."""
-        now = self._clock()
-        log.warning("launch %s failed: %s", launch.launch_id, reason)
-        return self._books.move(launch, LaunchState.FAILED, reason, now, news, ended_at=now, end_reason=reason)
-
-
-def _bid_usd_hour(match: Match) -> float:
-    """What is bid for the GPUs: the quote without its disk, and never under the least bid."""
-    offer = match.offer
-    disk_usd_hour = (offer.disk_usd_gb_month or 0.0) * offer.quoted_disk_gb / HOURS_A_MONTH
-    quoted = offer.quoted_usd_hour - disk_usd_hour
-    return round(max(quoted, offer.min_bid_usd_hour or 0.0, _BID_STEP), 6)
+        write = self._desk.created if created.starting else self._desk.made_but_not_starting
+        kept = write(launch, created.instance_id)
+        failpoint("launch.after_record")
+        return kept

@@ -10,7 +10,7 @@ import msgspec
 from gpuwatch.engine.alerts import life_of, money
 from gpuwatch.market.pricing import usd
 from gpuwatch.ports import Alert, AlertKind, Instance, News
-from gpuwatch.watches.launches import Launch, LaunchState, cost_microusd
+from gpuwatch.watches.launches import End, Launch, LaunchState, cost_microusd
 
 
 class Herald:
@@ -28,9 +28,15 @@ class Herald:
         """A launch went on."""
         return self._news(AlertKind.LAUNCH, launch, headline, why, now, can_do or _LOOK)
 
-    def refused(self, launch: Launch, why: str, now: datetime) -> News:
-        """Nothing was rented, and it will not help to repeat it."""
-        return self._news(AlertKind.REFUSED, launch, "not rented", why, now, ("Check key and credit: gpuwatch doctor",))
+    def not_rented(self, launch: Launch, reason: str, now: datetime) -> News:
+        """Nothing was made. Told once an hour for each cause: an offer that flaps must not flood its owner."""
+        end = next((end for end in End if reason.startswith(end.value)), End.REFUSED)
+        for_a_person = end in _MEND
+        kind = AlertKind.REFUSED if for_a_person else AlertKind.LAUNCH
+        can_do = ("Check key, credit and order: gpuwatch doctor",) if for_a_person else _LOOK
+        failed = msgspec.structs.replace(launch, state=LaunchState.FAILED)
+        news = self._news(kind, failed, f"not rented: {end.value}", reason, now, can_do)
+        return _once(news, f"not-rented:{launch.watch[:120]}:{end.name}:{now:%Y-%m-%dT%H}")
 
     def held(self, launch: Launch, why: str, now: datetime) -> News:
         """The owner must decide."""
@@ -89,6 +95,7 @@ class Herald:
         return News(alert=alert, channels=channels, expires_at=now + life_of(kind))
 
 
+_MEND = frozenset({End.NO_CREDIT, End.KEY, End.BAD_ORDER, End.REFUSED})
 _LOOK = ("Follow it: gpuwatch launches",)
 
 

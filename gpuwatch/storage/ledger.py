@@ -31,6 +31,7 @@ from gpuwatch.watches.launches import (
     RefusalReason,
     may_move,
     new_launch,
+    offer_facts,
 )
 from gpuwatch.watches.watch import Budget, LaunchSpec
 
@@ -45,8 +46,7 @@ def reserve(connection: Connection, intent: Intent, budget: Budget, now: datetim
 
     The launch is written as `requested` at once: from here on it may have been sent, whatever dies.
     """
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _RESERVING})
+    _wait_for_turn(connection)
     spec = intent.watch.launch or LaunchSpec()
     known = [_launch(row) for row in connection.execute(_relevant(now))]
     alive = [launch for launch in known if not launch.is_over]
@@ -66,6 +66,12 @@ def reserve(connection: Connection, intent: Intent, budget: Budget, now: datetim
     return admit(launch, alive, ended, budget, now) or _written(connection, launch, now)
 
 
+def _wait_for_turn(connection: Connection) -> None:
+    """Money is counted by one at a time. SQLite's writing transactions are alone anyway."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _RESERVING})
+
+
 def _first_free(intent: Intent, alive: Sequence[Launch], failed: Sequence[Launch], now: datetime) -> Match | Refusal:
     taken = {(launch.provider, launch.offer_id) for launch in alive}
     bad = bad_machines(failed, now)
@@ -80,6 +86,15 @@ def _first_free(intent: Intent, alive: Sequence[Launch], failed: Sequence[Launch
             continue
         return match
     return reason
+
+
+def _not_pointed(pointed: Launch, others: Sequence[Launch], budget: Budget, now: datetime) -> Refusal | None:
+    alive = [one for one in others if not one.is_over]
+    over = [one for one in others if one.is_over]
+    if (pointed.provider, pointed.machine_id) in bad_machines(over, now):
+        text_ = f"a launch failed on machine {pointed.machine_id} within a day; it is avoided"
+        return Refusal(RefusalReason.MACHINE_FAILED, text_)
+    return admit(pointed, alive, over, budget, now)
 
 
 def _written(connection: Connection, launch: Launch, now: datetime) -> Launch | Refusal:
@@ -129,22 +144,46 @@ class Ledger:
         if not may_move(launch.state, to_state):
             raise LaunchMoved(f"launch {launch.launch_id} cannot go from {launch.state} to {to_state}")
         moved = msgspec.structs.replace(launch, state=to_state, version=launch.version + 1, **changes)
-        held = and_(
+        with self._database.write() as connection:
+            self._step(connection, launch, moved, cause, now)
+            if news is not None:
+                outbox.put(connection, news.alert, news.channels, news.expires_at, news.once_key)
+        return moved
+
+    def _step(self, connection: Connection, launch: Launch, moved: Launch, cause: str, now: datetime) -> None:
+        as_read = and_(
             launches.c.launch_id == launch.launch_id,
             launches.c.state == launch.state.value,
             launches.c.version == launch.version,
         )
+        if connection.execute(update(launches).where(as_read).values(_row(moved))).rowcount != 1:
+            raise LaunchMoved(f"launch {launch.launch_id} was changed by somebody else")
+        event = _event(launch.launch_id, launch.state, moved.state, cause, now)
+        connection.execute(insert(launch_event).values(event))
+
+    def point_at(
+        self, launch: Launch, match: Match, disk_gb: float | None, budget: Budget, now: datetime
+    ) -> Launch | Refusal:
+        """Ask for another offer instead: the same rules as for the first, but for the slot, which it has.
+
+        Raises:
+            LaunchMoved: somebody changed the launch meanwhile.
+            StoreError: it was not written; the offer must not be asked for.
+        """
+        pointed = msgspec.structs.replace(
+            launch, state=LaunchState.REQUESTED, version=launch.version + 1, **offer_facts(match, disk_gb)
+        )
         try:
             with self._database.write() as connection:
-                if connection.execute(update(launches).where(held).values(_row(moved))).rowcount != 1:
-                    raise LaunchMoved(f"launch {launch.launch_id} was changed by somebody else")
-                event = _event(launch.launch_id, launch.state, to_state, cause, now)
-                connection.execute(insert(launch_event).values(event))
-                if news is not None:
-                    outbox.put(connection, news.alert, news.channels, news.expires_at, news.once_key)
-        except IntegrityError as error:
-            raise LaunchMoved(f"launch {launch.launch_id}: another launch has that offer") from error
-        return moved
+                _wait_for_turn(connection)
+                known = [_launch(row) for row in connection.execute(_relevant(now))]
+                others = [one for one in known if one.launch_id != launch.launch_id]
+                refusal = _not_pointed(pointed, others, budget, now)
+                if refusal is None:
+                    self._step(connection, launch, pointed, f"offer {pointed.offer_id}", now)
+        except IntegrityError:
+            return Refusal(RefusalReason.OFFER_TAKEN, f"another launch of yours has offer {pointed.offer_id}")
+        return refusal or pointed
 
     def tell(self, news: News) -> bool:
         """Put an alert into the outbox; False: `once_key` was told already. Raises StoreError."""

@@ -69,7 +69,7 @@ class Service:
         self._watches = {watch.name: watch for watch in settings.watches}
         self._herald = Herald(self._channels_of, new_id)
         self._shops = {name: shop for name, adapter in self.adapters.items() if (shop := self._shop(name, adapter))}
-        self.actor = Actor(self.ledger, self._shops, self._herald, real_now)
+        self.actor = Actor(self.ledger, self._shops, self._herald, real_now, settings.budget)
         self._crew = ThreadPoolExecutor(max_workers=4, thread_name_prefix="act")
         self.followers = {name: self._follower(name, shop) for name, shop in self._shops.items()}
         self.evaluator = Evaluator(self.desk, self._rules(), self._start, new_id)

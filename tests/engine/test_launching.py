@@ -2,100 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 
 import pytest
 
-from gpuwatch.engine.act import Actor, Shop
-from gpuwatch.engine.follow import Follower
-from gpuwatch.engine.launch_alerts import Herald
 from gpuwatch.errors import OfferGone, OrderRateLimited, OrderRefused, OutcomeUnknown, ProviderDown, RefusalKind
-from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import AlertKind, InstanceState
-from gpuwatch.storage import ledger
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.ledger import Ledger
-from gpuwatch.storage.outbox import Outbox
 from gpuwatch.watches.absence import WAIT_S
-from gpuwatch.watches.decide import Match
-from gpuwatch.watches.launches import Intent, Launch, LaunchMoved, LaunchState, Refusal, RefusalReason
-from gpuwatch.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
-from tests.builders import a_match, a_watch, an_offer, changed
-from tests.engine.desk_fakes import NOON, ScriptedMarket, an_answer
-from tests.engine.lying_provider import LyingProvider
+from gpuwatch.watches.launches import Launch, LaunchMoved, LaunchState, Refusal, RefusalReason
+from gpuwatch.watches.watch import Budget, LaunchSpec, SpotPolicy
+from tests.builders import a_match, an_offer, changed
+from tests.engine.desk_fakes import an_answer
+from tests.engine.launch_world import RENTS, World, end, match_on, running, stop
 
 S = LaunchState
-RENTS = a_watch(action=Action.LAUNCH, launch=LaunchSpec(max_runtime_s=3600.0, ready_within_s=900.0))
-
-
-class World:
-    """A ledger on a real database, an actor and a follower, over a provider that may lie."""
-
-    def __init__(self, store: Database, watch: Watch = RENTS) -> None:
-        self.store = store
-        self.watch = watch
-        self.now = NOON
-        self.tick_s = 0.0
-        self.provider = LyingProvider()
-        self.market = ScriptedMarket(an_answer(an_offer()))
-        self.ids = (f"{'a' * 9}{chr(97 + n // 26)}{chr(97 + n % 26)}b" for n in itertools.count())
-        self.books = Ledger(store)
-        self.start_process()
-
-    def start_process(self) -> None:
-        """A new process on the same database: nothing in memory."""
-        herald = Herald(lambda _watch: ("telegram",), lambda: next(self.ids))
-        shops = {"vastai": Shop(self.provider, self.market, Commission("0.20"))}
-        self.actor = Actor(self.books, shops, herald, lambda: self.now)
-        self.follower = Follower(
-            self.books,
-            self.provider,
-            herald,
-            watches={self.watch.name: self.watch},
-            in_flight=self.actor.in_flight,
-            monotonic=lambda: self.tick_s,
-        )
-
-    def reserve(self, *matches: Match, budget: Budget | None = None, dry_run: bool = False) -> Launch | Refusal:
-        first, *others = matches or (a_match(),)
-        intent = Intent(watch=self.watch, match=first, launch_id=next(self.ids), dry_run=dry_run, others=tuple(others))
-        with self.store.write() as connection:
-            return ledger.reserve(connection, intent, budget or Budget(), self.now)
-
-    def rent(self, *matches: Match) -> Launch:
-        launch = self.reserve(*matches)
-        assert isinstance(launch, Launch)
-        return self.actor.act(launch, self.watch, matches or (a_match(),), self.now)
-
-    def look(self, times: int = 1, every_s: float = 5.0) -> None:
-        for _ in range(times):
-            self.pass_s(every_s)
-            self.follower.beat(self.now)
-
-    def pass_s(self, seconds: float) -> None:
-        self.now += timedelta(seconds=seconds)
-        self.tick_s += seconds
-
-    def state(self, launch: Launch) -> LaunchState:
-        found = self.books.get(launch.launch_id)
-        assert found is not None
-        return found.state
-
-    def told(self) -> list[AlertKind]:
-        outbox = Outbox(self.store)
-        return [due.alert.kind for due in outbox.lease(self.now, 1000, 60.0)]
 
 
 @pytest.fixture
 def world(database: Database) -> Iterator[World]:
     return World(database)
-
-
-def match_on(machine: str, offer_id: str, listed: float = 3.0) -> Match:
-    return a_match(an_offer(machine_id=machine, offer_id=offer_id, quoted_usd_hour=listed))
 
 
 # --- the rent ---------------------------------------------------------------------------------------------------------
@@ -441,22 +369,3 @@ def test_a_label_that_only_looks_like_ours_is_left_alone(world: World) -> None:
     world.provider.foreign("5", label="gpuwatch-mine")
     world.look(5)
     assert world.told() == []
-
-
-def running(world: World) -> Launch:
-    launch = world.rent()
-    world.provider.turns(InstanceState.RUNNING)
-    world.look()
-    return launch
-
-
-def stop(world: World, launch: Launch) -> None:
-    found = world.books.get(launch.launch_id)
-    assert found is not None
-    world.books.move(found, S.STOPPING, "stopped by the owner", world.now, end_reason="stopped by the owner")
-
-
-def end(world: World, launch: Launch) -> None:
-    stop(world, launch)
-    world.look(5)
-    assert world.state(launch) is S.ENDED

@@ -1,0 +1,86 @@
+"""What a candidate costs at the moment of the rent: an old answer is not a price."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from gpuwatch.engine.queries import queries_for
+from gpuwatch.market.offer import Identity, Offer
+from gpuwatch.market.pricing import HOURS_A_MONTH, MICRO, Commission, price_of, threshold_microusd
+from gpuwatch.ports import Market, Query
+from gpuwatch.watches.decide import Match
+from gpuwatch.watches.match import matches
+from gpuwatch.watches.watch import LaunchSpec, Watch
+
+_BID_STEP = 2e-6  # the rounding of a bid
+_QUOTE_ROWS = 64  # one page: the candidates are the cheapest
+
+
+class Quotes:
+    """What the candidates cost at this moment. An answer is its own quote while it is younger than `quote_ttl`."""
+
+    def __init__(self, market: Market, commission: Commission, watch: Watch, clock: Callable[[], datetime]) -> None:
+        self._market = market
+        self._commission = commission
+        self._watch = watch
+        self._clock = clock
+        self._ttl = timedelta(seconds=(watch.launch or LaunchSpec()).quote_ttl_s)
+        self._newer: dict[Query, tuple[datetime, Mapping[Identity, Match]]] = {}
+
+    def of(self, match: Match, observed_at: datetime) -> Match | None:
+        """The very offer as it is now, at or under the threshold with this watch's disk; its id may be a new one.
+
+        Raises:
+            ProviderError: it is not known.
+        """
+        if self._is_fresh(observed_at):
+            return payable(match, self._watch, self._commission)
+        query = self._query(match.offer)
+        if query not in self._newer or not self._is_fresh(self._newer[query][0]):
+            self._newer[query] = self._ask(query)
+        found = self._newer[query][1].get(match.offer.identity)
+        return None if found is None else payable(found, self._watch, self._commission)
+
+    def _is_fresh(self, observed_at: datetime) -> bool:
+        return timedelta(0) <= self._clock() - observed_at <= self._ttl
+
+    def _query(self, offer: Offer) -> Query:
+        queries = queries_for(self._watch, self._commission, limit=_QUOTE_ROWS)
+        mine = next(query for query in queries if query.spot == offer.spot)
+        return msgspec.structs.replace(mine, gpus=(offer.gpu,), count_min=offer.gpu_count, count_max=offer.gpu_count)
+
+    def _ask(self, query: Query) -> tuple[datetime, Mapping[Identity, Match]]:
+        answer = self._market.search(query)
+        commissions = {answer.provider: self._commission}
+        found = matches(self._watch, answer.offers, commissions, self._clock())
+        return answer.observed_at, {match.offer.identity: match for match in found}
+
+
+def payable(match: Match, watch: Watch, commission: Commission) -> Match | None:
+    """The match as it will be paid; None: over the threshold. Only a bid differs: it is never under the least bid."""
+    offer = match.offer
+    if not offer.spot:
+        return match
+    quoted = bid_usd_hour(offer) + _disk_usd_hour(offer)
+    if quoted <= offer.quoted_usd_hour + _BID_STEP:
+        return match
+    dearer = msgspec.structs.replace(offer, quoted_usd_hour=quoted)
+    price = price_of(dearer, watch.disk_gb, commission)
+    if price.price_microusd_hour > threshold_microusd(watch.max_price_usd_gpu_hour, offer.gpu_count):
+        return None
+    return Match(dearer, price)
+
+
+def bid_usd_hour(offer: Offer) -> float:
+    """What is bid for the GPUs: the quote without its disk, never under the least bid, rounded up to a micro-dollar."""
+    quoted = offer.quoted_usd_hour - _disk_usd_hour(offer)
+    bid = max(quoted, offer.min_bid_usd_hour or 0.0, 0.001)
+    return math.ceil(bid * MICRO - 1e-3) / MICRO
+
+
+def _disk_usd_hour(offer: Offer) -> float:
+    return (offer.disk_usd_gb_month or 0.0) * offer.quoted_disk_gb / HOURS_A_MONTH
