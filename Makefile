@@ -15,7 +15,7 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check bench golden lock clean python
+.PHONY: help demo test check bench golden pictures lock clean python
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## /make \1|/p' Makefile | awk -F'|' '{printf "%-12s %s\n", $$1, $$2}'
@@ -37,6 +37,9 @@ bench: $(VENV)/.dev-stamp ## The figures of docs/performance.md
 
 golden: $(VENV)/.dev-stamp ## Write the golden files of the recorded answers anew; review the difference as code
 	$(BIN)/python -m tests.golden
+
+pictures: $(VENV)/.dev-stamp ## The pictures of the README, from what the program prints
+	$(BIN)/python docs/pictures/make.py
 
 lock: $(VENV)/.dev-stamp ## Newest versions that pyproject.toml allows, with hashes (wants uv)
 	PATH="$(abspath $(BIN)):$$PATH" requirements/lock

@@ -73,7 +73,7 @@ def offer_cells(match: Match, now: datetime) -> Sequence[str]:
         f"{price.price_microusd_hour / each:.3f}",
         f"{price.listed_microusd_hour / each:.3f}",
         f"{price.price_microusd_hour / MICRO:.3f}",
-        offer.region or offer.country or "–",
+        offer.place or "–",
         "–" if offer.reliability is None else f"{offer.reliability * 100:.1f}%",
         "–" if offer.verification is None else offer.verification.value,
         f"{age_s}s",

@@ -82,6 +82,11 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return None if self.verification is None else self.verification is Verification.VERIFIED
 
     @property
+    def place(self) -> str | None:
+        """For a person: "Utah, US"; None: nobody says where it stands."""
+        return ", ".join(part for part in (self.region, self.country) if part) or None
+
+    @property
     def identity(self) -> Identity:
         """Provider × machine × GPU model × GPU count × rental type."""
         machine = self.machine_id if self.machine_id is not None else f"offer:{self.offer_id}"
