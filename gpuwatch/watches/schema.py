@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from contextvars import ContextVar
 from decimal import Decimal
@@ -54,8 +55,16 @@ def _env(value: Any) -> Any:
     return value
 
 
+def _version(value: Any) -> str:
+    if not isinstance(value, str) or not _VERSION.fullmatch(value.strip()):
+        raise ValueError('expected a version in quotes, such as "550.54"')
+    return value.strip()
+
+
+_VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,5}")
 _WINDOW_SCHEMA = {"type": "string", "examples": ["22:00-08:00", "Mon-Fri 09:00-18:00", "Sat-Sun"]}
 Window = Annotated[str, BeforeValidator(_window), WithJsonSchema(_WINDOW_SCHEMA)]
+Version = Annotated[str, BeforeValidator(_version)]
 Fraction = Annotated[Number, Field(ge=0, le=1), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
 
 
@@ -162,7 +171,7 @@ class WatchTable(Table):
         default=(), description='Country codes, or words found in the region: ["DE", "Norway"]; default: everywhere.'
     )
     min_cuda: Measure | None = Field(default=None, description="CUDA version of the driver, at least: 12.4.")
-    min_driver: Line | None = Field(default=None, description='Driver version, at least: "550.54".')
+    min_driver: Version | None = Field(default=None, description='Driver version, at least: "550.54".')
     min_download_mbps: Measure | None = Field(default=None, description="Mbit/s from the internet, at least.")
     min_upload_mbps: Measure | None = Field(default=None, description="Mbit/s to the internet, at least.")
     min_disk_gb: Measure | None = Field(default=None, description="GB free at the host, at least (besides disk_gb).")

@@ -206,6 +206,8 @@ def test_an_impossible_price_is_a_fault(price: str) -> None:
         "verified = 1",
         "regions = [1]",
         "min_driver = 550",
+        'min_driver = "newest"',
+        'min_driver = "550."',
         'hold_for = "5"',
         "hold_for = 5",
         'active = ["8-9"]',
