@@ -18,7 +18,7 @@ from gpuwatch.settings.secret_files import read_secret
 from gpuwatch.watches.env_text import EnvText, plain_json
 
 PREFIX = "GPUWATCH_"
-NOT_SETTINGS = ("GPUWATCH_CONFIG", "GPUWATCH_TEST_", "GPUWATCH_BENCH_", "GPUWATCH_OFFICIAL_CLIENT")
+NOT_SETTINGS = ("GPUWATCH_CONFIG", "GPUWATCH_FAILPOINT", "GPUWATCH_TEST_", "GPUWATCH_BENCH_", "GPUWATCH_OFFICIAL_CLIENT")
 MAX_FILE_BYTES = 4 * 1024 * 1024
 _SECRET_KEYS = ("api_key", "bot_token", "password", "urls", "database_url")
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
