@@ -19,9 +19,7 @@ class LyingProvider:
         self.alive: dict[str, Instance] = {}
         self.made: list[tuple[str, str]] = []  # (label, instance id): every instance that ever was
         self.destroys: list[str] = []
-        self.on_create: list[
-            Exception | str
-        ] = []  # an error, "lost": made, "stopped": made, not starting
+        self.on_create: list[Exception | str] = []  # an error, "lost": made, "stopped": made, not starting
         self.on_list: list[Exception | str] = []  # an error, "empty"
         self.destroy_works = True
         self.price_usd_hour: float | None = None
