@@ -6,7 +6,8 @@ The floor is what one would write by hand for exactly this: rules by GPU, each c
 only for offers whose price changed since the poll before; it gives unordered (watch, offer) pairs. It takes a change of
 the price for the only change there is, which is true of the seeded market and not of a real one: the index compares
 every field, prices exactly with commission and disk, and hands out matches in order. Both must find the same pairs.
-Between polls 2 % of the offers are repriced and 1 % replaced, all are fresh objects.
+Between polls 2 % of the offers are repriced and 1 % replaced. All are fresh objects, but that names of GPUs and of the
+provider are shared by all offers, as an adapter takes them from its tables.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import argparse
 import gc
 import random
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
 from typing import TypeVar
+
+import msgspec
 
 from benchmarks.seeded_market import MODELS, START, Market
 from gpuwatch.market.offer import Offer
@@ -110,8 +114,8 @@ def measure(offers: int, count: int, rounds: int) -> list[tuple[float, float, in
     mine, theirs = (Market(offers).polls(rounds + 1) for _ in range(2))  # the same offers, each freshly decoded
     for at in range(rounds + 1):
         now = START + timedelta(minutes=at)
-        found, index_ms = _timed(partial(index.update, now=now), next(mine))
-        expected, floor_ms = _timed(floor, next(theirs))
+        found, index_ms = _timed(partial(index.update, now=now), _with_shared_names(next(mine)))
+        expected, floor_ms = _timed(floor, _with_shared_names(next(theirs)))
         pairs = {(numbers[name], match.offer.offer_id) for name, matched in found.items() for match in matched}
         if pairs != expected:
             raise SystemExit(f"round {at}: {len(pairs)} pairs, the floor finds {len(expected)}")
@@ -119,11 +123,18 @@ def measure(offers: int, count: int, rounds: int) -> list[tuple[float, float, in
     return measured[1:]  # the first poll is all new
 
 
+def _with_shared_names(poll: list[Offer]) -> list[Offer]:
+    for offer in poll:
+        msgspec.structs.force_setattr(offer, "provider", sys.intern(offer.provider))
+        msgspec.structs.force_setattr(offer, "gpu", sys.intern(offer.gpu))
+    return poll
+
+
 def _timed(work: Callable[[list[Offer]], T], poll: list[Offer]) -> tuple[T, float]:
     gc.collect()
-    before = time.perf_counter()
+    before = time.process_time()
     result = work(poll)
-    return result, (time.perf_counter() - before) * 1000
+    return result, (time.process_time() - before) * 1000
 
 
 def main() -> None:
@@ -139,9 +150,9 @@ def main() -> None:
         times = f"index {index_ms:6.2f} ms  floor {floor_ms:6.2f} ms  ratio {index_ms / floor_ms:5.2f}"
         print(f"round {number:2}  {times}  {pairs:,} pairs")
     ratio = statistics.median(index_ms / floor_ms for index_ms, floor_ms, _ in measured)
-    print(
-        f"median ratio {ratio:.2f}, limit {args.limit}  ({args.offers:,} offers x {args.watches} watches, 3 % changed)"
-    )
+    quickest = min(index_ms for index_ms, *_ in measured) / min(floor_ms for _, floor_ms, _ in measured)
+    print(f"{args.offers:,} offers x {args.watches} watches, 3 % changed; CPU time, which a busy machine distorts less")
+    print(f"median ratio {ratio:.2f}, quickest rounds {quickest:.2f}, limit {args.limit}")
     raise SystemExit(ratio > args.limit)
 
 

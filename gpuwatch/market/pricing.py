@@ -10,6 +10,7 @@ from __future__ import annotations
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
+from functools import lru_cache
 
 import msgspec
 
@@ -85,6 +86,7 @@ def price_of(offer: Offer, disk_gb: float | None, commission: Commission) -> Pri
     return Price(listed, price, float(rate))
 
 
+@lru_cache(maxsize=4096)  # the same few thresholds for every offer of every poll
 def threshold_microusd(max_price_usd_gpu_hour: Decimal, gpu_count: int) -> int:
     """The highest whole-offer price at or under a GPU price: floor(max_price × GPUs), exact."""
     return int(Fraction(max_price_usd_gpu_hour) * gpu_count * MICRO // 1)

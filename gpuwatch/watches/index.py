@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from datetime import datetime
+from math import inf
 from operator import itemgetter
 from typing import Any
 
@@ -43,6 +44,7 @@ class WatchIndex:
     def __init__(self, watches: Sequence[Watch], commissions: Mapping[str, Commission]) -> None:
         self._watches = tuple(watches)
         self._commissions = dict(commissions)
+        self._least_disk_gb = min((w.disk_gb for w in watches if w.disk_gb is not None), default=inf)
         self._wanted = _Wants(self._watches, self._commissions)
         self._seen: dict[str, tuple[Offer, tuple[_Hit, ...]]] = {}  # own copies of offers, and who accepts them
 
@@ -68,13 +70,13 @@ class WatchIndex:
         return {watch.name: _in_order(watch, matched, now) for watch, matched in pairs}
 
     def _affordable(self, offers: Iterable[Offer]) -> list[Offer]:
-        """Without those that are too dear for every watch, even with no disk at all."""
-        wanted = self._wanted
+        """Without those that are too dear for every watch, even with no disk at all where one asks for less."""
+        wanted, least_disk_gb = self._wanted, self._least_disk_gb
         return [
             offer
             for offer in offers
-            if offer.quoted_usd_hour - (offer.disk_usd_gb_month or 0.0) * offer.quoted_disk_gb / HOURS_A_MONTH
-            <= wanted[offer.provider][offer.gpu][offer.gpu_count].ceiling_usd
+            if offer.quoted_usd_hour <= (ceiling := wanted[offer.provider][offer.gpu][offer.gpu_count].ceiling_usd)
+            or (offer.quoted_disk_gb > least_disk_gb and offer.quoted_usd_hour - _disk_usd_hour(offer) <= ceiling)
         ]
 
     def _hits(self, offer: Offer, now: datetime) -> tuple[_Hit, ...]:
@@ -145,6 +147,11 @@ def _in_order(watch: Watch, found: list[tuple[tuple[Any, ...], Match]], now: dat
     if watch.available_for_s is None:
         return tuple([match for _, match in found])
     return tuple([match for _, match in found if accepts(watch, match.offer, match.price, now)])
+
+
+def _disk_usd_hour(offer: Offer) -> float:
+    """What of a quote can be the disk: a watch with a smaller one pays at most so much less."""
+    return (offer.disk_usd_gb_month or 0.0) * offer.quoted_disk_gb / HOURS_A_MONTH
 
 
 def _is_same(kept: Offer, offer: Offer) -> bool:
