@@ -208,7 +208,7 @@ def _rows() -> Iterator[Gpu]:
     # not importlib.resources: its import alone takes longer than reading the file; a loader reads from a zip as well
     path = os.path.join(os.path.dirname(__file__), "gpu-catalog.csv")
     loader = __spec__.loader
-    lines = loader.get_data(path).decode().splitlines()  # type: ignore[union-attr, attr-defined]
+    lines = loader.get_data(path).decode().splitlines()  # type: ignore[union-attr]
     for row in DictReader(lines):
         low, _, high = row["vram_reported_gib"].partition("-")
         yield Gpu(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,16 @@ from gpuwatch.settings.secret_files import read_secret
 from gpuwatch.watches.env_text import EnvText, plain_json
 
 PREFIX = "GPUWATCH_"
-NOT_SETTINGS = ("GPUWATCH_CONFIG", "GPUWATCH_FAILPOINT", "GPUWATCH_TEST_", "GPUWATCH_BENCH_", "GPUWATCH_OFFICIAL_CLIENT")
+NOT_SETTINGS = (
+    "GPUWATCH_CONFIG", "GPUWATCH_FAILPOINT", "GPUWATCH_TEST_", "GPUWATCH_BENCH_", "GPUWATCH_OFFICIAL_CLIENT",
+)  # fmt: skip
 MAX_FILE_BYTES = 4 * 1024 * 1024
 _SECRET_KEYS = ("api_key", "bot_token", "password", "urls", "database_url")
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
+# Kubernetes sets these in every container beside a service that is called gpuwatch.
+_SERVICE_LINK = re.compile(r"GPUWATCH_(SERVICE_(HOST|PORT)|PORT)(_[A-Z0-9_]+)?")
+# Keys of providers that this gpuwatch does not know yet; as in the environment, they may lie there.
+_OTHERS_CREDENTIALS = ("gpuwatch_runpod_api_key", "gpuwatch_tensordock_api_token", "gpuwatch_lambda_api_key")
 
 Path_ = tuple[str, ...]  # a key's path: ("providers", "vastai", "api_key")
 
@@ -195,7 +201,7 @@ def _path_of(name: str, aliases: Mapping[str, Path_]) -> tuple[Path_ | None, boo
     bare = name.removesuffix("_FILE")
     if name in aliases or bare in aliases:
         return aliases[bare] if bare in aliases else aliases[name], bare != name
-    if not name.startswith(PREFIX) or name.startswith(NOT_SETTINGS):
+    if not name.startswith(PREFIX) or name.startswith(NOT_SETTINGS) or _SERVICE_LINK.fullmatch(name):
         return None, False
     path = tuple(name.removeprefix(PREFIX).lower().split("__"))
     if bare != name and path[-1].removesuffix("_file") in _SECRET_KEYS:
@@ -216,6 +222,7 @@ def _credentials(env: Mapping[str, str], aliases: Mapping[str, Path_], faults: l
     for name in sorted(names, key=lambda name: (name not in known, name)):
         path = known.get(name) or _credential_path(name)
         if path is None:
+            faults.extend(_stray_credential(name, known))
             continue
         text = read_secret(Path(folder, name), f"credential {name}", faults)
         if text is not None:
@@ -227,6 +234,17 @@ def _credential_path(name: str) -> Path_ | None:
         return None
     path = tuple(name.removeprefix(PREFIX.lower()).lower().split("__"))
     return path if path[-1] in _SECRET_KEYS else None
+
+
+def _stray_credential(name: str, known: Collection[str]) -> Iterator[str]:
+    """A misspelt credential would leave its provider without a key; an editor's leftovers (`…~`, `….bak`) do not matter."""
+    if not re.fullmatch(r"gpuwatch_[a-z0-9_]+", name) or name in _OTHERS_CREDENTIALS:
+        return
+    from difflib import get_close_matches  # noqa: PLC0415 for this fault alone
+
+    near = get_close_matches(name, known, n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]}?" if near else "expected a secret's variable in small letters"
+    yield f"credential {name}: no setting has that name; {hint}"
 
 
 def _read_dotenv(cwd: Path) -> dict[str, str]:
