@@ -26,6 +26,7 @@ _DEPTH_MAX: Final = 60
 _SAMPLED: Final = 24  # rows whose field names are looked at
 _HOPELESS: Final = 1000  # rows without a single one of use, after which the rest is not read: each costs an exception
 
+_OPENING, _CLOSING = b"[]"
 _OFFERS: Final = re.compile(rb'"offers"\s*:\s*(\S)')
 _BETWEEN: Final = re.compile(rb"\}\s*,\s*\{")
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*+("|\\?\Z)|[\[\]{},]', re.DOTALL)
@@ -90,8 +91,9 @@ class _Parser:
                 self._go_carefully()
             return
         end, start = cut
-        if self._take_block(bytes(self._buffer[:end])):
-            del self._buffer[:start]
+        if self._take_block(end):
+            self._buffer[start - 1] = _OPENING
+            del self._buffer[: start - 1]
         else:
             self._go_carefully()
 
@@ -115,7 +117,7 @@ class _Parser:
         found = _OFFERS.search(start)
         if found is not None and found[1] == b"[":
             self._head = start[: found.end()]
-            del self._buffer[: found.end()]
+            del self._buffer[: found.end() - 1]  # the list's bracket stays: from now on the buffer begins with one
             return True
         if found is not None or len(self._buffer) > _HEAD_MAX or ended:
             what = "its `offers` is not a list" if found else "it has no list of offers"
@@ -124,23 +126,33 @@ class _Parser:
 
     def _take_last(self) -> bool:
         end = self._buffer.rfind(b"]")
-        rest = bytes(self._buffer)
-        if end < 0 or not self._envelope_is_whole(rest[end:]) or not self._take_block(rest[:end]):
+        if end < 0 or not self._envelope_is_whole(bytes(self._buffer[end:])) or not self._take_block(end):
             return False
         self._buffer.clear()
         return True
 
-    def _take_block(self, block: bytes) -> bool:
-        """Take a run of whole rows; False: they are not that."""
-        wrapped = b"[%b]" % block
+    def _take_block(self, end: int) -> bool:
+        """Take the whole rows before `end`; False: they are not that.
+
+        They are decoded where they lie, the byte at `end` standing in as the list's end: copies of half a megabyte
+        cost as much as the decoding.
+        """
+        held, self._buffer[end] = self._buffer[end], _CLOSING
         try:
-            rows = _rows_of(wrapped)
+            with memoryview(self._buffer) as whole, whole[: end + 1] as block:
+                return self._take_rows(block)
+        finally:
+            self._buffer[end] = held
+
+    def _take_rows(self, block: memoryview) -> bool:
+        try:
+            rows = _rows_of(block)
         except msgspec.ValidationError:
-            return self._take_raws(wrapped)
+            return self._take_raws(bytes(block))
         except UNREADABLE:
             return False
         if self._sampled < _SAMPLED and rows:
-            self._sample(wrapped)
+            self._sample(bytes(block))
         self._take(rows)
         return True
 
@@ -204,7 +216,7 @@ class _Parser:
 
     def _go_carefully(self) -> None:
         self._careful = _Scanner()
-        rest = bytes(self._buffer)
+        rest = bytes(self._buffer[1:])
         self._buffer.clear()
         self._take_each(self._careful.feed(rest))
 
