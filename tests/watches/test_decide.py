@@ -22,7 +22,7 @@ TOLD = WatchMemory(fired_at=NOON - HOUR, fired_microusd_gpu_hour=3_600_000.0, un
 def a_look(*listed: float, **changes: Any) -> Look:
     """A complete look with an H100 at each of these listed prices."""
     found = tuple(a_match(an_offer(quoted_usd_hour=price)) for price in sorted(listed))
-    plain = {"matches": found, "known": True, "near": bool(found), "observed_at": NOON}
+    plain: dict[str, Any] = {"matches": found, "known": True, "near": bool(found), "observed_at": NOON}
     return Look(**(plain | changes))
 
 
