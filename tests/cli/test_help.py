@@ -1,0 +1,34 @@
+"""`gpuwatch --help`: prepared beforehand, and still what the commands say of themselves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gpuwatch
+
+PREPARED = Path(gpuwatch.__file__).parent / "cli" / "help.txt"
+
+
+def _help(word: str, **env: str) -> str:
+    clean = {"PATH": os.defpath, "HOME": "/nonexistent", **env}
+    command = [sys.executable, "-m", "gpuwatch", word]
+    return subprocess.run(command, env=clean, capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+def test_the_prepared_help_is_what_the_commands_say() -> None:
+    """Mend: COLUMNS=80 python -c 'from gpuwatch.cli import run; run(["--help"])' > gpuwatch/cli/help.txt"""
+    assert PREPARED.read_text("ascii") == _help("--help", COLUMNS="80")
+
+
+@pytest.mark.parametrize("word", ["--help", "-h"])
+def test_help_without_a_terminal_is_the_prepared_text(word: str) -> None:
+    assert _help(word) == PREPARED.read_text("ascii")
+
+
+def test_a_narrow_terminal_gets_narrow_help() -> None:
+    assert max(map(len, _help("--help", COLUMNS="60").splitlines())) <= 60
