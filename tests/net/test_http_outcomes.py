@@ -42,6 +42,7 @@ def _closed_port() -> int:
         "http://[::1/",
         "",
     ],
+    ids=["closed port", "unknown host", "other scheme", "no address", "half an address", "nothing"],
 )
 def test_what_cannot_be_reached_was_not_sent(http: Http, url: str) -> None:
     with pytest.raises(NotSent):
