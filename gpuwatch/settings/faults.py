@@ -134,6 +134,7 @@ def _text(kind: str, message: str, loc: Loc) -> str:
     if kind in _EXPECTED:
         return _EXPECTED[kind]
     text = message.removeprefix("Value error, ").replace("Input should be", "expected")
+    text = re.sub(r"Decimal\('([^']*)'\)", r"\1", text)
     text = text.replace("greater than or equal to", "at least").replace("less than or equal to", "at most")
     text = text.replace("greater than", "above").replace("less than", "below").replace("a valid ", "a ")
     text = re.sub(r"^expected at ", "expected a number of at ", text)
@@ -142,6 +143,8 @@ def _text(kind: str, message: str, loc: Loc) -> str:
 
 def _unknown(loc: Loc) -> str:
     known = _fields(loc[:-1])
+    if len(loc) > 1 and loc[-1] in ("timezone", "database_url", "dry_run"):  # TOML puts it into the table above it
+        return f"there is no such key here; {loc[-1]} stands at the top, above the first [table]"
     near = get_close_matches(str(loc[-1]).lower(), known, n=1, cutoff=0.6)
     return (
         f"there is no such key; did you mean {near[0]}?"

@@ -137,16 +137,26 @@ def _joint_faults(root: Root) -> Iterator[tuple[Loc, str]]:
         if watch.name in names:
             yield (*here, "name"), "expected a name of its own; another watch has it"
         names.add(watch.name)
-        yield from (((*here, "providers"), text) for text in _strangers(watch.providers, list(asked), "providers"))
-        yield from (((*here, "notify"), text) for text in _strangers(watch.notify, channels, "notify"))
+        known = {"providers": (watch.providers, list(asked), providers.names())}
+        known["notify"] = (watch.notify, channels, tuple(NotifyTable.model_fields))
+        for section, (named, have, there_are) in known.items():
+            yield from (((*here, section), text) for text in _strangers(named, have, there_are, section))
     yield from _unlimited(root)
 
 
-def _strangers(named: tuple[str, ...] | None, known: list[str], section: str) -> Iterator[str]:
+def _strangers(
+    named: tuple[str, ...] | None, have: list[str], there_are: tuple[str, ...], section: str
+) -> Iterator[str]:
+    """Names of a watch that are not set up: some can be, the others are misspelt."""
     for name in named or ():
-        if name not in known:
-            have = ", ".join(known) or "none"
-            yield f"{name!r} is not set up; expected one of: {have} (or add [{section}.{name}])"
+        if name in have:
+            continue
+        if name in there_are:
+            yield f"{name!r} is not set up; expected one of: {', '.join(have) or 'none'} (or add [{section}.{name}])"
+        else:
+            near = get_close_matches(name.lower(), there_are, n=1, cutoff=0.6)
+            hint = f"did you mean {near[0]}?" if near else f"expected one of: {', '.join(there_are)}"
+            yield f"there is no {name!r}; {hint}"
 
 
 def _unlimited(root: Root) -> Iterator[tuple[Loc, str]]:

@@ -10,10 +10,11 @@ from typing import Any
 
 from gpuwatch import providers as known_providers
 from gpuwatch.errors import SettingsError, UsageError
+from gpuwatch.settings.cautions import tell
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.remembered import Remembered, digest, recall, remember
 from gpuwatch.settings.secrets import from_file, secrets_in, with_secrets, without_secrets
-from gpuwatch.settings.sources import Path_, Sources, collect, merge, parse_file
+from gpuwatch.settings.sources import Given, Path_, Sources, collect, merge, parse_file
 
 
 def load(
@@ -80,15 +81,23 @@ def _resolve(sources: Sources, known_spellings: Collection[str], extra: dict[str
     name = digest(sources, repr(extra).encode(), known_spellings)
     kept = recall(name, sources.env)
     if kept is not None:
-        tree = merge(parse_file(sources) if kept.needs_file else {}, sources)[0]
-        return with_secrets(kept.settings, secrets_in(tree), sources)
+        tree, origins = merge(parse_file(sources) if kept.needs_file else {}, sources)
+        return _whole(kept.settings, secrets_in(tree), sources, origins)
     tree, origins = merge(parse_file(sources) | extra, sources)
     from gpuwatch.settings.judge import judge  # noqa: PLC0415 pydantic, only where something changed
 
     settings = judge(tree, sources, origins, known_spellings)
     secrets = secrets_in(tree)
     remember(name, sources.env, Remembered(without_secrets(settings), from_file(secrets, origins)))
-    return with_secrets(settings, secrets, sources)
+    return _whole(settings, secrets, sources, origins)
+
+
+def _whole(
+    settings: Settings, secrets: Mapping[Path_, Any], sources: Sources, origins: Mapping[Path_, Given]
+) -> Settings:
+    found = with_secrets(settings, secrets, sources)
+    tell(found, secrets, sources, origins)
+    return found
 
 
 def _watch_of_flags(

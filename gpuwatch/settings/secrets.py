@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.settings.model import Channels, Settings
-from gpuwatch.settings.sources import Given, Path_, Sources
+from gpuwatch.settings.sources import Given, Path_, Sources, from_outside
 from gpuwatch.watches.env_text import EnvText, plain_json
 from gpuwatch.watches.watch import Watch
 
@@ -37,9 +37,7 @@ def secrets_in(tree: Mapping[str, Any]) -> dict[Path_, Any]:
 def from_file(secrets: Mapping[Path_, Any], origins: Mapping[Path_, Given]) -> bool:
     """Does any of them stand in the file? Then it must be parsed at every start."""
     return any(
-        not any(path[:length] in origins for length in range(1, len(path) + 1))
-        for path, value in secrets.items()
-        if path != ("database_url",) or "@" in value
+        not from_outside(path, origins) for path, value in secrets.items() if path != ("database_url",) or "@" in value
     )
 
 

@@ -39,6 +39,7 @@ class Given(msgspec.Struct, frozen=True):
     text: str
     label: str  # "VAST_API_KEY", ".env: VAST_API_KEY", "credential gpuwatch_vast_api_key"
     kind: str  # "env" | "credential"
+    file: str = ""  # that it was read from
 
     def __repr__(self) -> str:
         return f"Given({'.'.join(self.path)!r}, {self.label!r})"
@@ -157,6 +158,16 @@ def variable_of(path: Path_) -> str:
     return PREFIX + "__".join(path).upper()
 
 
+def from_outside(path: Path_, origins: Mapping[Path_, Given]) -> bool:
+    """Did the environment or a credential set this key, or a table above it?"""
+    return any(path[:length] in origins for length in range(1, len(path) + 1))
+
+
+def is_secret(path: Path_, value: str) -> bool:
+    """Is this a key, token, password or address that holds one?"""
+    return path[-1] in _SECRET_KEYS and (path[-1] != "database_url" or "@" in value)
+
+
 def _value(one: Given) -> Any:
     is_table = len(one.path) == 1 and one.path[0] in {"budget", "providers", "record", "notify", "watch"}
     if is_table or (len(one.path) == 2 and one.path[0] in {"providers", "notify"}):
@@ -188,13 +199,15 @@ def _variables(
         if path is None or not env[name]:
             continue
         text: str | None = env[name]
+        file = str(cwd / ".env") if place else ""
         if is_file:
             if env.get(name.removesuffix("_FILE")):
                 faults.append(f"{place}{name}: expected either it or {name.removesuffix('_FILE')}, not both")
                 continue
-            text = read_secret(cwd / env[name], f"{place}{name}", faults)
+            file = str(cwd / env[name])
+            text = read_secret(Path(file), f"{place}{name}", faults)
         if text is not None:
-            yield Given(path, text, f"{place}{name}", "env")
+            yield Given(path, text, f"{place}{name}", "env", file)
 
 
 def _path_of(name: str, aliases: Mapping[str, Path_]) -> tuple[Path_ | None, bool]:
@@ -226,7 +239,7 @@ def _credentials(env: Mapping[str, str], aliases: Mapping[str, Path_], faults: l
             continue
         text = read_secret(Path(folder, name), f"credential {name}", faults)
         if text is not None:
-            yield Given(path, text, f"credential {name}", "credential")
+            yield Given(path, text, f"credential {name}", "credential", os.path.join(folder, name))
 
 
 def _credential_path(name: str) -> Path_ | None:
@@ -237,7 +250,7 @@ def _credential_path(name: str) -> Path_ | None:
 
 
 def _stray_credential(name: str, known: Collection[str]) -> Iterator[str]:
-    """A misspelt credential would leave its provider without a key; an editor's leftovers (`…~`, `….bak`) do not matter."""
+    """A misspelt one would leave its provider without a key; an editor's leftovers (`…~`, `….bak`) do no harm."""
     if not re.fullmatch(r"gpuwatch_[a-z0-9_]+", name) or name in _OTHERS_CREDENTIALS:
         return
     from difflib import get_close_matches  # noqa: PLC0415 for this fault alone

@@ -136,7 +136,7 @@ def test_a_dry_run_needs_no_limits(loaded: Any) -> None:
 @pytest.mark.parametrize("line", ['providers = ["nowhere"]', 'notify = ["telegram"]'])
 def test_a_watch_names_only_what_is_set_up(faults: Any, line: str) -> None:
     (fault,) = faults(WATCH + line + "\n")
-    assert "is not set up; expected one of: " in fault
+    assert "; expected one of: " in fault
 
 
 SECRET = "s3cr3t-canary"
@@ -161,3 +161,28 @@ def test_no_fault_quotes_a_secret(loaded: Any, toml: str) -> None:
         loaded(toml)
     assert SECRET not in str(caught.value)
     assert SECRET not in repr(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ('notify = ["telegrm"]', "watch \"one\": notify: there is no 'telegrm'; did you mean telegram?"),
+        ('providers = ["vastia"]', "watch \"one\": providers: there is no 'vastia'; did you mean vastai?"),
+        ('notify = ["telegram"]', "expected one of: none (or add [notify.telegram])"),
+    ],
+)
+def test_a_misspelt_name_gets_the_nearest_and_a_known_one_its_section(faults: Any, setting: str, expected: str) -> None:
+    (fault,) = faults(WATCH + setting)
+    assert fault.endswith(expected)
+
+
+def test_a_key_of_the_top_below_a_table_is_told_where_it_belongs(faults: Any) -> None:
+    (fault,) = faults("[budget]\nmax_usd_hour = 3\ndry_run = false\n")
+    assert fault.endswith(
+        ":3: budget.dry_run: there is no such key here; dry_run stands at the top, above the first [table]"
+    )
+
+
+def test_limits_are_told_as_plain_numbers(faults: Any) -> None:
+    (fault,) = faults(WATCH.replace("3.60", "1e9"))
+    assert fault.endswith("max_price: expected a number of at most 1000000")

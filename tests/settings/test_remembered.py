@@ -82,6 +82,7 @@ def test_what_is_remembered_is_what_was_judged(user: Home) -> None:
 
 
 def test_a_second_start_needs_neither_pydantic_nor_what_else_is_heavy(user: Home) -> None:
+    (user.folder / "gpuwatch.toml").chmod(0o600)
     user.load()
     heavy = ("pydantic", "pydantic_settings", "httpx", "sqlalchemy", "rich", "dotenv")
     code = (

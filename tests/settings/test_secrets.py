@@ -36,6 +36,19 @@ def test_a_systemd_credential_is_found_by_its_name(loaded: Any, tmp_path: Path, 
     assert key(loaded("", env={"CREDENTIALS_DIRECTORY": str(tmp_path)})) == "abc123"
 
 
+def test_a_misspelt_credential_is_a_fault(faults: Any, tmp_path: Path) -> None:
+    """Its provider would silently be without a key."""
+    (tmp_path / "gpuwatch_vast_key").write_text("s3cr3t")
+    (fault,) = faults("", env={"CREDENTIALS_DIRECTORY": str(tmp_path)})
+    assert fault == "credential gpuwatch_vast_key: no setting has that name; did you mean gpuwatch_vast_api_key?"
+
+
+@pytest.mark.parametrize("name", ["gpuwatch_vast_api_key~", "gpuwatch_vast_api_key.bak", "gpuwatch_runpod_api_key"])
+def test_leftovers_and_keys_of_providers_to_come_may_lie_there(loaded: Any, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("s3cr3t")
+    assert key(loaded("", env={"CREDENTIALS_DIRECTORY": str(tmp_path)})) is None
+
+
 def test_each_source_of_a_secret_wins_over_those_before(loaded: Any, tmp_path: Path) -> None:
     toml = '[providers.vastai]\napi_key = "from-file"\n'
     env: dict[str, str] = {}

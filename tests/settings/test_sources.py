@@ -245,3 +245,12 @@ def test_a_file_with_every_key_of_the_contract_loads(loaded: Any) -> None:
 
 def test_a_commission_of_nothing_is_a_commission(loaded: Any) -> None:
     assert loaded(CONTRACT.replace("0.20", "0")).providers["vastai"].commission.rate == 0
+
+
+def test_what_kubernetes_says_of_a_service_called_gpuwatch_is_no_setting(loaded: Any) -> None:
+    env = {
+        "GPUWATCH_SERVICE_HOST": "10.0.0.1",
+        "GPUWATCH_SERVICE_PORT_HTTP": "80",
+        "GPUWATCH_PORT": "tcp://10.0.0.1:80",
+    }
+    assert loaded("", env={**env, "GPUWATCH_PORT_80_TCP_ADDR": "10.0.0.1"}).watches == ()

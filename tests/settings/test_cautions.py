@@ -1,0 +1,87 @@
+"""What is allowed and still unwise is said once, in the log, and never quotes a secret."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+KEY = '[providers.vastai]\napi_key = "s3cr3t"\n'
+
+
+@pytest.fixture
+def warnings(loaded: Any, caplog: pytest.LogCaptureFixture) -> Any:
+    """The warnings of one `load`."""
+
+    def run(*args: Any, **kwargs: Any) -> list[str]:
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "gpuwatch.settings"):
+            loaded(*args, **kwargs)
+        return [record.getMessage() for record in caplog.records]
+
+    return run
+
+
+@pytest.mark.parametrize(("mode", "told"), [(0o604, True), (0o644, True), (0o640, False), (0o600, False)])
+def test_a_secret_file_that_others_can_read_is_told(warnings: Any, tmp_path: Path, mode: int, told: bool) -> None:
+    file = tmp_path / "key"
+    file.write_text("s3cr3t")
+    file.chmod(mode)
+    said = warnings("", env={"VAST_API_KEY_FILE": str(file)})
+    assert said == (
+        [f"{file}: every user of this machine can read the secrets in it; chmod 600 {file}"] if told else []
+    )
+
+
+@pytest.mark.parametrize(("toml", "dotenv"), [(KEY, None), ("", "VAST_API_KEY=s3cr3t\n")])
+def test_so_are_settings_and_dotenv_that_hold_a_secret(
+    warnings: Any, home: Path, toml: str, dotenv: str | None
+) -> None:
+    file = home / (".env" if dotenv else "gpuwatch.toml")
+    file.touch()
+    file.chmod(0o644)
+    (said,) = warnings(toml, dotenv)
+    assert said.startswith(f"{file}: every user")
+
+
+def test_files_without_a_secret_may_be_read_by_all(warnings: Any, home: Path) -> None:
+    for name in ("gpuwatch.toml", ".env"):
+        (home / name).touch()
+        (home / name).chmod(0o644)
+    toml = 'dry_run = true\ndatabase_url = "sqlite:///gpuwatch.db"\n'
+    assert warnings(toml, "GPUWATCH_TIMEZONE=UTC\n", env={"VAST_API_KEY": "s3cr3t"}) == []
+
+
+def test_remembered_settings_warn_as_well(warnings: Any, home: Path, tmp_path: Path) -> None:
+    (home / "gpuwatch.toml").touch()
+    (home / "gpuwatch.toml").chmod(0o644)
+    env = {"HOME": str(tmp_path)}
+    first = warnings(KEY, env=env)
+    assert len(first) == 1
+    assert list((tmp_path / ".cache" / "gpuwatch").iterdir())
+    assert warnings(KEY, env=env) == first
+
+
+@pytest.mark.parametrize(
+    ("base_url", "told"),
+    [
+        ("http://proxy.example.org", True),
+        ("http://127.evil.example.org", True),
+        ("http://10.0.0.1:8080", True),
+        ("http://127.0.0.1:8080", False),
+        ("http://[::1]:8080", False),
+        ("http://localhost", False),
+        ("https://proxy.example.org", False),
+    ],
+)
+def test_a_key_over_plain_http_is_told_unless_it_stays_here(warnings: Any, base_url: str, told: bool) -> None:
+    toml = f'[providers.vastai]\nbase_url = "{base_url}"\n'
+    said = warnings(toml, env={"VAST_API_KEY": "s3cr3t"})
+    expected = "providers.vastai.base_url: the secret goes over the network unencrypted; use https://"
+    assert said == ([expected] if told else [])
+
+
+def test_plain_http_without_a_key_is_nobodys_concern(warnings: Any) -> None:
+    assert warnings('[providers.vastai]\nbase_url = "http://proxy.example.org"\n') == []
