@@ -195,7 +195,10 @@ class _Rent:
             if quoted is None:
                 problem = End.PRICE_ROSE.text(f"offer {match.offer.offer_id} is gone or dearer")
                 continue
-            pointed = self._point_at(launch, quoted)
+            try:
+                pointed = self._point_at(launch, quoted)
+            except LaunchMoved:  # another daemon, or the owner, has it: nothing was made so far
+                return self._desk.failed(launch, End.REFUSED.text("it was taken over before it was asked for"))
             if isinstance(pointed, Refusal):
                 problem = _END_OF.get(pointed.reason, End.BUDGET).text(pointed.text)
                 continue

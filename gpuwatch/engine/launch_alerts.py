@@ -50,6 +50,16 @@ class Herald:
         )
         return _once(news, f"held:{launch.launch_id}")
 
+    def unlisted(self, launch: Launch, now: datetime) -> News:
+        """What was rented is in no list any more, and the lists do not prove that it is gone."""
+        why = "An empty list is no proof: it may still run, and be billed. It is left alone; its slot stays taken."
+        can_do = (
+            f"Look at your instances at {launch.provider} for the label {launch.label}",
+            f"It is gone, or not wanted: gpuwatch stop {launch.launch_id}",
+        )
+        news = self._news(AlertKind.HELD, launch, "the provider does not list it any more", why, now, can_do)
+        return _once(news, f"unlisted:{launch.launch_id}")
+
     def slow_stop(self, launch: Launch, why: str, now: datetime) -> News:
         """A destroy is not confirmed for a while."""
         headline = "its end is not confirmed yet: it may still be billed"

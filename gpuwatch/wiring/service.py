@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from gpuwatch.providers import Adapter
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database
+    from gpuwatch.watches.launches import Launch
     from gpuwatch.watches.watch import Watch
 
 log = logging.getLogger(__name__)
@@ -97,7 +98,15 @@ class Service:
             watches=self._watches,
             in_flight=self.actor.in_flight,
             monotonic=time.monotonic,
+            freed=self._freed,
         )
+
+    def _freed(self, launch: Launch) -> None:
+        """A launch is over: its watch may rent again, the next offer at once."""
+        self.evaluator.lost_a_launch(launch.watch)
+        self.nudge("deliver")
+        for name in self.stations:
+            self.nudge(f"hunt {name}")
 
     def _watches_at(self, provider: str) -> list[Watch]:
         return [w for w in self.settings.watches if w.providers is None or provider in w.providers]

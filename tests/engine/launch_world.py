@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from datetime import timedelta
 
 from gpuwatch.engine.act import Actor, Shop
@@ -38,6 +39,7 @@ class World:
         self.ids = (f"{'a' * 9}{chr(97 + n // 26)}{chr(97 + n % 26)}b" for n in itertools.count())
         self.books = Ledger(store)
         self.budget = Budget()
+        self.freed: Callable[[Launch], None] = lambda launch: None
         self.start_process()
 
     def start_process(self) -> None:
@@ -52,6 +54,7 @@ class World:
             watches={self.watch.name: self.watch},
             in_flight=self.actor.in_flight,
             monotonic=lambda: self.tick_s,
+            freed=self.freed,
         )
 
     def reserve(self, *matches: Match, budget: Budget | None = None, dry_run: bool = False) -> Launch | Refusal:

@@ -365,7 +365,9 @@ def test_a_labelled_instance_that_nobody_knows_is_told_once_and_never_destroyed(
     assert world.provider.destroys == []
 
 
-def test_a_label_that_only_looks_like_ours_is_left_alone(world: World) -> None:
+def test_a_label_that_only_looks_like_ours_is_told_and_left_alone(world: World) -> None:
     world.provider.foreign("5", label="gpuwatch-mine")
+    world.provider.foreign("6", label="somebody-else")
     world.look(5)
-    assert world.told() == []
+    assert world.told() == [AlertKind.ORPHAN]
+    assert world.provider.destroys == []

@@ -1,0 +1,52 @@
+"""Why a rented instance must end, from what its row and the provider's list say. Pure.
+
+A word of the provider that we do not know is never a reason.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from gpuwatch.market.pricing import MICRO
+from gpuwatch.ports import Instance, InstanceState
+from gpuwatch.watches.launches import End, Launch, LaunchState
+
+Fault = tuple[End, str]  # and the provider's words
+_PRICE_SLACK = 1.005  # a listing's price may carry more digits, or a disk rounded up to the least size
+
+
+def fault_of(launch: Launch, instance: Instance, now: datetime) -> Fault | None:
+    """What is wrong with an instance that is listed; None: nothing."""
+    if launch.spot and instance.spot is False:
+        return End.WRONG_TYPE, "it is billed at the on-demand price"
+    if _is_dearer(launch, instance):
+        return End.DEARER, f"{instance.listed_usd_hour:.4f} $/h listed"
+    if instance.state is InstanceState.FAILED:
+        return End.BROKEN, instance.status
+    if launch.spot and instance.state is InstanceState.STOPPED:
+        return End.BID_LOST, instance.status
+    if instance.state is InstanceState.RUNNING and launch.state is LaunchState.STARTING:
+        return None
+    return is_late(launch, instance.status, now) or overdue(launch, now)
+
+
+def is_late(launch: Launch, words: str, now: datetime) -> Fault | None:
+    """Not running within `ready_within`."""
+    asked_at = launch.requested_at or launch.intended_at
+    if launch.state is not LaunchState.STARTING or launch.ready_within_s is None:
+        return None
+    return (End.NOT_READY, words) if now - asked_at > timedelta(seconds=launch.ready_within_s) else None
+
+
+def overdue(launch: Launch, now: datetime) -> Fault | None:
+    """Running for `max_runtime`."""
+    if launch.state is not LaunchState.RUNNING or launch.max_runtime_s is None or launch.running_at is None:
+        return None
+    return (End.MAX_RUNTIME, "") if now - launch.running_at >= timedelta(seconds=launch.max_runtime_s) else None
+
+
+def _is_dearer(launch: Launch, instance: Instance) -> bool:
+    """The provider's own price against the one that was admitted, while it is young enough to be that price."""
+    if instance.listed_usd_hour is None or launch.state is not LaunchState.STARTING:
+        return False
+    return instance.listed_usd_hour * MICRO > launch.listed_microusd_hour * _PRICE_SLACK + 1000

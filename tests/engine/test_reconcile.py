@@ -1,0 +1,74 @@
+"""A listing against the table: whose is what, and what nobody knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from gpuwatch.errors import ProviderDown
+from gpuwatch.ports import AlertKind
+from gpuwatch.storage.database import Database
+from gpuwatch.watches.launches import LaunchState
+from tests.engine.launch_world import World, end, running
+
+S = LaunchState
+
+
+@pytest.fixture
+def world(sqlite_database: Database) -> Iterator[World]:
+    return World(sqlite_database)
+
+
+def test_nothing_is_reconciled_before_a_whole_list_came(world: World) -> None:
+    world.provider.on_list = [ProviderDown("502")]
+    world.look()
+    assert not world.follower.reconciled
+    world.look()
+    assert world.follower.reconciled
+
+
+def test_a_second_instance_with_the_label_of_a_launch_is_told(world: World) -> None:
+    launch = running(world)
+    world.provider.foreign("9999", label=launch.label)
+    world.look(3)
+    orphan = [alert for alert in world.alerts() if alert.kind is AlertKind.ORPHAN]
+    assert len(orphan) == 1
+    assert "second" in orphan[0].why
+    assert world.provider.destroys == []
+
+
+def test_an_instance_of_a_launch_that_is_over_is_told_and_not_destroyed(world: World) -> None:
+    launch = running(world)
+    end(world, launch)
+    destroys = len(world.provider.destroys)
+    world.provider.foreign("9001", label=launch.label)
+    world.look(3)
+    assert AlertKind.ORPHAN in world.told()
+    assert len(world.provider.destroys) == destroys
+
+
+@pytest.mark.parametrize("label", ["gpuwatch-", "gpuwatch-AAAAAAAAAAAA", "gpuwatch-abcdefghijkl2", "gpuwatch-x\ny"])
+def test_what_is_labelled_like_ours_is_told_and_never_touched(world: World, label: str) -> None:
+    world.provider.foreign("5", label=label)
+    world.look(3)
+    assert world.told() == [AlertKind.ORPHAN]
+    assert world.provider.destroys == []
+
+
+def test_after_a_lost_database_every_labelled_instance_is_told_at_the_first_look(world: World) -> None:
+    for n in range(3):
+        world.provider.foreign(str(n), label=f"gpuwatch-{'abc'[n] * 12}")
+    world.look()
+    assert world.told() == [AlertKind.ORPHAN] * 3
+
+
+def test_adopted_is_the_first_of_two_and_the_other_is_told(world: World) -> None:
+    world.provider.on_create = ["lost"]
+    launch = world.rent()
+    world.provider.foreign("9999", label=launch.label)
+    world.look(2)
+    found = world.books.get(launch.launch_id)
+    assert found is not None
+    assert found.instance_id == "9000"
+    assert AlertKind.ORPHAN in world.told()
