@@ -161,7 +161,7 @@ def test_importing_a_module_does_nothing() -> None:
 
 def test_no_file_of_code_is_too_long_to_be_read_at_once() -> None:
     long = {path.relative_to(ROOT).as_posix(): _lines(path) for path in _tracked() if path.suffix == ".py"}
-    assert {name for name, lines in long.items() if lines > LINES_MAX} == LONGER
+    assert {name for name, lines in long.items() if lines > LINES_MAX} <= LONGER
 
 
 def _lines(path: Path) -> int:
