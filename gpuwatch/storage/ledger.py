@@ -100,8 +100,8 @@ def _not_pointed(pointed: Launch, others: Sequence[Launch], budget: Budget, now:
 def _written(connection: Connection, launch: Launch, now: datetime) -> Launch | Refusal:
     try:
         with connection.begin_nested():
-            connection.execute(insert(launches).values(_row(launch)))
-            connection.execute(insert(launch_event).values(_event(launch.launch_id, None, launch.state, "intent", now)))
+            connection.execute(insert(launches), _row(launch))  # as parameters: values() looks at each for 2 ms
+            connection.execute(insert(launch_event), _event(launch.launch_id, None, launch.state, "intent", now))
     except IntegrityError:
         return Refusal(RefusalReason.OFFER_TAKEN, "another launch took the slot or the offer at this moment")
     return launch
@@ -156,10 +156,10 @@ class Ledger:
             launches.c.state == launch.state.value,
             launches.c.version == launch.version,
         )
-        if connection.execute(update(launches).where(as_read).values(_row(moved))).rowcount != 1:
+        if connection.execute(update(launches).where(as_read), _row(moved)).rowcount != 1:
             raise LaunchMoved(f"launch {launch.launch_id} was changed by somebody else")
         event = _event(launch.launch_id, launch.state, moved.state, cause, now)
-        connection.execute(insert(launch_event).values(event))
+        connection.execute(insert(launch_event), event)
 
     def point_at(
         self, launch: Launch, match: Match, disk_gb: float | None, budget: Budget, now: datetime

@@ -72,9 +72,9 @@ def put(
     }
     written = connection.execute(
         _insert(connection)(alerts)
-        .values(row)
         .on_conflict_do_nothing(index_elements=[alerts.c.once_key])
-        .returning(alerts.c.alert_id)
+        .returning(alerts.c.alert_id),
+        row,
     ).first()
     if written is None:
         return False
