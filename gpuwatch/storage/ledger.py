@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, Select, and_, func, insert, or_, select, text, update
+from sqlalchemy import Connection, Row, Select, and_, bindparam, func, insert, or_, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from gpuwatch.ports import News
@@ -39,6 +39,16 @@ _RESERVING = 0x67707577  # the key of PostgreSQL's lock: "gpuw"
 _MOMENTS = ("intended_at", "requested_at", "running_at", "ended_at")
 _CAUSE_LENGTH = 200
 _WORDS_LENGTH = 500
+# Built once: these stand between an offer and its rent.
+_RELEVANT = select(launches).where(
+    or_(launches.c.state.not_in(OVER_STATES), launches.c.ended_at_ms >= bindparam("since")),
+    launches.c.dry_run.is_(False),
+)
+_TOTAL = select(func.count()).where(
+    launches.c.watch == bindparam("of_watch"),
+    launches.c.dry_run.is_(False),
+    launches.c.state != LaunchState.FAILED.value,
+)
 
 
 def reserve(connection: Connection, intent: Intent, budget: Budget, now: datetime) -> Launch | Refusal:
@@ -48,7 +58,7 @@ def reserve(connection: Connection, intent: Intent, budget: Budget, now: datetim
     """
     _wait_for_turn(connection)
     spec = intent.watch.launch or LaunchSpec()
-    known = [_launch(row) for row in connection.execute(_relevant(now))]
+    known = _relevant(connection, now)
     alive = [launch for launch in known if not launch.is_over]
     failed = [launch for launch in known if launch.state is LaunchState.FAILED]
     mine = [launch for launch in alive if launch.watch == intent.watch.name]
@@ -176,7 +186,7 @@ class Ledger:
         try:
             with self._database.write() as connection:
                 _wait_for_turn(connection)
-                known = [_launch(row) for row in connection.execute(_relevant(now))]
+                known = _relevant(connection, now)
                 others = [one for one in known if one.launch_id != launch.launch_id]
                 refusal = _not_pointed(pointed, others, budget, now)
                 if refusal is None:
@@ -195,20 +205,14 @@ class Ledger:
             return [_launch(row) for row in connection.execute(query)]
 
 
-def _relevant(now: datetime) -> Select[Any]:
+def _relevant(connection: Connection, now: datetime) -> list[Launch]:
     """What limits and budget depend on: all that is alive, and what ended this month or lately."""
     since = min(now.replace(day=1, hour=0, minute=0, second=0, microsecond=0), now - AVOID_FOR - timedelta(hours=1))
-    return select(launches).where(
-        or_(launches.c.state.not_in(OVER_STATES), launches.c.ended_at_ms >= to_ms(since)),
-        launches.c.dry_run.is_(False),
-    )
+    return [_launch(row) for row in connection.execute(_RELEVANT, {"since": to_ms(since)})]
 
 
 def _total(connection: Connection, watch: str) -> int:
-    query = select(func.count()).where(
-        launches.c.watch == watch, launches.c.dry_run.is_(False), launches.c.state != LaunchState.FAILED.value
-    )
-    return int(connection.execute(query).scalar_one())
+    return int(connection.execute(_TOTAL, {"of_watch": watch}).scalar_one())
 
 
 def _row(launch: Launch) -> dict[str, Any]:
