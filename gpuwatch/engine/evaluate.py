@@ -13,9 +13,12 @@ from gpuwatch.engine.alerts import life_of, offer_alert
 from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Alert, AlertKind, Answer, Completeness, Desk, Page
 from gpuwatch.watches.decide import Decision, Look, Match, WatchMemory, decide
+from gpuwatch.watches.index import WatchIndex
 from gpuwatch.watches.launches import Intent, Launch, Refusal
 from gpuwatch.watches.match import is_near, matches, rank
 from gpuwatch.watches.watch import Action, Budget, Watch
+
+_WORTH_AN_INDEX = 5_000  # pairs of watch and offer
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +63,8 @@ class Evaluator:
         self._new_id = new_id
         self._memories = dict(desk.memories())
         self._views: dict[str, dict[tuple[str, bool], View]] = {}
+        self._looked_at: dict[str, set[tuple[str, bool]]] = {}  # watch → what was looked at since its last whole round
+        self._indexes: dict[tuple[tuple[str, bool], tuple[str, ...]], WatchIndex] = {}
         self._full: set[str] = set()  # watches that could begin no further launch when they last tried
         self._lock = threading.Lock()
 
@@ -73,7 +78,9 @@ class Evaluator:
 
     def view(self, watch: Watch, answer: Answer, now: datetime) -> View:
         """What this answer shows this watch."""
-        found = matches(watch, answer.offers, self._rules.commissions, now)
+        return self._view(watch, answer, matches(watch, answer.offers, self._rules.commissions, now), now)
+
+    def _view(self, watch: Watch, answer: Answer, found: tuple[Match, ...], now: datetime) -> View:
         known = bool(found) or answer.completeness is Completeness.COMPLETE
         return View(
             matches=found,
@@ -85,7 +92,8 @@ class Evaluator:
     def judge(self, watches: Sequence[Watch], answer: Answer, spot: bool, now: datetime) -> list[Decision]:
         """Decide on an answer, write down what follows, start what was reserved."""
         key = (answer.provider, spot)
-        views = {watch.name: self.view(watch, answer, now) for watch in watches}
+        found = self._found(watches, answer, key, now)
+        views = {watch.name: self._view(watch, answer, found[watch.name], now) for watch in watches}
         return self._judge(watches, key, views, now)
 
     def judge_blind(self, watches: Sequence[Watch], provider: str, spot: bool, now: datetime) -> list[Decision]:
@@ -93,32 +101,50 @@ class Evaluator:
         blind = View(matches=(), near=False, known=False, observed_at=now)
         return self._judge(watches, (provider, spot), {watch.name: blind for watch in watches}, now)
 
+    def _found(
+        self, watches: Sequence[Watch], answer: Answer, key: tuple[str, bool], now: datetime
+    ) -> Mapping[str, tuple[Match, ...]]:
+        """Many watches on many offers are looked at by what changed; a handful is quicker looked at as it is."""
+        if len(watches) * len(answer.offers) < _WORTH_AN_INDEX:
+            return {w.name: matches(w, answer.offers, self._rules.commissions, now) for w in watches}
+        names = tuple(watch.name for watch in watches)
+        index = self._indexes.get((key, names))
+        if index is None:
+            index = self._indexes[key, names] = WatchIndex(watches, self._rules.commissions)
+        return index.update(answer.offers, now)
+
     def _judge(
         self, watches: Sequence[Watch], key: tuple[str, bool], views: Mapping[str, View], now: datetime
     ) -> list[Decision]:
         with self._lock:
             for name, view in views.items():
                 self._views.setdefault(name, {})[key] = view
-            decided = [(watch, self._decide(watch, now)) for watch in watches]
+            decided = [(watch, self._decide(watch, key, now)) for watch in watches]
             starts = self._write_down(decided, now)
         for start in starts:
             self._start(start)
         return [decision for _, decision in decided]
 
-    def _decide(self, watch: Watch, now: datetime) -> Decision:
+    def _decide(self, watch: Watch, key: tuple[str, bool], now: datetime) -> Decision:
         memory = self._memories.get(watch.name, WatchMemory())
-        return decide(watch, self._look(watch, now), memory, now, self._rules.zone)
+        return decide(watch, self._look(watch, key, now), memory, now, self._rules.zone)
 
-    def _look(self, watch: Watch, now: datetime) -> Look:
+    def _look(self, watch: Watch, key: tuple[str, bool], now: datetime) -> Look:
         """All fresh views of a watch as one: cheapest first, whoever sells it."""
         views = self._views.get(watch.name, {})
         fresh = {key: view for key, view in views.items() if now - view.observed_at <= self._rules.max_age}
         found = sorted((match for view in fresh.values() for match in view.matches), key=rank)
         expected = self._rules.views_expected[watch.name]
         all_known = expected <= {key for key, view in fresh.items() if view.known}
+        # a miss is one round without a match: every provider and rental type has been looked at since the last one
+        looked_at = self._looked_at.setdefault(watch.name, set())
+        looked_at.add(key)
+        whole_round = all_known and expected <= looked_at
+        if found or whole_round:
+            looked_at.clear()
         return Look(
             matches=tuple(found),
-            known=bool(found) or all_known,
+            known=bool(found) or whole_round,
             near=any(view.near for view in fresh.values()),
             observed_at=max((view.observed_at for view in fresh.values()), default=now),
         )

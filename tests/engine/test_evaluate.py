@@ -126,3 +126,36 @@ def test_nothing_is_rented_where_launches_are_not_reconciled_yet() -> None:
     evaluator.judge((RENTS,), an_answer(h100()), False, NOON)
     assert bench.started == []
     assert "looked up" in bench.desk.alerts[0][0].did
+
+
+def test_a_round_over_two_rental_types_is_one_miss_not_two() -> None:
+    bench = Bench(WATCH)
+    both = {WATCH.name: frozenset({("vastai", False), ("vastai", True)})}
+    evaluator = Evaluator(
+        bench.desk,
+        msgspec.structs.replace(bench.evaluator._rules, views_expected=both),
+        bench.started.append,
+        lambda: "x" * 12,
+    )
+    evaluator.judge((WATCH,), an_answer(h100()), False, NOON)
+
+    def round_without_offers(after_s: float) -> None:
+        at = NOON + timedelta(seconds=after_s)
+        for spot in (False, True):
+            evaluator.judge((WATCH,), an_answer(at=at), spot, at)
+
+    round_without_offers(30)
+    assert bench.desk.remembered["h100"].fired_at is not None
+    round_without_offers(60)
+    assert bench.desk.remembered["h100"].fired_at is None
+
+
+def test_many_offers_are_decided_on_just_as_few_are() -> None:
+    watches = [msgspec.structs.replace(WATCH, name=f"w{n}") for n in range(60)]
+    bench = Bench(*watches)
+    many = [h100(2.0 + n / 100, machine_id=str(n), offer_id=str(n)) for n in range(200)]
+    for after_s in (0, 30):
+        at = NOON + timedelta(seconds=after_s)
+        decisions = bench.evaluator.judge(watches, an_answer(*many, at=at), False, at)
+        assert {len(decision.matches) for decision in decisions} == {101}
+        assert {decision.best.offer.machine_id for decision in decisions if decision.best} == {"0"}
