@@ -25,12 +25,13 @@ from gpuwatch.engine.beat import Beat
 from gpuwatch.errors import SettingsError
 from gpuwatch.net import redact
 from gpuwatch.ports import Channel
-from gpuwatch.settings import Settings, load
+from gpuwatch.settings import Settings
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.lock import claim_daemon
 from gpuwatch.system import logs
 from gpuwatch.system.notify_socket import Notifier
 from gpuwatch.wiring import database, real_now
+from gpuwatch.wiring.loading import load_settings
 from gpuwatch.wiring.service import Service, build_service
 
 log = logging.getLogger(__name__)
@@ -151,7 +152,7 @@ def serve(config: str | None, log_format: str = "auto", verbose: bool = False) -
     """
     signals = Signals()
     notifier = Notifier.from_env(os.environ)
-    settings = load(config)
+    settings = load_settings(config)
     logs.configure(style=log_format, level=logging.DEBUG if verbose else logging.INFO, redact=redact)
     with claim_daemon(settings.database_url), database(settings) as store:
         while True:
@@ -192,7 +193,7 @@ def _reload(notifier: Notifier, config: str | None, old: Settings) -> Settings |
     """New settings, or None if they are wrong (the old ones stay) or say the same."""
     notifier.reloading()
     try:
-        fresh = load(config)
+        fresh = load_settings(config)
     except SettingsError as error:
         for line in (*error.faults, "the new settings are wrong; the old ones stay in force"):
             log.error("%s", line)  # noqa: TRY400 a person's slip, not a traceback

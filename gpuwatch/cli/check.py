@@ -80,11 +80,12 @@ def _settings(
     config: str | None,
 ) -> Settings:
     from gpuwatch import settings
+    from gpuwatch.wiring.loading import load_settings
 
     if not gpu and max_price is None:
         if count is not None or spot is not None:
             raise UsageError("--count and --spot go with --gpu and --max-price")
-        return settings.load(config)
+        return load_settings(config)
     if not gpu or max_price is None:
         raise UsageError("--gpu and --max-price go together: for example --gpu H100 --max-price 3.50")
     return settings.from_flags(gpu, max_price, count=count, spot=spot, providers=providers or None)

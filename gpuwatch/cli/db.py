@@ -124,11 +124,11 @@ def _lines(found: Any) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def _database(config: str | None, *, upgraded: bool = False) -> Iterator[Database]:
-    from gpuwatch import settings
     from gpuwatch.storage.database import open_database
     from gpuwatch.storage.migrate import require_head
+    from gpuwatch.wiring.loading import load_settings
 
-    database = open_database(settings.load(config).database_url)
+    database = open_database(load_settings(config).database_url)
     try:
         if upgraded:
             require_head(database)

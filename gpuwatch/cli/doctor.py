@@ -15,10 +15,10 @@ _SIGNS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
 @config_option
 def doctor(as_json: bool, config: str | None) -> int:
     """Check settings, database, keys, channels and clock. Rents nothing, tells nobody. Exit 1: something is broken."""
-    from gpuwatch import settings
     from gpuwatch.wiring.doctor import examine
+    from gpuwatch.wiring.loading import load_settings
 
-    findings = list(examine(settings.load(config)))
+    findings = list(examine(load_settings(config)))
     if as_json:
         import msgspec
 

@@ -57,10 +57,10 @@ def history(
     """
     from zoneinfo import ZoneInfo
 
-    from gpuwatch import settings
     from gpuwatch.wiring import real_now
+    from gpuwatch.wiring.loading import load_settings
 
-    loaded = settings.load(config)
+    loaded = load_settings(config)
     now = real_now()
     by_hour = as_csv or as_json or days <= _BY_HOUR_UP_TO_DAYS
     zone = ZoneInfo(loaded.timezone)

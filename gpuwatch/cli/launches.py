@@ -38,12 +38,12 @@ def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | 
     ctx.obj = config
     if ctx.invoked_subcommand is not None:
         return Exit.DONE
-    from gpuwatch import settings
     from gpuwatch.wiring import real_now
     from gpuwatch.wiring.launching import all_launches
+    from gpuwatch.wiring.loading import load_settings
 
     now = real_now()
-    found = all_launches(settings.load(config))
+    found = all_launches(load_settings(config))
     if as_json:
         from gpuwatch.cli.screen import json_out
 
@@ -63,12 +63,12 @@ def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | 
 @config_option
 def resolve(launch_id: str, absent: bool, adopt: str | None, config: str | None) -> int:
     """Settle a launch that is held, after you looked at the provider."""
-    from gpuwatch import settings
     from gpuwatch.wiring.launching import resolve_absent, resolve_adopted
+    from gpuwatch.wiring.loading import load_settings
 
     if absent == (adopt is not None):
         raise UsageError("say either --absent or --adopt INSTANCE")
-    loaded = settings.load(config)
+    loaded = load_settings(config)
     launch = resolve_absent(loaded, launch_id) if adopt is None else resolve_adopted(loaded, launch_id, adopt)
     click.echo(f"launch {launch.launch_id} is {launch.state.value}")
     return Exit.DONE
@@ -80,11 +80,11 @@ def resolve(launch_id: str, absent: bool, adopt: str | None, config: str | None)
 @config_option
 def stop(launch_id: str | None, everything: bool, config: str | None) -> int:
     """End a launch, and see that it is gone. Exit 1: its end could not be confirmed; it is tried on by the daemon."""
-    from gpuwatch import settings
     from gpuwatch.wiring.launching import all_launches
     from gpuwatch.wiring.launching import stop as end
+    from gpuwatch.wiring.loading import load_settings
 
-    loaded = settings.load(config)
+    loaded = load_settings(config)
     if everything == (launch_id is not None):
         raise UsageError("say which launch to stop, or --all; see: gpuwatch launches")
     ids = (

@@ -30,11 +30,12 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 @config_option
 def notify(as_json: bool, config: str | None) -> int:
     """Send a test message through each configured channel. Exit 0: all arrived, 1: not all, 2: none is configured."""
-    from gpuwatch import settings, wiring
+    from gpuwatch import wiring
     from gpuwatch.cli.screen import json_out
     from gpuwatch.engine.alerts import test_alert
+    from gpuwatch.wiring.loading import load_settings
 
-    loaded = settings.load(config)
+    loaded = load_settings(config)
     with wiring.http_client(loaded) as http:
         channels = wiring.channels(loaded, http)
         if not channels:

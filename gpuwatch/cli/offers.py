@@ -42,11 +42,11 @@ def offers(
 
     Exit codes: 0 answered (also with nothing for sale), 2 usage, 3 a provider did not answer, or only in part.
     """
-    from gpuwatch import settings as sources
     from gpuwatch.engine.browse import wanted_on_market
+    from gpuwatch.wiring.loading import load_settings
     from gpuwatch.wiring.oneshot import market_now
 
-    loaded = sources.load(config)
+    loaded = load_settings(config)
     wanted = wanted_on_market(gpu, count=count, max_price=max_price, spot=spot, disk_gb=disk_gb, verified=verified)
     found, errors = market_now(loaded, wanted, provider, limit)
     _print(found, as_json, nothing="cannot tell" if errors else "no offer (everything was answered)")

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 @config_option
 def providers(as_json: bool, config: str | None) -> int:
     """The enabled providers: key, interval, rows used and left today, next sweep. Asks no provider anything."""
-    from gpuwatch import settings
+    from gpuwatch.wiring.loading import load_settings
     from gpuwatch.wiring.report import standings
 
-    found = standings(settings.load(config))
+    found = standings(load_settings(config))
     if as_json:
         from gpuwatch.cli.screen import json_out
 

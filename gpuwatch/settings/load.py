@@ -13,7 +13,7 @@ from gpuwatch.errors import SettingsError, UsageError
 from gpuwatch.settings.cautions import tell
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.remembered import Remembered, digest, recall, remember
-from gpuwatch.settings.secrets import from_file, secrets_in, with_secrets, without_secrets
+from gpuwatch.settings.secrets import database_url, from_file, secrets_in, with_secrets, without_secrets
 from gpuwatch.settings.sources import Given, Path_, Sources, collect, merge, parse_file
 
 
@@ -37,6 +37,17 @@ def load(
     """
     sources = collect(config, os.environ if env is None else env, cwd or Path.cwd(), aliases())
     return _resolve(sources, known_spellings, {})
+
+
+def store_url(config: str | None = None, *, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
+    """Where the store is, read without judging anything else.
+
+    Raises:
+        SettingsError: the file or the environment cannot be read.
+    """
+    sources = collect(config, os.environ if env is None else env, cwd or Path.cwd(), aliases())
+    tree, _ = merge(parse_file(sources), sources)
+    return database_url(str(tree.get("database_url") or ""), sources.env, sources.cwd)
 
 
 def from_flags(

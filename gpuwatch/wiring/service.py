@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from gpuwatch.engine.beat import Beat
 from gpuwatch.engine.deliver import Deliverer
 from gpuwatch.engine.evaluate import Evaluator, Rules, Start
 from gpuwatch.engine.follow import Follower
-from gpuwatch.engine.hunt import Hunter
+from gpuwatch.engine.hunt import Hunter, Recorder
 from gpuwatch.engine.launch_alerts import Herald
 from gpuwatch.engine.novelty import Novelty
 from gpuwatch.engine.queries import RENTAL_TYPES
@@ -34,8 +34,9 @@ from gpuwatch.watches.launches import LaunchState
 from gpuwatch.wiring import adapters, channels, http_client, new_id, real_now
 
 if TYPE_CHECKING:
+    from gpuwatch.errors import ProviderError
     from gpuwatch.net import Http
-    from gpuwatch.ports import Channel
+    from gpuwatch.ports import Answer, Channel, Query
     from gpuwatch.providers import Adapter
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database
@@ -49,6 +50,7 @@ DELIVER_EVERY_S = 2.0
 SIGHT_EVERY_S = 5.0
 SWEEP_LOOK_EVERY_S = 15.0
 ROLL_UP_EVERY_S = 60.0
+LAUNCH_FIRST_S = 0.2  # at most so long the history waits for launches that have just begun
 _STUCK_FACTOR = 5  # rounds without an end, after which the watchdog is not fed
 
 
@@ -72,6 +74,7 @@ class Service:
         self._shops = {name: shop for name, adapter in self.adapters.items() if (shop := self._shop(name, adapter))}
         self.actor = Actor(self.ledger, self._shops, self._herald, real_now, settings.budget)
         self._crew = ThreadPoolExecutor(max_workers=4, thread_name_prefix="act")
+        self._begun: list[Future[None]] = []
         self.followers = {name: self._follower(name, shop) for name, shop in self._shops.items()}
         self.evaluator = Evaluator(self.desk, self._rules(), self._start, new_id)
         self.stations = {name: self._station(name, adapter) for name, adapter in self.adapters.items()}
@@ -140,7 +143,8 @@ class Service:
         watchman = Watchman(name, self.desk, told, new_id, real_now())
         station = Station(provider, self.history, watchman, Novelty(name, self.desk, told, new_id), real_now)
         mine = self._watches_at(name)
-        hunter = Hunter(adapter.market, mine, provider.commission, self.evaluator, station.keep_hunt, self.stopping)
+        keep = self._launches_first(station.keep_hunt)
+        hunter = Hunter(adapter.market, mine, provider.commission, self.evaluator, keep, self.stopping)
         targets = sweep_targets(mine, self.settings.record_gpus)
         sweeper = Sweeper(adapter.market, targets, station.keep_sweep, self.stopping)
         station.man(hunter if mine else None, sweeper)
@@ -158,8 +162,18 @@ class Service:
         return None
 
     def _start(self, start: Start) -> None:
-        self._crew.submit(self._act, start)
+        self._begun.append(self._crew.submit(self._act, start))
         self.nudge("deliver")
+
+    def _launches_first(self, keep: Recorder) -> Recorder:
+        """Writing the history takes the interpreter's lock from a request that is just being sent: it comes after."""
+
+        def kept(query: Query, answer: Answer | ProviderError, now: datetime) -> None:
+            begun, self._begun = self._begun, []
+            wait(begun, timeout=LAUNCH_FIRST_S)
+            keep(query, answer, now)
+
+        return kept
 
     def _act(self, start: Start) -> None:
         launch = start.launch

@@ -92,6 +92,18 @@ def test_an_unknown_gpu_stops_with_did_you_mean(shell: Shell) -> None:
     assert "did you mean" in ran.err
 
 
+def test_a_gpu_that_no_catalogue_knows_can_be_watched_once_it_was_met(shell: Shell, market: Marketplace) -> None:
+    market.publish(gpu="RTX 9090", count=1, usd_hour=1.0)
+    shell.settings('[[watch]]\nname = "w"\ngpu = "RTX 9090"\nmax_price = 3\n')
+    assert shell("check").code == 2
+    shell.settings('[[watch]]\nname = "w"\ngpu = ["RTX 4090"]\nmax_price = 3\n')
+    _meet(shell, "RTX 9090")
+    shell.settings('[[watch]]\nname = "w"\ngpu = "RTX 9090"\nmax_price = 3\n')
+    ran = shell("check", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["watches"][0]["offers"][0]["gpu"] == "RTX 9090"
+
+
 def test_the_seed_scripts_h100_80gb_finds_the_h100s(shell: Shell, market: Marketplace) -> None:
     for name in ("H100 SXM", "H100 PCIE", "H100 NVL"):
         market.publish(gpu=name, count=1, usd_hour=2.0)
@@ -188,6 +200,16 @@ def test_hostile_text_does_not_reach_the_terminal(shell: Shell, market: Marketpl
     assert "\x1b" not in ran.out
     assert "\u202e" not in ran.out
     assert "[/red]" in ran.out
+
+
+def _meet(shell: Shell, word: str) -> None:
+    """What the daemon notes when a sweep shows a spelling that it never met."""
+    shell("db", "upgrade")
+    (store,) = (shell.folder / "home").rglob("gpuwatch.db")
+    connection = sqlite_driver().connect(str(store))
+    connection.execute("INSERT INTO seen_word VALUES ('vastai', 'gpu', ?, 0)", (word,))
+    connection.commit()
+    connection.close()
 
 
 def _count(store: Path, table: str) -> int:
