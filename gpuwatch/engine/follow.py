@@ -26,8 +26,8 @@ from gpuwatch.watches.watch import LaunchSpec, Watch
 log = logging.getLogger(__name__)
 
 SLOW_STOP_S = 300.0
-ALIVE_EVERY = timedelta(seconds=5)  # while anything is on its way
-STEADY_EVERY = timedelta(seconds=30)  # while all of it runs, and with nothing alive: for instances that nobody knows
+ALIVE_EVERY = timedelta(seconds=3)  # while anything is on its way
+STEADY_EVERY = timedelta(seconds=10)  # while all of it runs, and with nothing alive: for instances that nobody knows
 ELSEWHERE_FOR = timedelta(minutes=5)  # so long a request of another process may be on its way
 _MOVING = frozenset({LaunchState.REQUESTED, LaunchState.UNKNOWN, LaunchState.STARTING, LaunchState.STOPPING})
 
