@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from sqlalchemy import create_engine, make_url
 
 from gpuwatch.storage.database import Database, open_database
@@ -23,6 +24,11 @@ def _run_id(request: pytest.FixtureRequest) -> str:
     """The same for all workers of one run."""
     worker = getattr(request.config, "workerinput", None)
     return str(worker["testrunuid"])[:12] if worker else str(os.getpid())
+
+
+# how quick a machine is at this moment is no property of the code under test
+settings.register_profile("gpuwatch", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("gpuwatch")
 
 
 @pytest.fixture(scope="session")

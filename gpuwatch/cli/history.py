@@ -112,6 +112,7 @@ def print_track(points: Sequence[TrackPoint], title: str, zone: tzinfo, by_hour:
             f"{title}: no data; nobody has looked (is `gpuwatch run` running, and is this GPU watched or recorded?)"
         )
         return
+    points = points[next(i for i, point in enumerate(points) if point.looked) :]  # before: nobody was there to look
     click.echo(f"{title}, lowest listed price: {sparkline([point.min_microusd for point in points])}")
     shape = "%Y-%m-%d %H:%M" if by_hour else "%Y-%m-%d %a"
     table(_COLUMNS, [(point.starts_at.astimezone(zone).strftime(shape), *_cells(point)) for point in points])

@@ -12,14 +12,18 @@ from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.watches.launches import End, Launch, LaunchState
 
 Fault = tuple[End, str]  # and the provider's words
-_PRICE_SLACK = 1.005  # a listing's price may carry more digits, or a disk rounded up to the least size
+_PRICE_SLACK = 0.005  # a listing's price may carry more digits, or a disk rounded up to the least size
 
 
-def fault_of(launch: Launch, instance: Instance, now: datetime) -> Fault | None:
-    """What is wrong with an instance that is listed; None: nothing."""
+def fault_of(launch: Launch, instance: Instance, now: datetime, ceiling_microusd: int | None = None) -> Fault | None:
+    """What is wrong with an instance that is listed; None: nothing.
+
+    Args:
+        ceiling_microusd: the watch's threshold for the whole offer, commission included; None: the watch is gone.
+    """
     if launch.spot and instance.spot is False:
         return End.WRONG_TYPE, "it is billed at the on-demand price"
-    if _is_dearer(launch, instance):
+    if _is_dearer(launch, instance, ceiling_microusd):
         return End.DEARER, f"{instance.listed_usd_hour:.4f} $/h listed"
     if instance.state is InstanceState.FAILED:
         return End.BROKEN, instance.status
@@ -45,8 +49,20 @@ def overdue(launch: Launch, now: datetime) -> Fault | None:
     return (End.MAX_RUNTIME, "") if now - launch.running_at >= timedelta(seconds=launch.max_runtime_s) else None
 
 
-def _is_dearer(launch: Launch, instance: Instance) -> bool:
-    """The provider's own price against the one that was admitted, while it is young enough to be that price."""
-    if instance.listed_usd_hour is None or launch.state is not LaunchState.STARTING:
+def billed(launch: Launch, instance: Instance) -> tuple[int, int]:
+    """Listed and effective price in micro-dollars an hour, as the provider's list says; else as they were admitted."""
+    admitted = launch.listed_microusd_hour, launch.price_microusd_hour
+    if instance.listed_usd_hour is None or not launch.listed_microusd_hour:
+        return admitted
+    listed = round(instance.listed_usd_hour * MICRO)
+    if abs(listed - launch.listed_microusd_hour) <= launch.listed_microusd_hour * _PRICE_SLACK:
+        return admitted
+    return listed, round(listed * launch.price_microusd_hour / launch.listed_microusd_hour)
+
+
+def _is_dearer(launch: Launch, instance: Instance, ceiling_microusd: int | None) -> bool:
+    """Over the threshold by the provider's own price, while that is young enough to be the price of the rent."""
+    if launch.state is not LaunchState.STARTING:
         return False
-    return instance.listed_usd_hour * MICRO > launch.listed_microusd_hour * _PRICE_SLACK + 1000
+    ceiling = launch.price_microusd_hour if ceiling_microusd is None else ceiling_microusd
+    return billed(launch, instance)[1] > max(ceiling, launch.price_microusd_hour)

@@ -14,10 +14,11 @@ from datetime import datetime, timedelta
 import msgspec
 
 from gpuwatch.engine.failpoint import failpoint
-from gpuwatch.engine.faults import fault_of, is_late, overdue
+from gpuwatch.engine.faults import billed, fault_of, is_late, overdue
 from gpuwatch.engine.launch_alerts import Herald
 from gpuwatch.engine.reconcile import Absence, Listing, tell_orphans
 from gpuwatch.errors import OrderError, ProviderError, StoreError
+from gpuwatch.market.pricing import threshold_microusd
 from gpuwatch.ports import Books, Instance, InstanceState, Launcher
 from gpuwatch.watches.absence import WAIT_S, Verdict
 from gpuwatch.watches.launches import LOST, End, Launch, LaunchMoved, LaunchState
@@ -141,11 +142,11 @@ class Follower:
         if launch.state is LaunchState.STOPPING:
             self._destroy(launch, instance.instance_id, now)
             return
-        fault = fault_of(launch, instance, now) or self._idle(launch, instance, now)
+        fault = fault_of(launch, instance, now, self._ceiling(launch)) or self._idle(launch, instance, now)
         if fault is not None:
             self._end(launch, *fault, now)
         elif launch.state is LaunchState.STARTING and instance.state is InstanceState.RUNNING:
-            self._runs(launch, now)
+            self._runs(launch, instance, now)
 
     def _adopt(self, launch: Launch, instance: Instance, now: datetime) -> Launch:
         """Found by its label. If its end was wanted meanwhile, that still holds."""
@@ -157,10 +158,17 @@ class Follower:
         news = self._herald.moved(adopted, headline, why, now)
         return self._books.move(launch, state, "found by its label", now, news, instance_id=instance.instance_id)
 
-    def _runs(self, launch: Launch, now: datetime) -> None:
-        running = msgspec.structs.replace(launch, state=LaunchState.RUNNING, running_at=now)
+    def _ceiling(self, launch: Launch) -> int | None:
+        watch = self._watches.get(launch.watch)
+        return None if watch is None else threshold_microusd(watch.max_price_usd_gpu_hour, launch.gpu_count)
+
+    def _runs(self, launch: Launch, instance: Instance, now: datetime) -> None:
+        """From now on the ledger reckons with the price that the provider's list says."""
+        listed, price = billed(launch, instance)
+        changes = {"running_at": now, "listed_microusd_hour": listed, "price_microusd_hour": price}
+        running = msgspec.structs.replace(launch, state=LaunchState.RUNNING, **changes)
         news = self._herald.moved(running, "running", "The instance came to life.", now)
-        self._books.move(launch, LaunchState.RUNNING, "running", now, news, running_at=now)
+        self._books.move(launch, LaunchState.RUNNING, "running", now, news, **changes)
 
     def _idle(self, launch: Launch, instance: Instance, now: datetime) -> tuple[End, str] | None:
         """A utilisation that is not known is not 0: it neither counts nor breaks the count."""

@@ -13,6 +13,9 @@ _ONE_ROUND_S = 86_400  # a sweep of another day belongs to GPUs that are no long
 _NEWEST = """SELECT p.at_s, p.rows FROM poll p WHERE p.id IN (SELECT max(id) FROM poll
  WHERE provider = ? AND covers = 1 AND completeness = 'complete' GROUP BY gpu, spot)"""
 
+_COMPLETE = """SELECT at_s FROM poll WHERE provider = ? AND completeness IN ('complete', 'truncated')
+ ORDER BY at_s DESC LIMIT 1"""
+
 
 class LastSweep(msgspec.Struct, frozen=True, kw_only=True):
     """The newest complete sweep of every GPU and rental type that is swept."""
@@ -30,3 +33,10 @@ def last_sweep(database: Database, provider: str) -> LastSweep | None:
     newest_s = max(at_s for at_s, _ in found)
     rows = sum(rows for at_s, rows in found if at_s > newest_s - _ONE_ROUND_S)
     return LastSweep(at=datetime.fromtimestamp(newest_s, UTC), rows=rows)
+
+
+def last_complete(database: Database, provider: str) -> datetime | None:
+    """When a provider last answered a question completely; None: never. Raises StoreError."""
+    with database.read() as connection:
+        found = CoreExecutor(connection).rows(_COMPLETE, (provider,))
+    return datetime.fromtimestamp(found[0][0], UTC) if found else None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuwatch.errors import GpuwatchError, ProviderError, StoreError
+from gpuwatch.errors import GpuwatchError, KeyRejected, ProviderError, StoreError
 from gpuwatch.ports import Query
 from gpuwatch.watches.watch import Action
 from gpuwatch.wiring import adapters, channels, database, http_client, real_now
@@ -116,8 +116,10 @@ def _provider(settings: Settings, name: str, adapter: Adapter) -> Iterator[Findi
 def _credit(name: str, ask: Callable[[], float | None]) -> Finding:
     try:
         credit = ask()
-    except (ProviderError, GpuwatchError) as error:
+    except KeyRejected as error:
         return Finding(area=name, state="fault", text=f"the key does not work: {error}", mend="renew the key")
+    except GpuwatchError as error:
+        return Finding(area=name, state="note", text=f"the account could not be asked: {error}")
     if credit is None:
         return Finding(area=name, state="ok", text="the key works")
     state = "ok" if credit >= _LEAST_CREDIT_USD else "note"

@@ -40,7 +40,7 @@ def _standing(store: Database, provider: ProviderSettings) -> ProviderStanding:
     from gpuwatch import providers
     from gpuwatch.storage.desk import StoreDesk
     from gpuwatch.storage.history import History
-    from gpuwatch.storage.polls import last_sweep
+    from gpuwatch.storage.polls import last_complete, last_sweep
 
     now = real_now()
     swept = last_sweep(store, provider.name)
@@ -55,6 +55,7 @@ def _standing(store: Database, provider: ProviderSettings) -> ProviderStanding:
     if swept and plan.sweep_every_s is not None:
         next_at = max(now, swept.at + timedelta(seconds=plan.sweep_every_s))
     info = providers.info(provider.name)
+    sight = StoreDesk(store).sights().get(provider.name, Sight())
     return ProviderStanding(
         provider=provider.name,
         base_url=provider.base_url,
@@ -62,7 +63,7 @@ def _standing(store: Database, provider: ProviderSettings) -> ProviderStanding:
         can_launch=info.launches and provider.api_key is not None,
         poll_every_s=provider.poll_every_s,
         plan=plan,
-        sight=StoreDesk(store).sights().get(provider.name, Sight()),
+        sight=msgspec.structs.replace(sight, complete_at=last_complete(store, provider.name)),
         swept_at=swept.at if swept else None,
         next_sweep_at=next_at,
     )
