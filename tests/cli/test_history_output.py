@@ -39,11 +39,16 @@ def test_a_flat_sparkline_is_flat() -> None:
 
 
 def test_no_data_and_no_offers_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
-    print_track(TRACK, "H100", ZoneInfo("Europe/Berlin"), by_hour=True)
+    print_track([TRACK[1], TRACK[0], TRACK[2]], "H100", ZoneInfo("Europe/Berlin"), by_hour=True)
     lines = capsys.readouterr().out.splitlines()
     assert any("13:00" in line and "no data" in line for line in lines)
     assert any("14:00" in line and "no offers" in line for line in lines)
     assert any("15:00" in line and "2.4000" in line and "2.0000" in line for line in lines)
+
+
+def test_the_time_before_the_first_look_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    print_track(TRACK, "H100", ZoneInfo("Europe/Berlin"), by_hour=True)
+    assert "no data" not in capsys.readouterr().out
 
 
 def test_a_gpu_that_nobody_looked_for_is_told(capsys: pytest.CaptureFixture[str]) -> None:
