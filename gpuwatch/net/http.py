@@ -8,6 +8,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import NoReturn, TypedDict, Unpack
 
@@ -145,7 +146,7 @@ class Http:
         timeout_s = options.get("deadline_s", _DEADLINE_S)
         try:
             request = self._client.build_request(
-                method, url, headers=headers, params=options.get("params"), content=content, timeout=timeout_s
+                method, _parsed(url, options.get("params")), headers=headers, content=content, timeout=timeout_s
             )
         except (httpx.InvalidURL, ValueError, TypeError) as error:
             raise NotSent(f"{url}: not a usable address ({error})") from error
@@ -159,6 +160,15 @@ class Http:
                 return self._client.send(request, stream=True)
         except _FAILURES as error:
             _fail(request, exchange, error)
+
+
+def _parsed(url: str, params: Mapping[str, str] | None) -> httpx.URL:
+    return _parsed_once(url, tuple(params.items()) if params else ())
+
+
+@lru_cache(maxsize=64)  # a poll asks the same again and again, and httpx looks at each letter of a long query
+def _parsed_once(url: str, params: tuple[tuple[str, str], ...]) -> httpx.URL:
+    return httpx.URL(url, params=dict(params)) if params else httpx.URL(url)
 
 
 def _chunks(response: httpx.Response, exchange: Exchange, max_bytes: int) -> Iterator[bytes]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from copy import copy
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, Final
@@ -24,6 +23,8 @@ _MOST_GPUS: Final = 1024
 _MOST_DISK_GB: Final = 1e6
 _LAST_SECOND: Final = 32_503_680_000.0  # the year 3000: beyond it a time is in another unit
 _COUNTRY_LETTERS: Final = 2
+# what copy.copy() ends up with, at half of its time
+_copy_of: Final[Callable[[Offer], Offer]] = Offer.__copy__  # type: ignore[attr-defined]
 _BEFORE_MAX: Final = 20_000  # rows that are remembered: twice the market of 2026
 
 
@@ -161,7 +162,7 @@ class Reader:
         """
         known = self._before.get(row.id)
         if known is not None and known[0] == row:
-            again = copy(known[1])
+            again = _copy_of(known[1])
             msgspec.structs.force_setattr(again, "observed_at", self._observed_at)
             return again
         built = self._built(row)

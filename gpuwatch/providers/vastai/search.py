@@ -189,7 +189,8 @@ def _in_order(offers: Iterable[Offer]) -> list[Offer]:
     """Cheapest first; of one identity only the cheapest."""
     seen: set[tuple[str | None, str, int]] = set()
     kept = []
-    for offer in sorted(offers, key=attrgetter("quoted_usd_hour", "offer_id")):
+    by_id = sorted(offers, key=attrgetter("offer_id"))
+    for offer in sorted(by_id, key=attrgetter("quoted_usd_hour")):  # twice by one is quicker than once by two
         key = (offer.machine_id or f"offer:{offer.offer_id}", offer.gpu, offer.gpu_count)
         if key not in seen:
             seen.add(key)
