@@ -36,6 +36,7 @@ class Station:
         self._novelty = novelty
         self._clock = clock
         self._swept_at: datetime | None = None
+        self._next_plan: Plan | None = None
         self.hunter: Hunter | None = None
         self.sweeper: Sweeper | None = None
 
@@ -63,12 +64,18 @@ class Station:
     def hunt(self) -> None:
         """One round of the hunt; nothing is asked while the day's rows are spent."""
         if self.hunter is not None:
-            plan = self.plan(self._clock())
+            plan = self._plan_at_hand(self._clock())
             if plan.spent:
                 self.watchman.failed(_spent(self.name, plan), self._clock())
             else:
                 self.hunter.beat(self._clock, self.settings.poll_every_s, plan.matched_every_s)
+            self._next_plan = self.plan(self._clock())
         self.finished_beats += 1
+
+    def _plan_at_hand(self, now: datetime) -> Plan:
+        """As it was after the hunt before, if the day is still the same: counting rows must not delay a launch."""
+        plan, self._next_plan = self._next_plan, None
+        return plan if plan is not None and now < plan.resets_at else self.plan(now)
 
     def sweep_if_due(self) -> bool:
         """One sweep, if its time has come; True if it ran."""
