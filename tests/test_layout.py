@@ -22,7 +22,6 @@ PACKAGE = ROOT / "gpuwatch"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LINES_MAX = 400
 LONGER = {
-    "gpuwatch/ports.py",  # one page of doors: every port and its values in one place
     "tests/engine/test_deliver.py",  # all rules of one beat
 }
 EXTRAS = PROJECT["project"]["optional-dependencies"].values()

@@ -1,0 +1,160 @@
+"""The doors to the owner: alerts, the channels that take them, and the outbox between."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+
+class AlertKind(StrEnum):
+    """What an alert is about."""
+
+    OFFER = "offer"  # a watch fired
+    LAUNCH = "launch"  # a launch moved on: requested, running, ended, failed
+    HELD = "held"  # a launch needs the owner
+    ORPHAN = "orphan"  # a labelled instance that the table does not know
+    BLIND = "blind"  # a provider stopped answering
+    SEEING = "seeing"  # … and is back
+    DRIFT = "drift"  # a provider's format changed
+    REFUSED = "refused"  # a launch was refused: budget, credit, limits
+    CHANNEL = "channel"  # another channel is broken
+    TEST = "test"
+
+
+class OfferLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One offer as an alert shows it. Money is decimal text in US dollars, finished for showing."""
+
+    gpu: str
+    gpu_count: int
+    price_usd_gpu_hour: str
+    listed_usd_gpu_hour: str
+    price_usd_hour: str
+    place: str
+    reliability: str
+    provider: str
+    offer_id: str
+    machine_id: str | None = None
+    spot: bool = False
+    verified: bool | None = None
+    url: str | None = None
+
+
+class Alert(msgspec.Struct, frozen=True, kw_only=True):
+    """One message to the owner, in parts; each channel lays it out and escapes it in its own way.
+
+    All text may hold what a marketplace's host wrote: cleaned of control characters, not escaped.
+    """
+
+    alert_id: str
+    kind: AlertKind
+    created_at: datetime
+    headline: str  # one line; also the mail's subject
+    watch: str | None = None
+    facts: tuple[tuple[str, str], ...] = ()  # label → value, in order
+    offers: tuple[OfferLine, ...] = ()  # the cheapest, at most three
+    why: str = ""  # why now
+    did: str = ""  # what gpuwatch did
+    can_do: tuple[str, ...] = ()  # what the owner can do
+    parts: tuple[Alert, ...] = ()  # several watches fired in one poll: one alert each, told in one message
+
+
+class News(msgspec.Struct, frozen=True, kw_only=True):
+    """An alert on its way into the outbox."""
+
+    alert: Alert
+    channels: tuple[str, ...]
+    expires_at: datetime
+    once_key: str | None = None  # at most one alert ever bears it
+
+
+class Due(msgspec.Struct, frozen=True, kw_only=True):
+    """One alert that one channel is to send now; it is leased, so nobody else sends it meanwhile."""
+
+    alert: Alert
+    channel: str
+    attempts: int  # earlier ones, without this
+    taken: tuple[str, ...] = ()  # of several recipients, those that need no further try
+    missed: tuple[tuple[str, str], ...] = ()  # (alert_id, headline) of earlier ones that this channel never took
+
+
+class Channel(Protocol):
+    """Takes alerts to a person."""
+
+    name: str
+
+    def send(self, alert: Alert) -> None:
+        """Deliver once.
+
+        Raises:
+            DeliverLater: try again later.
+            DeliveryRefused: this channel will not take it.
+        """
+
+
+@runtime_checkable
+class ManyRecipients(Protocol):
+    """A channel that mails several people, and remembers who needs no further try."""
+
+    def send_rest(self, alert: Alert, taken: Sequence[str]) -> None:
+        """`send`, without those whose keys an earlier try raised as `taken`."""
+
+
+@runtime_checkable
+class InBatches(Protocol):
+    """A channel that keeps its connection from one alert to the next."""
+
+    def batch(self) -> AbstractContextManager[object]:
+        """Keeps it open inside the block."""
+
+
+@runtime_checkable
+class MovableChat(Protocol):
+    """A channel whose address may move while it is used."""
+
+    home: str  # as the settings have it
+    moved_to: str | None
+
+
+class Outgoing(Protocol):
+    """The outbox as its sender sees it. `now` is given; all methods raise StoreError."""
+
+    def start(self, channels: Sequence[str]) -> int:
+        """A sender begins, with these channels; how many deliveries it takes over from channels that are gone."""
+
+    def lease(self, now: datetime, limit: int, lease_s: float, channels: Sequence[str] | None = None) -> Sequence[Due]:
+        """Claim what is due, in order; None: of any channel."""
+
+    def release(self, due: Due) -> None:
+        """Give a lease back untouched: there was no time for it."""
+
+    def settle_sent(self, due: Due, now: datetime, note: str | None = None) -> None:
+        """The channel took it; `note`: what went wrong on the way, redacted."""
+
+    def settle_later(self, due: Due, next_try_at: datetime, error: str, taken: Sequence[str] = ()) -> None:
+        """Not before `next_try_at`, for this and all that wait behind it."""
+
+    def settle_refused(self, due: Due, error: str, probe_at: datetime) -> None:
+        """The channel will not take it; nothing else is tried there before `probe_at`."""
+
+    def expire(self, now: datetime) -> int:
+        """Give up what is past its time; how many deliveries."""
+
+    def unsaid(self) -> Mapping[str, int]:
+        """Channel → deliveries given up there that no message has mentioned and none waiting will mention."""
+
+    def also(self, alert_id: str, channels: Sequence[str]) -> int:
+        """Send it on these channels too, where it is not already; how many were added."""
+
+    def moved_chat(self, chat_id: str) -> str | None:
+        """Where a chat has moved to; None: nowhere."""
+
+    def note_moved_chat(self, chat_id: str, new_chat_id: str, now: datetime) -> None:
+        """Keep it for the next start."""
+
+    def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
+        """Put an alert in; False: `once_key` was told already."""

@@ -1,0 +1,68 @@
+"""The door to a marketplace: what is asked of it, what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from gpuwatch.market.offer import Offer
+
+
+class Completeness(StrEnum):
+    """How much of what was asked for an answer holds."""
+
+    COMPLETE = "complete"  # everything that fits the query
+    TRUNCATED = "truncated"  # the provider cut it (rows == limit) and it could not be split further
+    PARTIAL = "partial"  # some of the searches behind it failed
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """What to ask a market. Filters only narrow what is sent: every offer is checked again on our side.
+
+    `gpus` are canonical names (an uncatalogued spelling stands for itself); empty: all models.
+    """
+
+    gpus: tuple[str, ...] = ()
+    count_min: int = 1
+    count_max: int | None = None
+    spot: bool = False
+    disk_gb: float | None = None  # None: the provider's default quote
+    max_listed_usd_hour: float | None = None  # whole offer; None: no bound (a sweep)
+    verified: bool | None = None
+    min_reliability: float | None = None
+    limit: int | None = None  # rows wanted, cheapest first; None: all there are (walked past the cap)
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a market answered: cheapest first, no identity twice.
+
+    `complete_to_usd_hour`: with TRUNCATED, offers are all known up to this listed price of the whole offer.
+    """
+
+    provider: str
+    observed_at: datetime
+    offers: Sequence[Offer]
+    completeness: Completeness
+    rows: int  # rows returned, counted against the quota
+    searches: int = 1
+    skipped: Mapping[str, int] = {}  # reason → rows that were not understood
+    drift: Sequence[str] = ()  # "new field: x", "field gone: y"; each told once
+    complete_to_usd_hour: float | None = None
+    elapsed_s: float = 0.0
+
+
+class Market(Protocol):
+    """A provider's search side."""
+
+    name: str
+
+    def search(self, query: Query) -> Answer:
+        """Offers that fit. May wait for the provider's search interval.
+
+        Raises:
+            ProviderError: no usable answer at all.
+        """

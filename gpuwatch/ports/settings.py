@@ -1,0 +1,59 @@
+"""What the adapters and channels are told by the settings. Secrets never show in a repr."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpuwatch.market.pricing import Commission
+
+
+class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One `[providers.NAME]`, as the adapter gets it. `api_key` is a secret: never logged, shown or stored."""
+
+    name: str
+    base_url: str
+    api_key: str | None = None
+    commission: Commission = Commission()
+    poll_every_s: float = 30.0
+    sweep_every_s: float | None = None  # None: "auto", as the row quota allows
+    search_interval_s: float = 6.0  # the least time between two searches
+    rows_per_day: int = 20_000  # 0: no quota
+    timeout_s: float = 30.0
+
+    def __repr__(self) -> str:
+        return f"ProviderSettings({self.name!r}, {self.base_url!r})"
+
+
+class TelegramSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`[notify.telegram]`. `bot_token` is a secret."""
+
+    bot_token: str
+    chat_id: str
+    base_url: str = "https://api.telegram.org"
+
+    def __repr__(self) -> str:
+        return f"TelegramSettings({self.chat_id!r}, {self.base_url!r})"
+
+
+class EmailSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`[notify.email]`. `password` is a secret."""
+
+    host: str
+    port: int
+    security: str  # "starttls" | "tls" | "none"
+    sender: str
+    recipients: tuple[str, ...]
+    username: str | None = None
+    password: str | None = None
+
+    def __repr__(self) -> str:
+        return f"EmailSettings({self.host!r}, {self.port}, {self.security!r})"
+
+
+class AppriseSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`[notify.apprise]`. Every URL is a secret: most hold a token."""
+
+    urls: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"AppriseSettings({len(self.urls)} urls)"

@@ -1,0 +1,94 @@
+"""The doors to what is kept: decisions, launches, prices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from gpuwatch.ports.alerts import Alert, News
+from gpuwatch.ports.market import Answer
+
+if TYPE_CHECKING:
+    from gpuwatch.watches.decide import Match, WatchMemory
+    from gpuwatch.watches.launches import Intent, Launch, LaunchState, Refusal
+    from gpuwatch.watches.watch import Budget
+
+
+class Sight(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a provider's answers; kept in the store."""
+
+    complete_at: datetime | None = None  # the newest complete answer
+    blind_since: datetime | None = None  # set once the owner was told
+    last_error: str | None = None
+
+
+class Page(Protocol):
+    """One open transaction of the desk: what follows from a decision is kept whole, or not at all."""
+
+    def remember(self, watch: str, remembered: WatchMemory) -> None:
+        """Keep what a watch remembers."""
+
+    def reserve(self, intent: Intent, budget: Budget, now: datetime) -> Launch | Refusal:
+        """Take a free slot of the watch and the money for it, or say why not."""
+
+    def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
+        """Put an alert into the outbox; False: `once_key` was told already."""
+
+    def keep_sight(self, provider: str, sight: Sight) -> None:
+        """Keep what is known of a provider's answers."""
+
+    def new_word(self, provider: str, kind: str, word: str, now: datetime) -> bool:
+        """Note a word (a GPU spelling, a field); True: it was never met before."""
+
+
+class Desk(Protocol):
+    """Where decisions are written down."""
+
+    def memories(self) -> Mapping[str, WatchMemory]:
+        """What each watch remembers. Raises StoreError."""
+
+    def sights(self) -> Mapping[str, Sight]:
+        """What is known of each provider's answers. Raises StoreError."""
+
+    def open(self) -> AbstractContextManager[Page]:
+        """A transaction: committed, durably, when the block ends. Raises StoreError."""
+
+
+class PriceHistory(Protocol):
+    """Keeps what was seen for sale, and that we looked."""
+
+    def record(self, answer: Answer, *, lane: str, gpu: str, spot: bool) -> object:
+        """Keep an answer. `gpu` "": it covers all models; a hunt covers nothing. Raises StoreError."""
+
+    def record_failure(self, provider: str, *, lane: str, gpu: str, spot: bool, at: datetime, error: str) -> None:
+        """Keep that a question was not answered: a gap, never "no offers". Raises StoreError."""
+
+    def rows_used(self, provider: str, now: datetime) -> int:
+        """Rows returned since 00:00 UTC. Raises StoreError."""
+
+
+class Books(Protocol):
+    """The launches, as the beats see them. Each step is durable, with its alert, or did not happen."""
+
+    def get(self, launch_id: str) -> Launch | None:
+        """One launch. Raises StoreError."""
+
+    def alive(self, provider: str | None = None) -> Sequence[Launch]:
+        """Those that are not over, oldest first. Raises StoreError."""
+
+    def move(
+        self, launch: Launch, to_state: LaunchState, cause: str, now: datetime, news: News | None = None, **changes: Any
+    ) -> Launch:
+        """One step, if nobody took another meanwhile. Raises LaunchMoved, StoreError."""
+
+    def point_at(
+        self, launch: Launch, match: Match, disk_gb: float | None, budget: Budget, now: datetime
+    ) -> Launch | Refusal:
+        """Ask for another offer instead, if budget and machine allow it. Raises LaunchMoved, StoreError."""
+
+    def tell(self, news: News) -> bool:
+        """Put an alert into the outbox; False: `once_key` was told already. Raises StoreError."""
