@@ -1,0 +1,60 @@
+"""Every figure of docs/performance.md in one run: `make bench`, or `python -m benchmarks [--quick] [NAME]...`.
+
+A quarter of an hour; `--quick` takes some three minutes, with fewer rounds and a smaller history. Each part is a
+process of its own and can be run alone: `python -m benchmarks.NAME --help`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import time
+
+from gpuwatch.storage.driver import sqlite_driver
+from gpuwatch.wiring import real_now
+
+# part → (what it shows, arguments, arguments in a hurry)
+PARTS: dict[str, tuple[str, list[str], list[str]]] = {
+    "check": ("gpuwatch check as a process", ["--rounds", "15"], ["--rounds", "5"]),
+    "reaction": ("from an offer to the request to rent it", ["--trials", "60"], ["--trials", "20"]),
+    "daemon": ("a daemon's poll of the whole market", ["--polls", "500"], ["--polls", "120", "--paired", "30"]),
+    "watches": ("all watches against all offers", [], ["--rounds", "5"]),
+    "store": ("storing polls", ["--rounds", "3"], ["--rounds", "1"]),
+    "questions": ("questions on the history", [], ["--observations", "1000000"]),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"parts to run: {', '.join(PARTS)}; none: all")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, a smaller history")
+    args = parser.parse_args()
+    if unknown := set(args.names) - set(PARTS):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    print(f"{real_now():%Y-%m-%d %H:%M} UTC; {_machine()}", flush=True)
+    failed = []
+    for name in args.names or PARTS:
+        title, usual, quick = PARTS[name]
+        print(f"\n=== {title} (benchmarks.{name}) ===\n", flush=True)
+        began = time.monotonic()
+        command = [sys.executable, "-m", f"benchmarks.{name}", *(quick if args.quick else usual)]
+        if subprocess.run(command, check=False).returncode:
+            failed.append(name)
+        print(f"({time.monotonic() - began:.0f} s)", flush=True)
+    if failed:
+        sys.exit(f"these ended early: {', '.join(failed)}")
+
+
+def _machine() -> str:
+    load = os.getloadavg()[0]
+    return (
+        f"{os.cpu_count()} processors, {platform.system()} {platform.release()}, {platform.machine()}; "
+        f"Python {platform.python_version()}, SQLite {sqlite_driver().sqlite_version}; load {load:.1f}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""A daemon's poll of the whole market in steady state: processor time and memory, against a floor by hand, in one run.
+
+    python -m benchmarks.daemon [--offers 10000] [--polls 500] [--paired 60]
+
+One poll of gpuwatch: one search that finds every offer, all 100 watches judged on it, and the answer kept in the
+history, by the parts of the daemon's own service. The floor asks by http.client, decodes typed, stores changes and an
+hourly sum, and looks at bars by GPU. Each is a process of its own; they poll in turn, between polls 2 % of the offers are repriced
+and 1 % replaced. After the paired polls gpuwatch goes on alone, to see whether its memory grows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from benchmarks.server import running
+
+GOAL_CPU, GOAL_MB, GOAL_GROWTH = 1.25, 90.0, 1.02
+EARLY = 50
+_MODELS = [
+    ("RTX 4090", 0.36), ("RTX 5090", 0.54), ("RTX 3090", 0.16), ("H100 SXM", 2.2), ("A100 SXM4", 0.75), ("H200", 2.8),
+    ("RTX 6000Ada", 0.6), ("L40S", 0.6), ("RTX A6000", 0.42), ("B200", 3.6),
+]  # fmt: skip
+
+
+def watches() -> list[tuple[str, float]]:
+    """Ten bars for each model, as GPU and most listed USD per GPU-hour; a small part of the offers is under them."""
+    return [(gpu, usd * (0.4 + 0.04 * step)) for step in range(10) for gpu, usd in _MODELS]
+
+
+def floor(url: str, folder: Path, opened: ExitStack) -> Callable[[], object]:
+    from benchmarks.floors.daemon import Floor
+
+    bars: dict[str, list[float]] = {}
+    for gpu, usd in watches():
+        bars.setdefault(gpu, []).append(usd)
+    made = Floor(url, folder, bars)
+    opened.callback(made.close)
+    return made.poll
+
+
+def gpuwatch(url: str, folder: Path, opened: ExitStack) -> Callable[[], object]:
+    from gpuwatch import settings
+    from gpuwatch.ports import Query
+    from gpuwatch.wiring import database, real_now, service
+
+    listed = "".join(
+        f'[[watch]]\nname = "watch {number}"\ngpu = "{gpu}"\nmax_price = {usd * 1.2:.6f}\n'
+        "gpu_count = { min = 1, max = 16 }\n\n"
+        for number, (gpu, usd) in enumerate(watches())
+    )
+    text = (
+        f'database_url = "sqlite:///{folder}/gpuwatch.db"\n\n[providers.vastai]\nbase_url = "{url}"\n'
+        f'search_interval = "0s"\nrows_per_day = 0\n\n{listed}'
+    )
+    (folder / "gpuwatch.toml").write_text(text)
+    loaded = settings.load(str(folder / "gpuwatch.toml"), env={"HOME": str(folder)})
+    store = opened.enter_context(database(loaded))
+    made = opened.enter_context(service.build_service(loaded, store))
+    (station,), (adapter,) = made.stations.values(), made.adapters.values()
+
+    def poll() -> None:
+        answer = adapter.market.search(Query())
+        made.evaluator.judge(loaded.watches, answer, False, real_now())
+        station.keep_sweep("", False, answer, real_now())
+
+    return poll
+
+
+SIDES = {"floor": floor, "gpuwatch": gpuwatch}
+
+
+def child(side: str, url: str, folder: Path) -> None:
+    """Polls once for every line of standard input, and tells what it took."""
+    logging.disable()
+    with ExitStack() as opened:
+        poll = SIDES[side](url, folder, opened)
+        for _ in sys.stdin:
+            wall, cpu = time.perf_counter(), time.process_time()
+            poll()
+            took = {"ms": (time.perf_counter() - wall) * 1e3, "cpu_ms": (time.process_time() - cpu) * 1e3}
+            print(json.dumps(took | {"mb": _status_mb("VmRSS"), "peak_mb": _status_mb("VmHWM")}), flush=True)
+
+
+def _status_mb(field: str) -> float:
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith(field)) / 1024
+
+
+@contextmanager
+def polled(side: str, url: str, folder: Path) -> Iterator[Callable[[], dict[str, float]]]:
+    """A side in a process of its own; the callable lets it poll once."""
+    command = [sys.executable, "-m", "benchmarks.daemon", "--child", side, url, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        given, told = process.stdin, process.stdout
+        assert given is not None
+        assert told is not None
+
+        def poll() -> dict[str, float]:
+            given.write("poll\n")
+            given.flush()
+            found: dict[str, float] = json.loads(told.readline())
+            return found
+
+        yield poll
+        given.close()
+
+
+def report(offers: int, polls: int, paired: int) -> None:
+    place = os.environ.get("GPUWATCH_BENCH_DIR")
+    with tempfile.TemporaryDirectory(dir=place) as folder, running([offers]) as control:
+        both: dict[str, list[dict[str, float]]] = {"floor": [], "gpuwatch": []}
+        url, where = control.url(offers), Path(folder)
+        with polled("floor", url, where) as one, polled("gpuwatch", url, where) as other:
+            for number in range(polls):
+                control("evolve", offers)
+                if number < paired:
+                    both["floor"].append(one())
+                both["gpuwatch"].append(other())
+        told(offers, both)
+
+
+def told(offers: int, both: dict[str, list[dict[str, float]]]) -> None:
+    ours, base = both["gpuwatch"], both["floor"]
+    warm = slice(3, len(base))
+    print(f"{offers} offers, 100 watches; {len(base)} polls in turn, {len(ours)} of gpuwatch")
+    for name, values in both.items():
+        cpu, wall = (statistics.median(value[key] for value in values[warm]) for key in ("cpu_ms", "ms"))
+        print(f"  {name:9} processor {cpu:6.1f} ms a poll   wall {wall:6.1f} ms   RSS {values[-1]['mb']:5.1f} MB   "
+              f"peak {values[-1]['peak_mb']:5.1f} MB")  # fmt: skip
+    ratio = statistics.median(a["cpu_ms"] / b["cpu_ms"] for a, b in zip(ours[warm], base[warm], strict=True))
+    print(f"  processor time, gpuwatch / floor {ratio:.2f}; goal ≤ {GOAL_CPU}")
+    print(f"  RSS {ours[-1]['mb']:.1f} MB; goal ≤ {GOAL_MB:.0f}")
+    if len(ours) > 2 * EARLY:
+        early = ours[EARLY - 1]["mb"]
+        print(
+            f"  RSS at poll {len(ours)} / at poll {EARLY}: {ours[-1]['mb'] / early:.3f}; goal ≤ {GOAL_GROWTH}",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--offers", type=int, default=10_000)
+    parser.add_argument("--polls", type=int, default=500)
+    parser.add_argument("--paired", type=int, default=60)
+    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        child(args.child[0], args.child[1], Path(args.child[2]))
+    else:
+        report(args.offers, args.polls, min(args.paired, args.polls))
+
+
+if __name__ == "__main__":
+    main()

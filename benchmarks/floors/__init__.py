@@ -1,0 +1,1 @@
+"""What each figure is measured against, written by hand: the least that does the same thing."""

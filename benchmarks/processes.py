@@ -1,0 +1,76 @@
+"""Whole processes, timed in turn (A B C A B C …): ratios are taken round by round, then their median is quoted.
+
+A machine that slows down for a while hits all of a round alike. `answer_s` is the time until the last byte of standard
+output was there; `wall_s` until the process was gone.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+
+class Run(NamedTuple):
+    """One finished process."""
+
+    answer_s: float
+    wall_s: float
+    cpu_s: float  # user + system
+    peak_mb: float
+    code: int
+
+
+Runs = Mapping[str, Sequence[Run]]
+
+
+def once(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Run:
+    start = time.perf_counter()
+    child = subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env, cwd=cwd
+    )
+    assert child.stdout is not None
+    answer_s = 0.0
+    while os.read(child.stdout.fileno(), 1 << 20):
+        answer_s = time.perf_counter() - start
+    _, status, used = os.wait4(child.pid, 0)
+    wall_s = time.perf_counter() - start
+    child.stdout.close()
+    child.returncode = os.waitstatus_to_exitcode(status)
+    return Run(answer_s or wall_s, wall_s, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, child.returncode)
+
+
+def in_turn(
+    commands: Mapping[str, Sequence[str]],
+    rounds: int,
+    env: Mapping[str, str],
+    cwd: str,
+    before: Callable[[], object] = lambda: None,
+) -> Runs:
+    """Every command once a round, after `before`; the first round warms up and is left out.
+
+    A command may end with 0 or 1 (a check that found nothing); anything else stops the benchmark.
+    """
+    runs: dict[str, list[Run]] = {name: [] for name in commands}
+    for number in range(rounds + 1):
+        for name, argv in commands.items():
+            before()
+            run = once(argv, env, cwd)
+            if run.code not in {0, 1}:
+                raise SystemExit(f"{name} ended with {run.code}: {' '.join(argv)}")
+            if number:
+                runs[name].append(run)
+    return runs
+
+
+def median_ms(runs: Sequence[Run], what: str) -> float:
+    return statistics.median(getattr(run, what) for run in runs) * 1e3
+
+
+def ratio(runs: Runs, name: str, base: str, what: str) -> float:
+    """Median of the ratios of each round."""
+    pairs = zip(runs[name], runs[base], strict=True)
+    return statistics.median(getattr(one, what) / getattr(other, what) for one, other in pairs)

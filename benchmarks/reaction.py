@@ -1,0 +1,170 @@
+"""From an offer visible at the marketplace to the request to rent it there: the whole engine against a bare script.
+
+    python -m benchmarks.reaction [--sizes 64 10000] [--trials 60]
+
+gpuwatch's service is built as the daemon builds it (hunt, evaluation, one FULL transaction with decision, alert and
+intent, actor on its thread, adapter over HTTP), with real settings and a database file; only its beat is called by hand
+and not by the scheduler. Each trial: the list without the bargain is looked at (connections warm, the watch re-armed),
+the bargain appears, both look at once; in turn, in one process. Milliseconds by the server's clock alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import os
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+
+from sqlalchemy import delete
+
+from benchmarks.floors.reaction import Floor
+from benchmarks.server import COUNT, GPU, Control, running
+from gpuwatch import providers, settings
+from gpuwatch.net import Http
+from gpuwatch.providers import Adapter
+from gpuwatch.settings import Settings
+from gpuwatch.storage import tables
+from gpuwatch.storage.database import Database
+from gpuwatch.wiring import database, real_now, service
+
+GOALS = {64: 2.0, 10_000: 1.15}
+GOAL_TAIL = 3.0  # p99 / median
+MOST_USD = 0.50  # of the GPU price without commission
+
+
+class Clock:
+    """The monotonic clock, which can be put ahead: orders lie seconds apart, and a trial shall not wait for that."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead_s
+
+
+CLOCK = Clock()
+
+
+def adapters(
+    wanted: Settings, http: Http, names: Iterable[str] | None = None, stop: threading.Event | None = None
+) -> dict[str, Adapter]:
+    """As `wiring.adapters`, by our clock."""
+    found = wanted.providers if names is None else names
+    return {name: providers.build(wanted.providers[name], http, real_now, CLOCK, stop=stop) for name in found}
+
+
+def settings_toml(url: str, folder: Path) -> str:
+    return (
+        f'database_url = "sqlite:///{folder}/gpuwatch.db"\ndry_run = false\n\n'
+        f'[providers.vastai]\nbase_url = "{url}"\nsearch_interval = "0s"\nrows_per_day = 0\n'
+        'api_key = "a-key-of-the-benchmark"\n\n'
+        '[notify.telegram]\nbot_token = "1:not-used"\nchat_id = "1"\nbase_url = "http://127.0.0.1:9"\n\n'
+        f'[[watch]]\nname = "bargain"\ngpu = "{GPU}"\ngpu_count = {COUNT}\nmax_price = {MOST_USD * 1.2:.2f}\n'
+        'min_reliability = 0.99\naction = "launch"\n\n[watch.launch]\nimage = "vastai/pytorch"\nmax_runtime = "24h"\n'
+        "max_total = 0\n\n[budget]\nmax_usd_hour = 20.0\n"
+    )
+
+
+class Engine:
+    """gpuwatch's side."""
+
+    def __init__(self, url: str, folder: Path, opened: ExitStack) -> None:
+        (folder / "gpuwatch.toml").write_text(settings_toml(url, folder))
+        loaded = settings.load(str(folder / "gpuwatch.toml"), env={"HOME": str(folder)})
+        self._store: Database = opened.enter_context(database(loaded))
+        service.adapters = adapters
+        self._service = opened.enter_context(service.build_service(loaded, self._store))
+        for follower in self._service.followers.values():
+            follower.beat_if_due(real_now())
+        (self._station,) = self._service.stations.values()
+        (self._hunter,) = (station.hunter for station in self._service.stations.values())
+
+    def look(self) -> None:
+        """One beat of the hunt, whatever was asked when."""
+        assert self._hunter is not None
+        self._hunter._asked_at.clear()  # a trial follows another at once
+        self._station.hunt()
+
+    def forget(self) -> None:
+        """The launch is over and gone from the books: every trial finds the same ones."""
+        while self._service.actor.in_flight():
+            time.sleep(0.002)
+        with self._store.write() as connection:
+            for name in ("launch_event", "delivery", "alert", "launch"):
+                connection.execute(delete(tables.metadata.tables[name]))
+        self._service.evaluator.lost_a_launch("bargain")
+        CLOCK.ahead_s += 60.0
+
+
+def trial(look: Callable[[], None], control: Control, size: int, number: int) -> float:
+    """Milliseconds from visible to requested."""
+    seen = len(control("launches"))
+    look()
+    look()
+    gc.collect()
+    visible = control("publish", size, number)
+    look()
+    for _ in range(1000):
+        launches = control("launches")
+        if len(launches) > seen:
+            break
+        time.sleep(0.005)
+    control("withdraw", size)
+    offer_id, arrived_ns = launches[-1]
+    assert (offer_id, len(launches)) == (visible["id"], seen + 1), "one bargain, one request"
+    return float(arrived_ns - visible["visible_ns"]) / 1e6
+
+
+def told(size: int, floor: list[float], ours: list[float]) -> None:
+    ratio = statistics.median(mine / base for mine, base in zip(ours, floor, strict=True))
+    print(f"{size} offers, {len(ours)} trials")
+    for name, values in (("bare httpx + msgspec + commit", floor), ("gpuwatch", ours)):
+        ordered = sorted(values)
+        p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
+        middle = statistics.median(values)
+        print(f"  {name:30} median {middle:7.2f} ms   p99 {p99:7.2f} ms ({p99 / middle:.1f} × median)   "
+              f"least {ordered[0]:.2f}")  # fmt: skip
+    goal = f"; goal ≤ {GOALS[size]}" if size in GOALS else ""
+    print(f"  gpuwatch / bare               {ratio:.2f}{goal}; p99 goal ≤ {GOAL_TAIL} × median", flush=True)
+
+
+def report(sizes: list[int], trials: int) -> None:
+    logging.disable()
+    with tempfile.TemporaryDirectory(dir=os.environ.get("GPUWATCH_BENCH_DIR")) as folder, running(sizes) as control:
+        for size in sizes:
+            place = Path(folder, str(size))
+            place.mkdir()
+            with ExitStack() as opened:
+                floor = Floor(control.url(size), place, GPU, MOST_USD)
+                opened.callback(floor.close)
+                engine = Engine(control.url(size), place, opened)
+                times: tuple[list[float], list[float]] = ([], [])
+                for number in range(trials + 3):
+                    one = (
+                        trial(floor.look, control, size, 2 * number),
+                        trial(engine.look, control, size, 2 * number + 1),
+                    )
+                    engine.forget()
+                    if number >= 3:
+                        times[0].append(one[0])
+                        times[1].append(one[1])
+                told(size, *times)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[64, 2000, 10_000])
+    parser.add_argument("--trials", type=int, default=60)
+    args = parser.parse_args()
+    report(args.sizes, args.trials)
+
+
+if __name__ == "__main__":
+    main()
