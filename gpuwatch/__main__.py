@@ -30,8 +30,9 @@ def _prepared_help() -> str:
 
 def _is_wide() -> bool:
     """Eighty columns or more, or no terminal: click lays its help out alike for all of them."""
-    if "COLUMNS" in os.environ:
-        return False
+    told = os.environ.get("COLUMNS")
+    if told is not None:
+        return told.isdecimal() and int(told) >= 80
     try:
         return os.get_terminal_size(sys.stdout.fileno()).columns >= 80
     except (OSError, ValueError):

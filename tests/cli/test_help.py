@@ -22,7 +22,11 @@ def _help(word: str, **env: str) -> str:
 
 def test_the_prepared_help_is_what_the_commands_say() -> None:
     """Mend: COLUMNS=80 python -c 'from gpuwatch.cli import run; run(["--help"])' > gpuwatch/cli/help.txt"""
-    assert PREPARED.read_text("ascii") == _help("--help", COLUMNS="80")
+    asking = [sys.executable, "-c", "from gpuwatch.cli import run; run(['--help'])"]
+    for columns in ("80", "81", "200"):
+        env = {"PATH": os.defpath, "COLUMNS": columns}
+        said = subprocess.run(asking, env=env, capture_output=True, text=True, timeout=60, check=True).stdout
+        assert said == PREPARED.read_text("ascii")
 
 
 @pytest.mark.parametrize("word", ["--help", "-h"])
