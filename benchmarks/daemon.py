@@ -4,8 +4,8 @@
 
 One poll of gpuwatch: one search that finds every offer, all 100 watches judged on it, and the answer kept in the
 history, by the parts of the daemon's own service. The floor asks by http.client, decodes typed, stores changes and an
-hourly sum, and looks at bars by GPU. Each is a process of its own; they poll in turn, between polls 2 % of the offers are repriced
-and 1 % replaced. After the paired polls gpuwatch goes on alone, to see whether its memory grows.
+hourly sum, and looks at bars by GPU. Each is a process of its own; they poll in turn, between polls 2 % of the offers
+are repriced and 1 % replaced. After the paired polls gpuwatch goes on alone, to see whether its memory grows.
 """
 
 from __future__ import annotations
