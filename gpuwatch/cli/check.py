@@ -62,7 +62,7 @@ def check(
         if not as_json or part.report.skipped or part.report.error:
             click.echo(_report_line(part), err=True)
     if explain:
-        _explain(settings, watches, provider)
+        _explain(settings, watches, checked, provider)
     sys.stdout.flush()
     if not no_store:
         _store(settings, checked)
@@ -187,10 +187,10 @@ def _report_line(part: Checked) -> str:
     return f"{report.provider}: {report.offers} offers in {report.elapsed_s:.1f} s" + (f" – {told}" if told else "")
 
 
-def _explain(settings: Settings, watches: Sequence[Watch], only: Sequence[str]) -> None:
+def _explain(settings: Settings, watches: Sequence[Watch], checked: Sequence[Checked], only: Sequence[str]) -> None:
     from gpuwatch.wiring.oneshot import explain_lines
 
-    for line in explain_lines(settings, watches, only):
+    for line in explain_lines(settings, watches, checked, only):
         click.echo(line, err=True)
 
 

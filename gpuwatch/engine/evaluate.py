@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -12,11 +13,13 @@ import msgspec
 from gpuwatch.engine.alerts import life_of, offer_alert
 from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Alert, AlertKind, Answer, Completeness, Desk, Page
-from gpuwatch.watches.decide import Decision, Look, Match, WatchMemory, decide
+from gpuwatch.watches.decide import Decision, Look, Match, Reason, WatchMemory, decide
 from gpuwatch.watches.index import WatchIndex
 from gpuwatch.watches.launches import Intent, Launch, Refusal
 from gpuwatch.watches.match import is_near, matches, rank
 from gpuwatch.watches.watch import Action, Budget, Watch
+
+log = logging.getLogger(__name__)
 
 _WORTH_AN_INDEX = 5_000  # pairs of watch and offer
 
@@ -65,6 +68,7 @@ class Evaluator:
         self._views: dict[str, dict[tuple[str, bool], View]] = {}
         self._looked_at: dict[str, set[tuple[str, bool]]] = {}  # watch → what was looked at since its last whole round
         self._indexes: dict[tuple[tuple[str, bool], tuple[str, ...]], WatchIndex] = {}
+        self._reasons: dict[str, Reason] = {}
         self._full: set[str] = set()  # watches that could begin no further launch when they last tried
         self._lock = threading.Lock()
 
@@ -121,9 +125,19 @@ class Evaluator:
                 self._views.setdefault(name, {})[key] = view
             decided = [(watch, self._decide(watch, key, now)) for watch in watches]
             starts = self._write_down(decided, now)
+            self._log_changes(decided)
         for start in starts:
             self._start(start)
         return [decision for _, decision in decided]
+
+    def _log_changes(self, decided: Sequence[tuple[Watch, Decision]]) -> None:
+        """The log tells changes, not heartbeats: a reason when it becomes another one, and every telling."""
+        for watch, decision in decided:
+            if decision.fires or self._reasons.get(watch.name) is not decision.reason:
+                best = decision.best
+                price = f", best {best.price.gpu_price_usd_hour(best.offer.gpu_count):.4f} $/GPU-h" if best else ""
+                log.info("watch %s: %s%s", watch.name, decision.reason.value, price, extra={"watch": watch.name})
+            self._reasons[watch.name] = decision.reason
 
     def _decide(self, watch: Watch, key: tuple[str, bool], now: datetime) -> Decision:
         memory = self._memories.get(watch.name, WatchMemory())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -10,10 +11,12 @@ import msgspec
 
 from gpuwatch.engine.evaluate import Evaluator
 from gpuwatch.engine.queries import queries_for
-from gpuwatch.errors import ProviderError
+from gpuwatch.errors import ProviderError, StoreError
 from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Answer, Completeness, Market, Query
 from gpuwatch.watches.watch import Watch
+
+log = logging.getLogger(__name__)
 
 Recorder = Callable[[Query, Answer | ProviderError, datetime], None]
 
@@ -63,14 +66,19 @@ class Hunter:
 
     def _ask(self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]) -> None:
         self._asked_at[query] = clock()
+        answer: Answer | ProviderError
         try:
             answer = self._search(query, watches, clock)
         except ProviderError as error:
-            self._evaluator.judge_blind(watches, self.market.name, query.spot, clock())
-            self._record(query, error, clock())
-            return
-        self._matched[query] = bool(answer.offers)
-        self._evaluator.judge(watches, answer, query.spot, clock())
+            answer = error
+        try:
+            if isinstance(answer, ProviderError):
+                self._evaluator.judge_blind(watches, self.market.name, query.spot, clock())
+            else:
+                self._matched[query] = answer.rows > 0
+                self._evaluator.judge(watches, answer, query.spot, clock())
+        except StoreError as error:  # nothing was begun or told that is not written down; the next look tries again
+            log.error("a decision could not be kept: %s", error, extra={"provider": self.market.name})  # noqa: TRY400
         self._record(query, answer, clock())
 
     def _search(self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]) -> Answer:

@@ -13,6 +13,7 @@ from gpuwatch.errors import GpuwatchError, KeyRejected, ProviderError, StoreErro
 from gpuwatch.ports import Query
 from gpuwatch.watches.watch import Action
 from gpuwatch.wiring import adapters, channels, database, http_client, real_now
+from gpuwatch.wiring.report import standings
 
 if TYPE_CHECKING:
     from gpuwatch.net import Http
@@ -39,6 +40,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
     with http_client(settings) as http:
         for name, adapter in adapters(settings, http).items():
             yield from _provider(settings, name, adapter)
+        yield from _rows(settings)
+        for name in settings.providers:
             yield from _clock(http, settings.providers[name].base_url)
         yield from _channels(settings, http)
 
@@ -111,6 +114,25 @@ def _provider(settings: Settings, name: str, adapter: Adapter) -> Iterator[Findi
         yield Finding(area=name, state="note", text="no key: offers are watched, nothing can be rented", mend=mend)
     elif adapter.launcher is not None:
         yield _credit(name, adapter.launcher.credit_usd)
+
+
+def _rows(settings: Settings) -> Iterator[Finding]:
+    """How each provider's rows of the day are planned, and whether gpuwatch is blind there."""
+    try:
+        found = standings(settings)
+    except StoreError:
+        return  # told under "database"
+    for standing in found:
+        plan = standing.plan
+        if plan.rows_left is not None:
+            sweep = (
+                "none before the reset" if plan.sweep_every_s is None else f"every {plan.sweep_every_s / 60:.0f} min"
+            )
+            text = f"{plan.rows_used} of {plan.rows_per_day} rows used, {plan.rows_left} left; sweep {sweep}"
+            yield Finding(area=standing.provider, state="fault" if plan.spent else "ok", text=text)
+        if standing.sight.blind_since is not None:
+            text = f"blind since {standing.sight.blind_since:%Y-%m-%d %H:%M} UTC: {standing.sight.last_error}"
+            yield Finding(area=standing.provider, state="fault", text=text, mend="see the daemon's log")
 
 
 def _credit(name: str, ask: Callable[[], float | None]) -> Finding:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gpuwatch.errors import UsageError
+from gpuwatch.errors import StoreError, UsageError
 from gpuwatch.wiring import adapters, http_client, real_now
 
 if TYPE_CHECKING:
     from gpuwatch.engine.browse import Wanted
     from gpuwatch.engine.check import Checked
     from gpuwatch.settings import Settings
-    from gpuwatch.watches.decide import Match
+    from gpuwatch.watches.decide import Match, WatchMemory
     from gpuwatch.watches.watch import Watch
 
 
@@ -37,16 +37,36 @@ def check_markets(settings: Settings, watches: Sequence[Watch], only: Sequence[s
             return list(pool.map(one, asked))
 
 
-def explain_lines(settings: Settings, watches: Sequence[Watch], only: Sequence[str]) -> Iterator[str]:
-    """For the offers nearest to each watch: which clause failed, and by how much. Asks once more, without a price."""
-    from gpuwatch.engine.explain import explain
+def explain_lines(
+    settings: Settings, watches: Sequence[Watch], checked: Sequence[Checked], only: Sequence[str]
+) -> Iterator[str]:
+    """What the daemon would decide on this look, and why; for the nearest offers, which clause failed, and by how much.
 
+    Asks once more, without a price.
+    """
+    from gpuwatch.engine.explain import decided, explain
+
+    memories = _memories(settings)
     commissions = {name: provider.commission for name, provider in settings.providers.items()}
     with http_client(settings) as http:
-        for name, adapter in adapters(settings, http, only or None).items():
-            for watch in watches:
+        built = adapters(settings, http, only or None)
+        for watch in watches:
+            yield decided(watch, checked, memories.get(watch.name), real_now(), settings.timezone)
+            for name, adapter in built.items():
                 if watch.providers is None or name in watch.providers:
                     yield from explain(watch, adapter.market, commissions, real_now())
+
+
+def _memories(settings: Settings) -> Mapping[str, WatchMemory]:
+    """What the daemon's watches remember; nothing, if there is no store."""
+    from gpuwatch.storage.desk import StoreDesk
+    from gpuwatch.wiring import database
+
+    try:
+        with database(settings) as store:
+            return StoreDesk(store).memories()
+    except StoreError:
+        return {}
 
 
 def store_check(settings: Settings, checked: Sequence[Checked]) -> None:

@@ -166,6 +166,12 @@ def test_explain_names_the_clause_and_by_how_much(shell: Shell, market: Marketpl
     ran = shell(*H100, "3.50", "--explain")
     assert ran.code == 1
     assert "max_price: 3.72 > 3.50" in ran.err
+    assert "(no_offer)" in ran.err
+
+
+def test_explain_shows_the_reason_that_the_daemon_would_find(shell: Shell, market: Marketplace) -> None:
+    market.publish(gpu="H100 SXM", count=1, usd_hour=2.0)
+    assert "(first_match)" in shell(*H100, "3.50", "--explain").err
 
 
 def test_what_was_seen_is_kept_in_the_history(shell: Shell, market: Marketplace) -> None:
