@@ -60,7 +60,7 @@ def backup(target: Path, force: bool, as_json: bool, config: str | None) -> None
 @json_option
 @config_option
 def prune(keep_days: float, as_json: bool, config: str | None) -> None:
-    """Drop prices and polls older than --keep-days; hourly figures stay. A running daemon is not disturbed."""
+    """Drop prices, polls and told alerts older than --keep-days; hourly figures stay. A running daemon is not disturbed."""
     from datetime import timedelta
 
     from gpuwatch.cli.screen import rfc3339
@@ -76,11 +76,13 @@ def prune(keep_days: float, as_json: bool, config: str | None) -> None:
                 "intervals": done.intervals,
                 "series": done.series,
                 "polls": done.polls,
+                "alerts": done.alerts,
             }
         )
     else:
         click.echo(
-            f"dropped {done.intervals:,} prices and {done.polls:,} polls; kept from {rfc3339(done.kept_from)} on"
+            f"dropped {done.intervals:,} prices, {done.polls:,} polls, {done.alerts:,} told alerts;"
+            f" kept from {rfc3339(done.kept_from)} on"
         )
 
 

@@ -31,6 +31,12 @@ _POLLS = """DELETE FROM poll WHERE id >= ? AND id < ? AND at_s < ?
  AND NOT (covers = 1 AND at_s = (SELECT max(n.at_s) FROM poll n WHERE n.covers = 1 AND n.provider = poll.provider
   AND n.gpu = poll.gpu AND n.spot = poll.spot AND n.at_s <= ?))"""
 
+# an expired or refused alert without `sent_at_ms` is still to be mentioned in a later message
+_TOLD = """DELETE FROM delivery WHERE (state = 'sent' OR (state IN ('expired', 'refused') AND sent_at_ms IS NOT NULL))
+ AND alert_id IN (SELECT a.alert_id FROM alert a WHERE a.expires_at_ms < ?)"""
+_ALERTS = """DELETE FROM alert WHERE expires_at_ms < ? AND once_key IS NULL
+ AND NOT EXISTS (SELECT 1 FROM delivery d WHERE d.alert_id = alert.alert_id)"""
+
 
 class Pruned(msgspec.Struct, frozen=True, kw_only=True):
     """What was dropped."""
@@ -39,6 +45,7 @@ class Pruned(msgspec.Struct, frozen=True, kw_only=True):
     intervals: int
     series: int
     polls: int
+    alerts: int
 
 
 def prune(database: Database, keep: timedelta, now: datetime) -> Pruned:
@@ -53,8 +60,9 @@ def prune(database: Database, keep: timedelta, now: datetime) -> Pruned:
         CoreExecutor(connection).run(_KEPT_FROM, (horizon_s, horizon_s))
     intervals, series = _prune_prices(database, horizon_s)
     polls = _prune_polls(database, horizon_s)
+    alerts = _prune_alerts(database, seconds(now - keep) * 1000)
     kept_from = datetime.fromtimestamp(horizon_s, UTC)
-    return Pruned(kept_from=kept_from, intervals=intervals, series=series, polls=polls)
+    return Pruned(kept_from=kept_from, intervals=intervals, series=series, polls=polls, alerts=alerts)
 
 
 def _horizon(database: Database, wanted_s: int) -> int:
@@ -99,6 +107,14 @@ def _prune_polls(database: Database, horizon_s: int) -> int:
         with database.write() as connection:
             dropped += CoreExecutor(connection).run(_POLLS, (first, after, horizon_s, horizon_s))
     return dropped
+
+
+def _prune_alerts(database: Database, before_ms: int) -> int:
+    """Alerts that every channel is done with; one that is told once in a lifetime stays, or it would be told again."""
+    with database.write() as connection:
+        executor = CoreExecutor(connection)
+        executor.run(_TOLD, (before_ms,))
+        return executor.run(_ALERTS, (before_ms,))
 
 
 def _steps(database: Database, table: str, size: int) -> Iterator[tuple[int, int]]:
