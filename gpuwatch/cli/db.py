@@ -60,7 +60,7 @@ def backup(target: Path, force: bool, as_json: bool, config: str | None) -> None
 @json_option
 @config_option
 def prune(keep_days: float, as_json: bool, config: str | None) -> None:
-    """Drop prices, polls and told alerts older than --keep-days; hourly figures stay. A running daemon is not disturbed."""
+    """Drop prices, polls and told alerts older than --keep-days; hourly figures stay. Works beside a daemon."""
     from datetime import timedelta
 
     from gpuwatch.cli.screen import rfc3339
