@@ -42,6 +42,7 @@ class Row(msgspec.Struct, gc=False):
     storage_total_cost: float | None = None
     min_bid: float | None = None
     reliability2: float | None = None
+    reliability: float | None = None  # the same, in answers that lack the other
     verification: str | None = None
     rentable: bool | None = None
     geolocation: str | None = None
@@ -203,7 +204,7 @@ class Reader:
             host_id=_identifier(row.host_id) if row.host_id else None,
             region=region,
             country=country,
-            reliability=_within(row.reliability2, 1.0),
+            reliability=_within(row.reliability if row.reliability2 is None else row.reliability2, 1.0),
             verification=_VERIFICATIONS.get(verification) if verification else None,
             datacenter=None if row.hosting_type is None else row.hosting_type == 1,
             rentable=row.rentable is not False,
