@@ -25,7 +25,7 @@ _LAST_SECOND: Final = 32_503_680_000.0  # the year 3000: beyond it a time is in 
 _COUNTRY_LETTERS: Final = 2
 # what copy.copy() ends up with, at half of its time
 _copy_of: Final[Callable[[Offer], Offer]] = Offer.__copy__  # type: ignore[attr-defined]
-_BEFORE_MAX: Final = 20_000  # rows that are remembered: twice the market of 2026
+_BEFORE_MAX: Final = 12_000  # rows that are remembered: a fifth more than the market of 2026; then begun anew
 
 
 class Row(msgspec.Struct, gc=False):
