@@ -121,6 +121,8 @@ def report(offers: int, polls: int, paired: int) -> None:
     with tempfile.TemporaryDirectory(dir=place) as folder, running([offers]) as control:
         both: dict[str, list[dict[str, float]]] = {"floor": [], "gpuwatch": []}
         url, where = control.url(offers), Path(folder)
+        with polled("gpuwatch", url, where):  # a daemon's first start judges the settings and makes the database
+            pass
         with polled("floor", url, where) as one, polled("gpuwatch", url, where) as other:
             for number in range(polls):
                 control("evolve", offers)
