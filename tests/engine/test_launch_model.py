@@ -1,0 +1,322 @@
+"""Any order of lost and late answers, stale and empty lists, dying processes and jumping clocks keeps the promises.
+
+The provider's own books are the truth that the table is held against. What the model does, marketplaces were seen to
+do: a create lands up to a minute late, a list lags half a minute, is empty or fails. An acknowledged end is an end.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from sqlalchemy import select
+
+from gpuwatch.engine.act import Actor, Shop
+from gpuwatch.engine.follow import Follower
+from gpuwatch.engine.launch_alerts import Herald
+from gpuwatch.errors import OfferGone, OrderError, OrderRefused, OutcomeUnknown, ProviderDown, RefusalKind
+from gpuwatch.market.pricing import Commission
+from gpuwatch.ports import Created, Instance, InstanceState, Order
+from gpuwatch.storage import ledger
+from gpuwatch.storage.database import open_database
+from gpuwatch.storage.ledger import Ledger
+from gpuwatch.storage.tables import alert, metadata
+from gpuwatch.watches.launches import LABEL_PREFIX, End, Intent, Launch, LaunchState, launch_id_in
+from gpuwatch.watches.watch import Action, Budget, LaunchSpec, Watch
+from tests.builders import NOON, a_match, a_watch, an_offer, changed
+from tests.engine.desk_fakes import ScriptedMarket, an_answer
+
+BUDGET = Budget(max_usd_hour=Decimal(10), max_instances=3)  # three of 3.60 do not fit
+WATCHES = {
+    name: a_watch(
+        name=name,
+        action=Action.LAUNCH,
+        launch=LaunchSpec(max_active=active, max_total=2, max_runtime_s=7200.0, ready_within_s=900.0, quote_ttl_s=1e9),
+    )
+    for name, active in (("one", 1), ("two", 2))
+}
+_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a commit costs nothing there
+LATE_S = 60.0
+LAG_S = 30.0
+CLEAR = ["ok", "ok", "gone", "refused", "made, not starting"]
+LOST = ["made, answer lost", "not made, answer lost", "late", "late", "dies before the send", "dies after the send"]
+_EVERY_S = st.sampled_from([5.0, 30.0, 300.0])
+_NAMES = st.sampled_from(sorted(WATCHES))
+
+
+class Died(BaseException):
+    """The process is killed here; nothing may catch it."""
+
+
+class Marketplace:
+    """Rents, lists, ends; lies as told; keeps the truth."""
+
+    name = "vastai"
+
+    def __init__(self) -> None:
+        self.tick_s = 0.0
+        self.alive: dict[str, Instance] = {}
+        self.made: list[str] = []  # labels
+        self.coming: list[tuple[float, Order]] = []
+        self.past: list[tuple[float, list[Instance]]] = []
+        self.outcome = "ok"
+        self.listing = "true"
+        self.destroying = "works"
+        self._ids = itertools.count(100)
+
+    def pass_s(self, seconds: float) -> None:
+        self.past.append((self.tick_s, list(self.alive.values())))
+        self.tick_s += seconds
+        for entry in [entry for entry in self.coming if entry[0] <= self.tick_s]:
+            self.coming.remove(entry)
+            self._make(entry[1])
+
+    def create(self, order: Order) -> Created:
+        outcome = self.outcome
+        if outcome == "dies before the send":
+            raise Died
+        if outcome == "gone":
+            raise OfferGone("no_such_ask")
+        if outcome == "refused":
+            raise OrderRefused("no", RefusalKind.OTHER)
+        if outcome == "not made, answer lost":
+            raise OutcomeUnknown("timeout")
+        if outcome == "late":
+            self.coming.append((self.tick_s + LATE_S, order))
+            raise OutcomeUnknown("timeout")
+        instance_id = self._make(order)
+        if outcome == "dies after the send":
+            raise Died
+        if outcome == "made, answer lost":
+            raise OutcomeUnknown("timeout")
+        return Created(instance_id=instance_id, starting=outcome == "ok")
+
+    def _make(self, order: Order) -> str:
+        instance_id = str(next(self._ids))
+        self.made.append(order.label)
+        state = InstanceState.STARTING
+        self.alive[instance_id] = Instance(
+            instance_id=instance_id, label=order.label, state=state, status="loading", spot=False
+        )
+        return instance_id
+
+    def list_instances(self) -> Sequence[Instance]:
+        if self.listing == "down":
+            raise ProviderDown("502")
+        if self.listing == "empty":
+            return []
+        if self.listing == "stale":
+            old = [seen for at_s, seen in self.past if at_s >= self.tick_s - LAG_S]
+            return old[0] if old else list(self.alive.values())
+        return list(self.alive.values())
+
+    def destroy(self, instance_id: str) -> None:
+        if self.destroying == "fails":
+            raise OrderError("500")
+        self.alive.pop(instance_id, None)
+        if self.destroying == "answer lost":
+            raise OutcomeUnknown("timeout")
+
+    def credit_usd(self) -> float | None:
+        return None
+
+
+class Renting(RuleBasedStateMachine):
+    """gpuwatch over that marketplace."""
+
+    @initialize(stranger=st.booleans())
+    def begin(self, stranger: bool) -> None:
+        self.folder = tempfile.TemporaryDirectory(dir=_MEMORY)
+        self.store = open_database(f"sqlite:///{self.folder.name}/launches.db")
+        metadata.create_all(self.store.engine)
+        self.books = Ledger(self.store)
+        self.place = Marketplace()
+        self.now: datetime = NOON
+        self.offers = itertools.count(1)
+        self.ids = (f"{'a' * 8}{''.join(letters)}" for letters in itertools.product("bcdefghijk", repeat=4))
+        self.orphans: set[str] = set()
+        if stranger:
+            self.place.alive["1"] = Instance(instance_id="1", label=None, state=InstanceState.RUNNING, status="running")
+        self.restart()
+
+    def teardown(self) -> None:
+        self.store.close()
+        self.folder.cleanup()
+
+    @rule()
+    def restart(self) -> None:
+        """Killed and started again: what was in memory is gone."""
+        herald = Herald(lambda _watch: ("telegram",), lambda: next(self.ids))
+        shop = Shop(self.place, ScriptedMarket(an_answer()), Commission("0.20"))
+        self.actor = Actor(self.books, {"vastai": shop}, herald, lambda: self.now, BUDGET)
+        self.follower = Follower(
+            self.books,
+            self.place,
+            herald,
+            watches=WATCHES,
+            in_flight=self.actor.in_flight,
+            monotonic=lambda: self.place.tick_s,
+        )
+
+    @rule(name=_NAMES, outcome=st.sampled_from(CLEAR), listed=st.sampled_from([1.0, 3.0]))
+    def fire_and_hear(self, name: str, outcome: str, listed: float) -> None:
+        """A watch fires, and the provider answers."""
+        self.fire(name, outcome, listed)
+
+    @rule(name=_NAMES, outcome=st.sampled_from(LOST), listed=st.sampled_from([1.0, 3.0]))
+    def fire_and_not_know(self, name: str, outcome: str, listed: float) -> None:
+        """A watch fires, and nobody knows what came of it."""
+        self.fire(name, outcome, listed)
+
+    def fire(self, name: str, outcome: str, listed: float) -> None:
+        """The daemon rents only where it has looked before."""
+        if not self.follower.reconciled:
+            return
+        offers = [
+            an_offer(offer_id=str(n), machine_id=str(n), quoted_usd_hour=listed)
+            for n in itertools.islice(self.offers, 2)
+        ]
+        matches = tuple(a_match(offer) for offer in offers)
+        intent = Intent(watch=WATCHES[name], match=matches[0], launch_id=next(self.ids), dry_run=False)
+        with self.store.write() as connection:
+            launch = ledger.reserve(connection, intent, BUDGET, self.now)
+        if isinstance(launch, Launch):
+            self.place.outcome = outcome
+            try:
+                self.actor.act(launch, WATCHES[name], matches, self.now)
+            except Died:
+                self.restart()
+
+    @rule(times=st.integers(1, 6), every_s=_EVERY_S)
+    def look_well(self, times: int, every_s: float) -> None:
+        """The list says what is."""
+        self.look("true", times, every_s)
+        self.every_labelled_instance_is_known_or_told()
+
+    @rule(listing=st.sampled_from(["stale", "empty", "empty", "down"]), times=st.integers(1, 6), every_s=_EVERY_S)
+    def look(self, listing: str, times: int, every_s: float) -> None:
+        """The list says what it likes."""
+        self.place.listing = listing
+        for _ in range(times):
+            self.wait(every_s)
+            self.follower.beat(self.now)
+        with self.store.read() as connection:
+            told = connection.execute(select(alert.c.body).where(alert.c.kind == "orphan")).scalars().all()
+        self.orphans = {dict(msgspec.json.decode(body)["facts"])["Instance"] for body in told}
+
+    @rule(seconds=st.sampled_from([20.0, 90.0, 700.0, 3600.0]))
+    def wait(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+        self.place.pass_s(seconds)
+
+    @rule(hours=st.sampled_from([-1, 1]))
+    def clock_jumps(self, hours: int) -> None:
+        self.now += timedelta(hours=hours)
+
+    @rule(how=st.sampled_from(["works", "works", "fails", "answer lost"]))
+    def destroys_go(self, how: str) -> None:
+        self.place.destroying = how
+
+    @rule(state=st.sampled_from([InstanceState.RUNNING, InstanceState.RUNNING, InstanceState.UNKNOWN]))
+    def instances_turn(self, state: InstanceState) -> None:
+        for instance_id, instance in self.place.alive.items():
+            self.place.alive[instance_id] = changed(instance, state=state, status=state.value)
+
+    @rule(letter=st.sampled_from("wxyz"))
+    def somebody_else_uses_our_label(self, letter: str) -> None:
+        """Another gpuwatch on the same account, or a database that was lost."""
+        label = LABEL_PREFIX + letter * 12
+        self.place.alive[letter] = Instance(
+            instance_id=letter, label=label, state=InstanceState.RUNNING, status="running"
+        )
+
+    @rule(which=st.integers(0, 5))
+    def one_is_preempted(self, which: int) -> None:
+        ours = sorted(i for i, instance in self.place.alive.items() if instance.label)
+        if ours:
+            self.place.alive.pop(ours[which % len(ours)])
+
+    @rule(which=st.integers(0, 5))
+    def the_owner_stops_one(self, which: int) -> None:
+        alive = self.books.alive()
+        if alive and (launch := alive[which % len(alive)]).state is not LaunchState.STOPPING:
+            reason = End.STOPPED.text()
+            self.books.move(launch, LaunchState.STOPPING, reason, self.now, end_reason=reason)
+
+    @rule()
+    def the_owner_resolves_what_is_held(self) -> None:
+        """After a true look at the provider, an hour later: nothing is on its way any more."""
+        held = [launch for launch in self.books.alive() if launch.state is LaunchState.HELD]
+        if not held:
+            return
+        self.wait(3600.0)
+        for launch in held:
+            found = [i for i, instance in self.place.alive.items() if instance.label == launch.label]
+            if found:
+                self.books.move(launch, LaunchState.STARTING, "adopted", self.now, instance_id=found[0])
+            else:
+                reason = End.RESOLVED_ABSENT.text()
+                self.books.move(launch, LaunchState.FAILED, reason, self.now, ended_at=self.now, end_reason=reason)
+
+    # --- the promises -------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def one_create_a_launch(self) -> None:
+        assert len(self.place.made) == len(set(self.place.made))
+
+    @invariant()
+    def never_more_alive_than_max_active(self) -> None:
+        alive = [instance.label for instance in self.place.alive.values() if instance.label]
+        for watch in WATCHES.values():
+            assert sum(self._watch_of(label) is watch for label in alive) <= _spec(watch).max_active
+
+    @invariant()
+    def never_more_rented_than_max_total(self) -> None:
+        """What never ran and is gone again is not rented (docs/safety.md)."""
+        counted = [label for label in self.place.made if (found := self._launch(label)) and found.counts]
+        for watch in WATCHES.values():
+            assert sum(self._watch_of(label) is watch for label in counted) <= _spec(watch).max_total
+
+    @invariant()
+    def the_budget_holds_what_may_be_billed(self) -> None:
+        alive = self.books.alive()
+        assert sum(launch.price_microusd_hour for launch in alive) <= 10_000_000
+        assert len(alive) <= 3
+
+    @invariant()
+    def what_is_billed_is_reserved(self) -> None:
+        """No instance of ours lives while its launch is believed over, but for those that the owner was told of."""
+        for instance in self.place.alive.values():
+            launch = self._launch(instance.label)
+            assert launch is None or not launch.is_over or instance.instance_id in self.orphans
+
+    def every_labelled_instance_is_known_or_told(self) -> None:
+        for instance in self.place.alive.values():
+            launch = self._launch(instance.label)
+            if instance.label and (launch is None or launch.is_over):
+                assert instance.instance_id in self.orphans
+
+    def _launch(self, label: str | None) -> Launch | None:
+        launch_id = launch_id_in(label)
+        return None if launch_id is None else self.books.get(launch_id)
+
+    def _watch_of(self, label: str) -> Watch | None:
+        launch = self.books.get(label.removeprefix(LABEL_PREFIX))
+        return None if launch is None else WATCHES[launch.watch]
+
+
+def _spec(watch: Watch) -> LaunchSpec:
+    assert watch.launch is not None
+    return watch.launch
+
+
+TestRenting = Renting.TestCase
+TestRenting.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
