@@ -32,7 +32,8 @@ check: $(VENV)/.dev-stamp ## Lint, format, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench: $(VENV)/.dev-stamp ## The figures of docs/performance.md
+bench: $(VENV)/.dev-stamp $(OFFICIAL)/.stamp ## The figures of docs/performance.md
+	$(BIN)/python $(PIP_INSTALL) --require-hashes -r requirements/bench.txt
 	$(BIN)/python -m benchmarks
 
 golden: $(VENV)/.dev-stamp ## Write the golden files of the recorded answers anew; review the difference as code

@@ -19,6 +19,7 @@ from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any
 
+from benchmarks.duck import week_in_duckdb
 from benchmarks.seeded_market import START, Market
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.storage.database import Database, open_database
@@ -112,9 +113,22 @@ def report(database: Database, path: Path) -> None:
     exact, ours_week = exact_week(database), week()
     error = max(abs(ours_week[hour] - exact[hour]) / exact[hour] for hour in exact)
     print(f"hour-of-week median of {ONE}: {took:.2f} ms, {len(ours_week)} hours, largest error {error:.2%}; goal ≤ 1 %")
+    compare_with_duckdb(week, path)
     moment = SINCE + timedelta(days=11, seconds=1234)
     took, _, _ = in_turn(lambda: at(database, moment), lambda: None, rounds=3)
     print(f"the whole market at one moment: {took:.0f} ms, {len(at(database, moment).offers)} offers")
+
+
+def compare_with_duckdb(week: Callable[[], Any], path: Path) -> None:
+    """The same question, exact, to DuckDB on a file of its own that holds every observation."""
+    with tempfile.TemporaryDirectory(dir=os.environ.get("GPUWATCH_BENCH_DIR")) as folder:
+        peer = week_in_duckdb(path, Path(folder), ONE, int(SINCE.timestamp()))
+        if peer is None:
+            print("  DuckDB is not installed: no comparison (make bench installs it)")
+            return
+        rows, asked = peer
+        ours, theirs, ratio = in_turn(week, asked)
+        print(f"  DuckDB on {rows} observations: {theirs:.2f} ms, ours {ours:.2f} ms, ratio {ratio:.2f}; goal ≤ 0.35")
 
 
 def main() -> None:
