@@ -63,13 +63,17 @@ def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | 
 @config_option
 def resolve(launch_id: str, absent: bool, adopt: str | None, config: str | None) -> int:
     """Settle a launch that is held, after you looked at the provider."""
-    from gpuwatch.wiring.launching import resolve_absent, resolve_adopted
+    from gpuwatch.wiring.launching import CannotTell, resolve_absent, resolve_adopted
     from gpuwatch.wiring.loading import load_settings
 
     if absent == (adopt is not None):
         raise UsageError("say either --absent or --adopt INSTANCE")
     loaded = load_settings(config)
-    launch = resolve_absent(loaded, launch_id) if adopt is None else resolve_adopted(loaded, launch_id, adopt)
+    try:
+        launch = resolve_absent(loaded, launch_id) if adopt is None else resolve_adopted(loaded, launch_id, adopt)
+    except CannotTell as error:
+        click.echo(f"gpuwatch: {error}", err=True)
+        return Exit.CANNOT_TELL
     click.echo(f"launch {launch.launch_id} is {launch.state.value}")
     return Exit.DONE
 
@@ -79,8 +83,8 @@ def resolve(launch_id: str, absent: bool, adopt: str | None, config: str | None)
 @click.option("--all", "everything", is_flag=True, help="Every launch that is alive.")
 @config_option
 def stop(launch_id: str | None, everything: bool, config: str | None) -> int:
-    """End a launch, and see that it is gone. Exit 1: its end could not be confirmed; it is tried on by the daemon."""
-    from gpuwatch.wiring.launching import all_launches
+    """End a launch, and see that it is gone. Exit 3: its end could not be confirmed; the daemon goes on trying."""
+    from gpuwatch.wiring.launching import CannotTell, all_launches
     from gpuwatch.wiring.launching import stop as end
     from gpuwatch.wiring.loading import load_settings
 
@@ -90,10 +94,16 @@ def stop(launch_id: str | None, everything: bool, config: str | None) -> int:
     ids = (
         [launch.launch_id for launch in all_launches(loaded) if not launch.is_over] if everything else [str(launch_id)]
     )
-    if end(loaded, ids, click.echo):
+    if not ids:
+        click.echo("nothing is alive")
         return Exit.DONE
-    click.echo("not confirmed yet: look at the provider; gpuwatch run goes on trying", err=True)
-    return Exit.FAILED
+    try:
+        if end(loaded, ids, click.echo):
+            return Exit.DONE
+        click.echo("not confirmed yet: look at the provider; gpuwatch run goes on trying", err=True)
+    except CannotTell as error:
+        click.echo(f"gpuwatch: {error}", err=True)
+    return Exit.CANNOT_TELL
 
 
 def _json(launch: Launch, now: datetime) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,17 +11,24 @@ from typing import TYPE_CHECKING
 
 from gpuwatch.engine.follow import Follower
 from gpuwatch.engine.launch_alerts import Herald
-from gpuwatch.errors import UsageError
+from gpuwatch.errors import GpuwatchError, ProviderError, UsageError
 from gpuwatch.storage.ledger import Ledger
 from gpuwatch.watches.launches import End, Launch, LaunchMoved, LaunchState, launch_id_in
 from gpuwatch.wiring import adapters, database, http_client, new_id, real_now
 
 if TYPE_CHECKING:
-    from gpuwatch.ports import Launcher
+    from gpuwatch.net import Http
+    from gpuwatch.ports import Instance, Launcher
     from gpuwatch.settings import Settings
+
+log = logging.getLogger(__name__)
 
 STOP_WITHIN_S = 120.0
 _LOOK_EVERY_S = 1.0
+
+
+class CannotTell(GpuwatchError):
+    """The provider does not say what is; nothing was changed."""
 
 
 @contextmanager
@@ -39,37 +47,59 @@ def all_launches(settings: Settings) -> list[Launch]:
 def stop(settings: Settings, launch_ids: Sequence[str], told: Callable[[str], None]) -> bool:
     """End launches and wait until each is confirmed; True if all were, within two minutes.
 
+    A daemon may run beside: the rows decide, and to destroy twice is no harm.
+
     Raises:
-        UsageError: there is no such launch, or its provider has no key.
+        UsageError: there is no such launch, or no key for its provider. It is marked to be ended all the same.
     """
     with ledger(settings) as books, http_client(settings) as http:
         wanted = [_known(books, launch_id) for launch_id in launch_ids]
-        moved = [_to_stopping(books, launch) for launch in wanted if not launch.is_over]
-        built = adapters(settings, http, {launch.provider for launch in moved})
-        followers = {name: _follower(settings, books, a.launcher) for name, a in built.items() if a.launcher}
+        moved = [_to_stopping(books, launch) for launch in wanted]
+        alive = [launch for launch in moved if not launch.is_over]
+        followers = {
+            name: _follower(settings, books, launcher)
+            for name in dict.fromkeys(launch.provider for launch in alive)
+            if (launcher := _launcher(settings, http, name)) is not None
+        }
         return _until_over(books, followers, [launch.launch_id for launch in moved], told)
 
 
 def resolve_absent(settings: Settings, launch_id: str) -> Launch:
-    """The owner looked: nothing was made. Raises UsageError if it is not held or unknown."""
-    with ledger(settings) as books:
+    """The owner looked: nothing was made.
+
+    Raises:
+        UsageError: it is not held or unknown, or the provider lists an instance with its label.
+    """
+    with ledger(settings) as books, http_client(settings) as http:
         launch = _held(books, launch_id)
+        found = [i.instance_id for i in _listed(settings, http, launch.provider) or () if i.label == launch.label]
+        if found:
+            raise UsageError(f"instance {found[0]} has the label {launch.label}; use --adopt {found[0]}")
         now, reason = real_now(), End.RESOLVED_ABSENT.text()
         return books.move(launch, LaunchState.FAILED, reason, now, ended_at=now, end_reason=reason)
 
 
 def resolve_adopted(settings: Settings, launch_id: str, instance_id: str) -> Launch:
-    """The owner looked: this instance is it. Raises UsageError if the provider does not list it."""
+    """The owner looked: this instance is it.
+
+    Raises:
+        UsageError: it is not held or unknown, or that instance is not listed, or another launch's.
+        CannotTell: the provider gave no list.
+    """
     with ledger(settings) as books, http_client(settings) as http:
         launch = _held(books, launch_id)
-        adapter = adapters(settings, http, [launch.provider])[launch.provider]
-        listed = adapter.launcher.list_instances() if adapter.launcher else ()
+        listed = _listed(settings, http, launch.provider)
+        if listed is None:
+            raise CannotTell(f"{launch.provider} does not list its instances now; try again")
         found = [instance for instance in listed if instance.instance_id == instance_id]
         if not found:
             raise UsageError(f"{launch.provider} lists no instance {instance_id}")
         labelled = launch_id_in(found[0].label)
         if labelled is not None and labelled != launch_id:
             raise UsageError(f"instance {instance_id} belongs to launch {labelled}")
+        owner = [other for other in books.alive(launch.provider) if other.instance_id == instance_id]
+        if owner and owner[0].launch_id != launch_id:
+            raise UsageError(f"instance {instance_id} belongs to launch {owner[0].launch_id}")
         cause = "adopted by the owner"
         return books.move(launch, LaunchState.STARTING, cause, real_now(), instance_id=instance_id)
 
@@ -93,14 +123,30 @@ def _to_stopping(books: Ledger, launch: Launch) -> Launch:
     for _ in range(5):
         if launch.is_over or launch.state is LaunchState.STOPPING:
             return launch
-        if launch.state is LaunchState.REQUESTED:
-            raise UsageError(f"launch {launch.launch_id} is being asked for at this moment; try again in a few seconds")
         try:
             reason = End.STOPPED.text()
             return books.move(launch, LaunchState.STOPPING, reason, real_now(), end_reason=reason)
         except LaunchMoved:
             launch = _known(books, launch.launch_id)
-    raise UsageError(f"launch {launch.launch_id} changes all the time; try again")
+    raise CannotTell(f"launch {launch.launch_id} changes all the time; try again")
+
+
+def _launcher(settings: Settings, http: Http, provider: str) -> Launcher | None:
+    """The renting side of a provider; None: it is not in the settings any more, or has no key."""
+    known = settings.providers.get(provider)
+    if known is None or known.api_key is None:
+        return None
+    return adapters(settings, http, [provider])[provider].launcher
+
+
+def _listed(settings: Settings, http: Http, provider: str) -> Sequence[Instance] | None:
+    """Its instances; None: that cannot be known."""
+    launcher = _launcher(settings, http, provider)
+    try:
+        return None if launcher is None else launcher.list_instances()
+    except ProviderError as error:
+        log.warning("%s", error)
+        return None
 
 
 def _follower(settings: Settings, books: Ledger, launcher: Launcher) -> Follower:
@@ -138,7 +184,8 @@ def _until_over(
             if launch.is_over:
                 del waiting[launch_id]
             elif launch.provider not in followers:
-                raise UsageError(f"there is no key for {launch.provider}: end instance {launch.instance_id} there")
+                where = f"instance {launch.instance_id}" if launch.instance_id else f"what is labelled {launch.label}"
+                raise UsageError(f"there is no key for {launch.provider}: end {where} there by hand")
         if waiting:
             _beat(followers, set(waiting), real_now())
             time.sleep(_LOOK_EVERY_S)

@@ -1,0 +1,234 @@
+"""`gpuwatch launches`, `launches resolve` and `stop`, against the embedded marketplace, without a daemon."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch.emulator import Marketplace
+from gpuwatch.ports import Order
+from gpuwatch.providers import build
+from gpuwatch.storage import ledger
+from gpuwatch.storage.database import Database, open_database
+from gpuwatch.storage.ledger import Ledger
+from gpuwatch.storage.migrate import upgrade
+from gpuwatch.watches.launches import Intent, Launch, LaunchState
+from gpuwatch.watches.watch import Action, Budget, LaunchSpec
+from gpuwatch.wiring import http_client
+from gpuwatch.wiring.loading import load_settings
+from tests.builders import a_match, a_watch
+from tests.cli.conftest import Shell
+
+S = LaunchState
+FIELDS = {
+    "launch_id", "watch", "provider", "offer_id", "instance_id", "state", "dry_run", "label", "price_usd_hour",
+    "requested_at", "running_at", "ended_at", "end_reason", "cost_usd",
+}  # fmt: skip
+BEGAN = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+ID = "abcdefghijkl"
+
+
+class Rows:
+    """The launches behind the commands."""
+
+    def __init__(self, folder: Path) -> None:
+        self.url = f"sqlite:///{folder}/gpuwatch.db"
+        self.store: Database = open_database(self.url)
+        upgrade(self.store)
+        self.books = Ledger(self.store)
+
+    def reserve(self, launch_id: str = ID, dry_run: bool = False) -> Launch:
+        watch = a_watch(action=Action.LAUNCH, launch=LaunchSpec(max_active=5, max_total=0))
+        intent = Intent(watch=watch, match=a_match(), launch_id=launch_id, dry_run=dry_run)
+        with self.store.write() as connection:
+            launch = ledger.reserve(connection, intent, Budget(), BEGAN)
+        assert isinstance(launch, Launch)
+        return launch
+
+    def move(self, launch: Launch, state: LaunchState, **changes: Any) -> Launch:
+        return self.books.move(launch, state, "a test", BEGAN, **changes)
+
+    def state(self, launch_id: str = ID) -> LaunchState:
+        found = self.books.get(launch_id)
+        assert found is not None
+        return found.state
+
+
+@pytest.fixture
+def rows(shell: Shell) -> Any:
+    shell.settings(f'database_url = "sqlite:///{shell.folder}/gpuwatch.db"\n')
+    made = Rows(shell.folder)
+    yield made
+    made.store.close()
+
+
+@pytest.fixture
+def key(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set after the shell has emptied the environment."""
+    monkeypatch.setenv("VAST_API_KEY", "demo-key")
+
+
+def rent(market: Marketplace, label: str) -> str:
+    """An instance at the marketplace, made behind gpuwatch's back."""
+    offer_id = str(market.publish(gpu="H100 SXM", count=1, usd_hour=2.0))
+    loaded = load_settings(None)
+    with http_client(loaded) as http:
+        adapter = build(loaded.providers["vastai"], http, lambda: BEGAN, lambda: 0.0)
+        assert adapter.launcher is not None
+        return adapter.launcher.create(Order(offer_id=offer_id, label=label, image="x/y", disk_gb=8)).instance_id
+
+
+# --- launches ---------------------------------------------------------------------------------------------------------
+
+
+def test_json_has_every_field_of_the_contract_and_utc_times(shell: Shell, rows: Rows) -> None:
+    rows.reserve()
+    ran = shell("launches", "--json")
+    assert ran.code == 0
+    (shown,) = ran.json
+    assert set(shown) >= FIELDS
+    assert (shown["state"], shown["label"]) == ("requested", f"gpuwatch-{ID}")
+    assert shown["requested_at"] == "2026-11-20T12:00:00Z"
+    assert shown["price_usd_hour"] == 3.6
+
+
+def test_nothing_rented_is_an_empty_list(shell: Shell, rows: Rows) -> None:
+    assert shell("launches", "--json").json == []
+    assert "nothing was rented" in shell("launches").out
+
+
+def test_a_dry_run_is_ended_and_costs_nothing(shell: Shell, rows: Rows) -> None:
+    rows.reserve(dry_run=True)
+    (shown,) = shell("launches", "--json").json
+    assert (shown["state"], shown["dry_run"], shown["cost_usd"], shown["requested_at"]) == ("ended", True, 0, None)
+
+
+def test_cost_is_price_times_time_since_it_runs(shell: Shell, rows: Rows) -> None:
+    launch = rows.move(rows.reserve(), S.STARTING, instance_id="1")
+    launch = rows.move(launch, S.RUNNING, running_at=BEGAN)
+    launch = rows.move(launch, S.STOPPING, end_reason="idle")
+    rows.move(launch, S.ENDED, ended_at=BEGAN.replace(hour=14), end_reason="idle")
+    (shown,) = shell("launches", "--json").json
+    assert shown["cost_usd"] == pytest.approx(7.2)
+    assert shown["listed_cost_usd"] == pytest.approx(6.0)
+
+
+# --- stop -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("key")
+def test_stop_destroys_and_waits_until_the_list_confirms_it(shell: Shell, rows: Rows, market: Marketplace) -> None:
+    launch = rows.reserve()
+    instance_id = rent(market, launch.label)
+    rows.move(launch, S.STARTING, instance_id=instance_id)
+    ran = shell("stop", ID)
+    assert (ran.code, market.ledger.alive()) == (0, ())
+    assert rows.state() is S.ENDED
+    assert "ended" in ran.out
+
+
+@pytest.mark.usefixtures("key")
+def test_stop_of_what_is_being_asked_for_ends_it_when_it_is_found(
+    shell: Shell, rows: Rows, market: Marketplace
+) -> None:
+    rent(market, rows.reserve().label)
+    assert shell("stop", ID).code == 0
+    assert market.ledger.alive() == ()
+
+
+@pytest.mark.usefixtures("key")
+def test_stop_all_ends_every_launch(shell: Shell, rows: Rows, market: Marketplace) -> None:
+    rows.move(rows.reserve(), S.STARTING, instance_id=rent(market, f"gpuwatch-{ID}"))
+    assert shell("stop", "--all").code == 0
+    assert rows.state() is S.ENDED
+    assert shell("stop", "--all").out == "nothing is alive\n"
+
+
+def test_stop_of_what_is_over_says_so(shell: Shell, rows: Rows) -> None:
+    rows.reserve(dry_run=True)
+    ran = shell("stop", ID)
+    assert (ran.code, ran.out) == (0, f"launch {ID}: ended\n")
+
+
+def test_stop_without_a_key_says_what_to_end_by_hand(shell: Shell, rows: Rows) -> None:
+    rows.move(rows.reserve(), S.STARTING, instance_id="4711")
+    ran = shell("stop", ID)
+    assert ran.code == 2
+    assert "4711" in ran.err
+    assert rows.state() is S.STOPPING
+
+
+def test_stop_at_a_provider_that_left_the_settings_is_one_line(shell: Shell, rows: Rows) -> None:
+    shell.settings(f'database_url = "{rows.url}"\n[providers.vastai]\nenabled = false\n')
+    rows.move(rows.reserve(), S.STARTING, instance_id="4711")
+    ran = shell("stop", ID)
+    assert ran.code == 2
+    assert len(ran.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("argv", [("stop",), ("stop", ID, "--all"), ("stop", "nonsense")])
+def test_a_stop_that_names_nothing_is_wrong_usage(shell: Shell, rows: Rows, argv: tuple[str, ...]) -> None:
+    assert shell(*argv).code == 2
+
+
+# --- resolve ----------------------------------------------------------------------------------------------------------
+
+
+def held(rows: Rows) -> Launch:
+    return rows.move(rows.move(rows.reserve(), S.UNKNOWN), S.HELD)
+
+
+@pytest.mark.usefixtures("key")
+def test_absent_frees_what_was_held(shell: Shell, rows: Rows) -> None:
+    held(rows)
+    ran = shell("launches", "resolve", ID, "--absent")
+    assert (ran.code, rows.state()) == (0, S.FAILED)
+
+
+@pytest.mark.usefixtures("key")
+def test_absent_is_refused_while_the_provider_lists_the_label(shell: Shell, rows: Rows, market: Marketplace) -> None:
+    instance_id = rent(market, held(rows).label)
+    ran = shell("launches", "resolve", ID, "--absent")
+    assert (ran.code, rows.state()) == (2, S.HELD)
+    assert f"--adopt {instance_id}" in ran.err
+
+
+def test_absent_is_the_owners_word_where_there_is_no_list(shell: Shell, rows: Rows) -> None:
+    held(rows)
+    assert shell("launches", "resolve", ID, "--absent").code == 0
+
+
+@pytest.mark.usefixtures("key")
+def test_adopt_takes_the_instance(shell: Shell, rows: Rows, market: Marketplace) -> None:
+    instance_id = rent(market, held(rows).label)
+    assert shell("launches", "resolve", ID, "--adopt", instance_id).code == 0
+    found = rows.books.get(ID)
+    assert found is not None
+    assert (found.state, found.instance_id) == (S.STARTING, instance_id)
+
+
+@pytest.mark.usefixtures("key")
+def test_adopt_of_what_is_not_listed_is_refused(shell: Shell, rows: Rows) -> None:
+    held(rows)
+    assert shell("launches", "resolve", ID, "--adopt", "1").code == 2
+
+
+def test_adopt_without_a_list_cannot_be_told(shell: Shell, rows: Rows) -> None:
+    held(rows)
+    assert shell("launches", "resolve", ID, "--adopt", "1").code == 3
+
+
+@pytest.mark.usefixtures("key")
+def test_adopt_of_another_launchs_instance_is_refused(shell: Shell, rows: Rows, market: Marketplace) -> None:
+    held(rows)
+    instance_id = rent(market, "gpuwatch-zzzzzzzzzzzz")
+    assert shell("launches", "resolve", ID, "--adopt", instance_id).code == 2
+
+
+def test_what_is_not_held_is_not_resolved(shell: Shell, rows: Rows) -> None:
+    rows.reserve()
+    assert shell("launches", "resolve", ID, "--absent").code == 2
+    assert shell("launches", "resolve", ID).code == 2
