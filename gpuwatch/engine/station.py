@@ -40,9 +40,13 @@ class Station:
         self.hunter: Hunter | None = None
         self.sweeper: Sweeper | None = None
 
-    def man(self, hunter: Hunter | None, sweeper: Sweeper | None) -> None:
-        """Take up the work; None: there is none of that kind."""
-        self.hunter, self.sweeper = hunter, sweeper
+    def man(self, hunter: Hunter | None, sweeper: Sweeper | None, swept_at: datetime | None = None) -> None:
+        """Take up the work; None: there is none of that kind.
+
+        Args:
+            swept_at: when the market was read last, also by an earlier process: a restart must not cost a sweep.
+        """
+        self.hunter, self.sweeper, self._swept_at = hunter, sweeper, swept_at
 
     @property
     def interval_s(self) -> float:

@@ -30,6 +30,7 @@ from gpuwatch.storage.desk import StoreDesk
 from gpuwatch.storage.history import History
 from gpuwatch.storage.ledger import Ledger
 from gpuwatch.storage.outbox import Outbox
+from gpuwatch.storage.polls import last_sweep
 from gpuwatch.watches.launches import LaunchState
 from gpuwatch.wiring import adapters, channels, http_client, new_id, real_now
 
@@ -63,6 +64,7 @@ class Service:
         self.settings = settings
         self.stopping = threading.Event()
         self.nudge: Callable[[str], None] = lambda name: None
+        self._store = store
         self.desk = StoreDesk(store)
         self.history = History(store)
         self.ledger = Ledger(store)
@@ -147,7 +149,9 @@ class Service:
         hunter = Hunter(adapter.market, mine, provider.commission, self.evaluator, keep, self.stopping)
         targets = sweep_targets(mine, self.settings.record_gpus)
         sweeper = Sweeper(adapter.market, targets, station.keep_sweep, self.stopping)
-        station.man(hunter if mine else None, sweeper)
+        swept = last_sweep(self._store, name)
+        sweeper.rows = swept.rows if swept else None
+        station.man(hunter if mine else None, sweeper, swept.at if swept else None)
         return station
 
     # --- launches -----------------------------------------------------------------------------------------------------
