@@ -11,6 +11,7 @@ are repriced and 1 % replaced. After the paired polls gpuwatch goes on alone, to
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import logging
 import os
@@ -21,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 from benchmarks.server import running
@@ -50,6 +52,8 @@ def floor(url: str, folder: Path, opened: ExitStack) -> Callable[[], object]:
 
 
 def gpuwatch(url: str, folder: Path, opened: ExitStack) -> Callable[[], object]:
+    import msgspec
+
     from gpuwatch import settings
     from gpuwatch.ports import Query
     from gpuwatch.wiring import database, real_now, service
@@ -69,10 +73,15 @@ def gpuwatch(url: str, folder: Path, opened: ExitStack) -> Callable[[], object]:
     made = opened.enter_context(service.build_service(loaded, store))
     (station,), (adapter,) = made.stations.values(), made.adapters.values()
 
+    minutes = itertools.count()
+    began_at = real_now()
+
     def poll() -> None:
-        answer = adapter.market.search(Query())
-        made.evaluator.judge(loaded.watches, answer, False, real_now())
-        station.keep_sweep("", False, answer, real_now())
+        # a poll a minute by the clock: what is kept for the running hour must not be that of eight
+        now = began_at + timedelta(minutes=next(minutes))
+        answer = msgspec.structs.replace(adapter.market.search(Query()), observed_at=now)
+        made.evaluator.judge(loaded.watches, answer, False, now)
+        station.keep_sweep("", False, answer, now)
 
     return poll
 
