@@ -46,7 +46,7 @@ lock: $(VENV)/.dev-stamp ## Newest versions that pyproject.toml allows, with has
 	PATH="$(abspath $(BIN)):$$PATH" requirements/lock
 
 clean: ## Everything that these targets made
-	rm -rf .venv .venv-official dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-* dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 python:

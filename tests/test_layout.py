@@ -33,6 +33,7 @@ LOCKS = {
         *PROJECT["project"]["dependencies"],
         *(one for one in PROJECT["dependency-groups"]["dev"] if isinstance(one, str)),
     ],
+    "bench.txt": PROJECT["dependency-groups"]["bench"],
     "official-client.txt": PROJECT["dependency-groups"]["official-client"],
 }
 each_lock = pytest.mark.parametrize("lock", LOCKS)
@@ -194,6 +195,11 @@ def _pins(lock: str) -> dict[str, Version]:
     return {
         canonicalize_name(name): Version(version) for name, version in re.findall(r"(?m)^([\w.-]+)==([^\s;]+)", text)
     }
+
+
+def test_every_lock_is_looked_at_and_written_by_make_lock() -> None:
+    assert {path.name for path in (ROOT / "requirements").glob("*.txt")} == set(LOCKS)
+    assert set(re.findall(r"(?m)^lock (\S+)", (ROOT / "requirements/lock").read_text())) == set(LOCKS)
 
 
 @each_lock

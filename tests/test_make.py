@@ -1,0 +1,54 @@
+"""The Makefile and .ci/run keep what README.md and CONTRIBUTING.md say of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def _make(*words: str) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    return subprocess.run(
+        ["make", *words], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False
+    )  # fmt: skip
+
+
+def test_every_target_that_the_documents_name_is_there() -> None:
+    there = set(re.findall(r"(?m)^make (\w+)", _make("help").stdout))
+    documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    named = {
+        target for page in documents for target in re.findall(r"(?:`|^)make (\w+)", page.read_text(), re.MULTILINE)
+    }
+    assert {"demo", "test", "check", "golden", "lock"} <= named
+    assert named <= there
+
+
+def test_an_unfit_interpreter_is_refused_in_one_line() -> None:
+    done = _make("python", "PYTHON=/bin/false")
+    assert done.returncode == 2
+    assert "Python 3.11 or newer" in done.stderr
+    assert _make("python", f"PYTHON={sys.executable}").returncode == 0
+
+
+def test_ci_runs_the_test_command_of_the_readme_and_nothing_after_it() -> None:
+    commands = re.findall(r"(?m)^(make \w+)", (ROOT / "README.md").read_text())
+    assert commands == ["make demo", "make test"]
+    script = (ROOT / ".ci/run").read_text()
+    assert re.findall(r"(?m)^\s*(make .*)$", script) == ["make test"]
+    assert script.endswith("\nmake test\n")
+    assert "set -euo pipefail" in script
+
+
+def test_every_package_is_installed_by_its_hash() -> None:
+    """The project itself is the one exception: it has none, and brings nothing with it."""
+    makefile = (ROOT / "Makefile").read_text()
+    assert "--only-binary :all:" in makefile
+    lines = [line for line in makefile.splitlines() if line.startswith("\t") and "$(PIP_INSTALL)" in line]
+    assert len(lines) >= 3
+    assert [line for line in lines if "--require-hashes -r requirements/" not in line] == []
+    assert re.findall(r"(?m)^INSTALL_PROJECT := .*--no-deps --no-build-isolation", makefile)
