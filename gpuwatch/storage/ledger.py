@@ -7,6 +7,7 @@ time; what must be unique (a slot of a watch, an offer) is a unique row besides.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -108,8 +109,10 @@ def _not_pointed(pointed: Launch, others: Sequence[Launch], budget: Budget, now:
 
 
 def _written(connection: Connection, launch: Launch, now: datetime) -> Launch | Refusal:
+    # PostgreSQL gives up the whole transaction at a failed statement; SQLite undoes that statement alone
+    undone_alone = nullcontext() if connection.dialect.name == "sqlite" else connection.begin_nested()
     try:
-        with connection.begin_nested():
+        with undone_alone:
             connection.execute(insert(launches), _row(launch))  # as parameters: values() looks at each for 2 ms
             connection.execute(insert(launch_event), _event(launch.launch_id, None, launch.state, "intent", now))
     except IntegrityError:
