@@ -39,7 +39,9 @@ WATCHES = {
     name: a_watch(
         name=name,
         action=Action.LAUNCH,
-        launch=LaunchSpec(max_active=active, max_total=2, max_runtime_s=7200.0, ready_within_s=900.0, quote_ttl_s=1e9),
+        launch=LaunchSpec(
+            max_active=active, max_total=active, max_runtime_s=7200.0, ready_within_s=900.0, quote_ttl_s=1e9
+        ),
     )
     for name, active in (("one", 1), ("two", 2))
 }
@@ -148,8 +150,24 @@ class Renting(RuleBasedStateMachine):
         self.restart()
 
     def teardown(self) -> None:
-        self.store.close()
-        self.folder.cleanup()
+        if not hasattr(self, "store"):
+            return
+        try:
+            self._comes_to_rest()
+        finally:
+            self.store.close()
+            self.folder.cleanup()
+
+    def _comes_to_rest(self) -> None:
+        """Once the provider is honest again, everything is found, or held, and ends are ends."""
+        self.place.destroying = "works"
+        self.look("true", 10, 300.0)
+        launches = self.books.alive()
+        assert {launch.state for launch in launches} <= {LaunchState.RUNNING, LaunchState.HELD}
+        found = {launch.instance_id for launch in launches if launch.state is LaunchState.RUNNING}
+        assert {
+            instance_id for instance_id, instance in self.place.alive.items() if self._launch(instance.label)
+        } <= found
 
     @rule()
     def restart(self) -> None:

@@ -1,0 +1,185 @@
+"""The ledger on SQLite and PostgreSQL: what is unique is a unique row, and budgets are counted by one at a time."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from gpuwatch.ports import Alert, AlertKind, News
+from gpuwatch.storage import ledger
+from gpuwatch.storage.database import Database, open_database
+from gpuwatch.storage.ledger import Ledger
+from gpuwatch.storage.tables import alert as alerts
+from gpuwatch.storage.tables import launch_event
+from gpuwatch.watches.launches import Intent, Launch, LaunchMoved, LaunchState, Refusal, RefusalReason
+from gpuwatch.watches.watch import Action, Budget, LaunchSpec, Watch
+from tests.builders import NOON, a_match, a_watch, an_offer
+
+S = LaunchState
+WORKERS = 4
+ROUNDS = 12
+
+
+def renting(name: str = "h100", **spec: Any) -> Watch:
+    return a_watch(name=name, action=Action.LAUNCH, launch=LaunchSpec(**({"max_runtime_s": 3600.0} | spec)))
+
+
+def launch_ids() -> Iterator[str]:
+    return ("".join(letters) for letters in itertools.product("abcdefgh", repeat=12))
+
+
+def reserve(store: Database, watch: Watch, offer_id: str, launch_id: str, budget: Budget = Budget()) -> Any:  # noqa: B008
+    match = a_match(an_offer(offer_id=offer_id, machine_id=f"m{offer_id}"))
+    intent = Intent(watch=watch, match=match, launch_id=launch_id, dry_run=False)
+    with store.write() as connection:
+        return ledger.reserve(connection, intent, budget, NOON)
+
+
+def reserving(watch: Watch, offer_id: str, launch_id: str, budget: Budget = Budget()) -> Callable[[Database], Any]:  # noqa: B008
+    """The same, for later."""
+    return lambda store: reserve(store, watch, offer_id, launch_id, budget)
+
+
+def race(database_url: str, jobs: list[Callable[[Database], Any]]) -> list[Any]:
+    """Each job on a connection of its own, all begun at the same moment, as by several daemons."""
+    found: list[Any] = []
+    gate = threading.Barrier(len(jobs))
+
+    def one(job: Callable[[Database], Any]) -> None:
+        store = open_database(database_url)
+        try:
+            with store.read() as connection:
+                connection.execute(select(func.count()).select_from(launch_event))
+            gate.wait()
+            found.append(job(store))
+        finally:
+            store.close()
+
+    threads = [threading.Thread(target=one, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+# --- races ------------------------------------------------------------------------------------------------------------
+
+
+def test_daemons_that_fire_at_once_take_one_slot_once(database: Database, database_url: str) -> None:
+    ids = launch_ids()
+    for n in range(ROUNDS):
+        watch = renting(f"watch-{n}")
+        jobs = [reserving(watch, f"{n}-{w}", next(ids)) for w in range(WORKERS)]
+        got = race(database_url, jobs)
+        assert sum(isinstance(one, Launch) for one in got) == 1
+        assert {one.reason for one in got if isinstance(one, Refusal)} == {RefusalReason.MAX_ACTIVE}
+
+
+def test_watches_that_fire_at_once_take_one_offer_once(database: Database, database_url: str) -> None:
+    ids = launch_ids()
+    for n in range(ROUNDS):
+        jobs = [reserving(renting(f"{n}-{w}"), f"offer-{n}", next(ids)) for w in range(WORKERS)]
+        got = race(database_url, jobs)
+        assert sum(isinstance(one, Launch) for one in got) == 1
+
+
+def test_watches_that_fire_at_once_share_one_budget(database: Database, database_url: str) -> None:
+    ids = launch_ids()
+    budget = Budget(max_usd_hour=Decimal("7.20"))  # two of 3.60
+    jobs = [reserving(renting(f"w{w}"), str(w), next(ids), budget) for w in range(WORKERS)]
+    got = race(database_url, jobs)
+    assert sum(isinstance(one, Launch) for one in got) == 2
+    assert {one.reason for one in got if isinstance(one, Refusal)} == {RefusalReason.MAX_USD_HOUR}
+
+
+def test_max_total_binds_daemons_that_fire_at_once(database: Database, database_url: str) -> None:
+    ids = launch_ids()
+    watch = renting(max_active=WORKERS, max_total=2)
+    jobs = [reserving(watch, str(w), next(ids)) for w in range(WORKERS)]
+    got = race(database_url, jobs)
+    assert sum(isinstance(one, Launch) for one in got) == 2
+
+
+def test_two_that_move_one_launch_at_once_do_not_both_succeed(database: Database, database_url: str) -> None:
+    for launch_id in itertools.islice(launch_ids(), ROUNDS):
+        launch = reserve(database, renting(f"w-{launch_id}"), launch_id, launch_id)
+
+        def move(store: Database, mine: Launch = launch) -> str:
+            try:
+                Ledger(store).move(mine, S.STARTING, "created", NOON, instance_id="1")
+            except LaunchMoved:
+                return "late"
+            return "moved"
+
+        assert sorted(race(database_url, [move, move])) == ["late", "moved"]
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_launch_comes_back_as_it_was_written(database: Database) -> None:
+    launch = reserve(database, renting(), "1", "a" * 12)
+    assert Ledger(database).get("a" * 12) == launch
+    assert (launch.state, launch.requested_at, launch.version) == (S.REQUESTED, NOON, 0)
+
+
+def test_every_step_is_an_event_with_its_cause(database: Database) -> None:
+    launch = reserve(database, renting(), "1", "a" * 12)
+    Ledger(database).move(launch, S.UNKNOWN, "the answer was lost: " + "x" * 900, NOON)
+    with database.read() as connection:
+        events = connection.execute(select(launch_event).order_by(launch_event.c.id)).all()
+    assert [(event.from_state, event.to_state) for event in events] == [(None, "requested"), ("requested", "unknown")]
+    assert events[1].cause.startswith("the answer was lost")
+    assert len(events[1].cause) <= 200
+
+
+def test_a_step_and_its_alert_are_one_transaction(database: Database) -> None:
+    launch = reserve(database, renting(), "1", "a" * 12)
+    books = Ledger(database)
+    told = Alert(alert_id="1" * 12, kind=AlertKind.LAUNCH, created_at=NOON, headline="running")
+    news = News(alert=told, channels=("telegram",), expires_at=NOON)
+    books.move(launch, S.STARTING, "created", NOON, instance_id="1")
+    with pytest.raises(LaunchMoved):
+        books.move(launch, S.UNKNOWN, "late", NOON, news)
+    with database.read() as connection:
+        assert connection.execute(select(func.count()).select_from(alerts)).scalar_one() == 0
+
+
+def test_no_step_leads_out_of_the_end(database: Database) -> None:
+    launch = reserve(database, renting(), "1", "a" * 12)
+    books = Ledger(database)
+    over = books.move(launch, S.FAILED, "refused", NOON, ended_at=NOON, end_reason="refused")
+    with pytest.raises(LaunchMoved):
+        books.move(over, S.STARTING, "back again", NOON)
+
+
+def test_an_ended_launch_frees_slot_and_offer(database: Database) -> None:
+    launch = reserve(database, renting(max_total=0), "1", "a" * 12)
+    books = Ledger(database)
+    launch = books.move(launch, S.STARTING, "created", NOON, instance_id="1")
+    books.move(launch, S.ENDED, "gone", NOON, ended_at=NOON, end_reason="gone at the provider")
+    assert isinstance(reserve(database, renting(max_total=0), "1", "b" * 12), Launch)
+
+
+def test_another_offer_is_not_taken_from_another_launch(database: Database) -> None:
+    reserve(database, renting("one"), "1", "a" * 12)
+    mine = reserve(database, renting("two"), "2", "b" * 12)
+    got = Ledger(database).point_at(mine, a_match(an_offer(offer_id="1")), None, Budget(), NOON)
+    assert isinstance(got, Refusal)
+    assert got.reason is RefusalReason.OFFER_TAKEN
+    assert Ledger(database).get(mine.launch_id) == mine
+
+
+def test_pointing_at_another_offer_keeps_its_own_place_in_the_budget(database: Database) -> None:
+    budget = Budget(max_usd_hour=Decimal("3.60"), max_instances=1)
+    mine = reserve(database, renting(), "1", "a" * 12, budget)
+    got = Ledger(database).point_at(mine, a_match(an_offer(offer_id="9", machine_id="9")), None, budget, NOON)
+    assert isinstance(got, Launch)
+    assert (got.offer_id, got.machine_id, got.version) == ("9", "9", 1)
