@@ -64,6 +64,7 @@ class Follower:
         self._freed = freed
         self._absence = Absence(monotonic, wait_s)
         self._idle_since: dict[str, datetime] = {}
+        self._seen_s: dict[tuple[str, LaunchState], float] = {}  # monotonic, since it was first seen so
         self._stopping_since_s: dict[str, float] = {}
         self._destroyed: set[str] = set()  # launches whose destroy was acknowledged
         self._began_at: datetime | None = None
@@ -142,7 +143,8 @@ class Follower:
         if launch.state is LaunchState.STOPPING:
             self._destroy(launch, instance.instance_id, now)
             return
-        fault = fault_of(launch, instance, now, self._ceiling(launch)) or self._idle(launch, instance, now)
+        fault = fault_of(launch, instance, self._at_least(launch, now), self._ceiling(launch))
+        fault = fault or self._idle(launch, instance, now)
         if fault is not None:
             self._end(launch, *fault, now)
         elif launch.state is LaunchState.STARTING and instance.state is InstanceState.RUNNING:
@@ -185,6 +187,13 @@ class Follower:
         if now - since < timedelta(seconds=spec.idle_for_s):
             return None
         return End.IDLE, f"{measured:g} % GPU use, under {spec.idle_below:g} % since {since:%H:%M} UTC"
+
+    def _at_least(self, launch: Launch, now: datetime) -> datetime:
+        """The wall clock, or later: one that stepped back must not let an instance run longer."""
+        begun_at = launch.running_at or launch.requested_at or launch.intended_at
+        tick_s = self._monotonic()
+        seen_s = self._seen_s.setdefault((launch.launch_id, launch.state), tick_s)
+        return max(now, begun_at + timedelta(seconds=tick_s - seen_s))
 
     def _spec(self, launch: Launch) -> LaunchSpec | None:
         watch = self._watches.get(launch.watch)
@@ -229,7 +238,7 @@ class Follower:
             self._guarded(launch, lambda each: self._blind_step(each, verdicts[each.launch_id], now))
 
     def _blind_step(self, launch: Launch, verdict: Verdict, now: datetime) -> None:
-        due = overdue(launch, now)
+        due = overdue(launch, self._at_least(launch, now))
         if due is not None:
             self._end(launch, *due, now)
         elif launch.state is LaunchState.STOPPING and launch.instance_id is not None:
@@ -242,7 +251,8 @@ class Follower:
     def _missing(self, launch: Launch, listing: Listing, alive: Sequence[Launch], now: datetime) -> None:
         if launch.state is LaunchState.HELD:
             return  # the owner decides
-        due = overdue(launch, now) or is_late(launch, "it is in no list", now)
+        at = self._at_least(launch, now)
+        due = overdue(launch, at) or is_late(launch, "it is in no list", at)
         if due is not None:
             self._end(launch, *due, now)
             return
@@ -278,6 +288,7 @@ class Follower:
         self._stopping_since_s.pop(launch.launch_id, None)
         self._destroyed.discard(launch.launch_id)
         self._idle_since.pop(launch.launch_id, None)
+        self._seen_s = {key: value for key, value in self._seen_s.items() if key[0] != launch.launch_id}
         self._freed(over)
 
     def _cannot_prove(self, launch: Launch, now: datetime) -> None:

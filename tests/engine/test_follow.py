@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -64,6 +65,14 @@ def test_ready_within_ends_what_the_list_does_not_show(world: World) -> None:
     world.provider.on_list = ["empty"]
     world.look(1, every_s=901)
     assert (world.state(launch), world.provider.alive) == (S.STOPPING, {})
+
+
+def test_a_clock_that_steps_back_lets_nothing_run_longer(world: World) -> None:
+    launch = running(world)
+    world.now -= timedelta(hours=5)
+    world.look(13, every_s=300)
+    assert world.state(launch) is S.STOPPING
+    assert world.provider.alive == {}
 
 
 def test_running_at_the_first_look_after_ready_within_is_in_time(world: World) -> None:
