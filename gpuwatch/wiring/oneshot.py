@@ -23,6 +23,8 @@ def check_markets(settings: Settings, watches: Sequence[Watch], only: Sequence[s
     named = named_providers(settings, only)
     asked = {name: [w for w in watches if w.providers is None or name in w.providers] for name in named}
     asked = {name: mine for name, mine in asked.items() if mine}
+    if not asked:
+        raise UsageError("no enabled provider is asked for by these watches; see: gpuwatch config show")
     with http_client(settings) as http:
         built = adapters(settings, http, asked)
 

@@ -161,6 +161,13 @@ def test_wrong_usage_is_code_2_and_one_line(shell: Shell, argv: tuple[str, ...])
     assert ran.err
 
 
+def test_with_nobody_to_ask_it_does_not_say_that_everybody_answered(shell: Shell) -> None:
+    shell.settings('[providers.vastai]\nenabled = false\n[[watch]]\nname = "w"\ngpu = "H100"\nmax_price = 9\n')
+    ran = shell("check")
+    assert ran.code == 2
+    assert ran.err
+
+
 def test_explain_names_the_clause_and_by_how_much(shell: Shell, market: Marketplace) -> None:
     market.publish(gpu="H100 SXM", count=1, usd_hour=3.10)
     ran = shell(*H100, "3.50", "--explain")
