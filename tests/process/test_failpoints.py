@@ -1,0 +1,69 @@
+"""Killed at each named step of a launch and of its end (reliability: K02 to K09); then a new daemon takes it up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.emulator import Delays, Marketplace
+from tests.process.daemon_child import Home, bargain, wait_for
+
+DIED = 86  # the exit code of a failpoint
+
+
+@pytest.fixture
+def market() -> Iterator[Marketplace]:
+    with Marketplace(seed=5, key="demo-key", size=8, delays=Delays(running_s=0.5)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def home(market: Marketplace, tmp_path: Path) -> Home:
+    bargain(market)
+    return Home(tmp_path, market.url)
+
+
+def dies_at(home: Home, point: str) -> None:
+    with home.daemon(GPUWATCH_FAILPOINT=point) as child:
+        assert child.wait(timeout=20) == DIED
+
+
+def state(home: Home) -> str:
+    (launch,) = home.launches()
+    return str(launch["state"])
+
+
+def test_killed_between_intent_and_send_nothing_is_sent_later(home: Home, market: Marketplace) -> None:
+    """K02: from the intent on it may have been sent, so it is looked for and not sent."""
+    dies_at(home, "launch.before_send")
+    with home.daemon():
+        wait_for(lambda: state(home) == "unknown")
+    assert market.ledger.creates == ()
+
+
+@pytest.mark.parametrize("point", ["launch.after_send", "launch.after_record"])
+def test_killed_after_the_send_the_one_instance_is_taken_up(home: Home, market: Marketplace, point: str) -> None:
+    """K03, K04, K05: found by its label, or by its id; and it comes to life."""
+    dies_at(home, point)
+    with home.daemon():
+        wait_for(lambda: state(home) == "running")
+    assert len(market.ledger.creates) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["launch.before_destroy", "launch.after_destroy"])
+def test_killed_while_it_ends_the_next_daemon_ends_it(home: Home, market: Marketplace, point: str) -> None:
+    """K08, K09: the row says that it is to end."""
+    with home.daemon():
+        wait_for(lambda: home.launches() and state(home) == "running")
+    (launch,) = home.launches()
+    home.env["GPUWATCH_FAILPOINT"] = point
+    assert home.run("stop", launch["launch_id"]).returncode == DIED
+    assert state(home) == "stopping"
+    del home.env["GPUWATCH_FAILPOINT"]
+    with home.daemon():
+        wait_for(lambda: state(home) == "ended", within_s=30)
+    assert market.ledger.alive() == ()
+    assert len(market.ledger.creates) == 1
