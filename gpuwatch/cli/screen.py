@@ -37,10 +37,20 @@ def table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], tit
     from rich.table import Table
     from rich.text import Text
 
+    cells = [[_printable(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip([heading for heading, _ in columns], *cells, strict=True)]
+    # where the terminal is too narrow, the widest text is cut, never a number or an id
+    gives_way = max((width, i) for i, width in enumerate(widths) if columns[i][1] == "left")[1]
     shown = Table(title=Text(title) if title else None, box=None, header_style="bold", pad_edge=False)
-    for heading, side in columns:
-        shown.add_column(heading, justify="right" if side == "right" else "left", no_wrap=True, overflow="ellipsis")
-    for row in rows:
+    for i, (heading, side) in enumerate(columns):
+        shown.add_column(
+            heading,
+            justify="right" if side == "right" else "left",
+            min_width=None if i == gives_way else widths[i],
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+    for row in cells:
         shown.add_row(*(Text(cell) for cell in row))
     Console().print(shown)
 
