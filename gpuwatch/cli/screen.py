@@ -47,11 +47,10 @@ def table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], tit
             heading,
             justify="right" if side == "right" else "left",
             min_width=None if i == gives_way else widths[i],
-            no_wrap=True,
-            overflow="ellipsis",
+            no_wrap=i != gives_way,  # rich makes room in columns that may wrap; the cells themselves do not
         )
     for row in cells:
-        shown.add_row(*(Text(cell) for cell in row))
+        shown.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in row))
     Console().print(shown)
 
 
