@@ -131,7 +131,11 @@ class Follower:
     def _is_lost(self, launch: Launch, now: datetime) -> bool:
         """Is a request that is not ours to answer dead? Older than this process: yes, or it is another daemon's."""
         asked_at = launch.requested_at or launch.intended_at
-        return self._began_at is None or asked_at < self._began_at or now - asked_at > ELSEWHERE_FOR
+        return (
+            self._began_at is None
+            or asked_at < self._began_at
+            or self._at_least(launch, now) - asked_at > ELSEWHERE_FOR
+        )
 
     # --- the instance is listed ---------------------------------------------------------------------------------------
 
