@@ -41,7 +41,9 @@ def test_fifty_kills_at_random_moments_under_faults(tmp_path: Path) -> None:
             child.kill()
             child.wait()
         market.faults.clear()
+        starts = home.log().count("watching")
         with home.daemon() as child:
+            wait_for(lambda: home.log().count("watching") > starts)  # before it, SIGTERM meets no handler
             wait_for(lambda: _all_known(home, market), within_s=40, every_s=1.0)
             wait_for(lambda: not _undelivered(tmp_path), within_s=40, every_s=0.5)
             code, _ = terminate(child)
