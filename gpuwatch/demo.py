@@ -16,13 +16,13 @@ from typing import TypeVar
 
 from gpuwatch.daemon import running
 from gpuwatch.emulator import Delays, Marketplace
+from gpuwatch.launches.launch import Launch, LaunchState, cost_microusd
 from gpuwatch.market.pricing import MICRO
 from gpuwatch.notifiers.layout import as_text
 from gpuwatch.ports import Alert
 from gpuwatch.settings import Settings, load
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.stats import stats
-from gpuwatch.watches.launches import Launch, LaunchState, cost_microusd
 from gpuwatch.wiring import database, real_now
 from gpuwatch.wiring.launching import stop
 from gpuwatch.wiring.service import Service

@@ -13,7 +13,7 @@ from gpuwatch.errors import UsageError
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from gpuwatch.watches.launches import Launch
+    from gpuwatch.launches.launch import Launch
 
 _COLUMNS = (
     ("launch", "left"),
@@ -108,8 +108,8 @@ def stop(launch_id: str | None, everything: bool, config: str | None) -> int:
 
 def _json(launch: Launch, now: datetime) -> dict[str, Any]:
     from gpuwatch.cli.screen import rfc3339
+    from gpuwatch.launches.launch import cost_microusd
     from gpuwatch.market.pricing import MICRO
-    from gpuwatch.watches.launches import cost_microusd
 
     return {
         "launch_id": launch.launch_id,
@@ -138,8 +138,8 @@ def _json(launch: Launch, now: datetime) -> dict[str, Any]:
 
 def _print(found: list[Launch], now: datetime) -> None:
     from gpuwatch.cli.screen import rfc3339, table
+    from gpuwatch.launches.launch import cost_microusd
     from gpuwatch.market.pricing import MICRO
-    from gpuwatch.watches.launches import cost_microusd
 
     if not found:
         click.echo("nothing was rented yet")

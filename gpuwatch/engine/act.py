@@ -25,10 +25,10 @@ from gpuwatch.errors import (
     ProviderError,
     RefusalKind,
 )
+from gpuwatch.launches.launch import End, Launch, LaunchMoved, LaunchState, Refusal, RefusalReason, offer_facts
 from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Books, Created, Launcher, Market, News, Order
 from gpuwatch.watches.decide import Match
-from gpuwatch.watches.launches import End, Launch, LaunchMoved, LaunchState, Refusal, RefusalReason, offer_facts
 from gpuwatch.watches.watch import Budget, LaunchSpec, Watch
 
 log = logging.getLogger(__name__)

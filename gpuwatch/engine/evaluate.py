@@ -11,11 +11,11 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from gpuwatch.engine.alerts import life_of, offer_alert
+from gpuwatch.launches.launch import Intent, Launch, Refusal
 from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Alert, AlertKind, Answer, Completeness, Desk, Page
 from gpuwatch.watches.decide import Decision, Look, Match, Reason, WatchMemory, decide
 from gpuwatch.watches.index import WatchIndex
-from gpuwatch.watches.launches import Intent, Launch, Refusal
 from gpuwatch.watches.match import is_near, matches, rank
 from gpuwatch.watches.watch import Action, Budget, Watch
 

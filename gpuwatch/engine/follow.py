@@ -14,14 +14,14 @@ from datetime import datetime, timedelta
 import msgspec
 
 from gpuwatch.engine.failpoint import failpoint
-from gpuwatch.engine.faults import billed, fault_of, is_late, overdue
 from gpuwatch.engine.launch_alerts import Herald
 from gpuwatch.engine.reconcile import Absence, Listing, tell_orphans
 from gpuwatch.errors import OrderError, ProviderError, StoreError
+from gpuwatch.launches.absence import WAIT_S, Verdict
+from gpuwatch.launches.faults import billed, fault_of, is_late, overdue
+from gpuwatch.launches.launch import LOST, End, Launch, LaunchMoved, LaunchState
 from gpuwatch.market.pricing import threshold_microusd
 from gpuwatch.ports import Books, Instance, InstanceState, Launcher
-from gpuwatch.watches.absence import WAIT_S, Verdict
-from gpuwatch.watches.launches import LOST, End, Launch, LaunchMoved, LaunchState
 from gpuwatch.watches.watch import LaunchSpec, Watch
 
 log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from datetime import datetime
 import msgspec
 
 from gpuwatch.engine.alerts import life_of, money
+from gpuwatch.launches.launch import End, Launch, LaunchState, cost_microusd
 from gpuwatch.market.pricing import usd
 from gpuwatch.ports import Alert, AlertKind, Instance, News
-from gpuwatch.watches.launches import End, Launch, LaunchState, cost_microusd
 
 
 class Herald:

@@ -1,6 +1,6 @@
 """One whole listing of a provider's instances against the launches in the table.
 
-Absence must prove itself (`watches.absence`): what was seen of each missing instance is counted here, in memory, so
+Absence must prove itself (`launches.absence`): what was seen of each missing instance is counted here, in memory, so
 that a restart begins anew. And no labelled instance stays unnoticed: what no launch accounts for is told.
 """
 
@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 from gpuwatch.engine.launch_alerts import Herald
+from gpuwatch.launches.absence import WAIT_S, Looks, Verdict, failed_look, has_canary, missed, verdict
+from gpuwatch.launches.launch import LABEL_PREFIX, Launch, LaunchState, launch_id_in
 from gpuwatch.ports import Books, Instance
-from gpuwatch.watches.absence import WAIT_S, Looks, Verdict, failed_look, has_canary, missed, verdict
-from gpuwatch.watches.launches import LABEL_PREFIX, Launch, LaunchState, launch_id_in
 
 
 class Listing:

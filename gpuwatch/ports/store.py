@@ -13,8 +13,8 @@ from gpuwatch.ports.alerts import Alert, News
 from gpuwatch.ports.market import Answer
 
 if TYPE_CHECKING:
+    from gpuwatch.launches.launch import Intent, Launch, LaunchState, Refusal
     from gpuwatch.watches.decide import Match, WatchMemory
-    from gpuwatch.watches.launches import Intent, Launch, LaunchState, Refusal
     from gpuwatch.watches.watch import Budget
 
 

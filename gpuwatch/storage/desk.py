@@ -8,11 +8,11 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
+from gpuwatch.launches.launch import Intent, Launch, Refusal
 from gpuwatch.ports import Alert, Sight
 from gpuwatch.storage import health, ledger, memory, outbox, words
 from gpuwatch.storage.database import Database
 from gpuwatch.watches.decide import WatchMemory
-from gpuwatch.watches.launches import Intent, Launch, Refusal
 from gpuwatch.watches.watch import Budget
 
 

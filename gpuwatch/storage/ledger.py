@@ -15,15 +15,8 @@ import msgspec
 from sqlalchemy import Connection, Row, Select, and_, bindparam, func, insert, or_, select, text, update
 from sqlalchemy.exc import IntegrityError
 
-from gpuwatch.ports import News
-from gpuwatch.storage import outbox
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.memory import from_ms, to_ms
-from gpuwatch.storage.tables import OVER_STATES, launch_event
-from gpuwatch.storage.tables import launch as launches
-from gpuwatch.watches.admission import AVOID_FOR, admit, bad_machines, cooling, free_slot
-from gpuwatch.watches.decide import Match
-from gpuwatch.watches.launches import (
+from gpuwatch.launches.admission import AVOID_FOR, admit, bad_machines, cooling, free_slot
+from gpuwatch.launches.launch import (
     Intent,
     Launch,
     LaunchMoved,
@@ -34,6 +27,13 @@ from gpuwatch.watches.launches import (
     new_launch,
     offer_facts,
 )
+from gpuwatch.ports import News
+from gpuwatch.storage import outbox
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.memory import from_ms, to_ms
+from gpuwatch.storage.tables import OVER_STATES, launch_event
+from gpuwatch.storage.tables import launch as launches
+from gpuwatch.watches.decide import Match
 from gpuwatch.watches.watch import Budget, LaunchSpec
 
 _RESERVING = 0x67707577  # the key of PostgreSQL's lock: "gpuw"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from gpuwatch.engine.follow import Follower
 from gpuwatch.engine.launch_alerts import Herald
 from gpuwatch.errors import GpuwatchError, ProviderError, UsageError
+from gpuwatch.launches.launch import End, Launch, LaunchMoved, LaunchState, launch_id_in
 from gpuwatch.storage.ledger import Ledger
-from gpuwatch.watches.launches import End, Launch, LaunchMoved, LaunchState, launch_id_in
 from gpuwatch.wiring import adapters, database, http_client, new_id, real_now
 
 if TYPE_CHECKING:

@@ -26,22 +26,22 @@ from gpuwatch.engine.sight import Watchman
 from gpuwatch.engine.station import Station
 from gpuwatch.engine.sweep import Sweeper, sweep_targets
 from gpuwatch.errors import GpuwatchError
+from gpuwatch.launches.launch import LaunchState
 from gpuwatch.storage.desk import StoreDesk
 from gpuwatch.storage.history import History
 from gpuwatch.storage.ledger import Ledger
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.polls import last_sweep
-from gpuwatch.watches.launches import LaunchState
 from gpuwatch.wiring import adapters, channels, http_client, new_id, real_now
 
 if TYPE_CHECKING:
     from gpuwatch.errors import ProviderError
+    from gpuwatch.launches.launch import Launch
     from gpuwatch.net import Http
     from gpuwatch.ports import Answer, Channel, Query
     from gpuwatch.providers import Adapter
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database
-    from gpuwatch.watches.launches import Launch
     from gpuwatch.watches.watch import Watch
 
 log = logging.getLogger(__name__)

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from gpuwatch.emulator import Marketplace
+from gpuwatch.launches.launch import Intent, Launch, LaunchState
 from gpuwatch.ports import Order
 from gpuwatch.providers import build
 from gpuwatch.storage import ledger
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.ledger import Ledger
 from gpuwatch.storage.migrate import upgrade
-from gpuwatch.watches.launches import Intent, Launch, LaunchState
 from gpuwatch.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.wiring import http_client
 from gpuwatch.wiring.loading import load_settings

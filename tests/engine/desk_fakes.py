@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from gpuwatch.errors import ProviderError
+from gpuwatch.launches.launch import Intent, Launch, Refusal, new_launch
 from gpuwatch.market.offer import Offer
 from gpuwatch.ports import Alert, Answer, Completeness, Query, Sight
 from gpuwatch.watches.decide import WatchMemory
-from gpuwatch.watches.launches import Intent, Launch, Refusal, new_launch
 from gpuwatch.watches.watch import Budget
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -9,6 +9,7 @@ from datetime import timedelta
 from gpuwatch.engine.act import Actor, Shop
 from gpuwatch.engine.follow import Follower
 from gpuwatch.engine.launch_alerts import Herald
+from gpuwatch.launches.launch import Intent, Launch, LaunchState, Refusal
 from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Alert, AlertKind, InstanceState
 from gpuwatch.storage import ledger
@@ -16,7 +17,6 @@ from gpuwatch.storage.database import Database
 from gpuwatch.storage.ledger import Ledger
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.watches.decide import Match
-from gpuwatch.watches.launches import Intent, Launch, LaunchState, Refusal
 from gpuwatch.watches.watch import Action, Budget, LaunchSpec, Watch
 from tests.builders import a_match, a_watch, an_offer
 from tests.engine.desk_fakes import NOON, ScriptedMarket, an_answer

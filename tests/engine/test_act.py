@@ -10,10 +10,10 @@ import pytest
 
 from gpuwatch.engine.quotes import bid_usd_hour, payable
 from gpuwatch.errors import OfferGone, OrderRefused, OutcomeUnknown, RefusalKind
+from gpuwatch.launches.launch import End, Launch, LaunchState
 from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import AlertKind, Created, Order
 from gpuwatch.storage.database import Database
-from gpuwatch.watches.launches import End, Launch, LaunchState
 from gpuwatch.watches.watch import Budget, LaunchSpec
 from tests.builders import a_match, an_offer, changed
 from tests.engine.desk_fakes import an_answer

@@ -10,11 +10,11 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from gpuwatch.engine.evaluate import Evaluator, Rules, Start
+from gpuwatch.launches.launch import Refusal, RefusalReason
 from gpuwatch.market.offer import Offer
 from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Completeness
 from gpuwatch.watches.decide import Reason
-from gpuwatch.watches.launches import Refusal, RefusalReason
 from gpuwatch.watches.watch import Action, Budget, LaunchSpec, Watch
 from tests.builders import a_watch, an_offer
 from tests.engine.desk_fakes import NOON, MemoryDesk, an_answer

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from gpuwatch.errors import OutcomeUnknown, ProviderDown, StoreError
+from gpuwatch.launches.launch import End, Launch, LaunchState
 from gpuwatch.ports import AlertKind, InstanceState
 from gpuwatch.storage.database import Database
-from gpuwatch.watches.launches import End, Launch, LaunchState
 from gpuwatch.watches.watch import LaunchSpec
 from tests.builders import changed
 from tests.engine.launch_world import RENTS, World, match_on, running, stop

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from gpuwatch.engine.faults import billed, fault_of
+from gpuwatch.launches.faults import billed, fault_of
+from gpuwatch.launches.launch import End, Intent, Launch, LaunchState, new_launch
 from gpuwatch.ports import Instance, InstanceState
-from gpuwatch.watches.launches import End, Intent, Launch, LaunchState, new_launch
 from tests.builders import NOON, a_match, a_watch, changed
 
 ADMITTED: Launch = changed(

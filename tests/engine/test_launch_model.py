@@ -23,13 +23,13 @@ from gpuwatch.engine.act import Actor, Shop
 from gpuwatch.engine.follow import Follower
 from gpuwatch.engine.launch_alerts import Herald
 from gpuwatch.errors import OfferGone, OrderError, OrderRefused, OutcomeUnknown, ProviderDown, RefusalKind
+from gpuwatch.launches.launch import LABEL_PREFIX, End, Intent, Launch, LaunchState, launch_id_in
 from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Created, Instance, InstanceState, Order
 from gpuwatch.storage import ledger
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.ledger import Ledger
 from gpuwatch.storage.tables import alert, metadata
-from gpuwatch.watches.launches import LABEL_PREFIX, End, Intent, Launch, LaunchState, launch_id_in
 from gpuwatch.watches.watch import Action, Budget, LaunchSpec, Watch
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 from tests.engine.desk_fakes import ScriptedMarket, an_answer

@@ -9,10 +9,10 @@ from decimal import Decimal
 import pytest
 
 from gpuwatch.errors import OfferGone, OrderRateLimited, OrderRefused, OutcomeUnknown, ProviderDown, RefusalKind
+from gpuwatch.launches.absence import WAIT_S
+from gpuwatch.launches.launch import Launch, LaunchMoved, LaunchState, Refusal, RefusalReason
 from gpuwatch.ports import AlertKind, InstanceState
 from gpuwatch.storage.database import Database
-from gpuwatch.watches.absence import WAIT_S
-from gpuwatch.watches.launches import Launch, LaunchMoved, LaunchState, Refusal, RefusalReason
 from gpuwatch.watches.watch import Budget, LaunchSpec, SpotPolicy
 from tests.builders import a_match, an_offer, changed
 from tests.engine.desk_fakes import an_answer

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from gpuwatch.errors import ProviderDown
+from gpuwatch.launches.launch import LaunchState
 from gpuwatch.ports import AlertKind
 from gpuwatch.storage.database import Database
-from gpuwatch.watches.launches import LaunchState
 from tests.engine.launch_world import World, end, running
 
 S = LaunchState

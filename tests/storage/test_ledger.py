@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from gpuwatch.launches.launch import Intent, Launch, LaunchMoved, LaunchState, Refusal, RefusalReason
 from gpuwatch.ports import Alert, AlertKind, News
 from gpuwatch.storage import ledger
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.ledger import Ledger
 from gpuwatch.storage.tables import alert as alerts
 from gpuwatch.storage.tables import launch_event
-from gpuwatch.watches.launches import Intent, Launch, LaunchMoved, LaunchState, Refusal, RefusalReason
 from gpuwatch.watches.watch import Action, Budget, LaunchSpec, Watch
 from tests.builders import NOON, a_match, a_watch, an_offer
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.watches.absence import LISTINGS, WAIT_S, Looks, Verdict, failed_look, has_canary, missed, verdict
-from gpuwatch.watches.admission import admit, bad_machines, cooling, free_slot
-from gpuwatch.watches.launches import (
+from gpuwatch.launches.absence import LISTINGS, WAIT_S, Looks, Verdict, failed_look, has_canary, missed, verdict
+from gpuwatch.launches.admission import admit, bad_machines, cooling, free_slot
+from gpuwatch.launches.launch import (
     ALLOWED,
     OVER,
     End,

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from gpuwatch.market.pricing import microusd, usd
-from gpuwatch.watches.launches import (
+from gpuwatch.launches.launch import (
     End,
     Launch,
     LaunchState,
@@ -18,6 +17,7 @@ from gpuwatch.watches.launches import (
     RefusalReason,
     cost_microusd,
 )
+from gpuwatch.market.pricing import microusd, usd
 from gpuwatch.watches.watch import Budget, LaunchSpec
 
 DAY = timedelta(days=1)
