@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.emulator.answers import bare, refuse
-from gpuwatch.emulator.instances import Instance
+from gpuwatch.emulator.instance import Instance
 from gpuwatch.emulator.prices import cost_object
 from gpuwatch.emulator.query import OPERATORS
 
@@ -34,7 +34,6 @@ FROM_ROW = [
     "disk_bw",
     "direct_port_count",
     "static_ip",
-    "public_ipaddr",
     "geolocation",
     "verification",
     "rentable",
@@ -53,7 +52,11 @@ FROM_ROW = [
     "storage_cost",
     "storage_total_cost",
     "credit_discount_max",
-    "end_date",
+    # The official client prints the first two of a live instance; the other two are in rows that people published.
+    "inet_up",
+    "inet_down",
+    "cuda_max_good",
+    "driver_version",
 ]
 STORED = frozenset(
     [
@@ -93,8 +96,9 @@ def describe(instance: Instance, now: float) -> dict[str, Any]:
         "gpu_totalram": ram,
         "disk_space": float(instance.body["disk"]),
         "start_date": instance.created_at,
-        "duration": instance.row["end_date"] - now,
-        "min_bid": instance.rival_usd_hour or instance.row["min_bid"],
+        "end_date": instance.end_date,
+        "duration": instance.end_date - now,
+        "min_bid": instance.min_bid,
         "is_bid": instance.is_bid,
         "dph_base": gpu,
         "dph_total": gpu + disk,
@@ -110,6 +114,7 @@ def describe(instance: Instance, now: float) -> dict[str, Any]:
         "external": False,
         "time_remaining": "",
         "time_remaining_isbid": "",
+        **instance.shown,
     }
 
 
@@ -144,26 +149,42 @@ def origin(instance: Instance) -> dict[str, Any]:
 
 def access(instance: Instance) -> dict[str, Any]:
     """Answer where it can be reached: ssh soon after the create, ports only while running."""
-    ssh = instance.has_ssh
-    running = instance.actual_status == "running"
+    has_ssh, running = instance.has_ssh, instance.actual_status == "running"
     first = 40_000 + instance.id % 20_000
-    mapped = [{"HostIp": "0.0.0.0", "HostPort": str(first)}, {"HostIp": "::", "HostPort": str(first)}]  # noqa: S104
+    host, port = instance.ssh or ("ssh5.vast.ai", 10_000 + instance.id % 50_000)
+    address = instance.row["public_ipaddr"] if instance.ssh is None else host
+    direct = first if instance.ssh is None else port
+    mapped = {name: mapping(first + n) for n, name in enumerate(["22/tcp", *opened(instance.body)])}
     return {
         "local_ipaddrs": "10.2.202.31 172.17.0.1 \n",
-        "ssh_host": "ssh5.vast.ai" if ssh else None,
-        "ssh_idx": "5" if ssh else None,
-        "ssh_port": 10_000 + instance.id % 50_000 if ssh else None,
+        "public_ipaddr": address,
+        "ssh_host": host if has_ssh else None,
+        "ssh_idx": "5" if has_ssh else None,
+        "ssh_port": port if has_ssh else None,
         "machine_dir_ssh_port": 5300,
         "direct_port_start": first if running else -1,
-        "direct_port_end": first if running else -1,
-        "ports": {"22/tcp": mapped} if running else None,
+        "direct_port_end": first + len(mapped) - 1 if running else -1,
+        "ports": mapped | {"22/tcp": mapping(direct)} if running else None,
     }
+
+
+def opened(body: dict[str, Any]) -> list[str]:
+    """Answer the container ports that a create opened with `-p HOST:PORT` in its `env`."""
+    env = body.get("env")
+    wishes = [name.split()[1] for name in env if name.startswith("-p ")] if isinstance(env, dict) else []
+    ports = [wish.rpartition(":")[2] for wish in wishes]
+    return list(dict.fromkeys(port if "/" in port else f"{port}/tcp" for port in ports if port not in ("22", "22/tcp")))
+
+
+def mapping(port: int) -> list[dict[str, str]]:
+    """Answer one port of the host, under both protocols."""
+    return [{"HostIp": "0.0.0.0", "HostPort": str(port)}, {"HostIp": "::", "HostPort": str(port)}]  # noqa: S104
 
 
 def load(instance: Instance, now: float) -> dict[str, Any]:
     """Answer the figures of a running instance; null until they are measured."""
-    on = instance.measured
-    busy = instance.gpu_util > 0
+    on, use = instance.measured, instance.utilisation(now)
+    busy = (use or 0.0) > 0
     since = instance.running_since
     return {
         "uptime_mins": (now - since) / 60 if since is not None and on else None,
@@ -171,7 +192,7 @@ def load(instance: Instance, now: float) -> dict[str, Any]:
         "mem_limit": 125.88 if on else None,
         "mem_usage": 18.4 if on else None,
         "vmem_usage": (64.1 if busy else 0.0) if on else None,
-        "gpu_util": instance.gpu_util if on else None,
+        "gpu_util": use if on else None,
         "gpu_temp": (61.0 if busy else 31.0) if on else None,
         "disk_util": 31.4 if on else -1,
         "disk_usage": 31.4 if on else -1,

@@ -36,6 +36,13 @@ class Options:
     new_account: bool = True
     gzip: bool = False
     list_lag_s: float = 0.0
+    list_omits_s: float = 0.0
+    omits_single: bool = False
+    charge_factor: float = 1.0
+    charge_decimals: int = 3
+    charges_lag_s: float = 0.0
+    charges_today: bool = True
+    ssh_at: tuple[str, int] | None = None
     page_cap: int = 25
 
 
@@ -57,6 +64,7 @@ class Exchange:
         self.market = Market(options.seed, clock, options.size, options.odd_rows)
         self.ledger = Ledger(self.settle)
         self.fleet = Fleet(self.market, self.ledger, clock, options.credit_usd, options.delays)
+        self.fleet.charge_factor, self.fleet.ssh_at = options.charge_factor, options.ssh_at
         self.search = Search(self.market, options.default_rows, options.keyless_rows, options.keyed_rows)
         self.limits = Limits(options.intervals, options.interval_shape, options.rows_per_day)
         self.account = Account()

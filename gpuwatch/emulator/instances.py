@@ -2,61 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from gpuwatch.emulator.clock import Clock
+from gpuwatch.emulator.increases import Increases
+from gpuwatch.emulator.instance import GPU_BILLED, NEVER, Cutover, Instance
 from gpuwatch.emulator.ledger import Entry, Ledger, micro
 from gpuwatch.emulator.lives import QUEUED, Delays, Step, fated, startup, up
-from gpuwatch.emulator.machines import Listing, Machine, View
+from gpuwatch.emulator.machines import Listing, View
 from gpuwatch.emulator.market import Market
+from gpuwatch.emulator.prices import price_fields
 
-GPU_BILLED = frozenset({"running", "frozen", "rebooting"})
-
-
-@dataclass(slots=True)
-class Instance:
-    """One contract; what `GET instances/{id}/` says is derived from it."""
-
-    id: int
-    offer_id: int
-    machine: Machine
-    gpus: tuple[int, ...]
-    row: dict[str, Any]  # the offer as it was rented, priced with this disk
-    body: dict[str, Any]  # the create request
-    created_at: float
-    is_bid: bool
-    base_usd_hour: float
-    label: str | None
-    delays: Delays
-    actual_status: str | None = None
-    intended_status: str = "running"
-    cur_state: str = "running"
-    next_state: str = "running"
-    status_msg: str | None = None
-    has_ssh: bool = False
-    measured: bool = False
-    running_since: float | None = None
-    gpu_util: float = 97.0
-    rival_usd_hour: float | None = None
-    queued: bool = False
-    steps: list[Step] = field(default_factory=list)
-
-    @property
-    def image(self) -> str:
-        """The image that was asked for."""
-        return str(self.body.get("image") or "vastai/base-image:latest")
-
-    @property
-    def disk_usd_hour(self) -> float:
-        """What the disk costs while the instance exists."""
-        return float(self.row["storage_total_cost"])
-
-    @property
-    def usd_hour(self) -> float:
-        """What it costs per hour in its present state."""
-        gpu = self.base_usd_hour if self.actual_status in GPU_BILLED else 0.0
-        return gpu + self.disk_usd_hour
+EXPIRED_KEPT_S = 48 * 3600.0  # an expired instance may be deleted so long after its end
 
 
 class Fleet:
@@ -78,6 +36,9 @@ class Fleet:
         self.delays = delays
         self.alive: dict[int, Instance] = {}
         self.gone: dict[int, Instance] = {}
+        self.increases = Increases()
+        self.charge_factor = 1.0  # what is really charged, as a multiple of what is listed
+        self.ssh_at: tuple[str, int] | None = None  # where the ssh server of every new instance really is
 
     # --- the renter's doings ---------------------------------------------------------------------------------
 
@@ -98,8 +59,12 @@ class Fleet:
             base_usd_hour=base,
             label=body.get("label"),
             delays=self.delays,
+            end_date=float(row["end_date"]),
+            min_bid=float(row["min_bid"]),
+            ssh=self.ssh_at,
         )
         self.alive[instance.id] = instance
+        self.ledger.keep_order(instance.id, body)
         self._book("create", instance, now)
         if won:
             self.market.take(listing, instance.id)
@@ -115,12 +80,7 @@ class Fleet:
 
     def destroy(self, instance: Instance, now: float) -> None:
         """End an instance; its GPUs are for sale again."""
-        del self.alive[instance.id]
-        self.gone[instance.id] = instance
-        instance.steps = []
-        self.ledger.meter(instance.id).set_rate(now, 0.0)
-        self._book("destroy", instance, now)
-        self.market.release(instance.machine, instance.id)
+        self._end(instance, "destroy", now)
 
     def stop(self, instance: Instance, now: float) -> None:
         """Stop as the renter asked: the disk stays and is billed, the GPUs are for sale again."""
@@ -129,7 +89,7 @@ class Fleet:
         self.market.release(instance.machine, instance.id)
 
     def start(self, instance: Instance, now: float) -> bool:
-        """Start a stopped instance; False means that its GPUs are taken and the start waits for them."""
+        """Start a stopped instance; False means that its GPUs are taken, or a rival pays more, and the start waits."""
         if instance.intended_status == "running" and not instance.queued and instance.rival_usd_hour is None:
             return True
         if not self._can_have_gpus(instance):
@@ -140,7 +100,7 @@ class Fleet:
         return True
 
     def set_bid(self, instance: Instance, usd_hour: float, now: float) -> None:
-        """Change a bid; a bid above the rival's wins the GPUs back."""
+        """Change a bid; one of at least what the rival pays wins the GPUs back."""
         instance.base_usd_hour = usd_hour
         self._book("bid", instance, now)
         self._meter(instance, now)
@@ -170,10 +130,10 @@ class Fleet:
             instance: who loses its GPUs.
             now: when.
             as_stop: the disguise seen live: every word says `stopped`, as if the renter had stopped it.
-            rival_usd_hour: what the other one pays; a bid of at least that wins the GPUs back.
+            rival_usd_hour: what the other one pays, the new `min_bid`; a bid of at least that wins the GPUs back.
             resume_after_s: when the other one is done; None is not by itself.
         """
-        instance.rival_usd_hour = rival_usd_hour or instance.base_usd_hour * 1.25
+        instance.min_bid = instance.rival_usd_hour = rival_usd_hour or instance.base_usd_hour * 1.25
         instance.steps = [] if resume_after_s is None else [Step(now + resume_after_s, {"event": "resume"})]
         changes: dict[str, Any] = {"actual_status": "stopped", "cur_state": "stopped", "status_msg": None}
         if as_stop:
@@ -183,6 +143,7 @@ class Fleet:
     def rival_leaves(self, instance: Instance, now: float) -> None:
         """The other bidder is done: the instance resumes by itself."""
         if instance.rival_usd_hour is not None and instance.id in self.alive:
+            instance.min_bid = float(instance.row["min_bid"])
             self._resume(instance, now)
 
     def befall(self, instance: Instance, changes: dict[str, Any], now: float) -> None:
@@ -190,12 +151,81 @@ class Fleet:
         instance.steps = []
         self._change(instance, changes, now)
 
+    def recover(self, instance: Instance, now: float) -> None:
+        """A host that was away is back: the instance runs, and is measured again a moment later."""
+        running = {"actual_status": "running", "cur_state": "running", "next_state": "running"}
+        self._change(instance, running | {"intended_status": "running"}, now)
+        instance.steps = [Step(now + instance.delays.measured_s, {"measured": True})]
+
+    def change_rates(self, instance: Instance, gpu_usd_hour: float, storage_cost: float, now: float) -> None:
+        """Let a running contract cost something else from now on."""
+        instance.base_usd_hour = gpu_usd_hour
+        row = instance.row | {"storage_cost": storage_cost}
+        instance.row = row | price_fields(row, gpu_usd_hour, float(instance.body["disk"]))
+        instance.remember(now)
+        self._book("rate", instance, now)
+        self._meter(instance, now)
+
+    def announce(
+        self,
+        instance: Instance,
+        now: float,
+        *,
+        gpu_usd_hour: float,
+        effective_after_s: float | None = None,
+        extends_s: float = 30 * 86_400.0,
+        storage_cost: float | None = None,
+        fees: tuple[float, float] | None = None,
+    ) -> int:
+        """The host announces a higher price for the time after the contract's end, which it may move nearer.
+
+        Returns:
+            The announcement's number.
+        """
+        if effective_after_s is not None:
+            self.end_at(instance, now + effective_after_s, now)
+        made = self.increases.announce(
+            contract_id=instance.id,
+            host_id=instance.machine.host_id,
+            old_gpu_usd_hour=instance.base_usd_hour,
+            new_gpu_usd_hour=gpu_usd_hour,
+            old_storage_cost=float(instance.row["storage_cost"]),
+            new_storage_cost=storage_cost,
+            old_fee=fees[0] if fees else None,
+            new_fee=fees[1] if fees else None,
+            contract_end=instance.end_date,
+            ask_end=instance.end_date + extends_s,
+            created_at=now,
+        )
+        return made.id
+
+    def accept(self, increase_id: int, now: float) -> int:
+        """The renter accepts: the contract is extended, the new rates begin at its old end. Answers the contract."""
+        taken = self.increases.settle(increase_id, "accepted")
+        instance = self.alive[taken.contract_id]
+        disk = taken.new_storage_cost
+        cost = float(instance.row["storage_cost"]) if disk is None else disk
+        instance.cutover = Cutover(taken.contract_end, taken.new_gpu_usd_hour, cost)
+        self.end_at(instance, taken.ask_end, now)
+        return instance.id
+
+    def end_at(self, instance: Instance, at: float, now: float) -> None:
+        """Move the end of a contract; one that had expired lives again until then."""
+        instance.end_date, instance.expired_at = at, None
+        instance.remember(now)
+
+    def charge(self, factor: float, now: float) -> None:
+        """Charge another multiple of the listed rates from now on."""
+        self.charge_factor = factor
+        for instance in self.alive.values():
+            self._meter(instance, now)
+
     # --- time ------------------------------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:
         """Let everything happen that was due until now, in order, credit running out included."""
         while True:
-            due = min((one.steps[0].at for one in self.alive.values() if one.steps), default=float("inf"))
+            due = min((self._due(one) for one in self.alive.values()), default=NEVER)
             broke_at = self._broke_at()
             if min(due, broke_at) > now:
                 break
@@ -203,8 +233,11 @@ class Fleet:
                 self._stop_all(broke_at)
                 continue
             for instance in list(self.alive.values()):
-                if instance.steps and instance.steps[0].at <= due:
+                if self._term(instance) <= due:
+                    self._end_of_term(instance, due)
+                elif instance.steps and instance.steps[0].at <= due:
                     self._step(instance)
+        self.increases.lapse(now, set(self.alive))
         for instance in self.alive.values():
             if instance.queued and self._can_have_gpus(instance):
                 self._resume(instance, now)
@@ -212,6 +245,25 @@ class Fleet:
     def credit(self, now: float) -> float:
         """Answer what the account has left, USD."""
         return self.credit_usd - float(self.ledger.spent_usd(now))
+
+    def _due(self, instance: Instance) -> float:
+        return min(self._term(instance), instance.steps[0].at if instance.steps else NEVER)
+
+    def _term(self, instance: Instance) -> float:
+        """When its contract changes by itself: new rates, the end, the deletion after the end."""
+        if instance.cutover is not None:
+            return min(instance.cutover.at, instance.end_date)
+        return instance.end_date if instance.expired_at is None else instance.expired_at + EXPIRED_KEPT_S
+
+    def _end_of_term(self, instance: Instance, at: float) -> None:
+        cutover, instance.cutover = instance.cutover, None
+        if cutover is not None and cutover.at < instance.end_date:
+            self.change_rates(instance, cutover.gpu_usd_hour, cutover.storage_cost, at)
+        elif instance.expired_at is None:
+            self.stop(instance, at)
+            instance.expired_at = at
+        else:
+            self._end(instance, "expired", at)
 
     def _broke_at(self) -> float:
         burn = float(self.ledger.burn_usd_hour())
@@ -241,9 +293,12 @@ class Fleet:
         instance.steps = startup(now, instance.delays, instance.image)
         if fate is not None:
             self.doom(instance, fate, 0.0)
+        instance.remember(now)
         self._meter(instance, now)
 
     def _resume(self, instance: Instance, now: float) -> None:
+        if instance.expired_at is not None:
+            return
         instance.queued, instance.rival_usd_hour = False, None
         self.market.hold(instance.machine, instance.gpus, instance.id)
         running = {"intended_status": "running", "cur_state": "running", "next_state": "running"}
@@ -252,6 +307,8 @@ class Fleet:
         instance.steps = up(now, again, instance.image)
 
     def _can_have_gpus(self, instance: Instance) -> bool:
+        if instance.expired_at is not None or (instance.rival_usd_hour or 0.0) > instance.base_usd_hour:
+            return False
         return all(instance.machine.holders.get(gpu) in (None, instance.id) for gpu in instance.gpus)
 
     def _change(self, instance: Instance, changes: dict[str, Any], at: float) -> None:
@@ -262,10 +319,21 @@ class Fleet:
             instance.running_since, instance.measured = None, False
         elif not was_running:
             instance.running_since = at
+        instance.remember(at)
         self._meter(instance, at)
 
     def _meter(self, instance: Instance, at: float) -> None:
-        self.ledger.meter(instance.id).set_rate(at, instance.usd_hour)
+        factor = Decimal(repr(self.charge_factor))
+        gpu, disk = Decimal(repr(instance.gpu_usd_hour)), Decimal(repr(instance.disk_usd_hour))
+        self.ledger.meter(instance.id).set_rates(at, gpu * factor, disk * factor)
+
+    def _end(self, instance: Instance, kind: str, now: float) -> None:
+        del self.alive[instance.id]
+        self.gone[instance.id] = instance
+        instance.steps, instance.ended_at = [], now
+        self.ledger.close(instance.id, now)
+        self._book(kind, instance, now)
+        self.market.release(instance.machine, instance.id)
 
     def _book(self, kind: str, instance: Instance, now: float) -> None:
         price = micro(instance.base_usd_hour + instance.disk_usd_hour)

@@ -6,14 +6,18 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from decimal import ROUND_HALF_EVEN, Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 MICROUSD_PER_USD = 1_000_000
+ENDS = frozenset({"destroy", "expired"})
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One create, destroy or bid change; prices in micro-dollars per hour for the whole offer."""
+    """One line; prices in micro-dollars per hour for the whole offer.
+
+    `kind` is `create`, `destroy`, `expired` (deleted by the marketplace), `bid`, or `rate` (the running price changed).
+    """
 
     at: float
     kind: str
@@ -25,23 +29,84 @@ class Entry:
     is_bid: bool
 
 
+class Span(NamedTuple):
+    """Some time at unchanged rates; Unix seconds, USD per hour."""
+
+    since: float
+    until: float
+    gpu_usd_hour: Decimal
+    disk_usd_hour: Decimal
+
+    @property
+    def seconds(self) -> Decimal:
+        """How long it was; a clock that stepped back makes it empty, never negative."""
+        return Decimal(repr(max(0.0, self.until - self.since)))
+
+    @property
+    def usd(self) -> Decimal:
+        """What it cost, unrounded."""
+        return (self.gpu_usd_hour + self.disk_usd_hour) * self.seconds / 3600
+
+    def within(self, start: float, end: float) -> Span:
+        """Answer the part of it that lies in [start, end)."""
+        return self._replace(since=max(self.since, start), until=min(self.until, end))
+
+
+class Lump(NamedTuple):
+    """Traffic: so many GB at a price, all at one moment."""
+
+    at: float
+    kind: str  # `bwd` or `bwu`
+    gb: Decimal
+    usd_gb: Decimal
+
+
 @dataclass(slots=True)
 class Meter:
-    """What one instance costs: closed spans of seconds at a rate, and the span that is open."""
+    """What one instance costs: closed spans, the span that is open, and its traffic."""
 
+    spans: list[Span] = field(default_factory=list)
+    lumps: list[Lump] = field(default_factory=list)
     closed_usd: Decimal = Decimal(0)
     since: float = 0.0
-    usd_hour: Decimal = Decimal(0)
+    gpu_usd_hour: Decimal = Decimal(0)
+    disk_usd_hour: Decimal = Decimal(0)
 
-    def set_rate(self, now: float, usd_hour: float) -> None:
-        """Go on at another rate from now."""
-        self.closed_usd = self.usd(now)
-        self.since, self.usd_hour = now, Decimal(repr(usd_hour))
+    @property
+    def usd_hour(self) -> Decimal:
+        """The rate of the open span."""
+        return self.gpu_usd_hour + self.disk_usd_hour
+
+    def set_rates(self, now: float, gpu_usd_hour: Decimal, disk_usd_hour: Decimal) -> None:
+        """Go on at other rates from now; the same rates change nothing."""
+        if (gpu_usd_hour, disk_usd_hour) == (self.gpu_usd_hour, self.disk_usd_hour):
+            return
+        closed = self._open(now)
+        if closed.usd:
+            self.spans.append(closed)
+            self.closed_usd += closed.usd
+        self.since, self.gpu_usd_hour, self.disk_usd_hour = now, gpu_usd_hour, disk_usd_hour
+
+    def add(self, lump: Lump) -> None:
+        """Charge traffic."""
+        self.lumps.append(lump)
+        self.closed_usd += lump.gb * lump.usd_gb
 
     def usd(self, now: float) -> Decimal:
         """Answer the whole cost up to now, USD, unrounded."""
-        seconds = Decimal(repr(max(0.0, now - self.since)))
-        return self.closed_usd + self.usd_hour * seconds / 3600
+        return self.closed_usd + self._open(now).usd
+
+    def between(self, start: float, end: float, now: float) -> list[Span]:
+        """Answer what was metered in [start, end) and before now, oldest first."""
+        parts = [span.within(start, end) for span in [*self.spans, self._open(now)]]
+        return [part for part in parts if part.usd]
+
+    def traffic(self, start: float, end: float) -> list[Lump]:
+        """Answer the traffic of [start, end)."""
+        return [lump for lump in self.lumps if start <= lump.at < end]
+
+    def _open(self, now: float) -> Span:
+        return Span(self.since, now, self.gpu_usd_hour, self.disk_usd_hour)
 
 
 @dataclass(slots=True)
@@ -55,6 +120,9 @@ class Ledger:
     settle: Callable[[], float]
     _entries: list[Entry] = field(default_factory=list)
     _meters: dict[int, Meter] = field(default_factory=dict)
+    _open: dict[int, Meter] = field(default_factory=dict)  # the others cost nothing any more
+    _closed_usd: Decimal = Decimal(0)
+    _orders: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def append(self, entry: Entry) -> None:
         """Write one line; nothing is ever changed or taken out."""
@@ -62,7 +130,25 @@ class Ledger:
 
     def meter(self, instance_id: int) -> Meter:
         """Answer the meter of an instance, a new one at first."""
-        return self._meters.setdefault(instance_id, Meter())
+        if instance_id not in self._meters:
+            self._meters[instance_id] = self._open[instance_id] = Meter()
+        return self._meters[instance_id]
+
+    def close(self, instance_id: int, now: float) -> None:
+        """Stop the meter of an instance that is gone."""
+        meter = self._open.pop(instance_id, None)
+        if meter is not None:
+            meter.set_rates(now, Decimal(0), Decimal(0))
+            self._closed_usd += meter.closed_usd
+
+    def keep_order(self, instance_id: int, body: dict[str, Any]) -> None:
+        """Keep the body of a create, secrets included: for audits in the same process or over /control, never logged."""
+        self._orders[instance_id] = body
+
+    def order(self, instance_id: int) -> dict[str, Any]:
+        """Answer the body of the create that made an instance, as it was sent."""
+        self.settle()
+        return dict(self._orders[instance_id])
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -77,7 +163,7 @@ class Ledger:
 
     @property
     def destroys(self) -> tuple[Entry, ...]:
-        """Every destroy that took effect."""
+        """Every destroy by the renter that took effect."""
         return tuple(entry for entry in self.entries if entry.kind == "destroy")
 
     def creates_by_label(self) -> dict[str | None, int]:
@@ -85,9 +171,9 @@ class Ledger:
         return dict(Counter(entry.label for entry in self.creates))
 
     def alive(self) -> tuple[int, ...]:
-        """Answer the instances that were made and not destroyed, by id."""
+        """Answer the instances that were made and neither destroyed nor deleted by the marketplace, by id."""
         entries = self.entries
-        gone = {entry.instance_id for entry in entries if entry.kind == "destroy"}
+        gone = {entry.instance_id for entry in entries if entry.kind in ENDS}
         return tuple(e.instance_id for e in entries if e.kind == "create" and e.instance_id not in gone)
 
     def bill_microusd(self, instance_id: int | None = None) -> int:
@@ -99,11 +185,11 @@ class Ledger:
         """Sum the meters without settling first."""
         if instance_id is not None:
             return self._meters[instance_id].usd(now) if instance_id in self._meters else Decimal(0)
-        return sum((meter.usd(now) for meter in self._meters.values()), Decimal(0))
+        return sum((meter.usd(now) for meter in self._open.values()), self._closed_usd)
 
     def burn_usd_hour(self) -> Decimal:
         """Answer what is being spent just now, USD per hour."""
-        return sum((meter.usd_hour for meter in self._meters.values()), Decimal(0))
+        return sum((meter.usd_hour for meter in self._open.values()), Decimal(0))
 
     def summary(self) -> dict[str, Any]:
         """Answer everything as one JSON object, for other processes."""

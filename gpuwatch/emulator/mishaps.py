@@ -13,6 +13,7 @@ from typing import Any
 
 from gpuwatch.emulator.answers import Reply, quota_spent, refuse, reply, text, too_frequent
 from gpuwatch.emulator.exchange import Exchange
+from gpuwatch.emulator.lists import LIES
 from gpuwatch.emulator.request import Fault, Request
 
 Answer = Callable[[], Reply]
@@ -21,7 +22,9 @@ BAD_GATEWAY = "<html><head><title>{0} {1}</title></head><body><center><h1>{0} {1
 EDGE = {502: "Bad Gateway", 503: "Service Temporarily Unavailable", 504: "Gateway Time-out"}
 LONG_S = 600.0  # longer than any client waits
 # Faults that the endpoints themselves act on; the other kinds are in MISHAPS and in lives.FATES.
-QUIRKS = frozenset(["offer_gone", "refuse_create", "bid_lost", "list_lag", "list_empty", "page_cut", "instance_null"])
+QUIRKS = LIES | {
+    *("offer_gone", "refuse_create", "bid_lost", "duplicate_effect", "other_hardware", "instance_null", "undead"),
+}
 
 
 def suffer(exchange: Exchange, request: Request, fault: Fault, answer: Answer) -> Reply:

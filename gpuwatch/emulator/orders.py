@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from gpuwatch.emulator.answers import Refused, Reply, bad_create, bare, no_such_instance, offer_gone, refuse, reply
 from gpuwatch.emulator.contracts import MASK
 from gpuwatch.emulator.exchange import Exchange
-from gpuwatch.emulator.instances import Instance
+from gpuwatch.emulator.instance import Instance
 from gpuwatch.emulator.lives import FATES, QUEUED
 from gpuwatch.emulator.machines import Listing
 from gpuwatch.emulator.request import Fault, Request
@@ -54,7 +55,21 @@ def rent(exchange: Exchange, request: Request, listing: Listing, body: dict[str,
     instance = exchange.fleet.create(listing, body, request.now, won=won)
     if won:
         doom(exchange, instance, request.quirk)
+    if request.has_quirk("duplicate_effect"):
+        return doubled(exchange, request, listing, instance)
     return reply({"success": won, "new_contract": instance.id, "instance_api_key": MASK})
+
+
+def doubled(exchange: Exchange, request: Request, listing: Listing, first: Instance) -> Reply:
+    """The request takes effect a second time: another contract with the same label, of which the answer says nothing.
+
+    The twin stands on a machine that is not on the market, so that the two do not share GPUs.
+    """
+    spare = replace(listing.machine, id=exchange.market.numbers.next("machine"), holders={}, slices=[])
+    elsewhere = Listing(listing.id, spare, replace(listing.slice, row=listing.slice.row | {"machine_id": spare.id}))
+    twin = exchange.fleet.create(elsewhere, first.body, request.now)
+    told = twin if request.quirk is not None and request.quirk.get("tells", "first") == "second" else first
+    return reply({"success": True, "new_contract": told.id, "instance_api_key": MASK})
 
 
 def can_start(listing: Listing, body: dict[str, Any]) -> bool:
@@ -64,9 +79,11 @@ def can_start(listing: Listing, body: dict[str, Any]) -> bool:
 
 
 def doom(exchange: Exchange, instance: Instance, quirk: Fault | None) -> None:
-    """Let a fault decide how the new instance ends."""
+    """Let a fault decide how the new instance ends, or what hardware it turns out to have."""
     if quirk is not None and quirk.kind in FATES:
         exchange.fleet.doom(instance, quirk.kind, float(quirk.get("after_s", 0.0)))
+    if quirk is not None and quirk.kind == "other_hardware":
+        instance.shown = dict(quirk.settings) or {"gpu_name": "RTX 3090", "gpu_ram": 24576, "gpu_totalram": 24576}
 
 
 def ask_number(request: Request) -> int:
@@ -101,10 +118,20 @@ def create_problems(body: dict[str, Any]) -> list[str]:
         "'env' must be an object of texts": env is None or is_env(env),
         f"'onstart' is limited to {MAX_ONSTART} characters": onstart is None or len(str(onstart)) <= MAX_ONSTART,
         "'runtype' is not known": runtype is None or runtype in RUNTYPES,
+        "'template_hash_id' must be text": isinstance(body.get("template_hash_id") or "", str),
+        "'image_login' must be text": isinstance(body.get("image_login") or "", str),
+        "'volume_info' must be an object": isinstance(body.get("volume_info") or {}, dict),
+        "'args' must be a list of texts": is_texts(body.get("args") or []),
+        "'args_str' must be text": isinstance(body.get("args_str") or "", str),
         "'cancel_unavail' must be a boolean": isinstance(body.get("cancel_unavail", False), bool),
         "'target_state' must be running or stopped": body.get("target_state", "running") in ("running", "stopped"),
     }
     return [said for said, is_fine in checks.items() if not is_fine]
+
+
+def is_texts(value: Any) -> bool:
+    """Accept a list of texts."""
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 def is_env(env: Any) -> bool:
@@ -160,17 +187,18 @@ def change(exchange: Exchange, request: Request) -> Reply:
     instance = instance_of(exchange, request.contract())
     body = request.body()
     if "label" in body:
-        set_label(instance, body["label"])
+        set_label(instance, body["label"], request.now)
     return set_state(exchange, instance, body["state"], request.now) if "state" in body else reply({"success": True})
 
 
-def set_label(instance: Instance, label: Any) -> None:
+def set_label(instance: Instance, label: Any, now: float) -> None:
     """Rename an instance."""
     if label is not None and not isinstance(label, str):
         raise bare(400, "invalid_args", "label must be a string")
     if label and len(label) > MAX_LABEL_CHANGE:
         raise bare(400, "invalid_args", "label_too_long")
     instance.label = label
+    instance.remember(now)
 
 
 def set_state(exchange: Exchange, instance: Instance, state: Any, now: float) -> Reply:
@@ -180,6 +208,8 @@ def set_state(exchange: Exchange, instance: Instance, state: Any, now: float) ->
     elif state == "running":
         if exchange.fleet.credit(now) <= 0:
             raise refuse(400, "missing_billing", "You lack credit, see the billing page.")
+        if instance.expired_at is not None:
+            raise refuse(400, "invalid_args", "Instance has expired and cannot be started.")
         if not exchange.fleet.start(instance, now):
             return reply({"success": False, "error": "resources_unavailable", "msg": QUEUED})
     else:
@@ -200,8 +230,52 @@ def bulk_change(exchange: Exchange, request: Request) -> Reply:
 
 def destroy(exchange: Exchange, request: Request) -> Reply:
     """DELETE instances/{id}/: for good, disk and all."""
-    exchange.fleet.destroy(instance_of(exchange, request.contract()), request.now)
+    instance = instance_of(exchange, request.contract())
+    if request.has_quirk("undead") and request.quirk is not None:
+        return undead(exchange, request.quirk, instance, request.now)
+    exchange.fleet.destroy(instance, request.now)
     return reply({"success": True})
+
+
+def undead(exchange: Exchange, quirk: Fault, instance: Instance, now: float) -> Reply:
+    """Say that an instance is destroyed, and keep it: for `after_s` seconds, or for good without that."""
+
+    def destroy_now() -> None:
+        if instance.id in exchange.fleet.alive:
+            exchange.fleet.destroy(instance, exchange.clock())
+
+    if quirk.get("after_s", None) is not None:
+        exchange.late.append((now + float(quirk.get("after_s", 0.0)), destroy_now))
+    return reply({"success": True})
+
+
+def accept_increase(exchange: Exchange, request: Request) -> Reply:
+    """PUT instances/accept-price-increase/: the new rate, from the contract's present end on."""
+    number = increase_number(exchange, request)
+    contract = exchange.fleet.accept(number, request.now)
+    return reply({"success": True, "pending_price_increase_id": number, "contract_id": contract})
+
+
+def reject_increase(exchange: Exchange, request: Request) -> Reply:
+    """PUT instances/reject-price-increase/: nothing changes, the contract ends when it would have ended."""
+    number = increase_number(exchange, request)
+    contract = exchange.fleet.increases.settle(number, "rejected").contract_id
+    return reply({"success": True, "pending_price_increase_id": number, "contract_id": contract})
+
+
+def increase_number(exchange: Exchange, request: Request) -> int:
+    """Answer the announcement that the body names.
+
+    Raises:
+        Refused: 400 unless that number is all the body holds; 404 for one that is not pending.
+    """
+    body = request.body()
+    number = body.get("pending_price_increase_id")
+    if set(body) != {"pending_price_increase_id"} or not isinstance(number, int) or isinstance(number, bool):
+        raise bare(400, "invalid_request", "Error in request body: pending_price_increase_id and nothing else")
+    if number not in exchange.fleet.increases.pending:
+        raise refuse(404, "no_pending_price_increase", "No pending price increase.")
+    return number
 
 
 def bulk_destroy(exchange: Exchange, request: Request) -> Reply:

@@ -1,4 +1,4 @@
-"""The endpoints that only read: search, GPU names, instances, account, charges."""
+"""The endpoints that only read: search, GPU names, account, keys, logs, announced price rises."""
 
 from __future__ import annotations
 
@@ -8,15 +8,11 @@ from typing import Any
 import msgspec
 
 from gpuwatch.emulator.answers import Reply, bare, refuse, reply, text
-from gpuwatch.emulator.contracts import describe, label_counts, listed, page
 from gpuwatch.emulator.exchange import Exchange
 from gpuwatch.emulator.hardware import GPUS
-from gpuwatch.emulator.instances import GPU_BILLED
+from gpuwatch.emulator.instance import GPU_BILLED
 from gpuwatch.emulator.orders import instance_of
 from gpuwatch.emulator.request import Request, decode
-
-# source: sentence from the official documentation's generated specification, 2026-08
-V0_CLOSED = "Endpoint deprecated: /api/v0/instances/ is deprecated. Use /api/v1/instances/ instead."
 
 
 def search_get(exchange: Exchange, request: Request) -> Reply:
@@ -60,64 +56,6 @@ def gpu_names(exchange: Exchange, _: Request) -> Reply:
 def gpu_types(_: Exchange, __: Request) -> Reply:
     """GET gpu_types/: names with their memory."""
     return reply({"gpu_types": [{"name": gpu.name, "gpu_ram_mb": gpu.ram_mib} for gpu in GPUS]})
-
-
-def instances_v1(exchange: Exchange, request: Request) -> Reply:
-    """GET v1 instances/: pages of at most 25, with counts over all of them."""
-    now = request.now
-    everything = [describe(one, now) for one in visible(exchange, request)]
-    rows = listed(everything, request.param("select_filters"), request.param("order_by"))
-    limit = request.param("limit", exchange.options.page_cap)
-    limit = 5 if not isinstance(limit, int) or limit <= 0 else min(limit, exchange.options.page_cap)
-    cut, token = page(rows, limit, request.params.get("after_token"))
-    body = {
-        "success": True,
-        "total_instances": len(rows),
-        "instances_found": len(cut),
-        "label_counts": label_counts(rows),
-        "instances": chosen_columns(cut, request.param("select_cols")),
-        "next_token": token,
-    }
-    if request.has_quirk("page_cut"):
-        body |= {"instances": cut[: len(cut) // 2], "next_token": None}
-    if request.has_quirk("list_empty"):
-        body |= {"instances": [], "instances_found": 0, "total_instances": 0, "label_counts": {}, "next_token": None}
-    return reply(body)
-
-
-def chosen_columns(rows: list[dict[str, Any]], columns: Any) -> list[dict[str, Any]]:
-    """Keep the asked columns; all of them for `["*"]` or nothing."""
-    if not isinstance(columns, list) or not columns or "*" in columns:
-        return rows
-    return [{name: row[name] for name in map(str, columns) if name in row} for row in rows]
-
-
-def visible(exchange: Exchange, request: Request) -> list[Any]:
-    """Answer what a list shows: with a lag, young instances are missing and destroyed ones still there."""
-    lag = exchange.options.list_lag_s
-    if request.has_quirk("list_lag") and request.quirk is not None:
-        lag = float(request.quirk.get("seconds", 30.0))
-    then = request.now - lag
-    shown = [one for one in exchange.fleet.alive.values() if lag == 0 or one.created_at <= then]
-    if lag:
-        ended = {entry.instance_id: entry.at for entry in exchange.ledger.destroys}
-        shown += [one for one in exchange.fleet.gone.values() if one.created_at <= then < ended[one.id]]
-    return shown
-
-
-def instances_v0(exchange: Exchange, request: Request) -> Reply:
-    """GET v0 instances/: closed for accounts made since June 2026."""
-    if exchange.options.new_account:
-        raise refuse(410, "deprecated_endpoint", V0_CLOSED)
-    return reply({"instances": [describe(one, request.now) for one in visible(exchange, request)]})
-
-
-def instance(exchange: Exchange, request: Request) -> Reply:
-    """GET instances/{id}/: an object under a plural name, null when it is gone."""
-    found = exchange.fleet.alive.get(request.contract())
-    if found is None or request.has_quirk("instance_null"):
-        return reply({"instances": None})
-    return reply({"instances": describe(found, request.now)})
 
 
 def user(exchange: Exchange, request: Request) -> Reply:
@@ -168,32 +106,6 @@ def spend_rate(exchange: Exchange, _: Request) -> Reply:
     )
 
 
-def charges(exchange: Exchange, request: Request) -> Reply:
-    """GET charges/: what every instance cost; a day range is required."""
-    filters = request.param("select_filters")
-    day = filters.get("day") if isinstance(filters, dict) else request.param("day")
-    if not isinstance(day, dict) or not {"gte", "lte"} <= set(day):
-        raise refuse(400, None, "Must provide both 'day' gte and lte filters for instance charges")
-    every = {**exchange.fleet.gone, **exchange.fleet.alive}
-    rows = [charge_of(exchange, contract, request.now) for contract in sorted(every)]
-    return reply({"success": True, "count": len(rows), "total": len(rows), "next_token": None, "results": rows})
-
-
-def charge_of(exchange: Exchange, contract: int, now: float) -> dict[str, Any]:
-    """Answer one instance's line of the charges."""
-    one = exchange.fleet.alive.get(contract) or exchange.fleet.gone[contract]
-    return {
-        "start": int(one.created_at),
-        "end": int(now),
-        "type": "instance",
-        "source": f"instance-{contract}",
-        "description": f"Instance {contract} Charges",
-        "amount": round(float(exchange.ledger.spent_usd(now, contract)), 6),
-        "metadata": {"template_id": None, "label": one.label, "endpoint_id": None, "workergroup_id": None},
-        "items": [],
-    }
-
-
 def ssh_list(exchange: Exchange, _: Request) -> Reply:
     """GET ssh/: the account's public keys, a bare list."""
     return reply(exchange.account.ssh_keys)
@@ -226,9 +138,10 @@ def log_file(exchange: Exchange, request: Request) -> Reply:
     return text(f"container {contract}: {one.status_msg if one else 'gone'}\n", 200)
 
 
-def price_increases(_: Exchange, __: Request) -> Reply:
-    """GET instances/pending-price-increases/: hosts announce none here."""
-    return reply({"success": True, "pending_price_increases": []})
+def price_increases(exchange: Exchange, _: Request) -> Reply:
+    """GET instances/pending-price-increases/: what hosts announce and nobody answered yet."""
+    rows = [one.row() for one in exchange.fleet.increases.pending.values()]
+    return reply({"success": True, "count": len(rows), "truncated": False, "pending_price_increases": rows})
 
 
 def bid_price(exchange: Exchange, request: Request) -> Reply:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gpuwatch.emulator import orders, reads
+from gpuwatch.emulator import lists, orders, reads
 from gpuwatch.emulator.answers import Refused, Reply, bad_key, no_key, refuse
+from gpuwatch.emulator.charges import charges
 from gpuwatch.emulator.exchange import Exchange
 from gpuwatch.emulator.request import Request
 
@@ -31,14 +32,16 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("GET", "/api/v0/gpu_types/"): Route("gpu_types", reads.gpu_types, False),
     ("PUT", "/api/v0/asks/*/"): Route("create", orders.create),
     ("POST", "/api/v0/asks/bulk/"): Route("bulk_create", orders.bulk_create),
-    ("GET", "/api/v1/instances/"): Route("instances", reads.instances_v1),
-    ("GET", "/api/v0/instances/"): Route("instances_v0", reads.instances_v0),
+    ("GET", "/api/v1/instances/"): Route("instances", lists.instances_v1),
+    ("GET", "/api/v0/instances/"): Route("instances_v0", lists.instances_v0),
     ("PUT", "/api/v0/instances/"): Route("bulk_change", orders.bulk_change),
     ("DELETE", "/api/v0/instances/"): Route("bulk_destroy", orders.bulk_destroy),
-    ("GET", "/api/v0/instances/*/"): Route("instance", reads.instance),
+    ("GET", "/api/v0/instances/*/"): Route("instance", lists.instance),
     ("PUT", "/api/v0/instances/*/"): Route("change", orders.change),
     ("DELETE", "/api/v0/instances/*/"): Route("destroy", orders.destroy),
     ("GET", "/api/v0/instances/pending-price-increases/"): Route("price_increases", reads.price_increases),
+    ("PUT", "/api/v0/instances/accept-price-increase/"): Route("accept_increase", orders.accept_increase),
+    ("PUT", "/api/v0/instances/reject-price-increase/"): Route("reject_increase", orders.reject_increase),
     ("PUT", "/api/v0/instances/bid_price/*/"): Route("bid", orders.set_bid),
     ("PUT", "/api/v0/instances/reboot/*/"): Route("reboot", orders.reboot),
     ("PUT", "/api/v0/instances/recycle/*/"): Route("recycle", orders.reboot),
@@ -46,7 +49,7 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("GET", "/logs/*/*/"): Route("log_file", reads.log_file, False),
     ("GET", "/api/v0/users/current/"): Route("user", reads.user),
     ("GET", "/api/v0/users/spend-rate/"): Route("spend_rate", reads.spend_rate),
-    ("GET", "/api/v0/charges/"): Route("charges", reads.charges),
+    ("GET", "/api/v0/charges/"): Route("charges", charges),
     ("GET", "/api/v0/ssh/"): Route("ssh", reads.ssh_list),
     ("POST", "/api/v0/ssh/"): Route("ssh_add", reads.ssh_add),
 }

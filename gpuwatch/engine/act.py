@@ -226,11 +226,11 @@ class _Rent:
 
     def _point_at(self, launch: Launch, match: Match) -> Launch | Refusal:
         """Make the row say which offer is asked for and at what price, before it is."""
-        facts = offer_facts(match, self._watch.disk_gb)
+        facts = offer_facts(match, self._watch)
         if all(getattr(launch, name) == value for name, value in facts.items()):
             return launch
         desk = self._desk
-        return desk.books.point_at(launch, match, self._watch.disk_gb, desk.budget, desk.clock())
+        return desk.books.point_at(launch, match, self._watch, desk.budget, desk.clock())
 
     def _order(self, launch: Launch, match: Match) -> Order:
         offer, spec = match.offer, self._spec

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from gpuwatch.launches.instance import Instance, InstanceState
 from gpuwatch.launches.launch import End, Launch, LaunchState
 from gpuwatch.market.pricing import MICRO
-from gpuwatch.ports import Instance, InstanceState
 
 Fault = tuple[End, str]  # and the provider's words
 _PRICE_SLACK = 0.005  # a listing's price may carry more digits, or a disk rounded up to the least size

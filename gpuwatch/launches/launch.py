@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.errors import GpuwatchError
-from gpuwatch.market.pricing import HOURS_A_MONTH, MICRO
+from gpuwatch.market.pricing import HOURS_A_MONTH, MICRO, threshold_microusd
 from gpuwatch.watches.decide import Match
 from gpuwatch.watches.watch import LaunchSpec, Watch
 
@@ -78,12 +78,53 @@ class End(StrEnum):
     BROKEN = "would not come to life"
     MAX_RUNTIME = "max_runtime is over"
     IDLE = "idle"
+    NOT_AS_PROMISED = "not what was promised"
+    NO_SSH = "its SSH port does not answer"
+    TOO_SLOW = "its network is slower than wanted"
+    OUTBID = "outbid"
+    OFFLINE = "its host is offline"
+    OUTSIDE = "its active windows are closed"
+    BUDGET_REACHED = "a budget is reached"
+    PRICE_RAISED = "the host raises the price"
+    CONTRACT_ENDS = "the host ends the contract"
+    PAUSED = "renting is paused"
     STOPPED = "stopped by the owner"
     GONE = "gone at the provider"
 
     def text(self, words: str = "") -> str:
         """As it is kept and shown."""
         return f"{self.value}: {words}" if words else self.value
+
+
+class Condition(StrEnum):
+    """What has befallen an instance that its launch still counts as running."""
+
+    OUTBID = "outbid"  # it waits for its bid to win again; its disk is billed
+    STOPPED = "stopped"  # somebody stopped it at the provider; its disk is billed
+    OFFLINE = "offline"  # its host is gone
+    UNLISTED = "unlisted"  # no list shows it, and no list proves that it is gone
+
+
+class Span(msgspec.Struct, frozen=True):
+    """From a moment on, what is billed an hour: with its GPUs, or its disk alone while it is stopped."""
+
+    since: datetime
+    listed_microusd_hour: int
+    price_microusd_hour: int
+
+
+class Promise(msgspec.Struct, frozen=True, kw_only=True):
+    """What the offer said, kept to hold the instance and the bill against it. None: it did not say."""
+
+    gpu_memory_gib: float | None = None
+    disk_gb: float | None = None
+    cuda: float | None = None
+    download_mbps: float | None = None
+    download_usd_gb: float | None = None
+    upload_usd_gb: float | None = None
+    download_gb: float = 0.0  # traffic of one job, as the watch says
+    upload_gb: float = 0.0
+    commission_rate: float = 0.0  # as it was reckoned, on top
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,12 +153,32 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     running_at: datetime | None = None
     ended_at: datetime | None = None
     end_reason: str | None = None
+    most_microusd_hour: int = 0  # what it may come to: a bid's maximum, with disk and commission
+    bid_microusd_hour: int | None = None  # bid now, listed, GPUs alone; spot only
+    spans: tuple[Span, ...] = ()  # since it runs; the disk alone before
+    condition: Condition | None = None
+    condition_since: datetime | None = None
+    promised: Promise = Promise()
+    tries: int = 1  # offers that were asked for
+    relaunch_of: str | None = None  # the launch that was preempted
     version: int = 0
 
     @property
     def is_over(self) -> bool:
         """Nothing of it can be billed any more."""
         return self.state in OVER
+
+    @property
+    def bound_microusd_hour(self) -> int:
+        """The most that it may cost an hour: budgets are admitted on it."""
+        return max(self.price_microusd_hour, self.most_microusd_hour)
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When it is over at the latest; None: no `max_runtime`. Its instance is told it, so it never moves."""
+        if self.max_runtime_s is None:
+            return None
+        return self.intended_at + timedelta(seconds=self.max_runtime_s + (self.ready_within_s or 0.0))
 
     @property
     def counts(self) -> bool:
@@ -150,7 +211,11 @@ class RefusalReason(StrEnum):
     MAX_USD_MONTH = "max_usd_month"
     OFFER_TAKEN = "offer_taken"  # another launch of ours has it
     COOLING = "cooling"  # it failed lately; not again at once
-    MACHINE_FAILED = "machine_failed"
+    MACHINE_FAILED = "machine_failed"  # a launch failed on it lately, or the owner blocked it
+    PAUSED = "paused"  # by `gpuwatch pause`
+    BREAKER = "breaker"  # too many launches of this watch failed
+    NO_CREDIT = "no_credit"
+    STRANGERS = "strangers"  # a new database, and instances that carry gpuwatch's label
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -196,7 +261,7 @@ def new_launch(intent: Intent, slot: int, now: datetime) -> Launch:
         watch=watch.name,
         slot=slot,
         provider=match.offer.provider,
-        **offer_facts(match, watch.disk_gb),
+        **offer_facts(match, watch),
         gpu=match.offer.gpu,
         gpu_count=match.offer.gpu_count,
         spot=match.offer.spot,
@@ -219,15 +284,42 @@ def new_launch(intent: Intent, slot: int, now: datetime) -> Launch:
     )
 
 
-def offer_facts(match: Match, disk_gb: float | None) -> dict[str, Any]:
+def offer_facts(match: Match, watch: Watch) -> dict[str, Any]:
     """What changes in a launch when it is pointed at another offer (of the same provider)."""
     return {
         "offer_id": match.offer.offer_id,
         "machine_id": match.offer.machine_id,
         "listed_microusd_hour": match.price.listed_microusd_hour,
         "price_microusd_hour": match.price.price_microusd_hour,
-        "disk_microusd_hour": disk_microusd_hour(match, disk_gb),
+        "disk_microusd_hour": disk_microusd_hour(match, watch.disk_gb),
+        "most_microusd_hour": most_microusd_hour(match, watch),
+        "promised": promise_of(match, watch),
     }
+
+
+def most_microusd_hour(match: Match, watch: Watch) -> int:
+    """What it may come to an hour: a bid may be raised to its maximum (disk and commission included)."""
+    price = match.price.price_microusd_hour
+    bid = None if watch.launch is None else watch.launch.bid
+    if bid is None or not match.offer.spot:
+        return price
+    return max(price, threshold_microusd(bid.max_usd_gpu_hour, match.offer.gpu_count))
+
+
+def promise_of(match: Match, watch: Watch) -> Promise:
+    """What the offer said of its hardware and of what traffic costs."""
+    offer = match.offer
+    return Promise(
+        gpu_memory_gib=offer.gpu_memory_gib,
+        disk_gb=offer.quoted_disk_gb if watch.disk_gb is None else watch.disk_gb,
+        cuda=offer.cuda_max,
+        download_mbps=offer.download_mbps,
+        download_usd_gb=offer.download_usd_gb,
+        upload_usd_gb=offer.upload_usd_gb,
+        download_gb=watch.download_gb,
+        upload_gb=watch.upload_gb,
+        commission_rate=match.price.commission_rate,
+    )
 
 
 def cost_microusd(launch: Launch, now: datetime, since: datetime | None = None, listed: bool = False) -> int:
@@ -239,23 +331,38 @@ def cost_microusd(launch: Launch, now: datetime, since: datetime | None = None, 
         since: count from here on only (a budget's day or month); None: from the beginning.
         listed: the provider's part alone, without the commission.
     """
+    spent = sum(rate * _overlap_ms(start, end, since) for start, end, rate in billed_spans(launch, now, listed))
+    return round(spent / _MS_AN_HOUR)
+
+
+def billed_spans(launch: Launch, now: datetime, listed: bool = False) -> list[tuple[datetime, datetime, int]]:
+    """(from, to, micro-dollars an hour) of all that is billed until `now`, oldest first, without gaps or overlaps."""
     if launch.dry_run or launch.requested_at is None:
-        return 0
+        return []
     if launch.state is LaunchState.FAILED and launch.instance_id is None:
-        return 0
+        return []
     end = launch.ended_at or now
-    full_rate = launch.listed_microusd_hour if listed else launch.price_microusd_hour
+    starts = [(launch.requested_at, _disk_rate(launch, listed)), *_full_rates(launch, listed)]
+    ends = [start for start, _ in starts[1:]] + [end]
+    return [(start, max(start, stop), rate) for (start, rate), stop in zip(starts, ends, strict=True)]
+
+
+def _full_rates(launch: Launch, listed: bool) -> list[tuple[datetime, int]]:
+    if launch.spans:
+        return [
+            (span.since, span.listed_microusd_hour if listed else span.price_microusd_hour) for span in launch.spans
+        ]
     full_from = launch.requested_at if launch.state in LOST else launch.running_at
-    disk_rate = launch.disk_microusd_hour
-    if not listed and launch.listed_microusd_hour:
-        disk_rate = round(disk_rate * launch.price_microusd_hour / launch.listed_microusd_hour)
-    full_ms = _overlap_ms(full_from, end, since)
-    disk_ms = _overlap_ms(launch.requested_at, full_from or end, since)
-    return round((full_rate * full_ms + disk_rate * disk_ms) / _MS_AN_HOUR)
+    rate = launch.listed_microusd_hour if listed else launch.price_microusd_hour
+    return [] if full_from is None else [(full_from, rate)]
 
 
-def _overlap_ms(start: datetime | None, end: datetime, since: datetime | None) -> int:
-    if start is None:
-        return 0
+def _disk_rate(launch: Launch, listed: bool) -> int:
+    if listed or not launch.listed_microusd_hour:
+        return launch.disk_microusd_hour
+    return round(launch.disk_microusd_hour * launch.price_microusd_hour / launch.listed_microusd_hour)
+
+
+def _overlap_ms(start: datetime, end: datetime, since: datetime | None) -> int:
     begin = start if since is None else max(start, since)
     return max(0, (end - begin) // timedelta(milliseconds=1))

@@ -22,7 +22,17 @@ from gpuwatch.ports.alerts import (
     Outgoing,
 )
 from gpuwatch.ports.market import Answer, Completeness, Market, Query
-from gpuwatch.ports.renting import Created, Instance, InstanceState, Launcher, Order
+from gpuwatch.ports.renting import (
+    Charge,
+    Created,
+    Instance,
+    InstanceState,
+    Launcher,
+    Order,
+    PriceIncrease,
+    Registry,
+    Volume,
+)
 from gpuwatch.ports.settings import AppriseSettings, EmailSettings, ProviderSettings, TelegramSettings
 from gpuwatch.ports.store import Books, Desk, Page, PriceHistory, Sight
 
@@ -33,6 +43,7 @@ __all__ = [
     "AppriseSettings",
     "Books",
     "Channel",
+    "Charge",
     "Completeness",
     "Created",
     "Desk",
@@ -52,10 +63,13 @@ __all__ = [
     "Outgoing",
     "Page",
     "PriceHistory",
+    "PriceIncrease",
     "ProviderSettings",
     "Query",
+    "Registry",
     "Sight",
     "TelegramSettings",
+    "Volume",
 ]
 
 

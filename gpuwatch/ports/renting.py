@@ -3,11 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from enum import StrEnum
+from datetime import date, datetime
 from typing import Protocol
 
 import msgspec
+
+from gpuwatch.launches.instance import Instance, InstanceState
+
+__all__ = [
+    "Charge",
+    "Created",
+    "Instance",
+    "InstanceState",
+    "Launcher",
+    "Order",
+    "PriceIncrease",
+    "Registry",
+    "Volume",
+]
+
+
+class Registry(msgspec.Struct, frozen=True, kw_only=True):
+    """The login of a private image registry. `password` is a secret: never logged, shown or stored."""
+
+    server: str
+    username: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Registry({self.server!r}, {self.username!r})"
+
+
+class Volume(msgspec.Struct, frozen=True, kw_only=True):
+    """A volume of the provider at `mount`: an existing one by its id, or a new one of `size_gb`."""
+
+    mount: str
+    volume_id: str | None = None
+    size_gb: float | None = None
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,37 +51,37 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     disk_gb: float
     bid_usd_hour: float | None = None
     onstart: str | None = None
-    env: Mapping[str, str] = {}
+    env: Mapping[str, str] = {}  # may hold secrets
+    ports: tuple[str, ...] = ()  # "8000", "8080:8000", "53/udp": opened on the instance
     runtype: str = "ssh"
     template: str | None = None
+    registry: Registry | None = None
+    volume: Volume | None = None
+    self_destruct_at: datetime | None = None  # the instance ends itself then, with its own key, where the provider can
+
+    def __repr__(self) -> str:
+        return f"Order({self.offer_id!r}, {self.label!r}, {self.image!r})"
 
 
-class InstanceState(StrEnum):
-    """A rented instance, in gpuwatch's words; `Instance.status` keeps the provider's own."""
+class PriceIncrease(msgspec.Struct, frozen=True, kw_only=True):
+    """A higher price that a host proposes for a running contract. Prices are listed, USD per hour, GPUs alone."""
 
-    STARTING = "starting"
-    RUNNING = "running"
-    STOPPED = "stopped"  # not running, its disk is billed
-    FAILED = "failed"  # will not come to life by itself
-    UNKNOWN = "unknown"  # a word we do not know, or no heartbeat
+    increase_id: str
+    instance_id: str
+    old_usd_hour: float | None
+    new_usd_hour: float | None  # None: the GPU price stays, something else rises
+    effective_at: datetime | None = None
+    words: str = ""  # what else changes, for a person
 
 
-class Instance(msgspec.Struct, frozen=True, kw_only=True):
-    """One instance at a provider, as its list shows it. Text is cleaned."""
+class Charge(msgspec.Struct, frozen=True, kw_only=True):
+    """What the provider charged for one instance on one day (UTC). `kind`: gpu, disk, download, upload, other."""
 
     instance_id: str
-    label: str | None
-    state: InstanceState
-    status: str  # the provider's own words
-    machine_id: str | None = None
-    gpu_wire: str | None = None
-    gpu_count: int | None = None
-    spot: bool | None = None
-    listed_usd_hour: float | None = None
-    gpu_utilisation: float | None = None  # percent; None: not measured, never 0
-    ssh_host: str | None = None
-    ssh_port: int | None = None
-    started_at: datetime | None = None
+    day: date
+    kind: str
+    usd: float
+    final: bool = True  # False: the day is not over, or the provider says that it may still change
 
 
 class Created(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,3 +120,15 @@ class Launcher(Protocol):
 
     def credit_usd(self) -> float | None:
         """What the account can still spend; None: the provider does not say. Raises ProviderError."""
+
+    def change_bid(self, instance_id: str, bid_usd_hour: float) -> None:
+        """Bid another price for a spot instance, GPUs alone. Raises OrderError, ProviderError."""
+
+    def price_increases(self) -> Sequence[PriceIncrease]:
+        """What hosts propose for running contracts, open ones alone. Raises ProviderError."""
+
+    def answer_increase(self, increase_id: str, accept: bool) -> None:
+        """Accept or reject a proposal. Raises OrderError, ProviderError."""
+
+    def charges(self, since: date, until: date) -> Sequence[Charge] | None:
+        """What was charged on these days, both included; None: the provider does not tell. Raises ProviderError."""

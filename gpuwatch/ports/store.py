@@ -15,7 +15,7 @@ from gpuwatch.ports.market import Answer
 if TYPE_CHECKING:
     from gpuwatch.launches.launch import Intent, Launch, LaunchState, Refusal
     from gpuwatch.watches.decide import Match, WatchMemory
-    from gpuwatch.watches.watch import Budget
+    from gpuwatch.watches.watch import Budget, Watch
 
 
 class Sight(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,9 +85,7 @@ class Books(Protocol):
     ) -> Launch:
         """One step, if nobody took another meanwhile. Raises LaunchMoved, StoreError."""
 
-    def point_at(
-        self, launch: Launch, match: Match, disk_gb: float | None, budget: Budget, now: datetime
-    ) -> Launch | Refusal:
+    def point_at(self, launch: Launch, match: Match, watch: Watch, budget: Budget, now: datetime) -> Launch | Refusal:
         """Ask for another offer instead, if budget and machine allow it. Raises LaunchMoved, StoreError."""
 
     def tell(self, news: News) -> bool:

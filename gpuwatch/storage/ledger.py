@@ -17,12 +17,15 @@ from sqlalchemy.exc import IntegrityError
 
 from gpuwatch.launches.admission import AVOID_FOR, admit, bad_machines, cooling, free_slot
 from gpuwatch.launches.launch import (
+    Condition,
     Intent,
     Launch,
     LaunchMoved,
     LaunchState,
+    Promise,
     Refusal,
     RefusalReason,
+    Span,
     may_move,
     new_launch,
     offer_facts,
@@ -34,10 +37,12 @@ from gpuwatch.storage.memory import from_ms, to_ms
 from gpuwatch.storage.tables import OVER_STATES, launch_event
 from gpuwatch.storage.tables import launch as launches
 from gpuwatch.watches.decide import Match
-from gpuwatch.watches.watch import Budget, LaunchSpec
+from gpuwatch.watches.watch import Budget, LaunchSpec, Watch
 
 _RESERVING = 0x67707577  # the key of PostgreSQL's lock: "gpuw"
-_MOMENTS = ("intended_at", "requested_at", "running_at", "ended_at")
+_MOMENTS = ("intended_at", "requested_at", "running_at", "ended_at", "condition_since")
+_SPANS = msgspec.json.Decoder(list[tuple[int, int, int]])
+_PROMISES = msgspec.json.Decoder(Promise)
 _CAUSE_LENGTH = 200
 _WORDS_LENGTH = 500
 # Built once: these stand between an offer and its rent.
@@ -114,7 +119,7 @@ def _written(connection: Connection, launch: Launch, now: datetime) -> Launch | 
     try:
         with undone_alone:
             connection.execute(insert(launches), _row(launch))  # as parameters: values() looks at each for 2 ms
-            connection.execute(insert(launch_event), _event(launch.launch_id, None, launch.state, "intent", now))
+            connection.execute(insert(launch_event), _event(launch, None, "intent", now))
     except IntegrityError:
         return Refusal(RefusalReason.OFFER_TAKEN, "another launch took the slot or the offer at this moment")
     return launch
@@ -171,12 +176,10 @@ class Ledger:
         )
         if connection.execute(update(launches).where(as_read), _row(moved)).rowcount != 1:
             raise LaunchMoved(f"launch {launch.launch_id} was changed by somebody else")
-        event = _event(launch.launch_id, launch.state, moved.state, cause, now)
+        event = _event(moved, launch.state, cause, now)
         connection.execute(insert(launch_event), event)
 
-    def point_at(
-        self, launch: Launch, match: Match, disk_gb: float | None, budget: Budget, now: datetime
-    ) -> Launch | Refusal:
+    def point_at(self, launch: Launch, match: Match, watch: Watch, budget: Budget, now: datetime) -> Launch | Refusal:
         """Ask for another offer instead: the same rules as for the first, but for the slot, which it has.
 
         Raises:
@@ -184,7 +187,7 @@ class Ledger:
             StoreError: it was not written; the offer must not be asked for.
         """
         pointed = msgspec.structs.replace(
-            launch, state=LaunchState.REQUESTED, version=launch.version + 1, **offer_facts(match, disk_gb)
+            launch, state=LaunchState.REQUESTED, version=launch.version + 1, **offer_facts(match, watch)
         )
         try:
             with self._database.write() as connection:
@@ -222,22 +225,46 @@ def _row(launch: Launch) -> dict[str, Any]:
     row = msgspec.structs.asdict(launch)
     for name in _MOMENTS:
         row[f"{name}_ms"] = to_ms(row.pop(name))
-    return row | {"state": launch.state.value, "spot": int(launch.spot)}
+    spans = [[to_ms(s.since), s.listed_microusd_hour, s.price_microusd_hour] for s in launch.spans]
+    return row | {
+        "state": launch.state.value,
+        "spot": int(launch.spot),
+        "condition": None if launch.condition is None else launch.condition.value,
+        "spans": msgspec.json.encode(spans).decode() if spans else None,
+        "promised": msgspec.json.encode(launch.promised).decode(),
+    }
 
 
 def _launch(row: Row[Any]) -> Launch:
     values = dict(row._mapping)
     for name in _MOMENTS:
         values[name] = from_ms(values.pop(f"{name}_ms"))
-    return Launch(**(values | {"state": LaunchState(values["state"]), "spot": bool(values["spot"])}))
+    condition = values["condition"]
+    return Launch(
+        **values
+        | {
+            "state": LaunchState(values["state"]),
+            "spot": bool(values["spot"]),
+            "condition": None if condition is None else Condition(condition),
+            "spans": _spans(values["spans"]),
+            "promised": Promise() if values["promised"] is None else _PROMISES.decode(values["promised"]),
+        }
+    )
 
 
-def _event(launch_id: str, from_: LaunchState | None, to: LaunchState, cause: str, now: datetime) -> dict[str, Any]:
+def _spans(text_: str | None) -> tuple[Span, ...]:
+    rows = _SPANS.decode(text_ or "[]")
+    return tuple(Span(since, listed, price) for ms, listed, price in rows if (since := from_ms(ms)) is not None)
+
+
+def _event(moved: Launch, from_: LaunchState | None, cause: str, now: datetime) -> dict[str, Any]:
     return {
-        "launch_id": launch_id,
+        "launch_id": moved.launch_id,
         "at_ms": to_ms(now),
         "from_state": None if from_ is None else from_.value,
-        "to_state": to.value,
+        "to_state": moved.state.value,
         "cause": cause[:_CAUSE_LENGTH],
         "provider_words": cause[:_WORDS_LENGTH] if len(cause) > _CAUSE_LENGTH else None,
+        "listed_microusd_hour": moved.listed_microusd_hour,
+        "price_microusd_hour": moved.price_microusd_hour,
     }

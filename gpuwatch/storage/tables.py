@@ -229,6 +229,14 @@ launch = Table(
     Column("ended_at_ms", BigInteger),
     Column("end_reason", Text),
     Column("version", Integer, nullable=False, server_default="0"),
+    Column("most_microusd_hour", BigInteger, nullable=False, server_default="0"),
+    Column("bid_microusd_hour", BigInteger),
+    Column("spans", Text),  # JSON: [[since_ms, listed_microusd_hour, price_microusd_hour], …]
+    Column("condition", String(12)),
+    Column("condition_since_ms", BigInteger),
+    Column("promised", Text),  # JSON: what the offer said
+    Column("tries", Integer, nullable=False, server_default="1"),
+    Column("relaunch_of", String(32)),
     CheckConstraint("state IN ('" + "', '".join(LAUNCH_STATES) + "')", name="state"),
     Index("uq_launch_slot_alive", "watch", "slot", unique=True, sqlite_where=_ALIVE, postgresql_where=_ALIVE),
     Index("uq_launch_offer_alive", "provider", "offer_id", unique=True, sqlite_where=_ALIVE, postgresql_where=_ALIVE),
@@ -245,8 +253,99 @@ launch_event = Table(
     Column("to_state", String(12), nullable=False),
     Column("cause", String(200), nullable=False),
     Column("provider_words", Text),
+    Column("listed_microusd_hour", BigInteger),
+    Column("price_microusd_hour", BigInteger),
     Index(None, "launch_id", "at_ms"),
     comment="every step of a launch, with its cause",
+)
+
+use_sample = Table(
+    "use_sample",
+    metadata,
+    Column("launch_id", String(32), ForeignKey("launch.launch_id"), primary_key=True),
+    Column("at_ms", BigInteger, primary_key=True, autoincrement=False),
+    Column("percent", Float),
+    comment="GPU use of an instance, one row per look; percent NULL: the provider did not say, never 0",
+)
+
+charge = Table(
+    "charge",
+    metadata,
+    Column("provider", String(32), primary_key=True),
+    Column("instance_id", String(64), primary_key=True),
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("kind", String(12), primary_key=True),
+    Column("microusd", BigInteger, nullable=False),
+    Column("final", SmallInteger, nullable=False),
+    comment="what the provider says it charged, per UTC day (days since 1970) and kind; final 0: it may still change",
+)
+
+hook_run = Table(
+    "hook_run",
+    metadata,
+    Column("launch_id", String(32), ForeignKey("launch.launch_id"), primary_key=True),
+    Column("event", String(16), primary_key=True),
+    Column("state", String(8), nullable=False),
+    Column("body", Text, nullable=False),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("next_try_at_ms", BigInteger, nullable=False),
+    Column("leased_until_ms", BigInteger),
+    Column("last_error", Text),
+    CheckConstraint("state IN ('pending', 'done', 'failed')", name="state"),
+    Index(None, "state", "next_try_at_ms"),
+    comment="the owner's hooks: written with the step that calls for them, run afterwards; body is the launch as JSON",
+)
+
+ask = Table(
+    "ask",
+    metadata,
+    Column("ask_id", String(32), primary_key=True),
+    Column("watch", String(200), nullable=False),
+    Column("provider", String(32), nullable=False),
+    Column("created_at_ms", BigInteger, nullable=False),
+    Column("deadline_ms", BigInteger, nullable=False),
+    Column("state", String(12), nullable=False),
+    Column("offer", Text, nullable=False),
+    Column("listed_microusd_hour", BigInteger, nullable=False),
+    Column("price_microusd_hour", BigInteger, nullable=False),
+    Column("answered_at_ms", BigInteger),
+    Column("launch_id", String(32)),
+    Column("words", Text),
+    CheckConstraint("state IN ('open', 'approved', 'denied', 'expired', 'refused')", name="state"),
+    Index(None, "watch", "state"),
+    comment="a quote that waits for the owner's word; it is answered once: state leaves 'open' by one UPDATE",
+)
+
+pause = Table(
+    "pause",
+    metadata,
+    Column("scope", String(210), primary_key=True),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("until_ms", BigInteger),
+    Column("why", Text, nullable=False),
+    comment="nothing is rented: scope '' = at all, 'watch:NAME' = by that watch; until_ms NULL: until it is resumed",
+)
+
+machine_note = Table(
+    "machine_note",
+    metadata,
+    Column("provider", String(32), primary_key=True),
+    Column("machine_id", String(64), primary_key=True),
+    Column("verdict", String(8), nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("until_ms", BigInteger),
+    Column("why", Text, nullable=False),
+    CheckConstraint("verdict IN ('blocked', 'allowed')", name="verdict"),
+    comment="the owner's word on a machine; 'allowed' forgives what failed on it before at_ms",
+)
+
+stranger = Table(
+    "stranger",
+    metadata,
+    Column("provider", String(32), primary_key=True),
+    Column("instance_id", String(64), primary_key=True),
+    Column("at_ms", BigInteger, nullable=False),
+    comment="labelled instances that the owner said are not of this installation",
 )
 
 # --- what the daemon remembers of the world ---------------------------------------------------------------------------

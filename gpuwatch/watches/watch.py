@@ -24,22 +24,111 @@ class SpotPolicy(StrEnum):
     ANY = "any"
 
 
+class Verify(StrEnum):
+    """How far a new instance is checked against what was promised, before it is left to its owner."""
+
+    NONE = "none"
+    LISTED = "listed"  # what the provider's list says: GPU, count, memory, disk, CUDA
+    SSH = "ssh"  # and the SSH port answers; with min_download_mbps: the speed is measured
+
+
+class OnIncrease(StrEnum):
+    """What to do when a host proposes a higher price for a running contract."""
+
+    ALERT = "alert"
+    STOP = "stop"
+    ACCEPT_UNDER = "accept_under"  # accepted while at or under max_price, else as `stop`
+
+
+class OnBudget(StrEnum):
+    """What to do when a budget is reached by what runs. It is told at 80 % in any case."""
+
+    WARN = "warn"
+    STOP = "stop"
+
+
+class BidSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """`bid = { max = 1.20, step = 0.05 }`: both in USD per GPU-hour, commission included, as `max_price` is."""
+
+    max_usd_gpu_hour: Decimal
+    step_usd_gpu_hour: Decimal = Decimal("0.05")
+
+
+class RegistrySpec(msgspec.Struct, frozen=True, kw_only=True):
+    """The login of a private image registry. `password` is a secret."""
+
+    server: str
+    username: str
+    password: str = ""
+
+    def __repr__(self) -> str:
+        return f"RegistrySpec({self.server!r}, {self.username!r})"
+
+
+class VolumeSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A volume at `mount`: an existing one by `volume_id`, or a new one of `size_gb`."""
+
+    mount: str
+    volume_id: str | None = None
+    size_gb: float | None = None
+
+
+class HookSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Something of the owner's to run with the launch as JSON: a shell command, or a webhook signed with `secret`."""
+
+    command: str | None = None
+    url: str | None = None
+    secret: str | None = None
+
+    def __repr__(self) -> str:
+        return f"HookSpec({'command' if self.command else 'url'})"
+
+
 class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What to rent and how long: `[watch.launch]`. Durations in seconds; None: not set."""
 
     image: str = "vastai/pytorch"
     onstart: str | None = None
     env: dict[str, str] = {}
+    ports: tuple[str, ...] = ()  # "8000", "8080:8000", "53/udp"
     runtype: str = "ssh"
     template: str | None = None
+    registry: RegistrySpec | None = None
+    volume: VolumeSpec | None = None
+    label_extra: str | None = None  # behind the launch's own label
     max_active: int = 1
     max_total: int = 1  # 0: no limit
     max_runtime_s: float | None = None
     ready_within_s: float = 900.0
     max_tries: int = 5  # candidates within one firing
+    try_for_s: float = 120.0  # and so long altogether
     quote_ttl_s: float = 5.0  # an answer younger than this needs no second look before the rent
-    idle_below: float | None = None  # percent of GPU use
+    approve_within_s: float = 900.0  # action "ask": how long its quote may be approved
+    bid: BidSpec | None = None
+    relaunch: bool = False  # preempted: rent elsewhere, not on the same machine
+    self_destruct: bool = False  # the instance ends itself at its deadline, even if gpuwatch is gone
+    verify: Verify = Verify.LISTED
+    ssh_key: str | None = None  # file of the private key that verify = "ssh" logs in with
+    wasteful_below: float | None = None  # percent of GPU use: told
+    wasteful_for_s: float = 1800.0
+    idle_below: float | None = None  # percent of GPU use: ended
     idle_for_s: float | None = None
+    stop_outside: bool = False  # ended when the watch's `active` windows close
+    on_price_increase: OnIncrease = OnIncrease.ALERT
+    on_running: HookSpec | None = None
+    before_stop: HookSpec | None = None
+    on_ended: HookSpec | None = None
+    hook_timeout_s: float = 30.0
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """`[budget]`, over everything that gpuwatch rents, or `[watch.budget]`, over one watch. None: no such limit."""
+
+    max_usd_hour: Decimal | None = None
+    max_usd_day: Decimal | None = None
+    max_usd_month: Decimal | None = None
+    max_instances: int | None = None
+    on_reached: OnBudget = OnBudget.WARN
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,12 +170,4 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     rearm: float = 1.0
     notify: tuple[str, ...] | None = None  # None: all configured channels
     launch: LaunchSpec | None = None
-
-
-class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """`[budget]`: over everything that gpuwatch rents. None: no such limit."""
-
-    max_usd_hour: Decimal | None = None
-    max_usd_day: Decimal | None = None
-    max_usd_month: Decimal | None = None
-    max_instances: int | None = None
+    budget: Budget = Budget()

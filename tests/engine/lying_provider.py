@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import date
 
 from gpuwatch.errors import OrderError, OutcomeUnknown, ProviderError
-from gpuwatch.ports import Created, Instance, InstanceState, Order
+from gpuwatch.ports import Charge, Created, Instance, InstanceState, Order, PriceIncrease
 from tests.builders import changed
 
 
@@ -61,6 +62,18 @@ class LyingProvider:
 
     def credit_usd(self) -> float | None:
         raise ProviderError("not asked")
+
+    def change_bid(self, instance_id: str, bid_usd_hour: float) -> None:
+        raise OrderError("this marketplace knows no bids")
+
+    def price_increases(self) -> Sequence[PriceIncrease]:
+        return []
+
+    def answer_increase(self, increase_id: str, accept: bool) -> None:
+        raise OrderError("this marketplace knows no price increases")
+
+    def charges(self, since: date, until: date) -> Sequence[Charge] | None:
+        return None
 
     # --- what the world does ------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from gpuwatch.engine.launch_alerts import Herald
 from gpuwatch.errors import OfferGone, OrderError, OrderRefused, OutcomeUnknown, ProviderDown, RefusalKind
 from gpuwatch.launches.launch import LABEL_PREFIX, End, Intent, Launch, LaunchState, launch_id_in
 from gpuwatch.market.pricing import Commission
-from gpuwatch.ports import Created, Instance, InstanceState, Order
+from gpuwatch.ports import Charge, Created, Instance, InstanceState, Order, PriceIncrease
 from gpuwatch.storage import ledger
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.ledger import Ledger
@@ -128,6 +128,18 @@ class Marketplace:
             raise OutcomeUnknown("timeout")
 
     def credit_usd(self) -> float | None:
+        return None
+
+    def change_bid(self, instance_id: str, bid_usd_hour: float) -> None:
+        raise OrderError("this marketplace knows no bids")
+
+    def price_increases(self) -> Sequence[PriceIncrease]:
+        return []
+
+    def answer_increase(self, increase_id: str, accept: bool) -> None:
+        raise OrderError("this marketplace knows no price increases")
+
+    def charges(self, since: date, until: date) -> Sequence[Charge] | None:
         return None
 
 

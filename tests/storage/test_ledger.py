@@ -171,7 +171,7 @@ def test_an_ended_launch_frees_slot_and_offer(database: Database) -> None:
 def test_another_offer_is_not_taken_from_another_launch(database: Database) -> None:
     reserve(database, renting("one"), "1", "a" * 12)
     mine = reserve(database, renting("two"), "2", "b" * 12)
-    got = Ledger(database).point_at(mine, a_match(an_offer(offer_id="1")), None, Budget(), NOON)
+    got = Ledger(database).point_at(mine, a_match(an_offer(offer_id="1")), a_watch(), Budget(), NOON)
     assert isinstance(got, Refusal)
     assert got.reason is RefusalReason.OFFER_TAKEN
     assert Ledger(database).get(mine.launch_id) == mine
@@ -180,6 +180,6 @@ def test_another_offer_is_not_taken_from_another_launch(database: Database) -> N
 def test_pointing_at_another_offer_keeps_its_own_place_in_the_budget(database: Database) -> None:
     budget = Budget(max_usd_hour=Decimal("3.60"), max_instances=1)
     mine = reserve(database, renting(), "1", "a" * 12, budget)
-    got = Ledger(database).point_at(mine, a_match(an_offer(offer_id="9", machine_id="9")), None, budget, NOON)
+    got = Ledger(database).point_at(mine, a_match(an_offer(offer_id="9", machine_id="9")), a_watch(), budget, NOON)
     assert isinstance(got, Launch)
     assert (got.offer_id, got.machine_id, got.version) == ("9", "9", 1)

@@ -1,0 +1,131 @@
+"""GET charges/: what each contract cost, in whole UTC days, out of the marketplace's own books.
+
+Source: the documentation of the endpoint (2026-08) and its example: `start` and `end` are the first and the last charged
+day's midnight, `end` included; amounts are rounded to three decimals; `limit` is 100, at most 500; the latest come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Any, NamedTuple
+
+from gpuwatch.emulator.answers import Reply, refuse, reply
+from gpuwatch.emulator.contracts import make_token, read_token
+from gpuwatch.emulator.exchange import Exchange
+from gpuwatch.emulator.instance import Instance
+from gpuwatch.emulator.ledger import Meter
+from gpuwatch.emulator.request import Request
+
+DAY_S = 86_400
+ROWS, MOST_ROWS = 100, 500
+KINDS = ("gpu", "disk", "bwd", "bwu")
+
+
+class Charge(NamedTuple):
+    """So much of something at one price, on one day: hours at USD per hour, or GB at USD per GB."""
+
+    day: int  # midnight, Unix seconds
+    kind: str
+    quantity: Decimal
+    usd_each: Decimal
+
+
+def charges(exchange: Exchange, request: Request) -> Reply:
+    """Answer one page; without both ends of `day` 400."""
+    filters = request.param("select_filters")
+    first, last = days(filters if isinstance(filters, dict) else {"day": request.param("day")})
+    books_at = request.now - exchange.options.charges_lag_s
+    if not exchange.options.charges_today:
+        books_at = min(books_at, request.now // DAY_S * DAY_S)
+    kinds = filters.get("type", {}).get("in", ["instance"]) if isinstance(filters, dict) else ["instance"]
+    fleet = exchange.fleet
+    rows = []
+    for one in [*fleet.gone.values(), *fleet.alive.values()] if "instance" in kinds else []:
+        found = list(metered(exchange.ledger.meter(one.id), first, last, books_at))
+        if found:
+            rows.append((one.id, row_of(one, found, exchange.options.charge_decimals)))
+    latest_first = bool(request.param("latest_first", True))
+    rows.sort(key=lambda pair: (pair[1]["end"], pair[0]), reverse=latest_first)
+    return paged(rows, request)
+
+
+def days(filters: dict[str, Any]) -> tuple[int, int]:
+    """Answer the midnights of the first and the last day that are asked for.
+
+    Raises:
+        Refused: an end is missing or is not a number.
+    """
+    day = filters.get("day")
+    ends = [day.get(name) for name in ("gte", "lte")] if isinstance(day, dict) else [None, None]
+    if any(not isinstance(end, int | float) or isinstance(end, bool) for end in ends):
+        raise refuse(400, None, "Must provide both 'day' gte and lte filters for instance charges")
+    return int(ends[0] // DAY_S * DAY_S), int(ends[1] // DAY_S * DAY_S)
+
+
+def metered(meter: Meter, first: int, last: int, books_at: float) -> Iterable[Charge]:
+    """Split what a meter counted on the days from `first` to `last`, and before `books_at`, into charges."""
+    spans = meter.between(first, min(last + DAY_S, books_at), books_at)
+    for span in spans:
+        for day in range(int(span.since // DAY_S * DAY_S), int(span.until) + 1, DAY_S):
+            part = span.within(day, day + DAY_S)
+            hours = part.seconds / 3600
+            for kind, rate in (("gpu", span.gpu_usd_hour), ("disk", span.disk_usd_hour)):
+                if hours and rate:
+                    yield Charge(day, kind, hours, rate)
+    for lump in meter.traffic(first, min(last + DAY_S, books_at)):
+        yield Charge(int(lump.at // DAY_S * DAY_S), lump.kind, lump.gb, lump.usd_gb)
+
+
+def row_of(instance: Instance, found: list[Charge], decimals: int) -> dict[str, Any]:
+    """Answer one contract's row: an item for each kind at each price."""
+    start, end = min(one.day for one in found), max(one.day for one in found)
+    count = (end - start) // DAY_S + 1
+    said = f"Instance {instance.id} Charges"
+    prices = sorted({(KINDS.index(one.kind), one.usd_each) for one in found})
+    same = [[one for one in found if (KINDS.index(one.kind), one.usd_each) == price] for price in prices]
+    total = sum((one.quantity * one.usd_each for one in found), Decimal(0))
+    return {
+        "start": start,
+        "end": end,
+        "type": "instance",
+        "source": f"instance-{instance.id}",
+        "description": said if count == 1 else f"{said} - {count} days",
+        "amount": rounded(total, decimals),
+        "metadata": {} if instance.label is None else {"label": instance.label},
+        "items": [item_of(group, decimals) for group in same],
+    }
+
+
+def item_of(group: list[Charge], decimals: int) -> dict[str, Any]:
+    """Answer one line under a contract's row."""
+    one, quantity = group[0], sum((one.quantity for one in group), Decimal(0))
+    what, per = ("hours", "hour") if one.kind in ("gpu", "disk") else ("GB", "GB")
+    return {
+        "start": min(charge.day for charge in group),
+        "end": max(charge.day for charge in group),
+        "type": one.kind,
+        "source": None,
+        "description": f"{quantity:.3f} {what} at ${one.usd_each:.3f}/{per}",
+        "amount": rounded(quantity * one.usd_each, decimals),
+        "metadata": {},
+        "items": [],
+    }
+
+
+def rounded(usd: Decimal, decimals: int) -> float:
+    """Round as the marketplace does."""
+    return float(usd.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_EVEN))
+
+
+def paged(rows: list[tuple[int, dict[str, Any]]], request: Request) -> Reply:
+    """Answer one page of rows, each with its contract's number before it."""
+    wish, token = request.param("limit", ROWS), request.params.get("after_token")
+    limit = min(wish, MOST_ROWS) if isinstance(wish, int) and wish > 0 else ROWS
+    ids = [contract for contract, _ in rows]
+    last = read_token(token) if token else None
+    start = ids.index(last) + 1 if last in ids else 0
+    cut = rows[start : start + limit]
+    more = make_token(cut[-1][0]) if start + limit < len(rows) else None
+    body = {"success": True, "count": len(cut), "total": len(rows), "next_token": more}
+    return reply(body | {"results": [row for _, row in cut]})

@@ -1,0 +1,96 @@
+"""One rented instance: what the marketplace knows of it, and what it looked like a while ago."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from gpuwatch.emulator.lives import Delays, Step
+from gpuwatch.emulator.machines import Machine
+
+GPU_BILLED = frozenset({"running", "frozen", "rebooting"})
+NEVER = float("inf")
+# What a list that shows the past shows as it was then.
+REMEMBERED = (
+    *("actual_status", "intended_status", "cur_state", "next_state", "status_msg"),
+    *("has_ssh", "measured", "running_since", "label", "base_usd_hour", "end_date", "min_bid"),
+)
+
+
+class Cutover(NamedTuple):
+    """Rates that an accepted increase brings, and when: USD per hour for all GPUs, USD per GB and month of disk."""
+
+    at: float
+    gpu_usd_hour: float
+    storage_cost: float
+
+
+@dataclass(slots=True)
+class Instance:
+    """One contract; what `GET instances/{id}/` says is derived from it."""
+
+    id: int
+    offer_id: int
+    machine: Machine
+    gpus: tuple[int, ...]
+    row: dict[str, Any]  # the offer as it was rented, priced with this disk
+    body: dict[str, Any]  # the create request
+    created_at: float
+    is_bid: bool
+    base_usd_hour: float
+    label: str | None
+    delays: Delays
+    end_date: float = NEVER
+    min_bid: float = 0.0
+    actual_status: str | None = None
+    intended_status: str = "running"
+    cur_state: str = "running"
+    next_state: str = "running"
+    status_msg: str | None = None
+    has_ssh: bool = False
+    measured: bool = False
+    running_since: float | None = None
+    gpu_util: float | None = 97.0
+    trace: list[tuple[float, float | None]] = field(default_factory=list)  # when the GPU use becomes which percentage
+    rival_usd_hour: float | None = None
+    queued: bool = False
+    steps: list[Step] = field(default_factory=list)
+    cutover: Cutover | None = None
+    expired_at: float | None = None
+    ended_at: float = NEVER
+    shown: dict[str, Any] = field(default_factory=dict)  # fields that its row shows whatever was rented
+    ssh: tuple[str, int] | None = None  # where its ssh server really is, when a test has put one up
+    history: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
+
+    @property
+    def image(self) -> str:
+        """The image that was asked for."""
+        return str(self.body.get("image") or "vastai/base-image:latest")
+
+    @property
+    def disk_usd_hour(self) -> float:
+        """What the disk costs while the instance exists."""
+        return float(self.row["storage_total_cost"])
+
+    @property
+    def gpu_usd_hour(self) -> float:
+        """What its GPUs cost per hour in its present state."""
+        return self.base_usd_hour if self.actual_status in GPU_BILLED else 0.0
+
+    def utilisation(self, now: float) -> float | None:
+        """Answer its GPU use, percent: the trace's last entry that is due, else what it was set to."""
+        due = [percent for at, percent in self.trace if at <= now]
+        return due[-1] if due else self.gpu_util
+
+    def remember(self, at: float) -> None:
+        """Keep what it looks like from now on, for lists that show the past."""
+        self.history.append((at, {name: getattr(self, name) for name in REMEMBERED}))
+
+    def as_of(self, then: float) -> Instance:
+        """Answer it as it was; at its oldest when it did not exist yet."""
+        known = [looks for at, looks in self.history if at <= then] or [looks for _, looks in self.history[:1]]
+        past = copy.copy(self)
+        for name, value in (known[-1] if known else {}).items():
+            setattr(past, name, value)
+        return past
