@@ -10,13 +10,13 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.launch_alerts import Herald
 from gpuwatch.engine.quotes import Quotes, bid_usd_hour
+from gpuwatch.engine.stepping import Stepper
 from gpuwatch.errors import (
     OfferGone,
     OrderRateLimited,
@@ -25,16 +25,16 @@ from gpuwatch.errors import (
     ProviderError,
     RefusalKind,
 )
-from gpuwatch.launches.launch import End, Launch, LaunchMoved, LaunchState, Refusal, RefusalReason, offer_facts
+from gpuwatch.launches.launch import End, Launch, LaunchMoved, Refusal, RefusalReason, offer_facts
+from gpuwatch.launches.life import AnswerLost, Made, NothingMade, When
 from gpuwatch.market.pricing import Commission
-from gpuwatch.ports import Books, Created, Launcher, Market, News, Order
+from gpuwatch.ports import Books, Created, Launcher, Market, Order
 from gpuwatch.watches.decide import Match
 from gpuwatch.watches.watch import Budget, LaunchSpec, Watch
 
 log = logging.getLogger(__name__)
 
 LEAST_DISK_GB = 8.0  # source: vastai.md §6, the smallest disk that can be ordered
-_MEETINGS = 5
 _REFUSED: Mapping[RefusalKind, End] = {
     RefusalKind.NO_CREDIT: End.NO_CREDIT,
     RefusalKind.KEY: End.KEY,
@@ -105,72 +105,33 @@ class Actor:
 
 
 class _Desk:
-    """Writes down what came of an order.
-
-    Somebody may have moved the row meanwhile: another process found the instance by its label, or the owner wants
-    its end. What happened is then told to the row as it is now: only this process knows the provider's answer.
-    """
+    """Writes down what came of an order: only this process knows the provider's answer."""
 
     def __init__(self, books: Books, herald: Herald, clock: Callable[[], datetime], budget: Budget) -> None:
         self.books = books
-        self.herald = herald
         self.clock = clock
         self.budget = budget
+        self._stepper = Stepper(books, herald)
 
-    def created(self, launch: Launch, instance_id: str) -> Launch:
-        """It exists and starts."""
-        return self._record(launch, LaunchState.STARTING, "created", instance_id=instance_id)
-
-    def made_but_not_starting(self, launch: Launch, instance_id: str) -> Launch:
-        """It exists, its disk is billed, and it will not run."""
-        reason = End.BID_LOST.text()
-        ending = msgspec.structs.replace(launch, state=LaunchState.STOPPING, instance_id=instance_id)
-        why = "The provider made a contract that does not start. It is billed for its disk, so it is being destroyed."
-        news = self.herald.moved(ending, "rented, but it does not start", why, self.clock())
-        return self._record(launch, LaunchState.STOPPING, reason, news, instance_id=instance_id, end_reason=reason)
+    def made(self, launch: Launch, created: Created) -> Launch:
+        """There is a contract."""
+        return self._tell(launch, Made(created.instance_id, created.starting))
 
     def lost(self, launch: Launch, error: OutcomeUnknown) -> Launch:
         """It may exist. Nothing is sent again; `follow` looks for the label."""
         log.warning("launch %s: its fate is not known: %s", launch.launch_id, error)
-        instance_id = error.instance_id or launch.instance_id
-        return self._record(launch, LaunchState.UNKNOWN, f"the answer was lost: {error}", instance_id=instance_id)
+        return self._tell(launch, AnswerLost(str(error), error.instance_id))
 
     def failed(self, launch: Launch, reason: str) -> Launch:
         """Nothing was made, and the owner, who was told that it is being rented, hears that it is not."""
-        now = self.clock()
         log.warning("launch %s failed: %s", launch.launch_id, reason)
-        news = self.herald.not_rented(launch, reason, now)
-        return self._record(launch, LaunchState.FAILED, reason, news, ended_at=now, end_reason=reason)
+        return self._tell(launch, NothingMade(reason))
 
-    def _record(
-        self, launch: Launch, to_state: LaunchState, cause: str, news: News | None = None, **changes: Any
-    ) -> Launch:
-        for _ in range(_MEETINGS):
-            try:
-                return self.books.move(launch, to_state, cause, self.clock(), news, **changes)
-            except LaunchMoved:
-                current = self.books.get(launch.launch_id)
-                if current is None or current == launch:
-                    raise
-                target = _meet(current, to_state, changes.get("instance_id"))
-                if target is None:
-                    return current
-                launch, to_state = current, target
-        raise LaunchMoved(f"launch {launch.launch_id} is changed again and again by somebody else")
-
-
-def _meet(current: Launch, to_state: LaunchState, instance_id: str | None) -> LaunchState | None:
-    """Where a row goes that was moved by somebody else while the order was on its way; None: it stays as it is."""
-    knows_it = instance_id is not None and current.instance_id == instance_id
-    if current.is_over or to_state is LaunchState.UNKNOWN:
-        return None  # of an instance whose launch is over, `follow` tells the owner
-    if to_state is LaunchState.STARTING:
-        if knows_it:
-            return None
-        return LaunchState.STOPPING if current.state is LaunchState.STOPPING else LaunchState.STARTING
-    if to_state is LaunchState.FAILED and current.instance_id is not None:
-        return None
-    return to_state
+    def _tell(self, launch: Launch, seen: Made | AnswerLost | NothingMade) -> Launch:
+        """What is to be destroyed, `follow` destroys: it looks at once."""
+        now = self.clock()
+        launch, _ = self._stepper.insist(launch, seen, When(now, now))
+        return launch
 
 
 class _Rent:
@@ -222,6 +183,7 @@ class _Rent:
                 return launch, End.BID_LOST.text(str(error))
             return self._desk.failed(launch, _REFUSED[error.kind].text(str(error))), None
         except OutcomeUnknown as error:
+            failpoint("launch.no_answer")
             return self._desk.lost(launch, error), None
 
     def _point_at(self, launch: Launch, match: Match) -> Launch | Refusal:
@@ -250,7 +212,6 @@ class _Rent:
 
     def _keep(self, launch: Launch, created: Created) -> Launch:
         failpoint("launch.after_send")
-        write = self._desk.created if created.starting else self._desk.made_but_not_starting
-        kept = write(launch, created.instance_id)
+        kept = self._desk.made(launch, created)
         failpoint("launch.after_record")
         return kept

@@ -9,6 +9,7 @@ import msgspec
 
 from gpuwatch.engine.alerts import life_of, money
 from gpuwatch.launches.launch import End, Launch, LaunchState, cost_microusd
+from gpuwatch.launches.life import About, Tell
 from gpuwatch.market.pricing import usd
 from gpuwatch.ports import Alert, AlertKind, Instance, News
 
@@ -23,6 +24,20 @@ class Herald:
     def __init__(self, channels_of: Callable[[str], tuple[str, ...]], new_id: Callable[[], str]) -> None:
         self._channels_of = channels_of
         self._new_id = new_id
+
+    def told(self, launch: Launch, tell: Tell, now: datetime) -> News:
+        """What a step of its life has to say.
+
+        Args:
+            launch: as it is after the step.
+        """
+        if tell.about is About.NOT_RENTED:
+            return self.not_rented(launch, tell.why, now)
+        if tell.about is About.HELD:
+            return self.held(launch, tell.why, now)
+        if tell.about is About.UNLISTED:
+            return self.unlisted(launch, tell.why, now)
+        return self.moved(launch, tell.headline, tell.why, now)
 
     def moved(self, launch: Launch, headline: str, why: str, now: datetime, can_do: tuple[str, ...] = ()) -> News:
         """A launch went on."""
@@ -50,9 +65,8 @@ class Herald:
         )
         return _once(news, f"held:{launch.launch_id}")
 
-    def unlisted(self, launch: Launch, now: datetime) -> News:
+    def unlisted(self, launch: Launch, why: str, now: datetime) -> News:
         """What was rented is in no list any more, and the lists do not prove that it is gone."""
-        why = "An empty list is no proof: it may still run, and be billed. It is left alone; its slot stays taken."
         can_do = (
             f"Look at your instances at {launch.provider} for the label {launch.label}",
             f"It is gone, or not wanted: gpuwatch stop {launch.launch_id}",

@@ -27,19 +27,28 @@ def fault_of(launch: Launch, instance: Instance, now: datetime, ceiling_microusd
         return End.DEARER, f"{instance.listed_usd_hour:.4f} $/h listed"
     if instance.state is InstanceState.FAILED:
         return End.BROKEN, instance.status
-    if launch.spot and instance.state is InstanceState.STOPPED:
-        return End.BID_LOST, instance.status
-    if instance.state is InstanceState.RUNNING and launch.state is LaunchState.STARTING:
-        return None
+    if launch.state is LaunchState.STARTING and launch.running_at is None:
+        return _unborn(launch, instance, now)
     return is_late(launch, instance.status, now) or overdue(launch, now)
 
 
+def _unborn(launch: Launch, instance: Instance, now: datetime) -> Fault | None:
+    """What keeps it from coming to life; running at the first look after `ready_within` is in time."""
+    if instance.state is InstanceState.OFFLINE:
+        return End.BROKEN, instance.status
+    if launch.spot and instance.state is InstanceState.STOPPED:
+        return End.BID_LOST, instance.status
+    return None if instance.state is InstanceState.RUNNING else is_late(launch, instance.status, now)
+
+
 def is_late(launch: Launch, words: str, now: datetime) -> Fault | None:
-    """Not running within `ready_within`."""
+    """Not running, or running and not yet verified, within `ready_within`."""
     asked_at = launch.requested_at or launch.intended_at
     if launch.state is not LaunchState.STARTING or launch.ready_within_s is None:
         return None
-    return (End.NOT_READY, words) if now - asked_at > timedelta(seconds=launch.ready_within_s) else None
+    if now - asked_at <= timedelta(seconds=launch.ready_within_s):
+        return None
+    return (End.NOT_READY if launch.running_at is None else End.NO_SSH), words
 
 
 def overdue(launch: Launch, now: datetime) -> Fault | None:

@@ -1,0 +1,464 @@
+"""The life of a launch, as one pure function: what was observed, and when → where it goes, and what is to be done.
+
+    requested → starting → running → stopping → ended
+        └→ unknown → held        └────────────→ failed
+
+Whoever observes something (the answer to an order, a listing, the owner's word) tells it to the row as it is now:
+`step` says what follows, or that nothing does. So no order of answers, crashes and restarts needs a case of its own.
+Rules of when an instance must end are in `faults` and `guard`; when something is absent, in `absence`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from gpuwatch.launches.absence import Verdict
+from gpuwatch.launches.bids import next_bid
+from gpuwatch.launches.faults import Fault, billed, fault_of, is_late, overdue
+from gpuwatch.launches.instance import Instance, InstanceState
+from gpuwatch.launches.launch import LOST, Condition, End, Launch, LaunchState, Span
+from gpuwatch.market.pricing import MICRO, threshold_microusd, usd
+from gpuwatch.watches.watch import BidSpec, OnIncrease, Watch
+
+S = LaunchState
+OUTBID_PATIENCE = timedelta(minutes=2)  # so long a bid that is high enough may take to win again
+_UNFIT = (End.NOT_READY, End.NO_SSH, End.TOO_SLOW, End.NOT_AS_PROMISED)  # it never was what was wanted
+
+
+# --- what may be observed ---------------------------------------------------------------------------------------------
+class Made(msgspec.Struct, frozen=True):
+    """The provider answered the order: there is a contract. `starts` False: it will not run (a lost bid)."""
+
+    instance_id: str
+    starts: bool = True
+
+
+class AnswerLost(msgspec.Struct, frozen=True):
+    """The order was sent, and nobody knows what came of it."""
+
+    words: str
+    instance_id: str | None = None
+
+
+class NothingMade(msgspec.Struct, frozen=True):
+    """The provider refused, or was never asked. `reason` starts with an `End`."""
+
+    reason: str
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """A whole listing shows its instance.
+
+    Args:
+        fault: what the guard found; what the listing itself says is judged here.
+        verified: it is known to be what was promised.
+    """
+
+    instance: Instance
+    fault: Fault | None = None
+    verified: bool = True
+
+
+class Unlisted(msgspec.Struct, frozen=True):
+    """A whole listing does not show its instance."""
+
+    verdict: Verdict
+
+
+class NoList(msgspec.Struct, frozen=True):
+    """The provider gave no usable list."""
+
+    verdict: Verdict
+
+
+class EndWanted(msgspec.Struct, frozen=True):
+    """The owner, or a rule of the owner's, wants its end."""
+
+    end: End
+    words: str = ""
+
+
+class BidRaised(msgspec.Struct, frozen=True):
+    """The provider took a higher bid (listed, GPUs alone)."""
+
+    bid_microusd_hour: int
+
+
+Observation = Made | AnswerLost | NothingMade | Listed | Unlisted | NoList | EndWanted | BidRaised
+
+
+class When(msgspec.Struct, frozen=True):
+    """Two clocks: what is written down, and a wall clock that never ran backwards, for what must end in time."""
+
+    now: datetime
+    at_least: datetime
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What the launch's watch says; without it (the watch left the settings) the launch goes on as it was admitted."""
+
+    ceiling_microusd: int | None = None  # threshold for the whole offer, commission included
+    bid: BidSpec | None = None
+    relaunch: bool = False
+    on_increase: OnIncrease = OnIncrease.ALERT
+
+
+# --- what follows -----------------------------------------------------------------------------------------------------
+class About(StrEnum):
+    """What a telling is about; it decides its kind, its advice, and how often it is told."""
+
+    MOVED = "moved"
+    NOT_RENTED = "not rented"
+    HELD = "held"
+    UNLISTED = "unlisted"
+
+
+class Tell(msgspec.Struct, frozen=True):
+    """What the owner is told, in the transaction of the move."""
+
+    headline: str
+    why: str
+    about: About = About.MOVED
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """One durable step. `hook`: the owner's hook that it calls for."""
+
+    to_state: LaunchState
+    cause: str
+    changes: Mapping[str, Any] = {}
+    tell: Tell | None = None
+    hook: str | None = None
+
+
+class Destroy(msgspec.Struct, frozen=True):
+    """End this instance at the provider. To ask twice costs nothing."""
+
+    instance_id: str
+
+
+class RaiseBid(msgspec.Struct, frozen=True):
+    """Bid this (listed, GPUs alone)."""
+
+    instance_id: str
+    bid_microusd_hour: int
+
+
+class Freed(msgspec.Struct, frozen=True):
+    """It is over: its slot is free."""
+
+
+Effect = Destroy | RaiseBid | Freed
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """First the move, durably; then the effects. Neither: nothing follows."""
+
+    move: Move | None = None
+    effects: tuple[Effect, ...] = ()
+
+
+NOTHING = Outcome()
+
+
+def terms_of(watch: Watch | None, launch: Launch) -> Terms:
+    """The terms of a launch, by its watch as the settings have it now."""
+    if watch is None:
+        return Terms()
+    ceiling = threshold_microusd(watch.max_price_usd_gpu_hour, launch.gpu_count)
+    spec = watch.launch
+    if spec is None:
+        return Terms(ceiling_microusd=ceiling)
+    return Terms(ceiling_microusd=ceiling, bid=spec.bid, relaunch=spec.relaunch, on_increase=spec.on_price_increase)
+
+
+def step(launch: Launch, seen: Observation, when: When, terms: Terms = Terms()) -> Outcome:  # noqa: B008 a frozen value
+    """What follows from an observation. What is over stays over, whatever is seen of it (`reconcile` tells)."""
+    if launch.is_over:
+        return NOTHING
+    return _RULES[type(seen)](launch, seen, when, terms)
+
+
+# --- the order's answer -----------------------------------------------------------------------------------------------
+def _made(launch: Launch, seen: Made, when: When, terms: Terms) -> Outcome:
+    if not seen.starts:
+        why = "The provider made a contract that does not start. It is billed for its disk, so it is being destroyed."
+        changes = {"instance_id": seen.instance_id, "end_reason": End.BID_LOST.text()}
+        tell = Tell("rented, but it does not start", why)
+        move = Move(to_state=S.STOPPING, cause=End.BID_LOST.text(), changes=changes, tell=tell)
+        return Outcome(move, (Destroy(seen.instance_id),))
+    if launch.instance_id is not None:
+        return NOTHING  # found by its label meanwhile; a second one is told by `reconcile`
+    state = S.STOPPING if launch.state is S.STOPPING else S.STARTING  # its end was wanted meanwhile: that holds
+    effects = (Destroy(seen.instance_id),) if state is S.STOPPING else ()
+    return Outcome(Move(to_state=state, cause="created", changes={"instance_id": seen.instance_id}), effects)
+
+
+def _answer_lost(launch: Launch, seen: AnswerLost, when: When, terms: Terms) -> Outcome:
+    if launch.state is not S.REQUESTED or launch.instance_id is not None:
+        return NOTHING
+    cause = f"the answer was lost: {seen.words}"
+    return Outcome(Move(to_state=S.UNKNOWN, cause=cause, changes={"instance_id": seen.instance_id}))
+
+
+def _nothing_made(launch: Launch, seen: NothingMade, when: When, terms: Terms) -> Outcome:
+    if launch.instance_id is not None or launch.state not in LOST | {S.INTENDED, S.STOPPING}:
+        return NOTHING
+    tell = Tell("not rented", seen.reason, About.NOT_RENTED)
+    return _over(S.FAILED, seen.reason, when, tell)
+
+
+# --- the instance is listed -------------------------------------------------------------------------------------------
+def _listed(launch: Launch, seen: Listed, when: When, terms: Terms) -> Outcome:
+    instance = seen.instance
+    if launch.instance_id is None:
+        return _adopted(launch, instance)
+    if launch.state in LOST:
+        return Outcome(Move(to_state=S.STARTING, cause="found by its id"))
+    if launch.state is S.STOPPING:
+        return Outcome(None, (Destroy(instance.instance_id),))
+    fault = fault_of(launch, instance, when.at_least, terms.ceiling_microusd) or seen.fault
+    if fault is not None:
+        return _ending(launch, *fault)
+    if launch.state is S.STARTING:
+        return _starting(launch, seen, when)
+    return _running(launch, instance, when, terms)
+
+
+def _adopted(launch: Launch, instance: Instance) -> Outcome:
+    """Found by its label. If its end was wanted meanwhile, that still holds."""
+    to_end = launch.end_reason is not None
+    why = "The answer to the request was lost; the instance was found by its label. Nothing was sent twice."
+    tell = Tell("found by its label; it is being ended" if to_end else "rented; found by its label", why)
+    changes = {"instance_id": instance.instance_id}
+    state = S.STOPPING if to_end else S.STARTING
+    effects = (Destroy(instance.instance_id),) if to_end else ()
+    return Outcome(Move(to_state=state, cause="found by its label", changes=changes, tell=tell), effects)
+
+
+def _starting(launch: Launch, seen: Listed, when: When) -> Outcome:
+    """From its first running moment on it is billed; it is its owner's when it is what was promised."""
+    if seen.instance.state is not InstanceState.RUNNING:
+        return NOTHING
+    changes: dict[str, Any] = {}
+    if launch.running_at is None:
+        listed, price = billed(launch, seen.instance)
+        changes = {"running_at": when.now, "spans": (Span(when.now, listed, price),)}
+        changes |= {"listed_microusd_hour": listed, "price_microusd_hour": price}
+    if seen.verified:
+        tell = Tell("running", "The instance came to life.")
+        return Outcome(Move(to_state=S.RUNNING, cause="running", changes=changes, tell=tell, hook="on_running"))
+    if launch.running_at is None:
+        return Outcome(Move(to_state=S.STARTING, cause="came to life, and is being verified", changes=changes))
+    return NOTHING
+
+
+def _running(launch: Launch, instance: Instance, when: When, terms: Terms) -> Outcome:
+    condition = _condition_of(launch, instance)
+    if condition is not launch.condition:
+        return _befallen(launch, instance, condition, when)
+    if condition is Condition.OUTBID:
+        return _outbid(launch, instance, when, terms)
+    if instance.state is InstanceState.RUNNING and billed(launch, instance)[0] != launch.listed_microusd_hour:
+        return _repriced(launch, instance, when, terms)
+    return NOTHING
+
+
+def _condition_of(launch: Launch, instance: Instance) -> Condition | None:
+    """A word of the provider that we do not know changes nothing."""
+    if instance.state is InstanceState.STOPPED:
+        return Condition.OUTBID if launch.spot else Condition.STOPPED
+    if instance.state is InstanceState.OFFLINE:
+        return Condition.OFFLINE
+    if instance.state is InstanceState.RUNNING or launch.condition is Condition.UNLISTED:
+        return None
+    return launch.condition
+
+
+_BEFALLEN = {
+    Condition.OUTBID: ("outbid", "Somebody bids more. It is stopped until its bid wins again; its disk is billed."),
+    Condition.STOPPED: (
+        "stopped at the provider",
+        "Somebody stopped it there, or the balance ran out. Its disk is billed until it is destroyed.",
+    ),
+    Condition.OFFLINE: ("its host is offline", "The provider lost contact with the machine; it may come back."),
+    None: ("runs again", "The provider lists it as running."),
+}
+
+
+def _befallen(launch: Launch, instance: Instance, condition: Condition | None, when: When) -> Outcome:
+    """What befell it, and what is billed from now on."""
+    headline, why = _BEFALLEN[condition]
+    listed, price = billed(launch, instance) if condition is None else _stopped_rates(launch, instance)
+    changes: dict[str, Any] = {
+        "condition": condition,
+        "condition_since": None if condition is None else when.now,
+        "spans": (*launch.spans, Span(when.now, listed, price)),
+    }
+    if condition is None:
+        changes |= {"listed_microusd_hour": listed, "price_microusd_hour": price}
+    cause = headline if not instance.status else f"{headline}: {instance.status}"
+    return Outcome(Move(to_state=S.RUNNING, cause=cause, changes=changes, tell=Tell(headline, why)))
+
+
+def _stopped_rates(launch: Launch, instance: Instance) -> tuple[int, int]:
+    listed = launch.disk_microusd_hour
+    if instance.stopped_usd_hour is not None:
+        listed = round(instance.stopped_usd_hour * MICRO)
+    return listed, _with_commission(launch, listed)
+
+
+def _with_commission(launch: Launch, listed: int) -> int:
+    if not launch.listed_microusd_hour:
+        return listed
+    return round(listed * launch.price_microusd_hour / launch.listed_microusd_hour)
+
+
+def _outbid(launch: Launch, instance: Instance, when: When, terms: Terms) -> Outcome:
+    """Bid more while the owner allows it; else go elsewhere, if that is wanted; else wait."""
+    bid = next_bid(launch, instance, terms.bid)
+    if bid is not None:
+        return Outcome(None, (RaiseBid(instance.instance_id, bid),))
+    waited = when.at_least - (launch.condition_since or when.at_least)
+    if terms.relaunch and waited >= OUTBID_PATIENCE:
+        return _ending(launch, End.OUTBID, "it is rented elsewhere")
+    return NOTHING
+
+
+def _bid_raised(launch: Launch, seen: BidRaised, when: When, terms: Terms) -> Outcome:
+    if launch.state is not S.RUNNING:
+        return NOTHING
+    listed = seen.bid_microusd_hour + launch.disk_microusd_hour
+    price = _with_commission(launch, listed)
+    cause = f"the bid was raised to ${usd(seen.bid_microusd_hour):.4f} an hour"
+    changes = {
+        "bid_microusd_hour": seen.bid_microusd_hour,
+        "listed_microusd_hour": listed,
+        "price_microusd_hour": price,
+    }
+    tell = Tell("its bid was raised", f"It was outbid; {cause}, listed, without its disk.")
+    return Outcome(Move(to_state=S.RUNNING, cause=cause, changes=changes, tell=tell))
+
+
+def _repriced(launch: Launch, instance: Instance, when: When, terms: Terms) -> Outcome:
+    """The provider bills another price than before: the ledger follows, and the owner's policy says what else."""
+    listed, price = billed(launch, instance)
+    words = f"${usd(launch.listed_microusd_hour):.4f} → ${usd(listed):.4f} an hour, listed"
+    if listed > launch.listed_microusd_hour and _is_refused(price, terms):
+        return _ending(launch, End.PRICE_RAISED, words)
+    changes = {
+        "listed_microusd_hour": listed,
+        "price_microusd_hour": price,
+        "spans": (*launch.spans, Span(when.now, listed, price)),
+    }
+    headline = "its price rose" if listed > launch.listed_microusd_hour else "its price fell"
+    cause = f"{headline}: {words}"
+    tell = Tell(headline, f"The provider's list says: {words}.")
+    return Outcome(Move(to_state=S.RUNNING, cause=cause, changes=changes, tell=tell))
+
+
+def _is_refused(price: int, terms: Terms) -> bool:
+    if terms.on_increase is OnIncrease.ACCEPT_UNDER:
+        return terms.ceiling_microusd is None or price > terms.ceiling_microusd
+    return terms.on_increase is OnIncrease.STOP
+
+
+# --- the instance is not listed ---------------------------------------------------------------------------------------
+def _unlisted(launch: Launch, seen: Unlisted, when: When, terms: Terms) -> Outcome:
+    if launch.state is S.HELD:
+        return NOTHING  # the owner decides
+    if launch.state is S.REQUESTED:
+        return Outcome(Move(to_state=S.UNKNOWN, cause="its answer is not known to this process"))
+    due = overdue(launch, when.at_least) or is_late(launch, "it is in no list", when.at_least)
+    if due is not None:
+        return _ending(launch, *due)
+    if seen.verdict is Verdict.ABSENT:
+        return _absent(launch, when)
+    return _cannot_prove(launch, when) if seen.verdict is Verdict.CANNOT_PROVE else NOTHING
+
+
+def _absent(launch: Launch, when: When) -> Outcome:
+    if launch.state is S.STOPPING:
+        reason = launch.end_reason or End.STOPPED.text()
+        return _over(_end_state(launch), reason, when, Tell("ended", reason))
+    if launch.state in LOST:
+        return _over(S.FAILED, End.ABSENT.text(), when, Tell("nothing was made", End.ABSENT.text()))
+    end = End.OUTBID if launch.condition is Condition.OUTBID else End.GONE
+    return _over(S.ENDED, end.text(), when, Tell(end.value, end.text()))
+
+
+def _end_state(launch: Launch) -> LaunchState:
+    """Failed: it never was what was wanted, and nothing is left of it, so the next may be tried."""
+    if launch.ended_because(End.STOPPED):
+        return S.ENDED
+    return S.FAILED if launch.running_at is None or launch.ended_because(*_UNFIT) else S.ENDED
+
+
+def _cannot_prove(launch: Launch, when: When) -> Outcome:
+    """What was rented and is in no list may still run, and be wanted: it is told, not destroyed."""
+    if launch.state in LOST or launch.instance_id is None:
+        return _held(launch)
+    if launch.state is not S.RUNNING or launch.condition is Condition.UNLISTED:
+        return NOTHING
+    why = "An empty list is no proof: it may still run, and be billed. It is left alone; its slot stays taken."
+    tell = Tell("the provider does not list it any more", why, About.UNLISTED)
+    changes = {"condition": Condition.UNLISTED, "condition_since": when.now}
+    return Outcome(Move(to_state=S.RUNNING, cause="no list shows it", changes=changes, tell=tell))
+
+
+def _held(launch: Launch) -> Outcome:
+    """Nothing is sent again; what cannot be proven is the owner's to decide."""
+    if launch.state is S.HELD:
+        return NOTHING
+    if launch.state is S.REQUESTED:
+        return Outcome(Move(to_state=S.UNKNOWN, cause="its answer is not known to this process"))
+    why = "The request may have been carried out; no list proves that it was not. Its budget stays reserved."
+    tell = Tell("held: it could not be proven that nothing was made", why, About.HELD)
+    return Outcome(Move(to_state=S.HELD, cause="absence could not be proven", tell=tell))
+
+
+# --- there is no list -------------------------------------------------------------------------------------------------
+def _no_list(launch: Launch, seen: NoList, when: When, terms: Terms) -> Outcome:
+    """The list is down, the bill is not: what is overdue is destroyed by its id; what is lost goes to the owner."""
+    due = overdue(launch, when.at_least)
+    if due is not None:
+        return _ending(launch, *due)
+    if launch.state is S.STOPPING and launch.instance_id is not None:
+        return Outcome(None, (Destroy(launch.instance_id),))
+    if launch.instance_id is None and seen.verdict is Verdict.CANNOT_PROVE:
+        return _held(launch)
+    return NOTHING
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+def _end_wanted(launch: Launch, seen: EndWanted, when: When, terms: Terms) -> Outcome:
+    return NOTHING if launch.state is S.STOPPING else _ending(launch, seen.end, seen.words)
+
+
+def _ending(launch: Launch, end: End, words: str) -> Outcome:
+    reason = end.text(words)
+    tell = Tell(f"is being ended: {end.value}", reason)
+    move = Move(to_state=S.STOPPING, cause=reason, changes={"end_reason": reason}, tell=tell)
+    return Outcome(move, () if launch.instance_id is None else (Destroy(launch.instance_id),))
+
+
+def _over(state: LaunchState, reason: str, when: When, tell: Tell) -> Outcome:
+    changes = {"ended_at": when.now, "end_reason": reason}
+    return Outcome(Move(to_state=state, cause=reason, changes=changes, tell=tell, hook="on_ended"), (Freed(),))
+
+
+_RULES: Mapping[type, Callable[..., Outcome]] = {
+    Made: _made,
+    AnswerLost: _answer_lost,
+    NothingMade: _nothing_made,
+    Listed: _listed,
+    Unlisted: _unlisted,
+    NoList: _no_list,
+    EndWanted: _end_wanted,
+    BidRaised: _bid_raised,
+}
