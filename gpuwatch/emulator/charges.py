@@ -1,7 +1,7 @@
 """GET charges/: what each contract cost, in whole UTC days, out of the marketplace's own books.
 
-Source: the documentation of the endpoint (2026-08) and its example: `start` and `end` are the first and the last charged
-day's midnight, `end` included; amounts are rounded to three decimals; `limit` is 100, at most 500; the latest come first.
+Source: the documentation of the endpoint (2026-08) and its example: `start` and `end` are the midnights of the first
+and the last charged day; amounts have three decimals; `limit` is 100 unless sent, at most 500; the latest come first.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from gpuwatch.emulator.contracts import make_token, read_token
 from gpuwatch.emulator.exchange import Exchange
 from gpuwatch.emulator.instance import Instance
 from gpuwatch.emulator.ledger import Meter
+from gpuwatch.emulator.orders import is_number
 from gpuwatch.emulator.request import Request
 
 DAY_S = 86_400
@@ -57,10 +58,11 @@ def days(filters: dict[str, Any]) -> tuple[int, int]:
         Refused: an end is missing or is not a number.
     """
     day = filters.get("day")
-    ends = [day.get(name) for name in ("gte", "lte")] if isinstance(day, dict) else [None, None]
-    if any(not isinstance(end, int | float) or isinstance(end, bool) for end in ends):
+    ends = [day.get(name) for name in ("gte", "lte")] if isinstance(day, dict) else []
+    midnights = [int(float(end) // DAY_S * DAY_S) for end in ends if is_number(end)]
+    if len(midnights) < 2:
         raise refuse(400, None, "Must provide both 'day' gte and lte filters for instance charges")
-    return int(ends[0] // DAY_S * DAY_S), int(ends[1] // DAY_S * DAY_S)
+    return midnights[0], midnights[1]
 
 
 def metered(meter: Meter, first: int, last: int, books_at: float) -> Iterable[Charge]:

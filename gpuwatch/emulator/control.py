@@ -13,6 +13,8 @@ from gpuwatch.emulator.request import Request
 if TYPE_CHECKING:
     from gpuwatch.emulator.server import Marketplace
 
+Action = Callable[["Marketplace", dict[str, Any]], dict[str, Any]]
+
 
 def control(market: Marketplace, request: Request) -> Reply:
     """Answer a request under /control/; what is wrong with it comes back as 400 in one sentence."""
@@ -71,10 +73,35 @@ def tick(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
     return {"success": True}
 
 
-def befall(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
-    """Let something happen to an instance."""
-    market.befall(**body)
-    return {"success": True}
+def credit(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+    """Set what the account has left."""
+    market.credit_usd = float(body["usd"])
+    return {"success": True, "credit_usd": market.credit_usd}
+
+
+def propose_increase(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+    """Let a host announce a price rise; answers its number."""
+    return {"success": True, "pending_price_increase_id": market.propose_increase(**body)}
+
+
+def order(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+    """Answer the body of the create that made an instance, secrets included."""
+    return {"order": market.ordered(**body)}
+
+
+def instances(market: Marketplace, _: dict[str, Any]) -> dict[str, Any]:
+    """Answer the living instances as they are, whatever lists say."""
+    return {"instances": market.instances()}
+
+
+def happening(name: str) -> Action:
+    """Make a control of a method that answers nothing."""
+
+    def act(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+        getattr(market, name)(**body)
+        return {"success": True}
+
+    return act
 
 
 def advance(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
@@ -94,13 +121,18 @@ def requests(market: Marketplace, _: dict[str, Any]) -> dict[str, Any]:
     return {"requests": [one._asdict() for one in market.requests]}
 
 
-ACTIONS: dict[tuple[str, str], Callable[[Marketplace, dict[str, Any]], dict[str, Any]]] = {
+METHODS = ("befall", "outbid", "utilise", "ends", "raise_price", "transfer", "change", "take", "occupy", "give_back")
+ACTIONS: dict[tuple[str, str], Action] = {
     ("POST", "publish"): publish,
     ("POST", "reprice"): reprice,
     ("POST", "withdraw"): withdraw,
     ("POST", "fault"): fault,
     ("POST", "tick"): tick,
-    ("POST", "befall"): befall,
+    **{("POST", name): happening(name) for name in METHODS},
+    ("POST", "credit"): credit,
+    ("POST", "propose_increase"): propose_increase,
+    ("POST", "order"): order,
+    ("GET", "instances"): instances,
     ("POST", "advance"): advance,
     ("GET", "ledger"): ledger,
     ("GET", "requests"): requests,

@@ -1,16 +1,29 @@
 """Price rises that hosts announce on running contracts, and the renter's answers to them.
 
-Source: the documentation's generated specification and the official client (2026-08): one row per announcement, known by
-its own number; the new rate comes into force at the contract's present end, never before; a refused row leads to nothing.
+Source: the generated specification and the official client (2026-08): one row per announcement, known by a number of
+its own; the new rate comes into force at the contract's present end, never before; a refused row leads to nothing.
 """
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 SECONDS_A_MONTH = 720 * 3600
+
+
+class Proposal(NamedTuple):
+    """What a host asks for: USD per hour for all GPUs, USD per GB and month of disk, old and new platform fee.
+
+    `effective_after_s` moves the contract's end, and with it the cut-over, to so many seconds from now; None leaves it.
+    """
+
+    gpu_usd_hour: float
+    effective_after_s: float | None = None
+    extends_s: float = 30 * 86_400.0
+    storage_cost: float | None = None
+    fees: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +44,7 @@ class Increase:
     created_at: float
 
     def row(self) -> dict[str, Any]:
-        """Answer it as the list shows it; what does not change is null on both sides, as in the vendor's own example."""
+        """Answer it as the list shows it; what does not change is null on both sides, as in the vendor's example."""
         disk = self.new_storage_cost
         fee = (self.new_fee, self.old_fee) if self.new_fee is not None else (None, None)
         return {

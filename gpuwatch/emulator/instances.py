@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from gpuwatch.emulator.clock import Clock
-from gpuwatch.emulator.increases import Increases
+from gpuwatch.emulator.increases import Increases, Proposal
 from gpuwatch.emulator.instance import GPU_BILLED, NEVER, Cutover, Instance
 from gpuwatch.emulator.ledger import Entry, Ledger, micro
 from gpuwatch.emulator.lives import QUEUED, Delays, Step, fated, startup, up
@@ -166,35 +166,22 @@ class Fleet:
         self._book("rate", instance, now)
         self._meter(instance, now)
 
-    def announce(
-        self,
-        instance: Instance,
-        now: float,
-        *,
-        gpu_usd_hour: float,
-        effective_after_s: float | None = None,
-        extends_s: float = 30 * 86_400.0,
-        storage_cost: float | None = None,
-        fees: tuple[float, float] | None = None,
-    ) -> int:
-        """The host announces a higher price for the time after the contract's end, which it may move nearer.
-
-        Returns:
-            The announcement's number.
-        """
-        if effective_after_s is not None:
-            self.end_at(instance, now + effective_after_s, now)
+    def announce(self, instance: Instance, asked: Proposal, now: float) -> int:
+        """The host announces another price for the time after the contract's end; answers the announcement's number."""
+        if asked.effective_after_s is not None:
+            self.end_at(instance, now + asked.effective_after_s, now)
+        old_fee, new_fee = asked.fees or (None, None)
         made = self.increases.announce(
             contract_id=instance.id,
             host_id=instance.machine.host_id,
             old_gpu_usd_hour=instance.base_usd_hour,
-            new_gpu_usd_hour=gpu_usd_hour,
+            new_gpu_usd_hour=asked.gpu_usd_hour,
             old_storage_cost=float(instance.row["storage_cost"]),
-            new_storage_cost=storage_cost,
-            old_fee=fees[0] if fees else None,
-            new_fee=fees[1] if fees else None,
+            new_storage_cost=asked.storage_cost,
+            old_fee=old_fee,
+            new_fee=new_fee,
             contract_end=instance.end_date,
-            ask_end=instance.end_date + extends_s,
+            ask_end=instance.end_date + asked.extends_s,
             created_at=now,
         )
         return made.id
@@ -231,12 +218,8 @@ class Fleet:
                 break
             if broke_at < due:
                 self._stop_all(broke_at)
-                continue
-            for instance in list(self.alive.values()):
-                if self._term(instance) <= due:
-                    self._end_of_term(instance, due)
-                elif instance.steps and instance.steps[0].at <= due:
-                    self._step(instance)
+            else:
+                self._happen(due)
         self.increases.lapse(now, set(self.alive))
         for instance in self.alive.values():
             if instance.queued and self._can_have_gpus(instance):
@@ -245,6 +228,13 @@ class Fleet:
     def credit(self, now: float) -> float:
         """Answer what the account has left, USD."""
         return self.credit_usd - float(self.ledger.spent_usd(now))
+
+    def _happen(self, due: float) -> None:
+        for instance in list(self.alive.values()):
+            if self._term(instance) <= due:
+                self._end_of_term(instance, due)
+            elif instance.steps and instance.steps[0].at <= due:
+                self._step(instance)
 
     def _due(self, instance: Instance) -> float:
         return min(self._term(instance), instance.steps[0].at if instance.steps else NEVER)

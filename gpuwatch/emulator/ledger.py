@@ -142,7 +142,7 @@ class Ledger:
             self._closed_usd += meter.closed_usd
 
     def keep_order(self, instance_id: int, body: dict[str, Any]) -> None:
-        """Keep the body of a create, secrets included: for audits in the same process or over /control, never logged."""
+        """Keep the body of a create, secrets included: for audits here or over /control, never logged."""
         self._orders[instance_id] = body
 
     def order(self, instance_id: int) -> dict[str, Any]:

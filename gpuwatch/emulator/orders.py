@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from gpuwatch.emulator.answers import Refused, Reply, bad_create, bare, no_such_instance, offer_gone, refuse, reply
 from gpuwatch.emulator.contracts import MASK
@@ -139,7 +139,7 @@ def is_env(env: Any) -> bool:
     return isinstance(env, str) or (isinstance(env, dict) and all(isinstance(value, str) for value in env.values()))
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[float]:
     """Say whether a JSON value is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
 

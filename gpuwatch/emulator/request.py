@@ -9,7 +9,7 @@ import msgspec
 
 from gpuwatch.emulator.answers import Refused, bare, refuse
 
-HIDDEN = frozenset({"api_key", "image_login", "ssh_key", "key"})
+HIDDEN = frozenset({"api_key", "image_login", "ssh_key", "key", "onstart"})
 
 
 class Fault(NamedTuple):
@@ -107,5 +107,8 @@ def seen(request: Request) -> Seen:
 
 
 def without_secrets(sent: dict[str, Any]) -> dict[str, Any]:
-    """Replace the values of keys that carry secrets."""
-    return {name: "***" if name in HIDDEN and value else value for name, value in sent.items()}
+    """Replace the values of keys that carry secrets; of the environment the names stay."""
+    env = sent.get("env")
+    names = dict.fromkeys(env, "***") if isinstance(env, dict) else "***"
+    hidden = {name: "***" for name in HIDDEN if sent.get(name)} | ({"env": names} if env else {})
+    return {name: hidden.get(name, value) for name, value in sent.items()}

@@ -13,11 +13,10 @@ from typing import Any, Self
 
 from gpuwatch.emulator.answers import Reply, moved
 from gpuwatch.emulator.clock import Clock
-from gpuwatch.emulator.contracts import describe
 from gpuwatch.emulator.control import control
 from gpuwatch.emulator.exchange import Exchange, Options
 from gpuwatch.emulator.faults import Faults
-from gpuwatch.emulator.instances import Instance
+from gpuwatch.emulator.happenings import Happenings
 from gpuwatch.emulator.ledger import Ledger
 from gpuwatch.emulator.market import SOMEBODY
 from gpuwatch.emulator.mishaps import suffer
@@ -28,7 +27,7 @@ from gpuwatch.emulator.wire import Wire, packed
 KEPT_REQUESTS = 20_000
 
 
-class Marketplace:
+class Marketplace(Happenings):
     """A marketplace on loopback that speaks vast.ai's protocol.
 
     Use it as a context manager; it serves on 127.0.0.1 from `start` (or entering) to `close`.
@@ -53,7 +52,7 @@ class Marketplace:
         self.clock = clock
         self.options = Options(**options)
         self.faults = Faults(self.options.seed)
-        self._exchange = Exchange(self.options, clock)
+        super().__init__(Exchange(self.options, clock))
         self._log: deque[Request] = deque(maxlen=KEPT_REQUESTS)
         self._port, self._control, self._tick_every_s = port, control, tick_every_s
         self._wire: Wire | None = None
@@ -201,50 +200,12 @@ class Marketplace:
             found = self._exchange.search.find({}, now)
             return [one.row(found.query.view, now) for one in found.listings]
 
-    # --- instances -------------------------------------------------------------------------------------------
-
-    def instances(self) -> list[dict[str, Any]]:
-        """Answer the living instances as the API shows them."""
-        with self._exchange.lock:
-            now = self._exchange.settle()
-            return [describe(one, now) for one in self._exchange.fleet.alive.values()]
-
-    def befall(self, instance_id: int, what: str, **changes: Any) -> None:
-        """Let something happen to an instance.
-
-        Args:
-            instance_id: a living instance.
-            what: `outbid` (documented disguise), `outbid_as_stop` (as seen live), `resume` (the rival leaves), `load`
-                (with `gpu_util=…`), or the `actual_status` it falls into: `offline`, `exited`, `unknown`, `stopped`.
-            changes: for `outbid`: `rival_usd_hour`, `resume_after_s`; else further fields: `status_msg`, `cur_state`,
-                `next_state`, `intended_status`, `gpu_util`.
-        """
-        with self._exchange.lock:
-            now = self._exchange.settle()
-            fleet, one = self._exchange.fleet, self._instance(instance_id)
-            if what in ("outbid", "outbid_as_stop"):
-                fleet.outbid(one, now, as_stop=what == "outbid_as_stop", **changes)
-            elif what == "resume":
-                fleet.rival_leaves(one, now)
-            elif what == "load":
-                one.gpu_util = float(changes["gpu_util"])
-            else:
-                fleet.befall(one, {"actual_status": what, **changes}, now)
-
-    def _instance(self, instance_id: int) -> Instance:
-        return self._exchange.fleet.alive[instance_id]
-
     # --- for auditors ----------------------------------------------------------------------------------------
 
     @property
     def ledger(self) -> Ledger:
         """What really happened: creates, destroys, alive, bills."""
         return self._exchange.ledger
-
-    @property
-    def credit_usd(self) -> float:
-        """What the account has left."""
-        return self._exchange.fleet.credit(self._exchange.settle())
 
     @property
     def requests(self) -> list[Seen]:

@@ -36,7 +36,8 @@ def test_instances_have_the_recorded_keys(opened: Any) -> None:
     running(one)
     page = one.list()
     assert set(page) == set(recorded)
-    assert set(page["instances"][0]) == set(recorded["instances"][0])
+    shown = {"inet_up", "inet_down", "cuda_max_good", "driver_version"}  # by live rows, the reconstruction lacks them
+    assert set(page["instances"][0]) == set(recorded["instances"][0]) | shown
 
 
 def test_a_start_goes_from_null_over_created_and_loading_to_running(opened: Any) -> None:
@@ -305,7 +306,7 @@ def test_spend_rate_user_and_charges_agree_with_the_books(opened: Any) -> None:
     day = json.dumps({"day": {"gte": 0, "lte": 2_000_000_000}})
     charges = one.http.get("/api/v0/charges/", params={"select_filters": day}).json()["results"]
     bill = one.market.ledger.bill_microusd(contract)
-    assert [(row["source"], row["amount"]) for row in charges] == [(f"instance-{contract}", bill / 1e6)]
+    assert [(row["source"], row["amount"]) for row in charges] == [(f"instance-{contract}", round(bill / 1e6, 3))]
     assert one.http.get("/api/v0/users/current/").json()["credit"] == pytest.approx(50.0 - bill / 1e6)
     assert one.http.get("/api/v0/charges/").status_code == 400
 
