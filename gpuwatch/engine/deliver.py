@@ -22,6 +22,7 @@ from gpuwatch.engine.alerts import (
     mentioning,
     moved_chat_alert,
 )
+from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.errors import DeliverLater, DeliveryRefused, StoreError
 from gpuwatch.net import redact
 from gpuwatch.ports import Alert, AlertKind, Channel, Due, InBatches, ManyRecipients, MovableChat, Outgoing
@@ -103,6 +104,7 @@ class Deliverer:
                 continue
             dues = self._outbox.lease(now, _BATCH, LEASE_S, (name,))
             if dues:
+                failpoint("alert.leased")
                 self._start(name, channel, dues, clock)
         self._wait(self._patience_s)
         with self._lock:
@@ -179,7 +181,9 @@ class Deliverer:
         except Exception as error:  # whatever a channel breaks with, the alert stays
             fault = DeliverLater(f"{channel.name}: {type(error).__name__}: {redact(str(error))[:200]}")
             return self._put_off(channel.name, message, fault, clock())
+        failpoint("alert.sent")
         self._sent(channel, message, clock())
+        failpoint("alert.marked")
         return True
 
     def _sent(self, channel: Channel, message: Message, now: datetime, note: str | None = None) -> None:

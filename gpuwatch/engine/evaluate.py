@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from gpuwatch.engine.alerts import life_of, offer_alert
+from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.launches.launch import Intent, Launch, Refusal
 from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Alert, AlertKind, Answer, Completeness, Desk, Page
@@ -176,6 +177,8 @@ class Evaluator:
                 if decision.fires:
                     self._tell(page, watch, self._alert(watch, decision, did), now)
                 page.remember(watch.name, decision.memory)
+            failpoint("intent.before_commit")
+        failpoint("intent.after_commit")
         self._memories.update({watch.name: decision.memory for watch, decision in worth})
         return starts
 

@@ -1,20 +1,65 @@
-"""Places where a crash test makes the process die: `GPUWATCH_FAILPOINT=launch.after_send` or `…:3` for the third pass.
+"""Places where a crash test makes the process die, sleep or stop; nothing happens unless GPUWATCH_FAILPOINT is set.
 
-Nothing happens unless the variable is set; a process that runs for a person never has it.
+`GPUWATCH_FAILPOINT=launch.after_send` dies there at once; `…:3` at the third pass; `…@ACTION` does something else:
+`exit` (the default: no clean-up, exit code 86), `kill` (SIGKILL to itself), `stop` (SIGSTOP to itself, until somebody
+continues it), `sleep2.5` (seconds). A process that runs for a person never has the variable.
 """
 
 from __future__ import annotations
 
 import os
+import signal
+import time
+
+DIED = 86  # the exit code
+
+# Every point there is. `tests/process/test_crash_matrix.py` kills a daemon at each of them.
+POINTS = {
+    "intent.before_commit": "launch, decision and alert are written, their transaction is open",
+    "intent.after_commit": "they are durable, nothing was sent",
+    "launch.before_send": "the order is ready, the next step sends it",
+    "launch.after_send": "the provider's answer was read, nothing of it is written down",
+    "launch.no_answer": "there was no answer, or none that can be understood; that is not written down",
+    "launch.after_record": "what the provider answered is written down",
+    "reconcile.listed": "the provider's instances were listed, no launch was taken further",
+    "launch.before_destroy": "the next step asks the provider to destroy",
+    "launch.after_destroy": "the provider took the order to destroy",
+    "alert.leased": "alerts were claimed to be sent, none was",
+    "alert.sent": "a channel took an alert, that is not written down",
+    "alert.marked": "it is written down",
+    # a step of a launch, by the state that it leads to
+    **{
+        f"{state}.{moment}_record": f"a launch becomes {state}: {moment} that is written down"
+        for state in ("starting", "running", "stopping", "ended", "failed", "unknown", "held")
+        for moment in ("before", "after")
+    },
+}
 
 _passes: dict[str, int] = {}
 
 
 def failpoint(name: str) -> None:
-    """Die here, without any clean-up, if the variable says so."""
+    """Do here what the variable says, if it names this point."""
     wanted = os.environ.get("GPUWATCH_FAILPOINT")
-    if not wanted or wanted.partition(":")[0] != name:
+    if not wanted:
+        return
+    place, _, action = wanted.partition("@")
+    point, _, nth = place.partition(":")
+    if name not in POINTS:
+        raise LookupError(f"{name} is not in POINTS")
+    if point != name:
         return
     _passes[name] = _passes.get(name, 0) + 1
-    if _passes[name] >= int(wanted.partition(":")[2] or 1):
-        os._exit(86)
+    if _passes[name] == int(nth or 1):
+        _act(action or "exit")
+
+
+def _act(action: str) -> None:
+    if action == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif action.startswith("sleep"):
+        time.sleep(float(action.removeprefix("sleep")))
+    else:
+        os._exit(DIED)

@@ -145,6 +145,7 @@ class Follower:
             log.warning("instances are not known: %s", error, extra={"provider": self._launcher.name})
             self._without_list(mine, now)
             return False
+        failpoint("reconcile.listed")
         for launch in mine:
             self._guarded(launch, lambda each: self._look(each, listing, alive, now))
         self._absence.listed(listing)

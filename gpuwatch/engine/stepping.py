@@ -7,6 +7,7 @@ from datetime import datetime
 
 import msgspec
 
+from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.launch_alerts import Herald
 from gpuwatch.errors import StoreError
 from gpuwatch.launches.launch import Launch, LaunchMoved, LaunchState
@@ -70,7 +71,10 @@ class Stepper:
     def _write(self, launch: Launch, move: Move, now: datetime) -> Launch:
         after = msgspec.structs.replace(launch, state=move.to_state, **move.changes)
         news = None if move.tell is None else self._herald.told(after, move.tell, now)
-        return self._books.move(launch, move.to_state, move.cause, now, news, **move.changes)
+        failpoint(f"{move.to_state.value}.before_record")
+        written = self._books.move(launch, move.to_state, move.cause, now, news, **move.changes)
+        failpoint(f"{move.to_state.value}.after_record")
+        return written
 
 
 def _ends(outcome: Outcome) -> bool:

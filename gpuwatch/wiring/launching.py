@@ -14,7 +14,7 @@ from gpuwatch.engine.launch_alerts import Herald
 from gpuwatch.errors import GpuwatchError, ProviderError, UsageError
 from gpuwatch.launches.launch import End, Launch, LaunchMoved, LaunchState, launch_id_in
 from gpuwatch.storage.ledger import Ledger
-from gpuwatch.wiring import adapters, database, http_client, new_id, real_now
+from gpuwatch.wiring import adapters, database, http_client, monotonic, new_id, real_now
 
 if TYPE_CHECKING:
     from gpuwatch.net import Http
@@ -165,7 +165,7 @@ def _follower(settings: Settings, books: Ledger, launcher: Launcher) -> Follower
         Herald(lambda _watch: told, new_id),
         watches={watch.name: watch for watch in settings.watches},
         in_flight=frozenset,
-        monotonic=time.monotonic,
+        monotonic=monotonic,
     )
 
 

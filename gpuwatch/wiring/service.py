@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -32,7 +31,7 @@ from gpuwatch.storage.history import History
 from gpuwatch.storage.ledger import Ledger
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.polls import last_sweep
-from gpuwatch.wiring import adapters, channels, http_client, new_id, real_now
+from gpuwatch.wiring import adapters, channels, http_client, monotonic, new_id, real_now
 
 if TYPE_CHECKING:
     from gpuwatch.errors import ProviderError
@@ -102,7 +101,7 @@ class Service:
             self._herald,
             watches=self._watches,
             in_flight=self.actor.in_flight,
-            monotonic=time.monotonic,
+            monotonic=monotonic,
             freed=self._freed,
         )
 
