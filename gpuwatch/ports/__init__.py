@@ -34,13 +34,14 @@ from gpuwatch.ports.renting import (
     Volume,
 )
 from gpuwatch.ports.settings import AppriseSettings, EmailSettings, ProviderSettings, TelegramSettings
-from gpuwatch.ports.store import Books, Desk, Page, PriceHistory, Sight
+from gpuwatch.ports.store import Asks, Books, Desk, Page, PriceHistory, Sight
 
 __all__ = [
     "Alert",
     "AlertKind",
     "Answer",
     "AppriseSettings",
+    "Asks",
     "Books",
     "Channel",
     "Charge",

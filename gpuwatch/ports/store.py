@@ -13,6 +13,7 @@ from gpuwatch.ports.alerts import Alert, News
 from gpuwatch.ports.market import Answer
 
 if TYPE_CHECKING:
+    from gpuwatch.launches.ask import Ask
     from gpuwatch.launches.launch import Intent, Launch, LaunchState, Refusal
     from gpuwatch.watches.decide import Match, WatchMemory
     from gpuwatch.watches.watch import Budget, Watch
@@ -35,6 +36,15 @@ class Page(Protocol):
     def reserve(self, intent: Intent, budget: Budget, now: datetime) -> Launch | Refusal:
         """Take a free slot of the watch and the money for it, or say why not."""
 
+    def ask(
+        self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, rearmed: bool
+    ) -> Ask | Refusal | None:
+        """Ask the owner about the first offer that could be rented now; the intent's id becomes the ask's.
+
+        An open ask for the same offer stands if that costs no more now. A refusal: nothing could be rented, and nothing
+        is asked. None: the owner denied all of them lately; `rearmed` forgets that.
+        """
+
     def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
         """Put an alert into the outbox; False: `once_key` was told already."""
 
@@ -56,6 +66,25 @@ class Desk(Protocol):
 
     def open(self) -> AbstractContextManager[Page]:
         """A transaction: committed, durably, when the block ends. Raises StoreError."""
+
+
+class Asks(Protocol):
+    """Questions to the owner, as those see them who answer. All methods raise StoreError."""
+
+    def get(self, ask_id: str) -> Ask | None:
+        """One ask."""
+
+    def approve(self, ask_id: str, intent: Intent, budget: Budget, now: datetime) -> Launch | Refusal | None:
+        """Approved, and its launch reserved, in one transaction.
+
+        A refusal leaves it open. None: it is not open any more, or late.
+        """
+
+    def refuse(self, ask_id: str, words: str, now: datetime) -> bool:
+        """What was quoted is no more; False: it was not open."""
+
+    def deny(self, ask_id: str, why: str, now: datetime) -> bool:
+        """The owner says no; False: it was answered already."""
 
 
 class PriceHistory(Protocol):
@@ -86,7 +115,16 @@ class Books(Protocol):
         """One step, if nobody took another meanwhile. Raises LaunchMoved, StoreError."""
 
     def point_at(self, launch: Launch, match: Match, watch: Watch, budget: Budget, now: datetime) -> Launch | Refusal:
-        """Ask for another offer instead, if budget and machine allow it. Raises LaunchMoved, StoreError."""
+        """Ask for another offer instead, if pause, machine and budget allow it. Raises LaunchMoved, StoreError."""
+
+    def may_send(self, launch: Launch, now: datetime) -> Refusal | None:
+        """The last look before an order is sent: None: it may be. Raises StoreError: it may not."""
+
+    def strangers_known(self, provider: str) -> frozenset[str]:
+        """Ids of labelled instances that the owner said are not of this installation. Raises StoreError."""
+
+    def never_launched(self) -> bool:
+        """Did this database never ask a provider for an instance? Dry runs and adopted ones aside. Raises StoreError."""
 
     def tell(self, news: News) -> bool:
         """Put an alert into the outbox; False: `once_key` was told already. Raises StoreError."""

@@ -8,9 +8,10 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
+from gpuwatch.launches.ask import Ask
 from gpuwatch.launches.launch import Intent, Launch, Refusal
 from gpuwatch.ports import Alert, Sight
-from gpuwatch.storage import health, ledger, memory, outbox, words
+from gpuwatch.storage import asks, health, ledger, memory, outbox, words
 from gpuwatch.storage.database import Database
 from gpuwatch.watches.decide import WatchMemory
 from gpuwatch.watches.watch import Budget
@@ -52,6 +53,12 @@ class StorePage:
     def reserve(self, intent: Intent, budget: Budget, now: datetime) -> Launch | Refusal:
         """Take a free slot and the money for it, or say why not."""
         return ledger.reserve(self._connection, intent, budget, now)
+
+    def ask(
+        self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, rearmed: bool
+    ) -> Ask | Refusal | None:
+        """Put a question to the owner, or say why not."""
+        return asks.put(self._connection, intent, budget, deadline, now, rearmed)
 
     def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
         """Put an alert into the outbox."""

@@ -311,6 +311,7 @@ ask = Table(
     Column("answered_at_ms", BigInteger),
     Column("launch_id", String(32)),
     Column("words", Text),
+    Column("silent_until_ms", BigInteger),  # a denied offer is not asked again before; NULL: it may be
     CheckConstraint("state IN ('open', 'approved', 'denied', 'expired', 'refused')", name="state"),
     Index(None, "watch", "state"),
     comment="a quote that waits for the owner's word; it is answered once: state leaves 'open' by one UPDATE",

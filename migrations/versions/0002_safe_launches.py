@@ -26,6 +26,7 @@ def upgrade() -> None:
         sa.Column("answered_at_ms", sa.BigInteger(), nullable=True),
         sa.Column("launch_id", sa.String(length=32), nullable=True),
         sa.Column("words", sa.Text(), nullable=True),
+        sa.Column("silent_until_ms", sa.BigInteger(), nullable=True),
         sa.CheckConstraint("state IN ('open', 'approved', 'denied', 'expired', 'refused')", name=op.f("ck_ask_state")),
         sa.PrimaryKeyConstraint("ask_id", name=op.f("pk_ask")),
         comment="a quote that waits for the owner's word; it is answered once: state leaves 'open' by one UPDATE",
