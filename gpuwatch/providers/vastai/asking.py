@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 # Seconds between two calls of a class.
 # source: the vendor's generated specification (x-rateLimit), 2026-08; searches have their own setting
-INTERVALS_S: Final[Mapping[str, float]] = {"instances": 1.0, "create": 4.5, "destroy": 3.0, "label": 1.0, "user": 1.0}
+INTERVALS_S: Final[Mapping[str, float]] = {
+    "instances": 1.0, "create": 4.5, "destroy": 3.0, "label": 1.0, "user": 1.0, "bid": 5.5, "charges": 1.0,
+    "increases": 2.0, "accept": 2.0, "reject": 2.0,
+}  # fmt: skip
 
 _ATTEMPTS: Final = 3
 _LONGEST_WAIT_S: Final = 60.0  # a longer Retry-After is the next poll's business

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final
+from ipaddress import ip_address
+from typing import Any, Final
 
 import msgspec
 
 from gpuwatch.errors import PayloadChanged
+from gpuwatch.market.gpu_names import catalog
 from gpuwatch.market.pricing import MAX_USD_HOUR
 from gpuwatch.market.text import clean
 from gpuwatch.net import redact
@@ -20,6 +22,9 @@ from gpuwatch.providers._untrusted import UNREADABLE
 
 _STATUS_LENGTH: Final = 160
 _LAST_SECOND: Final = 32_503_680_000.0  # the year 3000
+_MIB: Final = 1024.0
+_MOST: Final = 1e9  # MiB, GB: beyond it a size is in another unit
+_LAST_PORT: Final = 65_535
 
 # source: the vendor's documents of `show instance`, 2026-08
 _STATES: Final = {
@@ -31,7 +36,7 @@ _STATES: Final = {
     "frozen": InstanceState.RUNNING,  # its GPU is billed
     "stopped": InstanceState.STOPPED,
     "exited": InstanceState.FAILED,
-    "offline": InstanceState.FAILED,
+    "offline": InstanceState.OFFLINE,  # its GPU is not billed
 }
 # docker's last words, seen while the state says "loading" for ever. source: public logs of 2026-08
 _DEAD: Final = (
@@ -55,12 +60,22 @@ class _Row(msgspec.Struct):
     machine_id: int | str | None = None
     gpu_name: str | None = None
     num_gpus: int | None = None
+    gpu_ram: float | None = None
+    disk_space: float | None = None
+    cuda_max_good: float | None = None
     is_bid: bool | None = None
     dph_total: float | None = None
+    dph_base: float | None = None
+    min_bid: float | None = None
+    storage_total_cost: float | None = None
+    instance: dict[str, Any] | None = None
     gpu_util: float | None = None
     ssh_host: str | None = None
     ssh_port: int | None = None
+    public_ipaddr: str | None = None
+    ports: dict[str, Any] | None = None
     start_date: float | None = None
+    end_date: float | None = None
 
 
 _DECIDING: Final = frozenset({"id", "label", "actual_status", "intended_status", "cur_state", "status_msg", "is_bid"})
@@ -136,22 +151,77 @@ def _instance(row: _Row) -> Instance:
         "cur_state": row.cur_state,
         "status_msg": row.status_msg,
     }
-    started = row.start_date
+    memory_gib = _sized(row.gpu_ram, _MIB)
+    host, port = _ssh(row)
     return Instance(
         instance_id=clean(str(row.id)),
         label=None if row.label is None else clean(row.label),
         state=state_of(words),
         status=_status(row),
         machine_id=None if row.machine_id is None else clean(str(row.machine_id)),
+        gpu=None if row.gpu_name is None else catalog().resolve(clean(row.gpu_name), memory_gib).name,
         gpu_wire=None if row.gpu_name is None else clean(row.gpu_name),
         gpu_count=row.num_gpus,
+        gpu_memory_gib=memory_gib,
+        disk_gb=_sized(row.disk_space),
+        cuda=_sized(row.cuda_max_good),
         spot=row.is_bid,
-        listed_usd_hour=row.dph_total if row.dph_total is not None and 0 <= row.dph_total <= MAX_USD_HOUR else None,
+        listed_usd_hour=_price(row.dph_total),
+        stopped_usd_hour=_disk_price(row),
+        bid_usd_hour=_price(row.dph_base) if row.is_bid else None,
+        min_bid_usd_hour=_price(row.min_bid) or None,
         gpu_utilisation=row.gpu_util if row.gpu_util is not None and 0 <= row.gpu_util <= 100 else None,
-        ssh_host=None if row.ssh_host is None else clean(row.ssh_host),
-        ssh_port=row.ssh_port,
-        started_at=datetime.fromtimestamp(started, UTC) if started and 0 < started < _LAST_SECOND else None,
+        ssh_host=host,
+        ssh_port=port,
+        started_at=_moment(row.start_date),
+        ends_at=_moment(row.end_date),
     )
+
+
+def _ssh(row: _Row) -> tuple[str | None, int | None]:
+    """Where SSH answers: straight at the host if its port is mapped, for the proxy answers before sshd does."""
+    mapped = (row.ports or {}).get("22/tcp")
+    address = _address(row.public_ipaddr)
+    for mapping in mapped if isinstance(mapped, list) and address is not None else []:
+        port = _port(mapping.get("HostPort")) if isinstance(mapping, dict) else None
+        if port is not None:
+            return address, port
+    return clean(row.ssh_host) if row.ssh_host else None, _port(row.ssh_port)
+
+
+def _address(text: str | None) -> str | None:
+    try:
+        return str(ip_address(text.strip())) if text else None
+    except ValueError:
+        return None
+
+
+def _port(value: object) -> int | None:
+    """A port number; the wire has it as a text in `ports`, as a number in `ssh_port`."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= len(str(_LAST_PORT)):
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _LAST_PORT else None
+
+
+def _disk_price(row: _Row) -> float | None:
+    """The disk alone. `instance.totalHour` is not always that: one documented example holds the running price there."""
+    if row.storage_total_cost is not None:
+        return _price(row.storage_total_cost)
+    told = (row.instance or {}).get("diskHour")
+    return _price(float(told)) if isinstance(told, int | float) and not isinstance(told, bool) else None
+
+
+def _price(usd_hour: float | None) -> float | None:
+    return usd_hour if usd_hour is not None and 0 <= usd_hour <= MAX_USD_HOUR else None
+
+
+def _sized(value: float | None, unit: float = 1.0) -> float | None:
+    """0 means "not known" at vast.ai."""
+    return value / unit if value is not None and 0 < value < _MOST else None
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return datetime.fromtimestamp(seconds, UTC) if seconds and 0 < seconds < _LAST_SECOND else None
 
 
 def _status(row: _Row) -> str:

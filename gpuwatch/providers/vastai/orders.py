@@ -1,11 +1,10 @@
-"""The renting side: create, list, destroy, label, credit. What changes something is sent once, whatever happens."""
+"""The renting side. What changes something is sent once, whatever happens."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from datetime import datetime
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from datetime import date, timedelta
+from typing import Final
 
 import msgspec
 
@@ -19,10 +18,13 @@ from gpuwatch.errors import (
     RefusalKind,
 )
 from gpuwatch.net import NetError, NotSent, Reply
-from gpuwatch.ports import Created, Instance, Order
+from gpuwatch.ports import Charge, Created, Instance, Order, PriceIncrease
 from gpuwatch.providers._pace import Stopped
 from gpuwatch.providers._untrusted import UNREADABLE
 from gpuwatch.providers.vastai.asking import Account
+from gpuwatch.providers.vastai.charges import Item, charges_of, charges_page, charges_params
+from gpuwatch.providers.vastai.create import ID, LABEL_LENGTH, check_bid, create_body, created
+from gpuwatch.providers.vastai.increases import increase_rows, increases_of
 from gpuwatch.providers.vastai.instances import parse_page
 from gpuwatch.providers.vastai.refusals import ordering_error, refusal_of
 from gpuwatch.providers.vastai.rows import PROVIDER
@@ -31,27 +33,10 @@ _PAGE_ROWS: Final = 25  # the most that a page holds
 _PAGES_MAX: Final = 200
 _PAGE_BYTES: Final = 8 * 2**20
 _CREATE_DEADLINE_S: Final = 60.0  # a create may take several seconds, and giving up early costs more than waiting
-_LABEL_LENGTH: Final = 60
-_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
-# The wire's own words, spelled so. source: the vendor's client 1.9
-_RUNTYPES: Final = {
-    "ssh": "ssh_direc ssh_proxy",
-    "ssh_direct": "ssh_direc ssh_proxy",
-    "ssh_proxy": "ssh_proxy",
-    "jupyter": "jupyter_direc ssh_direc ssh_proxy",
-    "jupyter_direct": "jupyter_direc ssh_direc ssh_proxy",
-    "jupyter_proxy": "jupyter_proxy ssh_proxy",
-    "args": "args",
-}
-# Codes under which nothing was made, even if the status says 200.
-_PLAIN_REFUSALS: Final = frozenset({
-    "auth_error", "insufficient_credit", "invalid_args", "invalid_price", "missing_billing", "no_ssh_key_for_vm",
-    "no_such_ask",
-})  # fmt: skip
 
 
 class VastLauncher:
-    """vast.ai's renting side. It needs a key with `instance_read` and `instance_write`."""
+    """vast.ai's renting side. It needs a key with `instance_read`, `instance_write`, `user_read` and `billing_read`."""
 
     name = PROVIDER
 
@@ -65,7 +50,7 @@ class VastLauncher:
             OfferGone, OrderRefused, OrderRateLimited: nothing was made.
             OutcomeUnknown: it may have been made.
         """
-        body = create_body(order)
+        body = create_body(order, self._account.tools.now())
         reply = self._change("create", "PUT", f"/api/v0/asks/{_path_id(order.offer_id)}/", body)
         return created(reply, self._account.tools.now())
 
@@ -106,7 +91,7 @@ class VastLauncher:
     def label(self, instance_id: str, label: str) -> None:
         """Name an instance. Raises OrderError: not done, or not known."""
         path = f"/api/v0/instances/{_path_id(instance_id)}/"
-        self._need_success(self._change("label", "PUT", path, {"label": label[:_LABEL_LENGTH]}))
+        self._need_success(self._change("label", "PUT", path, {"label": label[:LABEL_LENGTH]}))
 
     def credit_usd(self) -> float | None:
         """What the account can still spend. Of the answer only this number is kept: it holds the key, too.
@@ -116,6 +101,70 @@ class VastLauncher:
         """
         self._need_key()
         return credit_of(self._account.get("user", "/api/v0/users/current/").body)
+
+    def change_bid(self, instance_id: str, bid_usd_hour: float) -> None:
+        """Bid another price for the whole of a spot instance, its disk not included.
+
+        Raises:
+            OrderRefused: BID_TOO_LOW outside 0.001 to 128 $/h; BAD_ORDER if rented on demand; OTHER if it is gone.
+            OrderError: not done, or not known.
+        """
+        check_bid(bid_usd_hour)
+        path = f"/api/v0/instances/bid_price/{_path_id(instance_id)}/"
+        self._need_success(self._change("bid", "PUT", path, {"client_id": "me", "price": bid_usd_hour}))
+
+    def price_increases(self) -> Sequence[PriceIncrease]:
+        """What hosts propose. If there is any, the instances are listed too: a proposal does not say of how many GPUs.
+
+        Raises:
+            ProviderError: no usable answer.
+        """
+        self._need_key()
+        rows = increase_rows(self._account.get("increases", "/api/v0/instances/pending-price-increases/").body)
+        return increases_of(rows, self.list_instances()) if rows else []
+
+    def answer_increase(self, increase_id: str, accept: bool) -> None:
+        """Accept or reject a proposal: a rejected contract keeps its price, and is not extended beyond its end.
+
+        Raises:
+            OrderRefused: it is no longer open, or there is none of that number.
+            OrderError: not done, or not known.
+        """
+        if not (increase_id.isascii() and increase_id.isdigit()):
+            raise OrderRefused("vastai: that is no number of a price increase", RefusalKind.BAD_ORDER)
+        word = "accept" if accept else "reject"
+        body = {"pending_price_increase_id": int(increase_id)}  # with any other key it is refused
+        self._need_success(self._change(word, "PUT", f"/api/v0/instances/{word}-price-increase/", body))
+
+    def charges(self, since: date, until: date) -> Sequence[Charge]:
+        """What was charged on these days (UTC), both included; a day costs a request for every 500 instances.
+
+        Raises:
+            ProviderError: a page is missing or odd.
+        """
+        self._need_key()
+        now = self._account.tools.now()
+        found: list[Charge] = []
+        for number in range((until - since).days + 1):
+            day = since + timedelta(days=number)
+            found += charges_of(list(self._charged(day)), day, day, now)
+        return found
+
+    def _charged(self, day: date) -> Iterator[Item]:
+        params, tokens, rows = charges_params(day), set[str](), 0
+        for _ in range(_PAGES_MAX):
+            page = charges_page(self._account.get("charges", "/api/v0/charges/", params, _PAGE_BYTES).body)
+            yield from page.results
+            rows += len(page.results)
+            if not page.next_token:
+                if rows < (page.total or 0):
+                    raise ProviderError(f"vastai: {rows} charges listed of {page.total}: the list is not whole")
+                return
+            if page.next_token in tokens or not page.results:
+                break
+            tokens.add(page.next_token)
+            params["after_token"] = page.next_token
+        raise PayloadChanged("vastai: the list of charges has no end: its pages repeat")
 
     def _need_key(self) -> None:
         if not self._account.has_key:
@@ -156,53 +205,8 @@ def credit_of(body: bytes) -> float | None:
         raise PayloadChanged("vastai: the account's answer is not understood") from error
 
 
-def create_body(order: Order) -> dict[str, Any]:
-    """The create request. A bid is told from an on-demand rent by `price` alone: without it the full price is paid.
-
-    Raises:
-        OrderRefused: it cannot be put into a request.
-    """
-    if order.bid_usd_hour is not None and not 0.001 <= order.bid_usd_hour <= 128:
-        raise OrderRefused(f"vastai: a bid of {order.bid_usd_hour} is outside 0.001 to 128", RefusalKind.BID_TOO_LOW)
-    if len(order.label) > _LABEL_LENGTH:
-        raise OrderRefused("vastai: the label is longer than 60 characters", RefusalKind.BAD_ORDER)
-    body: dict[str, Any] = {
-        "client_id": "me",
-        "image": order.image,
-        "disk": order.disk_gb,
-        "label": order.label,
-        "env": dict(order.env),
-        "runtype": _RUNTYPES.get(order.runtype, order.runtype),
-        "cancel_unavail": True,  # false is the default for bids: a lost one is then kept, stopped, and its disk billed
-        "force": False,
-    }
-    optional = {"price": order.bid_usd_hour, "onstart": order.onstart, "template_hash_id": order.template}
-    return body | {key: value for key, value in optional.items() if value is not None}
-
-
-def created(reply: Reply, now: datetime) -> Created:
-    """What a create's answer means.
-
-    Raises:
-        OrderError: by what is known of it.
-    """
-    if reply.status != 200:
-        raise ordering_error(reply, now)
-    refusal = refusal_of(reply)
-    values = refusal.values
-    contract, success = values.get("new_contract"), values.get("success")
-    instance_id = None if isinstance(contract, bool) or not isinstance(contract, int | str) else str(contract)
-    if instance_id is not None and not _ID.fullmatch(instance_id):
-        instance_id = None
-    if isinstance(success, bool) and instance_id is not None:
-        return Created(instance_id=instance_id, starting=success)
-    if success is False and contract is None and refusal.code in _PLAIN_REFUSALS:
-        raise ordering_error(Reply(400, reply.headers, reply.body), now)
-    raise OutcomeUnknown(f"vastai: {refusal.told}: an answer that is not understood", instance_id)
-
-
 def _path_id(text: str) -> str:
-    if not _ID.fullmatch(text):
+    if not ID.fullmatch(text):
         raise OrderRefused("vastai: that is no id of an offer or an instance", RefusalKind.BAD_ORDER)
     return text
 

@@ -113,7 +113,7 @@ def ordering_error(reply: Reply, now: datetime) -> OrderError:
         return OrderRefused(told, RefusalKind.NO_CREDIT)
     if reply.status in (404, 410) or "no_such_ask" in refusal.text:
         return OfferGone(told)
-    if "invalid_price" in refusal.text:
+    if "invalid_price" in refusal.text or "bid price" in refusal.text:
         return OrderRefused(told, RefusalKind.BID_TOO_LOW)
     return OrderRefused(told, RefusalKind.BAD_ORDER if reply.status == 400 else RefusalKind.OTHER)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +12,32 @@ import msgspec
 
 from gpuwatch.errors import GpuwatchError
 from gpuwatch.net import Reply
+from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.providers.vastai.answer import parse_offers
+from gpuwatch.providers.vastai.charges import charges_of, charges_page
+from gpuwatch.providers.vastai.create import created
 from gpuwatch.providers.vastai.fields import drift
+from gpuwatch.providers.vastai.increases import increase_rows, increases_of
 from gpuwatch.providers.vastai.instances import parse_page
-from gpuwatch.providers.vastai.orders import created, credit_of
+from gpuwatch.providers.vastai.orders import credit_of
 from gpuwatch.providers.vastai.refusals import ordering_error, reading_error
 from gpuwatch.providers.vastai.rows import Reader
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "vastai"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
+CHARGED_DAYS = date(2024, 11, 1), date(2024, 11, 30)
+RENTED = Instance(
+    instance_id="123", label=None, state=InstanceState.RUNNING, status="running", gpu_count=2, listed_usd_hour=0.75,
+    stopped_usd_hour=0.03,
+)  # fmt: skip
 
 # Recorded for the emulator and for people; the adapter never asks for these.
 NOT_ASKED_FOR = frozenset(
     {
         "bundles_real_2026-03_odd_rows.why.json",
-        "charges_docs_example.json",
         "gpu_names.json",
         "instance_show_docs_example.json",
         "instances_v1_states_reconstructed.why.json",
-        "pending_price_increases_cli_test.json",
         "rate_limits_2026-08.json",
         "webhook_event_docs_example.json",
     }
@@ -56,6 +63,8 @@ def _read(path: Path) -> Any:
         "instances_v1_": _instances,
         "create_responses": lambda cases: [_create(case) for case in json.loads(cases)],
         "errors": lambda cases: [_refusals(case) for case in json.loads(cases)],
+        "charges_": lambda body: charges_of(charges_page(body).results, *CHARGED_DAYS, NOW),
+        "pending_price_": lambda body: increases_of(increase_rows(body), [RENTED]),
         "users_current": lambda user: {"credit_usd": credit_of(user)},
     }
     return next(reader for prefix, reader in readers.items() if path.name.startswith(prefix))(body)

@@ -1,0 +1,146 @@
+"""What was charged, as vast.ai's books say. Pure.
+
+A day is asked for by itself, so that an amount is of that day. An item whose dates reach further is spread evenly over
+those of its days that were asked for. Amounts are rounded to a tenth of a cent by the marketplace.
+source: the vendor's documents of `show charges`, read 2026-11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from gpuwatch.errors import PayloadChanged
+from gpuwatch.market.text import clean
+from gpuwatch.net import redact
+from gpuwatch.ports import Charge
+from gpuwatch.providers._untrusted import UNREADABLE
+
+_ROWS: Final = 500  # the most that a page holds
+_DAY_S: Final = 86_400
+_LAST_SECOND: Final = 32_503_680_000.0  # the year 3000
+_MOST_USD: Final = 1e6
+_ROUNDED_USD: Final = 0.0005  # what rounding may hide in one amount
+_DEEPEST: Final = 4
+_SHOWN: Final = 160
+_KINDS: Final = {"gpu": "gpu", "disk": "disk", "bwd": "download", "bwu": "upload"}
+_CREDITED: Final = frozenset({"sla"})  # may be negative: the fee less what the host owes for downtime
+_SOURCE: Final = "instance-"
+
+
+class Item(msgspec.Struct):
+    """Something that was charged, and what it is made of."""
+
+    start: float
+    end: float
+    type: str
+    amount: float
+    source: str | None = None
+    items: list[Item] = []
+
+
+class ChargesPage(msgspec.Struct):
+    """One page: a row for every contract."""
+
+    success: bool
+    results: list[Item]
+    total: int | None = None
+    next_token: str | None = None
+
+
+def charges_params(day: date) -> dict[str, str]:
+    """The URL parameters that ask for one day (UTC)."""
+    start = int(datetime.combine(day, time(), UTC).timestamp())
+    filters: dict[str, Any] = {"day": {"gte": start, "lte": start + _DAY_S - 1}, "type": {"in": ["instance"]}}
+    return {"select_filters": msgspec.json.encode(filters).decode(), "latest_first": "false", "limit": str(_ROWS)}
+
+
+def charges_page(body: bytes) -> ChargesPage:
+    """Understand one page.
+
+    Raises:
+        PayloadChanged: it is anything else.
+    """
+    try:
+        page = msgspec.json.decode(body, type=ChargesPage)
+    except UNREADABLE as error:
+        raise PayloadChanged(f"vastai: the charges are not understood: {redact(clean(str(error), _SHOWN))}") from error
+    if not page.success:
+        raise PayloadChanged("vastai: the charges say success: false")
+    return page
+
+
+def charges_of(rows: Sequence[Item], since: date, until: date, now: datetime) -> list[Charge]:
+    """Charges of instances by day and kind. What a row's items do not explain of its amount is `other`.
+
+    Args:
+        since, until: the days that were asked for, both included.
+        now: a day is final once it is over.
+
+    Raises:
+        PayloadChanged: an amount or a date is impossible.
+    """
+    sums: dict[tuple[str, date, str], float] = {}
+    for row in rows:
+        instance_id = _instance_id(row)
+        if instance_id is None:
+            continue
+        for day, kind, usd in _parts(row, since, until):
+            key = (instance_id, day, kind)
+            sums[key] = sums.get(key, 0.0) + usd
+    today = now.astimezone(UTC).date()
+    return [
+        Charge(instance_id=instance_id, day=day, kind=kind, usd=usd, final=day < today)
+        for (instance_id, day, kind), usd in sorted(sums.items())
+    ]
+
+
+def _instance_id(row: Item) -> str | None:
+    """The instance of a row; None: it is of a volume or of something else."""
+    source = row.source or ""
+    if not source.startswith(_SOURCE):
+        return None
+    instance_id = source.removeprefix(_SOURCE)
+    if not (instance_id.isascii() and instance_id.isdigit() and len(instance_id) <= 20):
+        raise PayloadChanged("vastai: a charge names no instance")
+    return instance_id
+
+
+def _parts(row: Item, since: date, until: date) -> Iterator[tuple[date, str, float]]:
+    leaves = list(_leaves(row.items))
+    rest = _amount(row) - sum(_amount(leaf) for leaf in leaves)
+    if abs(rest) > _ROUNDED_USD * (len(leaves) + 1):
+        leaves.append(Item(row.start, row.end, "other", rest))
+    for leaf in leaves:
+        days = _days(leaf, since, until)
+        for day in days:
+            yield day, _KINDS.get(leaf.type, "other"), leaf.amount / len(days)
+
+
+def _leaves(items: Sequence[Item], depth: int = 0) -> Iterator[Item]:
+    if depth > _DEEPEST:
+        raise PayloadChanged("vastai: charges nested too deeply")
+    for item in items:
+        if item.items and item.type not in _KINDS:
+            yield from _leaves(item.items, depth + 1)
+        else:
+            yield item
+
+
+def _amount(item: Item) -> float:
+    least = -_MOST_USD if item.type in _CREDITED or item.items else 0.0
+    if not least <= item.amount <= _MOST_USD:
+        raise PayloadChanged("vastai: an impossible amount was charged")
+    return item.amount
+
+
+def _days(item: Item, since: date, until: date) -> list[date]:
+    """The days of an item that were asked for; `end` is within the last day."""
+    if not 0 <= item.start <= item.end < _LAST_SECOND:
+        raise PayloadChanged("vastai: a charge has no dates")
+    first = max(datetime.fromtimestamp(item.start, UTC).date(), since)
+    last = min(datetime.fromtimestamp(item.end, UTC).date(), until)
+    return [first + timedelta(days=number) for number in range((last - first).days + 1)]

@@ -1,0 +1,171 @@
+"""The create request and what its answer means. Pure; nothing here is logged, for it holds secrets."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Any, Final
+
+from gpuwatch.errors import OrderRefused, OutcomeUnknown, RefusalKind
+from gpuwatch.net import Reply
+from gpuwatch.ports import Created, Order, Registry, Volume
+from gpuwatch.providers.vastai.refusals import ordering_error, refusal_of
+from gpuwatch.providers.vastai.selfdestruct import with_self_destruct
+
+ID: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
+LABEL_LENGTH: Final = 60
+ONSTART_LENGTH: Final = 4_048
+_PORT: Final = re.compile(r"(?:(\d{1,5}):)?(\d{1,5})(/(?:tcp|udp))?")
+_PORTS_MAX: Final = 64
+_LAST_PORT: Final = 65_535
+_SAME_PORTS: Final = range(70_000, 100_000)  # "map me to one number in and out", says the vendor
+# The wire's own words, spelled so. source: the vendor's client 1.9
+RUNTYPES: Final = {
+    "ssh": "ssh_direc ssh_proxy",
+    "ssh_direct": "ssh_direc ssh_proxy",
+    "ssh_proxy": "ssh_proxy",
+    "jupyter": "jupyter_direc ssh_direc ssh_proxy",
+    "jupyter_direct": "jupyter_direc ssh_direc ssh_proxy",
+    "jupyter_proxy": "jupyter_proxy ssh_proxy",
+    "args": "args",
+}
+# Codes under which nothing was made, even if the status says 200.
+_PLAIN_REFUSALS: Final = frozenset({
+    "auth_error", "insufficient_credit", "invalid_args", "invalid_price", "missing_billing", "no_ssh_key_for_vm",
+    "no_such_ask",
+})  # fmt: skip
+
+
+def create_body(order: Order, now: datetime) -> dict[str, Any]:
+    """The create request. A bid is told from an on-demand rent by `price` alone: without it the full price is paid.
+
+    With a template, an empty image or runtype is left to the template; the template's `onstart` is replaced by the
+    order's, its `env` is joined with it.
+
+    Raises:
+        OrderRefused: it cannot be put into a request.
+    """
+    if order.bid_usd_hour is not None:
+        check_bid(order.bid_usd_hour)
+    if len(order.label) > LABEL_LENGTH:
+        raise bad_order(f"the label is longer than {LABEL_LENGTH} characters")
+    if not order.image and not order.template:
+        raise bad_order("neither an image nor a template is named")
+    body: dict[str, Any] = {
+        "client_id": "me",
+        "disk": order.disk_gb,
+        "label": order.label,
+        "env": dict(order.env) | _ports(order.ports),
+        "cancel_unavail": True,  # false is the default for bids: a lost one is then kept, stopped, and its disk billed
+        "force": False,
+    }
+    optional = {
+        "image": order.image or None,
+        "runtype": _runtype(order),
+        "price": order.bid_usd_hour,
+        "onstart": _onstart(order, now),
+        "template_hash_id": order.template,
+        "image_login": None if order.registry is None else _login(order.registry),
+        "volume_info": None if order.volume is None else _volume(order.volume),
+    }
+    return body | {key: value for key, value in optional.items() if value is not None}
+
+
+def check_bid(bid_usd_hour: float) -> None:
+    """Refuse a bid that cannot be made. Raises OrderRefused."""
+    if not 0.001 <= bid_usd_hour <= 128:
+        raise OrderRefused(f"vastai: a bid of {bid_usd_hour} is outside 0.001 to 128", RefusalKind.BID_TOO_LOW)
+
+
+def bad_order(what: str) -> OrderRefused:
+    """An order that is not sent, for it would be refused."""
+    return OrderRefused(f"vastai: nothing was sent: {what}", RefusalKind.BAD_ORDER)
+
+
+def created(reply: Reply, now: datetime) -> Created:
+    """What a create's answer means.
+
+    Raises:
+        OrderError: by what is known of it.
+    """
+    if reply.status != 200:
+        raise ordering_error(reply, now)
+    refusal = refusal_of(reply)
+    values = refusal.values
+    contract, success = values.get("new_contract"), values.get("success")
+    instance_id = None if isinstance(contract, bool) or not isinstance(contract, int | str) else str(contract)
+    if instance_id is not None and not ID.fullmatch(instance_id):
+        instance_id = None
+    if isinstance(success, bool) and instance_id is not None:
+        return Created(instance_id=instance_id, starting=success)
+    if success is False and contract is None and refusal.code in _PLAIN_REFUSALS:
+        raise ordering_error(Reply(400, reply.headers, reply.body), now)
+    raise OutcomeUnknown(f"vastai: {refusal.told}: an answer that is not understood", instance_id)
+
+
+def _runtype(order: Order) -> str | None:
+    if not order.runtype and order.template:
+        return None
+    word = RUNTYPES.get(order.runtype)
+    if word is None:
+        raise bad_order(f"no such runtype; known are {', '.join(RUNTYPES)}")
+    return word
+
+
+def _onstart(order: Order, now: datetime) -> str | None:
+    """The start script. With runtype `args` it is the entrypoint, which takes no lines in front."""
+    script = order.onstart
+    if order.self_destruct_at is not None:
+        if order.runtype == "args":
+            raise bad_order("self_destruct needs an ssh or jupyter runtype: with args, onstart is the entrypoint")
+        if order.template and script is None:
+            raise bad_order("self_destruct takes the place of the template's onstart: set onstart as well")
+        script = with_self_destruct(script or "", order.self_destruct_at, now)
+        if script is None:
+            raise bad_order("self_destruct needs an onstart that is a shell script")
+    if script is not None and len(script) > ONSTART_LENGTH:
+        added = "" if order.self_destruct_at is None else ", the lines of self_destruct included"
+        raise bad_order(f"onstart has {len(script)} characters{added}; vast.ai takes {ONSTART_LENGTH}")
+    return script
+
+
+def _ports(ports: tuple[str, ...]) -> dict[str, str]:
+    """Docker's options for opening ports, as the vendor's client spells them."""
+    if len(ports) > _PORTS_MAX:
+        raise bad_order(f"{len(ports)} ports; vast.ai opens {_PORTS_MAX}")
+    return {_option(port): "1" for port in ports}
+
+
+def _option(port: str) -> str:
+    found = _PORT.fullmatch(port)
+    if found is None:
+        raise bad_order(f'port {port[:20]!r} is not like "8000", "8080:8000" or "53/udp"')
+    inside, outside, protocol = found[2], found[1] or found[2], found[3] or ""
+    for number in (int(inside), int(outside)):
+        if not 0 < number <= _LAST_PORT and number not in _SAME_PORTS:
+            raise bad_order(f"port {number} is outside 1 to {_LAST_PORT}")
+    return f"-p {outside}:{inside}{protocol}"
+
+
+def _login(registry: Registry) -> str:
+    """Docker's login arguments; the wire has no way to quote them."""
+    words = (registry.username, registry.password, registry.server)
+    if not all(words) or any(character.isspace() or character in "\"'" for word in words for character in word):
+        raise bad_order("the registry's server, username and password must be set, without blanks and quotes")
+    return f"-u {registry.username} -p {registry.password} {registry.server}"
+
+
+def _volume(volume: Volume) -> dict[str, Any]:
+    """An existing volume, or a new one out of a volume offer: `volume_id` is that offer's number then."""
+    if not volume.mount.startswith("/") or any(character.isspace() for character in volume.mount):
+        raise bad_order("a volume's mount is an absolute path without blanks")
+    if volume.volume_id is None or not (volume.volume_id.isascii() and volume.volume_id.isdigit()):
+        raise bad_order(
+            "a volume needs its number as volume_id; a new one the number of the machine's volume offer, and size_gb"
+        )
+    info: dict[str, Any] = {
+        "mount_path": volume.mount,
+        "create_new": volume.size_gb is not None,
+        "volume_id": int(volume.volume_id),
+    }
+    return info if volume.size_gb is None else info | {"size": volume.size_gb}
