@@ -1,7 +1,6 @@
-"""May this launch be begun? Limits, budget and the rest after failures, on values: the ledger asks in its transaction.
+"""May this launch be begun? A watch's limits, and its rest after failures: the ledger asks in its transaction.
 
-The budget is admitted on an upper bound: the price with commission, for the whole `max_runtime` (24 h where none is
-set). What is unknown, held or being stopped still counts as running.
+What else stands before it: `pause`, `breaker`, `machines`, `budget`.
 """
 
 from __future__ import annotations
@@ -9,24 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from gpuwatch.launches.launch import (
-    End,
-    Launch,
-    LaunchState,
-    Refusal,
-    RefusalReason,
-    cost_microusd,
-)
-from gpuwatch.market.pricing import microusd, usd
-from gpuwatch.watches.watch import Budget, LaunchSpec
+from gpuwatch.launches.launch import End, Launch, LaunchState, Refusal, RefusalReason
+from gpuwatch.watches.watch import LaunchSpec
 
 DAY = timedelta(days=1)
-AVOID_FOR = DAY  # a machine on which a launch failed stays the cheapest: it would be rented again and again
 _UNTIL_MENDED = timedelta(hours=1)  # no credit, a refused key, a wrong order: only a person can help
 _FIRST_REST_S = 30.0
 _LONGEST_REST_S = 3600.0
 _NEEDS_A_PERSON = (End.NO_CREDIT, End.KEY)
-_MACHINE_FAULTS = (End.NOT_READY, End.BROKEN, End.WRONG_TYPE, End.DEARER)
 
 
 def free_slot(spec: LaunchSpec, watch: str, mine: Sequence[Launch], total: int) -> int | Refusal:
@@ -34,7 +23,8 @@ def free_slot(spec: LaunchSpec, watch: str, mine: Sequence[Launch], total: int) 
 
     Args:
         mine: the launches of this watch that are alive.
-        total: how many it ever rented, those included.
+        total: how many it ever rented, those included; with `relaunch` without those that ended because it was
+            outbid: each of them may have one replacement, which counts.
     """
     taken = {launch.slot for launch in mine}
     free = [slot for slot in range(spec.max_active) if slot not in taken]
@@ -45,34 +35,6 @@ def free_slot(spec: LaunchSpec, watch: str, mine: Sequence[Launch], total: int) 
     if spec.max_total and total >= spec.max_total:
         return Refusal(RefusalReason.MAX_TOTAL, f"watch {watch!r} has rented {total} (max_total = {spec.max_total})")
     return free[0]
-
-
-def admit(
-    new: Launch, alive: Sequence[Launch], ended: Sequence[Launch], budget: Budget, now: datetime
-) -> Refusal | None:
-    """Does the budget allow it? None: yes.
-
-    Args:
-        alive: every other launch that is not over, whatever its watch.
-        ended: those that ended since the first of the month (UTC); older ones are ignored.
-    """
-    if budget.max_instances is not None and len(alive) >= budget.max_instances:
-        return Refusal(
-            RefusalReason.MAX_INSTANCES, f"{len(alive)} instances are alive (max_instances = {budget.max_instances})"
-        )
-    per_hour = new.price_microusd_hour + sum(launch.price_microusd_hour for launch in alive)
-    if budget.max_usd_hour is not None and per_hour > microusd(budget.max_usd_hour):
-        return _too_dear(RefusalReason.MAX_USD_HOUR, per_hour, budget.max_usd_hour, "an hour")
-    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    everything = [*alive, *ended]
-    per_day = _spent(everything, midnight, now) + sum(_still(launch, now, DAY) for launch in (new, *alive))
-    if budget.max_usd_day is not None and per_day > microusd(budget.max_usd_day):
-        return _too_dear(RefusalReason.MAX_USD_DAY, per_day, budget.max_usd_day, "today")
-    first = midnight.replace(day=1)
-    per_month = _spent(everything, first, now) + sum(_still(launch, now, 31 * DAY) for launch in (new, *alive))
-    if budget.max_usd_month is not None and per_month > microusd(budget.max_usd_month):
-        return _too_dear(RefusalReason.MAX_USD_MONTH, per_month, budget.max_usd_month, "this month")
-    return None
 
 
 def cooling(failed: Sequence[Launch], watch: str, provider: str, now: datetime) -> Refusal | None:
@@ -104,30 +66,23 @@ def cooling(failed: Sequence[Launch], watch: str, provider: str, now: datetime) 
     )
 
 
-def bad_machines(failed: Sequence[Launch], now: datetime) -> frozenset[tuple[str, str]]:
-    """(provider, machine) on which a launch failed within a day, by the machine's fault."""
-    return frozenset(
-        (launch.provider, launch.machine_id)
-        for launch in failed
-        if launch.machine_id is not None
-        and launch.ended_at is not None
-        and launch.ended_at > now - AVOID_FOR
-        and launch.ended_because(*_MACHINE_FAULTS)
-    )
+def relaunched(spec: LaunchSpec, watch: str, known: Sequence[Launch], now: datetime) -> str | None:
+    """The launch that a new one of this watch stands in for: the newest outbid one of the last day without another.
 
-
-def _spent(launches: Sequence[Launch], since: datetime, now: datetime) -> int:
-    return sum(cost_microusd(launch, now, since) for launch in launches)
-
-
-def _still(launch: Launch, now: datetime, window: timedelta) -> int:
-    """What it may still cost within a window of that length, at most."""
-    left = DAY if launch.max_runtime_s is None else timedelta(seconds=launch.max_runtime_s)
-    if launch.running_at is not None and launch.state in {LaunchState.RUNNING, LaunchState.STOPPING}:
-        left = max(timedelta(0), left - (now - launch.running_at))
-    hours = min(left, window) / timedelta(hours=1)
-    return round(launch.price_microusd_hour * hours)
-
-
-def _too_dear(reason: RefusalReason, bound: int, limit: object, span: str) -> Refusal:
-    return Refusal(reason, f"it could come to ${usd(bound):.2f} {span}, what runs included ({reason.value} = {limit})")
+    Args:
+        known: launches of any watch: alive, or over within the last day.
+    """
+    if not spec.relaunch:
+        return None
+    replaced = {one.relaunch_of for one in known if one.state is not LaunchState.FAILED}
+    outbid = [
+        one
+        for one in known
+        if one.watch == watch
+        and one.state is LaunchState.ENDED
+        and one.ended_because(End.OUTBID)
+        and one.ended_at is not None
+        and one.ended_at > now - DAY
+        and one.launch_id not in replaced
+    ]
+    return max(outbid, key=lambda one: one.ended_at or now).launch_id if outbid else None

@@ -124,7 +124,7 @@ class Books(Protocol):
         """Ids of labelled instances that the owner said are not of this installation. Raises StoreError."""
 
     def never_launched(self) -> bool:
-        """Did this database never ask a provider for an instance? Dry runs and adopted ones aside. Raises StoreError."""
+        """Was no instance ever asked for? Dry runs and adopted ones aside. Raises StoreError."""
 
     def tell(self, news: News) -> bool:
         """Put an alert into the outbox; False: `once_key` was told already. Raises StoreError."""

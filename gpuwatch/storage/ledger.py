@@ -1,4 +1,4 @@
-"""The launches as rows: reserved under limits and budget in one transaction, moved on by who holds the newest version."""
+"""The launches as rows: reserved in one transaction (`reserve`), moved on by whoever holds the newest version."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from gpuwatch.storage.tripping import may_trip, note_step
 from gpuwatch.watches.decide import Match
 from gpuwatch.watches.watch import Budget, Watch
 
-__all__ = ["Ledger", "reserve"]
+__all__ = ["Ledger", "reserve", "wait_for_turn"]
 
 
 class Ledger:
@@ -104,9 +104,7 @@ class Ledger:
         try:
             with self._database.write() as connection:
                 wait_for_turn(connection)
-                known = _relevant(connection, now)
-                others = [one for one in known if one.launch_id != launch.launch_id]
-                refusal = _not_pointed(pointed, others, budget, now)
+                refusal = not_pointed(connection, pointed, watch, budget, now)
                 if refusal is None:
                     self._step(connection, launch, pointed, f"offer {pointed.offer_id}", now)
         except IntegrityError:

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.launches.absence import LISTINGS, WAIT_S, Looks, Verdict, failed_look, has_canary, missed, verdict
-from gpuwatch.launches.admission import admit, bad_machines, cooling, free_slot
+from gpuwatch.launches.admission import cooling, free_slot
+from gpuwatch.launches.budget import admit
 from gpuwatch.launches.launch import (
     ALLOWED,
     OVER,
@@ -218,12 +219,6 @@ def test_one_failure_is_followed_at_once_and_more_rest_longer_and_longer() -> No
         )
 
     assert [rest_s(n) for n in (0, 1, 2, 3, 4)] == [0, 0, 30, 60, 120]
-
-
-def test_a_machine_is_avoided_for_a_day_by_its_own_fault_alone() -> None:
-    failed = [a_failed(End.NOT_READY, machine_id="bad"), a_failed(End.OFFERS_GONE, machine_id="fine")]
-    assert bad_machines(failed, NOON + 23 * HOUR) == {("vastai", "bad")}
-    assert bad_machines(failed, NOON + 25 * HOUR) == frozenset()
 
 
 # --- absence ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,104 @@
+"""Does a budget allow one more launch? On values: the ledger asks in its transaction.
+
+Admitted on an upper bound: what was spent in the window, and for all that is not over (unknown, held and stopping
+too) the most that an hour may cost, for what is left of its `max_runtime` (24 h where none is set).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from decimal import ROUND_CEILING, Decimal
+
+from gpuwatch.launches.launch import Launch, LaunchState, Refusal, RefusalReason, cost_microusd
+from gpuwatch.market.pricing import microusd, usd
+from gpuwatch.watches.watch import Budget
+
+DAY = timedelta(days=1)
+LONGEST_MONTH = 31 * DAY
+_CENT = Decimal("0.01")
+
+
+def admit(
+    new: Launch,
+    alive: Sequence[Launch],
+    ended: Sequence[Launch],
+    budget: Budget,
+    now: datetime,
+    whose: str = "[budget]",
+) -> Refusal | None:
+    """Does the budget allow it? None: yes.
+
+    Args:
+        alive: every other launch that is not over and that the budget is about.
+        ended: those of them that ended since the first of the month (UTC); older ones cost nothing in any window.
+        whose: whose budget it is, for the refusal's text.
+    """
+    if budget.max_instances is not None and len(alive) >= budget.max_instances:
+        text = f"{len(alive)} {'instance is' if len(alive) == 1 else 'instances are'} alive"
+        return Refusal(RefusalReason.MAX_INSTANCES, f"{text}, and {whose} says max_instances = {budget.max_instances}")
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    first = midnight.replace(day=1)
+    at_once = [new, *alive]
+    if budget.max_usd_hour is not None:
+        most = sum(map(rate_microusd_hour, at_once))
+        if most > microusd(budget.max_usd_hour):
+            return _too_dear(RefusalReason.MAX_USD_HOUR, most, budget.max_usd_hour, "an hour", whose)
+    if budget.max_usd_day is not None:
+        most = _bound(at_once, ended, midnight, DAY, now)
+        if most > microusd(budget.max_usd_day):
+            return _too_dear(RefusalReason.MAX_USD_DAY, most, budget.max_usd_day, "today", whose)
+    if budget.max_usd_month is not None:
+        most = _bound(at_once, ended, first, LONGEST_MONTH, now)
+        if most > microusd(budget.max_usd_month):
+            return _too_dear(RefusalReason.MAX_USD_MONTH, most, budget.max_usd_month, "this month", whose)
+    return None
+
+
+def admit_all(
+    new: Launch,
+    others: Sequence[Launch],
+    budget: Budget,
+    of_watch: Budget,
+    now: datetime,
+) -> Refusal | None:
+    """The global budget over everything, and the watch's own over its launches alone. None: both allow it.
+
+    Args:
+        others: every other launch of any watch: alive, or ended since the first of the month.
+    """
+    alive = [launch for launch in others if not launch.is_over]
+    over = [launch for launch in others if launch.is_over]
+    refusal = admit(new, alive, over, budget, now)
+    if refusal is not None or of_watch == Budget():
+        return refusal
+    mine = [launch for launch in alive if launch.watch == new.watch]
+    mine_over = [launch for launch in over if launch.watch == new.watch]
+    return admit(new, mine, mine_over, of_watch, now, f"[watch.budget] of watch {new.watch!r}")
+
+
+def rate_microusd_hour(launch: Launch) -> int:
+    """The most that it may cost an hour from now on, as far as is known: also after a price rose while it ran."""
+    newest = launch.spans[-1].price_microusd_hour if launch.spans else 0
+    return max(launch.bound_microusd_hour, newest)
+
+
+def still_microusd(launch: Launch, now: datetime, window: timedelta) -> int:
+    """What it may still cost within a window of that length, at most."""
+    left = DAY if launch.max_runtime_s is None else timedelta(seconds=launch.max_runtime_s)
+    if launch.running_at is not None and launch.state in {LaunchState.RUNNING, LaunchState.STOPPING}:
+        left = max(timedelta(0), left - max(now - launch.running_at, timedelta(0)))
+    return -(-rate_microusd_hour(launch) * (min(left, window) // timedelta(milliseconds=1)) // 3_600_000)
+
+
+def _bound(
+    at_once: Sequence[Launch], ended: Sequence[Launch], since: datetime, window: timedelta, now: datetime
+) -> int:
+    spent = sum(cost_microusd(launch, now, since) for launch in (*at_once, *ended))
+    return spent + sum(still_microusd(launch, now, window) for launch in at_once)
+
+
+def _too_dear(reason: RefusalReason, most: int, limit: object, span: str, whose: str) -> Refusal:
+    shown = usd(most).quantize(_CENT, ROUND_CEILING)  # a bound a hair over the limit must not read as the limit
+    text = f"it could come to ${shown} {span}, what runs included, and {whose} says {reason.value} = {limit}"
+    return Refusal(reason, text)

@@ -1,0 +1,70 @@
+"""A launch as a row, and back; its steps as events."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import Row
+
+from gpuwatch.launches.launch import Condition, Launch, LaunchState, Promise, Span
+from gpuwatch.storage.memory import from_ms, to_ms
+
+_MOMENTS = ("intended_at", "requested_at", "running_at", "ended_at", "condition_since")
+_SPANS = msgspec.json.Decoder(list[tuple[int, int, int]])
+_PROMISES = msgspec.json.Decoder(Promise)
+_CAUSE_LENGTH = 200
+_WORDS_LENGTH = 500
+
+
+def row_of(launch: Launch) -> dict[str, Any]:
+    """What is written of a launch."""
+    row = msgspec.structs.asdict(launch)
+    for name in _MOMENTS:
+        row[f"{name}_ms"] = to_ms(row.pop(name))
+    spans = [[to_ms(s.since), s.listed_microusd_hour, s.price_microusd_hour] for s in launch.spans]
+    return row | {
+        "state": launch.state.value,
+        "spot": int(launch.spot),
+        "condition": None if launch.condition is None else launch.condition.value,
+        "spans": msgspec.json.encode(spans).decode() if spans else None,
+        "promised": msgspec.json.encode(launch.promised).decode(),
+    }
+
+
+def launch_of(row: Row[Any]) -> Launch:
+    """A launch as it was written."""
+    values = dict(row._mapping)
+    for name in _MOMENTS:
+        values[name] = from_ms(values.pop(f"{name}_ms"))
+    condition = values["condition"]
+    return Launch(
+        **values
+        | {
+            "state": LaunchState(values["state"]),
+            "spot": bool(values["spot"]),
+            "condition": None if condition is None else Condition(condition),
+            "spans": _spans(values["spans"]),
+            "promised": Promise() if values["promised"] is None else _PROMISES.decode(values["promised"]),
+        }
+    )
+
+
+def _spans(text_: str | None) -> tuple[Span, ...]:
+    rows = _SPANS.decode(text_ or "[]")
+    return tuple(Span(since, listed, price) for ms, listed, price in rows if (since := from_ms(ms)) is not None)
+
+
+def event_of(moved: Launch, from_: LaunchState | None, cause: str, now: datetime) -> dict[str, Any]:
+    """One step of it, with its cause."""
+    return {
+        "launch_id": moved.launch_id,
+        "at_ms": to_ms(now),
+        "from_state": None if from_ is None else from_.value,
+        "to_state": moved.state.value,
+        "cause": cause[:_CAUSE_LENGTH],
+        "provider_words": cause[:_WORDS_LENGTH] if len(cause) > _CAUSE_LENGTH else None,
+        "listed_microusd_hour": moved.listed_microusd_hour,
+        "price_microusd_hour": moved.price_microusd_hour,
+    }

@@ -1,0 +1,148 @@
+"""What stands between a decision and an intent, in one transaction: pause, breaker, slot, machine, rest, money.
+
+Two daemons on one PostgreSQL: a reservation takes a lock of its transaction, so that budgets are counted by one at a
+time; what must be unique (a slot of a watch, an offer) is a unique row besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from datetime import datetime, timedelta
+
+import msgspec
+from sqlalchemy import Connection, and_, bindparam, func, insert, not_, or_, select
+from sqlalchemy.exc import IntegrityError
+
+from gpuwatch.launches.admission import cooling, free_slot, relaunched
+from gpuwatch.launches.breaker import Breaker, breaker_refusal
+from gpuwatch.launches.budget import admit_all
+from gpuwatch.launches.launch import End, Intent, Launch, LaunchState, Refusal, RefusalReason, new_launch
+from gpuwatch.launches.machines import AVOID_FOR, Avoided, Machine, avoided, offer_refused, refuses
+from gpuwatch.launches.pause import pause_refusal
+from gpuwatch.storage.launch_rows import event_of, launch_of, row_of
+from gpuwatch.storage.machines import load_notes
+from gpuwatch.storage.memory import to_ms
+from gpuwatch.storage.pauses import load_pauses, wait_for_turn
+from gpuwatch.storage.tables import OVER_STATES, launch_event
+from gpuwatch.storage.tables import launch as launches
+from gpuwatch.watches.decide import Match
+from gpuwatch.watches.watch import Budget, LaunchSpec, Watch
+
+# Built once: these stand between an offer and its rent.
+_RELEVANT = select(launches).where(
+    or_(launches.c.state.not_in(OVER_STATES), launches.c.ended_at_ms >= bindparam("since")),
+    launches.c.dry_run.is_(False),
+)
+_TOTAL = select(func.count()).where(
+    launches.c.watch == bindparam("of_watch"),
+    launches.c.dry_run.is_(False),
+    launches.c.state != LaunchState.FAILED.value,
+)
+_OUTBID = and_(
+    launches.c.state == LaunchState.ENDED.value,
+    func.coalesce(launches.c.end_reason, "").startswith(End.OUTBID.value, autoescape=True),
+)
+_TOTAL_RELAUNCHING = _TOTAL.where(not_(_OUTBID))
+
+
+def reserve(connection: Connection, intent: Intent, budget: Budget, now: datetime) -> Launch | Refusal:
+    """Take a free slot of the watch, an offer that nobody has, and the money for it: or say why not.
+
+    The launch is written as `requested` at once: from here on it may have been sent, whatever dies.
+    """
+    wait_for_turn(connection)
+    watch, spec = intent.watch, intent.watch.launch or LaunchSpec()
+    pauses = load_pauses(connection)
+    paused = pause_refusal(pauses.by_hand, watch.name, now)
+    if paused is not None:
+        return paused
+    known = relevant(connection, now)
+    breaker = pauses.breaker_of(watch.name)
+    mine = [launch for launch in known if launch.watch == watch.name and not launch.is_over]
+    resting = breaker_refusal(breaker, mine, now)
+    if resting is not None:
+        return resting
+    slot = free_slot(spec, watch.name, mine, _total(connection, watch.name, spec))
+    if isinstance(slot, Refusal):
+        return slot
+    match = _first_free(intent, known, machines_avoided(connection, known, watch, now))
+    if isinstance(match, Refusal):
+        return match
+    rest = cooling(_remembered(known, breaker), watch.name, match.offer.provider, now)
+    if rest is not None:
+        return rest
+    launch = new_launch(msgspec.structs.replace(intent, match=match), slot, now)
+    launch = msgspec.structs.replace(launch, relaunch_of=relaunched(spec, watch.name, known, now))
+    return admit_all(launch, known, budget, watch.budget, now) or _written(connection, launch, now)
+
+
+def not_pointed(connection: Connection, pointed: Launch, watch: Watch, budget: Budget, now: datetime) -> Refusal | None:
+    """May a launch be pointed at another offer, or at the same at another price? The rules of `reserve`, but for the
+    slot, which it has, and the rests, which it has passed."""
+    paused = pause_refusal(load_pauses(connection).by_hand, pointed.watch, now)
+    if paused is not None:
+        return paused
+    others = [one for one in relevant(connection, now) if one.launch_id != pointed.launch_id]
+    machines = machines_avoided(connection, others, watch, now)
+    refused = refuses(machines, pointed.provider, pointed.machine_id)
+    return refused or admit_all(pointed, others, budget, watch.budget, now)
+
+
+def not_sent(connection: Connection, launch: Launch, now: datetime) -> Refusal | None:
+    """The last look before an order is sent: what the owner said since the launch was reserved."""
+    paused = pause_refusal(load_pauses(connection).by_hand, launch.watch, now)
+    return paused or refuses(avoided((), load_notes(connection), now), launch.provider, launch.machine_id)
+
+
+def relevant(connection: Connection, now: datetime) -> list[Launch]:
+    """What limits and budget depend on: all that is alive, and what ended this month or lately."""
+    since = min(now.replace(day=1, hour=0, minute=0, second=0, microsecond=0), now - AVOID_FOR - timedelta(hours=1))
+    return [launch_of(row) for row in connection.execute(_RELEVANT, {"since": to_ms(since)})]
+
+
+def machines_avoided(
+    connection: Connection, known: Sequence[Launch], watch: Watch, now: datetime
+) -> Mapping[Machine, Avoided]:
+    """The machines that this watch must not rent."""
+    over = [launch for launch in known if launch.is_over]
+    relaunching = (watch.name,) if watch.launch is not None and watch.launch.relaunch else ()
+    return avoided(over, load_notes(connection), now, relaunching)
+
+
+def _remembered(known: Sequence[Launch], breaker: Breaker | None) -> list[Launch]:
+    """What failed, without what the watch's owner, or a launch that ran, has made good since."""
+    failed = [launch for launch in known if launch.state is LaunchState.FAILED]
+    if breaker is None or not breaker.is_closed:
+        return failed
+    return [one for one in failed if one.watch != breaker.watch or one.ended_at is None or one.ended_at > breaker.at]
+
+
+def _first_free(intent: Intent, known: Sequence[Launch], machines: Mapping[Machine, Avoided]) -> Match | Refusal:
+    taken = {(launch.provider, launch.offer_id) for launch in known if not launch.is_over}
+    reason = Refusal(RefusalReason.OFFER_TAKEN, "another launch of yours has every offer that fits")
+    for match in (intent.match, *intent.others):
+        if (match.offer.provider, match.offer.offer_id) in taken:
+            continue
+        refused = offer_refused(machines, match.offer)
+        if refused is None:
+            return match
+        reason = refused
+    return reason
+
+
+def _total(connection: Connection, watch: str, spec: LaunchSpec) -> int:
+    query = _TOTAL_RELAUNCHING if spec.relaunch else _TOTAL
+    return int(connection.execute(query, {"of_watch": watch}).scalar_one())
+
+
+def _written(connection: Connection, launch: Launch, now: datetime) -> Launch | Refusal:
+    # PostgreSQL gives up the whole transaction at a failed statement; SQLite undoes that statement alone
+    undone_alone = nullcontext() if connection.dialect.name == "sqlite" else connection.begin_nested()
+    try:
+        with undone_alone:
+            connection.execute(insert(launches), row_of(launch))  # as parameters: values() looks at each for 2 ms
+            connection.execute(insert(launch_event), event_of(launch, None, "intent", now))
+    except IntegrityError:
+        return Refusal(RefusalReason.OFFER_TAKEN, "another launch took the slot or the offer at this moment")
+    return launch

@@ -1,0 +1,75 @@
+"""The breaker in the steps of launches: tripped in the transaction of the failure, closed in that of the run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, bindparam, select
+
+from gpuwatch.launches.breaker import THRESHOLD, Breaker, after_failure, after_run, counts
+from gpuwatch.launches.launch import Launch, LaunchState
+from gpuwatch.net import redact
+from gpuwatch.ports import Alert, AlertKind, News
+from gpuwatch.storage import outbox
+from gpuwatch.storage.launch_rows import launch_of
+from gpuwatch.storage.memory import to_ms
+from gpuwatch.storage.pauses import load_pauses, save_breaker
+from gpuwatch.storage.tables import launch as launches
+
+_LOOK_BACK = timedelta(days=1)
+_LIFE = timedelta(days=1)  # of the alert: the watch stays paused that long, if nobody mends it
+_FAILED = select(launches).where(
+    launches.c.watch == bindparam("of_watch"),
+    launches.c.state == LaunchState.FAILED.value,
+    launches.c.ended_at_ms >= bindparam("since"),
+    launches.c.dry_run.is_(False),
+)
+
+
+def may_trip(to_state: LaunchState) -> bool:
+    """Steps that must wait for their turn: two failures at one moment count each other."""
+    return to_state is LaunchState.FAILED
+
+
+def note_step(connection: Connection, moved: Launch, news: News | None, now: datetime) -> None:
+    """After a step was written: what it means for the breaker of its watch.
+
+    Args:
+        news: what the owner is told of the step; the breaker is told on the same channels.
+    """
+    if moved.state is LaunchState.RUNNING:
+        closed = after_run(load_pauses(connection).breaker_of(moved.watch), moved, now)
+        if closed is not None:
+            save_breaker(connection, closed)
+    elif counts(moved):
+        _note_failure(connection, moved, news, now)
+
+
+def _note_failure(connection: Connection, moved: Launch, news: News | None, now: datetime) -> None:
+    rows = connection.execute(_FAILED, {"of_watch": moved.watch, "since": to_ms(now - _LOOK_BACK)})
+    failed = [launch_of(row) for row in rows]
+    tripped = after_failure(load_pauses(connection).breaker_of(moved.watch), failed, moved, now)
+    if tripped is None:
+        return
+    save_breaker(connection, tripped)
+    key = f"breaker:{moved.watch[:150]}:{to_ms(tripped.at)}"  # one alert an episode, however often it trips again
+    channels = () if news is None else news.channels
+    outbox.put(connection, _alert(tripped, failed, key, now), channels, now + _LIFE, key)
+
+
+def _alert(breaker: Breaker, failed: Sequence[Launch], key: str, now: datetime) -> Alert:
+    newest = sorted(filter(counts, failed), key=lambda launch: launch.ended_at or now)[-THRESHOLD:]
+    return Alert(
+        alert_id=hashlib.sha256(key.encode()).hexdigest()[:12],
+        kind=AlertKind.REFUSED,
+        created_at=now,
+        headline=f"{breaker.watch}: paused, its launches fail",
+        watch=breaker.watch,
+        facts=tuple((f"Launch {one.launch_id}", redact(one.end_reason or "")) for one in newest),
+        why=f"{breaker.why}. What is wrong with one machine is not wrong with {THRESHOLD} in a row.",
+        did=f"This watch rents nothing before {breaker.until:%Y-%m-%d %H:%M} UTC; then one launch is tried. If it"
+        " fails, too, the next is tried an hour later; if it runs, the watch goes on as usual. Said once.",
+        can_do=("See what failed: gpuwatch launches", f"Go on at once: gpuwatch resume {breaker.watch}"),
+    )
