@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
 
 from gpuwatch.engine.queries import queries_for
+from gpuwatch.launches.bids import disk_usd_hour, first_bid_usd_hour
 from gpuwatch.market.offer import Identity, Offer
-from gpuwatch.market.pricing import HOURS_A_MONTH, MICRO, Commission, price_of, threshold_microusd
+from gpuwatch.market.pricing import Commission, price_of, threshold_microusd
 from gpuwatch.ports import Market, Query
 from gpuwatch.watches.decide import Match
 from gpuwatch.watches.match import matches
@@ -61,26 +61,20 @@ class Quotes:
 
 
 def payable(match: Match, watch: Watch, commission: Commission) -> Match | None:
-    """The match as it will be paid; None: over the threshold. Only a bid differs: it is never under the least bid."""
+    """The match as it will be paid; None: over the limit. Only a bid differs: it is never under the least bid.
+
+    The limit is the threshold, or for a bid of the owner's its `max`.
+    """
     offer = match.offer
     if not offer.spot:
         return match
-    quoted = bid_usd_hour(offer) + _disk_usd_hour(offer)
+    spec = None if watch.launch is None else watch.launch.bid
+    quoted = first_bid_usd_hour(offer, spec, match.price.commission_rate) + disk_usd_hour(offer)
     if quoted <= offer.quoted_usd_hour + _BID_STEP:
         return match
     dearer = msgspec.structs.replace(offer, quoted_usd_hour=quoted)
     price = price_of(dearer, watch.disk_gb, commission)
-    if price.price_microusd_hour > threshold_microusd(watch.max_price_usd_gpu_hour, offer.gpu_count):
+    limit = watch.max_price_usd_gpu_hour if spec is None else spec.max_usd_gpu_hour
+    if price.price_microusd_hour > threshold_microusd(limit, offer.gpu_count):
         return None
     return Match(dearer, price)
-
-
-def bid_usd_hour(offer: Offer) -> float:
-    """What is bid for the GPUs: the quote without its disk, never under the least bid, rounded up to a micro-dollar."""
-    quoted = offer.quoted_usd_hour - _disk_usd_hour(offer)
-    bid = max(quoted, offer.min_bid_usd_hour or 0.0, 0.001)
-    return math.ceil(bid * MICRO - 1e-3) / MICRO
-
-
-def _disk_usd_hour(offer: Offer) -> float:
-    return (offer.disk_usd_gb_month or 0.0) * offer.quoted_disk_gb / HOURS_A_MONTH

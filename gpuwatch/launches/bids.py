@@ -1,4 +1,4 @@
-"""What is bid for an interruptible instance. Whole micro-dollars, listed, GPUs alone.
+"""What is bid for an interruptible instance, at first and after it was outbid. A bid is listed, for the GPUs alone.
 
 An owner thinks in `max_price`: USD per GPU-hour, with disk and commission. A marketplace thinks in its own price of
 the GPUs. The way from the one to the other is here, rounded down, so that a maximum is never exceeded.
@@ -6,33 +6,66 @@ the GPUs. The way from the one to the other is here, rounded down, so that a max
 
 from __future__ import annotations
 
-from decimal import Decimal
+import math
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from gpuwatch.launches.instance import Instance
-from gpuwatch.launches.launch import Launch
-from gpuwatch.market.pricing import MICRO, microusd, threshold_microusd
+from gpuwatch.market.offer import Offer
+from gpuwatch.market.pricing import HOURS_A_MONTH, MICRO, microusd, threshold_microusd
 from gpuwatch.watches.watch import BidSpec
 
+if TYPE_CHECKING:
+    from gpuwatch.launches.launch import Launch
 
-def bid_ceiling(launch: Launch, bid: BidSpec) -> int:
-    """The most that may be bid: `bid.max` without commission and disk."""
-    rate = Fraction(Decimal(repr(launch.promised.commission_rate)))
-    listed = threshold_microusd(bid.max_usd_gpu_hour, launch.gpu_count) / (1 + rate)
-    return max(0, int(listed // 1) - launch.disk_microusd_hour)
+LEAST_BID_USD = 0.001  # source: vastai.md §6
+
+
+def quoted_bid_usd_hour(offer: Offer) -> float:
+    """What an offer's quote comes to as a bid: without its disk, never under the least bid, rounded up."""
+    bid = max(offer.quoted_usd_hour - disk_usd_hour(offer), offer.min_bid_usd_hour or 0.0, LEAST_BID_USD)
+    return math.ceil(bid * MICRO - 1e-3) / MICRO
+
+
+def first_bid_usd_hour(offer: Offer, bid: BidSpec | None, commission_rate: float) -> float:
+    """What is bid first: as quoted; with `bid`, one step above the least bid, so that the next bidder does not win."""
+    quoted = quoted_bid_usd_hour(offer)
+    if bid is None:
+        return quoted
+    step = float(bid.step_usd_gpu_hour) * offer.gpu_count
+    wanted = max(quoted, (offer.min_bid_usd_hour or quoted) + step)
+    ceiling = _ceiling(bid, offer.gpu_count, commission_rate, round(disk_usd_hour(offer) * MICRO)) / MICRO
+    return max(quoted, min(wanted, ceiling))
 
 
 def next_bid(launch: Launch, instance: Instance, bid: BidSpec | None) -> int | None:
-    """What to bid now that it was outbid; None: nothing more, or the bid is high enough and only has to win."""
+    """What to bid now that it was outbid, in micro-dollars; None: nothing more, or it is enough and only has to win."""
     if bid is None:
         return None
-    ceiling, now = bid_ceiling(launch, bid), launch.bid_microusd_hour or _microusd(instance.bid_usd_hour) or 0
+    ceiling = bid_ceiling(launch, bid)
+    now = launch.bid_microusd_hour or _microusd(instance.bid_usd_hour) or 0
     least = _microusd(instance.min_bid_usd_hour)
     if least is not None and now >= least:
         return None
     step = round(Fraction(bid.step_usd_gpu_hour) * launch.gpu_count * MICRO)
     wanted = min(ceiling, max(least or 0, now + max(step, 1)))
     return wanted if wanted > now and wanted >= (least or 0) else None
+
+
+def bid_ceiling(launch: Launch, bid: BidSpec) -> int:
+    """The most that may be bid, in micro-dollars: `bid.max` without commission and disk."""
+    return _ceiling(bid, launch.gpu_count, launch.promised.commission_rate, launch.disk_microusd_hour)
+
+
+def disk_usd_hour(offer: Offer) -> float:
+    """What the quoted disk costs, listed; 0 where it is not priced apart."""
+    return (offer.disk_usd_gb_month or 0.0) * offer.quoted_disk_gb / HOURS_A_MONTH
+
+
+def _ceiling(bid: BidSpec, gpu_count: int, commission_rate: float, disk_microusd: int) -> int:
+    rate = Fraction(repr(commission_rate))
+    listed = threshold_microusd(bid.max_usd_gpu_hour, gpu_count) / (1 + rate)
+    return max(0, int(listed // 1) - disk_microusd)
 
 
 def _microusd(usd: float | None) -> int | None:

@@ -15,12 +15,13 @@ from typing import Any
 import msgspec
 
 from gpuwatch.errors import GpuwatchError
-from gpuwatch.market.pricing import HOURS_A_MONTH, MICRO, threshold_microusd
+from gpuwatch.launches.bids import quoted_bid_usd_hour
+from gpuwatch.market.pricing import HOURS_A_MONTH, MICRO, microusd, threshold_microusd
 from gpuwatch.watches.decide import Match
 from gpuwatch.watches.watch import LaunchSpec, Watch
 
 LABEL_PREFIX = "gpuwatch-"
-_LABEL = re.compile(r"gpuwatch-([a-z2-7]{12})")
+_LABEL = re.compile(r"gpuwatch-([a-z2-7]{12})(?: .*)?")  # behind a blank: what the owner added
 _MS_AN_HOUR = 3_600_000
 
 
@@ -229,9 +230,9 @@ class LaunchMoved(GpuwatchError):
     """Somebody else changed this launch meanwhile; read it again before doing anything."""
 
 
-def label_of(launch_id: str) -> str:
-    """The label of its instance."""
-    return LABEL_PREFIX + launch_id
+def label_of(launch_id: str, extra: str | None = None) -> str:
+    """The label of its instance, with what the owner wants to read behind it."""
+    return f"{LABEL_PREFIX}{launch_id}" + (f" {extra}" if extra else "")
 
 
 def launch_id_in(label: str | None) -> str | None:
@@ -267,7 +268,7 @@ def new_launch(intent: Intent, slot: int, now: datetime) -> Launch:
         spot=match.offer.spot,
         state=LaunchState.REQUESTED,
         dry_run=intent.dry_run,
-        label=label_of(intent.launch_id),
+        label=label_of(intent.launch_id, spec.label_extra),
         max_runtime_s=spec.max_runtime_s,
         ready_within_s=spec.ready_within_s,
         intended_at=now,
@@ -293,6 +294,7 @@ def offer_facts(match: Match, watch: Watch) -> dict[str, Any]:
         "price_microusd_hour": match.price.price_microusd_hour,
         "disk_microusd_hour": disk_microusd_hour(match, watch.disk_gb),
         "most_microusd_hour": most_microusd_hour(match, watch),
+        "bid_microusd_hour": microusd(repr(quoted_bid_usd_hour(match.offer))) if match.offer.spot else None,
         "promised": promise_of(match, watch),
     }
 

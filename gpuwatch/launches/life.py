@@ -186,6 +186,8 @@ def step(launch: Launch, seen: Observation, when: When, terms: Terms = Terms()) 
 
 # --- the order's answer -----------------------------------------------------------------------------------------------
 def _made(launch: Launch, seen: Made, when: When, terms: Terms) -> Outcome:
+    if launch.instance_id not in {None, seen.instance_id}:
+        return NOTHING  # another one was found by its label meanwhile; that there are two is told by `reconcile`
     if not seen.starts:
         why = "The provider made a contract that does not start. It is billed for its disk, so it is being destroyed."
         changes = {"instance_id": seen.instance_id, "end_reason": End.BID_LOST.text()}
@@ -193,7 +195,7 @@ def _made(launch: Launch, seen: Made, when: When, terms: Terms) -> Outcome:
         move = Move(to_state=S.STOPPING, cause=End.BID_LOST.text(), changes=changes, tell=tell)
         return Outcome(move, (Destroy(seen.instance_id),))
     if launch.instance_id is not None:
-        return NOTHING  # found by its label meanwhile; a second one is told by `reconcile`
+        return NOTHING  # it was found by its label meanwhile
     state = S.STOPPING if launch.state is S.STOPPING else S.STARTING  # its end was wanted meanwhile: that holds
     effects = (Destroy(seen.instance_id),) if state is S.STOPPING else ()
     return Outcome(Move(to_state=state, cause="created", changes={"instance_id": seen.instance_id}), effects)

@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Callable
 from datetime import timedelta
 
-from gpuwatch.engine.act import Actor, Shop
+from gpuwatch.engine.act import Actor
 from gpuwatch.engine.follow import Follower
 from gpuwatch.engine.launch_alerts import Herald
+from gpuwatch.engine.rent import Shop
 from gpuwatch.launches.launch import Intent, Launch, LaunchState, Refusal
 from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Alert, AlertKind, InstanceState

@@ -8,8 +8,9 @@ from decimal import Decimal
 
 import pytest
 
-from gpuwatch.engine.quotes import bid_usd_hour, payable
+from gpuwatch.engine.quotes import payable
 from gpuwatch.errors import OfferGone, OrderRefused, OutcomeUnknown, RefusalKind
+from gpuwatch.launches.bids import quoted_bid_usd_hour
 from gpuwatch.launches.launch import End, Launch, LaunchState
 from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import AlertKind, Created, Order
@@ -179,12 +180,12 @@ def test_an_answer_that_is_lost_leaves_what_was_found_alone(world: World) -> Non
 
 def test_a_bid_is_the_quote_without_its_disk() -> None:
     offer = an_offer(spot=True, quoted_usd_hour=0.58, disk_usd_gb_month=9.0, quoted_disk_gb=8.0)
-    assert bid_usd_hour(offer) == pytest.approx(0.48, abs=1e-9)
+    assert quoted_bid_usd_hour(offer) == pytest.approx(0.48, abs=1e-9)
 
 
 def test_a_bid_is_never_under_the_least_bid() -> None:
     offer = an_offer(spot=True, quoted_usd_hour=0.48, disk_usd_gb_month=None, min_bid_usd_hour=0.48000049)
-    assert bid_usd_hour(offer) >= 0.48000049
+    assert quoted_bid_usd_hour(offer) >= 0.48000049
 
 
 def test_a_least_bid_that_leads_over_the_threshold_is_not_paid() -> None:

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from sqlalchemy import select
 
-from gpuwatch.engine.act import Actor, Shop
+from gpuwatch.engine.act import Actor
 from gpuwatch.engine.follow import Follower
 from gpuwatch.engine.launch_alerts import Herald
+from gpuwatch.engine.rent import Shop
 from gpuwatch.errors import OfferGone, OrderError, OrderRefused, OutcomeUnknown, ProviderDown, RefusalKind
 from gpuwatch.launches.launch import LABEL_PREFIX, End, Intent, Launch, LaunchState, launch_id_in
 from gpuwatch.market.pricing import Commission
