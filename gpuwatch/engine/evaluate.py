@@ -11,7 +11,9 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from gpuwatch.engine.alerts import life_of, offer_alert
+from gpuwatch.engine.ask import Terms, put_question
 from gpuwatch.engine.failpoint import failpoint
+from gpuwatch.launches.ask import Ask
 from gpuwatch.launches.launch import Intent, Launch, Refusal
 from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Alert, AlertKind, Answer, Completeness, Desk, Page
@@ -54,7 +56,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     views_expected: Mapping[str, frozenset[tuple[str, bool]]]  # watch → (provider, spot) that are asked for it
     max_age: timedelta  # an older view is blindness
     links: Mapping[str, str]  # provider → URL of its console
-    not_ready: Callable[[str], str | None] = lambda provider: None  # why nothing may be rented at a provider yet
+    not_ready: Callable[[str, int], str | None] = lambda provider, price: None  # why nothing may be rented there now
 
 
 class Evaluator:
@@ -172,15 +174,33 @@ class Evaluator:
         starts = []
         with self._desk.open() as page:
             for watch, decision in worth:
-                begun, did = self._reserve(page, watch, decision, now)
-                starts += begun
-                if decision.fires:
-                    self._tell(page, watch, self._alert(watch, decision, did), now)
+                if watch.action is Action.ASK:
+                    self._ask(page, watch, decision, now)
+                else:
+                    starts += self._launch_or_tell(page, watch, decision, now)
                 page.remember(watch.name, decision.memory)
             failpoint("intent.before_commit")
         failpoint("intent.after_commit")
         self._memories.update({watch.name: decision.memory for watch, decision in worth})
         return starts
+
+    def _launch_or_tell(self, page: Page, watch: Watch, decision: Decision, now: datetime) -> list[Start]:
+        starts, did = self._reserve(page, watch, decision, now)
+        if decision.fires:
+            self._tell(page, watch, self._alert(watch, decision, did), now)
+        return starts
+
+    def _ask(self, page: Page, watch: Watch, decision: Decision, now: datetime) -> None:
+        """The question and the alert that puts it, in the transaction of the decision."""
+        if not decision.fires:
+            return
+        rules = self._rules
+        terms = Terms(budget=rules.budget, dry_run=rules.dry_run, zone=rules.zone, commissions=rules.commissions)
+        question = put_question(page, watch, decision, lambda left: self._intent(watch, left), terms)
+        if question is None:
+            return
+        until = now if question.ask is None else question.ask.deadline
+        self._tell(page, watch, self._alert(watch, question.decision, question.did, question.ask), now, until)
 
     def _is_new(self, watch: Watch, decision: Decision) -> bool:
         return decision.memory != self._memories.get(watch.name, WatchMemory())
@@ -194,7 +214,8 @@ class Evaluator:
         """Fill the free slots of the watch, one offer each; and what the owner is told of it."""
         if decision.best is None or not self._wants_launch(watch, decision):
             return [], _ONLY_TOLD.get(watch.action, "")
-        not_ready = self._rules.not_ready(decision.best.offer.provider)
+        best = decision.best
+        not_ready = self._rules.not_ready(best.offer.provider, best.price.price_microusd_hour)
         if not_ready and not self._rules.dry_run:
             return [], f"Not rented: {not_ready}."
         starts: list[Start] = []
@@ -221,20 +242,17 @@ class Evaluator:
         mine = next(match for match in left if _is_of(match, launch))
         return Start(launch=launch, watch=watch, candidates=tuple(left), observed_at=mine.offer.observed_at)
 
-    def _alert(self, watch: Watch, decision: Decision, did: str) -> Alert:
-        return offer_alert(
-            watch, decision, alert_id=self._new_id(), zone=self._rules.zone, did=did, links=self._rules.links
-        )
+    def _alert(self, watch: Watch, decision: Decision, did: str, ask: Ask | None = None) -> Alert:
+        rules, alert_id = self._rules, self._new_id()
+        return offer_alert(watch, decision, alert_id=alert_id, zone=rules.zone, did=did, links=rules.links, ask=ask)
 
-    def _tell(self, page: Page, watch: Watch, alert: Alert, now: datetime) -> None:
+    def _tell(self, page: Page, watch: Watch, alert: Alert, now: datetime, until: datetime | None = None) -> None:
+        """`until`: it is worth sending at least so long."""
         channels = self._rules.channels if watch.notify is None else watch.notify
-        page.tell(alert, channels, now + life_of(AlertKind.OFFER))
+        page.tell(alert, channels, max(now + life_of(AlertKind.OFFER), until or now))
 
 
-_ONLY_TOLD = {
-    Action.ALERT: 'Told you; this watch does not rent (action = "alert").',
-    Action.ASK: 'Told you; renting after a question comes with a later version (action = "ask").',
-}
+_ONLY_TOLD = {Action.ALERT: 'Told you; this watch does not rent (action = "alert").'}
 
 
 def _is_of(match: Match, launch: Launch) -> bool:

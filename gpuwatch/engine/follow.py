@@ -113,6 +113,7 @@ class Follower:
         self._destroyed: set[str] = set()  # launches whose destroy was acknowledged
         self._began_at: datetime | None = None
         self._next_at: datetime | None = None
+        self._strangers: Sequence[str] = ()
         self.reconciled = False
 
     def beat_if_due(self, now: datetime) -> bool:
@@ -124,6 +125,23 @@ class Follower:
         ends = [end for launch in alive if (end := _must_end_at(launch)) is not None and end > now]
         self._next_at = min([now + (ALIVE_EVERY if moving else STEADY_EVERY), *ends])
         return self.beat(now)
+
+    def not_ready(self) -> str | None:
+        """Why nothing new may be rented here, in one line; None: it may. Raises StoreError.
+
+        A database that never launched anything, beside instances with its label, is a new one: what the lost one had
+        rented would be rented again.
+        """
+        name = self._launcher.name
+        if not self.reconciled:
+            return f"what gpuwatch rented at {name} before is still being looked up"
+        if not self._strangers or not self._books.never_launched():
+            return None
+        known = ", ".join(self._strangers[:3])
+        return (
+            f"{name} lists instances with a gpuwatch label that this database does not know ({known}); "
+            "gpuwatch adopt INSTANCE, or gpuwatch adopt INSTANCE --not-mine"
+        )
 
     def hurry(self) -> None:
         """A launch was begun or is to end: look at the next chance."""
@@ -150,7 +168,7 @@ class Follower:
             self._guarded(launch, lambda each: self._look(each, listing, alive, now))
         self._absence.listed(listing)
         if only is None:
-            tell_orphans(self._books, self._herald, self._launcher.name, listing, now)
+            self._strangers = tell_orphans(self._books, self._herald, self._launcher.name, listing, now)
         self.reconciled = True
         return True
 

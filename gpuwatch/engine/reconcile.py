@@ -86,18 +86,27 @@ class Absence:
         return verdict(looks, self._monotonic(), self._wait_s)
 
 
-def tell_orphans(books: Books, herald: Herald, provider: str, listing: Listing, now: datetime) -> None:
+def tell_orphans(books: Books, herald: Herald, provider: str, listing: Listing, now: datetime) -> list[str]:
     """Every labelled instance is the instance of a launch that is alive, or the owner is told, once (CONTRACT §4.2).
+
+    Returns:
+        Ids of instances with a well-formed label that no launch of this database ever had: it may be a new one.
 
     Raises:
         StoreError: it could not be told; the next listing tries again.
     """
+    strangers: list[str] = []
+    not_ours = books.strangers_known(provider)
     for instance in listing.labelled():
         launch_id = launch_id_in(instance.label)
         launch = None if launch_id is None else books.get(launch_id)
         why = _why_orphan(launch, instance)
-        if why is not None:
-            books.tell(herald.orphan(provider, instance, why, now))
+        if why is None or instance.instance_id in not_ours:
+            continue
+        books.tell(herald.orphan(provider, instance, why, now))
+        if launch is None and launch_id is not None:
+            strangers.append(instance.instance_id)
+    return strangers
 
 
 def _why_orphan(launch: Launch | None, instance: Instance) -> str | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from gpuwatch import providers
-from gpuwatch.engine.act import Actor, Shop
+from gpuwatch.engine.act import Actor
 from gpuwatch.engine.beat import Beat
 from gpuwatch.engine.deliver import Deliverer
 from gpuwatch.engine.evaluate import Evaluator, Rules, Start
@@ -20,7 +20,9 @@ from gpuwatch.engine.follow import Follower
 from gpuwatch.engine.hunt import Hunter, Recorder
 from gpuwatch.engine.launch_alerts import Herald
 from gpuwatch.engine.novelty import Novelty
+from gpuwatch.engine.purse import REFRESH_S, Purse
 from gpuwatch.engine.queries import RENTAL_TYPES
+from gpuwatch.engine.rent import Shop
 from gpuwatch.engine.sight import Watchman
 from gpuwatch.engine.station import Station
 from gpuwatch.engine.sweep import Sweeper, sweep_targets
@@ -31,6 +33,7 @@ from gpuwatch.storage.history import History
 from gpuwatch.storage.ledger import Ledger
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.polls import last_sweep
+from gpuwatch.watches.watch import Action
 from gpuwatch.wiring import adapters, channels, http_client, monotonic, new_id, real_now
 
 if TYPE_CHECKING:
@@ -72,6 +75,7 @@ class Service:
         self.deliverer = Deliverer(Outbox(store), self.channels)
         self._watches = {watch.name: watch for watch in settings.watches}
         self._herald = Herald(self._channels_of, new_id)
+        self._purses: dict[str, Purse] = {}
         self._shops = {name: shop for name, adapter in self.adapters.items() if (shop := self._shop(name, adapter))}
         self.actor = Actor(self.ledger, self._shops, self._herald, real_now, settings.budget)
         self._crew = ThreadPoolExecutor(max_workers=4, thread_name_prefix="act")
@@ -92,7 +96,8 @@ class Service:
         provider = self.settings.providers[name]
         if adapter.launcher is None or provider.api_key is None:
             return None
-        return Shop(adapter.launcher, adapter.market, provider.commission)
+        self._purses[name] = Purse(adapter.launcher, monotonic)
+        return Shop(adapter.launcher, adapter.market, provider.commission, self._purses[name])
 
     def _follower(self, name: str, shop: Shop) -> Follower:
         return Follower(
@@ -155,14 +160,12 @@ class Service:
 
     # --- launches -----------------------------------------------------------------------------------------------------
 
-    def _not_ready(self, provider: str) -> str | None:
-        """Nothing new is rented before what was rented is known (CONTRACT §4.1)."""
+    def _not_ready(self, provider: str, price_microusd_hour: int) -> str | None:
+        """Nothing is rented before what was rented is known (CONTRACT §4.1), nor what cannot be paid for an hour."""
         follower = self.followers.get(provider)
         if follower is None:
             return f"there is no key for {provider}"
-        if not follower.reconciled:
-            return f"what gpuwatch rented at {provider} before is still being looked up"
-        return None
+        return follower.not_ready() or self._purses[provider].too_little(price_microusd_hour)
 
     def _start(self, start: Start) -> None:
         self._begun.append(self._crew.submit(self._act, start))
@@ -207,9 +210,16 @@ class Service:
                 Beat(name=f"sweep {name}", run=station.sweep_if_due, every_s=self._sweep_look_s(station)),
                 Beat(name=f"sight {name}", run=station.look_after_sight, every_s=SIGHT_EVERY_S),
             ]
+        if self._rents:
+            found += [Beat(name=f"purse {n}", run=p.look, every_s=REFRESH_S) for n, p in self._purses.items()]
         for name, follower in self.followers.items():
             found.append(Beat(name=f"follow {name}", run=self._follow(follower), every_s=FOLLOW_EVERY_S))
         return found
+
+    @property
+    def _rents(self) -> bool:
+        """May anything be rented at all?"""
+        return not self.settings.dry_run and any(w.action is not Action.ALERT for w in self.settings.watches)
 
     def _sweep_look_s(self, station: Station) -> float:
         wanted_s = station.settings.sweep_every_s

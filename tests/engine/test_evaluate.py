@@ -8,12 +8,18 @@ from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 import msgspec
+from sqlalchemy import func, select
 
 from gpuwatch.engine.evaluate import Evaluator, Rules, Start
 from gpuwatch.launches.launch import Refusal, RefusalReason
 from gpuwatch.market.offer import Offer
 from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Completeness
+from gpuwatch.storage.asks import Asks
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.desk import StoreDesk
+from gpuwatch.storage.outbox import Outbox
+from gpuwatch.storage.tables import alert as alerts
 from gpuwatch.watches.decide import Reason
 from gpuwatch.watches.watch import Action, Budget, LaunchSpec, Watch
 from tests.builders import a_watch, an_offer
@@ -120,7 +126,7 @@ def test_an_incomplete_answer_with_a_match_is_a_match() -> None:
 def test_nothing_is_rented_where_launches_are_not_reconciled_yet() -> None:
     bench = Bench(RENTS)
     rules = msgspec.structs.replace(
-        bench.evaluator._rules, not_ready=lambda provider: "its launches are being looked up"
+        bench.evaluator._rules, not_ready=lambda provider, price: "its launches are being looked up"
     )
     evaluator = Evaluator(bench.desk, rules, bench.started.append, lambda: "x" * 12)
     evaluator.judge((RENTS,), an_answer(h100()), False, NOON)
@@ -159,3 +165,52 @@ def test_many_offers_are_decided_on_just_as_few_are() -> None:
         decisions = bench.evaluator.judge(watches, an_answer(*many, at=at), False, at)
         assert {len(decision.matches) for decision in decisions} == {101}
         assert {decision.best.offer.machine_id for decision in decisions if decision.best} == {"0"}
+
+
+# --- asking first -----------------------------------------------------------------------------------------------------
+
+ASKS = msgspec.structs.replace(WATCH, action=Action.ASK, launch=LaunchSpec(approve_within_s=7200.0))
+
+
+def test_a_watch_that_asks_puts_one_question_with_its_alert_and_starts_nothing() -> None:
+    bench = Bench(ASKS)
+    bench.sees(h100(machine_id="1"), h100(2.5, machine_id="2"))
+    bench.sees(h100(machine_id="1"), h100(2.5, machine_id="2"), after_s=30)
+    (ask,), ((alert, _),) = bench.desk.asks, bench.desk.alerts
+    assert (ask.match.offer.machine_id, ask.deadline) == ("2", NOON + timedelta(hours=2))
+    assert f"Rent it: gpuwatch approve {ask.ask_id}" in alert.can_do
+    assert f"Not this one: gpuwatch deny {ask.ask_id}" in alert.can_do
+    assert dict(alert.facts)["Quote"] == "$3.00 per hour, or less; open until 2026-11-21 14:00 UTC"
+    assert (bench.started, bench.desk.launches) == ([], [])
+
+
+def test_what_cannot_be_rented_is_told_and_not_asked() -> None:
+    bench = Bench(ASKS, refusal=Refusal(RefusalReason.MAX_ACTIVE, "watch 'h100' has 1 alive (max_active = 1)"))
+    bench.sees(h100())
+    ((alert, _),) = bench.desk.alerts
+    assert bench.desk.asks == []
+    assert "Not asked: watch 'h100' has 1 alive" in alert.did
+    assert not any("approve" in line for line in alert.can_do)
+
+
+def test_a_dry_run_says_that_an_approval_rents_nothing() -> None:
+    bench = Bench(ASKS, dry_run=True)
+    bench.sees(h100())
+    assert "dry_run" in bench.desk.alerts[0][0].did
+
+
+def test_with_a_real_store_the_question_and_its_alert_are_one_transaction(database: Database) -> None:
+    """Told or denied, asked again or not: as the rows say."""
+    bench = Bench(ASKS)
+    ids = (f"{n:c<12}".replace("0", "a") for n in "abcdefghijklm")
+    evaluator = Evaluator(StoreDesk(database), bench.evaluator._rules, bench.started.append, lambda: next(ids))
+    evaluator.judge((ASKS,), an_answer(h100(machine_id="1")), False, NOON)
+    (ask,) = Asks(database).recent(NOON)
+    (due,) = Outbox(database).lease(NOON, 10, 60.0, ["telegram"])
+    assert f"Rent it: gpuwatch approve {ask.ask_id}" in due.alert.can_do
+    assert Asks(database).deny(ask.ask_id, "", NOON)
+    later = NOON + timedelta(seconds=30)
+    evaluator.judge((ASKS,), an_answer(h100(2.0, machine_id="1"), at=later), False, later)  # cheaper, and denied
+    assert len(Asks(database).recent(later)) == 1
+    with database.read() as connection:
+        assert connection.execute(select(func.count()).select_from(alerts)).scalar_one() == 1

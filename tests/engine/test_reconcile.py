@@ -8,7 +8,7 @@ import pytest
 
 from gpuwatch.errors import ProviderDown
 from gpuwatch.launches.launch import LaunchState
-from gpuwatch.ports import AlertKind
+from gpuwatch.ports import AlertKind, Instance, InstanceState
 from gpuwatch.storage.database import Database
 from tests.engine.launch_world import World, end, running
 
@@ -72,3 +72,29 @@ def test_adopted_is_the_first_of_two_and_the_other_is_told(world: World) -> None
     assert found is not None
     assert found.instance_id == "9000"
     assert AlertKind.ORPHAN in world.told()
+
+
+def test_a_new_database_beside_labelled_instances_rents_nothing_until_they_are_settled(world: World) -> None:
+    """A lost database (L30): what it had rented would be rented again."""
+    world.provider.alive["1"] = Instance(
+        instance_id="1", label="gpuwatch-" + "c" * 12, state=InstanceState.RUNNING, status="running"
+    )
+    assert world.follower.not_ready() is not None
+    world.look()
+    assert world.follower.reconciled
+    refused = world.follower.not_ready()
+    assert refused is not None
+    assert "gpuwatch adopt" in refused
+    del world.provider.alive["1"]
+    world.look()
+    assert world.follower.not_ready() is None
+
+
+def test_a_database_that_launched_before_rents_on_beside_instances_of_another_one(world: World) -> None:
+    world.rent()
+    world.provider.alive["1"] = Instance(
+        instance_id="1", label="gpuwatch-" + "c" * 12, state=InstanceState.RUNNING, status="running"
+    )
+    world.look()
+    assert world.follower.not_ready() is None
+    assert world.told().count(AlertKind.ORPHAN) == 1
