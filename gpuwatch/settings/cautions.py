@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from gpuwatch.settings.launch_cautions import launch_cautions
 from gpuwatch.settings.model import Settings
+from gpuwatch.settings.references import HOOKS, Resolved
+from gpuwatch.settings.secrets import secret_name
 from gpuwatch.settings.sources import Given, Path_, Sources, from_outside, is_secret
+from gpuwatch.watches.watch import HookSpec, LaunchSpec
 
 
-def tell(settings: Settings, secrets: Mapping[Path_, Any], sources: Sources, origins: Mapping[Path_, Given]) -> None:
+def tell(
+    settings: Settings,
+    secrets: Mapping[Path_, Any],
+    sources: Sources,
+    origins: Mapping[Path_, Given],
+    resolved: Resolved,
+) -> None:
     """One warning for each; nothing is refused.
 
     Args:
         secrets: all that are set, by their keys.
         origins: the keys that the file did not set.
+        resolved: what the references of launches stand for.
     """
-    found = [*_open_files(secrets, sources, origins), *_plain_http(settings)]
+    files = {one.file for one in sources.given if one.file and is_secret(one.path, one.text)} | set(resolved.files)
+    if sources.file and _holds_secrets(secrets, origins, resolved.outside):
+        files.add(str(sources.file))
+    found = [*_open_files(files), *_plain_http(settings), *launch_cautions(settings)]
     if found:
         import logging  # noqa: PLC0415 a start without cautions needs none
 
@@ -26,12 +40,28 @@ def tell(settings: Settings, secrets: Mapping[Path_, Any], sources: Sources, ori
             logging.getLogger("gpuwatch.settings").warning("%s", text)
 
 
-def _open_files(secrets: Mapping[Path_, Any], sources: Sources, origins: Mapping[Path_, Given]) -> Iterator[str]:
-    files = {one.file for one in sources.given if one.file and is_secret(one.path, one.text)}
-    if sources.file and any(
-        is_secret(path, str(secrets[path])) and not from_outside(path, origins) for path in secrets
-    ):
-        files.add(str(sources.file))
+def _holds_secrets(secrets: Mapping[Path_, Any], origins: Mapping[Path_, Given], outside: Collection[Path_]) -> bool:
+    """Does a secret stand in the settings file itself?"""
+    return any(
+        path not in outside
+        for key, value in secrets.items()
+        if not from_outside(key, origins)
+        for path in _secret_paths(key, value)
+    )
+
+
+def _secret_paths(key: Path_, value: Any) -> Iterator[Path_]:
+    """Where a secret stands; of a launch's environment, the variables whose names say that they hold one."""
+    if key[-1] == "env":
+        yield from ((*key, name) for name in value if secret_name(name))
+    elif isinstance(value, HookSpec):
+        yield from ([(*key, "secret")] if value.secret else [])
+        yield from ([(*key, "url")] if value.url and "@" in value.url else [])
+    elif is_secret(key, str(value)):
+        yield key
+
+
+def _open_files(files: Collection[str]) -> Iterator[str]:
     for file in sorted(files):
         try:
             is_open = os.stat(file).st_mode & stat.S_IROTH
@@ -48,6 +78,12 @@ def _plain_http(settings: Settings) -> Iterator[str]:
     for section, url in sent:
         if url.startswith("http://") and not _is_loopback(url):
             yield f"{section}.base_url: the secret goes over the network unencrypted; use https://"
+    for watch in settings.watches:
+        launch = watch.launch or LaunchSpec()
+        for name in HOOKS:
+            hook: HookSpec | None = getattr(launch, name)
+            if hook and hook.url and hook.url.startswith("http://") and not _is_loopback(hook.url):
+                yield f'watch "{watch.name}": launch.{name}.url: it goes over the network unencrypted; use https://'
 
 
 def _is_loopback(url: str) -> bool:

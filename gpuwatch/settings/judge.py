@@ -13,24 +13,26 @@ from gpuwatch.errors import SettingsError
 from gpuwatch.market.pricing import Commission, CommissionMode
 from gpuwatch.ports import AppriseSettings, EmailSettings, ProviderSettings, TelegramSettings
 from gpuwatch.settings.faults import Loc, fault_lines, line, unknown_keys
+from gpuwatch.settings.launch_rules import launch_faults, unlimited
 from gpuwatch.settings.model import Channels, Settings
+from gpuwatch.settings.references import Resolved
 from gpuwatch.settings.sources import Given, Path_, Sources
 from gpuwatch.settings.tables import EmailTable, NotifyTable, ProviderTable, Root
 from gpuwatch.watches.schema import SEEN, gpu_names
 
 
 def judge(
-    tree: dict[str, Any], sources: Sources, origins: Mapping[Path_, Given], known_spellings: Collection[str]
+    resolved: Resolved, sources: Sources, origins: Mapping[Path_, Given], known_spellings: Collection[str]
 ) -> Settings:
-    """The settings that merged tables stand for.
+    """The settings that merged tables stand for, their references resolved.
 
     Raises:
         SettingsError: one line per fault.
     """
     token = SEEN.set(known_spellings)
     try:
-        root = read_root(tree, sources, origins)
-        faults = [line(loc, text, sources, tree, origins) for loc, text in _joint_faults(root)]
+        root = read_root(resolved, sources, origins)
+        faults = [line(loc, text, sources, resolved.tree, origins) for loc, text in _joint_faults(root)]
         if faults:
             raise SettingsError(faults)
         return _settings(root, sources)
@@ -38,9 +40,10 @@ def judge(
         SEEN.reset(token)
 
 
-def read_root(tree: dict[str, Any], sources: Sources, origins: Mapping[Path_, Given]) -> Root:
+def read_root(resolved: Resolved, sources: Sources, origins: Mapping[Path_, Given]) -> Root:
     """The tables, each key right by itself. Raises SettingsError."""
-    wrong = [*unknown_keys(tree), *_unknown_providers(tree)]
+    tree = resolved.tree
+    wrong = [*unknown_keys(tree), *_unknown_providers(tree), *resolved.faults]
     faults = [line(loc, text, sources, tree, origins) for loc, text in wrong]
     try:  # unknown keys stay outside: names such as `_env_file` would steer pydantic-settings itself
         root = Root(**{key: value for key, value in tree.items() if key in Root.model_fields})
@@ -133,7 +136,7 @@ def _joint_faults(root: Root) -> Iterator[tuple[Loc, str]]:
     channels = [name for name in NotifyTable.model_fields if getattr(root.notify, name) is not None]
     names: set[str] = set()
     for index, watch in enumerate(root.watch):
-        here = ("watch", index)
+        here: Loc = ("watch", index)
         if watch.name in names:
             yield (*here, "name"), "expected a name of its own; another watch has it"
         names.add(watch.name)
@@ -141,7 +144,9 @@ def _joint_faults(root: Root) -> Iterator[tuple[Loc, str]]:
         known["notify"] = (watch.notify, channels, tuple(NotifyTable.model_fields))
         for section, (named, have, there_are) in known.items():
             yield from (((*here, section), text) for text in _strangers(named, have, there_are, section))
-    yield from _unlimited(root)
+        yield from ((here + key, text) for key, text in launch_faults(watch))
+        if not root.dry_run:
+            yield from ((here + key, text) for key, text in unlimited(watch, root.budget))
 
 
 def _strangers(
@@ -157,20 +162,3 @@ def _strangers(
             near = get_close_matches(name.lower(), there_are, n=1, cutoff=0.6)
             hint = f"did you mean {near[0]}?" if near else f"expected one of: {', '.join(there_are)}"
             yield f"there is no {name!r}; {hint}"
-
-
-def _unlimited(root: Root) -> Iterator[tuple[Loc, str]]:
-    """Renting for real needs a limit in dollars and one in time."""
-    for index, watch in enumerate(root.watch):
-        if root.dry_run or watch.action == "alert":
-            continue
-        missing = []
-        if root.budget.max_usd_hour is None:
-            missing.append("max_usd_hour = 20.0 under [budget]")
-        if watch.launch is None or watch.launch.max_runtime is None:
-            missing.append('max_runtime = "24h" under this watch\'s [watch.launch]')
-        if missing:
-            yield (
-                ("watch", index, "action"),
-                f'action = "{watch.action}" with dry_run = false needs limits; add: {" and ".join(missing)}',
-            )

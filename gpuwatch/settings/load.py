@@ -12,6 +12,7 @@ from gpuwatch import providers as known_providers
 from gpuwatch.errors import SettingsError, UsageError
 from gpuwatch.settings.cautions import tell
 from gpuwatch.settings.model import Settings
+from gpuwatch.settings.references import Resolved, resolve
 from gpuwatch.settings.remembered import Remembered, digest, recall, remember
 from gpuwatch.settings.secrets import database_url, from_file, secrets_in, with_secrets, without_secrets
 from gpuwatch.settings.sources import Given, Path_, Sources, collect, merge, parse_file
@@ -93,21 +94,23 @@ def _resolve(sources: Sources, known_spellings: Collection[str], extra: dict[str
     kept = recall(name, sources.env)
     if kept is not None:
         tree, origins = merge(parse_file(sources) if kept.needs_file else {}, sources)
-        return _whole(kept.settings, secrets_in(tree), sources, origins)
+        resolved = resolve(tree, sources)
+        if not resolved.faults:
+            return _whole(kept.settings, resolved, sources, origins)
     tree, origins = merge(parse_file(sources) | extra, sources)
+    resolved = resolve(tree, sources)
     from gpuwatch.settings.judge import judge  # noqa: PLC0415 pydantic, only where something changed
 
-    settings = judge(tree, sources, origins, known_spellings)
-    secrets = secrets_in(tree)
+    settings = judge(resolved, sources, origins, known_spellings)
+    secrets = secrets_in(resolved.tree)
     remember(name, sources.env, Remembered(without_secrets(settings), from_file(secrets, origins)))
-    return _whole(settings, secrets, sources, origins)
+    return _whole(settings, resolved, sources, origins)
 
 
-def _whole(
-    settings: Settings, secrets: Mapping[Path_, Any], sources: Sources, origins: Mapping[Path_, Given]
-) -> Settings:
-    found = with_secrets(settings, secrets, sources)
-    tell(found, secrets, sources, origins)
+def _whole(settings: Settings, resolved: Resolved, sources: Sources, origins: Mapping[Path_, Given]) -> Settings:
+    secrets = secrets_in(resolved.tree)
+    found = with_secrets(settings, secrets, sources, resolved.outside)
+    tell(found, secrets, sources, origins, resolved)
     return found
 
 

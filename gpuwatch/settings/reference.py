@@ -52,7 +52,7 @@ def watch_rows() -> list[Row]:
 def model_in(field: FieldInfo) -> type[BaseModel] | None:
     """The table that a field holds, if it can be nothing else."""
     found = [kind for kind in _parts(field.annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)]
-    return found[0] if found and found[0].__name__ not in {"CommissionTable", "GpuCount"} else None
+    return found[0] if found and found[0].__name__ not in {"CommissionTable", "GpuCount", "HookTable"} else None
 
 
 def shown(value: Any) -> str:

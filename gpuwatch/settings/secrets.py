@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from gpuwatch.settings.model import Channels, Settings
+from gpuwatch.settings.references import HOOKS
 from gpuwatch.settings.sources import Given, Path_, Sources, from_outside
 from gpuwatch.watches.env_text import EnvText, plain_json
-from gpuwatch.watches.watch import Watch
+from gpuwatch.watches.watch import HookSpec, LaunchSpec, Watch
 
 _FIXED: tuple[Path_, ...] = (
     ("database_url",),
@@ -20,17 +22,27 @@ _FIXED: tuple[Path_, ...] = (
     ("notify", "email", "password"),
     ("notify", "apprise", "urls"),
 )
+# What of a launch is secret, may hold a secret, or is read anew at every start.
+_OF_A_LAUNCH: tuple[Path_, ...] = (
+    ("env",), ("onstart",), ("ssh_key",), ("registry", "password"), *((hook,) for hook in HOOKS),
+)  # fmt: skip
 BLANK = ""  # stands for a secret in settings that are remembered
+_PLAIN_ENV_LENGTH = 12  # shorter values of variables with plain names are words such as "offline": no secrets
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 
 
 def secrets_in(tree: Mapping[str, Any]) -> dict[Path_, Any]:
-    """Every secret that is set, by its key; a launch's environment and start script may hold some too."""
+    """Every secret that is set, by its key; a launch's environment, start script and hooks may hold some too.
+
+    Args:
+        tree: merged tables, their references resolved.
+    """
     providers = tree.get("providers")
     paths = [*_FIXED, *(("providers", name, "api_key") for name in (providers if isinstance(providers, dict) else ()))]
     found = {path: _at(tree, path) for path in paths}
     for index, watch in enumerate(_watches(tree)):
-        for key in ("env", "onstart"):
-            found["watch", str(index), "launch", key] = _at(watch, ("launch", key))
+        for key in _OF_A_LAUNCH:
+            found["watch", str(index), "launch", *key] = _at(watch, ("launch", *key))
     return {path: _plain(path, value) for path, value in found.items() if value}
 
 
@@ -58,8 +70,14 @@ def without_secrets(settings: Settings) -> Settings:
     )
 
 
-def with_secrets(settings: Settings, secrets: Mapping[Path_, Any], sources: Sources) -> Settings:
-    """Settings as they are used: every secret at its place, and the database found."""
+def with_secrets(
+    settings: Settings, secrets: Mapping[Path_, Any], sources: Sources, outside: Collection[Path_] = ()
+) -> Settings:
+    """Settings as they are used: every secret at its place, and the database found.
+
+    Args:
+        outside: keys that held a reference.
+    """
     channels = settings.channels
     telegram, email, apprise = channels.telegram, channels.email, channels.apprise
     if telegram:
@@ -76,7 +94,7 @@ def with_secrets(settings: Settings, secrets: Mapping[Path_, Any], sources: Sour
             for name, one in settings.providers.items()
         },
         channels=Channels(telegram, email, apprise),
-        watches=tuple(_loud(watch, index, secrets) for index, watch in enumerate(settings.watches)),
+        watches=tuple(_loud(watch, index, secrets, outside) for index, watch in enumerate(settings.watches)),
     )
 
 
@@ -98,18 +116,48 @@ def _state_folder(env: Mapping[str, str]) -> Path:
     return Path(env.get("XDG_STATE_HOME") or Path(home, ".local", "state"), "gpuwatch")
 
 
+def launch_secrets(settings: Settings) -> list[str]:
+    """What of the launches must be blanked out of every text, should it ever turn up in one."""
+    found: list[str | None] = []
+    for watch in settings.watches:
+        launch = watch.launch or LaunchSpec()
+        found += [value for name, value in launch.env.items() if looks_secret(name, value) or name in launch.secret_env]
+        found.append(launch.registry.password if launch.registry else None)
+        for hook in filter(None, (launch.on_running, launch.before_stop, launch.on_ended)):
+            found += [hook.url, hook.secret]
+    return [secret for secret in found if secret]
+
+
+def looks_secret(name: str, value: str) -> bool:
+    """May a variable that stands in the file be a secret? By its name, or its length."""
+    return secret_name(name) or len(value) >= _PLAIN_ENV_LENGTH
+
+
+def secret_name(name: str) -> bool:
+    """Does the name of a variable say that it holds a secret?"""
+    return _SECRET_NAME.search(name) is not None
+
+
 def _quiet(watch: Watch) -> Watch:
-    if watch.launch is None or not (watch.launch.env or watch.launch.onstart):
+    if watch.launch is None:
         return watch
-    return msgspec.structs.replace(watch, launch=msgspec.structs.replace(watch.launch, env={}, onstart=None))
+    registry = watch.launch.registry
+    blank: dict[str, Any] = {"env": {}, "secret_env": (), "onstart": None, "ssh_key": None, **dict.fromkeys(HOOKS)}
+    blank["registry"] = registry and msgspec.structs.replace(registry, password=BLANK)
+    return msgspec.structs.replace(watch, launch=msgspec.structs.replace(watch.launch, **blank))
 
 
-def _loud(watch: Watch, index: int, secrets: Mapping[Path_, Any]) -> Watch:
-    env = secrets.get(("watch", str(index), "launch", "env"), {})
-    onstart = secrets.get(("watch", str(index), "launch", "onstart"))
-    if watch.launch is None or not (env or onstart):
+def _loud(watch: Watch, index: int, secrets: Mapping[Path_, Any], outside: Collection[Path_]) -> Watch:
+    if watch.launch is None:
         return watch
-    return msgspec.structs.replace(watch, launch=msgspec.structs.replace(watch.launch, env=env, onstart=onstart))
+    here = ("watch", str(index), "launch")
+    found: dict[str, Any] = {key: secrets.get((*here, key)) for key in ("onstart", "ssh_key", *HOOKS)}
+    found["env"] = secrets.get((*here, "env"), {})
+    found["secret_env"] = tuple(name for name in found["env"] if (*here, "env", name) in outside)
+    registry = watch.launch.registry
+    password = secrets.get((*here, "registry", "password"), BLANK)
+    found["registry"] = registry and msgspec.structs.replace(registry, password=password)
+    return msgspec.structs.replace(watch, launch=msgspec.structs.replace(watch.launch, **found))
 
 
 def _plain(path: Path_, value: Any) -> Any:
@@ -120,6 +168,8 @@ def _plain(path: Path_, value: Any) -> Any:
         return tuple(map(str, [value] if isinstance(value, str) else value))
     if path[-1] in {"api_key", "bot_token", "database_url"}:
         return str(value).strip()
+    if path[-1] in HOOKS:
+        return HookSpec(**value) if isinstance(value, dict) else HookSpec(command=str(value))
     return dict(value) if path[-1] == "env" else str(value)
 
 

@@ -12,7 +12,8 @@ import msgspec
 from gpuwatch.settings import judge
 from gpuwatch.settings.load import aliases
 from gpuwatch.settings.reference import Row, rows, watch_rows
-from gpuwatch.settings.secrets import database_url, secrets_in
+from gpuwatch.settings.references import HOOKS, is_reference, resolve
+from gpuwatch.settings.secrets import database_url
 from gpuwatch.settings.sources import Given, Path_, Sources, collect, merge, parse_file
 from gpuwatch.settings.tables import Root
 from gpuwatch.watches.env_text import EnvText, plain_json
@@ -43,8 +44,9 @@ def origins(
     """
     sources = collect(config, os.environ if env is None else env, cwd or Path.cwd(), aliases())
     tree, given = merge(parse_file(sources), sources)
-    judge.judge(tree, sources, given, known_spellings)
-    root = judge.read_root(tree, sources, given)
+    resolved = resolve(tree, sources)
+    judge.judge(resolved, sources, given, known_spellings)
+    root = judge.read_root(resolved, sources, given)
     found = [*_plain(tree, sources, given, judge.enabled(root)), *_watches(tree, root, given)]
     return (str(sources.file) if sources.file else None), found
 
@@ -55,7 +57,8 @@ def _plain(
     for row in rows():
         value, origin = _look(tree, row, given)
         if row.key == "database_url":
-            value = without_password(database_url(str(secrets_in(tree).get(row.path, "")), sources.env, sources.cwd))
+            url = str(tree.get("database_url") or "").strip()
+            value = without_password(database_url(url, sources.env, sources.cwd))
         elif row.path[0] == "providers" and row.path[-1] == "enabled":
             value = row.path[1] in asked
         yield Origin(key=row.key, value=_masked(row.path[-1], value), origin=origin)
@@ -68,10 +71,20 @@ def _watches(tree: Mapping[str, Any], root: Root, given: Mapping[Path_, Given]) 
     for table, watch in zip(raw, root.watch, strict=True):
         for row in watch_rows():
             value, origin = _look({"watch": table}, row, given)
-            if table.get("launch") is None and row.path[1] == "launch":
+            if _is_of_no_table(table, row):
                 continue
             key = f'watch "{watch.name}".{".".join(row.path[1:])}'
             yield Origin(key=key, value=_masked(row.path[-1], value), origin=origin)
+
+
+def _is_of_no_table(watch: Mapping[str, Any], row: Row) -> bool:
+    """Is it a key of a launch, bid, registry or volume that this watch has not?"""
+    found: Any = watch
+    for part in row.path[1:-1]:
+        found = found.get(part)
+        if found is None:
+            return row.path[1] == "launch"
+    return False
 
 
 def _look(tree: Mapping[str, Any], row: Row, given: Mapping[Path_, Given]) -> tuple[Any, str]:
@@ -113,13 +126,29 @@ def _json(value: Any) -> Any:
 def _masked(key: str, value: Any) -> Any:
     if value is None:
         return None
+    if is_reference(value):
+        return value
     if key in _SECRET:
         return [MASK] * len(value) if isinstance(value, list) else MASK
+    if key in HOOKS:
+        return {name: _masked_hook(name, one) for name, one in value.items()} if isinstance(value, dict) else MASK
     if key == "env" and isinstance(value, dict):
-        return dict.fromkeys(value, MASK)
+        return {name: one if is_reference(one) else MASK for name, one in value.items()}
     if key == "onstart":
         return f"({len(str(value).splitlines())} lines)"
     return value
+
+
+def _masked_hook(key: str, value: Any) -> Any:
+    """Of a webhook's address its host alone: the path of many is their secret."""
+    if is_reference(value):
+        return value
+    if key != "url":
+        return MASK
+    from urllib.parse import urlsplit  # noqa: PLC0415
+
+    parts = urlsplit(str(value))
+    return f"{parts.scheme}://{parts.hostname}/{MASK}"
 
 
 def without_password(url: str) -> str:

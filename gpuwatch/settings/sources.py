@@ -53,6 +53,7 @@ class Sources(msgspec.Struct, frozen=True):
     given: tuple[Given, ...]
     env: Mapping[str, str]
     cwd: Path
+    dotenv: Mapping[str, str] = {}
 
     def __repr__(self) -> str:
         return f"Sources({str(self.file)!r}, {len(self.given)} given)"
@@ -91,7 +92,7 @@ def collect(
     ]
     if faults:
         raise SettingsError(faults)
-    return Sources(file, content, tuple(given), env, cwd)
+    return Sources(file, content, tuple(given), env, cwd, dotenv)
 
 
 def find_file(config: str | None, env: Mapping[str, str], cwd: Path) -> Path | None:

@@ -24,7 +24,8 @@ from gpuwatch.watches.fields import (
     read_env_text,
     seconds,
 )
-from gpuwatch.watches.schema import BudgetTable, WatchTable, check_gpus
+from gpuwatch.watches.launch_schema import BudgetTable
+from gpuwatch.watches.schema import WatchTable, check_gpus
 
 _DATABASES = ("sqlite", "sqlite+pysqlite", "postgresql", "postgresql+psycopg")
 _PORTS = {"starttls": 587, "tls": 465, "none": 25}

@@ -23,6 +23,7 @@ max_usd_hour = 20.0               # USD per hour of all instances together
 # max_usd_day = 100.0             # USD per day (UTC)
 # max_usd_month = 1000.0          # USD per month (UTC)
 max_instances = 4                 # alive at once
+on_reached = "warn"               # by what runs: "warn", or "stop" what runs; told at 80 % in any case
 
 [providers.vastai]                # searching needs no key, renting does: VAST_API_KEY
 commission = 0.20                 # on top of the listed price: listed 3.00 costs 3.60
@@ -66,16 +67,37 @@ disk_gb = 50                      # GB to rent; part of the price
 repeat_every = "6h"               # between reminders, or "never"
 # notify = ["telegram"]           # default: all that are configured
 
+# [watch.budget]                  # over this watch alone, beside [budget]
+# max_usd_day = 50.0
+
 # [watch.launch]                  # for action "ask" and "launch"
-# image = "pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime"
-# onstart = "bash /workspace/train.sh"
-# env = { WANDB_MODE = "offline" }
+# image = "pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime"   # or a template of the provider: template = "…"
+# onstart = "bash /workspace/train.sh"    # or a file beside this one: onstart_file = "train.sh"
+# env = { WANDB_MODE = "offline" }        # a secret: { from_env = "NAME" } or { from_file = "/run/secrets/name" }
+# ports = [8000]                  # or "8080:8000", "53/udp"
+# runtype = "ssh"                 # or "jupyter", "args", …
+# label_extra = "night run"       # behind gpuwatch's own label
+#   a private image: registry = { server = "ghcr.io", username = "me", password = { from_env = "GHCR_TOKEN" } }
+#   a volume: volume = { mount = "/data", size_gb = 100 }     or an existing one: volume_id = "123"
 # max_active = 1                  # alive at once from this watch
 # max_total = 1                   # in all; 0: no limit
 # max_runtime = "24h"             # then it is destroyed; needed while dry_run = false
+# self_destruct = false           # true: it ends itself at its deadline, even if gpuwatch is gone
 # ready_within = "15m"            # not running by then: destroyed, and the next offer is tried
+# verify = "listed"               # before it counts as running: "none", "listed", "ssh"
+# max_tries = 5                   # offers in one firing …
+# try_for = "2m"                  # … within so long altogether
+# approve_within = "15m"          # action "ask": how long its quote stands
+#   spot: bid = { max = 1.20, step = 0.05 } in USD per GPU-hour, and relaunch = true after a preemption
+# wasteful_below = 30             # percent of GPU use …
+# wasteful_for = "30m"            # … for so long: you are told
 # idle_below = 10                 # percent of GPU use …
 # idle_for = "20m"                # … for so long: destroyed
+#   with `active` windows: stop_outside = true destroys it when they close
+# on_price_increase = "alert"     # "stop", or "accept_under" max_price
+# on_running = "notify-send running"      # or { url = "https://…", secret = { from_env = "HOOK_SECRET" } }
+#   the same: before_stop, on_ended
+# hook_timeout = "30s"            # for each of these, 1s to 5m
 """
 
 

@@ -1,4 +1,4 @@
-"""What an owner may write in `[[watch]]`, `[watch.launch]` and `[budget]`, and the plain values that come of it."""
+"""What an owner may write in `[[watch]]`, and the plain values that come of it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from gpuwatch.watches.fields import (
     Measure,
     Number,
     Span,
-    SpanFrom1s,
     Switch,
     Table,
-    Text,
     Usd,
     Whole,
     Words,
     one_or_many,
     seconds,
 )
-from gpuwatch.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
+from gpuwatch.watches.launch_parts import float_or_none
+from gpuwatch.watches.launch_schema import BudgetTable, LaunchTable
+from gpuwatch.watches.watch import Action, SpotPolicy, Watch
 from gpuwatch.watches.windows import parse_window
 
 # Spellings that providers use and no catalogue knows; a context, because pydantic-settings passes none to validators.
@@ -44,15 +44,6 @@ def _window(value: Any) -> str:
 
 def _repeat(value: Any) -> Any:
     return value if value == "never" else seconds(value)
-
-
-def _env(value: Any) -> Any:
-    if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
-        raise ValueError('expected a table of text, such as { NAME = "value" }')
-    for name in value:
-        if not name or "=" in name or "\x00" in name:
-            raise ValueError("expected names of environment variables")
-    return value
 
 
 def _version(value: Any) -> str:
@@ -89,59 +80,6 @@ def _gpu_count(value: Any) -> Any:
     if not isinstance(value, (dict, GpuCount)):
         raise ValueError("expected a whole number, or { min = 1, max = 8 }")  # noqa: TRY004
     return value
-
-
-class LaunchTable(Table):
-    """`[watch.launch]`: what to rent, and how long."""
-
-    image: Line = Field(default="vastai/pytorch", description="Container image.")
-    onstart: Text | None = Field(default=None, description="Shell commands that run when the instance starts.")
-    env: Annotated[dict[str, str], BeforeValidator(_env)] = Field(
-        default_factory=dict, description="Environment variables of the instance, as text."
-    )
-    runtype: Line = Field(default="ssh", description="How the instance is entered, in the provider's words.")
-    template: Line | None = Field(default=None, description="A template of the provider, by its hash or id.")
-    max_active: Whole = Field(default=1, ge=1, le=1000, description="Instances of this watch alive at once.")
-    max_total: Whole = Field(default=1, ge=0, le=1_000_000, description="Instances of this watch in all; 0: no limit.")
-    max_runtime: SpanFrom1s | None = Field(
-        None, description="Duration; then the instance is destroyed. Needed while dry_run = false."
-    )
-    ready_within: SpanFrom1s = Field(
-        900.0, description="Duration; not running by then: destroyed, and the next offer is tried (default 15m)."
-    )
-    max_tries: Whole = Field(default=5, ge=1, le=100, description="Offers tried within one firing.")
-    quote_ttl: Span = Field(
-        default=5.0,
-        description="Duration; an answer younger than this needs no second look before the rent (default 5s).",
-    )
-    idle_below: Annotated[Number, Field(gt=0, le=100)] | None = Field(
-        default=None, description="Percent of GPU use; goes with idle_for."
-    )
-    idle_for: SpanFrom1s | None = Field(None, description="Duration under idle_below; then the instance is destroyed.")
-
-    @model_validator(mode="after")
-    def _idle_pair(self) -> LaunchTable:
-        if (self.idle_below is None) != (self.idle_for is None):
-            raise ValueError("expected idle_below and idle_for together")
-        return self
-
-    def value(self) -> LaunchSpec:
-        """As the engine uses it."""
-        return LaunchSpec(
-            image=self.image,
-            onstart=self.onstart,
-            env=dict(self.env),
-            runtype=self.runtype,
-            template=self.template,
-            max_active=self.max_active,
-            max_total=self.max_total,
-            max_runtime_s=self.max_runtime,
-            ready_within_s=self.ready_within,
-            max_tries=self.max_tries,
-            quote_ttl_s=self.quote_ttl,
-            idle_below=_float(self.idle_below),
-            idle_for_s=self.idle_for,
-        )
 
 
 class WatchTable(Table):
@@ -197,6 +135,7 @@ class WatchTable(Table):
     )
     notify: Lines | None = Field(default=None, description="Channels; default: all that are configured.")
     launch: LaunchTable | None = Field(default=None, description="What to rent; for action launch and ask.")
+    budget: BudgetTable = Field(default=BudgetTable(), description="Limits over what this watch rents.")
 
     @field_validator("gpu")
     @classmethod
@@ -215,23 +154,23 @@ class WatchTable(Table):
             action=Action(self.action),
             providers=self.providers,
             spot=SpotPolicy(self.spot),
-            disk_gb=_float(self.disk_gb),
+            disk_gb=float_or_none(self.disk_gb),
             download_gb=float(self.download_gb),
             upload_gb=float(self.upload_gb),
-            min_vram_gib=_float(self.min_vram_gib),
-            min_reliability=_float(self.min_reliability),
+            min_vram_gib=float_or_none(self.min_vram_gib),
+            min_reliability=float_or_none(self.min_reliability),
             verified=self.verified,
             datacenter=self.datacenter,
             regions=self.regions,
-            min_cuda=_float(self.min_cuda),
+            min_cuda=float_or_none(self.min_cuda),
             min_driver=self.min_driver,
-            min_download_mbps=_float(self.min_download_mbps),
-            min_upload_mbps=_float(self.min_upload_mbps),
-            min_disk_gb=_float(self.min_disk_gb),
-            min_vcpu=_float(self.min_vcpu),
-            min_ram_gib=_float(self.min_ram_gib),
+            min_download_mbps=float_or_none(self.min_download_mbps),
+            min_upload_mbps=float_or_none(self.min_upload_mbps),
+            min_disk_gb=float_or_none(self.min_disk_gb),
+            min_vcpu=float_or_none(self.min_vcpu),
+            min_ram_gib=float_or_none(self.min_ram_gib),
             min_ports=self.min_ports,
-            min_dlperf=_float(self.min_dlperf),
+            min_dlperf=float_or_none(self.min_dlperf),
             nvlink=self.nvlink,
             static_ip=self.static_ip,
             available_for_s=self.available_for,
@@ -242,26 +181,7 @@ class WatchTable(Table):
             rearm=float(self.rearm),
             notify=self.notify,
             launch=self.launch.value() if self.launch else None,
-        )
-
-
-class BudgetTable(Table):
-    """`[budget]`: over everything that gpuwatch rents; a launch that would break one is refused, and told."""
-
-    max_usd_hour: Usd | None = Field(default=None, description="USD per hour of all instances together.")
-    max_usd_day: Usd | None = Field(default=None, description="USD per day (UTC).")
-    max_usd_month: Usd | None = Field(default=None, description="USD per month (UTC).")
-    max_instances: Annotated[Whole, Field(ge=0, le=1_000_000)] | None = Field(
-        default=None, description="Instances alive at once."
-    )
-
-    def value(self) -> Budget:
-        """As the engine uses it."""
-        return Budget(
-            max_usd_hour=self.max_usd_hour,
-            max_usd_day=self.max_usd_day,
-            max_usd_month=self.max_usd_month,
-            max_instances=self.max_instances,
+            budget=self.budget.value(),
         )
 
 
@@ -291,7 +211,3 @@ def _unknown_gpu(text: str) -> str:
     near = catalog().suggest(text)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     return f"nobody knows a GPU {clean_name(text)!r}{hint}"
-
-
-def _float(value: Decimal | None) -> float | None:
-    return None if value is None else float(value)

@@ -87,9 +87,10 @@ class HookSpec(msgspec.Struct, frozen=True, kw_only=True):
 class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What to rent and how long: `[watch.launch]`. Durations in seconds; None: not set."""
 
-    image: str = "vastai/pytorch"
-    onstart: str | None = None
-    env: dict[str, str] = {}
+    image: str = "vastai/pytorch"  # empty: the template's
+    onstart: str | None = None  # may hold secrets
+    env: dict[str, str] = {}  # may hold secrets
+    secret_env: tuple[str, ...] = ()  # variables of `env` whose text was given by reference: secrets for sure
     ports: tuple[str, ...] = ()  # "8000", "8080:8000", "53/udp"
     runtype: str = "ssh"
     template: str | None = None
@@ -119,6 +120,9 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     before_stop: HookSpec | None = None
     on_ended: HookSpec | None = None
     hook_timeout_s: float = 30.0
+
+    def __repr__(self) -> str:
+        return f"LaunchSpec({self.image!r}, max_runtime_s={self.max_runtime_s!r})"
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,6 +41,8 @@ def new_id() -> str:
 
 def secrets_of(settings: Settings) -> list[str]:
     """Every secret of the settings, for redaction."""
+    from gpuwatch.settings.secrets import launch_secrets
+
     found = [provider.api_key for provider in settings.providers.values()]
     channels = settings.channels
     if channels.telegram:
@@ -49,6 +51,7 @@ def secrets_of(settings: Settings) -> list[str]:
         found.append(channels.email.password)
     if channels.apprise:
         found.extend(channels.apprise.urls)
+    found.extend(launch_secrets(settings))
     return [secret for secret in found if secret]
 
 

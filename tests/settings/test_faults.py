@@ -126,7 +126,19 @@ def test_renting_for_real_needs_its_limits(faults: Any, loaded: Any, action: str
 def test_both_missing_limits_are_named_with_their_tables(faults: Any) -> None:
     (fault,) = faults("dry_run = false\n" + WATCH + 'action = "launch"\n')
     assert "max_usd_hour = 20.0 under [budget]" in fault
-    assert 'max_runtime = "24h" under this watch\'s [watch.launch]' in fault
+    assert 'max_runtime = "24h" and max_active = 1 under this watch\'s [watch.launch]' in fault
+
+
+def test_a_max_active_that_is_written_is_not_asked_for_again(faults: Any) -> None:
+    (fault,) = faults(RENTING.replace("max_usd_hour = 20", "").replace('max_runtime = "1h"', "max_active = 2"))
+    assert fault.endswith(
+        """max_usd_hour = 20.0 under [budget]; max_runtime = "24h" under this watch's [watch.launch]"""
+    )
+
+
+def test_a_lacking_max_active_alone_is_no_fault(loaded: Any) -> None:
+    assert "max_active" not in RENTING
+    assert loaded(RENTING).watches[0].launch.max_active == 1
 
 
 def test_a_dry_run_needs_no_limits(loaded: Any) -> None:

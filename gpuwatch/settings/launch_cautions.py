@@ -1,0 +1,53 @@
+"""What of a launch is allowed and still unwise: limits that cannot be met together, and thresholds out of order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+from gpuwatch.settings.model import Settings
+from gpuwatch.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
+
+_HOURS = {"max_usd_hour": 1.0, "max_usd_day": 24.0, "max_usd_month": 31 * 24.0}  # the longest time that each counts
+
+
+def launch_cautions(settings: Settings) -> Iterator[str]:
+    """One line each."""
+    for watch in settings.watches:
+        if watch.launch is not None:
+            yield from (f'watch "{watch.name}": {text}' for text in _thresholds(watch, watch.launch))
+            if watch.action is not Action.ALERT:
+                for section, budget in (("[budget]", settings.budget), ("[watch.budget]", watch.budget)):
+                    yield from (
+                        f'watch "{watch.name}": {text}' for text in _beyond(watch, watch.launch, section, budget)
+                    )
+
+
+def _thresholds(watch: Watch, launch: LaunchSpec) -> Iterator[str]:
+    wasteful, idle = launch.wasteful_below, launch.idle_below
+    if wasteful is not None and idle is not None and wasteful < idle:
+        yield (
+            f"launch.wasteful_below = {wasteful:g} is under idle_below = {idle:g}: "
+            "an instance is ended before anyone is told that it is badly used"
+        )
+    if launch.bid is not None and launch.bid.max_usd_gpu_hour > watch.max_price_usd_gpu_hour:
+        yield (
+            f"launch.bid.max = {launch.bid.max_usd_gpu_hour} is above max_price = {watch.max_price_usd_gpu_hour}: "
+            "an instance may come to cost more than the offer that fired"
+        )
+
+
+def _beyond(watch: Watch, launch: LaunchSpec, section: str, budget: Budget) -> Iterator[str]:
+    """A budget counts a launch for its whole `max_runtime`, at the most that it may come to cost an hour."""
+    is_bid = watch.spot is SpotPolicy.ONLY and launch.bid is not None
+    per_gpu = launch.bid.max_usd_gpu_hour if is_bid and launch.bid else watch.max_price_usd_gpu_hour
+    runtime_h = 24.0 if launch.max_runtime_s is None else launch.max_runtime_s / 3600
+    for key, longest_h in _HOURS.items():
+        limit: Decimal | None = getattr(budget, key)
+        hours = 1.0 if key == "max_usd_hour" else min(runtime_h, longest_h)
+        cost = per_gpu * watch.gpu_count_min * Decimal(repr(hours))
+        if limit is not None and cost > limit:
+            yield (
+                f"{section} {key} = {limit} refuses every launch at {'bid.max' if is_bid else 'max_price'}: "
+                f"{watch.gpu_count_min} GPU × {per_gpu} USD × {hours:.4g} h = {cost:.2f} USD"
+            )

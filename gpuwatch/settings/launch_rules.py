@@ -1,0 +1,58 @@
+"""What no single key of a watch can tell: keys that need each other, and the limits without which nothing is rented."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuwatch.settings.sources import Path_
+from gpuwatch.watches.launch_schema import BudgetTable, LaunchTable
+from gpuwatch.watches.schema import WatchTable
+
+
+def launch_faults(watch: WatchTable) -> Iterator[tuple[Path_, str]]:
+    """Keys of one launch that contradict each other or their watch; each with its path within the watch."""
+    if watch.launch is None:
+        return
+    for key, text in (*_beside_the_watch(watch, watch.launch), *_beside_each_other(watch.launch)):
+        yield ("launch", key), text
+
+
+def unlimited(watch: WatchTable, budget: BudgetTable) -> Iterator[tuple[Path_, str]]:
+    """Renting for real needs a limit in dollars and one in time; `max_active` is one by its default already."""
+    if watch.action == "alert":
+        return
+    there = watch.launch.model_fields_set if watch.launch else set()
+    missing = [] if budget.max_usd_hour is not None else ["max_usd_hour = 20.0 under [budget]"]
+    below = [] if "max_runtime" in there else ['max_runtime = "24h"']
+    if (missing or below) and "max_active" not in there:
+        below.append("max_active = 1")
+    if below:
+        missing.append(f"{' and '.join(below)} under this watch's [watch.launch]")
+    if missing:
+        text = f'action = "{watch.action}" with dry_run = false needs limits; add: {"; ".join(missing)}'
+        yield ("action",), text
+
+
+def _beside_the_watch(watch: WatchTable, launch: LaunchTable) -> Iterator[tuple[str, str]]:
+    if watch.spot == "no":
+        if launch.bid is not None:
+            yield "bid", 'expected spot = "only" or "any" in this watch: only interruptible offers are bid for'
+        if launch.relaunch:
+            yield "relaunch", 'expected spot = "only" or "any" in this watch: only those are preempted'
+    if launch.stop_outside and not watch.active:
+        yield "stop_outside", 'expected `active` in this watch, such as active = ["22:00-08:00"]'
+
+
+def _beside_each_other(launch: LaunchTable) -> Iterator[tuple[str, str]]:
+    written = launch.model_fields_set
+    if {"onstart", "onstart_file"} <= written:
+        yield "onstart_file", "expected either onstart or onstart_file, not both"
+    if launch.self_destruct and launch.max_runtime is None:
+        yield "self_destruct", 'expected max_runtime beside it, such as max_runtime = "24h"'
+    if launch.runtype == "args":  # the image's own program runs, neither a start script nor an SSH server
+        if launch.self_destruct:
+            yield "self_destruct", 'expected another runtype than "args", which runs no start script'
+        if launch.verify == "ssh":
+            yield "verify", 'expected another runtype than "args", which has no SSH port'
+    if "wasteful_for" in written and launch.wasteful_below is None:
+        yield "wasteful_for", "expected wasteful_below beside it"

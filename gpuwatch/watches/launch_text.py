@@ -1,0 +1,56 @@
+"""Texts of a launch that may come from outside the settings file: each check is needed with the schema and without it.
+
+Every check takes text and returns it, or raises ValueError with what was expected; none quotes it.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+MAX_ONSTART = 4000  # characters; source: vast.ai refuses more than about 4,048
+OWN_VARIABLES = ("GPUWATCH_LAUNCH_ID", "GPUWATCH_WATCH", "GPUWATCH_DEADLINE")  # every instance gets these
+
+
+def check_onstart(text: str) -> str:
+    """A script: some lines, not too many."""
+    if not text.strip() or "\x00" in text:
+        raise ValueError("expected a script in text, not empty")
+    if len(text) > MAX_ONSTART:
+        raise ValueError(f"expected a script of at most {MAX_ONSTART} characters; let it fetch what is longer")
+    return text
+
+
+def check_value(text: str) -> str:
+    """The value of an environment variable."""
+    if "\x00" in text:
+        raise ValueError("expected text without NUL")
+    return text
+
+
+def check_word(text: str) -> str:
+    """One word: a marketplace gets a registry's login as words between blanks."""
+    if not text or not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError("expected printable ASCII without blanks")
+    return text
+
+
+def check_secret(text: str) -> str:
+    """What a webhook is signed with."""
+    if not text or not text.isprintable():
+        raise ValueError("expected text on one line, not empty")
+    return text
+
+
+def check_url(text: str) -> str:
+    """Where a webhook goes; it may hold a login, or be a secret as a whole."""
+    wrong = ValueError('expected an http:// or https:// address, such as "https://hooks.example.org/gpuwatch"')
+    if not text.isascii() or not text.isprintable() or " " in text:
+        raise wrong
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError:
+        raise wrong from None
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.fragment:
+        raise wrong
+    return text
