@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuwatch.launches.launch import Launch
+    from gpuwatch.settings import Settings
 
 _COLUMNS = (
     ("launch", "left"),
@@ -43,7 +44,9 @@ def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | 
     from gpuwatch.wiring.loading import load_settings
 
     now = real_now()
-    found = all_launches(load_settings(config))
+    loaded = load_settings(config)
+    found = all_launches(loaded)
+    _note_pauses(loaded)
     if as_json:
         from gpuwatch.cli.screen import json_out
 
@@ -80,23 +83,25 @@ def resolve(launch_id: str, absent: bool, adopt: str | None, config: str | None)
 
 @click.command()
 @click.argument("launch_id", required=False)
-@click.option("--all", "everything", is_flag=True, help="Every launch that is alive.")
+@click.option("--all", "everything", is_flag=True, help="Every launch that is alive; asks first on a terminal.")
+@click.option("--yes", is_flag=True, help="With --all: do not ask.")
 @config_option
-def stop(launch_id: str | None, everything: bool, config: str | None) -> int:
+def stop(launch_id: str | None, everything: bool, yes: bool, config: str | None) -> int:
     """End a launch, and see that it is gone. Exit 3: its end could not be confirmed; the daemon goes on trying."""
-    from gpuwatch.wiring.launching import CannotTell, all_launches
+    from gpuwatch.wiring.launching import CannotTell
     from gpuwatch.wiring.launching import stop as end
     from gpuwatch.wiring.loading import load_settings
 
     loaded = load_settings(config)
     if everything == (launch_id is not None):
         raise UsageError("say which launch to stop, or --all; see: gpuwatch launches")
-    ids = (
-        [launch.launch_id for launch in all_launches(loaded) if not launch.is_over] if everything else [str(launch_id)]
-    )
+    ids = _all_of_ours(loaded) if everything else [str(launch_id)]
     if not ids:
         click.echo("nothing is alive")
         return Exit.DONE
+    if everything and not yes and not _is_wanted(len(ids)):
+        click.echo("nothing was ended", err=True)
+        return Exit.FAILED
     try:
         if end(loaded, ids, click.echo):
             return Exit.DONE
@@ -104,6 +109,55 @@ def stop(launch_id: str | None, everything: bool, config: str | None) -> int:
     except CannotTell as error:
         click.echo(f"gpuwatch: {error}", err=True)
     return Exit.CANNOT_TELL
+
+
+def _all_of_ours(loaded: Settings) -> list[str]:
+    """The launches that are alive, shown with price and cost; what is labelled and no launch of ours is named."""
+    from gpuwatch.cli.screen import note
+    from gpuwatch.wiring import real_now
+    from gpuwatch.wiring.launching import ours
+
+    found = ours(loaded)
+    if found.launches:
+        _print(list(found.launches), real_now())
+    for provider, instance in found.unknown:
+        at = f"instance {instance.instance_id} at {provider}, label {_plain(instance.label)}"
+        note(f"not touched: {at}: in no launch that is alive; see: gpuwatch adopt --help")
+    for provider in found.unlisted:
+        note(f"{provider} does not list its instances now: what is there besides is not known")
+    if found.launches and not loaded.dry_run and not _is_paused(loaded):
+        note("a daemon that runs may rent again; to prevent that: gpuwatch pause")
+    return [launch.launch_id for launch in found.launches]
+
+
+def _is_wanted(count: int) -> bool:
+    """Asked on a terminal alone: a script that says --all means it, and what runs costs money meanwhile."""
+    import sys
+
+    if not sys.stdin.isatty():
+        return True
+    return click.confirm(f"End {'this launch' if count == 1 else f'these {count} launches'}?", err=True)
+
+
+def _is_paused(loaded: Settings) -> bool:
+    from gpuwatch.wiring import real_now
+    from gpuwatch.wiring.renting import pauses
+
+    return any(pause.watch is None for pause in pauses(loaded).holding(real_now()))
+
+
+def _note_pauses(loaded: Settings) -> None:
+    """On standard error, so that the list stays a list."""
+    from gpuwatch.cli.screen import note
+    from gpuwatch.wiring import real_now
+    from gpuwatch.wiring.renting import lines_of, pauses
+
+    for line in lines_of(pauses(loaded), real_now(), loaded.timezone):
+        note(line)
+
+
+def _plain(text: str | None) -> str:
+    return "".join(letter for letter in text or "" if letter.isprintable())
 
 
 def _json(launch: Launch, now: datetime) -> dict[str, Any]:

@@ -23,3 +23,29 @@ def config_option(command: Command) -> Command:
 def json_option(command: Command) -> Command:
     """`--json`; arrives as `as_json: bool`."""
     return click.option("--json", "as_json", is_flag=True, help="JSON on standard output.")(command)
+
+
+def provider_option(command: Command) -> Command:
+    """`--provider NAME`; arrives as `provider: str | None`. It may be left out where only one is enabled."""
+    return click.option("--provider", metavar="NAME", default=None, help="Where; not needed with one provider.")(
+        command
+    )
+
+
+def duration_option(flag: str, name: str, text: str) -> Callable[[Command], Command]:
+    """A duration above 0 as people write it (`2h`); arrives in seconds as `name: float | None`."""
+    return click.option(flag, name, metavar="DURATION", default=None, callback=_seconds, help=text)
+
+
+def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    from gpuwatch.watches.durations import EXPECTED, parse_duration
+
+    if value is None:
+        return None
+    try:
+        seconds = parse_duration(value)
+    except ValueError as fault:
+        raise click.BadParameter(str(fault)) from fault
+    if not seconds:
+        raise click.BadParameter(f"expected {EXPECTED}, above 0")
+    return seconds

@@ -301,4 +301,6 @@ def _belong_together(one: Due, other: Due) -> bool:
 
 def _message(dues: Sequence[Due]) -> Message:
     alert = grouped([due.alert for due in dues])
+    so_now = dict.fromkeys(fact for due in dues for fact in due.facts)
+    alert = msgspec.structs.replace(alert, facts=(*alert.facts, *so_now))
     return Message(mentioning(alert, [headline for _, headline in dues[0].missed]), tuple(dues))

@@ -80,6 +80,7 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int  # earlier ones, without this
     taken: tuple[str, ...] = ()  # of several recipients, those that need no further try
     missed: tuple[tuple[str, str], ...] = ()  # (alert_id, headline) of earlier ones that this channel never took
+    facts: tuple[tuple[str, str], ...] = ()  # label → value: what is so now, whatever the alert is about
 
 
 class Channel(Protocol):

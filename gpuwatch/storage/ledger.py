@@ -25,7 +25,7 @@ from gpuwatch.storage.database import Database
 from gpuwatch.storage.launch_rows import event_of, launch_of, row_of
 from gpuwatch.storage.pauses import wait_for_turn
 from gpuwatch.storage.reserve import not_pointed, not_sent, reserve
-from gpuwatch.storage.strangers import load_strangers
+from gpuwatch.storage.strangers import forget_stranger, load_strangers, note_stranger
 from gpuwatch.storage.tables import OVER_STATES, launch_event
 from gpuwatch.storage.tables import launch as launches
 from gpuwatch.storage.tripping import may_trip, note_step
@@ -56,12 +56,21 @@ class Ledger:
         query = select(launches).order_by(launches.c.intended_at_ms.desc(), launches.c.launch_id)
         return self._read(query if watch is None else query.where(launches.c.watch == watch))
 
-    def move(
-        self, launch: Launch, to_state: LaunchState, cause: str, now: datetime, news: News | None = None, **changes: Any
+    def move(  # noqa: PLR0913 the row, its event, and what is told of it are one step
+        self,
+        launch: Launch,
+        to_state: LaunchState,
+        cause: str,
+        now: datetime,
+        news: News | None = None,
+        *,
+        words: str | None = None,
+        **changes: Any,
     ) -> Launch:
         """One step, if nobody took another meanwhile.
 
         Args:
+            words: the provider's own, cleaned.
             changes: fields of `Launch` that change with it.
             news: what the owner is told of it, in the same transaction.
 
@@ -75,13 +84,15 @@ class Ledger:
         with self._database.write() as connection:
             if may_trip(to_state):
                 wait_for_turn(connection)
-            self._step(connection, launch, moved, cause, now)
+            self._step(connection, launch, moved, cause, now, words)
             note_step(connection, moved, news, now)
             if news is not None:
                 outbox.put(connection, news.alert, news.channels, news.expires_at, news.once_key)
         return moved
 
-    def _step(self, connection: Connection, launch: Launch, moved: Launch, cause: str, now: datetime) -> None:
+    def _step(  # noqa: PLR0913
+        self, connection: Connection, launch: Launch, moved: Launch, cause: str, now: datetime, words: str | None = None
+    ) -> None:
         as_read = and_(
             launches.c.launch_id == launch.launch_id,
             launches.c.state == launch.state.value,
@@ -89,7 +100,7 @@ class Ledger:
         )
         if connection.execute(update(launches).where(as_read), row_of(moved)).rowcount != 1:
             raise LaunchMoved(f"launch {launch.launch_id} was changed by somebody else")
-        connection.execute(insert(launch_event), event_of(moved, launch.state, cause, now))
+        connection.execute(insert(launch_event), event_of(moved, launch.state, cause, now, words))
 
     def point_at(self, launch: Launch, match: Match, watch: Watch, budget: Budget, now: datetime) -> Launch | Refusal:
         """Ask for another offer instead: the same rules as for the first, but for the slot, which it has.
@@ -124,6 +135,32 @@ class Ledger:
         """Ids of labelled instances that the owner said are not of this installation. Raises StoreError."""
         with self._database.read() as connection:
             return load_strangers(connection, provider)
+
+    def note_stranger(self, provider: str, instance_id: str, now: datetime) -> bool:
+        """The owner says that it is not of this installation; False: that was known. Raises StoreError."""
+        with self._database.write() as connection:
+            return note_stranger(connection, provider, instance_id, now)
+
+    def adopt(self, launch: Launch, now: datetime, news: News) -> bool:
+        """Write down a launch for an instance that is there already, and tell it; False: another launch has it.
+
+        Raises:
+            StoreError: it was not written.
+        """
+        its_own = and_(launches.c.provider == launch.provider, launches.c.instance_id == launch.instance_id)
+        taken = select(literal(1)).where(its_own, launches.c.state.not_in(OVER_STATES))
+        try:
+            with self._database.write() as connection:
+                wait_for_turn(connection)
+                if connection.execute(taken).first() is not None:
+                    return False
+                connection.execute(insert(launches), row_of(launch))
+                connection.execute(insert(launch_event), event_of(launch, None, "adopted by the owner", now))
+                forget_stranger(connection, launch.provider, launch.instance_id or "")
+                outbox.put(connection, news.alert, news.channels, news.expires_at, news.once_key)
+        except IntegrityError:
+            return False
+        return True
 
     def never_launched(self) -> bool:
         """Did no launch of this database ever ask a provider for anything? Adopted ones were not asked for.

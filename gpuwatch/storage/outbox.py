@@ -17,9 +17,11 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, select, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from gpuwatch.launches.pause import Pause, binding
 from gpuwatch.net import redact
 from gpuwatch.ports import Alert, Due
 from gpuwatch.storage.database import Database
+from gpuwatch.storage.pauses import load_pauses
 from gpuwatch.storage.tables import alert as alerts
 from gpuwatch.storage.tables import delivery, seen_word
 
@@ -129,7 +131,8 @@ class Outbox:
                     claimed.append(row)
                 else:
                     lost.add(row.channel)  # another daemon has it: what stands behind it is theirs too
-            return [_due(connection, row) for row in claimed]
+            pauses = load_pauses(connection).by_hand if claimed else ()
+            return [_due(connection, row, pauses, now) for row in claimed]
 
     def release(self, due: Due) -> None:
         """Give a lease back untouched: there was no time for it."""
@@ -333,7 +336,7 @@ def _claim(connection: Connection, row: _Found, now_ms: int, lease_s: float) -> 
     )
 
 
-def _due(connection: Connection, row: _Found) -> Due:
+def _due(connection: Connection, row: _Found, pauses: Sequence[Pause], now: datetime) -> Due:
     missed = connection.execute(
         select(delivery.c.alert_id, alerts.c.body)
         .join(alerts, alerts.c.alert_id == delivery.c.alert_id)
@@ -342,12 +345,14 @@ def _due(connection: Connection, row: _Found) -> Due:
         .order_by(alerts.c.created_at_ms, delivery.c.alert_id)
         .limit(_MOST_MISSED)
     ).all()
+    alert = msgspec.json.decode(row.body, type=Alert)
     return Due(
-        alert=msgspec.json.decode(row.body, type=Alert),
+        alert=alert,
         channel=row.channel,
         attempts=row.attempts,
         taken=tuple(row.taken.split()) if row.taken else (),
         missed=tuple((alert_id, msgspec.json.decode(body, type=Alert).headline) for alert_id, body in missed),
+        facts=tuple(("Paused", pause.text()) for pause in binding(pauses, alert.watch, now)),
     )
 
 

@@ -13,6 +13,7 @@ from gpuwatch.errors import GpuwatchError, KeyRejected, ProviderError, StoreErro
 from gpuwatch.ports import Query
 from gpuwatch.watches.watch import Action
 from gpuwatch.wiring import adapters, channels, database, http_client, real_now
+from gpuwatch.wiring.renting import renting_lines
 from gpuwatch.wiring.report import standings
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ def _store(settings: Settings) -> Iterator[Finding]:
             else:
                 yield Finding(area="database", state="ok", text="PostgreSQL, up to date")
             yield from _outbox(store)
+            for line in renting_lines(store, real_now(), settings.timezone):
+                yield Finding(area="renting", state="note", text=line)
     except StoreError as error:
         yield Finding(
             area="database", state="fault", text=str(error), mend="check database_url, the folder and the disk"

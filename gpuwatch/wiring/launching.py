@@ -9,16 +9,19 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gpuwatch.engine.follow import Follower
 from gpuwatch.engine.launch_alerts import Herald
 from gpuwatch.errors import GpuwatchError, ProviderError, UsageError
-from gpuwatch.launches.launch import End, Launch, LaunchMoved, LaunchState, launch_id_in
+from gpuwatch.launches.launch import LABEL_PREFIX, End, Launch, LaunchMoved, LaunchState, launch_id_in
+from gpuwatch.ports import Instance
 from gpuwatch.storage.ledger import Ledger
 from gpuwatch.wiring import adapters, database, http_client, monotonic, new_id, real_now
 
 if TYPE_CHECKING:
     from gpuwatch.net import Http
-    from gpuwatch.ports import Instance, Launcher
+    from gpuwatch.ports import Launcher
     from gpuwatch.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -29,6 +32,14 @@ _LOOK_EVERY_S = 1.0
 
 class CannotTell(GpuwatchError):
     """The provider does not say what is; nothing was changed."""
+
+
+class Ours(msgspec.Struct, frozen=True, kw_only=True):
+    """What `gpuwatch stop --all` would end, and what it leaves alone."""
+
+    launches: tuple[Launch, ...]  # in the table and not over: provably ours
+    unknown: tuple[tuple[str, Instance], ...]  # (provider, instance) with gpuwatch's label that is in no such launch
+    unlisted: tuple[str, ...]  # providers that gave no list: what is there is not known
 
 
 @contextmanager
@@ -44,13 +55,41 @@ def all_launches(settings: Settings) -> list[Launch]:
         return books.all()
 
 
+def ours(settings: Settings) -> Ours:
+    """Every launch that is alive, oldest first, and the labelled instances that are none of them. Raises StoreError."""
+    with ledger(settings) as books, http_client(settings) as http:
+        alive = books.alive()
+        unknown: list[tuple[str, Instance]] = []
+        unlisted = []
+        for name in dict.fromkeys([*settings.providers, *(launch.provider for launch in alive)]):
+            known = settings.providers.get(name)
+            if known is None or known.api_key is None:
+                continue
+            instances = listed(settings, http, name)
+            if instances is None:
+                unlisted.append(name)
+            else:
+                noted = books.strangers_known(name)
+                unknown += [(name, one) for one in _unknown(instances, alive, name) if one.instance_id not in noted]
+        return Ours(launches=tuple(alive), unknown=tuple(unknown), unlisted=tuple(unlisted))
+
+
+def _unknown(instances: Sequence[Instance], alive: Sequence[Launch], provider: str) -> list[Instance]:
+    mine = [launch for launch in alive if launch.provider == provider]
+    ids = {launch.instance_id for launch in mine}
+    looked_for = {launch.label for launch in mine if launch.instance_id is None}
+    labelled = [one for one in instances if (one.label or "").startswith(LABEL_PREFIX)]
+    return [one for one in labelled if one.instance_id not in ids and one.label not in looked_for]
+
+
 def stop(settings: Settings, launch_ids: Sequence[str], told: Callable[[str], None]) -> bool:
     """End launches and wait until each is confirmed; True if all were, within two minutes.
 
     A daemon may run beside: the rows decide, and to destroy twice is no harm.
 
     Raises:
-        UsageError: there is no such launch, or no key for its provider. It is marked to be ended all the same.
+        UsageError: there is no such launch, or no key for its provider. It is marked to be ended all the same, and
+            the others are ended before this is raised.
     """
     with ledger(settings) as books, http_client(settings) as http:
         wanted = [_known(books, launch_id) for launch_id in launch_ids]
@@ -72,7 +111,7 @@ def resolve_absent(settings: Settings, launch_id: str) -> Launch:
     """
     with ledger(settings) as books, http_client(settings) as http:
         launch = _held(books, launch_id)
-        found = [i.instance_id for i in _listed(settings, http, launch.provider) or () if i.label == launch.label]
+        found = [i.instance_id for i in listed(settings, http, launch.provider) or () if i.label == launch.label]
         if found:
             raise UsageError(f"instance {found[0]} has the label {launch.label}; use --adopt {found[0]}")
         now, reason = real_now(), End.RESOLVED_ABSENT.text()
@@ -88,10 +127,10 @@ def resolve_adopted(settings: Settings, launch_id: str, instance_id: str) -> Lau
     """
     with ledger(settings) as books, http_client(settings) as http:
         launch = _held(books, launch_id)
-        listed = _listed(settings, http, launch.provider)
-        if listed is None:
+        instances = listed(settings, http, launch.provider)
+        if instances is None:
             raise CannotTell(f"{launch.provider} does not list its instances now; try again")
-        found = [instance for instance in listed if instance.instance_id == instance_id]
+        found = [instance for instance in instances if instance.instance_id == instance_id]
         if not found:
             raise UsageError(f"{launch.provider} lists no instance {instance_id}")
         labelled = launch_id_in(found[0].label)
@@ -139,7 +178,7 @@ def _launcher(settings: Settings, http: Http, provider: str) -> Launcher | None:
     return adapters(settings, http, [provider])[provider].launcher
 
 
-def _listed(settings: Settings, http: Http, provider: str) -> Sequence[Instance] | None:
+def listed(settings: Settings, http: Http, provider: str) -> Sequence[Instance] | None:
     """Its instances; None: that cannot be known."""
     launcher = _launcher(settings, http, provider)
     try:
@@ -149,8 +188,9 @@ def _listed(settings: Settings, http: Http, provider: str) -> Sequence[Instance]
         return None
 
 
-def _follower(settings: Settings, books: Ledger, launcher: Launcher) -> Follower:
-    told = tuple(
+def channel_names(settings: Settings) -> tuple[str, ...]:
+    """Every configured channel."""
+    return tuple(
         name
         for name, configured in (
             ("telegram", settings.channels.telegram),
@@ -159,6 +199,10 @@ def _follower(settings: Settings, books: Ledger, launcher: Launcher) -> Follower
         )
         if configured
     )
+
+
+def _follower(settings: Settings, books: Ledger, launcher: Launcher) -> Follower:
+    told = channel_names(settings)
     return Follower(
         books,
         launcher,
@@ -174,6 +218,7 @@ def _until_over(
 ) -> bool:
     """Follow these launches alone until the provider's list confirms their end."""
     ends_at, waiting = time.monotonic() + STOP_WITHIN_S, dict.fromkeys(launch_ids, "")
+    by_hand: list[str] = []
     while waiting and time.monotonic() < ends_at:
         for launch_id in list(waiting):
             launch = _known(books, launch_id)
@@ -185,10 +230,13 @@ def _until_over(
                 del waiting[launch_id]
             elif launch.provider not in followers:
                 where = f"instance {launch.instance_id}" if launch.instance_id else f"what is labelled {launch.label}"
-                raise UsageError(f"there is no key for {launch.provider}: end {where} there by hand")
+                by_hand.append(f"there is no key for {launch.provider}: end {where} there by hand")
+                del waiting[launch_id]
         if waiting:
             _beat(followers, set(waiting), real_now())
             time.sleep(_LOOK_EVERY_S)
+    if by_hand:
+        raise UsageError("\n".join(by_hand))
     return not waiting
 
 

@@ -1,0 +1,100 @@
+"""`gpuwatch machines`: which machines are left alone, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.options import config_option, duration_option, json_option, provider_option
+
+if TYPE_CHECKING:
+    from gpuwatch.launches.machines import Avoided
+
+_COLUMNS = (("provider", "left"), ("machine", "left"), ("why", "left"), ("launch", "left"), ("until", "left"))
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@config_option
+@click.pass_context
+def machines(ctx: click.Context, as_json: bool, config: str | None) -> int:
+    """Machines that are not rented: a launch failed on them within a day, or you blocked them."""
+    ctx.find_root().obj = config
+    if ctx.invoked_subcommand is not None:
+        return Exit.DONE
+    from gpuwatch.cli.screen import json_out, rfc3339, table
+    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.wiring.renting import machines_avoided
+
+    found = machines_avoided(load_settings(config))
+    if as_json:
+        json_out([_json(one) for one in found])
+    elif found:
+        rows = [
+            (one.provider, one.machine_id, one.why, one.launch_id or "–", rfc3339(one.until) or "–") for one in found
+        ]
+        table(_COLUMNS, rows)
+    else:
+        click.echo("no machine is avoided")
+    return Exit.DONE
+
+
+@machines.command()
+@click.argument("machine")
+@provider_option
+@config_option
+def forgive(machine: str, provider: str | None, config: str | None) -> int:
+    """Rent a MACHINE again although launches failed on it."""
+    return _allow(machine, provider, config, forgive_only=True)
+
+
+@machines.command()
+@click.argument("machine")
+@provider_option
+@config_option
+def allow(machine: str, provider: str | None, config: str | None) -> int:
+    """Lift a block; what failed on the MACHINE is forgiven, too."""
+    return _allow(machine, provider, config, forgive_only=False)
+
+
+@machines.command()
+@click.argument("machine")
+@duration_option("--for", "for_s", "So long; without it until gpuwatch machines allow.")
+@click.option("--why", default="", help="For the list.")
+@provider_option
+@config_option
+def block(machine: str, for_s: float | None, why: str, provider: str | None, config: str | None) -> int:
+    """Never rent this MACHINE. What runs on it goes on."""
+    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.wiring.renting import block as shut_out
+
+    note = shut_out(load_settings(config), provider, machine, for_s, why)
+    until = "" if note.until is None else f" until {note.until:%Y-%m-%d %H:%M} UTC"
+    click.echo(f"machine {machine} at {note.provider} is blocked{until}")
+    return Exit.DONE
+
+
+def _allow(machine: str, provider: str | None, config: str | None, forgive_only: bool) -> int:
+    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.wiring.renting import allow as let_in
+
+    stood = let_in(load_settings(config), provider, machine, forgive_only)
+    said = "was not avoided" if stood is None else f"may be rented again (it was avoided: {stood.why})"
+    click.echo(f"machine {machine} {said}")
+    return Exit.DONE
+
+
+def _json(one: Avoided) -> dict[str, Any]:
+    from gpuwatch.cli.screen import rfc3339
+
+    return {
+        "provider": one.provider,
+        "machine_id": one.machine_id,
+        "reason": "blocked" if one.by_owner else "failed",
+        "why": one.why,
+        "since": rfc3339(one.since),
+        "until": rfc3339(one.until),
+        "launch_id": one.launch_id,
+    }

@@ -1,0 +1,74 @@
+"""`gpuwatch pause` and `gpuwatch resume`: the switch that keeps every daemon from renting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.options import config_option, duration_option, json_option
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.pauses import Pauses
+
+
+@click.command()
+@click.argument("watch", required=False)
+@duration_option("--for", "for_s", "So long; without it until gpuwatch resume.")
+@click.option("--why", default="", help="Said in every alert meanwhile.")
+@json_option
+@config_option
+def pause(watch: str | None, for_s: float | None, why: str, as_json: bool, config: str | None) -> int:
+    """Rent nothing new, or nothing by one WATCH. What runs goes on, and is looked after."""
+    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.wiring.renting import pause as switch_off
+
+    loaded = load_settings(config)
+    _show(loaded, switch_off(loaded, watch, for_s, why), as_json)
+    return Exit.DONE
+
+
+@click.command()
+@click.argument("watch", required=False)
+@json_option
+@config_option
+def resume(watch: str | None, as_json: bool, config: str | None) -> int:
+    """Rent again. With WATCH: lift its own pause, and forget that its launches failed."""
+    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.wiring.renting import resume as switch_on
+
+    loaded = load_settings(config)
+    lifted, left = switch_on(loaded, watch)
+    if not as_json:
+        what = "renting" if watch is None else f"watch {watch!r}"
+        click.echo(f"{what} goes on" if lifted else f"{what} was not paused")
+    _show(loaded, left, as_json)
+    return Exit.DONE
+
+
+def _show(loaded: Settings, found: Pauses, as_json: bool) -> None:
+    from gpuwatch.wiring import real_now
+    from gpuwatch.wiring.renting import lines_of
+
+    if as_json:
+        from gpuwatch.cli.screen import json_out
+
+        json_out(_json(found))
+        return
+    for line in lines_of(found, real_now(), loaded.timezone):
+        click.echo(line)
+
+
+def _json(found: Pauses) -> list[dict[str, Any]]:
+    """`until` of a breaker: then it tries once more."""
+    from gpuwatch.cli.screen import rfc3339
+    from gpuwatch.wiring import real_now
+
+    by_hand = [("hand", one.watch, one.at, one.until, one.why) for one in found.holding(real_now())]
+    broken = [("breaker", one.watch, one.at, one.until, one.why) for one in found.open_breakers()]
+    return [
+        {"kind": kind, "watch": watch, "since": rfc3339(since), "until": rfc3339(until), "why": why}
+        for kind, watch, since, until, why in [*by_hand, *broken]
+    ]

@@ -1,0 +1,182 @@
+"""Renting on and off, and the machines that are left alone: what the owner says on the command line."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from gpuwatch.errors import UsageError
+from gpuwatch.launches.machines import Avoided, MachineNote, Verdict
+from gpuwatch.launches.pause import Pause
+from gpuwatch.storage.machines import MachineBook
+from gpuwatch.storage.pauses import PauseBook, Pauses
+from gpuwatch.wiring import database, real_now
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.database import Database
+
+
+# --- pauses -----------------------------------------------------------------------------------------------------------
+
+
+def pauses(settings: Settings) -> Pauses:
+    """What is paused, and which watches' breakers are open. Raises StoreError."""
+    with database(settings) as store:
+        return PauseBook(store).load()
+
+
+def pause(settings: Settings, watch: str | None, for_s: float | None, why: str) -> Pauses:
+    """No new rent by any daemon on this database from its return on; what runs goes on.
+
+    Args:
+        watch: None: nothing at all is rented.
+        for_s: None: until it is resumed.
+
+    Raises:
+        UsageError: there is no such watch: a slip must not leave it renting.
+        StoreError: it was not written; nothing is paused.
+    """
+    if watch is not None:
+        _known_watch(settings, watch)
+    now = real_now()
+    until = None if for_s is None else now + timedelta(seconds=for_s)
+    with database(settings) as store:
+        return PauseBook(store).pause(Pause(watch=watch, at=now, until=until, why=why))
+
+
+def resume(settings: Settings, watch: str | None) -> tuple[bool, Pauses]:
+    """Lift a pause; of a watch also close its breaker.
+
+    Returns:
+        Whether anything was lifted, and what is paused still.
+
+    Raises:
+        UsageError: there is no such watch, and none of that name is paused.
+        StoreError: it was not written.
+    """
+    with database(settings) as store:
+        book = PauseBook(store)
+        found = book.load()
+        named = {one.watch for one in found.by_hand} | {one.watch for one in found.breakers}
+        if watch is not None and watch not in named:
+            _known_watch(settings, watch)
+        return book.resume(watch, real_now(), "resumed by the owner")
+
+
+def renting_lines(store: Database, now: datetime, zone: str = "UTC") -> list[str]:
+    """What keeps watches from renting now, a sentence each; empty: nothing does. Raises StoreError."""
+    return lines_of(PauseBook(store).load(), now, zone)
+
+
+def lines_of(found: Pauses, now: datetime, zone: str = "UTC") -> list[str]:
+    """The same, of pauses that were read already."""
+    shown = ZoneInfo(zone)
+    by_hand = [f"{one.text(shown)}; to go on: {_resume(one.watch)}" for one in found.holding(now)]
+    broken = []
+    for breaker in found.open_breakers():
+        again = (
+            "is trying once more"
+            if breaker.until <= now
+            else f"tries again, once, after {breaker.until.astimezone(shown):%Y-%m-%d %H:%M %Z}"
+        )
+        broken.append(f"Watch {breaker.watch!r} {again}: {breaker.why}; to go on: {_resume(breaker.watch)}")
+    return by_hand + broken
+
+
+def status_part(store: Database, now: datetime) -> str | None:
+    """For the daemon's one-line status: "PAUSED until 14:00 UTC", "1 watch resting"; None: all may rent.
+
+    Raises:
+        StoreError: the pauses cannot be read.
+    """
+    found = PauseBook(store).load()
+    parts = []
+    for one in found.holding(now):
+        until = "" if one.until is None else f" until {one.until:%Y-%m-%d %H:%M} UTC"
+        parts.append(f"{'renting' if one.watch is None else one.watch} PAUSED{until}")
+    if resting := len(found.open_breakers()):
+        parts.append(f"{resting} {'watch rests' if resting == 1 else 'watches rest'} after failures")
+    return ", ".join(parts) or None
+
+
+def _resume(watch: str | None) -> str:
+    import shlex
+
+    return "gpuwatch resume" if watch is None else f"gpuwatch resume {shlex.quote(watch)}"
+
+
+def _known_watch(settings: Settings, name: str) -> None:
+    if name not in {watch.name for watch in settings.watches}:
+        names = ", ".join(watch.name for watch in settings.watches) or "none"
+        raise UsageError(f"there is no watch {name!r}; watches: {names}")
+
+
+# --- machines ---------------------------------------------------------------------------------------------------------
+
+
+def machines_avoided(settings: Settings) -> list[Avoided]:
+    """Machines that are not rented now, and why. Raises StoreError."""
+    with database(settings) as store:
+        return _avoided(settings, store)
+
+
+def block(settings: Settings, provider: str | None, machine_id: str, for_s: float | None, why: str) -> MachineNote:
+    """Never rent it, or not before its time is over. Raises UsageError, StoreError."""
+    now = real_now()
+    until = None if for_s is None else now + timedelta(seconds=for_s)
+    note = MachineNote(
+        provider=the_provider(settings, provider),
+        machine_id=machine_id,
+        verdict=Verdict.BLOCKED,
+        at=now,
+        until=until,
+        why=why,
+    )
+    with database(settings) as store:
+        MachineBook(store).note(note)
+    return note
+
+
+def allow(settings: Settings, provider: str | None, machine_id: str, forgive_only: bool) -> Avoided | None:
+    """Rent it again: a block is lifted, and what failed on it is forgotten.
+
+    Args:
+        forgive_only: leave a block of the owner's alone.
+
+    Returns:
+        What it was avoided for; None: it was not.
+
+    Raises:
+        UsageError: it is blocked, and was only to be forgiven; or there is no such provider.
+        StoreError: it was not written.
+    """
+    name = the_provider(settings, provider)
+    with database(settings) as store:
+        stood = {(one.provider, one.machine_id): one for one in _avoided(settings, store)}.get((name, machine_id))
+        if forgive_only and stood is not None and stood.by_owner:
+            raise UsageError(
+                f"machine {machine_id} is blocked by you; to lift it: gpuwatch machines allow {machine_id}"
+            )
+        allowed = MachineNote(provider=name, machine_id=machine_id, verdict=Verdict.ALLOWED, at=real_now())
+        MachineBook(store).note(allowed)
+        return stood
+
+
+def _avoided(settings: Settings, store: Database) -> list[Avoided]:
+    relaunching = [one.name for one in settings.watches if one.launch is not None and one.launch.relaunch]
+    found = MachineBook(store).avoided(real_now(), relaunching)
+    return [found[key] for key in sorted(found)]
+
+
+def the_provider(settings: Settings, name: str | None) -> str:
+    """The one that is meant: named, or the only one that is enabled."""
+    if name is not None and name in settings.providers:
+        return name
+    enabled = ", ".join(settings.providers) or "none"
+    if name is not None:
+        raise UsageError(f"there is no enabled provider {name!r}; enabled: {enabled}")
+    if len(settings.providers) != 1:
+        raise UsageError(f"say which provider: --provider NAME; enabled: {enabled}")
+    return next(iter(settings.providers))

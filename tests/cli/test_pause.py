@@ -1,0 +1,165 @@
+"""`gpuwatch pause`, `resume` and `machines`: the owner's switches, beside a daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+import pytest
+
+from gpuwatch.launches.launch import End, Intent, Launch, LaunchState, Refusal, RefusalReason
+from gpuwatch.storage import ledger
+from gpuwatch.storage.database import Database, open_database
+from gpuwatch.storage.ledger import Ledger
+from gpuwatch.storage.migrate import upgrade
+from gpuwatch.watches.watch import Action, Budget, LaunchSpec
+from gpuwatch.wiring import real_now
+from tests.builders import a_match, a_watch, an_offer
+from tests.cli.conftest import Shell
+
+NOW = real_now()  # as the commands read it
+WATCHES = """
+[[watch]]
+name = "h100"
+gpu = ["H100"]
+max_price = 3.6
+[[watch]]
+name = "other one"
+gpu = ["A100"]
+max_price = 1.0
+"""
+
+
+@pytest.fixture
+def store(shell: Shell) -> Iterator[Database]:
+    url = f"sqlite:///{shell.folder}/gpuwatch.db"
+    shell.settings(f'database_url = "{url}"\n' + WATCHES)
+    opened = open_database(url)
+    upgrade(opened)
+    yield opened
+    opened.close()
+
+
+def reserve(
+    store: Database, watch: str = "h100", machine: str = "77", launch_id: str = "a" * 12, at: datetime | None = None
+) -> Launch | Refusal:
+    rents = a_watch(name=watch, action=Action.LAUNCH, launch=LaunchSpec(max_active=9, max_total=0, max_runtime_s=60.0))
+    match = a_match(an_offer(offer_id=f"of-{launch_id}", machine_id=machine))
+    intent = Intent(watch=rents, match=match, launch_id=launch_id, dry_run=False)
+    with store.write() as connection:
+        return ledger.reserve(connection, intent, Budget(), at or real_now())
+
+
+def fail(store: Database, machine: str = "77", launch_id: str = "a" * 12, at: datetime = NOW) -> Launch:
+    launch = reserve(store, machine=machine, launch_id=launch_id, at=at)
+    assert isinstance(launch, Launch)
+    text = End.NOT_READY.text("stuck in loading")
+    return Ledger(store).move(launch, LaunchState.FAILED, text, at, ended_at=at, end_reason=text)
+
+
+# --- pause and resume -------------------------------------------------------------------------------------------------
+
+
+def test_a_pause_refuses_every_rent_until_it_is_resumed(shell: Shell, store: Database) -> None:
+    ran = shell("pause", "--why", "on holiday")
+    assert (ran.code, "Renting is paused until you resume it (on holiday)" in ran.out) == (0, True)
+    refused = reserve(store)
+    assert isinstance(refused, Refusal)
+    assert (refused.reason, "on holiday" in refused.text) == (RefusalReason.PAUSED, True)
+    assert shell("resume").code == 0
+    assert isinstance(reserve(store), Launch)
+
+
+def test_a_pause_of_one_watch_lets_the_others_rent(shell: Shell, store: Database) -> None:
+    assert shell("pause", "h100").code == 0
+    assert isinstance(reserve(store, "h100"), Refusal)
+    assert isinstance(reserve(store, "other one"), Launch)
+
+
+def test_a_slip_in_a_name_pauses_nothing_and_says_so(shell: Shell, store: Database) -> None:
+    ran = shell("pause", "h100-nihgt")
+    assert (ran.code, "h100" in ran.err) == (2, True)
+    assert isinstance(reserve(store), Launch)
+
+
+def test_resume_of_a_watch_leaves_the_global_pause(shell: Shell, store: Database) -> None:
+    shell("pause")
+    shell("pause", "h100")
+    ran = shell("resume", "h100")
+    assert (ran.code, "Renting is paused until you resume it" in ran.out) == (0, True)
+    assert isinstance(reserve(store), Refusal)
+
+
+def test_json_names_scope_times_and_reason(shell: Shell, store: Database) -> None:
+    (one,) = shell("pause", "h100", "--for", "2h", "--why", "tests", "--json").json
+    assert (one["kind"], one["watch"], one["why"]) == ("hand", "h100", "tests")
+    until, since = (datetime.fromisoformat(one[key]) for key in ("until", "since"))
+    assert until - since == timedelta(hours=2)
+    assert shell("resume", "h100", "--json").json == []
+
+
+@pytest.mark.parametrize("text", ["0s", "soon", "-1h", ""])
+def test_a_length_that_is_none_is_wrong_usage(shell: Shell, store: Database, text: str) -> None:
+    assert shell("pause", f"--for={text}").code == 2
+    assert isinstance(reserve(store), Launch)
+
+
+def test_resume_of_what_is_not_paused_is_no_fault(shell: Shell, store: Database) -> None:
+    ran = shell("resume")
+    assert (ran.code, ran.out) == (0, "renting was not paused\n")
+
+
+def test_launches_and_doctor_say_that_renting_is_paused(shell: Shell, store: Database) -> None:
+    shell("pause", "--for", "2h")
+    listed = shell("launches", "--json")
+    assert (listed.json, "Renting is paused until" in listed.err) == ([], True)
+    found = {one["area"]: one for one in shell("doctor", "--json").json}
+    assert found["renting"]["state"] == "note"
+    assert "gpuwatch resume" in found["renting"]["text"]
+
+
+def test_resume_closes_a_breaker_at_once(shell: Shell, store: Database) -> None:
+    for n in range(3):
+        fail(store, machine=f"m{n}", launch_id="abc"[n] * 12, at=NOW - timedelta(minutes=20 - 5 * n))
+    refused = reserve(store, machine="new", launch_id="d" * 12)
+    assert isinstance(refused, Refusal)
+    assert refused.reason is RefusalReason.BREAKER
+    assert "3 launches failed within 30 minutes" in shell("launches").err
+    assert shell("resume", "h100").out.startswith("watch 'h100' goes on")
+    assert isinstance(reserve(store, machine="new", launch_id="d" * 12), Launch)
+
+
+# --- machines ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_machine_that_failed_is_listed_with_its_launch_and_end(shell: Shell, store: Database) -> None:
+    fail(store)
+    (one,) = shell("machines", "--json").json
+    assert (one["machine_id"], one["reason"], one["launch_id"]) == ("77", "failed", "a" * 12)
+    assert "stuck in loading" in one["why"]
+    until, since = (datetime.fromisoformat(one[key]) for key in ("until", "since"))
+    assert until - since == timedelta(days=1)
+    assert "77" in shell("machines").out
+
+
+def test_a_forgiven_machine_is_rented_again(shell: Shell, store: Database) -> None:
+    fail(store)
+    assert isinstance(reserve(store, launch_id="b" * 12), Refusal)
+    assert "not running in time" in shell("machines", "forgive", "77").out
+    assert isinstance(reserve(store, launch_id="b" * 12), Launch)
+    assert shell("machines").out == "no machine is avoided\n"
+
+
+def test_a_blocked_machine_is_never_rented_and_only_allow_lifts_it(shell: Shell, store: Database) -> None:
+    assert shell("machines", "block", "77", "--for", "7d", "--why", "slow disk").code == 0
+    refused = reserve(store)
+    assert isinstance(refused, Refusal)
+    assert (refused.reason, "machines allow 77" in refused.text) == (RefusalReason.MACHINE_FAILED, True)
+    assert shell("machines", "forgive", "77").code == 2
+    assert isinstance(reserve(store), Refusal)
+    assert shell("machines", "allow", "77").code == 0
+    assert isinstance(reserve(store), Launch)
+
+
+def test_a_provider_that_is_not_enabled_is_wrong_usage(shell: Shell, store: Database) -> None:
+    assert shell("machines", "block", "77", "--provider", "nowhere").code == 2
