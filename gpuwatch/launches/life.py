@@ -127,10 +127,16 @@ class Tell(msgspec.Struct, frozen=True):
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """One durable step. `hook`: the owner's hook that it calls for."""
+    """One durable step.
+
+    Args:
+        words: the provider's own, as they were cleaned.
+        hook: the owner's hook that it calls for.
+    """
 
     to_state: LaunchState
     cause: str
+    words: str | None = None
     changes: Mapping[str, Any] = {}
     tell: Tell | None = None
     hook: str | None = None
@@ -204,8 +210,8 @@ def _made(launch: Launch, seen: Made, when: When, terms: Terms) -> Outcome:
 def _answer_lost(launch: Launch, seen: AnswerLost, when: When, terms: Terms) -> Outcome:
     if launch.state is not S.REQUESTED or launch.instance_id is not None:
         return NOTHING
-    cause = f"the answer was lost: {seen.words}"
-    return Outcome(Move(to_state=S.UNKNOWN, cause=cause, changes={"instance_id": seen.instance_id}))
+    changes = {"instance_id": seen.instance_id}
+    return Outcome(Move(to_state=S.UNKNOWN, cause="the answer was lost", words=seen.words, changes=changes))
 
 
 def _nothing_made(launch: Launch, seen: NothingMade, when: When, terms: Terms) -> Outcome:
@@ -239,8 +245,8 @@ def _adopted(launch: Launch, instance: Instance) -> Outcome:
     tell = Tell("found by its label; it is being ended" if to_end else "rented; found by its label", why)
     changes = {"instance_id": instance.instance_id}
     state = S.STOPPING if to_end else S.STARTING
-    effects = (Destroy(instance.instance_id),) if to_end else ()
-    return Outcome(Move(to_state=state, cause="found by its label", changes=changes, tell=tell), effects)
+    words, effects = instance.status, (Destroy(instance.instance_id),) if to_end else ()
+    return Outcome(Move(to_state=state, cause="found by its label", words=words, changes=changes, tell=tell), effects)
 
 
 def _starting(launch: Launch, seen: Listed, when: When) -> Outcome:
@@ -253,10 +259,12 @@ def _starting(launch: Launch, seen: Listed, when: When) -> Outcome:
         changes = {"running_at": when.now, "spans": (Span(when.now, listed, price),)}
         changes |= {"listed_microusd_hour": listed, "price_microusd_hour": price}
     if seen.verified:
-        tell = Tell("running", "The instance came to life.")
-        return Outcome(Move(to_state=S.RUNNING, cause="running", changes=changes, tell=tell, hook="on_running"))
+        tell, words = Tell("running", "The instance came to life."), seen.instance.status
+        move = Move(to_state=S.RUNNING, cause="running", words=words, changes=changes, tell=tell, hook="on_running")
+        return Outcome(move)
     if launch.running_at is None:
-        return Outcome(Move(to_state=S.STARTING, cause="came to life, and is being verified", changes=changes))
+        cause = "came to life, and is being verified"
+        return Outcome(Move(to_state=S.STARTING, cause=cause, words=seen.instance.status, changes=changes))
     return NOTHING
 
 
@@ -304,8 +312,8 @@ def _befallen(launch: Launch, instance: Instance, condition: Condition | None, w
     }
     if condition is None:
         changes |= {"listed_microusd_hour": listed, "price_microusd_hour": price}
-    cause = headline if not instance.status else f"{headline}: {instance.status}"
-    return Outcome(Move(to_state=S.RUNNING, cause=cause, changes=changes, tell=Tell(headline, why)))
+    move = Move(to_state=S.RUNNING, cause=headline, words=instance.status, changes=changes, tell=Tell(headline, why))
+    return Outcome(move)
 
 
 def _stopped_rates(launch: Launch, instance: Instance) -> tuple[int, int]:
@@ -445,7 +453,7 @@ def _end_wanted(launch: Launch, seen: EndWanted, when: When, terms: Terms) -> Ou
 def _ending(launch: Launch, end: End, words: str) -> Outcome:
     reason = end.text(words)
     tell = Tell(f"is being ended: {end.value}", reason)
-    move = Move(to_state=S.STOPPING, cause=reason, changes={"end_reason": reason}, tell=tell)
+    move = Move(to_state=S.STOPPING, cause=end.value, words=words, changes={"end_reason": reason}, tell=tell)
     return Outcome(move, () if launch.instance_id is None else (Destroy(launch.instance_id),))
 
 

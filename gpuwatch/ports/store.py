@@ -109,8 +109,16 @@ class Books(Protocol):
     def alive(self, provider: str | None = None) -> Sequence[Launch]:
         """Those that are not over, oldest first. Raises StoreError."""
 
-    def move(
-        self, launch: Launch, to_state: LaunchState, cause: str, now: datetime, news: News | None = None, **changes: Any
+    def move(  # noqa: PLR0913 the row, its event, and what is told of it are one step
+        self,
+        launch: Launch,
+        to_state: LaunchState,
+        cause: str,
+        now: datetime,
+        news: News | None = None,
+        *,
+        words: str | None = None,
+        **changes: Any,
     ) -> Launch:
         """One step, if nobody took another meanwhile. Raises LaunchMoved, StoreError."""
 

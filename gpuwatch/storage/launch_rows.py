@@ -56,15 +56,17 @@ def _spans(text_: str | None) -> tuple[Span, ...]:
     return tuple(Span(since, listed, price) for ms, listed, price in rows if (since := from_ms(ms)) is not None)
 
 
-def event_of(moved: Launch, from_: LaunchState | None, cause: str, now: datetime) -> dict[str, Any]:
-    """One step of it, with its cause."""
+def event_of(
+    moved: Launch, from_: LaunchState | None, cause: str, now: datetime, words: str | None = None
+) -> dict[str, Any]:
+    """One step of it, with its cause, the provider's own words, and the price from then on."""
     return {
         "launch_id": moved.launch_id,
         "at_ms": to_ms(now),
         "from_state": None if from_ is None else from_.value,
         "to_state": moved.state.value,
         "cause": cause[:_CAUSE_LENGTH],
-        "provider_words": cause[:_WORDS_LENGTH] if len(cause) > _CAUSE_LENGTH else None,
+        "provider_words": words[:_WORDS_LENGTH] if words else None,
         "listed_microusd_hour": moved.listed_microusd_hour,
         "price_microusd_hour": moved.price_microusd_hour,
     }
