@@ -93,7 +93,7 @@ def charges_of(rows: Sequence[Item], since: date, until: date, now: datetime) ->
             sums[key] = sums.get(key, 0.0) + usd
     today = now.astimezone(UTC).date()
     return [
-        Charge(instance_id=instance_id, day=day, kind=kind, usd=usd, final=day < today)
+        Charge(instance_id=instance_id, day=day, kind=kind, usd=round(usd, 6), final=day < today)
         for (instance_id, day, kind), usd in sorted(sums.items())
     ]
 

@@ -15,7 +15,7 @@ from gpuwatch.providers.vastai.selfdestruct import with_self_destruct
 ID: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
 LABEL_LENGTH: Final = 60
 ONSTART_LENGTH: Final = 4_048
-_PORT: Final = re.compile(r"(?:(\d{1,5}):)?(\d{1,5})(/(?:tcp|udp))?")
+_PORT: Final = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})(/(?:tcp|udp))?")
 _PORTS_MAX: Final = 64
 _LAST_PORT: Final = 65_535
 _SAME_PORTS: Final = range(70_000, 100_000)  # "map me to one number in and out", says the vendor

@@ -36,15 +36,15 @@ r.urlopen(r.Request(e[\"U\"],e[\"B\"].encode(),h,method=e[\"M\"]),timeout=30)"
   fi
 }
 n=0
-while [ $n -lt $LEFT ] && [ $(date +%s) -lt $END ]; do sleep @STEP@; n=$((n+@STEP@)); done
+while [ $n -lt $LEFT ] && [ $(date +%s) -lt $END ]; do sleep 20; n=$((n+20)); done
 while :; do
-  for i in 1 2 3 4 5; do ask DELETE "{}"; sleep @AGAIN@; done
-  ask PUT "{\"state\":\"stopped\"}"; sleep @AGAIN@
+  for i in 1 2 3 4 5; do ask DELETE "{}"; sleep 30; done
+  ask PUT "{\"state\":\"stopped\"}"; sleep 30
 done' </dev/null >/dev/null 2>&1 &)
 """
 
 
-def with_self_destruct(script: str, at: datetime, now: datetime, step_s: int = 20, again_s: int = 30) -> str | None:
+def with_self_destruct(script: str, at: datetime, now: datetime) -> str | None:
     """The owner's script behind the lines that end its instance; None: it is not a shell script.
 
     Five requests to destroy, then one to stop, which ends the GPU's bill at least; again for ever.
@@ -53,15 +53,11 @@ def with_self_destruct(script: str, at: datetime, now: datetime, step_s: int = 2
         script: the owner's; a first line `#!…` stays the first.
         at: when it is to end.
         now: the moment of the order.
-        step_s: how often the clock is looked at.
-        again_s: between two requests.
     """
     values = {
         "WHEN": at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "END": str(ceil(at.timestamp())),
         "LEFT": str(max(0, ceil((at - now).total_seconds()))),
-        "STEP": str(step_s),
-        "AGAIN": str(again_s),
     }
     lines = re.sub("@([A-Z]+)@", lambda found: values[found[1]], _LINES)
     if not script.startswith("#!"):

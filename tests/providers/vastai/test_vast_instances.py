@@ -1,0 +1,243 @@
+"""What the list says of an instance beyond its state, and how little of it is believed; and price increases."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from vast_double import Clock, an_adapter, replies
+
+from gpuwatch.errors import OrderRefused, PayloadChanged, RefusalKind
+from gpuwatch.ports import Instance, InstanceState, Launcher, PriceIncrease
+from gpuwatch.providers.vastai.increases import increase_rows, increases_of
+from gpuwatch.providers.vastai.instances import parse_page
+
+ROW: dict[str, Any] = {
+    "id": 1, "actual_status": "running", "gpu_name": "H100 SXM", "num_gpus": 2, "gpu_ram": 81559, "disk_space": 100.0,
+    "cuda_max_good": 12.8, "is_bid": True, "dph_base": 3.0, "dph_total": 3.1, "min_bid": 3.2, "storage_total_cost": 0.1,
+    "end_date": 1_800_000_000.0, "ssh_host": "ssh5.vast.ai", "ssh_port": 10022, "public_ipaddr": " 203.0.113.9 ",
+    "ports": {"22/tcp": [{"HostIp": "0.0.0.0", "HostPort": "40022"}]},
+}  # fmt: skip
+
+
+def _instance(**values: Any) -> Instance:
+    page = {"success": True, "instances": [ROW | values], "total_instances": 1}
+    return parse_page(json.dumps(page).encode())[1][0]
+
+
+def test_what_was_promised_can_be_checked() -> None:
+    found = _instance()
+    assert (found.gpu, found.gpu_count, found.disk_gb, found.cuda) == ("H100 SXM", 2, 100.0, 12.8)
+    assert found.gpu_memory_gib == pytest.approx(79.65, abs=0.01)
+    assert found.ends_at == datetime.fromtimestamp(1_800_000_000, UTC)
+
+
+def test_an_a100_is_told_by_its_memory() -> None:
+    assert _instance(gpu_name="A100 SXM4", gpu_ram=81920).gpu == "A100 SXM 80GB"
+    assert _instance(gpu_name="A100 SXM4", gpu_ram=40960).gpu == "A100 SXM 40GB"
+
+
+def test_prices_of_a_bid() -> None:
+    found = _instance()
+    prices = (found.listed_usd_hour, found.stopped_usd_hour, found.bid_usd_hour, found.min_bid_usd_hour)
+    assert prices == (3.1, 0.1, 3.0, 3.2)
+    assert _instance(is_bid=False).bid_usd_hour is None
+
+
+def test_the_disks_price_is_not_taken_from_a_running_total() -> None:
+    assert _instance(storage_total_cost=None, instance={"diskHour": 0.2, "totalHour": 3.1}).stopped_usd_hour == 0.2
+    assert _instance(storage_total_cost=None).stopped_usd_hour is None
+
+
+@pytest.mark.parametrize(
+    ("values", "ssh"),
+    [
+        ({}, ("203.0.113.9", 40022)),
+        ({"ports": None}, ("ssh5.vast.ai", 10022)),
+        ({"ports": [8080]}, ("ssh5.vast.ai", 10022)),
+        ({"ports": {"22/tcp": None}}, ("ssh5.vast.ai", 10022)),
+        ({"ports": {"22/tcp": [{"HostPort": "99999"}, {"HostPort": "41000"}]}}, ("203.0.113.9", 41000)),
+        ({"public_ipaddr": "evil.example; rm"}, ("ssh5.vast.ai", 10022)),
+        ({"public_ipaddr": None, "ssh_port": 0}, ("ssh5.vast.ai", None)),
+        ({"public_ipaddr": None, "ssh_host": None, "ssh_port": True}, (None, None)),
+        ({"public_ipaddr": "2001:db8::7"}, ("2001:db8::7", 40022)),
+    ],
+)
+def test_ssh_goes_straight_to_the_host_where_it_can(values: dict[str, Any], ssh: tuple[str | None, int | None]) -> None:
+    found = _instance(**values)
+    assert (found.ssh_host, found.ssh_port) == ssh
+
+
+@pytest.mark.parametrize(
+    ("words", "state"),
+    [
+        ({"actual_status": "offline"}, InstanceState.OFFLINE),
+        ({"actual_status": "unknown"}, InstanceState.UNKNOWN),
+        ({"actual_status": "brand new word"}, InstanceState.UNKNOWN),
+        ({"actual_status": "exited"}, InstanceState.FAILED),
+        ({"actual_status": "exited", "intended_status": "stopped"}, InstanceState.STOPPED),
+        ({"actual_status": "frozen"}, InstanceState.RUNNING),
+    ],
+)
+def test_states(words: dict[str, str], state: InstanceState) -> None:
+    assert _instance(**words).state is state
+
+
+lesser = sorted(set(ROW) - {"id", "actual_status", "is_bid"} | {"instance", "start_date", "gpu_util", "machine_id"})
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(
+        st.sampled_from(["22/tcp", "HostPort", "diskHour"]), inner, max_size=2
+    ),
+    max_leaves=5,
+)  # fmt: skip
+
+
+@given(st.dictionaries(st.sampled_from(lesser), values, max_size=6))
+def test_no_lesser_field_hides_an_instance(odd: dict[str, Any]) -> None:
+    found = _instance(**odd)
+    assert (found.instance_id, found.state) == ("1", InstanceState.RUNNING)
+    for price in (found.listed_usd_hour, found.stopped_usd_hour, found.bid_usd_hour, found.min_bid_usd_hour):
+        assert price is None or 0 <= price <= 1e6
+    assert found.ssh_port is None or 0 < found.ssh_port < 65_536
+
+
+# --- price increases -------------------------------------------------------------------------------------------------
+
+
+def _rise(**values: Any) -> dict[str, Any]:
+    return {"pending_price_increase_id": 9, "contract_id": 7, "contract_end_date": 1_800_000_000.0} | values
+
+
+def _told(row: dict[str, Any], **rented: Any) -> PriceIncrease:
+    instance = {"instance_id": "7", "label": None, "state": InstanceState.RUNNING, "status": "running"}
+    body = json.dumps({"success": True, "pending_price_increases": [row]}).encode()
+    return increases_of(increase_rows(body), [Instance(**(instance | rented))])[0]
+
+
+FOUR = {"gpu_count": 4, "stopped_usd_hour": 0.1}
+
+
+def test_a_price_of_one_gpu_is_reckoned_to_all() -> None:
+    row = _rise(old_gpu_costpersec=2.0 / 3600, new_gpu_costpersec=2.5 / 3600)
+    told = _told(row, listed_usd_hour=8.1, **FOUR)
+    assert (told.old_usd_hour, told.new_usd_hour, told.words) == (8.0, 10.0, "")
+    assert told.effective_at == datetime.fromtimestamp(1_800_000_000, UTC)
+
+
+def test_a_price_that_is_of_all_gpus_stays() -> None:
+    row = _rise(old_gpu_costpersec=8.0 / 3600, new_gpu_costpersec=10.0 / 3600)
+    told = _told(row, listed_usd_hour=8.1, **FOUR)
+    assert (told.old_usd_hour, told.new_usd_hour) == (8.0, 10.0)
+
+
+def test_without_a_price_to_compare_the_higher_is_believed() -> None:
+    row = _rise(new_gpu_costpersec=2.5 / 3600)
+    assert _told(row, **FOUR).new_usd_hour == 10.0
+
+
+def test_of_an_unlisted_instance_the_price_is_told_in_words() -> None:
+    row = _rise(old_gpu_costpersec=2.0 / 3600, new_gpu_costpersec=2.5 / 3600)
+    told = _told(row, instance_id="8")
+    assert (told.old_usd_hour, told.new_usd_hour, told.words) == (None, None, "GPU 2 -> 2.5 $/GPU/h")
+
+
+def test_what_else_rises_is_told_in_words() -> None:
+    row = _rise(
+        old_disk_ram_costpersec=0.1 / 2_592_000, new_disk_ram_costpersec=0.2 / 2_592_000, new_bwd_cost=0.02,
+        old_bwu_cost=0.01, new_bwu_cost=0.01, old_platform_fee=0.1, new_platform_fee=0.15,
+    )  # fmt: skip
+    told = _told(row, **FOUR)
+    assert told.new_usd_hour is None
+    assert told.words == "disk 0.1 -> 0.2 $/GB/month; download ? -> 0.02 $/GB; platform fee 10 -> 15 %"
+
+
+@pytest.mark.parametrize("price", [-1.0, 1e300, 1e6])
+def test_an_impossible_price_is_refused(price: float) -> None:
+    with pytest.raises(PayloadChanged):
+        _told(_rise(new_gpu_costpersec=price))
+
+
+@given(st.binary(max_size=100) | values.map(lambda value: json.dumps({
+    "success": True, "pending_price_increases": [{"pending_price_increase_id": 1, "contract_id": 7,
+    "new_gpu_costpersec": value, "old_platform_fee": value, "new_platform_fee": 0.5, "contract_end_date": value}]
+}).encode()))  # fmt: skip
+def test_no_answer_breaks_it(body: bytes) -> None:
+    try:
+        rows = increase_rows(body)
+    except PayloadChanged:
+        return
+    for told in increases_of(rows, []):
+        assert (told.old_usd_hour, told.new_usd_hour) == (None, None)
+
+
+# --- what is sent ----------------------------------------------------------------------------------------------------
+
+
+def _launcher(handler: Any, clock: Clock | None = None) -> Launcher:
+    launcher = an_adapter(handler, clock or Clock()).launcher
+    assert launcher is not None
+    return launcher
+
+
+def test_a_bid_names_the_owner_and_the_price() -> None:
+    handler = replies(httpx.Response(200, json={"success": True}))
+    _launcher(handler).change_bid("7", 0.9)
+    [sent] = handler.requests  # type: ignore[attr-defined]
+    assert (sent.method, sent.url.path) == ("PUT", "/api/v0/instances/bid_price/7/")
+    assert json.loads(sent.content) == {"client_id": "me", "price": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (400, {"error": "invalid_args", "msg": "Can't change price of on-demand contract."}, RefusalKind.BAD_ORDER),
+        (400, {"error": "invalid_args", "msg": "Please set a bid price >= 0.001."}, RefusalKind.BID_TOO_LOW),
+        (404, {"error": "no_such_instance", "msg": "Instance 7 not found."}, RefusalKind.OTHER),
+        (404, {"error": "auth_error", "msg": "Invalid user key"}, RefusalKind.KEY),
+        (400, {"error": "insufficient_credit"}, RefusalKind.NO_CREDIT),
+    ],
+)
+def test_why_a_bid_was_not_changed(status: int, body: dict[str, Any], kind: RefusalKind) -> None:
+    with pytest.raises(OrderRefused) as refused:
+        _launcher(replies(httpx.Response(status, json=body))).change_bid("7", 0.9)
+    assert refused.value.kind is kind
+
+
+@pytest.mark.parametrize(("accept", "word"), [(True, "accept"), (False, "reject")])
+def test_an_answer_holds_its_number_and_nothing_else(accept: bool, word: str) -> None:
+    """Any further key is refused by the marketplace."""
+    handler = replies(httpx.Response(200, json={"success": True, "pending_price_increase_id": 9, "contract_id": 7}))
+    _launcher(handler).answer_increase("9", accept)
+    [sent] = handler.requests  # type: ignore[attr-defined]
+    assert (sent.method, sent.url.path) == ("PUT", f"/api/v0/instances/{word}-price-increase/")
+    assert json.loads(sent.content) == {"pending_price_increase_id": 9}
+
+
+@pytest.mark.parametrize("increase_id", ["", "-1", "1e3", "x", "９"])
+def test_what_is_no_number_of_an_increase_is_not_sent(increase_id: str) -> None:
+    handler = replies(httpx.Response(200, json={"success": True}))
+    with pytest.raises(OrderRefused):
+        _launcher(handler).answer_increase(increase_id, accept=True)
+    assert handler.requests == []  # type: ignore[attr-defined]
+
+
+def test_without_increases_no_instances_are_listed() -> None:
+    handler = replies(httpx.Response(200, json={"success": True, "count": 0, "pending_price_increases": []}))
+    assert list(_launcher(handler).price_increases()) == []
+    assert len(handler.requests) == 1  # type: ignore[attr-defined]
+
+
+def test_the_marketplaces_intervals_are_kept() -> None:
+    clock = Clock()
+    launcher = _launcher(replies(httpx.Response(200, json={"success": True, "pending_price_increases": []})), clock)
+    for ask, interval_s in ((lambda: launcher.change_bid("7", 0.9), 5.5), (launcher.price_increases, 2.0)):
+        ask()
+        began = clock.seconds
+        ask()
+        assert clock.seconds - began == pytest.approx(interval_s)
