@@ -9,7 +9,7 @@ from fractions import Fraction
 import msgspec
 
 from gpuwatch.launches.costs import Cost, burn_rate, midnight, month_of, predicted, still_to_come, sum_of
-from gpuwatch.launches.launch import Launch, LaunchState, billed_spans
+from gpuwatch.launches.launch import Launch
 from gpuwatch.market.pricing import microusd
 from gpuwatch.watches.watch import Budget
 
@@ -90,11 +90,17 @@ def budget_uses(watch: str | None, budget: Budget, launches: Sequence[Launch], n
     ]
 
 
+def past_uses(
+    watch: str | None, budget: Budget, launches: Iterable[Launch], first: datetime, now: datetime
+) -> list[BudgetUse]:
+    """The month's limit, with what these launches used of it in the month that begins at `first`, whole."""
+    if budget.max_usd_month is None:
+        return []
+    end = month_of(first.date())[1]
+    used = sum_of(predicted(launch, now, first, end) for launch in launches).effective
+    return [BudgetUse(watch=watch, limit_name="max_usd_month", limit=microusd(budget.max_usd_month), used=used)]
+
+
 def spent_since(launches: Iterable[Launch], since: datetime, now: datetime) -> Cost:
     """What they cost from then on."""
-    return sum_of(predicted(launch, now, since) for launch in launches if is_rented(launch, now))
-
-
-def is_rented(launch: Launch, now: datetime) -> bool:
-    """Was, or may something of it be billed? Never for a dry run, nor for a launch that proved never made."""
-    return bool(billed_spans(launch, now)) and launch.state is not LaunchState.INTENDED
+    return sum_of(predicted(launch, now, since) for launch in launches)

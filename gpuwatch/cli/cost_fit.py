@@ -1,0 +1,80 @@
+"""How a calibration looks: what each commission would have foretold, and what to write into the settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli.screen import table
+
+if TYPE_CHECKING:
+    from gpuwatch.launches.calibration import Calibration, Candidate
+
+_COLUMNS = (("commission", "left"), ("as a setting", "left"), ("off by, median", "right"))
+
+
+def print_calibration(found: Calibration) -> None:
+    """One provider: the sample, the candidates, the advice."""
+    if found.why_not is not None:
+        click.echo(f"{found.provider}: {found.why_not}")
+        return
+    rows = [
+        (
+            _title(one) + (" ← fits best" if one == found.best else ""),
+            one.text if one.rate >= 0 else "–",
+            f"{one.error_percent:.2f} %",
+        )
+        for one in found.candidates
+    ]
+    table(_COLUMNS, rows, title=_sample(found))
+    if found.is_poor:
+        click.echo("none of them foretells the bill well; look at: gpuwatch costs --by launch")
+    if found.advice is None:
+        click.echo("the commission that is set fits best; nothing is to be changed")
+    else:
+        click.echo(f"nothing was changed; to take it over, put this into the settings:\n\n{found.advice}\n")
+
+
+def calibration_json(found: Calibration) -> dict[str, Any]:
+    """The shape of docs/costs.md."""
+    return {
+        "provider": found.provider,
+        "launches": found.launches,
+        "launches_left_out": found.left_out,
+        "billed_hours": round(found.billed_hours, 3),
+        "first_day": None if found.first_day is None else found.first_day.isoformat(),
+        "last_day": None if found.last_day is None else found.last_day.isoformat(),
+        "not_enough_data": found.why_not,
+        "candidates": [_candidate_json(one) for one in found.candidates],
+        "best": None if found.best is None else _candidate_json(found.best),
+        "best_is_poor": found.is_poor,
+        "settings": found.advice,
+    }
+
+
+def _candidate_json(one: Candidate) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "mode": one.mode.value,
+        "rate": one.rate,
+        "median_error_percent": round(one.error_percent, 4),
+    }
+
+
+def _title(one: Candidate) -> str:
+    if one.name == "set":
+        return "as it is set now"
+    if one.name == "included":
+        return "included: the listed price is the bill"
+    if one.name == "on_top":
+        return "the set rate, on top"
+    return "fitted by least squares" if one.rate >= 0 else "fitted: the bill is under the listed price"
+
+
+def _sample(found: Calibration) -> str:
+    left_out = f"; {found.left_out} left out: nothing charged" if found.left_out else ""
+    return (
+        f"{found.provider}: {found.launches} launches, {found.billed_hours:.1f} billed hours,"
+        f" final days {found.first_day} to {found.last_day} (UTC), traffic apart{left_out}"
+    )

@@ -1,0 +1,240 @@
+"""How costs look: a table with a summary below, JSON, CSV. Money leaves as decimals exact to a micro-dollar."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli.history import neutral
+from gpuwatch.cli.screen import rfc3339, table
+from gpuwatch.launches.charged import KINDS
+from gpuwatch.launches.forecast import LEAST_DAYS
+from gpuwatch.market.pricing import MICRO
+
+if TYPE_CHECKING:
+    from gpuwatch.launches.charged import Line
+    from gpuwatch.launches.forecast import BudgetUse, Forecast
+    from gpuwatch.wiring.costs import Report
+
+RUNNING_METHOD = "what runs goes on, to its max_runtime at most; nothing new is rented"
+MEAN_METHOD = "each day that is left costs the mean of the days so far"
+_SOON = timedelta(seconds=1)
+_COLUMNS = (
+    ("launches", "right"),
+    ("hours", "right"),
+    ("GPU $", "right"),
+    ("disk $", "right"),
+    ("listed $", "right"),
+    ("commission $", "right"),
+    ("effective $", "right"),
+    ("traffic ~$", "right"),
+    ("charged $", "right"),
+    ("difference $", "right"),
+    ("%", "right"),
+)
+
+
+# --- for people -------------------------------------------------------------------------------------------------------
+
+
+def print_report(report: Report, by: str) -> None:
+    """The table, and below it what it comes to."""
+    title = f"{report.first:%B %Y} (UTC)"
+    if not report.lines:
+        click.echo(f"{title}: nothing was billed")
+    else:
+        rows = [*report.lines, report.total]
+        table(((by, "left"), *_COLUMNS), [(one.key, *_cells(one)) for one in rows], title=title)
+        click.echo(_known(report.total))
+    for text in _summary(report):
+        click.echo(text)
+
+
+def _cells(one: Line) -> tuple[str, ...]:
+    cost, percent = one.cost, one.difference_percent
+    return (
+        str(one.launches),
+        f"{cost.billed_hours:.1f}",
+        *(dollars(amount) for amount in (cost.gpu, cost.disk, cost.listed, cost.commission)),
+        dollars(cost.effective),
+        dollars(cost.traffic),
+        "–" if one.charged is None else dollars(one.charged.total),
+        "–" if one.difference is None else dollars(one.difference, "+"),
+        "–" if percent is None else f"{percent:+.1f}",
+    )
+
+
+def _known(total: Line) -> str:
+    """What the columns "charged" and "difference" are of."""
+    if total.charged is None:
+        return "charged: not known yet (gpuwatch costs --refresh asks)"
+    final = "no day is final yet" if total.final_to is None else f"final up to {total.final_to}"
+    return (
+        f"charged: known of {total.charged_launches} of {total.launches} launches, {final}; the difference is charged"
+        " less predicted (effective + traffic), on final days alone"
+    )
+
+
+def _summary(report: Report) -> Iterator[str]:
+    burn = report.burn
+    yield (
+        f"now: {burn.launches} billed, {dollars(burn.effective)} $/h effective, {dollars(burn.listed)} $/h listed"
+        if burn.launches
+        else "now: nothing is billed"
+    )
+    if report.forecast is not None:
+        yield from _forecast_lines(report.forecast)
+    yield from (_budget_line(use) for use in report.budgets)
+
+
+def _forecast_lines(ahead: Forecast) -> Iterator[str]:
+    yield f"the month by its end ({ahead.month_end - _SOON:%Y-%m-%d}), without traffic:"
+    yield f"  {_both(ahead.running_effective, ahead.running_listed)}: {RUNNING_METHOD}"
+    if ahead.mean_effective is None or ahead.mean_listed is None:
+        days = f"{ahead.sample_days:.1f} days so far, it takes {LEAST_DAYS}"
+        yield f"  not enough data ({days}): {MEAN_METHOD}"
+    else:
+        yield f"  {_both(ahead.mean_effective, ahead.mean_listed)}: {MEAN_METHOD} ({ahead.sample_days:.1f} days)"
+
+
+def _both(effective: int, listed: int) -> str:
+    return f"{dollars(effective)} $ effective, {dollars(listed)} $ listed"
+
+
+def _budget_line(use: BudgetUse) -> str:
+    whose = "budget" if use.watch is None else f"budget of {use.watch}"
+    ahead = [
+        f"{name} {use.percent(amount):.0f} %"
+        for name, amount in (("if what runs goes on", use.forecast_running), ("by the mean", use.forecast_mean))
+        if amount is not None and use.limit
+    ]
+    used = f"{dollars(use.used)} of {dollars(use.limit)} $"
+    percent = use.percent(use.used)
+    share = "" if percent is None else f", {percent:.0f} %"
+    return f"{whose}, {use.limit_name}: {used}{share}" + (f"; {', '.join(ahead)}" if ahead else "")
+
+
+def dollars(microusd: int, sign: str = "") -> str:
+    """For people: cents. Less than half a cent is no 0."""
+    if microusd and abs(microusd) < 5_000:
+        return "<0.01" if microusd > 0 else ">-0.01"
+    return f"{microusd / MICRO:{sign},.2f}"
+
+
+# --- for programs -----------------------------------------------------------------------------------------------------
+
+
+def report_json(report: Report, by: str) -> dict[str, Any]:
+    """The shape of docs/costs.md."""
+    return {
+        "at": rfc3339(report.now),
+        "month": f"{report.first:%Y-%m}",
+        "timezone": "UTC",
+        "by": by,
+        "lines": [_named(report, one, by) | _line_values(one) for one in report.lines],
+        "total": _line_values(report.total),
+        "burn": {
+            "launches": report.burn.launches,
+            "listed_usd_hour": _usd(report.burn.listed),
+            "effective_usd_hour": _usd(report.burn.effective),
+        },
+        "forecast": None if report.forecast is None else _forecast_json(report.forecast),
+        "budgets": [_budget_json(use) for use in report.budgets],
+    }
+
+
+def print_csv(report: Report, by: str) -> None:
+    """The lines alone; money with six decimals. Text that a spreadsheet would take for a formula is neutralised."""
+    rows = [_named(report, one, by) | _line_values(one) for one in report.lines]
+    headings = rows[0] if rows else {by: None} | _line_values(report.total)
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(headings)
+    writer.writerows([_plain(name, value) for name, value in row.items()] for row in rows)
+
+
+def _named(report: Report, one: Line, by: str) -> dict[str, Any]:
+    """What the line is of."""
+    if by != "launch":
+        return {by: one.key}
+    launch = report.launches[one.key]
+    return {
+        "launch_id": one.key,
+        "watch": launch.watch,
+        "provider": launch.provider,
+        "instance_id": launch.instance_id,
+        "gpu": launch.gpu,
+        "gpu_count": launch.gpu_count,
+        "state": launch.state.value,
+    }
+
+
+def _line_values(one: Line) -> dict[str, Any]:
+    cost, charged, compared = one.cost, one.charged, one.compared_charged
+    return {
+        "launches": one.launches,
+        "billed_hours": round(cost.billed_hours, 6),
+        "gpu_usd": _usd(cost.gpu),
+        "disk_usd": _usd(cost.disk),
+        "listed_usd": _usd(cost.listed),
+        "commission_usd": _usd(cost.commission),
+        "effective_usd": _usd(cost.effective),
+        "traffic_estimate_usd": _usd(cost.traffic),
+        "predicted_usd": _usd(cost.total),
+        "charged_usd": None if charged is None else _usd(charged.total),
+        **{f"charged_{kind}_usd": None if charged is None else _usd(getattr(charged, kind)) for kind in KINDS},
+        "charged_launches": one.charged_launches,
+        "charges_final_to": None if one.final_to is None else one.final_to.isoformat(),
+        "compared_predicted_usd": None if compared is None else _usd(one.compared_cost.total),
+        "compared_charged_usd": None if compared is None else _usd(compared.total),
+        "difference_usd": _usd(one.difference),
+        "difference_percent": _percent(one.difference_percent),
+    }
+
+
+def _forecast_json(ahead: Forecast) -> dict[str, Any]:
+    return {
+        "month_end": rfc3339(ahead.month_end),
+        "running": {
+            "method": RUNNING_METHOD,
+            "listed_usd": _usd(ahead.running_listed),
+            "effective_usd": _usd(ahead.running_effective),
+        },
+        "mean": {
+            "method": MEAN_METHOD,
+            "listed_usd": _usd(ahead.mean_listed),
+            "effective_usd": _usd(ahead.mean_effective),
+            "sample_days": round(ahead.sample_days, 3),
+            "least_days": LEAST_DAYS,
+        },
+    }
+
+
+def _budget_json(use: BudgetUse) -> dict[str, Any]:
+    return {
+        "watch": use.watch,
+        "limit": use.limit_name,
+        "limit_usd": _usd(use.limit),
+        "used_usd": _usd(use.used),
+        "used_percent": _percent(use.percent(use.used)),
+        "forecast_running_percent": _percent(use.percent(use.forecast_running)),
+        "forecast_mean_percent": _percent(use.percent(use.forecast_mean)),
+    }
+
+
+def _plain(name: str, value: Any) -> Any:
+    if value is None:
+        return ""
+    return f"{value:.6f}" if name.endswith("_usd") else neutral(value)
+
+
+def _usd(microusd: int | None) -> float | None:
+    return None if microusd is None else microusd / MICRO
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
