@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.cli import Exit
+from gpuwatch.cli.launch_show import show
 from gpuwatch.cli.options import config_option, json_option
 from gpuwatch.errors import UsageError
 
@@ -57,6 +58,9 @@ def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | 
     if len(shown) < len(found):
         click.echo(f"{len(found) - len(shown)} older ones: --all", err=True)
     return Exit.DONE
+
+
+launches.add_command(show)
 
 
 @launches.command()

@@ -191,6 +191,18 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         return any((self.end_reason or "").startswith(end.value) for end in ends)
 
 
+class LaunchEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of a launch's life, as it was written down. The provider's words are cleaned, not escaped."""
+
+    at: datetime
+    from_state: LaunchState | None  # None: the intent
+    to_state: LaunchState
+    cause: str
+    provider_words: str | None
+    listed_microusd_hour: int | None
+    price_microusd_hour: int | None
+
+
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be rented: the best match, and those to fall back on where its machine has failed lately."""
 

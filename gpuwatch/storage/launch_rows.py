@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Row
 
-from gpuwatch.launches.launch import Condition, Launch, LaunchState, Promise, Span
+from gpuwatch.launches.launch import Condition, Launch, LaunchEvent, LaunchState, Promise, Span
 from gpuwatch.storage.memory import from_ms, to_ms
 
 _MOMENTS = ("intended_at", "requested_at", "running_at", "ended_at", "condition_since")
@@ -70,3 +70,18 @@ def event_of(
         "listed_microusd_hour": moved.listed_microusd_hour,
         "price_microusd_hour": moved.price_microusd_hour,
     }
+
+
+def event_from(row: Row[Any]) -> LaunchEvent:
+    """One step, as it was written down."""
+    at = from_ms(row.at_ms)
+    assert at is not None
+    return LaunchEvent(
+        at=at,
+        from_state=None if row.from_state is None else LaunchState(row.from_state),
+        to_state=LaunchState(row.to_state),
+        cause=row.cause,
+        provider_words=row.provider_words,
+        listed_microusd_hour=row.listed_microusd_hour,
+        price_microusd_hour=row.price_microusd_hour,
+    )

@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from gpuwatch.launches.adoption import ADOPTED_OFFER
 from gpuwatch.launches.launch import (
     Launch,
+    LaunchEvent,
     LaunchMoved,
     LaunchState,
     Refusal,
@@ -22,7 +23,7 @@ from gpuwatch.launches.launch import (
 from gpuwatch.ports import News
 from gpuwatch.storage import outbox
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.launch_rows import event_of, launch_of, row_of
+from gpuwatch.storage.launch_rows import event_from, event_of, launch_of, row_of
 from gpuwatch.storage.pauses import wait_for_turn
 from gpuwatch.storage.reserve import not_pointed, not_sent, reserve
 from gpuwatch.storage.strangers import forget_stranger, load_strangers, note_stranger
@@ -56,7 +57,13 @@ class Ledger:
         query = select(launches).order_by(launches.c.intended_at_ms.desc(), launches.c.launch_id)
         return self._read(query if watch is None else query.where(launches.c.watch == watch))
 
-    def move(  # noqa: PLR0913 the row, its event, and what is told of it are one step
+    def events(self, launch_id: str) -> list[LaunchEvent]:
+        """Its life, step by step, oldest first. Raises StoreError."""
+        of_it = select(launch_event).where(launch_event.c.launch_id == launch_id).order_by(launch_event.c.id)
+        with self._database.read() as connection:
+            return [event_from(row) for row in connection.execute(of_it)]
+
+    def move(
         self,
         launch: Launch,
         to_state: LaunchState,
@@ -90,7 +97,7 @@ class Ledger:
                 outbox.put(connection, news.alert, news.channels, news.expires_at, news.once_key)
         return moved
 
-    def _step(  # noqa: PLR0913
+    def _step(
         self, connection: Connection, launch: Launch, moved: Launch, cause: str, now: datetime, words: str | None = None
     ) -> None:
         as_read = and_(

@@ -14,7 +14,7 @@ import msgspec
 from gpuwatch.engine.follow import Follower
 from gpuwatch.engine.launch_alerts import Herald
 from gpuwatch.errors import GpuwatchError, ProviderError, UsageError
-from gpuwatch.launches.launch import LABEL_PREFIX, End, Launch, LaunchMoved, LaunchState, launch_id_in
+from gpuwatch.launches.launch import LABEL_PREFIX, End, Launch, LaunchEvent, LaunchMoved, LaunchState, launch_id_in
 from gpuwatch.ports import Instance
 from gpuwatch.storage.ledger import Ledger
 from gpuwatch.wiring import adapters, database, http_client, monotonic, new_id, real_now
@@ -53,6 +53,12 @@ def all_launches(settings: Settings) -> list[Launch]:
     """Every launch, newest first. Raises StoreError."""
     with ledger(settings) as books:
         return books.all()
+
+
+def life_of(settings: Settings, launch_id: str) -> list[LaunchEvent]:
+    """The steps of one launch, oldest first. Raises UsageError (there is none), StoreError."""
+    with ledger(settings) as books:
+        return books.events(_known(books, launch_id).launch_id)
 
 
 def ours(settings: Settings) -> Ours:

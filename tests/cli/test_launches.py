@@ -232,3 +232,21 @@ def test_what_is_not_held_is_not_resolved(shell: Shell, rows: Rows) -> None:
     rows.reserve()
     assert shell("launches", "resolve", ID, "--absent").code == 2
     assert shell("launches", "resolve", ID).code == 2
+
+
+def test_the_life_of_a_launch_is_shown_step_by_step(shell: Shell, rows: Rows) -> None:
+    launch = rows.reserve()
+    launch = rows.move(launch, S.STARTING, instance_id="7", words="[31mloading\x1b[0m <b>")
+    ran = shell("launches", "show", launch.launch_id, "--json")
+    assert (ran.code, [event["to_state"] for event in ran.json]) == (0, ["requested", "starting"])
+    assert ran.json[1]["cause"] == "a test"
+    assert (ran.json[1]["listed_usd_hour"], ran.json[1]["price_usd_hour"]) == (3.0, 3.6)
+    shown = shell("launches", "show", launch.launch_id)
+    assert "loading" in shown.out
+    assert "\x1b" not in shown.out
+
+
+def test_the_life_of_a_launch_that_is_not_there_is_a_line(shell: Shell, rows: Rows) -> None:
+    ran = shell("launches", "show", "nosuch")
+    assert (ran.code, ran.out) == (2, "")
+    assert "there is no launch 'nosuch'" in ran.err

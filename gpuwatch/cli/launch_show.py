@@ -1,0 +1,68 @@
+"""`gpuwatch launches show`: the life of one launch, step by step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.options import config_option, json_option
+
+if TYPE_CHECKING:
+    from gpuwatch.launches.launch import LaunchEvent
+
+_COLUMNS = (
+    ("at", "left"),
+    ("state", "left"),
+    ("$/h", "right"),
+    ("listed $/h", "right"),
+    ("cause", "left"),
+    ("provider's words", "left"),
+)
+
+
+@click.command()
+@click.argument("launch_id")
+@json_option
+@config_option
+def show(launch_id: str, as_json: bool, config: str | None) -> int:
+    """The life of a launch: each step with its time, cause, the provider's own words, and the price."""
+    from gpuwatch.cli.screen import json_out, table
+    from gpuwatch.wiring.launching import life_of
+    from gpuwatch.wiring.loading import load_settings
+
+    events = life_of(load_settings(config), launch_id)
+    if as_json:
+        json_out([_json(event) for event in events])
+        return Exit.DONE
+    table(_COLUMNS, [_row(event) for event in events])
+    return Exit.DONE
+
+
+def _json(event: LaunchEvent) -> dict[str, Any]:
+    from gpuwatch.cli.screen import rfc3339
+
+    return {
+        "at": rfc3339(event.at),
+        "from_state": None if event.from_state is None else event.from_state.value,
+        "to_state": event.to_state.value,
+        "cause": event.cause,
+        "provider_words": event.provider_words,
+        "listed_usd_hour": _usd(event.listed_microusd_hour),
+        "price_usd_hour": _usd(event.price_microusd_hour),
+    }
+
+
+def _row(event: LaunchEvent) -> tuple[str, ...]:
+    from gpuwatch.cli.screen import rfc3339
+
+    prices = (_usd(event.price_microusd_hour), _usd(event.listed_microusd_hour))
+    shown = ["–" if price is None else f"{price:.3f}" for price in prices]
+    return rfc3339(event.at) or "–", event.to_state.value, *shown, event.cause, event.provider_words or "–"
+
+
+def _usd(microusd: int | None) -> float | None:
+    from gpuwatch.market.pricing import MICRO
+
+    return None if microusd is None else microusd / MICRO
