@@ -1,0 +1,116 @@
+"""What no single key of a launch can tell: keys that need each other are faults, limits that clash are warnings."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+WATCH = '[[watch]]\nname = "one"\ngpu = "H100"\nmax_price = 2\naction = "launch"\n'
+
+CLASHES = [
+    ("bid = { max = 1.2 }", 'bid: expected spot = "only" or "any" in this watch'),
+    ("relaunch = true", 'relaunch: expected spot = "only" or "any" in this watch'),
+    ("stop_outside = true", "stop_outside: expected `active` in this watch"),
+    ("self_destruct = true", "self_destruct: expected max_runtime beside it"),
+    ('self_destruct = true\nmax_runtime = "1h"\nruntype = "args"', "self_destruct: expected another runtype"),
+    ('verify = "ssh"\nruntype = "args"', "verify: expected another runtype"),
+    ('wasteful_for = "5m"', "wasteful_for: expected wasteful_below beside it"),
+]
+
+
+@pytest.mark.parametrize(("keys", "expected"), CLASHES)
+def test_a_key_without_what_it_needs_is_a_fault_that_names_it(faults: Any, keys: str, expected: str) -> None:
+    (fault,) = faults(f"{WATCH}[watch.launch]\n{keys}\n")
+    assert f'gpuwatch.toml:7: watch "one": launch.{expected}' in fault
+
+
+@pytest.mark.parametrize(
+    ("beside", "keys"),
+    [
+        ('spot = "only"\n', "bid = { max = 1.2 }\nrelaunch = true"),
+        ('spot = "any"\n', "bid = { max = 1.2 }"),
+        ('spot = "only"\n', "relaunch = true"),
+        ('spot = "only"\n', ""),
+        ('active = "08:00-09:00"\n', "stop_outside = true"),
+        ("", 'self_destruct = true\nmax_runtime = "1h"'),
+        ("", 'runtype = "args"'),
+        ("", 'wasteful_below = 10\nwasteful_for = "5m"'),
+    ],
+)
+def test_with_it_all_is_well(loaded: Any, caplog: pytest.LogCaptureFixture, beside: str, keys: str) -> None:
+    with caplog.at_level(logging.WARNING, "gpuwatch.settings"):
+        assert loaded(f"{WATCH}{beside}[watch.launch]\n{keys}\n").watches[0].launch is not None
+    assert caplog.records == []
+
+
+@pytest.fixture
+def warned(loaded: Any, caplog: pytest.LogCaptureFixture) -> Any:
+    """The warnings about one launch: `of(budget, beside, launch, watch_budget)`."""
+
+    def run(budget: str = "", beside: str = "", launch: str = "", watch_budget: str = "") -> list[str]:
+        caplog.clear()
+        toml = f"[budget]\n{budget}\n{WATCH}{beside}\n[watch.launch]\n{launch}\n[watch.budget]\n{watch_budget}\n"
+        with caplog.at_level(logging.WARNING, "gpuwatch.settings"):
+            loaded(toml)
+        return [record.getMessage().removeprefix('watch "one": ') for record in caplog.records]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("budget", "launch", "sum_"),
+    [
+        ("max_usd_day = 23.99", 'max_runtime = "12h"', "1 GPU × 2 USD × 12 h = 24.00 USD"),
+        ("max_usd_day = 47", 'max_runtime = "10d"', "1 GPU × 2 USD × 24 h = 48.00 USD"),
+        ("max_usd_day = 47", "", "1 GPU × 2 USD × 24 h = 48.00 USD"),
+        ("max_usd_hour = 1.99", 'max_runtime = "5m"', "1 GPU × 2 USD × 1 h = 2.00 USD"),
+        ("max_usd_month = 100", 'max_runtime = "51h"', "1 GPU × 2 USD × 51 h = 102.00 USD"),
+    ],
+)
+def test_a_launch_that_breaks_a_budget_by_itself_is_told(warned: Any, budget: str, launch: str, sum_: str) -> None:
+    key, _, limit = budget.partition(" = ")
+    text = f"{key} = {limit} refuses every launch at max_price: {sum_}"
+    assert warned(budget, "", launch) == [f"[budget] {text}"]
+    assert warned("", "", launch, budget) == [f"[watch.budget] {text}"]
+
+
+def test_a_watch_that_rents_nothing_breaks_no_budget(loaded: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "gpuwatch.settings"):
+        loaded("[budget]\nmax_usd_day = 1\n" + WATCH.replace('"launch"', '"alert"') + "[watch.launch]\n")
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("budget", ["max_usd_day = 24", "max_usd_hour = 2", "max_usd_month = 24", ""])
+def test_one_that_fits_to_the_cent_is_not(warned: Any, budget: str) -> None:
+    assert warned(budget, "", 'max_runtime = "12h"') == []
+
+
+def test_the_fewest_gpus_count_and_a_spot_watch_counts_its_bid(warned: Any) -> None:
+    assert "4 GPU × 2 USD × 1 h = 8.00 USD" in warned("max_usd_hour = 7", "gpu_count = { min = 4 }")[0]
+    bid = warned("max_usd_hour = 1", 'spot = "only"', "bid = { max = 1.5 }")
+    assert bid == ["[budget] max_usd_hour = 1 refuses every launch at bid.max: 1 GPU × 1.5 USD × 1 h = 1.50 USD"]
+
+
+def test_a_threshold_to_tell_under_the_one_to_stop_is_told(warned: Any) -> None:
+    idle = 'idle_below = 10\nidle_for = "5m"\n'
+    (said,) = warned("", "", idle + "wasteful_below = 9.5")
+    assert said.startswith("launch.wasteful_below = 9.5 is under idle_below = 10: ")
+    assert warned("", "", idle + "wasteful_below = 10") == []
+
+
+def test_a_bid_above_the_threshold_is_told(warned: Any) -> None:
+    (said,) = warned("", 'spot = "any"', "bid = { max = 2.5 }")
+    assert said.startswith("launch.bid.max = 2.5 is above max_price = 2: ")
+    assert warned("", 'spot = "any"', "bid = { max = 2 }") == []
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [("http://hooks.example.org/x", True), ("https://hooks.example.org/x", False), ("http://127.0.0.1:9/x", False)],
+)
+def test_a_webhook_over_plain_http_is_told_unless_it_stays_here(warned: Any, url: str, told: bool) -> None:
+    said = warned("", "", f'on_ended = {{ url = "{url}" }}')
+    text = "launch.on_ended.url: it goes over the network unencrypted; use https://"
+    assert said == ([text] if told else [])
