@@ -11,6 +11,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from gpuwatch.launches.ask import Ask
+from gpuwatch.launches.launch import most_microusd_hour
 from gpuwatch.market.offer import Offer
 from gpuwatch.market.pricing import usd
 from gpuwatch.net import redact
@@ -54,6 +56,7 @@ def offer_alert(  # noqa: PLR0913 - the decision, and all that is told beside it
     did: str,
     budget_note: str | None = None,
     links: Mapping[str, str] | None = None,
+    ask: Ask | None = None,
 ) -> Alert:
     """A watch fired.
 
@@ -62,6 +65,7 @@ def offer_alert(  # noqa: PLR0913 - the decision, and all that is told beside it
         did: what gpuwatch did about it, a sentence.
         budget_note: where the budget stands.
         links: provider → URL of its console; `{offer_id}` and `{machine_id}` in it are filled in.
+        ask: the question about the first match that goes with it.
     """
     best = decision.matches[0]
     line = offer_line(best, links)
@@ -75,6 +79,8 @@ def offer_alert(  # noqa: PLR0913 - the decision, and all that is told beside it
     ]
     if traffic := _traffic(watch, best.offer):
         facts.append(("Traffic", traffic))
+    if ask is not None:
+        facts += _ask_facts(ask, watch, zone)
     if budget_note:
         facts.append(("Budget", budget_note))
     facts.append(("Seen", moment(decision.decided_at, zone)))
@@ -88,7 +94,7 @@ def offer_alert(  # noqa: PLR0913 - the decision, and all that is told beside it
         offers=tuple(offer_line(match, links) for match in decision.matches[:_OFFERS_SHOWN]),
         why=why(watch, decision),
         did=did or "Nothing: it is up to you.",
-        can_do=_can_do(watch, line),
+        can_do=_can_do(watch, line, ask),
     )
 
 
@@ -312,9 +318,20 @@ _REASONS: Mapping[Reason, str] = {
 }
 
 
-def _can_do(watch: Watch, best: OfferLine) -> tuple[str, ...]:
+def _ask_facts(ask: Ask, watch: Watch, zone: tzinfo) -> list[tuple[str, str]]:
+    quoted = ask.match.price.price_microusd_hour
+    facts = [("Quote", f"${money(usd(quoted))} per hour, or less; open until {moment(ask.deadline, zone)}")]
+    most = most_microusd_hour(ask.match, watch)
+    if most > quoted:
+        facts.append(("At most", f"${money(usd(most))} per hour, if its bid has to be raised"))
+    return facts
+
+
+def _can_do(watch: Watch, best: OfferLine, ask: Ask | None) -> tuple[str, ...]:
     name = shlex.quote(watch.name)
     look = f"Look again: gpuwatch check {name}"
+    if ask is not None:
+        return (f"Rent it: gpuwatch approve {ask.ask_id}", f"Not this one: gpuwatch deny {ask.ask_id}", look)
     if watch.action is Action.LAUNCH:
         return ("Follow it: gpuwatch launches", "End it: gpuwatch stop ID", look)
     return (f"Rent offer {best.offer_id} at {best.provider} before somebody else does", look)

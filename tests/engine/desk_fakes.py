@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from gpuwatch.errors import ProviderError
+from gpuwatch.launches.ask import Ask
 from gpuwatch.launches.launch import Intent, Launch, Refusal, new_launch
 from gpuwatch.market.offer import Offer
 from gpuwatch.ports import Alert, Answer, Completeness, Query, Sight
@@ -63,6 +64,7 @@ class MemoryDesk:
         self.alerts: list[tuple[Alert, tuple[str, ...]]] = []
         self.kept_sights: dict[str, Sight] = {}
         self.words: set[tuple[str, str, str]] = set()
+        self.asks: list[Ask] = []
         self.transactions = 0
 
     def memories(self) -> Mapping[str, WatchMemory]:
@@ -78,6 +80,7 @@ class MemoryDesk:
         self.transactions += 1
         self.remembered.update(page.remembered)
         self.launches += page.launches
+        self.asks += page.asks
         self.alerts += page.alerts
 
 
@@ -87,6 +90,7 @@ class MemoryPage:
         self.remembered: dict[str, WatchMemory] = {}
         self.launches: list[Launch] = []
         self.alerts: list[tuple[Alert, tuple[str, ...]]] = []
+        self.asks: list[Ask] = []
 
     def remember(self, watch: str, remembered: WatchMemory) -> None:
         self.remembered[watch] = remembered
@@ -97,6 +101,22 @@ class MemoryPage:
         launch = new_launch(intent, slot=0, now=now)
         self.launches.append(launch)
         return launch
+
+    def ask(
+        self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, rearmed: bool
+    ) -> Ask | Refusal | None:
+        if self._desk.refusal is not None:
+            return self._desk.refusal
+        self.asks.append(
+            Ask(
+                ask_id=intent.launch_id,
+                watch=intent.watch.name,
+                match=intent.match,
+                created_at=now,
+                deadline=deadline,
+            )
+        )
+        return self.asks[-1]
 
     def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
         self.alerts.append((alert, tuple(channels)))

@@ -1,0 +1,143 @@
+"""`gpuwatch asks`, `approve` and `deny`: questions that watches with `action = "ask"` put, and your word on them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.options import config_option, json_option
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from gpuwatch.engine.approve import Reply
+    from gpuwatch.launches.ask import Ask
+
+_COLUMNS = (
+    ("ask", "left"),
+    ("watch", "left"),
+    ("state", "left"),
+    ("GPU", "left"),
+    ("$/h", "right"),
+    ("machine", "left"),
+    ("place", "left"),
+    ("open until", "left"),
+    ("words", "left"),
+)
+
+
+@click.command()
+@json_option
+@config_option
+def asks(as_json: bool, config: str | None) -> int:
+    """Questions that wait for your word, and those of the last week."""
+    from gpuwatch.wiring import real_now
+    from gpuwatch.wiring.asking import recent_asks
+    from gpuwatch.wiring.loading import load_settings
+
+    now = real_now()
+    found = recent_asks(load_settings(config))
+    if as_json:
+        from gpuwatch.cli.screen import json_out
+
+        json_out([ask_json(ask, now) for ask in found])
+    else:
+        _print(found, now)
+    return Exit.DONE
+
+
+@click.command()
+@click.argument("ask_id")
+@json_option
+@config_option
+def approve(ask_id: str, as_json: bool, config: str | None) -> int:
+    """Rent what a question quoted, at its price or less, or nothing.
+
+    Exit 0: rented. 1: refused, nothing is rented. 2: there is no such question, or the settings do not allow it.
+    3: the provider did not answer.
+    """
+    from gpuwatch.wiring.asking import approve as rent
+    from gpuwatch.wiring.loading import load_settings
+
+    return _told(rent(load_settings(config), ask_id), as_json)
+
+
+@click.command()
+@click.argument("ask_id")
+@click.option("--why", default="", help="For your own record.")
+@json_option
+@config_option
+def deny(ask_id: str, why: str, as_json: bool, config: str | None) -> int:
+    """Do not rent it; its watch does not ask about that offer again for 24 hours."""
+    from gpuwatch.wiring.asking import deny as refuse
+    from gpuwatch.wiring.loading import load_settings
+
+    return _told(refuse(load_settings(config), ask_id, why), as_json)
+
+
+def _told(reply: Reply, as_json: bool) -> Exit:
+    from gpuwatch.engine.approve import Outcome
+
+    code = {Outcome.REFUSED: Exit.FAILED, Outcome.NO_ANSWER: Exit.CANNOT_TELL}.get(reply.outcome, Exit.DONE)
+    if as_json:
+        from gpuwatch.cli.screen import json_out
+
+        json_out(
+            {
+                "outcome": reply.outcome.value,
+                "text": reply.text,
+                "launch_id": None if reply.launch is None else reply.launch.launch_id,
+                "instance_id": None if reply.launch is None else reply.launch.instance_id,
+            }
+        )
+        return code
+    from gpuwatch.market.text import clean
+
+    click.echo(clean(reply.text, 1000), err=code is not Exit.DONE)
+    return code
+
+
+def ask_json(ask: Ask, now: datetime) -> dict[str, Any]:
+    """One question; `offer` is CONTRACT §3, JSON of one offer."""
+    from gpuwatch.cli.offer_rows import offer_json
+    from gpuwatch.cli.screen import rfc3339
+
+    return {
+        "ask_id": ask.ask_id,
+        "watch": ask.watch,
+        "state": ask.state_at(now).value,
+        "created_at": rfc3339(ask.created_at),
+        "deadline": rfc3339(ask.deadline),
+        "answered_at": rfc3339(ask.answered_at),
+        "launch_id": ask.launch_id,
+        "words": ask.words,
+        "offer": offer_json(ask.match.offer, ask.match.price),
+    }
+
+
+def _print(found: list[Ask], now: datetime) -> None:
+    from gpuwatch.cli.screen import rfc3339, table
+    from gpuwatch.market.pricing import MICRO
+
+    if not found:
+        click.echo("nothing was asked lately")
+        return
+    table(
+        _COLUMNS,
+        [
+            (
+                ask.ask_id,
+                ask.watch,
+                ask.state_at(now).value,
+                f"{ask.match.offer.gpu_count}× {ask.match.offer.gpu}{' spot' if ask.match.offer.spot else ''}",
+                f"{ask.match.price.price_microusd_hour / MICRO:.3f}",
+                ask.match.offer.machine_id or "–",
+                ask.match.offer.place or "–",
+                rfc3339(ask.deadline) or "–",
+                ask.words or "–",
+            )
+            for ask in found
+        ],
+    )

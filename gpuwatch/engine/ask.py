@@ -1,0 +1,79 @@
+"""Asking first: a firing watch puts a question to its owner instead of renting."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta, tzinfo
+
+import msgspec
+
+from gpuwatch.engine.alerts import moment
+from gpuwatch.engine.quotes import payable
+from gpuwatch.launches.ask import Ask
+from gpuwatch.launches.launch import Intent, Refusal
+from gpuwatch.market.pricing import Commission
+from gpuwatch.ports import Page
+from gpuwatch.watches.decide import Decision, Match, Reason
+from gpuwatch.watches.match import NO_COMMISSION
+from gpuwatch.watches.watch import Budget, LaunchSpec, Watch
+
+log = logging.getLogger(__name__)
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for all asks."""
+
+    budget: Budget
+    dry_run: bool
+    zone: tzinfo
+    commissions: Mapping[str, Commission]
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What a firing watch tells its owner. `ask` None: it was not asked, `did` says why."""
+
+    decision: Decision  # the offer that is asked about comes first
+    ask: Ask | None
+    did: str
+
+
+def put_question(
+    page: Page, watch: Watch, decision: Decision, intent_of: Callable[[Sequence[Match]], Intent], terms: Terms
+) -> Question | None:
+    """Ask about the cheapest offer that could be rented; None: the owner denied all of them, so that nothing is told.
+
+    Args:
+        decision: one that fires.
+        intent_of: an intent, with an id of its own, for offers.
+    """
+    now = decision.decided_at
+    quotes = [quote for match in decision.matches if (quote := quoted(match, watch, terms.commissions)) is not None]
+    if not quotes:
+        return Question(decision=decision, ask=None, did="Not asked: the least bid is over the limit.")
+    deadline = now + timedelta(seconds=(watch.launch or LaunchSpec()).approve_within_s)
+    rearmed = decision.reason is Reason.FIRST_MATCH
+    got = page.ask(intent_of(quotes), terms.budget, deadline, now, rearmed)
+    if got is None:
+        log.info("watch %s: every offer was denied lately; nothing is told", watch.name, extra={"watch": watch.name})
+        return None
+    if isinstance(got, Refusal):
+        return Question(decision=decision, ask=None, did=f"Not asked: {got.text}.")
+    mine = next(quote for quote in quotes if quote.offer.identity == got.match.offer.identity)
+    others = tuple(match for match in decision.matches if match.offer.identity != mine.offer.identity)
+    first = msgspec.structs.replace(decision, matches=(mine, *others))
+    return Question(decision=first, ask=got, did=_did(got, now, terms))
+
+
+def quoted(match: Match, watch: Watch, commissions: Mapping[str, Commission]) -> Match | None:
+    """What is quoted for an offer: what would be paid; None: its least bid is over the limit."""
+    return payable(match, watch, commissions.get(match.offer.provider, NO_COMMISSION))
+
+
+def _did(ask: Ask, now: datetime, terms: Terms) -> str:
+    until = moment(ask.deadline, terms.zone)
+    asked = f"Asked you: it may be approved until {until}."
+    if ask.created_at < now:
+        asked = f"You were asked already; that question stands until {until}."
+    dry = " An approval rents nothing, and says what it would rent (dry_run = true)." if terms.dry_run else ""
+    return f"{asked} Without your word nothing is rented.{dry}"
