@@ -25,7 +25,6 @@ RUNNING_METHOD = "what runs goes on, to its max_runtime at most; nothing new is 
 MEAN_METHOD = "each day that is left costs the mean of the days so far"
 _SOON = timedelta(seconds=1)
 _COLUMNS = (
-    ("launches", "right"),
     ("hours", "right"),
     ("GPU $", "right"),
     ("disk $", "right"),
@@ -48,17 +47,23 @@ def print_report(report: Report, by: str) -> None:
     if not report.lines:
         click.echo(f"{title}: nothing was billed")
     else:
-        rows = [*report.lines, report.total]
-        table(((by, "left"), *_COLUMNS), [(one.key, *_cells(one)) for one in rows], title=title)
+        second = ("watch", "left") if by == "launch" else ("launches", "right")
+        rows = [(one.key, _second(report, one, by), *_cells(one)) for one in (*report.lines, report.total)]
+        table(((by, "left"), second, *_COLUMNS), rows, title=title)
         click.echo(_known(report.total))
     for text in _summary(report):
         click.echo(text)
 
 
+def _second(report: Report, one: Line, by: str) -> str:
+    """How many launches a line is of; where it is of one, its watch."""
+    launch = report.launches.get(one.key) if by == "launch" else None
+    return str(one.launches) if launch is None else launch.watch
+
+
 def _cells(one: Line) -> tuple[str, ...]:
     cost, percent = one.cost, one.difference_percent
     return (
-        str(one.launches),
         f"{cost.billed_hours:.1f}",
         *(dollars(amount) for amount in (cost.gpu, cost.disk, cost.listed, cost.commission)),
         dollars(cost.effective),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ from gpuwatch.launches.forecast import BudgetUse, Forecast, budget_uses, forecas
 from gpuwatch.market.pricing import Commission
 from gpuwatch.storage.charges import Charges
 from gpuwatch.storage.ledger import Ledger
-from gpuwatch.wiring import adapters, database, http_client, real_now
+from gpuwatch.wiring import adapters, database, http_client, monotonic, real_now
 
 if TYPE_CHECKING:
     from gpuwatch.launches.launch import Launch
@@ -109,7 +108,7 @@ def charge_beats(store: Database, launchers: Mapping[str, Launcher]) -> list[Bea
     books, book = Ledger(store), Charges(store)
 
     def beat(name: str, launcher: Launcher) -> Beat:
-        collector = ChargeCollector(name, launcher, books.all, book, time.monotonic)
+        collector = ChargeCollector(name, launcher, books.all, book, monotonic)
         return Beat(name=f"charges {name}", run=lambda: collector.beat_if_due(real_now()), every_s=LOOK_EVERY_S)
 
     return [beat(name, launcher) for name, launcher in launchers.items()]
@@ -164,7 +163,7 @@ def _refreshed(
     if launcher is None:
         return f"{name}: gpuwatch cannot rent there; what it charged was not asked"
     try:
-        kept = ChargeCollector(name, launcher, lambda: launches, book, time.monotonic).collect(now)
+        kept = ChargeCollector(name, launcher, lambda: launches, book, monotonic).collect(now)
     except ProviderError as error:
         return str(error)
     return f"{name} does not tell what it charged" if kept is None else None

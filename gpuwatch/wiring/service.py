@@ -35,6 +35,7 @@ from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.polls import last_sweep
 from gpuwatch.watches.watch import Action
 from gpuwatch.wiring import adapters, channels, http_client, monotonic, new_id, real_now
+from gpuwatch.wiring.costs import charge_beats
 
 if TYPE_CHECKING:
     from gpuwatch.errors import ProviderError
@@ -214,7 +215,7 @@ class Service:
             found += [Beat(name=f"purse {n}", run=p.look, every_s=REFRESH_S) for n, p in self._purses.items()]
         for name, follower in self.followers.items():
             found.append(Beat(name=f"follow {name}", run=self._follow(follower), every_s=FOLLOW_EVERY_S))
-        return found
+        return found + charge_beats(self._store, {name: shop.launcher for name, shop in self._shops.items()})
 
     @property
     def _rents(self) -> bool:

@@ -25,6 +25,7 @@ from gpuwatch.storage.tables import launch as launches
 from gpuwatch.watches.watch import Action, LaunchSpec
 from gpuwatch.wiring import http_client, real_now
 from gpuwatch.wiring.loading import load_settings
+from gpuwatch.wiring.service import build_service
 from tests.builders import a_match, a_watch, changed
 from tests.cli.conftest import Shell
 
@@ -152,6 +153,11 @@ def test_lines_by_watch_provider_day_and_launch(shell: Shell, rows: Rows, by: st
     assert [(name, line[name]) for line in found["lines"] for name in list(line)[:1]] == keys
     assert found["total"]["effective_usd"] == pytest.approx(14 * 3.6)
     assert sum(round(line["effective_usd"] * 1e6) for line in found["lines"]) == 14 * 3_600_000
+
+
+def test_a_launch_is_shown_with_its_watch(shell: Shell, rows: Rows) -> None:
+    rows.add(watch="night")
+    assert shell("costs", "--month", MONTH, "--by", "launch").out.splitlines()[2].split()[:2] == ["a" * 12, "night"]
 
 
 def test_a_month_holds_its_own_days_alone(shell: Shell, rows: Rows) -> None:
@@ -353,3 +359,16 @@ def test_a_provider_that_fails_costs_nothing_but_the_answer(shell: Shell, bill: 
     assert ran.code == 3
     assert ran.json["providers"][0]["not_enough_data"]
     assert len(ran.json["troubles"]) == 1
+
+
+# --- the daemon -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("key", "names"), [("demo-key", ["charges vastai"]), ("", [])])
+def test_the_daemon_fetches_charges_where_it_may_rent(
+    shell: Shell, rows: Rows, monkeypatch: pytest.MonkeyPatch, key: str, names: list[str]
+) -> None:
+    if key:
+        monkeypatch.setenv("VAST_API_KEY", key)
+    with build_service(load_settings(None), rows.store) as service:
+        assert [beat.name for beat in service.beats() if beat.name.startswith("charges")] == names
