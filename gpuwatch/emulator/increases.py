@@ -1,7 +1,8 @@
 """Price rises that hosts announce on running contracts, and the renter's answers to them.
 
 Source: the generated specification and the official client (2026-08): one row per announcement, known by a number of
-its own; the new rate comes into force at the contract's present end, never before; a refused row leads to nothing.
+its own; the new rate comes into force at the contract's present end, never before; a refused row leads to nothing. The
+client prints the GPU rates as dollars per GPU and hour, so they are for one GPU here.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Increase:
     id: int
     contract_id: int
     host_id: int
+    gpus: int
     old_gpu_usd_hour: float
     new_gpu_usd_hour: float
     old_storage_cost: float
@@ -51,8 +53,8 @@ class Increase:
             "pending_price_increase_id": self.id,
             "contract_id": self.contract_id,
             "host_id": self.host_id,
-            "new_gpu_costpersec": self.new_gpu_usd_hour / 3600,
-            "old_gpu_costpersec": self.old_gpu_usd_hour / 3600,
+            "new_gpu_costpersec": self.new_gpu_usd_hour / self.gpus / 3600,
+            "old_gpu_costpersec": self.old_gpu_usd_hour / self.gpus / 3600,
             "new_disk_ram_costpersec": None if disk is None else disk / SECONDS_A_MONTH,
             "old_disk_ram_costpersec": None if disk is None else self.old_storage_cost / SECONDS_A_MONTH,
             **dict.fromkeys(("new_bwu_cost", "old_bwu_cost", "new_bwd_cost", "old_bwd_cost")),

@@ -61,7 +61,7 @@ class Instance:
     ended_at: float = NEVER
     shown: dict[str, Any] = field(default_factory=dict)  # fields that its row shows whatever was rented
     ssh: tuple[str, int] | None = None  # where its ssh server really is, when a test has put one up
-    history: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
+    history: list[tuple[float, tuple[Any, ...]]] = field(default_factory=list)
 
     @property
     def image(self) -> str:
@@ -85,12 +85,12 @@ class Instance:
 
     def remember(self, at: float) -> None:
         """Keep what it looks like from now on, for lists that show the past."""
-        self.history.append((at, {name: getattr(self, name) for name in REMEMBERED}))
+        self.history.append((at, tuple(getattr(self, name) for name in REMEMBERED)))
 
     def as_of(self, then: float) -> Instance:
         """Answer it as it was; at its oldest when it did not exist yet."""
         known = [looks for at, looks in self.history if at <= then] or [looks for _, looks in self.history[:1]]
         past = copy.copy(self)
-        for name, value in (known[-1] if known else {}).items():
+        for name, value in zip(REMEMBERED, known[-1] if known else (), strict=False):
             setattr(past, name, value)
         return past

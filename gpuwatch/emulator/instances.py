@@ -174,6 +174,7 @@ class Fleet:
         made = self.increases.announce(
             contract_id=instance.id,
             host_id=instance.machine.host_id,
+            gpus=len(instance.gpus),
             old_gpu_usd_hour=instance.base_usd_hour,
             new_gpu_usd_hour=asked.gpu_usd_hour,
             old_storage_cost=float(instance.row["storage_cost"]),
@@ -220,7 +221,8 @@ class Fleet:
                 self._stop_all(broke_at)
             else:
                 self._happen(due)
-        self.increases.lapse(now, set(self.alive))
+        if self.increases.pending:
+            self.increases.lapse(now, set(self.alive))
         for instance in self.alive.values():
             if instance.queued and self._can_have_gpus(instance):
                 self._resume(instance, now)
@@ -228,6 +230,10 @@ class Fleet:
     def credit(self, now: float) -> float:
         """Answer what the account has left, USD."""
         return self.credit_usd - float(self.ledger.spent_usd(now))
+
+    def can_pay(self, now: float) -> bool:
+        """Say whether a micro-dollar is left."""
+        return round(self.credit(now), 6) > 0
 
     def _happen(self, due: float) -> None:
         for instance in list(self.alive.values()):

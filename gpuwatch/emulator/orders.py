@@ -146,7 +146,7 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 def check_money(exchange: Exchange, ask_id: int, now: float) -> None:
     """Refuse a create that nobody could pay."""
-    if exchange.fleet.credit(now) <= 0:
+    if not exchange.fleet.can_pay(now):
         raise bad_create(ask_id, "You lack credit, see the billing page.", "insufficient_credit")
 
 
@@ -206,7 +206,7 @@ def set_state(exchange: Exchange, instance: Instance, state: Any, now: float) ->
     if state == "stopped":
         exchange.fleet.stop(instance, now)
     elif state == "running":
-        if exchange.fleet.credit(now) <= 0:
+        if not exchange.fleet.can_pay(now):
             raise refuse(400, "missing_billing", "You lack credit, see the billing page.")
         if instance.expired_at is not None:
             raise refuse(400, "invalid_args", "Instance has expired and cannot be started.")

@@ -41,12 +41,40 @@ def test_another_process_can_publish_reprice_withdraw_and_read_the_books(opened:
     assert one.search() == []
 
 
+def test_another_process_can_let_everything_happen_that_a_test_can(opened: Any) -> None:
+    one = opened(control=True)
+    post = lambda name, **body: one.http.post(f"/control/{name}", json=body)  # noqa: E731
+    contract = one.rented(one.market.publish(usd_hour=2.0, min_bid=0.5), price=1.0)
+    post("advance", seconds=75)
+    post("outbid", instance_id=contract, min_bid=1.5, as_stop=True)
+    assert one.show(contract)["min_bid"] == 1.5
+    post("befall", instance_id=contract, what="resume")
+    post("advance", seconds=30)
+    post("utilise", instance_id=contract, trace=[[0, 12.5]])
+    post("raise_price", instance_id=contract, factor=2)
+    post("befall", instance_id=contract, what="ssh", host="127.0.0.1", port=2222)
+    row = one.http.get("/control/instances").json()["instances"][0]
+    assert (row["gpu_util"], row["dph_base"], row["ssh_port"]) == (12.5, 2.0, 2222)
+    rise = post("propose_increase", instance_id=contract, gpu_usd_hour=4, effective_after_s=60).json()
+    pending = one.http.get("/api/v0/instances/pending-price-increases/").json()["pending_price_increases"]
+    assert [line["pending_price_increase_id"] for line in pending] == [rise["pending_price_increase_id"]]
+    post("change", list_omits_s=3600, ssh_at=["127.0.0.1", 9])
+    assert one.list()["instances"] == []
+    post("transfer", instance_id=contract, down_gb=1)
+    assert post("credit", usd=0.4).json()["credit_usd"] == 0.4
+    post("ends", instance_id=contract, after_s=5)
+    post("advance", seconds=6)
+    assert one.show(contract)["intended_status"] == "stopped"
+
+
 def test_a_wrong_control_is_one_sentence(opened: Any) -> None:
     one = opened(control=True)
     for name, body in (
         ("publish", {"colour": "red"}),
         ("reprice", {"offer_id": 1}),
         ("fault", {"endpoint": "x", "kind": "y"}),
+        ("change", {"seed": 8}),
+        ("ends", {"instance_id": 1, "after_s": 5}),
     ):
         answer = one.http.post(f"/control/{name}", json=body)
         assert (answer.status_code, "\n" in answer.json()["msg"]) == (400, False)

@@ -114,6 +114,70 @@ def test_a_bid_is_made_and_changed(market: Marketplace, vastai: Run) -> None:
     assert (shown["is_bid"], shown["dph_base"]) == (True, 0.9)
 
 
+def rented(market: Marketplace, vastai: Run, *more: str, **fields: Any) -> int:
+    """Rent a published offer as the client does; answers the contract's number."""
+    words = ("create", "instance", str(market.publish(**fields)), "--image", "a", "--disk", "10")
+    contract: int = json.loads(vastai(*words, *more, "--raw"))["new_contract"]
+    return contract
+
+
+def test_an_outbid_instance_resumes_when_the_client_raises_its_bid(market: Marketplace, vastai: Run) -> None:
+    contract = rented(market, vastai, "--bid_price", "0.6", usd_hour=2.0, min_bid=0.5)
+    market.outbid(contract, min_bid=0.8)
+    shown = json.loads(vastai("show", "instance", str(contract), "--raw"))
+    assert (shown["actual_status"], shown["min_bid"]) == ("stopped", 0.8)
+    vastai("change", "bid", str(contract), "--price", "0.8")
+    shown = json.loads(vastai("show", "instance", str(contract), "--raw"))
+    assert (shown["intended_status"], shown["actual_status"]) == ("running", "running")
+
+
+def test_charges_are_shown_as_table_tree_and_raw(market: Marketplace, vastai: Run) -> None:
+    market.change(charge_factor=1e6)  # makes a second dear enough to be seen
+    contract = rented(market, vastai, "--label", "gpuwatch-x", usd_hour=2.0)
+    market.transfer(contract, down_gb=3.0)
+    vastai("destroy", "instance", str(contract), "-y")
+    bill = market.ledger.bill_microusd(contract) / 1e6
+    raw = json.loads(vastai("show", "invoices-v1", "--charges", "--raw"))
+    assert [(row["source"], row["amount"]) for row in raw["results"]] == [(f"instance-{contract}", round(bill, 3))]
+    assert raw["results"][0]["metadata"] == {"label": "gpuwatch-x"}
+    amount = f"${bill:.3f}"
+    assert amount in vastai("show", "invoices-v1", "--charges", "--no-color")
+    tree = vastai("show", "invoices-v1", "--charges", "--format", "tree", "--verbose", "--no-color")
+    assert amount in tree
+    assert "gpu" in tree
+    assert "No results found" in vastai("show", "invoices-v1", "--charges", "-ct", "v", "--no-color")
+
+
+def test_announced_price_rises_are_shown_accepted_and_rejected(market: Marketplace, vastai: Run) -> None:
+    first, second = (rented(market, vastai, usd_hour=1.0) for _ in range(2))
+    assert "No pending price increases." in vastai("show", "pending-price-increases")
+    numbers = [
+        market.propose_increase(one, gpu_usd_hour=1.5, effective_after_s=3600.0, fees=(0.1, 0.15))
+        for one in (first, second)
+    ]
+    table = vastai("show", "pending-price-increases")
+    assert "1.0000_->_1.5000" in table
+    assert "10.00_->_15.00" in table
+    assert vastai("show", "pending-price-increases", "--quiet").split() == [str(number) for number in numbers]
+    assert f"Accepted pending_id={numbers[0]} contract_id={first}" in vastai(
+        "accept", "price-increase", str(first), "--yes"
+    )
+    done = json.loads(vastai("reject", "price-increase", str(second), "--yes", "--raw"))
+    assert (done["success"], done["acted"], done["stale"]) == (True, 1, 0)
+    assert market.increase_answers() == {numbers[0]: "accepted", numbers[1]: "rejected"}
+    again = vastai("accept", "price-increase", str(first), "--yes", fails=True)
+    assert "no longer available" in again
+
+
+def test_a_create_with_everything_is_kept_as_the_client_sent_it(market: Marketplace, vastai: Run) -> None:
+    words = ("--login", "-u me -p secret registry", "--env", "-p 8000:8000 -e A=b", "--onstart-cmd", "ls")
+    volume = ("--link-volume", "5", "--mount-path", "/data")
+    kept = market.ordered(rented(market, vastai, "--ssh", "--direct", *words, *volume))
+    assert (kept["image_login"], kept["onstart"]) == ("-u me -p secret registry", "ls")
+    assert kept["env"] == {"-p 8000:8000": "1", "A": "b"}
+    assert kept["volume_info"] == {"mount_path": "/data", "create_new": False, "volume_id": 5}
+
+
 def test_the_account_and_refusals_are_understood(market: Marketplace, vastai: Run) -> None:
     assert json.loads(vastai("show", "user", "--raw"))["credit"] == 100.0
     assert "Invalid user key" in vastai("show", "user", key="wrong", fails=True)
