@@ -17,6 +17,7 @@ DIED = 86  # the exit code
 POINTS = {
     "intent.before_commit": "launch, decision and alert are written, their transaction is open",
     "intent.after_commit": "they are durable, nothing was sent",
+    "launch.before_look": "the last look before the order is sent comes next",
     "launch.before_send": "the order is ready, the next step sends it",
     "launch.after_send": "the provider's answer was read, nothing of it is written down",
     "launch.no_answer": "there was no answer, or none that can be understood; that is not written down",

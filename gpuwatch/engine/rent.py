@@ -23,7 +23,7 @@ from gpuwatch.errors import (
     RefusalKind,
 )
 from gpuwatch.launches.launch import End, Launch, LaunchMoved, Refusal, RefusalReason, offer_facts
-from gpuwatch.launches.life import AnswerLost, Made, NothingMade, When
+from gpuwatch.launches.observed import AnswerLost, Made, NothingMade, When
 from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Books, Created, Launcher, Market
 from gpuwatch.watches.decide import Match
@@ -123,11 +123,12 @@ class Ladder:
             return launch, End.PRICE_ROSE.text(f"offer {match.offer.offer_id} is gone or dearer")
         try:
             pointed = self._point_at(launch, quoted)
+            if isinstance(pointed, Refusal):
+                return launch, _END_OF.get(pointed.reason, End.BUDGET).text(pointed.text)
+            failpoint("launch.before_look")
+            barred = self._barred(pointed)
         except LaunchMoved:  # another daemon, or the owner, has it: nothing was made so far
             return self._desk.failed(launch, End.REFUSED.text("it was taken over before it was asked for")), None
-        if isinstance(pointed, Refusal):
-            return launch, _END_OF.get(pointed.reason, End.BUDGET).text(pointed.text)
-        barred = self._barred(pointed)
         if barred is not None:
             return self._desk.failed(pointed, barred), None
         return self._ask(pointed, quoted)

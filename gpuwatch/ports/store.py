@@ -126,7 +126,7 @@ class Books(Protocol):
         """Ask for another offer instead, if pause, machine and budget allow it. Raises LaunchMoved, StoreError."""
 
     def may_send(self, launch: Launch, now: datetime) -> Refusal | None:
-        """The last look before an order is sent: None: it may be. Raises StoreError: it may not."""
+        """The last look before an order is sent: None: it may be. Raises LaunchMoved, StoreError: it may not."""
 
     def strangers_known(self, provider: str) -> frozenset[str]:
         """Ids of labelled instances that the owner said are not of this installation. Raises StoreError."""

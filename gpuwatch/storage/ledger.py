@@ -133,9 +133,14 @@ class Ledger:
         """The last look before its order is sent: renting paused, or the machine blocked, since it was reserved?
 
         Raises:
+            LaunchMoved: somebody took it over since; a process that slept long must not send what others gave up.
             StoreError: that cannot be read; the order must not be sent.
         """
+        as_read = select(launches.c.state, launches.c.version).where(launches.c.launch_id == launch.launch_id)
         with self._database.read() as connection:
+            row = connection.execute(as_read).first()
+            if row is None or (row.state, row.version) != (launch.state.value, launch.version):
+                raise LaunchMoved(f"launch {launch.launch_id} was changed by somebody else before it was sent")
             return not_sent(connection, launch, now)
 
     def strangers_known(self, provider: str) -> frozenset[str]:

@@ -16,16 +16,17 @@ from typing import Any
 from gpuwatch.emulator import Marketplace
 from tests.telegram_double import CHAT, TOKEN, TelegramDouble
 
+ROOT = Path(__file__).parents[2]
 SETTINGS = """
 dry_run = {dry_run}
-database_url = "sqlite:///{folder}/gpuwatch.db"
+database_url = "{database_url}"
 
 [budget]
 max_usd_hour = 100.0
 
 [providers.vastai]
 base_url = "{url}"
-api_key = "demo-key"
+api_key = "{key}"
 poll_every = "1s"
 search_interval = "0.05s"
 sweep_every = "2s"
@@ -38,7 +39,8 @@ action = "{action}"
 repeat_every = "1s"
 
 [watch.launch]
-max_runtime = "1h"
+max_runtime = "{max_runtime}"
+ready_within = "{ready_within}"
 max_active = {max_active}
 max_total = {max_total}
 """
@@ -49,12 +51,19 @@ class Home:
 
     def __init__(self, folder: Path, url: str, **wanted: Any) -> None:
         self.folder = folder
-        self.env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONUNBUFFERED": "1"}
+        self.env = {
+            "PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONUNBUFFERED": "1",
+            "PYTHONPATH": str(ROOT),  # the daemon of the tree that these tests lie in
+        }  # fmt: skip
+        self.database_url = str(wanted.get("database_url", f"sqlite:///{folder}/gpuwatch.db"))
         self.write(url=url, **wanted)
 
     def write(self, **wanted: Any) -> None:
-        plain = {"dry_run": "false", "extra": "", "action": "launch", "max_active": 1, "max_total": 1}
-        text = SETTINGS.format(**(plain | wanted | {"folder": self.folder}))
+        plain = {
+            "dry_run": "false", "extra": "", "action": "launch", "max_active": 1, "max_total": 1,
+            "max_runtime": "1h", "ready_within": "15m", "key": "demo-key", "database_url": self.database_url,
+        }  # fmt: skip
+        text = SETTINGS.format(**(plain | wanted))
         (self.folder / "gpuwatch.toml").write_text(text)
 
     def start(self, **env: str) -> subprocess.Popen[bytes]:

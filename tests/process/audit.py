@@ -1,0 +1,150 @@
+"""The audit after every fault: the marketplace's own books against the database and what the owner was sent.
+
+What must hold at any moment, whoever died: no launch has two instances, no watch more than it may, every living
+instance with a label of ours is known or told, no alert is lost, and no secret is in any byte.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gpuwatch.emulator import Marketplace
+from gpuwatch.storage.database import Database, open_database
+from tests.telegram_double import TelegramDouble
+
+LABEL = "gpuwatch-"
+OVER = frozenset({"ended", "failed"})
+MOVING = frozenset({"intended", "requested", "starting", "stopping", "unknown"})
+Row = Mapping[str, Any]
+
+
+class Limits(NamedTuple):
+    """What a watch may have at once, and in all (0: no limit)."""
+
+    max_active: int = 1
+    max_total: int = 1
+
+
+def rows(database_url: str, sql: str) -> list[Row]:
+    """What a question finds in the database of a daemon, while it runs or afterwards."""
+    store = open_database(database_url)
+    try:
+        return rows_of(store, sql)
+    finally:
+        store.close()
+
+
+def rows_of(store: Database, sql: str) -> list[Row]:
+    with store.read() as connection:
+        return [dict(row) for row in connection.exec_driver_sql(sql).mappings()]
+
+
+def launches(database_url: str) -> list[Row]:
+    return rows(database_url, "SELECT * FROM launch ORDER BY intended_at_ms")
+
+
+def undelivered(database_url: str) -> int:
+    return len(rows(database_url, "SELECT alert_id FROM delivery WHERE state = 'pending'"))
+
+
+class Audit:
+    """Everything that is wrong, as sentences; none: the promises held.
+
+    Args:
+        limits: by watch.
+        double: where alerts are sent; None: nowhere.
+    """
+
+    def __init__(
+        self, market: Marketplace, database_url: str, limits: Mapping[str, Limits], double: TelegramDouble | None
+    ) -> None:
+        self._entries = [e for e in market.ledger.entries if (e.label or "").startswith(LABEL)]
+        alive = set(market.ledger.alive())
+        self._alive = [e for e in self._entries if e.kind == "create" and e.instance_id in alive]
+        self._limits = limits
+        self._double = double
+        store = open_database(database_url)
+        try:
+            self._launches = {row["label"]: row for row in rows_of(store, "SELECT * FROM launch")}
+            self._events = rows_of(store, "SELECT launch_id, to_state FROM launch_event")
+            self._alerts = rows_of(store, "SELECT alert_id, kind, body FROM alert")
+            self._deliveries = rows_of(store, "SELECT alert_id, channel, state FROM delivery")
+            self._whole = not store.is_sqlite or rows_of(store, "PRAGMA integrity_check") == [{"integrity_check": "ok"}]
+        finally:
+            store.close()
+
+    def faults(self) -> list[str]:
+        """All of them."""
+        found = [*self._doubles(), *self._too_many_at_once(), *self._too_many_in_all(), *self._orphans()]
+        found += [*self._untold_steps(), *self._lost_alerts()]
+        return found + ([] if self._whole else ["the database is damaged"])
+
+    def _doubles(self) -> Iterable[str]:
+        made = Counter(entry.label for entry in self._entries if entry.kind == "create")
+        for label, count in made.items():
+            if count > 1:
+                yield f"{label} was rented {count} times"
+
+    def _too_many_at_once(self) -> Iterable[str]:
+        alive: dict[int, str] = {}
+        for entry in self._entries:
+            if entry.kind == "create":
+                alive[entry.instance_id] = self._watch(entry.label)
+            elif entry.kind in {"destroy", "expired"}:
+                alive.pop(entry.instance_id, None)
+            for watch, count in Counter(alive.values()).items():
+                if watch in self._limits and count > self._limits[watch].max_active:
+                    yield f"{watch} had {count} instances at once"
+
+    def _too_many_in_all(self) -> Iterable[str]:
+        counted = Counter(row["watch"] for row in self._launches.values() if row["state"] != "failed")
+        for watch, limits in self._limits.items():
+            if limits.max_total and counted[watch] > limits.max_total:
+                yield f"{watch} rented {counted[watch]} in all"
+
+    def _orphans(self) -> Iterable[str]:
+        """A living instance belongs to a launch that is not over, or the owner was told of it."""
+        told = [alert["body"] for alert in self._alerts if alert["kind"] == "orphan"]
+        for entry in self._alive:
+            row = self._launches.get(entry.label)
+            mine = row is not None and row["state"] not in OVER
+            if mine and row is not None and row["instance_id"] in {None, str(entry.instance_id)}:
+                continue
+            if not any(str(entry.instance_id) in body for body in told):
+                yield f"instance {entry.instance_id} ({entry.label}) is nobody's: {row and row['state']}"
+
+    def _untold_steps(self) -> Iterable[str]:
+        """A launch's coming to life and its end each have an alert; one that is still on its way has been told of."""
+        for row in self._launches.values():
+            told = sum(row["launch_id"] in alert["body"] for alert in self._alerts)
+            steps = {event["to_state"] for event in self._events if event["launch_id"] == row["launch_id"]}
+            wanted = ("running" in steps) + bool(steps & OVER)
+            if told < wanted and not row["dry_run"]:
+                yield f"launch {row['launch_id']} went through {sorted(steps)} with {told} alerts"
+
+    def _lost_alerts(self) -> Iterable[str]:
+        if self._double is None:
+            return
+        shown = "\n".join(message.text for message in self._double.shown)
+        state = {delivery["alert_id"]: delivery["state"] for delivery in self._deliveries}
+        for alert in self._alerts:
+            found = state.get(alert["alert_id"], "never queued")
+            if found not in {"sent", "pending"}:
+                yield f"alert {alert['alert_id']} ({alert['kind']}) is lost: {found}"
+            elif found == "sent" and alert["alert_id"] not in shown:
+                yield f"alert {alert['alert_id']} ({alert['kind']}) is marked as sent and did not arrive"
+
+    def _watch(self, label: str | None) -> str:
+        row = self._launches.get(label)
+        return f"nobody ({label})" if row is None else str(row["watch"])
+
+
+def leaks(secrets: Iterable[str], folder: Path, *captured: str) -> list[str]:
+    """Secrets in any byte that was written or sent, the settings apart."""
+    written = b"".join(
+        path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "gpuwatch.toml"
+    ) + "".join(captured).encode()  # fmt: skip
+    return [f"a secret was written: {secret[:4]}…" for secret in secrets if secret.encode() in written]

@@ -1,0 +1,273 @@
+"""The crash matrix: the real daemon dies at every named point of launch, end and alert, under each of the marketplace's
+faults; the daemon after it takes up what is there. 0 double, 0 orphan, 0 lost alert (CONTRACT §4, reliability K01–K12).
+
+A case is a row of deaths, one daemon each, then a daemon that lives. Every death is asserted to happen where it is
+meant to: a point that is never passed proves nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from gpuwatch.emulator import Delays, Marketplace
+from gpuwatch.engine import failpoint
+from tests.process.audit import MOVING, Audit, Limits, launches, leaks, undelivered
+from tests.process.daemon_child import ROOT, Home, bargain, notify_by, wait_for
+from tests.telegram_double import TOKEN, telegram
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+KEY = "vast-key-of-the-matrix-51d0"
+PACE = "60"  # a minute a second, for what a launch waits by: absence takes ten of them, and three lists
+AT_ONCE = 18  # cases; most of the time each waits
+SENT = "the order was sent"  # killed from outside, as soon as the marketplace has it
+Fault = tuple[str, str, dict[str, Any]]
+
+
+class Column(NamedTuple):
+    """What the marketplace does. `answered`: gpuwatch gets to read an answer to its create."""
+
+    faults: tuple[Fault, ...]
+    answered: bool = True
+
+
+RENTING: Mapping[str, Column] = {
+    "fine": Column(()),
+    "answer lost": Column((("create", "reset_after", {}),), answered=False),
+    "answer late": Column((("create", "slow", {"delay_s": 1.5}),)),
+    "arrives late": Column((("create", "late", {"hold_s": 0.3, "after_s": 1.5}),), answered=False),
+    "5xx after success": Column((("create", "502_after", {}),), answered=False),
+    "success false, with a contract": Column((("create", "bid_lost", {}),)),
+    "the list lags": Column((("list", "list_lag", {"seconds": 4.0, "times": None}),)),
+}
+ENDING: Mapping[str, Column] = {
+    "fine": Column(()),
+    "answer lost": Column((("destroy", "reset_after", {}),)),
+    "answer late": Column((("destroy", "slow", {"delay_s": 1.5}),)),
+    "5xx after success": Column((("destroy", "500_after", {}),)),
+    "5xx, not done": Column((("destroy", "500", {}),)),
+    "acknowledged, not done": Column((("destroy", "undead", {}),)),
+    "the list lags": Column((("list", "list_lag", {"seconds": 4.0, "times": None}),)),
+}
+
+
+def renting_deaths(column: Column) -> Iterator[tuple[str, ...]]:
+    """Where daemons die, one after another, on the way from the offer to the running instance."""
+    yield ("intent.before_commit",)
+    yield ("intent.after_commit",)
+    yield ("launch.before_look",)
+    yield ("launch.before_send",)
+    yield (SENT,)
+    for point in ("alert.leased", "alert.sent", "alert.marked", "running.before_record", "running.after_record"):
+        if not (point.startswith("running") and _never_runs(column)):
+            yield (point,)
+    if column.answered:
+        answered = "launch.after_send"
+        yield ("launch.after_record",)
+        if not _never_runs(column):
+            yield ("starting.before_record",)
+            yield ("starting.after_record",)
+    else:
+        answered = "launch.no_answer"
+        yield ("unknown.before_record",)
+        yield ("unknown.after_record",)
+    yield (answered,)
+    # the next daemon finds the instance by its label, and dies over that
+    yield (answered, "reconcile.listed")
+    yield (answered, "starting.before_record")
+    yield (answered, "starting.after_record")
+    # nothing was sent: the next daemon proves that, and dies over it
+    yield ("launch.before_send", "failed.before_record")
+    yield ("launch.before_send", "failed.after_record")
+
+
+def _never_runs(column: Column) -> bool:
+    return any(kind == "bid_lost" for _, kind, _ in column.faults)
+
+
+ENDING_DEATHS: Sequence[tuple[str, ...]] = (
+    ("stopping.before_record",),
+    ("stopping.after_record",),
+    ("launch.before_destroy",),
+    ("launch.after_destroy",),
+    ("launch.before_destroy", "launch.after_destroy", "reconcile.listed"),
+    ("ended.before_record",),
+    ("ended.after_record",),
+    ("alert.sent:3",),  # rented, running, then: it is being ended
+)
+HOLDING_DEATHS: Sequence[tuple[str, ...]] = (
+    ("launch.before_send", "held.before_record"),
+    ("launch.before_send", "held.after_record"),
+)
+
+
+@pytest.fixture(name="template")
+def _template(_sqlite_template: Path) -> Path:
+    """An upgraded database, to be copied: a start without migrations takes half as long."""
+    return _sqlite_template
+
+
+@pytest.mark.parametrize("column", RENTING)
+def test_killed_anywhere_while_it_rents(column: str, tmp_path: Path, template: Path) -> None:
+    cases = [Case(tmp_path / str(n), deaths, RENTING[column]) for n, deaths in enumerate(_renting(column))]
+    _play(cases, template)
+
+
+def _renting(column: str) -> list[tuple[str, ...]]:
+    return list(renting_deaths(RENTING[column]))
+
+
+@pytest.mark.parametrize("column", ENDING)
+def test_killed_anywhere_while_it_ends(column: str, tmp_path: Path, template: Path) -> None:
+    cases = [
+        Case(tmp_path / str(n), deaths, ENDING[column], max_runtime="4m", rests="ended")
+        for n, deaths in enumerate(ENDING_DEATHS)
+    ]
+    _play(cases, template)
+
+
+def test_killed_while_it_asks_the_owner(tmp_path: Path, template: Path) -> None:
+    """An account that is otherwise empty proves no absence: the launch is held, and nothing is sent again."""
+    cases = [
+        Case(tmp_path / str(n), deaths, Column(()), rests="held", canary=False)
+        for n, deaths in enumerate(HOLDING_DEATHS)
+    ]
+    _play(cases, template)
+
+
+# --- the matrix and the code hold each other ----------------------------------------------------------------------
+
+
+def test_every_point_is_in_the_matrix() -> None:
+    died_at = {point.partition(":")[0] for column in RENTING for deaths in _renting(column) for point in deaths}
+    died_at |= {point.partition(":")[0] for deaths in (*ENDING_DEATHS, *HOLDING_DEATHS) for point in deaths}
+    assert died_at - {SENT} == set(failpoint.POINTS)
+
+
+def test_every_point_that_is_named_is_in_the_code_and_the_other_way_round() -> None:
+    """Those of a launch's steps are one line for all states: `{state}.before_record`."""
+    plain, steps = set(), set()
+    for path in (ROOT / "gpuwatch").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "failpoint":
+                (name,) = node.args
+                (plain if isinstance(name, ast.Constant) else steps).add(ast.unparse(name))
+    states = {"starting", "running", "stopping", "ended", "failed", "unknown", "held"}
+    of_steps = {f"{state}.{moment}_record" for state in states for moment in ("before", "after")}
+    assert {ast.literal_eval(name) for name in plain} == set(failpoint.POINTS) - of_steps
+    assert {name.rpartition("}")[2] for name in steps} == {".before_record'", ".after_record'"}
+
+
+# --- one case -----------------------------------------------------------------------------------------------------
+
+
+class Case:
+    """One cell of the matrix."""
+
+    def __init__(
+        self, folder: Path, deaths: tuple[str, ...], column: Column, *,
+        max_runtime: str = "48h", rests: str = "running", canary: bool = True,
+    ) -> None:  # fmt: skip
+        self.folder = folder
+        self.deaths = deaths
+        self.column = column
+        self.max_runtime = max_runtime
+        self.rests = rests
+        self.canary = canary
+        self.sent: list[str] = []
+
+    def faults(self, template: Path) -> list[str]:
+        """Play it, and audit."""
+        self.folder.mkdir()
+        shutil.copyfile(template, self.folder / "gpuwatch.db")
+        delays = Delays(running_s=0.3)
+        with Marketplace(seed=5, key=KEY, size=0, delays=delays) as market, telegram() as double:
+            for n in range(4):
+                bargain(market, 1.5 + n / 10)
+            if self.canary:
+                _somebody_rents(market)
+            for endpoint, kind, settings in self.column.faults:
+                market.faults.add(endpoint, kind, **settings)
+            home = Home(
+                self.folder, market.url, key=KEY, extra=notify_by(double),
+                max_runtime=self.max_runtime, ready_within="6h",
+            )  # fmt: skip
+            found = self._deaths(home, market) or self._life(home)
+            found += Audit(market, home.database_url, {"cheap": Limits(1, 1)}, double).faults()
+            found += leaks([KEY, TOKEN], self.folder, *(message.text for message in double.shown))
+            return found + (["a traceback in the log"] if "Traceback" in home.log() else [])
+
+    def _deaths(self, home: Home, market: Marketplace) -> list[str]:
+        for point in self.deaths:
+            child = home.start(GPUWATCH_TEST_PACE=PACE, **({} if point is SENT else {"GPUWATCH_FAILPOINT": point}))
+            try:
+                if point is SENT:
+                    wait_for(lambda: _creates(market) > int(self.canary), within_s=30, every_s=0.01)
+                    child.kill()
+                    child.wait()
+                elif child.wait(timeout=45) != failpoint.DIED:
+                    return [f"did not die at {point}: code {child.returncode}"]
+            except (subprocess.TimeoutExpired, AssertionError):
+                return [f"never came to {point}; launches: {_states(home)}"]
+            finally:
+                if child.poll() is None:
+                    child.kill()
+                child.wait()
+        return []
+
+    def _life(self, home: Home) -> list[str]:
+        with home.daemon(GPUWATCH_TEST_PACE=PACE) as child:
+            try:
+                wait_for(lambda: self._at_rest(home), within_s=60, every_s=0.3)
+            except AssertionError:
+                return [f"does not come to rest: {_states(home)}, {undelivered(home.database_url)} alerts wait"]
+            child.send_signal(signal.SIGTERM)
+            code = child.wait(timeout=15)
+        return [] if code == 0 else [f"ended with code {code}"]
+
+    def _at_rest(self, home: Home) -> bool:
+        """As it should be in the end; a second failure within an hour makes a watch rest, which will do."""
+        states = _states(home)
+        rests = self.rests in states or states.count("failed") > 1
+        return rests and MOVING.isdisjoint(states) and undelivered(home.database_url) == 0
+
+
+def _play(cases: Sequence[Case], template: Path) -> None:
+    began = time.monotonic()
+    with ThreadPoolExecutor(AT_ONCE) as crew:
+        found = list(crew.map(lambda case: case.faults(template), cases))
+    wrong = {" → ".join(case.deaths): faults for case, faults in zip(cases, found, strict=True) if faults}
+    assert wrong == {}, json.dumps(wrong, indent=1)
+    print(f"{len(cases)} cases in {time.monotonic() - began:.0f} s: 0 double, 0 orphan, 0 lost alert")
+
+
+def _states(home: Home) -> list[str]:
+    return [str(row["state"]) for row in launches(home.database_url)]
+
+
+def _creates(market: Marketplace) -> int:
+    return sum(seen.method == "PUT" and seen.path.startswith("/api/v0/asks/") for seen in market.requests)
+
+
+def _somebody_rents(market: Marketplace) -> None:
+    """Another instance on the account: the lists that show it can be believed."""
+    offer_id = market.publish(gpu="RTX 4090", count=1, usd_hour=0.4)
+    order = {"image": "somebody/else", "disk": 10, "label": "somebody"}
+    request = urllib.request.Request(
+        f"{market.url}/api/v0/asks/{offer_id}/", json.dumps(order).encode(), method="PUT",
+        headers={"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"},
+    )  # fmt: skip
+    with urllib.request.urlopen(request, timeout=10) as answered:
+        assert json.load(answered)["success"]
