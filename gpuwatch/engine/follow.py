@@ -19,19 +19,8 @@ from gpuwatch.errors import OrderError, ProviderError, StoreError
 from gpuwatch.launches.absence import WAIT_S, Verdict
 from gpuwatch.launches.faults import Fault
 from gpuwatch.launches.launch import Launch, LaunchMoved, LaunchState
-from gpuwatch.launches.life import (
-    BidRaised,
-    Destroy,
-    Effect,
-    Freed,
-    Listed,
-    NoList,
-    Observation,
-    RaiseBid,
-    Unlisted,
-    When,
-    terms_of,
-)
+from gpuwatch.launches.observed import BidRaised, Listed, NoList, Observation, Unlisted, When, terms_of
+from gpuwatch.launches.outcome import Destroy, Effect, Freed, RaiseBid
 from gpuwatch.market.pricing import usd
 from gpuwatch.ports import Books, Instance, InstanceState, Launcher
 from gpuwatch.watches.watch import Watch

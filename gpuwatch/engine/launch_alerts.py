@@ -9,7 +9,7 @@ import msgspec
 
 from gpuwatch.engine.alerts import life_of, money
 from gpuwatch.launches.launch import End, Launch, LaunchState, cost_microusd
-from gpuwatch.launches.life import About, Tell
+from gpuwatch.launches.outcome import About, Tell
 from gpuwatch.market.pricing import usd
 from gpuwatch.ports import Alert, AlertKind, Instance, News
 

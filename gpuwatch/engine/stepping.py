@@ -11,7 +11,9 @@ from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.launch_alerts import Herald
 from gpuwatch.errors import StoreError
 from gpuwatch.launches.launch import Launch, LaunchMoved, LaunchState
-from gpuwatch.launches.life import Destroy, Effect, Move, Observation, Outcome, Terms, When, step
+from gpuwatch.launches.life import step
+from gpuwatch.launches.observed import Observation, Terms, When
+from gpuwatch.launches.outcome import Destroy, Effect, Move, Outcome
 from gpuwatch.ports import Books
 
 log = logging.getLogger(__name__)

@@ -8,15 +8,10 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
-from gpuwatch.launches.instance import Instance
 from gpuwatch.market.offer import Offer
-from gpuwatch.market.pricing import HOURS_A_MONTH, MICRO, microusd, threshold_microusd
+from gpuwatch.market.pricing import HOURS_A_MONTH, MICRO, threshold_microusd
 from gpuwatch.watches.watch import BidSpec
-
-if TYPE_CHECKING:
-    from gpuwatch.launches.launch import Launch
 
 LEAST_BID_USD = 0.001  # source: vastai.md §6
 
@@ -34,27 +29,8 @@ def first_bid_usd_hour(offer: Offer, bid: BidSpec | None, commission_rate: float
         return quoted
     step = float(bid.step_usd_gpu_hour) * offer.gpu_count
     wanted = max(quoted, (offer.min_bid_usd_hour or quoted) + step)
-    ceiling = _ceiling(bid, offer.gpu_count, commission_rate, round(disk_usd_hour(offer) * MICRO)) / MICRO
+    ceiling = ceiling_microusd(bid, offer.gpu_count, commission_rate, round(disk_usd_hour(offer) * MICRO)) / MICRO
     return max(quoted, min(wanted, ceiling))
-
-
-def next_bid(launch: Launch, instance: Instance, bid: BidSpec | None) -> int | None:
-    """What to bid now that it was outbid, in micro-dollars; None: nothing more, or it is enough and only has to win."""
-    if bid is None:
-        return None
-    ceiling = bid_ceiling(launch, bid)
-    now = launch.bid_microusd_hour or _microusd(instance.bid_usd_hour) or 0
-    least = _microusd(instance.min_bid_usd_hour)
-    if least is not None and now >= least:
-        return None
-    step = round(Fraction(bid.step_usd_gpu_hour) * launch.gpu_count * MICRO)
-    wanted = min(ceiling, max(least or 0, now + max(step, 1)))
-    return wanted if wanted > now and wanted >= (least or 0) else None
-
-
-def bid_ceiling(launch: Launch, bid: BidSpec) -> int:
-    """The most that may be bid, in micro-dollars: `bid.max` without commission and disk."""
-    return _ceiling(bid, launch.gpu_count, launch.promised.commission_rate, launch.disk_microusd_hour)
 
 
 def disk_usd_hour(offer: Offer) -> float:
@@ -62,11 +38,8 @@ def disk_usd_hour(offer: Offer) -> float:
     return (offer.disk_usd_gb_month or 0.0) * offer.quoted_disk_gb / HOURS_A_MONTH
 
 
-def _ceiling(bid: BidSpec, gpu_count: int, commission_rate: float, disk_microusd: int) -> int:
+def ceiling_microusd(bid: BidSpec, gpu_count: int, commission_rate: float, disk_microusd: int) -> int:
+    """The most that may be bid, in micro-dollars: `bid.max` without commission and disk."""
     rate = Fraction(repr(commission_rate))
     listed = threshold_microusd(bid.max_usd_gpu_hour, gpu_count) / (1 + rate)
     return max(0, int(listed // 1) - disk_microusd)
-
-
-def _microusd(usd: float | None) -> int | None:
-    return None if usd is None else microusd(repr(usd))

@@ -11,176 +11,34 @@ Rules of when an instance must end are in `faults` and `guard`; when something i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
-from enum import StrEnum
+from datetime import timedelta
 from typing import Any
 
-import msgspec
-
 from gpuwatch.launches.absence import Verdict
-from gpuwatch.launches.bids import next_bid
-from gpuwatch.launches.faults import Fault, billed, fault_of, is_late, overdue
+from gpuwatch.launches.faults import billed, fault_of, is_late, overdue
 from gpuwatch.launches.instance import Instance, InstanceState
 from gpuwatch.launches.launch import LOST, Condition, End, Launch, LaunchState, Span
-from gpuwatch.market.pricing import MICRO, threshold_microusd, usd
-from gpuwatch.watches.watch import BidSpec, OnIncrease, Watch
+from gpuwatch.launches.observed import (
+    AnswerLost,
+    BidRaised,
+    EndWanted,
+    Listed,
+    Made,
+    NoList,
+    NothingMade,
+    Observation,
+    Terms,
+    Unlisted,
+    When,
+)
+from gpuwatch.launches.outcome import NOTHING, About, Destroy, Freed, Move, Outcome, RaiseBid, Tell
+from gpuwatch.launches.rebid import next_bid
+from gpuwatch.market.pricing import MICRO, usd
+from gpuwatch.watches.watch import OnIncrease
 
 S = LaunchState
 OUTBID_PATIENCE = timedelta(minutes=2)  # so long a bid that is high enough may take to win again
 _UNFIT = (End.NOT_READY, End.NO_SSH, End.TOO_SLOW, End.NOT_AS_PROMISED)  # it never was what was wanted
-
-
-# --- what may be observed ---------------------------------------------------------------------------------------------
-class Made(msgspec.Struct, frozen=True):
-    """The provider answered the order: there is a contract. `starts` False: it will not run (a lost bid)."""
-
-    instance_id: str
-    starts: bool = True
-
-
-class AnswerLost(msgspec.Struct, frozen=True):
-    """The order was sent, and nobody knows what came of it."""
-
-    words: str
-    instance_id: str | None = None
-
-
-class NothingMade(msgspec.Struct, frozen=True):
-    """The provider refused, or was never asked. `reason` starts with an `End`."""
-
-    reason: str
-
-
-class Listed(msgspec.Struct, frozen=True):
-    """A whole listing shows its instance.
-
-    Args:
-        fault: what the guard found; what the listing itself says is judged here.
-        verified: it is known to be what was promised.
-    """
-
-    instance: Instance
-    fault: Fault | None = None
-    verified: bool = True
-
-
-class Unlisted(msgspec.Struct, frozen=True):
-    """A whole listing does not show its instance."""
-
-    verdict: Verdict
-
-
-class NoList(msgspec.Struct, frozen=True):
-    """The provider gave no usable list."""
-
-    verdict: Verdict
-
-
-class EndWanted(msgspec.Struct, frozen=True):
-    """The owner, or a rule of the owner's, wants its end."""
-
-    end: End
-    words: str = ""
-
-
-class BidRaised(msgspec.Struct, frozen=True):
-    """The provider took a higher bid (listed, GPUs alone)."""
-
-    bid_microusd_hour: int
-
-
-Observation = Made | AnswerLost | NothingMade | Listed | Unlisted | NoList | EndWanted | BidRaised
-
-
-class When(msgspec.Struct, frozen=True):
-    """Two clocks: what is written down, and a wall clock that never ran backwards, for what must end in time."""
-
-    now: datetime
-    at_least: datetime
-
-
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """What the launch's watch says; without it (the watch left the settings) the launch goes on as it was admitted."""
-
-    ceiling_microusd: int | None = None  # threshold for the whole offer, commission included
-    bid: BidSpec | None = None
-    relaunch: bool = False
-    on_increase: OnIncrease = OnIncrease.ALERT
-
-
-# --- what follows -----------------------------------------------------------------------------------------------------
-class About(StrEnum):
-    """What a telling is about; it decides its kind, its advice, and how often it is told."""
-
-    MOVED = "moved"
-    NOT_RENTED = "not rented"
-    HELD = "held"
-    UNLISTED = "unlisted"
-
-
-class Tell(msgspec.Struct, frozen=True):
-    """What the owner is told, in the transaction of the move."""
-
-    headline: str
-    why: str
-    about: About = About.MOVED
-
-
-class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """One durable step.
-
-    Args:
-        words: the provider's own, as they were cleaned.
-        hook: the owner's hook that it calls for.
-    """
-
-    to_state: LaunchState
-    cause: str
-    words: str | None = None
-    changes: Mapping[str, Any] = {}
-    tell: Tell | None = None
-    hook: str | None = None
-
-
-class Destroy(msgspec.Struct, frozen=True):
-    """End this instance at the provider. To ask twice costs nothing."""
-
-    instance_id: str
-
-
-class RaiseBid(msgspec.Struct, frozen=True):
-    """Bid this (listed, GPUs alone)."""
-
-    instance_id: str
-    bid_microusd_hour: int
-
-
-class Freed(msgspec.Struct, frozen=True):
-    """It is over: its slot is free."""
-
-
-Effect = Destroy | RaiseBid | Freed
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    """First the move, durably; then the effects. Neither: nothing follows."""
-
-    move: Move | None = None
-    effects: tuple[Effect, ...] = ()
-
-
-NOTHING = Outcome()
-
-
-def terms_of(watch: Watch | None, launch: Launch) -> Terms:
-    """The terms of a launch, by its watch as the settings have it now."""
-    if watch is None:
-        return Terms()
-    ceiling = threshold_microusd(watch.max_price_usd_gpu_hour, launch.gpu_count)
-    spec = watch.launch
-    if spec is None:
-        return Terms(ceiling_microusd=ceiling)
-    return Terms(ceiling_microusd=ceiling, bid=spec.bid, relaunch=spec.relaunch, on_increase=spec.on_price_increase)
 
 
 def step(launch: Launch, seen: Observation, when: When, terms: Terms = Terms()) -> Outcome:  # noqa: B008 a frozen value

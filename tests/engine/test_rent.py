@@ -116,7 +116,7 @@ def test_all_that_the_owner_set_is_ordered(world: World) -> None:
         runtype="jupyter",
         template="abc",
         registry=RegistrySpec(server="ghcr.io", username="me", password="secret-word"),
-        volume=VolumeSpec(mount="/data", size_gb=50.0),
+        volume=VolumeSpec(mount="/data", volume_id="9"),
         label_extra="night run",
         max_runtime_s=3600.0,
         ready_within_s=900.0,

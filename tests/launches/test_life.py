@@ -14,25 +14,21 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from gpuwatch.launches.absence import Verdict
 from gpuwatch.launches.instance import Instance, InstanceState
 from gpuwatch.launches.launch import Condition, End, Intent, Launch, LaunchState, cost_microusd, may_move, new_launch
-from gpuwatch.launches.life import (
-    NOTHING,
+from gpuwatch.launches.life import step
+from gpuwatch.launches.observed import (
     AnswerLost,
     BidRaised,
-    Destroy,
     EndWanted,
-    Freed,
     Listed,
     Made,
     NoList,
     NothingMade,
     Observation,
-    Outcome,
-    RaiseBid,
     Terms,
     Unlisted,
     When,
-    step,
 )
+from gpuwatch.launches.outcome import NOTHING, Destroy, Freed, Outcome, RaiseBid
 from gpuwatch.watches.watch import Action, BidSpec, LaunchSpec, OnIncrease
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 
