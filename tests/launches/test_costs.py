@@ -1,4 +1,4 @@
-"""What launches cost by our reckoning, beside what was charged; where the month is heading; which commission fits."""
+"""What launches cost by our reckoning, beside what was charged; where the month is heading."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.launches.calibration import Pair, calibrate, fitted_factor
 from gpuwatch.launches.charged import NOTHING, Charged, ChargedRow, cells, line, lines, open_days, runs
 from gpuwatch.launches.costs import (
     billed_days,
@@ -25,7 +24,6 @@ from gpuwatch.launches.costs import (
 )
 from gpuwatch.launches.forecast import budget_uses, forecast
 from gpuwatch.launches.launch import End, Intent, Launch, LaunchState, Promise, Span, cost_microusd, new_launch
-from gpuwatch.market.pricing import Commission, CommissionMode
 from gpuwatch.watches.watch import Action, Budget, LaunchSpec
 from tests.builders import NOON, a_match, a_watch, changed
 
@@ -120,6 +118,13 @@ def test_days_are_utc_and_the_last_is_the_one_of_its_end() -> None:
     launch = a_run(datetime(2026, 11, 30, 23, 0, tzinfo=UTC), hours=25)
     assert list(billed_days(launch, NOON + 30 * DAY)) == [date(2026, 11, 30), date(2026, 12, 1)]
     assert month_of(date(2026, 12, 5)) == (midnight(date(2026, 12, 1)), midnight(date(2027, 1, 1)))
+
+
+def test_segments_lie_side_by_side() -> None:
+    spans = (Span(NOON + HOUR, 3_000_000, 3_600_000), Span(NOON + 2 * HOUR, 2_222, 2_666))
+    found = segments(a_run(hours=3, running_at=NOON + HOUR, spans=spans), NOON + DAY)
+    assert [(one.start, one.end) for one in found] == [(NOON + n * HOUR, NOON + (n + 1) * HOUR) for n in range(3)]
+    assert [one.gpu for one in found] == [0, 2_997_778, 0]
 
 
 MICROUSD = st.integers(0, 50_000_000)
@@ -322,86 +327,3 @@ def test_budgets_are_used_by_price_with_commission() -> None:
     assert percent == {"max_usd_hour": 90.0, "max_usd_day": 10.0, "max_usd_month": 10.0}
     assert uses["max_usd_month"].forecast_running == 11 * 3_600_000
     assert budget_uses(None, Budget(), launches, NOON) == []
-
-
-# --- calibration ------------------------------------------------------------------------------------------------------
-
-
-def charged_with(factor: float, hours: float = 10.0, several: int = 4, noise: int = 0) -> Any:
-    """Cells of launches of different size, charged at so many times the listed price."""
-    launches = [
-        a_run(hours=hours, launch_id=letter * 12, instance_id=letter, listed_microusd_hour=(n + 1) * 1_000_000)
-        for n, letter in enumerate("bcdefgh"[:several])
-    ]
-    rows = [
-        a_row(round(predicted(one, NOON + 9 * DAY, None, None).listed * factor) + noise, instance_id=one.instance_id)
-        for one in launches
-    ]
-    return cells(launches, rows, NOON + 9 * DAY)
-
-
-@pytest.mark.parametrize(
-    ("factor", "commission", "best", "advice"),
-    [
-        (1.2, Commission("0.20"), "set", None),
-        (1.0, Commission("0.20"), "included", 'commission = { rate = 0, mode = "included" }'),
-        (1.0, Commission("0.25", CommissionMode.INCLUDED), "set", None),
-        (1.25, Commission("0.25", CommissionMode.INCLUDED), "on_top", "commission = 0.25"),
-        (1.1, Commission("0.20"), "fitted", "commission = 0.10"),
-        (1.0, Commission("0"), "set", None),
-    ],
-)
-def test_the_commission_that_fits_the_charges_is_named(
-    factor: float, commission: Commission, best: str, advice: str | None
-) -> None:
-    found = calibrate("vastai", charged_with(factor), commission)
-    assert found.best is not None
-    assert (found.best.name, found.launches, found.billed_hours) == (best, 4, 40.0)
-    assert found.best.error_percent < 0.01
-    assert (found.advice or "").splitlines()[1:] == ([advice] if advice else [])
-
-
-def test_rounding_of_the_bill_does_not_advise_another_rate() -> None:
-    found = calibrate("vastai", charged_with(1.2, noise=500), Commission("0.20"))
-    assert found.advice is None
-
-
-def test_no_rate_fits_a_bill_under_the_listed_price() -> None:
-    found = calibrate("vastai", charged_with(0.8), Commission("0.20"))
-    assert found.best is not None
-    assert (found.best.name, found.is_poor) == ("included", True)
-
-
-@pytest.mark.parametrize(("hours", "several"), [(12.0, 2), (7.9, 3)])
-def test_too_little_says_nothing(hours: float, several: int) -> None:
-    found = calibrate("vastai", charged_with(1.2, hours, several), Commission("0.20"))
-    assert (found.best, found.advice) == (None, None)
-    assert "not enough data" in str(found.why_not)
-
-
-def test_days_that_are_not_final_and_other_providers_are_not_compared() -> None:
-    final = charged_with(1.2)
-    open_ = [changed(cell, final=False) for cell in final]
-    assert calibrate("vastai", open_, Commission("0.20")).launches == 0
-    assert calibrate("runpod", final, Commission("0.20")).launches == 0
-
-
-def test_traffic_takes_no_part() -> None:
-    plain = charged_with(1.2)
-    loaded = [changed(cell, charged=cell.charged + Charged(download=9_000_000)) for cell in plain]
-    assert calibrate("vastai", loaded, Commission("0.20")) == calibrate("vastai", plain, Commission("0.20"))
-
-
-def test_the_fit_is_weighted_by_what_each_launch_cost() -> None:
-    pairs = [
-        Pair(launch_id="a", listed=1, effective=1, charged=2, billed_hours=1),
-        Pair(launch_id="b", listed=10, effective=10, charged=10, billed_hours=1),
-    ]
-    assert float(fitted_factor(pairs)) == pytest.approx(1002 / 1001)
-
-
-def test_segments_lie_side_by_side() -> None:
-    spans = (Span(NOON + HOUR, 3_000_000, 3_600_000), Span(NOON + 2 * HOUR, 2_222, 2_666))
-    found = segments(a_run(hours=3, running_at=NOON + HOUR, spans=spans), NOON + DAY)
-    assert [(one.start, one.end) for one in found] == [(NOON + n * HOUR, NOON + (n + 1) * HOUR) for n in range(3)]
-    assert [one.gpu for one in found] == [0, 2_997_778, 0]
