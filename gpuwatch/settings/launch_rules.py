@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gpuwatch.settings.sources import Path_
 from gpuwatch.watches.launch_schema import BudgetTable, LaunchTable
+from gpuwatch.watches.launch_text import check_self_destruct
 from gpuwatch.watches.schema import WatchTable
 
 
@@ -47,12 +48,23 @@ def _beside_each_other(launch: LaunchTable) -> Iterator[tuple[str, str]]:
     written = launch.model_fields_set
     if {"onstart", "onstart_file"} <= written:
         yield "onstart_file", "expected either onstart or onstart_file, not both"
-    if launch.self_destruct and launch.max_runtime is None:
-        yield "self_destruct", 'expected max_runtime beside it, such as max_runtime = "24h"'
-    if launch.runtype == "args":  # the image's own program runs, neither a start script nor an SSH server
-        if launch.self_destruct:
-            yield "self_destruct", 'expected another runtype than "args", which runs no start script'
-        if launch.verify == "ssh":
-            yield "verify", 'expected another runtype than "args", which has no SSH port'
+    if launch.self_destruct:
+        yield from _self_destruct(launch)
+    if launch.runtype == "args" and launch.verify == "ssh":
+        yield "verify", 'expected another runtype than "args", which has no SSH port'
     if "wasteful_for" in written and launch.wasteful_below is None:
         yield "wasteful_for", "expected wasteful_below beside it"
+
+
+def _self_destruct(launch: LaunchTable) -> Iterator[tuple[str, str]]:
+    """Its lines stand in front of the start script: there must be one that takes them."""
+    if launch.max_runtime is None:
+        yield "self_destruct", 'expected max_runtime beside it, such as max_runtime = "24h"'
+    if launch.runtype == "args":
+        yield "self_destruct", 'expected another runtype than "args", whose onstart is no script but the entrypoint'
+    if launch.template is not None and launch.onstart is None:
+        yield "self_destruct", "expected onstart beside it: it takes the place of the template's"
+    try:
+        check_self_destruct(launch.onstart or "")
+    except ValueError as error:
+        yield "onstart", str(error)

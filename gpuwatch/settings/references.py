@@ -16,7 +16,14 @@ import msgspec
 
 from gpuwatch.settings.secret_files import secret_text
 from gpuwatch.settings.sources import Path_, Sources
-from gpuwatch.watches.launch_text import check_onstart, check_secret, check_url, check_value, check_word
+from gpuwatch.watches.launch_text import (
+    check_onstart,
+    check_secret,
+    check_self_destruct,
+    check_url,
+    check_value,
+    check_word,
+)
 
 HOOKS = ("on_running", "before_stop", "on_ended")
 _KINDS = ("from_env", "from_file")
@@ -132,7 +139,8 @@ class _Reader:
         launch["onstart"] = _STANDS_IN
         path = self._path(name)
         try:
-            launch["onstart"] = check_onstart(secret_text(path).replace("\r\n", "\n"))
+            script = check_onstart(secret_text(path).replace("\r\n", "\n"))
+            launch["onstart"] = check_self_destruct(script) if launch.get("self_destruct") is True else script
         except ValueError as error:
             text = str(error) if str(error).startswith("expected") else f"expected a script; {path} {error}"
             self.faults.append(((*here, "onstart_file"), text))

@@ -78,7 +78,7 @@ repeat_every = "6h"               # between reminders, or "never"
 # runtype = "ssh"                 # or "jupyter", "args", …
 # label_extra = "night run"       # behind gpuwatch's own label
 #   a private image: registry = { server = "ghcr.io", username = "me", password = { from_env = "GHCR_TOKEN" } }
-#   a volume: volume = { mount = "/data", size_gb = 100 }     or an existing one: volume_id = "123"
+#   a volume of the provider: volume = { mount = "/data", volume_id = 123 }
 # max_active = 1                  # alive at once from this watch
 # max_total = 1                   # in all; 0: no limit
 # max_runtime = "24h"             # then it is destroyed; needed while dry_run = false
@@ -148,6 +148,6 @@ def _default(node: dict[str, Any]) -> Any:
 
 def _untitled(node: Any) -> Any:
     found = {key: value for key, value in node.items() if key != "title"}
-    if "minLength" in found and "anyOf" in found:
-        del found["minLength"]  # meant for the list, and said of both
+    if "anyOf" in found:  # meant for the list, and said of both
+        found = {key: value for key, value in found.items() if key not in {"minLength", "maxLength"}}
     return found

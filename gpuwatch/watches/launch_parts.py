@@ -128,6 +128,9 @@ Port = Annotated[str, BeforeValidator(_port, json_schema_input_type=int | str)]
 Ports = Annotated[
     tuple[Port, ...], BeforeValidator(_ports, json_schema_input_type=int | str | list[int | str]), Field(max_length=64)
 ]
+VolumeId = Annotated[
+    Line, BeforeValidator(lambda value: str(value) if type(value) is int else value, json_schema_input_type=int | str)
+]
 Percent = Annotated[Number, Field(gt=0, le=100)]
 Label = Annotated[str, BeforeValidator(_label), WithJsonSchema({"type": "string", "maxLength": LABEL_EXTRA_MAX})]
 Script = Annotated[str, BeforeValidator(_script), WithJsonSchema({"type": "string", "maxLength": MAX_ONSTART})]
@@ -165,19 +168,15 @@ class RegistryTable(Table):
 
 
 class VolumeTable(Table):
-    """`volume = { mount = "/data", size_gb = 100 }`, or with `volume_id`."""
+    """`volume = { mount = "/data", volume_id = "123" }`."""
 
     mount: Annotated[str, BeforeValidator(_mount)] = Field(description="Folder on the instance where it is mounted.")
-    volume_id: Annotated[Line, BeforeValidator(lambda value: str(value) if type(value) is int else value)] | None = (
-        Field(default=None, description="An existing volume, by the provider's id.")
+    volume_id: VolumeId = Field(
+        description="The provider's number of an existing volume, or with size_gb of the volume offer for a new one."
     )
-    size_gb: Annotated[Measure, Field(ge=1)] | None = Field(default=None, description="GB of a new volume.")
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> VolumeTable:
-        if (self.volume_id is None) == (self.size_gb is None):
-            raise ValueError("expected either volume_id or size_gb")
-        return self
+    size_gb: Annotated[Measure, Field(ge=1)] | None = Field(
+        default=None, description="GB of a new volume, on the machine of that volume offer."
+    )
 
     def value(self) -> VolumeSpec:
         """As the engine uses it."""

@@ -45,7 +45,7 @@ class LaunchTable(Table):
     ports: Ports = Field(default=(), description='Ports to open: 8000, "8080:8000" (outside:inside), "53/udp".')
     runtype: Literal["ssh", "ssh_direct", "ssh_proxy", "jupyter", "jupyter_direct", "jupyter_proxy", "args"] = Field(
         default="ssh",
-        description='How it is entered: "ssh", "jupyter" (each also with _direct or _proxy behind it), or "args".',
+        description='How it is entered: "ssh", "jupyter" (or with _direct, _proxy), "args"; a template has its own.',
     )
     registry: RegistryTable | None = Field(default=None, description="Login of a private image registry.")
     volume: VolumeTable | None = Field(default=None, description="A volume to mount.")
@@ -116,13 +116,13 @@ class LaunchTable(Table):
 
     def value(self) -> LaunchSpec:
         """As the engine uses it."""
-        is_templates = self.template is not None and "image" not in self.model_fields_set
+        by_template = {"image", "runtype"} - self.model_fields_set if self.template is not None else set()
         return LaunchSpec(
-            image="" if is_templates else self.image,
+            image="" if "image" in by_template else self.image,
             onstart=self.onstart,
             env=dict(self.env),
             ports=self.ports,
-            runtype=self.runtype,
+            runtype="" if "runtype" in by_template else self.runtype,
             template=self.template,
             registry=self.registry.value() if self.registry else None,
             volume=self.volume.value() if self.volume else None,

@@ -5,10 +5,13 @@ Every check takes text and returns it, or raises ValueError with what was expect
 
 from __future__ import annotations
 
+import re
 from urllib.parse import urlsplit
 
 MAX_ONSTART = 4000  # characters; source: vast.ai refuses more than about 4,048
+MAX_ONSTART_SELF_DESTRUCT = 2500  # the lines with which an instance ends itself stand in front
 OWN_VARIABLES = ("GPUWATCH_LAUNCH_ID", "GPUWATCH_WATCH", "GPUWATCH_DEADLINE")  # every instance gets these
+_SHELL = re.compile(r"#!.*\b(?:ba|da|a|k|z)?sh\b.*")
 
 
 def check_onstart(text: str) -> str:
@@ -20,6 +23,19 @@ def check_onstart(text: str) -> str:
     return text
 
 
+def check_self_destruct(text: str) -> str:
+    """A script that can have shell lines put in front."""
+    first = text.partition("\n")[0].strip()
+    if first.startswith("#!") and not _SHELL.fullmatch(first):
+        raise ValueError("expected a shell script beside self_destruct, which puts lines of shell in front")
+    if len(text) > MAX_ONSTART_SELF_DESTRUCT:
+        raise ValueError(
+            f"expected a script of at most {MAX_ONSTART_SELF_DESTRUCT} characters beside self_destruct, "
+            "which puts lines in front"
+        )
+    return text
+
+
 def check_value(text: str) -> str:
     """The value of an environment variable."""
     if "\x00" in text:
@@ -28,9 +44,9 @@ def check_value(text: str) -> str:
 
 
 def check_word(text: str) -> str:
-    """One word: a marketplace gets a registry's login as words between blanks."""
-    if not text or not text.isascii() or not text.isprintable() or " " in text:
-        raise ValueError("expected printable ASCII without blanks")
+    """One word: a marketplace gets a registry's login as words between blanks, and knows no quoting."""
+    if not text or not text.isascii() or not text.isprintable() or set(text) & set(" \"'"):
+        raise ValueError("expected printable ASCII without blanks and quotes")
     return text
 
 

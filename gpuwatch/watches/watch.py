@@ -66,7 +66,7 @@ class RegistrySpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VolumeSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A volume at `mount`: an existing one by `volume_id`, or a new one of `size_gb`."""
+    """A volume at `mount`: `volume_id` exists, or with `size_gb` is the volume offer that a new one is made of."""
 
     mount: str
     volume_id: str | None = None
@@ -92,7 +92,7 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}  # may hold secrets
     secret_env: tuple[str, ...] = ()  # variables of `env` whose text was given by reference: secrets for sure
     ports: tuple[str, ...] = ()  # "8000", "8080:8000", "53/udp"
-    runtype: str = "ssh"
+    runtype: str = "ssh"  # empty: the template's
     template: str | None = None
     registry: RegistrySpec | None = None
     volume: VolumeSpec | None = None

@@ -9,12 +9,16 @@ import pytest
 
 WATCH = '[[watch]]\nname = "one"\ngpu = "H100"\nmax_price = 2\naction = "launch"\n'
 
+ENDS = 'self_destruct = true\nmax_runtime = "1h"'
 CLASHES = [
     ("bid = { max = 1.2 }", 'bid: expected spot = "only" or "any" in this watch'),
     ("relaunch = true", 'relaunch: expected spot = "only" or "any" in this watch'),
     ("stop_outside = true", "stop_outside: expected `active` in this watch"),
     ("self_destruct = true", "self_destruct: expected max_runtime beside it"),
     ('self_destruct = true\nmax_runtime = "1h"\nruntype = "args"', "self_destruct: expected another runtype"),
+    ('self_destruct = true\nmax_runtime = "1h"\ntemplate = "t"', "self_destruct: expected onstart beside it"),
+    (f'onstart = "{"x" * 2501}"\n{ENDS}', "onstart: expected a script of at most 2500 characters beside self_destruct"),
+    (f'onstart = "#!/usr/bin/env python3"\n{ENDS}', "onstart: expected a shell script beside self_destruct"),
     ('verify = "ssh"\nruntype = "args"', "verify: expected another runtype"),
     ('wasteful_for = "5m"', "wasteful_for: expected wasteful_below beside it"),
 ]
@@ -35,6 +39,8 @@ def test_a_key_without_what_it_needs_is_a_fault_that_names_it(faults: Any, keys:
         ('spot = "only"\n', ""),
         ('active = "08:00-09:00"\n', "stop_outside = true"),
         ("", 'self_destruct = true\nmax_runtime = "1h"'),
+        ("", f'onstart = "{"x" * 2500}"\n{ENDS}'),
+        ("", f'onstart = "#!/bin/bash -e"\ntemplate = "t"\n{ENDS}'),
         ("", 'runtype = "args"'),
         ("", 'wasteful_below = 10\nwasteful_for = "5m"'),
     ],

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from gpuwatch.providers.vastai.create import ONSTART_LENGTH, RUNTYPES
+from gpuwatch.providers.vastai.selfdestruct import with_self_destruct
 from gpuwatch.settings import load
+from gpuwatch.watches.launch_schema import LaunchTable
+from gpuwatch.watches.launch_text import MAX_ONSTART, MAX_ONSTART_SELF_DESTRUCT
 from gpuwatch.watches.watch import HookSpec, LaunchSpec
 from gpuwatch.wiring import secrets_of
 
@@ -91,7 +96,7 @@ MISSING = {
         "launch.env.A: from_file: expected a file that holds the text; /no/such cannot be read: No such file"
     ),
     'registry = { server = "h", username = "u", password = { from_env = "BLANKS" } }': (
-        "launch.registry.password: from_env: expected printable ASCII without blanks"
+        "launch.registry.password: from_env: expected printable ASCII without blanks and quotes"
     ),
     'on_ended = { url = { from_env = "BLANKS" } }': "launch.on_ended.url: from_env: expected an http:// or https://",
     'on_ended = { url = "https://h", secret = { from_env = "LINES" } }': (
@@ -178,6 +183,26 @@ def test_a_script_that_grew_too_long_is_a_fault_though_remembered(
     assert fault.endswith(
         "launch.onstart_file: expected a script of at most 4000 characters; let it fetch what is longer"
     )
+
+
+def test_with_self_destruct_the_script_has_less_room_though_remembered(faults: Any, loaded: Any, home: Path) -> None:
+    toml = WATCH + 'onstart_file = "train.sh"\nself_destruct = true\nmax_runtime = "1h"\n'
+    (home / "train.sh").write_text("x" * 2500)
+    env = {"XDG_CACHE_HOME": str(home / "cache")}
+    assert len(the_launch(loaded(toml, env=env)).onstart or "") == 2500
+    (home / "train.sh").write_text("x" * 2501)
+    (fault,) = faults(toml, env=env)
+    assert "launch.onstart_file: expected a script of at most 2500 characters beside self_destruct" in fault
+
+
+def test_what_settings_allow_a_marketplace_takes() -> None:
+    """The limits stand in two places that must not know each other."""
+    noon = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    script = with_self_destruct("x" * MAX_ONSTART_SELF_DESTRUCT, noon + timedelta(days=3650), noon)
+    assert script is not None
+    assert len(script) <= ONSTART_LENGTH
+    assert MAX_ONSTART <= ONSTART_LENGTH
+    assert set(get_args(LaunchTable.model_fields["runtype"].annotation)) == set(RUNTYPES)
 
 
 # --- who can see them

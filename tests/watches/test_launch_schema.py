@@ -53,7 +53,7 @@ def test_every_key_arrives_in_its_unit() -> None:
         ports = [8000, "8080:8000", "53/udp"]
         runtype = "jupyter_direct"
         registry = { server = "ghcr.io", username = "me", password = "t0k3n" }
-        volume = { mount = "/data", size_gb = 100 }
+        volume = { mount = "/data", volume_id = 123, size_gb = 100 }
         label_extra = "night run"
         max_active = 2
         max_total = 0
@@ -88,7 +88,7 @@ def test_every_key_arrives_in_its_unit() -> None:
         ports=("8000", "8080:8000", "53/udp"),
         runtype="jupyter_direct",
         registry=RegistrySpec(server="ghcr.io", username="me", password="t0k3n"),
-        volume=VolumeSpec(mount="/data", size_gb=100),
+        volume=VolumeSpec(mount="/data", volume_id="123", size_gb=100),
         label_extra="night run",
         max_active=2,
         max_total=0,
@@ -132,9 +132,11 @@ def test_without_a_template_there_is_always_an_image(written: str, image: str) -
     assert launch(written).image == image
 
 
-def test_a_template_brings_its_own_image_unless_one_is_written() -> None:
-    assert launch('template = "abc"').image == ""
-    assert launch('template = "abc"\nimage = "vastai/pytorch"').image == "vastai/pytorch"
+def test_a_template_brings_its_own_image_and_runtype_unless_they_are_written() -> None:
+    found = launch('template = "abc"')
+    assert (found.image, found.runtype) == ("", "")
+    found = launch('template = "abc"\nimage = "vastai/pytorch"\nruntype = "ssh"')
+    assert (found.image, found.runtype) == ("vastai/pytorch", "ssh")
 
 
 @pytest.mark.parametrize(
@@ -193,13 +195,15 @@ def test_the_longest_label_has_the_60_characters_of_a_marketplace() -> None:
         "registry = 3",
         'registry = { server = "ghcr.io", username = "me" }',
         'registry = { server = "ghcr.io", username = "me", password = "a b" }',
+        'registry = { server = "ghcr.io", username = "me", password = "a\\"b" }',
         'registry = { server = "ghcr.io", username = "me -v", password = "a" }',
         'registry = { server = "ghcr.io", username = "me", password = "" }',
         'volume = { mount = "/data" }',
-        'volume = { mount = "data", size_gb = 1 }',
-        'volume = { mount = "/data/../..", size_gb = 1 }',
-        'volume = { mount = "/data", size_gb = 0 }',
-        'volume = { mount = "/data", size_gb = 1, volume_id = "x" }',
+        'volume = { mount = "/data", size_gb = 1 }',
+        'volume = { mount = "/data", volume_id = true }',
+        'volume = { mount = "data", volume_id = 1 }',
+        'volume = { mount = "/data/../..", volume_id = 1 }',
+        'volume = { mount = "/data", volume_id = 1, size_gb = 0 }',
         'label_extra = "é"',
         'label_extra = ""',
         'label_extra = "a\\nb"',
