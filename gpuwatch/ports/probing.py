@@ -1,0 +1,55 @@
+"""The door to an instance itself: does it answer, and what is it? And to what was seen of its GPU use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+
+from gpuwatch.errors import GpuwatchError
+
+if TYPE_CHECKING:
+    from gpuwatch.launches.promise import Inside
+    from gpuwatch.launches.use import Sample
+
+
+class NoAnswer(GpuwatchError):
+    """It does not answer, or not as it should; it may do so later. Its text is fit to be shown."""
+
+
+class LoginRefused(GpuwatchError):
+    """It answers, and does not let us in: no fault of the machine as far as anybody knows."""
+
+
+class Probe(Protocol):
+    """Looks at an instance from outside and inside. Each call may take its whole time limit: never within a beat."""
+
+    def banner(self, host: str, port: int) -> str:
+        """What an SSH server says first, cleaned. Raises NoAnswer."""
+
+    def inside(self, host: str, port: int, key_file: str, *, download: bool) -> Inside:
+        """Log in and measure; what cannot be told there is None.
+
+        Args:
+            key_file: the private key.
+            download: measure the download speed, too.
+
+        Raises:
+            NoAnswer, LoginRefused.
+        """
+
+
+class Uses(Protocol):
+    """Samples of GPU use. All methods raise StoreError."""
+
+    def add(self, launch_id: str, sample: Sample) -> None:
+        """Keep one; a second one of the same millisecond takes its place."""
+
+    def since(self, launch_id: str, moment: datetime) -> Sequence[Sample]:
+        """Those from a moment on, oldest first."""
+
+    def mean(self, launch_id: str) -> float | None:
+        """Of all known samples of a launch; None: there is none."""
+
+    def forget(self, before: datetime) -> int:
+        """Drop older ones; how many."""
