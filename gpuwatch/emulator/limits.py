@@ -23,6 +23,8 @@ THRESHOLD_S = {
     "spend_rate": 2.0,
     "charges": 1.0,
     "price_increases": 2.0,
+    "accept_increase": 2.0,
+    "reject_increase": 2.0,
     "ssh": 1.0,
 }
 

@@ -23,7 +23,16 @@ EDGE = {502: "Bad Gateway", 503: "Service Temporarily Unavailable", 504: "Gatewa
 LONG_S = 600.0  # longer than any client waits
 # Faults that the endpoints themselves act on; the other kinds are in MISHAPS and in lives.FATES.
 QUIRKS = LIES | {
-    *("offer_gone", "refuse_create", "bid_lost", "duplicate_effect", "other_hardware", "instance_null", "undead"),
+    *(
+        "offer_gone",
+        "refuse_create",
+        "bid_lost",
+        "duplicate_effect",
+        "stale_answer",
+        "other_hardware",
+        "instance_null",
+        "undead",
+    ),
 }
 
 

@@ -57,7 +57,10 @@ def rent(exchange: Exchange, request: Request, listing: Listing, body: dict[str,
         doom(exchange, instance, request.quirk)
     if request.has_quirk("duplicate_effect"):
         return doubled(exchange, request, listing, instance)
-    return reply({"success": won, "new_contract": instance.id, "instance_api_key": MASK})
+    told = instance.id
+    if request.has_quirk("stale_answer"):
+        told = next((one.instance_id for one in exchange.ledger.creates[-2::-1]), instance.id)
+    return reply({"success": won, "new_contract": told, "instance_api_key": MASK})
 
 
 def doubled(exchange: Exchange, request: Request, listing: Listing, first: Instance) -> Reply:

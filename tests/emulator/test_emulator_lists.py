@@ -128,6 +128,14 @@ def test_a_create_can_take_effect_twice_and_tell_of_one(opened: Any, tells: str,
     assert one.market.ledger.alive() == (made[1],)
 
 
+def test_a_create_can_be_answered_with_the_number_of_the_one_before(opened: Any) -> None:
+    one = opened()
+    first = one.rented(one.market.publish(), label="a")
+    one.market.faults.add("create", "stale_answer")
+    assert one.rented(one.market.publish(), label="b") == first
+    assert one.market.ledger.creates_by_label() == {"a": 1, "b": 1}
+
+
 def test_a_destroy_can_be_confirmed_and_never_happen(opened: Any) -> None:
     one = opened()
     contract = running(one)[0]
