@@ -6,7 +6,6 @@ Every check takes text and returns it, or raises ValueError with what was expect
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
 
 MAX_ONSTART = 4000  # characters; source: vast.ai refuses more than about 4,048
 MAX_ONSTART_SELF_DESTRUCT = 2500  # the lines with which an instance ends itself stand in front
@@ -59,6 +58,8 @@ def check_secret(text: str) -> str:
 
 def check_url(text: str) -> str:
     """Where a webhook goes; it may hold a login, or be a secret as a whole."""
+    from urllib.parse import urlsplit  # noqa: PLC0415 start-up is counted in milliseconds, and few have a webhook
+
     wrong = ValueError('expected an http:// or https:// address, such as "https://hooks.example.org/gpuwatch"')
     if not text.isascii() or not text.isprintable() or " " in text:
         raise wrong
