@@ -249,6 +249,17 @@ def test_without_a_key_it_shows_what_is_known_and_says_so(shell: Shell, rows: Ro
     assert ran.json["total"] is not None
 
 
+def test_a_provider_whose_charges_are_all_final_needs_no_key(shell: Shell, rows: Rows) -> None:
+    began = (real_now() - 3 * DAY).replace(hour=1, minute=0)
+    rows.charge(rows.add(began), 6_000_000, began.date())
+    assert shell("costs", "--refresh").code == 0
+
+
+def test_less_than_a_cent_is_not_shown_as_nought(shell: Shell, rows: Rows) -> None:
+    rows.add(state=S.FAILED, running_at=None, hours=1)
+    assert shell("costs", "--month", MONTH).out.splitlines()[2].split()[3:7] == ["0.00", "<0.01", "<0.01", "<0.01"]
+
+
 # --- the bill, over HTTP ----------------------------------------------------------------------------------------------
 
 

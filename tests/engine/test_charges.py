@@ -153,3 +153,12 @@ def test_silence_on_an_old_day_is_nothing_charged_where_the_answer_names_another
     assert found["1", TODAY - 4 * DAY, NOTHING] == (0, True)
     assert found["2", TODAY - 4 * DAY, NOTHING] == (0, True)
     assert kept() == {}
+
+
+def test_what_the_provider_calls_provisional_is_not_final() -> None:
+    assert kept(a_charge(final=False))["1", YESTERDAY, "gpu"] == (1_000_000, False)
+
+
+def test_an_impossible_amount_is_not_nothing() -> None:
+    found = kept(a_charge(), a_charge(float("nan"), TODAY - 4 * DAY))
+    assert [key for key in found if key[:2] == ("1", TODAY - 4 * DAY)] == []

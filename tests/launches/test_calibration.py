@@ -53,6 +53,13 @@ def test_rounding_of_the_bill_does_not_advise_another_rate() -> None:
     assert found.advice is None
 
 
+@pytest.mark.parametrize(("factor", "best"), [(1.202, "set"), (1.21, "fitted")])
+def test_another_rate_must_be_nearer_by_more_than_a_trifle(factor: float, best: str) -> None:
+    found = calibrate("vastai", charged_with(factor), Commission("0.20"))
+    assert found.best is not None
+    assert found.best.name == best
+
+
 def test_no_rate_fits_a_bill_under_the_listed_price() -> None:
     found = calibrate("vastai", charged_with(0.8), Commission("0.20"))
     assert found.best is not None
