@@ -1,0 +1,253 @@
+"""No admitted intent exceeds a budget, in any order of reserving, running, ending, price rises and days that pass.
+
+What is spent and what may still come is reckoned here once more, in exact fractions, from what the test did and not
+from what the ledger wrote down. A refusal must be true as well: it would have been too much.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from datetime import datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from gpuwatch.launches.launch import Intent, Launch, LaunchState, Refusal, RefusalReason, Span
+from gpuwatch.storage import ledger
+from gpuwatch.storage.database import open_database
+from gpuwatch.storage.ledger import Ledger
+from gpuwatch.storage.tables import metadata
+from gpuwatch.watches.decide import Match
+from gpuwatch.watches.watch import Action, Budget, LaunchSpec, Watch
+from tests.builders import NOON, a_match, a_watch, an_offer
+
+S = LaunchState
+GLOBAL = Budget(max_usd_hour=Decimal(20), max_usd_day=Decimal(60), max_usd_month=Decimal(110), max_instances=4)
+OF_ONE = Budget(max_usd_hour=Decimal("8.50"), max_usd_day=Decimal(25), max_usd_month=Decimal(50), max_instances=2)
+HOURS = {"one": 3, "two": 8}  # max_runtime
+WATCHES = {
+    name: a_watch(
+        name=name,
+        action=Action.LAUNCH,
+        max_price_usd_gpu_hour=Decimal(100),
+        launch=LaunchSpec(max_active=9, max_total=0, max_runtime_s=hours * 3600.0),
+        budget=OF_ONE if name == "one" else Budget(),
+    )
+    for name, hours in HOURS.items()
+}
+MONEY = {
+    RefusalReason.MAX_INSTANCES,
+    RefusalReason.MAX_USD_HOUR,
+    RefusalReason.MAX_USD_DAY,
+    RefusalReason.MAX_USD_MONTH,
+}
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+DUST = Fraction(1, 1000)  # dollars: each launch's cost is rounded to a micro-dollar
+_NAMES = st.sampled_from(sorted(WATCHES))
+_LISTED = st.sampled_from([0.5, 1.0, 2.0, 3.0, 3.5])
+_WHICH = st.integers(0, 50)
+_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+class Told:
+    """What the test knows of one launch: its rates in dollars an hour, from moments on."""
+
+    def __init__(self, watch: str, since: datetime, rate: Fraction) -> None:
+        self.watch = watch
+        self.bound = rate
+        self.rates: list[tuple[datetime, Fraction]] = [(since, rate)]  # its order may be lost: counted from the start
+        self.running_at: datetime | None = None
+        self.over_at: datetime | None = None
+        self.was_made = True
+
+    def spent(self, since: datetime, now: datetime) -> Fraction:
+        end = self.over_at or now
+        edges = [*[at for at, _ in self.rates[1:]], end]
+        total = Fraction(0)
+        for (start, rate), stop in zip(self.rates, edges, strict=True):
+            seconds = max(0.0, (stop - max(start, since)).total_seconds())
+            total += rate * Fraction(round(seconds * 1000), 3_600_000)
+        return total if self.was_made else Fraction(0)
+
+    def still(self, now: datetime, window: timedelta) -> Fraction:
+        if self.over_at is not None:
+            return Fraction(0)
+        left = HOURS[self.watch] * HOUR
+        if self.running_at is not None:
+            left = max(timedelta(0), left - (now - self.running_at))
+        return self.bound * Fraction(round(min(left, window).total_seconds() * 1000), 3_600_000)
+
+
+class Spending(RuleBasedStateMachine):
+    """Launches of two watches, one with a budget of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory(dir=_MEMORY)
+        self.store = open_database(f"sqlite:///{self.folder.name}/gpuwatch.db")
+        with self.store.write() as connection:
+            metadata.create_all(connection)
+        self.books = Ledger(self.store)
+        self.now = NOON
+        self.ids = ("".join(letters) for letters in itertools.product("abcdefgh", repeat=12))
+        self.offers = itertools.count(1)
+        self.told: dict[str, Told] = {}
+
+    def teardown(self) -> None:
+        self.store.close()
+        self.folder.cleanup()
+
+    @initialize(hours=st.sampled_from([0, 11, 24 * 9 + 11]))  # at noon, before midnight, before a new month
+    def begins(self, hours: int) -> None:
+        self.now += hours * HOUR
+
+    def match(self, listed: float) -> Match:
+        offer_id = str(next(self.offers))
+        offer = an_offer(offer_id=offer_id, machine_id=offer_id, quoted_usd_hour=listed, disk_usd_gb_month=None)
+        return a_match(offer)
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    @rule(name=_NAMES, listed=_LISTED)
+    def reserve(self, name: str, listed: float) -> None:
+        watch, launch_id, match = WATCHES[name], next(self.ids), self.match(listed)
+        intent = Intent(watch=watch, match=match, launch_id=launch_id, dry_run=False)
+        before = dict(self.told)
+        self.told[launch_id] = Told(name, self.now, rate_of(listed))
+        with self.store.write() as connection:
+            got = ledger.reserve(connection, intent, GLOBAL, self.now)
+        self.judge(got, watch)
+        if isinstance(got, Refusal):
+            self.told = before
+
+    @rule(name=_NAMES, listed=_LISTED, minutes=st.sampled_from([45, 200, 500]))
+    def one_that_ran(self, name: str, listed: float, minutes: int) -> None:
+        """A whole life: what is spent must count as what may come does."""
+        known = set(self.told)
+        self.reserve(name, listed)
+        for launch_id in set(self.told) - known:
+            self.told[launch_id].running_at = self.now
+            self.told[launch_id].rates = [(self.now, self.told[launch_id].bound)]
+            launch = self.books.get(launch_id)
+            assert launch is not None
+            launch = self.books.move(launch, S.RUNNING, "a test", self.now, instance_id="1", running_at=self.now)
+            self.now += timedelta(minutes=minutes)
+            self.books.move(launch, S.ENDED, "a test", self.now, ended_at=self.now, end_reason="stopped by the owner")
+            self.told[launch_id].over_at = self.now
+
+    @rule(which=_WHICH, listed=_LISTED)
+    def point_at(self, which: int, listed: float) -> None:
+        launch = self.one_of(which, S.REQUESTED)
+        if launch is None:
+            return
+        told, watch = self.told[launch.launch_id], WATCHES[launch.watch]
+        kept = told.bound, told.rates
+        told.bound, told.rates = rate_of(listed), [(told.rates[0][0], rate_of(listed))]
+        got = self.books.point_at(launch, self.match(listed), watch, GLOBAL, self.now)
+        self.judge(got, watch)
+        if isinstance(got, Refusal):
+            told.bound, told.rates = kept
+
+    @rule(which=_WHICH)
+    def run(self, which: int) -> None:
+        launch = self.one_of(which, S.REQUESTED)
+        if launch is None:
+            return
+        span = Span(self.now, launch.listed_microusd_hour, launch.price_microusd_hour)
+        self.books.move(launch, S.RUNNING, "a test", self.now, instance_id="1", running_at=self.now, spans=(span,))
+        told = self.told[launch.launch_id]
+        told.running_at = self.now
+        told.rates = [(told.rates[0][0], Fraction(0)), (self.now, told.bound)]
+
+    @rule(which=_WHICH, factor=st.sampled_from([2, 3]), known=st.booleans())
+    def price_rises(self, which: int, factor: int, known: bool) -> None:
+        launch = self.one_of(which, S.RUNNING)
+        if launch is None:
+            return
+        told = self.told[launch.launch_id]
+        told.bound *= factor
+        told.rates.append((self.now, told.bound))
+        price = round(told.bound * 1_000_000)
+        changes = {"price_microusd_hour": price} if known else {}
+        spans = (*launch.spans, Span(self.now, price, price))
+        self.books.move(launch, S.RUNNING, "dearer", self.now, spans=spans, **changes)
+
+    @rule(which=_WHICH)
+    def stop(self, which: int) -> None:
+        launch = self.one_of(which, S.RUNNING)
+        if launch is not None:
+            self.books.move(launch, S.STOPPING, "a test", self.now)
+
+    @rule(which=_WHICH)
+    def end(self, which: int) -> None:
+        launch = self.one_of(which, S.STOPPING, S.RUNNING)
+        if launch is not None:
+            self.books.move(launch, S.ENDED, "a test", self.now, ended_at=self.now, end_reason="stopped by the owner")
+            self.told[launch.launch_id].over_at = self.now
+
+    @rule(which=_WHICH)
+    def fail(self, which: int) -> None:
+        launch = self.one_of(which, S.REQUESTED, S.UNKNOWN)
+        if launch is not None:
+            self.books.move(launch, S.FAILED, "a test", self.now, ended_at=self.now, end_reason="every offer was gone")
+            told = self.told[launch.launch_id]
+            told.over_at, told.was_made = self.now, False
+            self.now += 2 * HOUR  # past the rest after failures
+
+    @rule(which=_WHICH)
+    def lose(self, which: int) -> None:
+        launch = self.one_of(which, S.REQUESTED)
+        if launch is not None:
+            self.books.move(launch, S.UNKNOWN, "a test", self.now)
+
+    @rule(minutes=st.sampled_from([1, 45, 200, 1500]))
+    def time_passes(self, minutes: int) -> None:
+        self.now += timedelta(minutes=minutes)
+
+    # --- what must hold -----------------------------------------------------------------------------------------------
+
+    def judge(self, got: Launch | Refusal, watch: Watch) -> None:
+        """`told` holds the new launch already."""
+        over = [*self.over(GLOBAL, list(self.told.values()))]
+        over += self.over(watch.budget, [told for told in self.told.values() if told.watch == watch.name])
+        if isinstance(got, Launch):
+            assert all(by <= DUST for _, by in over), (got, over)
+            return
+        assert got.reason in MONEY, got
+        assert got.reason in {reason for reason, by in over if by > -DUST}, (got, over)
+
+    def over(self, budget: Budget, mine: list[Told]) -> list[tuple[RefusalReason, Fraction]]:
+        """By how many dollars (or instances) each limit would be exceeded."""
+        alive = [told for told in mine if told.over_at is None]
+        midnight = self.now.replace(hour=0, minute=0, second=0, microsecond=0)
+        found = []
+        for reason, limit, amount in (
+            (RefusalReason.MAX_INSTANCES, budget.max_instances, Fraction(len(alive))),
+            (RefusalReason.MAX_USD_HOUR, budget.max_usd_hour, sum((told.bound for told in alive), Fraction(0))),
+            (RefusalReason.MAX_USD_DAY, budget.max_usd_day, self.bound(mine, midnight, DAY)),
+            (RefusalReason.MAX_USD_MONTH, budget.max_usd_month, self.bound(mine, midnight.replace(day=1), 31 * DAY)),
+        ):
+            if limit is not None:
+                found.append((reason, amount - Fraction(limit)))
+        return found
+
+    def bound(self, mine: list[Told], since: datetime, window: timedelta) -> Fraction:
+        return sum((told.spent(since, self.now) + told.still(self.now, window) for told in mine), Fraction(0))
+
+    def one_of(self, which: int, *states: LaunchState) -> Launch | None:
+        found = [launch for launch in self.books.alive() if launch.state in states]
+        return found[which % len(found)] if found else None
+
+
+def rate_of(listed: float) -> Fraction:
+    """With 20 % commission."""
+    return Fraction(str(listed)) * Fraction(12, 10)
+
+
+TestSpending = Spending.TestCase
+TestSpending.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
