@@ -183,28 +183,39 @@ def _watch_over(service: Service, signals: Signals, notifier: Notifier, config: 
         signals.wait(min(WATCH_EVERY_S, watchdog_s / 2))
         if signals.reload and not signals.stop:
             signals.reload = False
-            fresh = _reload(notifier, config, service.settings)
+            fresh = _reload(notifier, config, service)
             if fresh is not None:
                 return fresh
     return None
 
 
-def _reload(notifier: Notifier, config: str | None, old: Settings) -> Settings | None:
-    """New settings, or None if they are wrong (the old ones stay) or say the same."""
+def _reload(notifier: Notifier, config: str | None, service: Service) -> Settings | None:
+    """New settings, or None if they are wrong, or leave what runs alone: then the old ones stay."""
     notifier.reloading()
     try:
         fresh = load_settings(config)
+        faults = _unfit(fresh, service)
     except SettingsError as error:
-        for line in (*error.faults, "the new settings are wrong; the old ones stay in force"):
-            log.error("%s", line)  # noqa: TRY400 a person's slip, not a traceback
-        notifier.ready()
-        return None
-    if fresh.database_url != old.database_url:
-        log.error("database_url cannot change while the daemon runs; the old settings stay in force")
-        notifier.ready()
-        return None
-    log.info("the settings were read again")
-    return fresh
+        faults = [*error.faults]
+    if not faults:
+        log.info("the settings were read again")
+        return fresh
+    for line in (*faults, "these settings are not taken up; the old ones stay in force"):
+        log.error("%s", line)
+    notifier.ready()
+    return None
+
+
+def _unfit(fresh: Settings, service: Service) -> list[str]:
+    """What a daemon that runs cannot take up."""
+    faults = []
+    if fresh.database_url != service.settings.database_url:
+        faults.append("database_url cannot change while the daemon runs")
+    for launch in service.unwatched(fresh):
+        faults.append(
+            f"launch {launch.launch_id} is alive at {launch.provider}, which is no longer set up, or has no key"
+        )
+    return faults
 
 
 @contextmanager

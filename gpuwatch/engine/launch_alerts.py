@@ -74,6 +74,16 @@ class Herald:
         news = self._news(AlertKind.HELD, launch, "the provider does not list it any more", why, now, can_do)
         return _once(news, f"unlisted:{launch.launch_id}")
 
+    def unwatched(self, launch: Launch, now: datetime) -> News:
+        """Its provider left the settings, or has no key any more: nothing ends it."""
+        why = f"{launch.provider} is not in the settings, or has no key: gpuwatch can neither see it nor end it."
+        can_do = (
+            f"Bring [providers.{launch.provider}] and its key back",
+            f"Or end instance {launch.instance_id or launch.label} at {launch.provider} by hand",
+        )
+        news = self._news(AlertKind.HELD, launch, "nobody looks after it any more", why, now, can_do)
+        return _once(news, f"unwatched:{launch.launch_id}:{now:%Y-%m-%d}")
+
     def slow_stop(self, launch: Launch, why: str, now: datetime) -> News:
         """A destroy is not confirmed for a while."""
         headline = "its end is not confirmed yet: it may still be billed"

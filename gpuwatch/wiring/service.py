@@ -54,6 +54,7 @@ DELIVER_EVERY_S = 1.0
 SIGHT_EVERY_S = 5.0
 SWEEP_LOOK_EVERY_S = 15.0
 ROLL_UP_EVERY_S = 60.0
+UNWATCHED_EVERY_S = 3600.0
 LAUNCH_FIRST_S = 0.2  # at most so long the history waits for launches that have just begun
 _STUCK_FACTOR = 5  # rounds without an end, after which the watchdog is not fed
 
@@ -168,6 +169,18 @@ class Service:
             return f"there is no key for {provider}"
         return follower.not_ready() or self._purses[provider].too_little(price_microusd_hour)
 
+    def unwatched(self, settings: Settings) -> list[Launch]:
+        """Launches that are alive and that nobody could follow under these settings: no provider, or no key."""
+        keyed = {name for name, provider in settings.providers.items() if provider.api_key is not None}
+        return [launch for launch in self.ledger.alive() if launch.provider not in keyed]
+
+    def _tell_unwatched(self) -> int:
+        found = self.unwatched(self.settings)
+        for launch in found:
+            log.error("launch %s: %s is not in the settings, or has no key", launch.launch_id, launch.provider)
+            self.ledger.tell(self._herald.unwatched(launch, real_now()))
+        return len(found)
+
     def _start(self, start: Start) -> None:
         self._begun.append(self._crew.submit(self._act, start))
         self.nudge("deliver")
@@ -202,6 +215,7 @@ class Service:
         """Every beat of the daemon; those of one provider never wait for those of another."""
         found = [
             Beat(name="deliver", run=self._deliver, every_s=DELIVER_EVERY_S),
+            Beat(name="unwatched", run=self._tell_unwatched, every_s=UNWATCHED_EVERY_S),
             Beat(name="roll-up", run=lambda: self.history.roll_up(real_now()), every_s=ROLL_UP_EVERY_S),
         ]
         for name, station in self.stations.items():

@@ -77,6 +77,25 @@ def test_sighup_takes_up_new_settings_and_keeps_the_old_if_they_are_wrong(market
         assert terminate(child)[0] == 0
 
 
+def test_settings_that_would_leave_a_running_instance_alone_are_not_taken_up(
+    market: Marketplace, tmp_path: Path
+) -> None:
+    """L32: its provider, or the key, left the settings."""
+    bargain(market)
+    home = Home(tmp_path, market.url)
+    with home.daemon() as child:
+        wait_for(lambda: [one for one in home.launches() if one["state"] == "running"])
+        text = (tmp_path / "gpuwatch.toml").read_text()
+        (tmp_path / "gpuwatch.toml").write_text(text.replace('api_key = "demo-key"', ""))
+        child.send_signal(signal.SIGHUP)
+        wait_for(lambda: "the old ones stay in force" in home.log())
+        assert "is alive at vastai, which is no longer set up, or has no key" in home.log()
+        assert terminate(child)[0] == 0
+    with home.daemon() as child:
+        wait_for(lambda: "vastai is not in the settings, or has no key" in home.log())
+        assert terminate(child)[0] == 0
+
+
 def test_a_second_daemon_on_the_same_database_stops_with_a_clear_line(market: Marketplace, tmp_path: Path) -> None:
     home = Home(tmp_path, market.url)
     with home.daemon() as first:
