@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -50,8 +50,9 @@ def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | 
     _note_pauses(loaded)
     if as_json:
         from gpuwatch.cli.screen import json_out
+        from gpuwatch.launches.launch_json import launch_json
 
-        json_out([_json(launch, now) for launch in found])
+        json_out([launch_json(launch, now) for launch in found])
         return Exit.DONE
     shown = [launch for launch in found if everything or _is_recent(launch, now)]
     _print(shown, now)
@@ -162,36 +163,6 @@ def _note_pauses(loaded: Settings) -> None:
 
 def _plain(text: str | None) -> str:
     return "".join(letter for letter in text or "" if letter.isprintable())
-
-
-def _json(launch: Launch, now: datetime) -> dict[str, Any]:
-    from gpuwatch.cli.screen import rfc3339
-    from gpuwatch.launches.launch import cost_microusd
-    from gpuwatch.market.pricing import MICRO
-
-    return {
-        "launch_id": launch.launch_id,
-        "watch": launch.watch,
-        "provider": launch.provider,
-        "offer_id": launch.offer_id,
-        "instance_id": launch.instance_id,
-        "state": launch.state.value,
-        "dry_run": launch.dry_run,
-        "label": launch.label,
-        "price_usd_hour": launch.price_microusd_hour / MICRO,
-        "requested_at": rfc3339(launch.requested_at),
-        "running_at": rfc3339(launch.running_at),
-        "ended_at": rfc3339(launch.ended_at),
-        "end_reason": launch.end_reason,
-        "cost_usd": cost_microusd(launch, now) / MICRO,
-        "listed_usd_hour": launch.listed_microusd_hour / MICRO,
-        "listed_cost_usd": cost_microusd(launch, now, listed=True) / MICRO,
-        "machine_id": launch.machine_id,
-        "gpu": launch.gpu,
-        "gpu_count": launch.gpu_count,
-        "spot": launch.spot,
-        "intended_at": rfc3339(launch.intended_at),
-    }
 
 
 def _print(found: list[Launch], now: datetime) -> None:

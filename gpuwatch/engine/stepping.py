@@ -74,7 +74,7 @@ class Stepper:
         after = msgspec.structs.replace(launch, state=move.to_state, **move.changes)
         news = None if move.tell is None else self._herald.told(after, move.tell, now)
         failpoint(f"{move.to_state.value}.before_record")
-        written = self._books.move(launch, move.to_state, move.cause, now, news, **move.changes)
+        written = self._books.move(launch, move.to_state, move.cause, now, news, hook=move.hook, **move.changes)
         failpoint(f"{move.to_state.value}.after_record")
         return written
 

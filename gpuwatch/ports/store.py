@@ -118,9 +118,14 @@ class Books(Protocol):
         news: News | None = None,
         *,
         words: str | None = None,
+        hook: str | None = None,
         **changes: Any,
     ) -> Launch:
-        """One step, if nobody took another meanwhile. Raises LaunchMoved, StoreError."""
+        """One step, if nobody took another meanwhile. Raises LaunchMoved, StoreError.
+
+        Args:
+            hook: the owner's hook that it calls for; it is run afterwards.
+        """
 
     def point_at(self, launch: Launch, match: Match, watch: Watch, budget: Budget, now: datetime) -> Launch | Refusal:
         """Ask for another offer instead, if pause, machine and budget allow it. Raises LaunchMoved, StoreError."""

@@ -21,7 +21,7 @@ from gpuwatch.launches.launch import (
     offer_facts,
 )
 from gpuwatch.ports import News
-from gpuwatch.storage import outbox
+from gpuwatch.storage import hooks, outbox
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.launch_rows import event_from, event_of, launch_of, row_of
 from gpuwatch.storage.pauses import wait_for_turn
@@ -63,7 +63,7 @@ class Ledger:
         with self._database.read() as connection:
             return [event_from(row) for row in connection.execute(of_it)]
 
-    def move(
+    def move(  # noqa: PLR0913 the row, its event, and what is told and called for are one step
         self,
         launch: Launch,
         to_state: LaunchState,
@@ -72,12 +72,14 @@ class Ledger:
         news: News | None = None,
         *,
         words: str | None = None,
+        hook: str | None = None,
         **changes: Any,
     ) -> Launch:
         """One step, if nobody took another meanwhile.
 
         Args:
             words: the provider's own, cleaned.
+            hook: the owner's hook that it calls for.
             changes: fields of `Launch` that change with it.
             news: what the owner is told of it, in the same transaction.
 
@@ -93,6 +95,8 @@ class Ledger:
                 wait_for_turn(connection)
             self._step(connection, launch, moved, cause, now, words)
             note_step(connection, moved, news, now)
+            if hook is not None:
+                hooks.put(connection, moved, hook, now)
             if news is not None:
                 outbox.put(connection, news.alert, news.channels, news.expires_at, news.once_key)
         return moved

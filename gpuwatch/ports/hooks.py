@@ -1,0 +1,72 @@
+"""The doors to the owner's hooks: the rows that call for them, and what carries them out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from gpuwatch.ports.alerts import News
+
+if TYPE_CHECKING:
+    from gpuwatch.launches.launch import Launch
+    from gpuwatch.watches.watch import HookSpec
+
+ON_RUNNING, BEFORE_STOP, ON_ENDED = "on_running", "before_stop", "on_ended"
+
+
+class HookRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One hook that a launch calls for; leased, so that nobody else runs it meanwhile."""
+
+    launch_id: str
+    watch: str
+    event: str
+    body: str  # the launch as JSON, as it was then
+    attempts: int  # this one included
+
+
+class HookCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be run or sent, once."""
+
+    spec: HookSpec
+    event: str
+    body: str
+    at: datetime
+    timeout_s: float
+
+
+class HookBook(Protocol):
+    """The rows. All methods raise StoreError; a row that somebody else leased meanwhile is left as it is."""
+
+    def start(self) -> None:
+        """A runner begins: what the one before held is given back, where no other can be running."""
+
+    def lease(self, now: datetime, limit: int, lease_s: float) -> Sequence[HookRun]:
+        """Claim what is due, the oldest first; never `before_stop`."""
+
+    def begin(self, launch: Launch, event: str, now: datetime, lease_s: float) -> HookRun | None:
+        """Claim a hook that runs now or never; None: it was begun before."""
+
+    def is_held(self, launch_id: str, event: str, now: datetime) -> bool:
+        """Does somebody run it at this moment?"""
+
+    def done(self, run: HookRun) -> None:
+        """It ran, or there is nothing to run."""
+
+    def later(self, run: HookRun, next_try_at: datetime, error: str) -> None:
+        """It failed; try again then."""
+
+    def release(self, run: HookRun) -> None:
+        """It was not run: there was no time for it."""
+
+    def failed(self, launch_id: str, event: str, error: str, news: News) -> bool:
+        """Given up, and told, in one transaction; False: it was over already."""
+
+
+class RunsHooks(Protocol):
+    """Carries a hook out."""
+
+    def __call__(self, call: HookCall) -> str | None:
+        """Run or send it, within its time; None: it went well, else one line that says what did not."""
