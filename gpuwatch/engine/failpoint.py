@@ -36,6 +36,7 @@ POINTS = {
     },
 }
 
+_SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 _passes: dict[str, int] = {}
 
 
@@ -56,10 +57,9 @@ def failpoint(name: str) -> None:
 
 
 def _act(action: str) -> None:
-    if action == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif action == "stop":
-        os.kill(os.getpid(), signal.SIGSTOP)
+    if action in _SIGNALS:
+        os.kill(os.getpid(), _SIGNALS[action])
+        time.sleep(0.5)  # a signal to the process reaches this thread a moment later
     elif action.startswith("sleep"):
         time.sleep(float(action.removeprefix("sleep")))
     else:

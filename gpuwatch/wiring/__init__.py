@@ -27,11 +27,13 @@ def real_now() -> datetime:
 
 
 def monotonic() -> float:
-    """Seconds that never go back: what a launch waits by.
+    """Seconds that never go back: what a launch waits by, and what requests are spaced by."""
+    return time.monotonic() * _pace()
 
-    A test makes them pass quicker (`GPUWATCH_TEST_PACE=600`: ten minutes a second); nobody else sets that.
-    """
-    return time.monotonic() * float(os.environ.get("GPUWATCH_TEST_PACE") or 1)
+
+def _pace() -> float:
+    """A test makes waits pass quicker (`GPUWATCH_TEST_PACE=60`: a minute a second); nobody else sets that."""
+    return float(os.environ.get("GPUWATCH_TEST_PACE") or 1)
 
 
 def new_id() -> str:
@@ -74,9 +76,12 @@ def adapters(
     from gpuwatch import providers
 
     wanted = settings.providers if names is None else names
-    return {
-        name: providers.build(settings.providers[name], http, real_now, time.monotonic, stop=stop) for name in wanted
-    }
+    stop = stop or threading.Event()
+
+    def sleep(seconds: float) -> None:
+        stop.wait(seconds / _pace())
+
+    return {name: providers.build(settings.providers[name], http, real_now, monotonic, sleep, stop) for name in wanted}
 
 
 def channels(settings: Settings, http: Http) -> dict[str, Channel]:
