@@ -1,0 +1,128 @@
+"""The guard of what runs: why an instance must end beyond what its list says, and what its owner should know in time.
+
+One guard a provider. It ends nothing itself: the follower asks for each instance at each look. What costs money first
+is asked first; trouble with one rule never hides the others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from datetime import datetime, tzinfo
+
+from gpuwatch.engine import guard_notices as notices
+from gpuwatch.engine.guard_alerts import Notice, Warner
+from gpuwatch.engine.guard_budgets import BudgetGuard, Records
+from gpuwatch.engine.guard_prices import PriceGuard
+from gpuwatch.engine.guard_use import UseGuard
+from gpuwatch.engine.launch_alerts import Herald
+from gpuwatch.engine.verify import Start, Verifier, in_background
+from gpuwatch.launches.faults import Fault
+from gpuwatch.launches.guard import (
+    closes_at,
+    contract_too_short,
+    offline_for_good,
+    outside,
+    reminder,
+    runtime_nearly_over,
+)
+from gpuwatch.launches.instance import Instance, InstanceState
+from gpuwatch.launches.launch import Launch, LaunchState
+from gpuwatch.ports import Launcher
+from gpuwatch.ports.probing import Probe, Uses
+from gpuwatch.watches.watch import Budget, Watch
+
+log = logging.getLogger(__name__)
+
+
+class Guard:
+    """Looks after the launches at one provider.
+
+    Args:
+        watches: by name, as the settings say now. A launch whose watch is gone keeps its `max_runtime` and the budgets.
+        budget: over everything.
+        zone: of the watches' windows.
+        channels_of: a watch's channels by its name; of "": all.
+        start: runs a look at an instance in the background.
+    """
+
+    def __init__(  # noqa: PLR0913 each is a door of its own
+        self,
+        books: Records,
+        uses: Uses,
+        launcher: Launcher,
+        probe: Probe,
+        herald: Herald,
+        *,
+        watches: Mapping[str, Watch],
+        budget: Budget,
+        zone: tzinfo,
+        channels_of: Callable[[str], tuple[str, ...]],
+        new_id: Callable[[], str],
+        start: Start = in_background,
+    ) -> None:
+        self._watches = watches
+        self._zone = zone
+        self._provider = launcher.name
+        self._warner = Warner(books, herald, channels_of, new_id)
+        self._use = UseGuard(uses, self._warner)
+        self._budgets = BudgetGuard(books, self._warner, watches, budget)
+        self._prices = PriceGuard(
+            launcher, self._warner, watches=watches, budget=budget, others=self._budgets.everything
+        )
+        self._verifier = Verifier(probe, self._unmeasured, start)
+
+    def beat(self, now: datetime) -> None:
+        """Budgets, proposed prices, what is to be forgotten; every few seconds. Raises StoreError."""
+        alive = [launch for launch in self._budgets.beat(now) if launch.provider == self._provider]
+        self._prices.beat([one for one in alive if one.state is LaunchState.RUNNING], now)
+        ids = {launch.launch_id for launch in alive}
+        self._prices.keep(ids)
+        self._verifier.keep(ids)
+        self._use.keep(ids, now)
+
+    def fault(self, launch: Launch, instance: Instance, now: datetime) -> Fault | None:
+        """Why an instance that is listed must end; None: it need not. Tells its owner what comes upon it."""
+        watch = self._watches.get(launch.watch)
+        fault = self.due(launch, now) or self._of_instance(launch, instance, watch, now)
+        if fault is None and launch.state is LaunchState.RUNNING:
+            for notice in self._notices(launch, instance, watch, now):
+                self._warner.tell(launch, notice, now)
+        return fault
+
+    def due(self, launch: Launch, now: datetime) -> Fault | None:
+        """What ends it whether a list shows it or not: a budget, a price, its windows."""
+        watch = self._watches.get(launch.watch)
+        fault = self._budgets.fault(launch) or self._prices.fault(launch, now)
+        return fault or (None if watch is None else outside(watch, now, self._zone))
+
+    def verified(self, launch: Launch, instance: Instance, now: datetime) -> bool | Fault:
+        """Is it what was promised? False: not yet known. Else why it must end."""
+        return self._verifier.verified(launch, instance, self._watches.get(launch.watch), now)
+
+    def _of_instance(self, launch: Launch, instance: Instance, watch: Watch | None, now: datetime) -> Fault | None:
+        if launch.state is not LaunchState.RUNNING:
+            return None
+        spec = None if watch is None else watch.launch
+        if instance.state is InstanceState.RUNNING and (fault := self._use.fault(launch, instance, spec, now)):
+            return fault
+        still_offline = instance.state is InstanceState.OFFLINE and spec is not None
+        return offline_for_good(launch, spec.relaunch, now) if still_offline and spec is not None else None
+
+    def _notices(self, launch: Launch, instance: Instance, watch: Watch | None, now: datetime) -> list[Notice]:
+        """What its owner should know; each is told once by its key."""
+        found = []
+        if runtime_nearly_over(launch, now):
+            found.append(notices.runtime(launch))
+        if watch is not None and (closing_at := closes_at(watch, now, self._zone)) is not None:
+            found.append(notices.closing(closing_at, self._zone))
+        if instance.ends_at is not None and (near := contract_too_short(launch, instance.ends_at, now)) is not None:
+            found.append(notices.contract(launch, instance.ends_at, near))
+        if instance.maintenance_at is not None:
+            found.append(notices.maintenance(instance.maintenance_at))
+        if (nth := reminder(launch, now)) is not None:
+            found.append(notices.befallen(launch, instance, nth))
+        return found
+
+    def _unmeasured(self, launch: Launch, why: str, now: datetime) -> None:
+        self._warner.tell(launch, notices.unmeasured(why), now)

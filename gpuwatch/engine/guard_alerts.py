@@ -1,0 +1,122 @@
+"""What the guard tells an owner, each once: the store holds its key, memory spares the store the question."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+
+from gpuwatch.engine.alerts import life_of, money
+from gpuwatch.engine.launch_alerts import Herald
+from gpuwatch.errors import StoreError
+from gpuwatch.launches.launch import Launch
+from gpuwatch.launches.spending import Reached
+from gpuwatch.market.pricing import usd
+from gpuwatch.ports import Alert, AlertKind, Books, News
+
+log = logging.getLogger(__name__)
+
+_KEYS_MAX = 10_000
+_KEY_LENGTH = 200
+
+
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing to tell of a launch. `key` makes it told once; `needs_owner`: money runs until somebody decides."""
+
+    key: str
+    headline: str
+    why: str
+    did: str = "Nothing yet."
+    can_do: tuple[str, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+    needs_owner: bool = False
+
+
+class Warner:
+    """Tells the owner. A store that does not take it is asked again at the next look."""
+
+    def __init__(
+        self, books: Books, herald: Herald, channels_of: Callable[[str], tuple[str, ...]], new_id: Callable[[], str]
+    ) -> None:
+        self._books = books
+        self._herald = herald
+        self._channels_of = channels_of
+        self._new_id = new_id
+        self._told: set[str] = set()
+
+    def tell(self, launch: Launch, notice: Notice, now: datetime) -> None:
+        """Of a launch."""
+        key = f"{notice.key}:{launch.launch_id}"[:_KEY_LENGTH]
+        if key in self._told:
+            return
+        kind = AlertKind.HELD if notice.needs_owner else AlertKind.LAUNCH
+        can_do = notice.can_do or ("Follow it: gpuwatch launches", f"End it: gpuwatch stop {launch.launch_id}")
+        plain = self._herald.moved(launch, notice.headline, notice.why, now, can_do)
+        facts = (*plain.alert.facts, *notice.facts)
+        alert = msgspec.structs.replace(plain.alert, kind=kind, did=notice.did, facts=facts)
+        self._put(msgspec.structs.replace(plain, alert=alert, expires_at=now + life_of(kind), once_key=key))
+
+    def budget(self, one: Reached, stops: bool, now: datetime) -> None:
+        """Of a budget: once for its 80 %, once for its end, in each window and for each limit."""
+        share = "full" if one.is_full else "nearly"
+        key = f"budget:{share}:{one.name}:{one.window}:{one.limit_microusd}:{one.watch or ''}"[:_KEY_LENGTH]
+        if key in self._told:
+            return
+        alert = Alert(
+            alert_id=self._new_id(),
+            kind=AlertKind.HELD if one.is_full and not stops else AlertKind.LAUNCH,
+            created_at=now,
+            headline=_budget_headline(one),
+            watch=one.watch,
+            facts=_budget_facts(one),
+            why=f"What runs is billed: {one.words}.",
+            did=_budget_did(one, stops),
+            can_do=("See what it goes into: gpuwatch costs", "End something: gpuwatch stop ID"),
+        )
+        channels = self._channels_of(one.watch or "")
+        self._put(News(alert=alert, channels=channels, expires_at=now + life_of(alert.kind), once_key=key))
+
+    def _put(self, news: News) -> None:
+        assert news.once_key is not None
+        try:
+            self._books.tell(news)
+        except StoreError as error:
+            log.warning("not told yet: %s: %s", news.alert.headline, error)
+            return
+        if len(self._told) >= _KEYS_MAX:
+            self._told.clear()  # the store still knows them
+        self._told.add(news.once_key)
+
+
+def dollars(microusd: int) -> str:
+    """Money for a person."""
+    return f"${money(usd(microusd))}"
+
+
+def _budget_headline(one: Reached) -> str:
+    whose = "budget" if one.watch is None else f"{one.watch}: budget"
+    return f"{whose} {one.name} is {'reached' if one.is_full else 'used to 80 %'}"
+
+
+def _budget_facts(one: Reached) -> tuple[tuple[str, str], ...]:
+    if one.name == "max_usd_hour":
+        return (
+            ("Limit", f"{dollars(one.limit_microusd)} per hour"),
+            ("Billed", f"{dollars(one.spent_microusd)} per hour"),
+        )
+    return (
+        ("Limit", f"{dollars(one.limit_microusd)} in {one.window}"),
+        ("Spent", dollars(one.spent_microusd)),
+        ("If all that runs goes on", dollars(one.by_end_microusd)),
+    )
+
+
+def _budget_did(one: Reached, stops: bool) -> str:
+    if not stops:
+        return 'Nothing is ended: on_reached = "warn". Nothing new is rented beyond the budget.'
+    if not one.is_full:
+        return 'Nothing yet: on_reached = "stop" ends what runs once the budget is reached.'
+    which = "the newest launches, until the rest fits" if one.name == "max_usd_hour" else "every launch that it is over"
+    return f'on_reached = "stop": ends {which}.'

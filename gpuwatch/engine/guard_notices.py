@@ -1,0 +1,124 @@
+"""The texts of what comes upon a launch. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime, tzinfo
+
+from gpuwatch.engine.alerts import moment
+from gpuwatch.engine.guard_alerts import Notice, dollars
+from gpuwatch.launches.guard import ends_by_itself_at
+from gpuwatch.launches.instance import Instance
+from gpuwatch.launches.launch import Condition, Launch
+from gpuwatch.market.pricing import MAX_USD_HOUR, MICRO
+
+
+def runtime(launch: Launch) -> Notice:
+    """`max_runtime` is nearly over."""
+    end = ends_by_itself_at(launch)
+    assert end is not None
+    return Notice(
+        key="runtime",
+        headline=f"max_runtime is over at {end:%H:%M} UTC",
+        why=f"It has run for most of its max_runtime; it is ended at {moment(end)}.",
+        can_do=("Save what it has made", f"End it now: gpuwatch stop {launch.launch_id}"),
+    )
+
+
+def closing(at: datetime, zone: tzinfo) -> Notice:
+    """Its windows close soon."""
+    return Notice(
+        key=f"closing:{at:%Y%m%dT%H%M}",
+        headline="its active windows close soon",
+        why=f"They close at {moment(at, zone)}, and stop_outside = true: it is ended then.",
+        can_do=("Save what it has made", "Let it go on: stop_outside = false"),
+    )
+
+
+def contract(launch: Launch, ends_at: datetime, near: str) -> Notice:
+    """The host ends the contract before `max_runtime` is over."""
+    wanted = ends_by_itself_at(launch)
+    until = "" if wanted is None else f"; max_runtime would last until {moment(wanted)}"
+    soon = "in less than an hour" if near == "soon" else f"at {moment(ends_at)}"
+    return Notice(
+        key=f"contract:{near}:{ends_at:%Y%m%dT%H}",
+        headline=f"its host ends the contract {soon}",
+        why=f"The contract ends at {moment(ends_at)}{until}. What is on its disk is gone then.",
+        can_do=("Save what it has made", f"End it now: gpuwatch stop {launch.launch_id}"),
+    )
+
+
+def maintenance(at: datetime) -> Notice:
+    """The host announced maintenance."""
+    return Notice(
+        key=f"maintenance:{at:%Y%m%dT%H}",
+        headline=f"its host announces maintenance at {at:%Y-%m-%d %H:%M} UTC",
+        why="The machine may be down from then on.",
+        can_do=("Save what it has made before",),
+    )
+
+
+def befallen(launch: Launch, instance: Instance, nth: int) -> Notice:
+    """It still does not run, and its disk is billed."""
+    condition, since = launch.condition, launch.condition_since
+    assert condition is not None
+    assert since is not None
+    headline, why, help_ = _BEFALLEN[condition]
+    return Notice(
+        key=f"{condition.value}:{since:%Y%m%dT%H%M%S}:{nth}",
+        headline=headline,
+        why=f"{why} It is so since {moment(since)}.",
+        can_do=(*help_, f"End it, and its bill: gpuwatch stop {launch.launch_id}"),
+        facts=(("Its disk", _disk(launch, instance)), *_bids(condition, instance)),
+        needs_owner=condition is not Condition.OUTBID,
+    )
+
+
+def unmeasured(why: str) -> Notice:
+    """It answers, and let nobody in."""
+    return Notice(
+        key="unmeasured",
+        headline="its GPUs and its network could not be measured",
+        why=f"Its SSH port answers, but the login did not work: {why}.",
+        did="It is used as it is: a login that fails is no proof against the machine.",
+        can_do=("Check launch.ssh_key, and that its public half is known to the provider",),
+    )
+
+
+_BEFALLEN = {
+    Condition.STOPPED: (
+        "still stopped at the provider, and billed",
+        "An instance that is stopped and not destroyed pays for its disk.",
+        ("Start it at the provider",),
+    ),
+    Condition.OUTBID: (
+        "still outbid",
+        "It waits for its bid to win again; meanwhile its disk is billed.",
+        ("Allow a higher bid: launch.bid.max", "Let it go elsewhere: launch.relaunch = true"),
+    ),
+    Condition.OFFLINE: (
+        "its host is still offline",
+        "Its GPUs are not billed meanwhile. Hosts do come back, but nobody promises it.",
+        ("Wait, if what is on its disk is wanted", "Let such a job go elsewhere: launch.relaunch = true"),
+    ),
+}
+
+
+def _disk(launch: Launch, instance: Instance) -> str:
+    """What it costs a day, commission included."""
+    usd_hour = instance.stopped_usd_hour
+    listed = launch.disk_microusd_hour
+    if usd_hour is not None and 0 <= usd_hour <= MAX_USD_HOUR:
+        listed = round(usd_hour * MICRO)
+    if not listed:
+        return "its price is not known"
+    price = listed
+    if launch.listed_microusd_hour:
+        price = round(listed * launch.price_microusd_hour / launch.listed_microusd_hour)
+    return f"{dollars(price * 24)} a day"
+
+
+def _bids(condition: Condition, instance: Instance) -> tuple[tuple[str, str], ...]:
+    if condition is not Condition.OUTBID or instance.min_bid_usd_hour is None:
+        return ()
+    bid = "unknown" if instance.bid_usd_hour is None else f"${instance.bid_usd_hour:.4f}"
+    return (("Bid", f"{bid} an hour, listed; ${instance.min_bid_usd_hour:.4f} would run"),)

@@ -1,0 +1,169 @@
+"""A guard over a ledger on a real database; time passes as a test says. Looks at instances run at once, unless held."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from gpuwatch.engine.guard import Guard
+from gpuwatch.engine.launch_alerts import Herald
+from gpuwatch.launches.faults import Fault
+from gpuwatch.launches.launch import Intent, Launch, LaunchState
+from gpuwatch.launches.promise import Inside
+from gpuwatch.ports import Alert, Instance, InstanceState, PriceIncrease
+from gpuwatch.ports.probing import LoginRefused, NoAnswer, Uses
+from gpuwatch.storage import ledger
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.ledger import Ledger
+from gpuwatch.storage.outbox import Outbox
+from gpuwatch.storage.uses import StoredUses
+from gpuwatch.watches.watch import Action, Budget, LaunchSpec, Watch
+from tests.builders import NOON, a_match, a_watch, an_offer, changed
+from tests.engine.lying_provider import LyingProvider
+
+
+class Host(LyingProvider):
+    """A provider whose hosts raise prices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.proposals: list[PriceIncrease] = []
+        self.answers: list[tuple[str, bool]] = []
+        self.asked = 0
+        self.on_asked: Exception | None = None
+        self.on_answer: Exception | None = None
+
+    def price_increases(self) -> Sequence[PriceIncrease]:
+        self.asked += 1
+        if self.on_asked is not None:
+            raise self.on_asked
+        return list(self.proposals)
+
+    def answer_increase(self, increase_id: str, accept: bool) -> None:
+        if self.on_answer is not None:
+            raise self.on_answer
+        self.answers.append((increase_id, accept))
+        self.proposals = [one for one in self.proposals if one.increase_id != increase_id]
+
+
+class Looker:
+    """A probe that finds what it is told to."""
+
+    def __init__(self) -> None:
+        self.on_banner: list[NoAnswer] = []
+        self.on_inside: list[Inside | NoAnswer | LoginRefused | ValueError] = []
+        self.downloads: list[bool] = []
+
+    def banner(self, host: str, port: int) -> str:
+        if self.on_banner:
+            raise self.on_banner.pop(0)
+        return "SSH-2.0-x"
+
+    def inside(self, host: str, port: int, key_file: str, *, download: bool) -> Inside:
+        self.downloads.append(download)
+        found = self.on_inside.pop(0) if len(self.on_inside) > 1 else self.on_inside[0]
+        if isinstance(found, Inside):
+            return found
+        raise found
+
+
+class GuardWorld:
+    """One watch, its launches, and what their owner was told."""
+
+    def __init__(self, store: Database, overall: Budget | None = None, **watch: Any) -> None:
+        self.store = store
+        self.watch: Watch = a_watch(
+            **{"action": Action.LAUNCH, "launch": LaunchSpec(max_active=5, max_total=0)} | watch
+        )
+        self.budget = overall or Budget()
+        self.uses: Uses = StoredUses(store)
+        self.now = NOON
+        self.books = Ledger(store)
+        self.host = Host()
+        self.probe = Looker()
+        self.ids = (f"{'a' * 9}{chr(97 + n // 26)}{chr(97 + n % 26)}b" for n in itertools.count())
+        self.held: list[Callable[[], None]] | None = None
+        self._told = 0
+        self.start_process()
+
+    def start_process(self) -> None:
+        """A new process on the same database: nothing in memory."""
+
+        def channels_of(_watch: str) -> tuple[str, ...]:
+            return ("telegram",)
+
+        self.guard = Guard(
+            self.books,
+            self.uses,
+            self.host,
+            self.probe,
+            Herald(channels_of, lambda: next(self.ids)),
+            watches={self.watch.name: self.watch},
+            budget=self.budget,
+            zone=UTC,
+            channels_of=channels_of,
+            new_id=lambda: next(self.ids),
+            start=lambda work: work() if self.held is None else self.held.append(work),
+        )
+
+    def starting(self, **changes: Any) -> Launch:
+        """Rented for 4.00 $/h, all in, a minute per launch apart; its instance comes to life."""
+        launch_id = next(self.ids)
+        offer = an_offer(offer_id=launch_id, machine_id=launch_id, quoted_usd_hour=3.333333, disk_usd_gb_month=None)
+        free = changed(self.watch, budget=Budget())  # as if rented before the limits were set
+        intent = Intent(watch=free, match=a_match(offer), launch_id=launch_id, dry_run=False)
+        with self.store.write() as connection:
+            launch = ledger.reserve(connection, intent, Budget(), self.now)
+        assert isinstance(launch, Launch), launch
+        return self.books.move(launch, LaunchState.STARTING, "made", self.now, instance_id=f"i-{launch_id}", **changes)
+
+    def running(self, **changes: Any) -> Launch:
+        launch = self.starting()
+        return self.books.move(
+            launch,
+            LaunchState.RUNNING,
+            "running",
+            self.now,
+            **{"running_at": self.now, "price_microusd_hour": 4_000_000} | changes,
+        )
+
+    def look(self, launch: Launch, **changes: Any) -> Fault | None:
+        """One look, at the row as it is now."""
+        found = self.books.get(launch.launch_id)
+        assert found is not None
+        return self.guard.fault(found, an_instance(launch, **changes), self.now)
+
+    def verify(self, launch: Launch, **changes: Any) -> bool | Fault:
+        found = self.books.get(launch.launch_id)
+        assert found is not None
+        return self.guard.verified(found, an_instance(launch, **changes), self.now)
+
+    def beat(self) -> None:
+        self.guard.beat(self.now)
+
+    def pass_(self, **span: float) -> datetime:
+        self.now += timedelta(**span)
+        return self.now
+
+    def alerts(self) -> list[Alert]:
+        """What was told since the last question."""
+        outbox = Outbox(self.store)
+        found = outbox.lease(self.now, 1000, 60.0)
+        for due in found:
+            outbox.settle_sent(due, self.now)
+        return [due.alert for due in found]
+
+
+def an_instance(launch: Launch, **changes: Any) -> Instance:
+    """As a list shows it, running."""
+    plain: dict[str, Any] = {
+        "instance_id": launch.instance_id,
+        "label": launch.label,
+        "state": InstanceState.RUNNING,
+        "status": "running",
+        "ssh_host": "ssh5.example",
+        "ssh_port": 22,
+    }
+    return Instance(**(plain | changes))

@@ -1,0 +1,176 @@
+"""Higher prices that hosts propose: told at once, answered as the owner says."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from gpuwatch.errors import OrderError, ProviderError
+from gpuwatch.launches.launch import End
+from gpuwatch.ports import AlertKind, PriceIncrease
+from gpuwatch.storage.database import Database
+from gpuwatch.watches.watch import Budget, LaunchSpec, OnIncrease
+from tests.builders import NOON
+from tests.engine.guard_world import GuardWorld
+
+LATER = NOON + timedelta(hours=4)
+
+
+def a_world(database: Database, policy: OnIncrease, overall: Budget | None = None, **watch: Any) -> GuardWorld:
+    spec = LaunchSpec(max_runtime_s=36_000.0, on_price_increase=policy)
+    return GuardWorld(database, overall, **{"launch": spec, "max_price_usd_gpu_hour": Decimal(6)} | watch)
+
+
+def proposed(world: GuardWorld, instance_id: str | None, **changes: Any) -> None:
+    plain: dict[str, Any] = {
+        "increase_id": "999",
+        "instance_id": instance_id,
+        "old_usd_hour": 3.333333,
+        "new_usd_hour": 4.166666,
+        "effective_at": LATER,
+    }
+    world.host.proposals = [PriceIncrease(**(plain | changes))]
+
+
+def test_a_proposal_is_told_at_once_with_what_it_costs_and_once(database: Database) -> None:
+    world = a_world(database, OnIncrease.ALERT)
+    launch = world.running()
+    proposed(world, launch.instance_id)
+    for _ in range(3):
+        world.beat()
+        world.pass_(minutes=1)
+        world.start_process()
+    (alert,) = world.alerts()
+    assert alert.kind is AlertKind.HELD
+    assert alert.headline == "h100: its host raises the price"
+    facts = dict(alert.facts)
+    assert facts["New price"] == "$4.00 → $5.00 an hour"
+    assert facts["Takes effect"] == "2026-11-21 16:00 UTC"
+    assert facts["More to pay"] == "$6.00 until max_runtime is over"  # six of its ten hours
+    assert alert.did == "Nothing was answered: you decide."
+    assert world.host.answers == []
+    assert world.guard.due(launch, LATER) is None
+
+
+def test_stop_rejects_it_and_ends_the_launch_before_it_holds(database: Database) -> None:
+    world = a_world(database, OnIncrease.STOP)
+    launch = world.running()
+    proposed(world, launch.instance_id)
+    world.beat()
+    assert world.host.answers == [("999", False)]
+    assert world.guard.due(launch, LATER - timedelta(minutes=11)) is None
+    world.pass_(minutes=5)
+    world.beat()  # it is in no list any more
+    found = world.guard.due(launch, LATER - timedelta(minutes=10))
+    assert found == (End.PRICE_RAISED, "$4.00 → $5.00 an hour")
+    assert [alert.did for alert in world.alerts()] == ["Rejected; the instance is ended before the new price holds."]
+
+
+def test_a_rise_that_may_hold_any_moment_ends_it_at_once(database: Database) -> None:
+    world = a_world(database, OnIncrease.STOP)
+    launch = world.running()
+    proposed(world, launch.instance_id, effective_at=None)
+    world.beat()
+    assert world.look(launch) == (End.PRICE_RAISED, "$4.00 → $5.00 an hour")
+
+
+def test_a_no_that_the_provider_does_not_take_still_ends_it_in_time(database: Database) -> None:
+    world = a_world(database, OnIncrease.STOP)
+    launch = world.running()
+    proposed(world, launch.instance_id)
+    world.host.on_answer = OrderError("400")
+    world.beat()
+    assert world.guard.due(launch, LATER) is not None
+    assert "did not take a no" in world.alerts()[0].did
+
+
+def test_a_price_under_the_threshold_is_accepted_once(database: Database) -> None:
+    world = a_world(database, OnIncrease.ACCEPT_UNDER)
+    launch = world.running()
+    proposed(world, launch.instance_id)
+    for _ in range(2):
+        world.beat()
+        world.pass_(minutes=1)
+    assert world.host.answers == [("999", True)]
+    assert world.guard.due(launch, LATER) is None
+    (alert,) = world.alerts()
+    assert alert.did == "Accepted: the new price is at or under max_price, and the budget allows it."
+    assert alert.kind is AlertKind.LAUNCH
+
+
+def test_a_yes_is_tried_again_until_it_is_taken_and_then_told(database: Database) -> None:
+    world = a_world(database, OnIncrease.ACCEPT_UNDER)
+    launch = world.running()
+    proposed(world, launch.instance_id)
+    world.host.on_answer = ProviderError("503")
+    world.beat()
+    world.host.on_answer = None
+    world.pass_(minutes=1)
+    world.beat()
+    assert world.host.answers == [("999", True)]
+    assert [alert.did.split()[0] for alert in world.alerts()] == ["It", "Accepted:"]
+    assert world.guard.due(launch, LATER) is None
+
+
+@pytest.mark.parametrize(
+    ("limits", "overall"),
+    [
+        ({"max_price_usd_gpu_hour": Decimal("4.99")}, Budget()),
+        ({}, Budget(max_usd_hour=Decimal("4.99"))),
+        ({"budget": Budget(max_usd_day=Decimal(49))}, Budget()),
+    ],
+)
+def test_over_the_threshold_or_a_budget_it_is_as_with_stop(
+    database: Database, limits: dict[str, Any], overall: Budget
+) -> None:
+    world = a_world(database, OnIncrease.ACCEPT_UNDER, overall, **limits)
+    launch = world.running()
+    proposed(world, launch.instance_id)
+    world.beat()
+    assert world.host.answers == [("999", False)]
+    assert world.guard.due(launch, LATER) is not None
+
+
+@pytest.mark.parametrize("unknown", [{"words": "disk 0.1 -> 0.2 $/GB"}, {"new_usd_hour": None}, {"new_usd_hour": 1e99}])
+def test_what_has_no_known_price_is_left_to_the_owner(database: Database, unknown: dict[str, Any]) -> None:
+    world = a_world(database, OnIncrease.ACCEPT_UNDER)
+    launch = world.running()
+    proposed(world, launch.instance_id, **unknown)
+    world.beat()
+    assert world.host.answers == []
+    assert world.guard.due(launch, LATER) is None
+    assert world.alerts()[0].did == "Nothing was answered: you decide."
+
+
+def test_it_is_asked_every_minute_and_only_while_anything_runs(database: Database) -> None:
+    world = a_world(database, OnIncrease.ALERT)
+    world.beat()
+    assert world.host.asked == 0
+    world.running()
+    for _ in range(12):
+        world.beat()
+        world.pass_(seconds=10)
+    assert world.host.asked == 2
+
+
+def test_a_provider_that_does_not_answer_is_asked_again(database: Database) -> None:
+    world = a_world(database, OnIncrease.STOP)
+    launch = world.running()
+    proposed(world, launch.instance_id)
+    world.host.on_asked = ProviderError("429")
+    world.beat()
+    world.host.on_asked = None
+    world.pass_(minutes=1)
+    world.beat()
+    assert world.host.answers == [("999", False)]
+
+
+def test_what_is_not_ours_is_left_alone(database: Database) -> None:
+    world = a_world(database, OnIncrease.STOP)
+    world.running()
+    proposed(world, "somebody else's")
+    world.beat()
+    assert (world.host.answers, world.alerts()) == ([], [])
