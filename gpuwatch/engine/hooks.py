@@ -68,6 +68,12 @@ class Hooks:
         """A daemon begins. Raises StoreError."""
         self._book.start()
 
+    @property
+    def longest_s(self) -> float:
+        """The longest that a destroy may have to wait for a hook."""
+        specs = [_spec(watch) for watch in self._watches.values()]
+        return max((spec.hook_timeout_s + _MARGIN_S for spec in specs if spec.before_stop is not None), default=0.0)
+
     # --- afterwards ---------------------------------------------------------------------------------------------------
 
     def beat(self, now: datetime) -> int:

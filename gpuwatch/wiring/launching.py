@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,11 +19,14 @@ from gpuwatch.launches.launch import LABEL_PREFIX, End, Launch, LaunchEvent, Lau
 from gpuwatch.ports import Instance
 from gpuwatch.storage.ledger import Ledger
 from gpuwatch.wiring import adapters, database, http_client, monotonic, new_id, real_now
+from gpuwatch.wiring.hooks import hooks_of
 
 if TYPE_CHECKING:
+    from gpuwatch.engine.hooks import Hooks
     from gpuwatch.net import Http
     from gpuwatch.ports import Launcher
     from gpuwatch.settings import Settings
+    from gpuwatch.storage.database import Database
 
 log = logging.getLogger(__name__)
 
@@ -89,24 +93,37 @@ def _unknown(instances: Sequence[Instance], alive: Sequence[Launch], provider: s
 
 
 def stop(settings: Settings, launch_ids: Sequence[str], told: Callable[[str], None]) -> bool:
-    """End launches and wait until each is confirmed; True if all were, within two minutes.
+    """End launches and wait until each is confirmed; True if all were, within two minutes beside what hooks take.
 
-    A daemon may run beside: the rows decide, and to destroy twice is no harm.
+    A daemon may run beside: the rows decide, and to destroy twice is no harm. Whoever comes first runs
+    `before_stop`.
 
     Raises:
         UsageError: there is no such launch, or no key for its provider. It is marked to be ended all the same, and
             the others are ended before this is raised.
     """
-    with ledger(settings) as books, http_client(settings) as http:
+    with database(settings) as store, http_client(settings) as http, _hooks(settings, store, http) as hooks:
+        books = Ledger(store)
         wanted = [_known(books, launch_id) for launch_id in launch_ids]
         moved = [_to_stopping(books, launch) for launch in wanted]
         alive = [launch for launch in moved if not launch.is_over]
         followers = {
-            name: _follower(settings, books, launcher)
+            name: _follower(settings, books, launcher, hooks)
             for name in dict.fromkeys(launch.provider for launch in alive)
             if (launcher := _launcher(settings, http, name)) is not None
         }
-        return _until_over(books, followers, [launch.launch_id for launch in moved], told)
+        within_s = STOP_WITHIN_S + hooks.longest_s
+        return _until_over(books, followers, [launch.launch_id for launch in moved], told, within_s)
+
+
+@contextmanager
+def _hooks(settings: Settings, store: Database, http: Http) -> Iterator[Hooks]:
+    """The owner's hooks, for as long as the command runs."""
+    told, stopping = channel_names(settings), threading.Event()
+    try:
+        yield hooks_of(settings, store, http, lambda _watch: told, stopping)
+    finally:
+        stopping.set()
 
 
 def resolve_absent(settings: Settings, launch_id: str) -> Launch:
@@ -207,7 +224,7 @@ def channel_names(settings: Settings) -> tuple[str, ...]:
     )
 
 
-def _follower(settings: Settings, books: Ledger, launcher: Launcher) -> Follower:
+def _follower(settings: Settings, books: Ledger, launcher: Launcher, hooks: Hooks) -> Follower:
     told = channel_names(settings)
     return Follower(
         books,
@@ -216,14 +233,19 @@ def _follower(settings: Settings, books: Ledger, launcher: Launcher) -> Follower
         watches={watch.name: watch for watch in settings.watches},
         in_flight=frozenset,
         monotonic=monotonic,
+        may_destroy=hooks.may_destroy,
     )
 
 
 def _until_over(
-    books: Ledger, followers: dict[str, Follower], launch_ids: Sequence[str], told: Callable[[str], None]
+    books: Ledger,
+    followers: dict[str, Follower],
+    launch_ids: Sequence[str],
+    told: Callable[[str], None],
+    within_s: float,
 ) -> bool:
     """Follow these launches alone until the provider's list confirms their end."""
-    ends_at, waiting = time.monotonic() + STOP_WITHIN_S, dict.fromkeys(launch_ids, "")
+    ends_at, waiting = time.monotonic() + within_s, dict.fromkeys(launch_ids, "")
     by_hand: list[str] = []
     while waiting and time.monotonic() < ends_at:
         for launch_id in list(waiting):

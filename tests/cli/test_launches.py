@@ -19,7 +19,7 @@ from gpuwatch.storage.migrate import upgrade
 from gpuwatch.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.wiring import http_client
 from gpuwatch.wiring.loading import load_settings
-from tests.builders import a_match, a_watch
+from tests.builders import a_match, a_watch, an_offer
 from tests.cli.conftest import Shell
 
 S = LaunchState
@@ -40,9 +40,9 @@ class Rows:
         upgrade(self.store)
         self.books = Ledger(self.store)
 
-    def reserve(self, launch_id: str = ID, dry_run: bool = False) -> Launch:
+    def reserve(self, launch_id: str = ID, dry_run: bool = False, **offer: Any) -> Launch:
         watch = a_watch(action=Action.LAUNCH, launch=LaunchSpec(max_active=5, max_total=0))
-        intent = Intent(watch=watch, match=a_match(), launch_id=launch_id, dry_run=dry_run)
+        intent = Intent(watch=watch, match=a_match(an_offer(**offer)), launch_id=launch_id, dry_run=dry_run)
         with self.store.write() as connection:
             launch = ledger.reserve(connection, intent, Budget(), BEGAN)
         assert isinstance(launch, Launch)
@@ -250,3 +250,26 @@ def test_the_life_of_a_launch_that_is_not_there_is_a_line(shell: Shell, rows: Ro
     ran = shell("launches", "show", "nosuch")
     assert (ran.code, ran.out) == (2, "")
     assert "there is no launch 'nosuch'" in ran.err
+
+
+# --- before_stop ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("key")
+@pytest.mark.parametrize("ends", ["exit 0", "echo no space; exit 1"])
+def test_stop_runs_the_owners_hook_first_and_destroys_whatever_it_says(
+    shell: Shell, rows: Rows, market: Marketplace, ends: str
+) -> None:
+    hook = f"cat > {shell.folder}/saved; {ends}"
+    shell.settings(
+        f'database_url = "{rows.url}"\n[[watch]]\nname = "h100"\ngpu = ["H100"]\nmax_price = 3.6\naction = "launch"\n'
+        f'[watch.launch]\nimage = "x/y"\nmax_runtime = "1h"\nbefore_stop = "{hook}"\n'
+    )
+    launch = rows.reserve()
+    instance_id = rent(market, launch.label)
+    rows.move(rows.move(launch, S.STARTING, instance_id=instance_id), S.RUNNING, running_at=BEGAN)
+    ran = shell("stop", ID)
+    assert (ran.code, market.ledger.alive()) == (0, ())
+    saved = (shell.folder / "saved").read_text()
+    assert '"event":"before_stop"' in saved
+    assert f'"instance_id":"{instance_id}"' in saved
