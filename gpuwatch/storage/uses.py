@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from gpuwatch.launches.use import Sample
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import CoreExecutor
 from gpuwatch.storage.memory import from_ms, to_ms
 
-KEPT = timedelta(days=90)
 _ADD = """INSERT INTO use_sample (launch_id, at_ms, percent) VALUES (?, ?, ?)
  ON CONFLICT (launch_id, at_ms) DO UPDATE SET percent = excluded.percent"""
 _SINCE = "SELECT at_ms, percent FROM use_sample WHERE launch_id = ? AND at_ms >= ? ORDER BY at_ms"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from datetime import timedelta
 
 import pytest
 
+from gpuwatch.engine.verify import Verifier
 from gpuwatch.launches.launch import End, Promise
 from gpuwatch.launches.promise import Inside
 from gpuwatch.ports.probing import LoginRefused, NoAnswer
 from gpuwatch.storage.database import Database
 from gpuwatch.watches.watch import LaunchSpec, Verify
-from tests.engine.guard_world import GuardWorld
+from tests.engine.guard_world import GuardWorld, Looker, an_instance
 
 SSH = LaunchSpec(max_active=5, max_total=0, verify=Verify.SSH)
 KEYED = LaunchSpec(max_active=5, max_total=0, verify=Verify.SSH, ssh_key="/keys/id")
@@ -147,3 +150,34 @@ def test_what_is_over_is_forgotten(database: Database) -> None:
     assert world.verify(launch) is True
     world.guard._verifier.keep(())
     assert world.verify(launch) is False
+
+
+class Slow(Looker):
+    """A host that takes its time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.answer = threading.Event(), threading.Event()
+
+    def banner(self, host: str, port: int) -> str:
+        self.asked.set()
+        assert self.answer.wait(30)
+        return super().banner(host, port)
+
+
+def test_a_slow_host_holds_no_look(database: Database) -> None:
+    """The real thread: the look comes back while the host has not answered, and takes the answer when it is there."""
+    probe = Slow()
+    world = GuardWorld(database, launch=SSH)
+    launch = world.starting()
+    verifier = Verifier(probe, lambda *_: None)
+    instance = an_instance(launch)
+    assert verifier.verified(launch, instance, world.watch, world.now) is False
+    assert probe.asked.wait(30)
+    assert verifier.verified(launch, instance, world.watch, world.now) is False
+    probe.answer.set()
+    for _ in range(3000):
+        if verifier.verified(launch, instance, world.watch, world.now) is True:
+            return
+        time.sleep(0.01)
+    pytest.fail("the answer never came")
