@@ -12,6 +12,7 @@ import pytest
 
 from gpuwatch.engine.deliver import PROBE_AFTER_S, Deliverer, messages
 from gpuwatch.errors import DeliverLater, DeliveryRefused
+from gpuwatch.launches.pause import Pause
 from gpuwatch.net import Http
 from gpuwatch.notifiers.email import Email
 from gpuwatch.notifiers.layout import as_text
@@ -19,6 +20,7 @@ from gpuwatch.notifiers.telegram import Telegram
 from gpuwatch.ports import Alert, AlertKind, Channel, Due, EmailSettings, TelegramSettings
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.outbox import Outbox
+from gpuwatch.storage.pauses import PauseBook
 from tests.smtp_server import smtp_server
 from tests.telegram_double import BLOCKED, CHAT, TOKEN, moved, telegram, too_many
 
@@ -143,6 +145,21 @@ def test_five_hundred_firing_watches_are_at_most_five_messages(db: Database) -> 
         bench.tell(f"a{number:03}", AlertKind.OFFER)
     assert sum(bench.beat(n) for n in range(1, 6)) == 500
     assert len(channel.sent) <= 5
+
+
+def test_what_is_sent_while_renting_is_paused_says_so_also_where_alerts_are_put_together(db: Database) -> None:
+    channel = Scripted("telegram")
+    bench = Bench(db, channel)
+    PauseBook(db).pause(Pause(watch=None, at=NOON, until=NOON + HOUR))
+    for number, kind in enumerate((AlertKind.OFFER, AlertKind.OFFER, AlertKind.HELD)):
+        bench.tell(f"a{number}", kind, after_s=number / 10)
+    bench.beat()
+    paused = "Paused: Renting is paused until 2026-11-21 13:00 UTC"
+    assert [as_text(sent).count(paused) for sent in channel.sent] == [1, 1]
+    PauseBook(db).resume(None, NOON, "tests")
+    bench.tell("a4", AlertKind.OFFER, after_s=2)
+    bench.beat(3)
+    assert paused not in as_text(channel.sent[-1])
 
 
 def test_only_offers_are_put_together() -> None:
