@@ -15,7 +15,7 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check bench golden pictures lock clean python
+.PHONY: help demo test check soak bench golden pictures lock clean python
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## /make \1|/p' Makefile | awk -F'|' '{printf "%-12s %s\n", $$1, $$2}'
@@ -31,6 +31,9 @@ check: $(VENV)/.dev-stamp ## Lint, format, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+soak: $(VENV)/.dev-stamp ## 10,000 simulated launches at a marketplace that lies; SEED=1 for other ones
+	$(BIN)/python -m tests.soak $(if $(SEED),--seed $(SEED))
 
 bench: $(VENV)/.dev-stamp $(OFFICIAL)/.stamp ## The figures of docs/performance.md
 	$(BIN)/python $(PIP_INSTALL) --require-hashes -r requirements/bench.txt
