@@ -28,10 +28,10 @@ def real_now() -> datetime:
 
 def monotonic() -> float:
     """Seconds that never go back: what a launch waits by, and what requests are spaced by."""
-    return time.monotonic() * _pace()
+    return time.monotonic() * pace()
 
 
-def _pace() -> float:
+def pace() -> float:
     """A test makes waits pass quicker (`GPUWATCH_TEST_PACE=60`: a minute a second); nobody else sets that."""
     return float(os.environ.get("GPUWATCH_TEST_PACE") or 1)
 
@@ -79,7 +79,7 @@ def adapters(
     stop = stop or threading.Event()
 
     def sleep(seconds: float) -> None:
-        stop.wait(seconds / _pace())
+        stop.wait(seconds / pace())
 
     return {name: providers.build(settings.providers[name], http, real_now, monotonic, sleep, stop) for name in wanted}
 
