@@ -34,6 +34,7 @@ class Host(LyingProvider):
         self.asked = 0
         self.on_asked: Exception | None = None
         self.on_answer: Exception | None = None
+        self.lags = False  # an answered proposal stays in the list for a while
 
     def price_increases(self) -> Sequence[PriceIncrease]:
         self.asked += 1
@@ -45,7 +46,7 @@ class Host(LyingProvider):
         if self.on_answer is not None:
             raise self.on_answer
         self.answers.append((increase_id, accept))
-        self.proposals = [one for one in self.proposals if one.increase_id != increase_id]
+        self.proposals = [one for one in self.proposals if self.lags or one.increase_id != increase_id]
 
 
 class Looker:

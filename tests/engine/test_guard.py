@@ -43,6 +43,15 @@ def test_an_unknown_use_ends_nothing_and_is_kept_as_unknown(database: Database) 
     assert [one.percent for one in StoredUses(database).since(launch.launch_id, NOON)] == [None] * 4
 
 
+def test_a_look_that_tells_nothing_ends_nothing(database: Database) -> None:
+    world = GuardWorld(database, launch=IDLE)
+    launch = world.running()
+    for minutes, percent in ((0, 3.0), (19, 3.0), (1, None)):
+        world.pass_(minutes=minutes)
+        assert world.look(launch, gpu_utilisation=percent) is None
+    assert world.look(launch, gpu_utilisation=3.0) is not None
+
+
 def test_waste_is_told_with_what_it_wasted_once_a_day_and_anew_after_it_recovered(database: Database) -> None:
     world = GuardWorld(database, launch=WASTE)
     launch = world.running()

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from gpuwatch.engine.verify import Verifier
-from gpuwatch.launches.launch import End, Promise
+from gpuwatch.launches.launch import End, LaunchState, Promise
 from gpuwatch.launches.promise import Inside
 from gpuwatch.ports.probing import LoginRefused, NoAnswer
 from gpuwatch.storage.database import Database
@@ -148,7 +148,9 @@ def test_what_is_over_is_forgotten(database: Database) -> None:
     assert [world.verify(launch), world.verify(launch)] == [False, True]
     world.guard.beat(world.now + timedelta(seconds=1))
     assert world.verify(launch) is True
-    world.guard._verifier.keep(())
+    stopping = world.books.move(launch, LaunchState.STOPPING, "x", world.now)
+    world.books.move(stopping, LaunchState.FAILED, "x", world.now, ended_at=world.now)
+    world.guard.beat(world.now + timedelta(seconds=2))
     assert world.verify(launch) is False
 
 

@@ -180,7 +180,7 @@ def _lives(pid: int) -> bool:
 
 
 def test_of_an_endless_answer_a_little_is_kept(tmp_path: Path) -> None:
-    probe = SshProbe(client=_stand_in_client(tmp_path, "head -c 3000000 /dev/zero | tr '\\0' 'x'"))
+    probe = SshProbe(client=_stand_in_client(tmp_path, "head -c 3000000 /dev/zero | tr '\\0' '\\n'; echo gpu,late, 1"))
     assert probe.inside("h", 22, "key", download=True) == Inside()
 
 
