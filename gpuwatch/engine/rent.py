@@ -41,7 +41,11 @@ _REFUSED: Mapping[RefusalKind, End] = {
 }
 
 
-_END_OF = {RefusalReason.OFFER_TAKEN: End.OFFERS_GONE, RefusalReason.MACHINE_FAILED: End.OFFERS_GONE}
+_END_OF = {
+    RefusalReason.OFFER_TAKEN: End.OFFERS_GONE,
+    RefusalReason.MACHINE_FAILED: End.OFFERS_GONE,
+    RefusalReason.PAUSED: End.PAUSED,
+}
 
 
 class Shop(msgspec.Struct, frozen=True):
@@ -139,7 +143,7 @@ class Ladder:
         if poor is not None:
             return End.NO_CREDIT.text(poor)
         refusal = self._desk.books.may_send(launch, self._desk.clock())
-        return None if refusal is None else End.PAUSED.text(refusal.text)
+        return None if refusal is None else _END_OF.get(refusal.reason, End.PAUSED).text(refusal.text)
 
     def _ask(self, launch: Launch, match: Match) -> tuple[Launch, str | None]:
         """Send the order, once. With a text: nothing was made, and the next candidate may be asked for."""

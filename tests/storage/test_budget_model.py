@@ -27,8 +27,8 @@ from gpuwatch.watches.watch import Action, Budget, LaunchSpec, Watch
 from tests.builders import NOON, a_match, a_watch, an_offer
 
 S = LaunchState
-GLOBAL = Budget(max_usd_hour=Decimal(20), max_usd_day=Decimal(60), max_usd_month=Decimal(110), max_instances=4)
-OF_ONE = Budget(max_usd_hour=Decimal("8.50"), max_usd_day=Decimal(25), max_usd_month=Decimal(50), max_instances=2)
+GLOBAL = Budget(max_usd_hour=Decimal(20), max_usd_day=Decimal(32), max_usd_month=Decimal(50), max_instances=4)
+OF_ONE = Budget(max_usd_hour=Decimal("8.50"), max_usd_day=Decimal(14), max_usd_month=Decimal(22), max_instances=2)
 HOURS = {"one": 3, "two": 8}  # max_runtime
 WATCHES = {
     name: a_watch(
