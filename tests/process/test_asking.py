@@ -1,0 +1,79 @@
+"""Asking first, with real processes: the daemon asks, the owner approves beside it, and whoever dies, one is rented."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch.emulator import Delays, Marketplace
+from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for
+from tests.telegram_double import telegram
+
+pytestmark = pytest.mark.slow
+PACE = {"GPUWATCH_TEST_PACE": "60"}
+
+
+@pytest.fixture
+def market() -> Iterator[Marketplace]:
+    with Marketplace(seed=5, key="demo-key", size=40, delays=Delays(running_s=0.5)) as opened:
+        yield opened
+
+
+def asks(home: Home) -> list[dict[str, Any]]:
+    found = home.run("asks", "--json")
+    return json.loads(found.stdout) if found.returncode == 0 else []
+
+
+def approve(home: Home, ask_id: str, **env: str) -> int:
+    command = [sys.executable, "-m", "gpuwatch", "approve", ask_id]
+    ran = subprocess.run(
+        command, cwd=home.folder, env=home.env | env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "Traceback" not in ran.stderr
+    return ran.returncode
+
+
+def test_the_daemon_asks_once_and_follows_what_was_approved_beside_it(market: Marketplace, tmp_path: Path) -> None:
+    """`repeat_every` is a second: the reminders carry the one question."""
+    bargain(market, 0.5)
+    with telegram() as double:
+        home = Home(tmp_path, market.url, action="ask", extra=notify_by(double))
+        with home.daemon() as child:
+            wait_for(lambda: len(double.shown) >= 2)
+            (ask,) = asks(home)
+            assert f"gpuwatch approve {ask['ask_id']}" in double.shown[0].text
+            assert market.ledger.creates == ()
+            assert approve(home, ask["ask_id"]) == 0
+            wait_for(lambda: [one["state"] for one in home.launches()] == ["running"])
+            assert approve(home, ask["ask_id"]) == 1
+            assert terminate(child)[0] == 0
+    assert (len(market.ledger.creates), home.launches()[0]["launch_id"]) == (1, ask["ask_id"])
+
+
+@pytest.mark.parametrize(
+    ("point", "creates", "state"),
+    [("intent.after_commit", 0, "held"), ("launch.before_send", 0, "held"), ("launch.after_send", 1, "running")],
+)
+def test_an_approval_that_dies_is_settled_by_the_daemon_and_never_sent_again(
+    market: Marketplace, tmp_path: Path, point: str, creates: int, state: str
+) -> None:
+    """An empty list proves nothing: what was perhaps never sent is held for the owner."""
+    home = Home(tmp_path, market.url, action="ask")
+    bargain(market, 0.5)
+    with home.daemon() as child:
+        (ask,) = wait_for(lambda: asks(home))
+        terminate(child)
+    assert approve(home, ask["ask_id"], GPUWATCH_FAILPOINT=point) == 86
+    assert [(one["ask_id"], one["state"]) for one in asks(home)] == [(ask["ask_id"], "approved")]
+    assert approve(home, ask["ask_id"]) == 1
+    with home.daemon(**PACE) as child:
+        wait_for(lambda: [one["state"] for one in home.launches()] == [state], within_s=60)
+        terminate(child)
+    assert len(market.ledger.creates) == creates
+    assert len(market.ledger.alive()) == creates
