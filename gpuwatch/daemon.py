@@ -16,18 +16,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
-from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED, JobEvent
+from apscheduler.events import (
+    EVENT_JOB_ERROR,
+    EVENT_JOB_EXECUTED,
+    EVENT_JOB_MAX_INSTANCES,
+    EVENT_JOB_MISSED,
+    JobEvent,
+)
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
 from gpuwatch.engine.beat import Beat
-from gpuwatch.errors import SettingsError
+from gpuwatch.errors import GpuwatchError, SettingsError
 from gpuwatch.net import redact
 from gpuwatch.ports import Channel
 from gpuwatch.settings import Settings
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.lock import claim_daemon
+from gpuwatch.storage.soundness import require_sound
 from gpuwatch.system import logs
 from gpuwatch.system.notify_socket import Notifier
 from gpuwatch.wiring import database, real_now
@@ -51,7 +58,8 @@ class Clockwork:
         self._guard = threading.Thread(target=self._watch_clock, name="clock-guard", daemon=True)
         pool = ThreadPoolExecutor(max_workers=len(beats) + 1)
         self._scheduler = BackgroundScheduler(timezone="UTC", executors={"default": pool})
-        self._scheduler.add_listener(_tell, EVENT_JOB_ERROR | EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES)
+        told = EVENT_JOB_EXECUTED | EVENT_JOB_ERROR | EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES
+        self._scheduler.add_listener(_tell, told)
 
     def start(self) -> None:
         """Every beat runs at once, then at its interval."""
@@ -103,8 +111,18 @@ class Clockwork:
             self.nudge(beat.name)
 
 
+_said: dict[str, str] = {}  # beat → the error of ours that it met last
+
+
 def _tell(event: JobEvent) -> None:
-    if event.code == EVENT_JOB_ERROR:
+    if event.code == EVENT_JOB_EXECUTED:
+        if _said.pop(event.job_id, None):
+            log.info("beat %s works again", event.job_id)
+    elif event.code == EVENT_JOB_ERROR and isinstance(event.exception, GpuwatchError):
+        if _said.get(event.job_id) != str(event.exception):  # once, not every second
+            log.error("beat %s: %s", event.job_id, event.exception)
+        _said[event.job_id] = str(event.exception)
+    elif event.code == EVENT_JOB_ERROR:
         log.error("beat %s failed and runs again at its next time", event.job_id, exc_info=event.exception)
     elif event.code == EVENT_JOB_MISSED:
         log.warning("beat %s was missed", event.job_id)
@@ -155,6 +173,7 @@ def serve(config: str | None, log_format: str = "auto", verbose: bool = False) -
     settings = load_settings(config)
     logs.configure(style=log_format, level=logging.DEBUG if verbose else logging.INFO, redact=redact)
     with claim_daemon(settings.database_url), database(settings) as store:
+        require_sound(store)
         while True:
             with running(settings, store) as service:
                 notifier.ready()
@@ -226,6 +245,7 @@ def running(
     with build_service(settings, store, extra_channels) as service:
         clockwork = Clockwork(service.beats(), real_now, time.monotonic)
         service.nudge = clockwork.nudge
+        service.hooks.start()
         clockwork.start()
         try:
             yield service

@@ -41,6 +41,9 @@ class Guarding(Protocol):
     def fault(self, launch: Launch, instance: Instance, now: datetime) -> Fault | None:
         """Why it must end; None: it need not."""
 
+    def due(self, launch: Launch, now: datetime) -> Fault | None:
+        """Why it must end whether a list shows it or not; None: it need not."""
+
     def verified(self, launch: Launch, instance: Instance, now: datetime) -> bool | Fault:
         """Is it what was promised? False: not yet known."""
 
@@ -50,6 +53,10 @@ class Unguarded:
 
     def fault(self, launch: Launch, instance: Instance, now: datetime) -> Fault | None:
         """Nothing is wrong."""
+        return None
+
+    def due(self, launch: Launch, now: datetime) -> Fault | None:
+        """Nothing ends it."""
         return None
 
     def verified(self, launch: Launch, instance: Instance, now: datetime) -> bool | Fault:
@@ -179,7 +186,7 @@ class Follower:
             self._go_on(launch, lambda each: self._listed(each, instance, now), now)
         elif launch.state is not LaunchState.REQUESTED or self._is_lost(launch, now):
             verdict = self._verdict(launch, listing, alive, now)
-            self._go_on(launch, lambda each: Unlisted(verdict), now)
+            self._go_on(launch, lambda each: Unlisted(verdict, self._guard.due(each, now)), now)
 
     def _listed(self, launch: Launch, instance: Instance, now: datetime) -> Listed:
         """The guard looks at what lives; whether it is what was promised, before it is its owner's."""
@@ -215,9 +222,12 @@ class Follower:
 
     def _without_list(self, launches: Sequence[Launch], now: datetime) -> None:
         verdicts = self._absence.no_listing(launches)
+
+        def see(launch: Launch) -> NoList:
+            return NoList(verdicts[launch.launch_id], self._guard.due(launch, now))
+
         for launch in launches:
-            seen = NoList(verdicts[launch.launch_id])
-            self._guarded(launch, lambda each, seen=seen: self._go_on(each, lambda _: seen, now))  # type: ignore[misc]
+            self._guarded(launch, lambda each: self._go_on(each, see, now))
 
     def _at_least(self, launch: Launch, now: datetime) -> datetime:
         """The wall clock, or later: one that stepped back must not let an instance run longer."""

@@ -74,7 +74,8 @@ class Stepper:
         after = msgspec.structs.replace(launch, state=move.to_state, **move.changes)
         news = None if move.tell is None else self._herald.told(after, move.tell, now)
         failpoint(f"{move.to_state.value}.before_record")
-        written = self._books.move(launch, move.to_state, move.cause, now, news, hook=move.hook, **move.changes)
+        told = {"words": move.words, "hook": move.hook}
+        written = self._books.move(launch, move.to_state, move.cause, now, news, **told, **move.changes)
         failpoint(f"{move.to_state.value}.after_record")
         return written
 

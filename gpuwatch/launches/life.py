@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from gpuwatch.launches.absence import Verdict
-from gpuwatch.launches.faults import billed, fault_of, is_late, overdue
+from gpuwatch.launches.faults import Fault, billed, fault_of, is_late, overdue
 from gpuwatch.launches.instance import Instance, InstanceState
 from gpuwatch.launches.launch import LOST, Condition, End, Launch, LaunchState, Span
 from gpuwatch.launches.observed import (
@@ -243,11 +243,16 @@ def _unlisted(launch: Launch, seen: Unlisted, when: When, terms: Terms) -> Outco
     if launch.state is S.REQUESTED:
         return Outcome(Move(to_state=S.UNKNOWN, cause="its answer is not known to this process"))
     due = overdue(launch, when.at_least) or is_late(launch, "it is in no list", when.at_least)
+    due = due or _of_living(launch, seen.fault)
     if due is not None:
         return _ending(launch, *due)
     if seen.verdict is Verdict.ABSENT:
         return _absent(launch, when)
     return _cannot_prove(launch, when) if seen.verdict is Verdict.CANNOT_PROVE else NOTHING
+
+
+def _of_living(launch: Launch, fault: Fault | None) -> Fault | None:
+    return fault if launch.state in {S.STARTING, S.RUNNING} else None
 
 
 def _absent(launch: Launch, when: When) -> Outcome:
@@ -293,7 +298,7 @@ def _held(launch: Launch) -> Outcome:
 # --- there is no list -------------------------------------------------------------------------------------------------
 def _no_list(launch: Launch, seen: NoList, when: When, terms: Terms) -> Outcome:
     """The list is down, the bill is not: what is overdue is destroyed by its id; what is lost goes to the owner."""
-    due = overdue(launch, when.at_least)
+    due = overdue(launch, when.at_least) or _of_living(launch, seen.fault)
     if due is not None:
         return _ending(launch, *due)
     if launch.state is S.STOPPING and launch.instance_id is not None:

@@ -48,15 +48,17 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 class Unlisted(msgspec.Struct, frozen=True):
-    """A whole listing does not show its instance."""
+    """A whole listing does not show its instance. `fault`: why it must end all the same."""
 
     verdict: Verdict
+    fault: Fault | None = None
 
 
 class NoList(msgspec.Struct, frozen=True):
-    """The provider gave no usable list."""
+    """The provider gave no usable list. `fault`: why it must end all the same."""
 
     verdict: Verdict
+    fault: Fault | None = None
 
 
 class EndWanted(msgspec.Struct, frozen=True):

@@ -15,8 +15,10 @@ from gpuwatch import providers
 from gpuwatch.engine.act import Actor
 from gpuwatch.engine.beat import Beat
 from gpuwatch.engine.deliver import Deliverer
+from gpuwatch.engine.distress import Distress
 from gpuwatch.engine.evaluate import Evaluator, Rules, Start
 from gpuwatch.engine.follow import Follower
+from gpuwatch.engine.guard import Guard
 from gpuwatch.engine.hunt import Hunter, Recorder
 from gpuwatch.engine.launch_alerts import Herald
 from gpuwatch.engine.novelty import Novelty
@@ -33,9 +35,12 @@ from gpuwatch.storage.history import History
 from gpuwatch.storage.ledger import Ledger
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.polls import last_sweep
+from gpuwatch.storage.uses import StoredUses
+from gpuwatch.system.ssh import SshProbe
 from gpuwatch.watches.watch import Action
 from gpuwatch.wiring import adapters, channels, http_client, monotonic, new_id, pace, real_now
 from gpuwatch.wiring.costs import charge_beats
+from gpuwatch.wiring.hooks import hooks_of
 
 if TYPE_CHECKING:
     from gpuwatch.errors import ProviderError
@@ -54,6 +59,8 @@ DELIVER_EVERY_S = 1.0
 SIGHT_EVERY_S = 5.0
 SWEEP_LOOK_EVERY_S = 15.0
 ROLL_UP_EVERY_S = 60.0
+GUARD_EVERY_S = 5.0
+HOOKS_EVERY_S = 2.0
 UNWATCHED_EVERY_S = 3600.0
 LAUNCH_FIRST_S = 0.2  # at most so long the history waits for launches that have just begun
 _STUCK_FACTOR = 5  # rounds without an end, after which the watchdog is not fed
@@ -75,6 +82,7 @@ class Service:
         self.adapters = adapters(settings, http, stop=self.stopping)
         self.channels = {**channels(settings, http), **(extra_channels or {})}
         self.deliverer = Deliverer(Outbox(store), self.channels)
+        self.distress = Distress(self.channels, new_id)
         self._watches = {watch.name: watch for watch in settings.watches}
         self._herald = Herald(self._channels_of, new_id)
         self._purses: dict[str, Purse] = {}
@@ -82,6 +90,8 @@ class Service:
         self.actor = Actor(self.ledger, self._shops, self._herald, real_now, settings.budget)
         self._crew = ThreadPoolExecutor(max_workers=4, thread_name_prefix="act")
         self._begun: list[Future[None]] = []
+        self.hooks = hooks_of(settings, store, http, self._channels_of, self.stopping)
+        self.guards = {name: self._guard(shop) for name, shop in self._shops.items()}
         self.followers = {name: self._follower(name, shop) for name, shop in self._shops.items()}
         self.evaluator = Evaluator(self.desk, self._rules(), self._start, new_id)
         self.stations = {name: self._station(name, adapter) for name, adapter in self.adapters.items()}
@@ -110,6 +120,22 @@ class Service:
             in_flight=self.actor.in_flight,
             monotonic=monotonic,
             freed=self._freed,
+            guard=self.guards[name],
+            may_destroy=self.hooks.may_destroy,
+        )
+
+    def _guard(self, shop: Shop) -> Guard:
+        return Guard(
+            self.ledger,
+            StoredUses(self._store),
+            shop.launcher,
+            SshProbe(),
+            self._herald,
+            watches=self._watches,
+            budget=self.settings.budget,
+            zone=ZoneInfo(self.settings.timezone),
+            channels_of=self._channels_of,
+            new_id=new_id,
         )
 
     def _freed(self, launch: Launch) -> None:
@@ -215,6 +241,7 @@ class Service:
         """Every beat of the daemon; those of one provider never wait for those of another."""
         found = [
             Beat(name="deliver", run=self._deliver, every_s=DELIVER_EVERY_S),
+            Beat(name="hooks", run=lambda: self.hooks.beat(real_now()), every_s=HOOKS_EVERY_S),
             Beat(name="unwatched", run=self._tell_unwatched, every_s=UNWATCHED_EVERY_S),
             Beat(name="roll-up", run=lambda: self.history.roll_up(real_now()), every_s=ROLL_UP_EVERY_S),
         ]
@@ -227,6 +254,8 @@ class Service:
             ]
         if self._rents:
             found += [Beat(name=f"purse {n}", run=p.look, every_s=REFRESH_S) for n, p in self._purses.items()]
+        for name, guard in self.guards.items():
+            found.append(Beat(name=f"guard {name}", run=self._look_after(guard), every_s=GUARD_EVERY_S))
         for name, follower in self.followers.items():
             found.append(Beat(name=f"follow {name}", run=self._follow(follower), every_s=FOLLOW_EVERY_S))
         return found + charge_beats(self._store, {name: shop.launcher for name, shop in self._shops.items()})
@@ -248,7 +277,11 @@ class Service:
 
         return look
 
+    def _look_after(self, guard: Guard) -> Callable[[], None]:
+        return lambda: guard.beat(real_now())
+
     def _deliver(self) -> int:
+        self.distress.look(self._store.fault, real_now())
         return self.deliverer.beat(real_now())
 
     # --- how it goes --------------------------------------------------------------------------------------------------

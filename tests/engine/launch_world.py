@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, timedelta
 
 from gpuwatch.engine.act import Actor
 from gpuwatch.engine.follow import Follower
+from gpuwatch.engine.guard import Guard
 from gpuwatch.engine.launch_alerts import Herald
 from gpuwatch.engine.rent import Shop
 from gpuwatch.launches.launch import Intent, Launch, LaunchState, Refusal
@@ -17,6 +18,8 @@ from gpuwatch.storage import ledger
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.ledger import Ledger
 from gpuwatch.storage.outbox import Outbox
+from gpuwatch.storage.uses import StoredUses
+from gpuwatch.system.ssh import SshProbe
 from gpuwatch.watches.decide import Match
 from gpuwatch.watches.watch import Action, Budget, LaunchSpec, Watch
 from tests.builders import a_match, a_watch, an_offer
@@ -48,14 +51,28 @@ class World:
         herald = Herald(lambda _watch: ("telegram",), lambda: next(self.ids))
         shops = {"vastai": Shop(self.provider, self.market, Commission("0.20"))}
         self.actor = Actor(self.books, shops, herald, lambda: self.now, self.budget)
+        watches = {self.watch.name: self.watch}
+        self.guard = Guard(
+            self.books,
+            StoredUses(self.store),
+            self.provider,
+            SshProbe(),
+            herald,
+            watches=watches,
+            budget=self.budget,
+            zone=UTC,
+            channels_of=lambda _watch: ("telegram",),
+            new_id=lambda: next(self.ids),
+        )
         self.follower = Follower(
             self.books,
             self.provider,
             herald,
-            watches={self.watch.name: self.watch},
+            watches=watches,
             in_flight=self.actor.in_flight,
             monotonic=lambda: self.tick_s,
             freed=self.freed,
+            guard=self.guard,
         )
 
     def reserve(self, *matches: Match, budget: Budget | None = None, dry_run: bool = False) -> Launch | Refusal:
