@@ -10,6 +10,7 @@ was never sent) does not.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -91,7 +92,7 @@ def breaker_refusal(breaker: Breaker | None, mine: Sequence[Launch], now: dateti
     """
     if breaker is None or breaker.is_closed:
         return None
-    resume = f"gpuwatch resume {breaker.watch}"
+    resume = f"gpuwatch resume {shlex.quote(breaker.watch)}"
     if now < breaker.until:
         return Refusal(RefusalReason.BREAKER, f"{breaker.text()}; at once: {resume}")
     trying = [launch.launch_id for launch in mine if launch.intended_at >= breaker.until]

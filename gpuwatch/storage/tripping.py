@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -71,5 +72,5 @@ def _alert(breaker: Breaker, failed: Sequence[Launch], key: str, now: datetime) 
         why=f"{breaker.why}. What is wrong with one machine is not wrong with {THRESHOLD} in a row.",
         did=f"This watch rents nothing before {breaker.until:%Y-%m-%d %H:%M} UTC; then one launch is tried. If it"
         " fails, too, the next is tried an hour later; if it runs, the watch goes on as usual. Said once.",
-        can_do=("See what failed: gpuwatch launches", f"Go on at once: gpuwatch resume {breaker.watch}"),
+        can_do=("See what failed: gpuwatch launches", f"Go on at once: gpuwatch resume {shlex.quote(breaker.watch)}"),
     )

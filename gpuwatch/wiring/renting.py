@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -102,14 +103,13 @@ def status_part(store: Database, now: datetime) -> str | None:
 
 
 def _resume(watch: str | None) -> str:
-    import shlex
-
     return "gpuwatch resume" if watch is None else f"gpuwatch resume {shlex.quote(watch)}"
 
 
 def _known_watch(settings: Settings, name: str) -> None:
-    if name not in {watch.name for watch in settings.watches}:
-        names = ", ".join(watch.name for watch in settings.watches) or "none"
+    known = [*(watch.name for watch in settings.watches), *settings.left_out]
+    if name not in known:
+        names = ", ".join(known) or "none"
         raise UsageError(f"there is no watch {name!r}; watches: {names}")
 
 

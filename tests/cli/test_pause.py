@@ -14,6 +14,7 @@ from gpuwatch.storage.ledger import Ledger
 from gpuwatch.storage.migrate import upgrade
 from gpuwatch.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.wiring import real_now
+from gpuwatch.wiring.renting import status_part
 from tests.builders import a_match, a_watch, an_offer
 from tests.cli.conftest import Shell
 
@@ -127,6 +128,20 @@ def test_resume_closes_a_breaker_at_once(shell: Shell, store: Database) -> None:
     assert "3 launches failed within 30 minutes" in shell("launches").err
     assert shell("resume", "h100").out.startswith("watch 'h100' goes on")
     assert isinstance(reserve(store, machine="new", launch_id="d" * 12), Launch)
+
+
+def test_the_daemons_status_names_every_pause_and_its_end(shell: Shell, store: Database) -> None:
+    assert status_part(store, NOW) is None
+    shell("pause", "other one", "--for", "2h")
+    shell("pause")
+    said = status_part(store, real_now())
+    assert said is not None
+    assert said.startswith("renting PAUSED, other one PAUSED until ")
+    assert status_part(store, NOW + timedelta(hours=3)) == "renting PAUSED"
+
+
+def test_a_name_with_a_blank_is_quoted_in_what_to_type(shell: Shell, store: Database) -> None:
+    assert "gpuwatch resume 'other one'" in shell("pause", "other one").out
 
 
 # --- machines ---------------------------------------------------------------------------------------------------------
