@@ -68,6 +68,15 @@ class Hooks:
         """A daemon begins. Raises StoreError."""
         self._book.start()
 
+    def close(self, within_s: float = 3.0) -> None:
+        """Begin nothing more, and see commands ended, but not for long."""
+        self._stopping.set()
+        ends_s = self._monotonic() + within_s
+        with self._lock:
+            running = list(self._running)
+        for thread in running:
+            thread.join(max(0.0, min(within_s, ends_s - self._monotonic())))
+
     @property
     def longest_s(self) -> float:
         """The longest that a destroy may have to wait for a hook."""

@@ -225,6 +225,15 @@ def test_a_command_is_told_the_launch_in_its_environment(shelf: Shelf) -> None:
     }
 
 
+def test_closing_waits_for_what_is_being_ended(shelf: Shelf) -> None:
+    shelf.answer = lambda call: "it was ended" if shelf.stopping.wait(20) else "late"
+    running(shelf.world)
+    shelf.hooks.beat(shelf.world.now)
+    shelf.hooks.close(within_s=20.0)
+    assert not shelf.hooks._running
+    assert [run.attempts for run in HookRuns(shelf.world.store).lease(shelf.world.now, 1, 40.0)] == [1]
+
+
 # --- before_stop ------------------------------------------------------------------------------------------------------
 
 
