@@ -53,7 +53,7 @@ def costs(
     if provider is not None and not (calibrate or refresh):
         raise UsageError("--provider goes with --calibrate or --refresh; see also: --by provider")
     first = None if month is None else _first_of(month)
-    loaded = load_settings(config)
+    loaded = load_settings(config, for_stopping=not (calibrate or refresh))
     troubles = _asked(loaded, provider) if calibrate or refresh else []
     if calibrate:
         _show_calibration(loaded, provider, troubles, as_json)

@@ -32,7 +32,7 @@ def show(launch_id: str, as_json: bool, config: str | None) -> int:
     from gpuwatch.wiring.launching import life_of
     from gpuwatch.wiring.loading import load_settings
 
-    events = life_of(load_settings(config), launch_id)
+    events = life_of(load_settings(config, for_stopping=True), launch_id)
     if as_json:
         json_out([_json(event) for event in events])
         return Exit.DONE

@@ -45,7 +45,7 @@ def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | 
     from gpuwatch.wiring.loading import load_settings
 
     now = real_now()
-    loaded = load_settings(config)
+    loaded = load_settings(config, for_stopping=True)
     found = all_launches(loaded)
     _note_pauses(loaded)
     if as_json:
@@ -76,7 +76,7 @@ def resolve(launch_id: str, absent: bool, adopt: str | None, config: str | None)
 
     if absent == (adopt is not None):
         raise UsageError("say either --absent or --adopt INSTANCE")
-    loaded = load_settings(config)
+    loaded = load_settings(config, for_stopping=True)
     try:
         launch = resolve_absent(loaded, launch_id) if adopt is None else resolve_adopted(loaded, launch_id, adopt)
     except CannotTell as error:
@@ -97,7 +97,7 @@ def stop(launch_id: str | None, everything: bool, yes: bool, config: str | None)
     from gpuwatch.wiring.launching import stop as end
     from gpuwatch.wiring.loading import load_settings
 
-    loaded = load_settings(config)
+    loaded = load_settings(config, for_stopping=True)
     if everything == (launch_id is not None):
         raise UsageError("say which launch to stop, or --all; see: gpuwatch launches")
     ids = _all_of_ours(loaded) if everything else [str(launch_id)]
@@ -130,7 +130,7 @@ def _all_of_ours(loaded: Settings) -> list[str]:
         note(f"not touched: {at}: in no launch that is alive; see: gpuwatch adopt --help")
     for provider in found.unlisted:
         note(f"{provider} does not list its instances now: what is there besides is not known")
-    if found.launches and not loaded.dry_run and not _is_paused(loaded):
+    if found.launches and (not loaded.dry_run or loaded.left_out) and not _is_paused(loaded):
         note("a daemon that runs may rent again; to prevent that: gpuwatch pause")
     return [launch.launch_id for launch in found.launches]
 

@@ -25,7 +25,7 @@ def pause(watch: str | None, for_s: float | None, why: str, as_json: bool, confi
     from gpuwatch.wiring.loading import load_settings
     from gpuwatch.wiring.renting import pause as switch_off
 
-    loaded = load_settings(config)
+    loaded = load_settings(config, for_stopping=True)
     _show(loaded, switch_off(loaded, watch, for_s, why), as_json)
     return Exit.DONE
 
@@ -39,7 +39,7 @@ def resume(watch: str | None, as_json: bool, config: str | None) -> int:
     from gpuwatch.wiring.loading import load_settings
     from gpuwatch.wiring.renting import resume as switch_on
 
-    loaded = load_settings(config)
+    loaded = load_settings(config, for_stopping=True)
     lifted, left = switch_on(loaded, watch)
     if not as_json:
         what = "renting" if watch is None else f"watch {watch!r}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuwatch.settings.load import from_flags, load, store_url
+from gpuwatch.settings.load import from_flags, likely_store, load, load_for_stopping, store_url
 from gpuwatch.settings.model import Channels, Settings
 
-__all__ = ["Channels", "Settings", "from_flags", "load", "store_url"]
+__all__ = ["Channels", "Settings", "from_flags", "likely_store", "load", "load_for_stopping", "store_url"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from gpuwatch.errors import SettingsError
 from gpuwatch.settings.sources import Given, Path_, Sources
 from gpuwatch.settings.tables import ProviderTable, Root
 from gpuwatch.watches.schema import WatchTable
@@ -27,15 +28,28 @@ _EXPECTED = {
 }
 
 
-def fault_lines(
-    error: ValidationError, sources: Sources, tree: Mapping[str, Any], origins: Mapping[Path_, Given]
-) -> list[str]:
-    """One line for each thing that is wrong; never a value."""
-    lines = []
+class Misjudged(SettingsError):
+    """Settings that were read and are wrong; `found` holds the place and text of each fault."""
+
+    def __init__(
+        self,
+        found: Sequence[tuple[Loc, str]],
+        sources: Sources,
+        tree: Mapping[str, Any],
+        origins: Mapping[Path_, Given],
+    ) -> None:
+        lines = [line(loc, text, sources, tree, origins) for loc, text in found]
+        super().__init__(list(dict.fromkeys(lines)))
+        self.found = tuple(dict.fromkeys(found))
+
+
+def faults_of(error: ValidationError) -> list[tuple[Loc, str]]:
+    """The place of each thing that is wrong, and what was expected; never a value."""
+    found = []
     for one in error.errors(include_url=False, include_input=False, include_context=False):
         loc: Loc = tuple(part for part in one["loc"] if part != "[key]")
-        lines.append(line(loc, _text(one["type"], one["msg"], loc), sources, tree, origins))
-    return list(dict.fromkeys(lines))
+        found.append((loc, _text(one["type"], one["msg"], loc)))
+    return found
 
 
 def unknown_keys(tree: Mapping[str, Any]) -> list[tuple[Loc, str]]:

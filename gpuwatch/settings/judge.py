@@ -9,10 +9,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpuwatch import providers
-from gpuwatch.errors import SettingsError
 from gpuwatch.market.pricing import Commission, CommissionMode
 from gpuwatch.ports import AppriseSettings, EmailSettings, ProviderSettings, TelegramSettings
-from gpuwatch.settings.faults import Loc, fault_lines, line, unknown_keys
+from gpuwatch.settings.faults import Loc, Misjudged, faults_of, unknown_keys
 from gpuwatch.settings.launch_rules import launch_faults, unlimited
 from gpuwatch.settings.model import Channels, Settings
 from gpuwatch.settings.references import Resolved
@@ -27,30 +26,29 @@ def judge(
     """The settings that merged tables stand for, their references resolved.
 
     Raises:
-        SettingsError: one line per fault.
+        Misjudged: one line per fault.
     """
     token = SEEN.set(known_spellings)
     try:
         root = read_root(resolved, sources, origins)
-        faults = [line(loc, text, sources, resolved.tree, origins) for loc, text in _joint_faults(root)]
-        if faults:
-            raise SettingsError(faults)
+        found = list(_joint_faults(root))
+        if found:
+            raise Misjudged(found, sources, resolved.tree, origins)
         return _settings(root, sources)
     finally:
         SEEN.reset(token)
 
 
 def read_root(resolved: Resolved, sources: Sources, origins: Mapping[Path_, Given]) -> Root:
-    """The tables, each key right by itself. Raises SettingsError."""
+    """The tables, each key right by itself. Raises Misjudged."""
     tree = resolved.tree
-    wrong = [*unknown_keys(tree), *_unknown_providers(tree), *resolved.faults]
-    faults = [line(loc, text, sources, tree, origins) for loc, text in wrong]
+    found = [*unknown_keys(tree), *_unknown_providers(tree), *resolved.faults]
     try:  # unknown keys stay outside: names such as `_env_file` would steer pydantic-settings itself
         root = Root(**{key: value for key, value in tree.items() if key in Root.model_fields})
     except ValidationError as error:
-        faults += fault_lines(error, sources, tree, origins)
-    if faults:
-        raise SettingsError(faults)
+        found += faults_of(error)
+    if found:
+        raise Misjudged(found, sources, tree, origins)
     return root
 
 

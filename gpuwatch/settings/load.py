@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
@@ -15,7 +16,7 @@ from gpuwatch.settings.model import Settings
 from gpuwatch.settings.references import Resolved, resolve
 from gpuwatch.settings.remembered import Remembered, digest, recall, remember
 from gpuwatch.settings.secrets import database_url, from_file, secrets_in, with_secrets, without_secrets
-from gpuwatch.settings.sources import Given, Path_, Sources, collect, merge, parse_file
+from gpuwatch.settings.sources import Given, Lost, Path_, Sources, collect, merge, parse_file
 
 
 def load(
@@ -38,6 +39,48 @@ def load(
     """
     sources = collect(config, os.environ if env is None else env, cwd or Path.cwd(), aliases())
     return _resolve(sources, known_spellings, {})
+
+
+def load_for_stopping(
+    config: str | None = None, *, env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> tuple[Settings, tuple[str, ...]]:
+    """What settings that are partly wrong still say, and a line for each thing that is left out.
+
+    It is enough to end what runs, and to pause; `dry_run` is true, and no watch rents. Nothing of it is remembered.
+
+    Raises:
+        SettingsError: the file cannot be read or is no TOML, or the database's address is wrong.
+    """
+    from gpuwatch.settings.salvage import salvage  # noqa: PLC0415 for an emergency alone
+
+    lost: Lost = []
+    sources = collect(config, os.environ if env is None else env, cwd or Path.cwd(), aliases(), lost=lost)
+    tree, origins = merge(parse_file(sources), sources, lost)
+    found = salvage(tree, sources, origins, lost)
+    return _whole(found.settings, found.resolved, sources, origins), found.lines
+
+
+def likely_store(
+    config: str | None = None, *, env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> str | None:
+    """Where the store seems to be, of settings that are no TOML; None: nothing can be said. For reading alone."""
+    try:
+        sources = collect(config, os.environ if env is None else env, cwd or Path.cwd(), aliases(), lost=[])
+        named = [one.text for one in sources.given if one.path == ("database_url",)]
+        return database_url(named[-1] if named else _named_in(sources.content), sources.env, sources.cwd)
+    except (SettingsError, ValueError):
+        return None
+
+
+def _named_in(content: bytes) -> str:
+    """The address by the one line that sets it, above the first table. Raises ValueError."""
+    import tomllib  # noqa: PLC0415
+
+    top = itertools.takewhile(
+        lambda line: not line.startswith("["), content.decode("utf-8-sig", "replace").splitlines()
+    )
+    lines = [line for line in top if line.partition("=")[0].strip() == "database_url"]
+    return str(tomllib.loads(lines[0])["database_url"]) if lines else ""
 
 
 def store_url(config: str | None = None, *, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:

@@ -28,6 +28,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     channels: Channels
     watches: tuple[Watch, ...]
     source_file: str | None  # None: defaults and environment alone
+    left_out: tuple[str, ...] = ()  # watches that are wrong; only settings for stopping leave any out
 
     def __repr__(self) -> str:
         return f"Settings({self.source_file!r}, {len(self.watches)} watches, providers {sorted(self.providers)})"

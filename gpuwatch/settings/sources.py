@@ -21,6 +21,8 @@ PREFIX = "GPUWATCH_"
 NOT_SETTINGS = (
     "GPUWATCH_CONFIG", "GPUWATCH_FAILPOINT", "GPUWATCH_TEST_", "GPUWATCH_BENCH_", "GPUWATCH_OFFICIAL_CLIENT",
 )  # fmt: skip
+_THE_FILE = ("",)  # no key
+_NEEDED = frozenset({_THE_FILE, ("database_url",)})
 MAX_FILE_BYTES = 4 * 1024 * 1024
 _SECRET_KEYS = ("api_key", "bot_token", "password", "urls", "database_url")
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
@@ -30,6 +32,7 @@ _SERVICE_LINK = re.compile(r"GPUWATCH_(SERVICE_(HOST|PORT)|PORT)(_[A-Z0-9_]+)?")
 _OTHERS_CREDENTIALS = ("gpuwatch_runpod_api_key", "gpuwatch_tensordock_api_token", "gpuwatch_lambda_api_key")
 
 Path_ = tuple[str, ...]  # a key's path: ("providers", "vastai", "api_key")
+Lost = list[tuple[Path_, str]]  # what cannot be read: its key (empty: none is known) and a finished line
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -71,27 +74,29 @@ def collect(
     aliases: Mapping[str, Path_],
     *,
     with_file: bool = True,
+    lost: Lost | None = None,
 ) -> Sources:
     """Read every source.
 
     Args:
         aliases: the ecosystem's own names of secrets, with the keys they stand for.
         with_file: False: no file, as for `check --gpu`.
+        lost: filled with what cannot be read of the environment and credentials, which is then left out; None: that
+            is a fault.
 
     Raises:
         SettingsError: a file that was named is not there, or something cannot be read.
     """
     dotenv = _read_dotenv(cwd)
     file = find_file(config, {**dotenv, **env}, cwd) if with_file else None
-    faults: list[str] = []
+    faults: Lost = []
     content = _read_file(file, faults)
     given = [
         *_credentials(env, aliases, faults),
         *_variables({k: v for k, v in dotenv.items() if k not in env}, cwd, aliases, ".env: ", faults),
         *_variables(env, cwd, aliases, "", faults),
     ]
-    if faults:
-        raise SettingsError(faults)
+    _settle(faults, lost)
     return Sources(file, content, tuple(given), env, cwd, dotenv)
 
 
@@ -129,29 +134,41 @@ def parse_file(sources: Sources) -> dict[str, Any]:
         raise SettingsError([_syntax_fault(sources, text, error)]) from None
 
 
-def merge(file_tree: dict[str, Any], sources: Sources) -> tuple[dict[str, Any], dict[Path_, Given]]:
+def merge(
+    file_tree: dict[str, Any], sources: Sources, lost: Lost | None = None
+) -> tuple[dict[str, Any], dict[Path_, Given]]:
     """The file's tables with everything given outside laid over them, and where each such value came from.
+
+    Args:
+        lost: filled with what could not be laid over them; None: that is a fault.
 
     Raises:
         SettingsError: a value given for a whole table is no JSON.
     """
     tree = file_tree
     origins: dict[Path_, Given] = {}
-    faults = []
+    faults: Lost = []
     for one in sorted(sources.given, key=lambda given: len(given.path)):
         try:
             value = _value(one)
         except ValueError as error:
-            faults.append(f"{one.label}: {'.'.join(one.path)}: {error}")
+            faults.append((one.path, f"{one.label}: {'.'.join(one.path)}: {error}"))
             continue
         if not _lay(tree, one.path, value):
-            faults.append(
-                f"{one.label}: {'.'.join(one.path)}: expected a table above it; set {variable_of(one.path[:1])} as JSON"
-            )
+            above = f"expected a table above it; set {variable_of(one.path[:1])} as JSON"
+            faults.append((one.path, f"{one.label}: {'.'.join(one.path)}: {above}"))
         origins[one.path] = one
-    if faults:
-        raise SettingsError(faults)
+    _settle(faults, lost)
     return tree, origins
+
+
+def _settle(faults: Lost, lost: Lost | None) -> None:
+    """Without the file, or the database that is meant, nothing is right; the rest may be lost."""
+    if lost is None or any(path in _NEEDED for path, _ in faults):
+        if faults:
+            raise SettingsError([line for _, line in faults])
+    else:
+        lost += faults
 
 
 def variable_of(path: Path_) -> str:
@@ -192,7 +209,7 @@ def _lay(tree: dict[str, Any], path: Path_, value: Any) -> bool:
 
 
 def _variables(
-    env: Mapping[str, str], cwd: Path, aliases: Mapping[str, Path_], place: str, faults: list[str]
+    env: Mapping[str, str], cwd: Path, aliases: Mapping[str, Path_], place: str, faults: Lost
 ) -> Iterator[Given]:
     """The ecosystem's names first: gpuwatch's own names win over them."""
     for name in sorted(env, key=lambda name: (name.startswith(PREFIX), name)):
@@ -203,12 +220,20 @@ def _variables(
         file = str(cwd / ".env") if place else ""
         if is_file:
             if env.get(name.removesuffix("_FILE")):
-                faults.append(f"{place}{name}: expected either it or {name.removesuffix('_FILE')}, not both")
+                either = f"{place}{name}: expected either it or {name.removesuffix('_FILE')}, not both"
+                faults.append((path, either))
                 continue
             file = str(cwd / env[name])
-            text = read_secret(Path(file), f"{place}{name}", faults)
+            text = _secret(path, Path(file), f"{place}{name}", faults)
         if text is not None:
             yield Given(path, text, f"{place}{name}", "env", file)
+
+
+def _secret(path: Path_, file: Path, label: str, faults: Lost) -> str | None:
+    told: list[str] = []
+    text = read_secret(file, label, told)
+    faults += [(path, line) for line in told]
+    return text
 
 
 def _path_of(name: str, aliases: Mapping[str, Path_]) -> tuple[Path_ | None, bool]:
@@ -223,7 +248,7 @@ def _path_of(name: str, aliases: Mapping[str, Path_]) -> tuple[Path_ | None, boo
     return path, False
 
 
-def _credentials(env: Mapping[str, str], aliases: Mapping[str, Path_], faults: list[str]) -> Iterator[Given]:
+def _credentials(env: Mapping[str, str], aliases: Mapping[str, Path_], faults: Lost) -> Iterator[Given]:
     """systemd's credentials: files named as the variables, small: `gpuwatch_vast_api_key`."""
     folder = env.get("CREDENTIALS_DIRECTORY")
     if not folder:
@@ -236,9 +261,9 @@ def _credentials(env: Mapping[str, str], aliases: Mapping[str, Path_], faults: l
     for name in sorted(names, key=lambda name: (name not in known, name)):
         path = known.get(name) or _credential_path(name)
         if path is None:
-            faults.extend(_stray_credential(name, known))
+            faults += [((), line) for line in _stray_credential(name, known)]
             continue
-        text = read_secret(Path(folder, name), f"credential {name}", faults)
+        text = _secret(path, Path(folder, name), f"credential {name}", faults)
         if text is not None:
             yield Given(path, text, f"credential {name}", "credential", os.path.join(folder, name))
 
@@ -279,17 +304,17 @@ def _read_dotenv(cwd: Path) -> dict[str, str]:
     return {name: value for name, value in found.items() if value is not None and _NAME.fullmatch(name)}
 
 
-def _read_file(file: Path | None, faults: list[str]) -> bytes:
+def _read_file(file: Path | None, faults: Lost) -> bytes:
     if file is None:
         return b""
     try:
         with open(file, "rb") as opened:
             content = opened.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        faults.append(f"{file}: cannot be read: {error.strerror}")
+        faults.append((_THE_FILE, f"{file}: cannot be read: {error.strerror}"))
         return b""
     if len(content) > MAX_FILE_BYTES:
-        faults.append(f"{file}: expected a file of at most 4 MiB")
+        faults.append((_THE_FILE, f"{file}: expected a file of at most 4 MiB"))
     return content
 
 

@@ -257,8 +257,9 @@ def _until_over(
             if launch.is_over:
                 del waiting[launch_id]
             elif launch.provider not in followers:
-                where = f"instance {launch.instance_id}" if launch.instance_id else f"what is labelled {launch.label}"
-                by_hand.append(f"there is no key for {launch.provider}: end {where} there by hand")
+                what = f"instance {launch.instance_id}" if launch.instance_id else "what there is"
+                why = f"{launch.provider} has no key, or is not in the settings"
+                by_hand.append(f"{why}; by hand: end {what} with the label {launch.label} there")
                 del waiting[launch_id]
         if waiting:
             _beat(followers, set(waiting), real_now())
