@@ -14,7 +14,7 @@ from gpuwatch.engine.alerts import life_of, offer_alert
 from gpuwatch.engine.ask import Terms, put_question
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.launches.ask import Ask
-from gpuwatch.launches.launch import Intent, Launch, Refusal
+from gpuwatch.launches.launch import Intent, Launch, Refusal, RefusalReason
 from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Alert, AlertKind, Answer, Completeness, Desk, Page
 from gpuwatch.watches.decide import Decision, Look, Match, Reason, WatchMemory, decide
@@ -223,7 +223,8 @@ class Evaluator:
         while left:
             got = page.reserve(self._intent(watch, left), self._rules.budget, now)
             if isinstance(got, Refusal):
-                self._full.add(watch.name)
+                if got.reason not in _MAY_END_ANY_MOMENT:
+                    self._full.add(watch.name)
                 return starts, _did(starts, got)
             starts.append(self._begun(got, watch, left))
             left = [match for match in left if not _is_of(match, got)]
@@ -252,6 +253,7 @@ class Evaluator:
         page.tell(alert, channels, max(now + life_of(AlertKind.OFFER), until or now))
 
 
+_MAY_END_ANY_MOMENT = {RefusalReason.PAUSED, RefusalReason.BREAKER}  # by the owner's word
 _ONLY_TOLD = {Action.ALERT: 'Told you; this watch does not rent (action = "alert").'}
 
 

@@ -96,12 +96,12 @@ def tell_orphans(books: Books, herald: Herald, provider: str, listing: Listing, 
         StoreError: it could not be told; the next listing tries again.
     """
     strangers: list[str] = []
-    not_ours = books.strangers_known(provider)
+    settled = books.strangers_known(provider) | {launch.instance_id for launch in books.alive(provider)}
     for instance in listing.labelled():
         launch_id = launch_id_in(instance.label)
         launch = None if launch_id is None else books.get(launch_id)
         why = _why_orphan(launch, instance)
-        if why is None or instance.instance_id in not_ours:
+        if why is None or instance.instance_id in settled:
             continue
         books.tell(herald.orphan(provider, instance, why, now))
         if launch is None and launch_id is not None:

@@ -132,7 +132,7 @@ class Ladder:
             failpoint("launch.before_look")
             barred = self._barred(pointed)
         except LaunchMoved:  # another daemon, or the owner, has it: nothing was made so far
-            return self._desk.failed(launch, End.REFUSED.text("it was taken over before it was asked for")), None
+            return self._desk.failed(launch, End.NOT_SENT.text("it was taken over before it was asked for")), None
         if barred is not None:
             return self._desk.failed(pointed, barred), None
         return self._ask(pointed, quoted)

@@ -41,6 +41,7 @@ from gpuwatch.watches.watch import Action
 from gpuwatch.wiring import adapters, channels, http_client, monotonic, new_id, pace, real_now
 from gpuwatch.wiring.costs import charge_beats
 from gpuwatch.wiring.hooks import hooks_of
+from gpuwatch.wiring.renting import status_part
 
 if TYPE_CHECKING:
     from gpuwatch.errors import ProviderError
@@ -301,7 +302,9 @@ class Service:
         """One line for `systemctl status`."""
         parts = [_standing(station, now) for station in self.stations.values()]
         alive = len(self.ledger.alive())
-        return f"{len(self.settings.watches)} watches; {'; '.join(parts)}; {alive} launches alive"
+        paused = status_part(self._store, now)
+        parts += [f"{alive} launches alive", *([paused] if paused else [])]
+        return f"{len(self.settings.watches)} watches; {'; '.join(parts)}"
 
     def close(self) -> None:
         """Let what is on its way come to a point where its row says so, but not for long."""
