@@ -11,7 +11,7 @@ from gpuwatch.launches.faults import Fault
 from gpuwatch.launches.instance import Instance
 from gpuwatch.launches.launch import End, Launch
 from gpuwatch.market.pricing import threshold_microusd
-from gpuwatch.watches.watch import BidSpec, OnIncrease, Watch
+from gpuwatch.watches.watch import Action, BidSpec, OnIncrease, Watch
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -98,6 +98,8 @@ def terms_of(watch: Watch | None, launch: Launch) -> Terms:
     if watch is None:
         return Terms()
     ceiling = threshold_microusd(watch.max_price_usd_gpu_hour, launch.gpu_count)
+    if watch.action is Action.ASK:  # its owner approved that price, and no other
+        ceiling = min(ceiling, launch.bound_microusd_hour)
     spec = watch.launch
     if spec is None:
         return Terms(ceiling_microusd=ceiling)

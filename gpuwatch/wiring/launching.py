@@ -119,11 +119,12 @@ def stop(settings: Settings, launch_ids: Sequence[str], told: Callable[[str], No
 @contextmanager
 def _hooks(settings: Settings, store: Database, http: Http) -> Iterator[Hooks]:
     """The owner's hooks, for as long as the command runs."""
-    told, stopping = channel_names(settings), threading.Event()
+    told = channel_names(settings)
+    hooks = hooks_of(settings, store, http, lambda _watch: told, threading.Event())
     try:
-        yield hooks_of(settings, store, http, lambda _watch: told, stopping)
+        yield hooks
     finally:
-        stopping.set()
+        hooks.close()
 
 
 def resolve_absent(settings: Settings, launch_id: str) -> Launch:

@@ -310,6 +310,7 @@ class Service:
         """Let what is on its way come to a point where its row says so, but not for long."""
         self.stopping.set()
         self._crew.shutdown(wait=False, cancel_futures=True)
+        self.hooks.close(within_s=1.5)
         self.deliverer.close(timeout_s=1.0)
 
 

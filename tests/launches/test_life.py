@@ -27,6 +27,7 @@ from gpuwatch.launches.observed import (
     Terms,
     Unlisted,
     When,
+    terms_of,
 )
 from gpuwatch.launches.outcome import NOTHING, Destroy, Freed, Outcome, RaiseBid
 from gpuwatch.watches.watch import Action, BidSpec, LaunchSpec, OnIncrease
@@ -161,6 +162,12 @@ def test_a_launch_that_is_in_no_list_is_told_once_and_comes_back() -> None:
     assert launch.condition is Condition.UNLISTED
     assert step(launch, Unlisted(Verdict.CANNOT_PROVE), at()) == NOTHING
     assert after(launch, step(launch, Listed(instance()), at())).condition is None
+
+
+@pytest.mark.parametrize(("action", "ceiling"), [(Action.LAUNCH, 9_000_000), (Action.ASK, 3_600_000)])
+def test_what_was_approved_is_held_to_the_price_that_was_approved(action: Action, ceiling: int) -> None:
+    watch = a_watch(action=action, max_price_usd_gpu_hour=Decimal(9))
+    assert terms_of(watch, requested()).ceiling_microusd == ceiling
 
 
 # --- any order of observations ----------------------------------------------------------------------------------------
