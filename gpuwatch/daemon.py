@@ -28,7 +28,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
 from gpuwatch.engine.beat import Beat
-from gpuwatch.errors import GpuwatchError, SettingsError
+from gpuwatch.errors import GpuwatchError, SettingsError, StoreError
 from gpuwatch.net import redact
 from gpuwatch.ports import Channel
 from gpuwatch.settings import Settings
@@ -58,6 +58,8 @@ class Clockwork:
         self._guard = threading.Thread(target=self._watch_clock, name="clock-guard", daemon=True)
         pool = ThreadPoolExecutor(max_workers=len(beats) + 1)
         self._scheduler = BackgroundScheduler(timezone="UTC", executors={"default": pool})
+        for chatty in ("apscheduler.executors.default", "apscheduler.scheduler"):
+            logging.getLogger(chatty).setLevel(logging.CRITICAL)  # `_tell` says the same, in one line
         told = EVENT_JOB_EXECUTED | EVENT_JOB_ERROR | EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES
         self._scheduler.add_listener(_tell, told)
 
@@ -198,7 +200,7 @@ def _watch_over(service: Service, signals: Signals, notifier: Notifier, config: 
         elif not stuck:
             stuck = True
             log.error("no hunt has ended for too long; the watchdog is not fed any more")
-        notifier.status(service.status(real_now()))
+        notifier.status(_status(service))
         signals.wait(min(WATCH_EVERY_S, watchdog_s / 2))
         if signals.reload and not signals.stop:
             signals.reload = False
@@ -206,6 +208,14 @@ def _watch_over(service: Service, signals: Signals, notifier: Notifier, config: 
             if fresh is not None:
                 return fresh
     return None
+
+
+def _status(service: Service) -> str:
+    """One line; a database that is away for a while must not end the daemon: its beats wait for it."""
+    try:
+        return service.status(real_now())
+    except StoreError as error:
+        return f"no database: {error}"
 
 
 def _reload(notifier: Notifier, config: str | None, service: Service) -> Settings | None:

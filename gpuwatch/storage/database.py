@@ -33,6 +33,7 @@ class Database:
         self.engine = engine
         self._writing = threading.Lock()
         self._writer: int | None = None  # the thread inside `write`
+        self.fault: str | None = None  # why the last write failed; None: it did not
         self._file_id: tuple[int, int] | None = None
         driver: Any = engine.dialect.dbapi
         self._driver_error: type[Exception] = driver.Error
@@ -66,10 +67,16 @@ class Database:
         with self._writing:
             self._writer = me
             try:
+                if self._file_id is not None:
+                    self._check_file()  # before a new connection makes an empty file in its place
                 with self._translated(), self.engine.connect() as connection:
                     self._check_file()
                     with connection.execution_options(**{_WRITES: True}).begin():
                         yield connection
+                self.fault = None
+            except StoreError as error:
+                self.fault = str(error)
+                raise
             finally:
                 self._writer = None
 

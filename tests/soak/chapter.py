@@ -197,13 +197,15 @@ class Chapter:
         )
 
     def _rest(self) -> None:
-        """The marketplace is honest again: everything is found, or held, and ends are ends."""
+        """The marketplace is honest again: everything is found and comes to its end, or is held."""
         self.market.honest = True
-        for _ in range(12):
+        for _ in range(60):  # what runs is ended by its `max_runtime` in that time, too
             self._look(300.0)
+            if not self._books.alive():
+                break
         self._now += timedelta(hours=2)  # leases lapse
         self._deliver_all()
-        left = [one for one in self._books.alive() if one.state not in {S.RUNNING, S.HELD}]
+        left = [one for one in self._books.alive() if one.state is not S.HELD]
         self.counts["never at rest"] += len(left)
         self._count_orphans()
         self._count_alerts()

