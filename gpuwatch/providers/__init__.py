@@ -7,7 +7,7 @@ imported on the start-up path to read `INFO`, so what is heavy (wire structs, ta
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -37,6 +37,7 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     search_interval_s: float = 6.0
     rows_per_day: int = 0  # 0: no quota
     console_url: str | None = None  # where a person rents by hand
+    key_rights: Mapping[str, str] = {}  # its names for what a key may do: "list", "rent", "credit", "charges"
 
 
 class Adapter(msgspec.Struct, frozen=True, kw_only=True):

@@ -103,6 +103,11 @@ def calibrations(settings: Settings, only: str | None = None) -> list[Calibratio
     return [calibrate(name, found, _commission(settings, name)) for name in _names(settings, launches, only)]
 
 
+def budgets_used(settings: Settings, launches: Sequence[Launch]) -> list[BudgetUse]:
+    """How much of each limit in dollars is used now: of the budget over everything first, then of each watch's."""
+    return list(_budgets(settings, launches, None, real_now()))
+
+
 def charge_beats(store: Database, launchers: Mapping[str, Launcher]) -> list[Beat]:
     """One beat for each provider that rents: it fetches charges, at most once an hour."""
     books, book = Ledger(store), Charges(store)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from gpuwatch.errors import GpuwatchError, KeyRejected, ProviderError, StoreError
+from gpuwatch.errors import GpuwatchError, ProviderError, StoreError
+from gpuwatch.market.pricing import usd
 from gpuwatch.ports import Query
-from gpuwatch.watches.watch import Action
+from gpuwatch.watches.watch import Action, Budget
 from gpuwatch.wiring import adapters, channels, database, http_client, real_now
+from gpuwatch.wiring.account import Books, account_findings, rented_findings
+from gpuwatch.wiring.costs import budgets_used
+from gpuwatch.wiring.findings import Finding
 from gpuwatch.wiring.renting import renting_lines
 from gpuwatch.wiring.report import standings
 
@@ -22,25 +24,19 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 CLOCK_OFF_S = 5.0
-_LEAST_CREDIT_USD = 1.0
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was looked at. `state`: "ok", "note" (works, worth knowing) or "fault" (exit code 1)."""
-
-    area: str
-    state: str
-    text: str
-    mend: str | None = None
+_NEARLY_PERCENT = 80
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
     """Everything that can be checked without renting or telling anybody."""
     yield from _settings(settings)
     yield from _store(settings)
+    books = _books(settings)
+    yield from _budgets(settings, books)
+    yield from _unwatched(settings, books)
     with http_client(settings) as http:
         for name, adapter in adapters(settings, http).items():
-            yield from _provider(settings, name, adapter)
+            yield from _provider(settings, name, adapter, books)
         yield from _rows(settings)
         for name in settings.providers:
             yield from _clock(http, settings.providers[name].base_url)
@@ -102,7 +98,54 @@ def _outbox(store: object) -> Iterator[Finding]:
         yield Finding(area=f"alerts by {waiting.channel}", state="note", text=text, mend="is gpuwatch run running?")
 
 
-def _provider(settings: Settings, name: str, adapter: Adapter) -> Iterator[Finding]:
+def _books(settings: Settings) -> Books:
+    """Every launch; none where the store cannot be read, which is told under "database"."""
+    from gpuwatch.storage.ledger import Ledger
+
+    try:
+        with database(settings) as store:
+            ledger = Ledger(store)
+            known = {name: ledger.strangers_known(name) for name in settings.providers}
+            return Books(launches=ledger.all(), not_mine=known)
+    except StoreError:
+        return Books()
+
+
+def _budgets(settings: Settings, books: Books) -> Iterator[Finding]:
+    """How much of each limit is used; what is reached lets nothing new in."""
+    for use in budgets_used(settings, books.launches):
+        percent = use.percent(use.used) or 0.0
+        text = f"{use.limit_name}: {usd(use.used):.2f} of {usd(use.limit):.2f} $ used, {percent:.0f} %"
+        mend = "nothing new is rented beyond it; see: gpuwatch costs" if percent >= _NEARLY_PERCENT else None
+        yield Finding(area=_whose(use.watch), state="note" if mend else "ok", text=text, mend=mend)
+    scopes: list[tuple[str | None, Budget]] = [(None, settings.budget), *((w.name, w.budget) for w in settings.watches)]
+    alive = [one for one in books.launches if not one.is_over]
+    for watch, budget in scopes:
+        if budget.max_instances is not None:
+            count = sum(watch in (None, one.watch) for one in alive)
+            state = "ok" if count < budget.max_instances else "note"
+            text = f"max_instances: {count} of {budget.max_instances} alive"
+            yield Finding(area=_whose(watch), state=state, text=text)
+
+
+def _whose(watch: str | None) -> str:
+    return "budget" if watch is None else f"budget of {watch}"
+
+
+def _unwatched(settings: Settings, books: Books) -> Iterator[Finding]:
+    """What lives at a provider that cannot be asked."""
+    for name in dict.fromkeys(one.provider for one in books.launches if not one.is_over):
+        known = settings.providers.get(name)
+        if known is not None and known.api_key is not None:
+            continue
+        ids = ", ".join(one.launch_id for one in books.alive(name))
+        text = f"{name} is not in the settings, or has no key: nobody looks after what runs there ({ids})"
+        mend = f"bring [providers.{name}] and its key back, or end them there by hand; see: gpuwatch launches"
+        yield Finding(area=name, state="fault", text=text, mend=mend)
+        yield from rented_findings(name, None, books)
+
+
+def _provider(settings: Settings, name: str, adapter: Adapter, books: Books) -> Iterator[Finding]:
     has_key = settings.providers[name].api_key is not None
     try:
         answer = adapter.market.search(Query(limit=1))
@@ -116,7 +159,7 @@ def _provider(settings: Settings, name: str, adapter: Adapter) -> Iterator[Findi
         mend = f"set {adapter.info.key_names[0]} to rent there" if adapter.info.key_names else None
         yield Finding(area=name, state="note", text="no key: offers are watched, nothing can be rented", mend=mend)
     elif adapter.launcher is not None:
-        yield _credit(name, adapter.launcher.credit_usd)
+        yield from account_findings(settings, name, adapter.launcher, adapter.info.key_rights, books)
 
 
 def _rows(settings: Settings) -> Iterator[Finding]:
@@ -136,19 +179,6 @@ def _rows(settings: Settings) -> Iterator[Finding]:
         if standing.sight.blind_since is not None:
             text = f"blind since {standing.sight.blind_since:%Y-%m-%d %H:%M} UTC: {standing.sight.last_error}"
             yield Finding(area=standing.provider, state="fault", text=text, mend="see the daemon's log")
-
-
-def _credit(name: str, ask: Callable[[], float | None]) -> Finding:
-    try:
-        credit = ask()
-    except KeyRejected as error:
-        return Finding(area=name, state="fault", text=f"the key does not work: {error}", mend="renew the key")
-    except GpuwatchError as error:
-        return Finding(area=name, state="note", text=f"the account could not be asked: {error}")
-    if credit is None:
-        return Finding(area=name, state="ok", text="the key works")
-    state = "ok" if credit >= _LEAST_CREDIT_USD else "note"
-    return Finding(area=name, state=state, text=f"the key works; credit {credit:.2f} $")
 
 
 def _clock(http: Http, base_url: str) -> Iterator[Finding]:

@@ -80,11 +80,12 @@ def ours(settings: Settings) -> Ours:
                 unlisted.append(name)
             else:
                 noted = books.strangers_known(name)
-                unknown += [(name, one) for one in _unknown(instances, alive, name) if one.instance_id not in noted]
+                unknown += [(name, one) for one in unknown_in(instances, alive, name) if one.instance_id not in noted]
         return Ours(launches=tuple(alive), unknown=tuple(unknown), unlisted=tuple(unlisted))
 
 
-def _unknown(instances: Sequence[Instance], alive: Sequence[Launch], provider: str) -> list[Instance]:
+def unknown_in(instances: Sequence[Instance], alive: Sequence[Launch], provider: str) -> list[Instance]:
+    """Those with gpuwatch's label that are in no launch that is alive."""
     mine = [launch for launch in alive if launch.provider == provider]
     ids = {launch.instance_id for launch in mine}
     looked_for = {launch.label for launch in mine if launch.instance_id is None}

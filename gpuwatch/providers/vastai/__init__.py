@@ -23,6 +23,12 @@ INFO = ProviderInfo(
     search_interval_s=6.0,
     rows_per_day=20_000,
     console_url="https://cloud.vast.ai/create/",
+    key_rights={
+        "list": "instance_read",
+        "rent": "instance_write",
+        "credit": "user_read",
+        "charges": "billing_read",
+    },
 )
 
 
