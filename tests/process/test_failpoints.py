@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gpuwatch.emulator import Delays, Marketplace
-from tests.process.daemon_child import Home, bargain, wait_for
+from tests.process.daemon_child import Home, bargain, terminate, wait_for
 
 DIED = 86  # the exit code of a failpoint
 
@@ -66,4 +67,36 @@ def test_killed_while_it_ends_the_next_daemon_ends_it(home: Home, market: Market
     with home.daemon():
         wait_for(lambda: state(home) == "ended", within_s=30)
     assert market.ledger.alive() == ()
+    assert len(market.ledger.creates) == 1
+
+
+def ordered(market: Marketplace) -> bool:
+    return any(seen.path.startswith("/api/v0/asks/") for seen in market.requests)
+
+
+@pytest.mark.slow
+def test_a_stop_with_an_order_on_its_way_leaves_it_to_the_next(home: Home, market: Marketplace) -> None:
+    """K17: it waits a moment, not for ever; the row says what may have been made."""
+    market.faults.add("create", "slow", delay_s=12.0)
+    with home.daemon() as child:
+        wait_for(lambda: ordered(market))
+        code, took_s = terminate(child)
+    assert code == 0
+    assert took_s < 10
+    with home.daemon():
+        wait_for(lambda: state(home) == "running", within_s=30)
+    assert len(market.ledger.creates) == 1
+
+
+@pytest.mark.slow
+def test_new_settings_with_an_order_on_its_way_change_nothing_of_it(home: Home, market: Marketplace) -> None:
+    """C02: what was asked for under the old settings is followed under the new."""
+    market.faults.add("create", "slow", delay_s=3.0)
+    with home.daemon() as child:
+        wait_for(lambda: ordered(market))
+        home.write(url=market.url, max_runtime="2h")
+        child.send_signal(signal.SIGHUP)
+        wait_for(lambda: "read again" in home.log())
+        wait_for(lambda: state(home) == "running", within_s=30)
+        assert terminate(child)[0] == 0
     assert len(market.ledger.creates) == 1
