@@ -244,8 +244,9 @@ class Chapter:
 
     def _count_alerts(self) -> None:
         with self._store.read() as connection:
-            queued = dict(connection.execute(select(delivery.c.alert_id, delivery.c.state)).tuples().all())
+            rows = connection.execute(select(delivery.c.alert_id, delivery.c.state)).all()
             written = connection.execute(select(alert.c.alert_id)).scalars().all()
+        queued = {row.alert_id: row.state for row in rows}
         self.counts["alerts"] = len(written)
         self.counts["lost alerts"] = sum(queued.get(one) != "sent" for one in written)
 
