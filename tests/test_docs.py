@@ -1,4 +1,4 @@
-"""The documents name every setting there is, and none that is not."""
+"""The documents name every setting and command there is, and none that is not; their links lead somewhere."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 from gpuwatch import providers
+from gpuwatch.cli import COMMANDS
 from gpuwatch.settings import load
 from gpuwatch.settings.reference import Row, rows, watch_rows
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = (ROOT / ".env.example").read_text(encoding="utf-8")
 DOCS = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 _VARIABLE = re.compile(r"^# ((?:GPUWATCH_|[A-Z]+_API_)[A-Z0-9_]+)=(.*)$", re.MULTILINE)
 
 
@@ -52,3 +55,23 @@ def test_the_example_loads_with_every_line_taken_in(tmp_path: Path) -> None:
     assert [watch.name for watch in settings.watches] == ["h100"]
     assert settings.channels.email is not None
     assert settings.providers["vastai"].api_key == "your-key"
+
+
+def test_the_readme_names_every_command_and_the_documents_none_that_is_not() -> None:
+    listed = set(re.findall(r"gpuwatch ([a-z]+)", "\n".join(re.findall(r"(?m)^\| `.*$", README))))
+    assert listed == set(COMMANDS)
+    for page in PAGES:
+        named = set(re.findall(r"`gpuwatch ([a-z]+)", page.read_text(encoding="utf-8")))
+        assert named <= set(COMMANDS), page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+
+
+def test_architecture_names_every_folder() -> None:
+    table = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    folders = {path.name for path in (ROOT / "gpuwatch").iterdir() if (path / "__init__.py").is_file()}
+    assert folders <= set(re.findall(r"(?m)^\| `(\w+)/` \|", table))
