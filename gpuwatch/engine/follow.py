@@ -9,15 +9,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.launch_alerts import Herald
 from gpuwatch.engine.reconcile import Absence, Listing, tell_orphans
 from gpuwatch.engine.stepping import Stepper
-from gpuwatch.errors import OrderError, ProviderError, StoreError
+from gpuwatch.errors import GpuwatchError, OrderError, ProviderError, StoreError
 from gpuwatch.launches.absence import WAIT_S, Verdict
-from gpuwatch.launches.faults import Fault
+from gpuwatch.launches.faults import Fault, overdue
 from gpuwatch.launches.launch import Launch, LaunchMoved, LaunchState
 from gpuwatch.launches.observed import BidRaised, Listed, NoList, Observation, Unlisted, When, terms_of
 from gpuwatch.launches.outcome import Destroy, Effect, Freed, RaiseBid
@@ -26,6 +26,7 @@ from gpuwatch.ports import Books, Instance, InstanceState, Launcher
 from gpuwatch.watches.watch import Watch
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 SLOW_STOP_S = 300.0
 ALIVE_EVERY = timedelta(seconds=3)  # while anything is on its way
@@ -110,13 +111,14 @@ class Follower:
         self._began_at: datetime | None = None
         self._next_at: datetime | None = None
         self._strangers: Sequence[str] = ()
+        self._last_read: Sequence[Launch] = ()
         self.reconciled = False
 
     def beat_if_due(self, now: datetime) -> bool:
         """One look, if its time has come; True if there was one. Raises StoreError."""
         if self._next_at is not None and now < self._next_at <= now + STEADY_EVERY:
             return False
-        alive = self._books.alive(self._launcher.name)
+        alive = self._read(now)
         moving = any(launch.state in _MOVING for launch in alive)
         ends = [end for launch in alive if (end := _must_end_at(launch)) is not None and end > now]
         self._next_at = min([now + (ALIVE_EVERY if moving else STEADY_EVERY), *ends])
@@ -151,7 +153,7 @@ class Follower:
         """
         self._began_at = self._began_at or now
         busy = self._in_flight()  # before the rows are read: what ends in between is seen as it was
-        alive = [launch for launch in self._books.alive(self._launcher.name) if launch.launch_id not in busy]
+        alive = [launch for launch in self._read(now) if launch.launch_id not in busy]
         mine = [launch for launch in alive if only is None or launch.launch_id in only]
         try:
             listing = Listing(self._launcher.list_instances())
@@ -176,6 +178,25 @@ class Follower:
             log.info("%s", error)
         except (OrderError, ProviderError, StoreError) as error:
             log.warning("launch %s: %s", launch.launch_id, error)
+        except Exception:
+            log.exception("launch %s: this look at it failed", launch.launch_id)
+
+    def _read(self, now: datetime) -> Sequence[Launch]:
+        """The rows. While they cannot be read, what was read last ends in its time all the same. Raises StoreError."""
+        try:
+            self._last_read = self._books.alive(self._launcher.name)
+        except StoreError:
+            for launch in self._last_read:
+                self._guarded(launch, lambda each: self._end_unread(each, now))
+            raise
+        return self._last_read
+
+    def _end_unread(self, launch: Launch, now: datetime) -> None:
+        due = overdue(launch, self._at_least(launch, now))
+        if due is None or launch.instance_id is None or launch.launch_id in self._destroyed:
+            return
+        log.error("launch %s is ended unread: %s", launch.launch_id, due[0].text())
+        self._destroy(launch, launch.instance_id, now)
 
     # --- what is seen -------------------------------------------------------------------------------------------------
 
@@ -186,17 +207,31 @@ class Follower:
             self._go_on(launch, lambda each: self._listed(each, instance, now), now)
         elif launch.state is not LaunchState.REQUESTED or self._is_lost(launch, now):
             verdict = self._verdict(launch, listing, alive, now)
-            self._go_on(launch, lambda each: Unlisted(verdict, self._guard.due(each, now)), now)
+            self._go_on(launch, lambda each: Unlisted(verdict, self._due(each, now)), now)
 
     def _listed(self, launch: Launch, instance: Instance, now: datetime) -> Listed:
         """The guard looks at what lives; whether it is what was promised, before it is its owner's."""
         if launch.state not in {LaunchState.STARTING, LaunchState.RUNNING}:
             return Listed(instance)
-        fault = self._guard.fault(launch, instance, now)
+        fault = self._of_guard(launch, lambda: self._guard.fault(launch, instance, now))
         if fault is not None or launch.state is LaunchState.RUNNING or instance.state is not InstanceState.RUNNING:
             return Listed(instance, fault)
-        found = self._guard.verified(launch, instance, now)
+        told = self._of_guard(launch, lambda: self._guard.verified(launch, instance, now))
+        found = True if told is None else told
         return Listed(instance, verified=found) if isinstance(found, bool) else Listed(instance, found)
+
+    def _due(self, launch: Launch, now: datetime) -> Fault | None:
+        return self._of_guard(launch, lambda: self._guard.due(launch, now))
+
+    def _of_guard(self, launch: Launch, ask: Callable[[], T]) -> T | None:
+        """A guard that breaks ends nothing, and holds up nothing that the launch's own time ends."""
+        try:
+            return ask()
+        except GpuwatchError as error:
+            log.warning("launch %s: its guard: %s", launch.launch_id, error)
+        except Exception:
+            log.exception("launch %s: its guard broke", launch.launch_id)
+        return None
 
     def _is_lost(self, launch: Launch, now: datetime) -> bool:
         """Is a request that is not ours to answer dead? Older than this process: yes, or it is another daemon's."""
@@ -224,14 +259,15 @@ class Follower:
         verdicts = self._absence.no_listing(launches)
 
         def see(launch: Launch) -> NoList:
-            return NoList(verdicts[launch.launch_id], self._guard.due(launch, now))
+            return NoList(verdicts[launch.launch_id], self._due(launch, now))
 
         for launch in launches:
             self._guarded(launch, lambda each: self._go_on(each, see, now))
 
     def _at_least(self, launch: Launch, now: datetime) -> datetime:
         """The wall clock, or later: one that stepped back must not let an instance run longer."""
-        begun_at = launch.running_at or launch.requested_at or launch.intended_at
+        lives = launch.running_at if launch.state is LaunchState.RUNNING else None
+        begun_at = lives or launch.requested_at or launch.intended_at
         tick_s = self._monotonic()
         seen_s = self._seen_s.setdefault((launch.launch_id, launch.state), tick_s)
         return max(now, begun_at + timedelta(seconds=tick_s - seen_s))
@@ -273,8 +309,12 @@ class Follower:
 
     def _tell_if_slow(self, launch: Launch, now: datetime) -> None:
         since_s = self._stopping_since_s.setdefault(launch.launch_id, self._monotonic())
-        if self._monotonic() - since_s > SLOW_STOP_S:
+        if self._monotonic() - since_s <= SLOW_STOP_S:
+            return
+        try:
             self._books.tell(self._herald.slow_stop(launch, launch.end_reason or "to be ended", now))
+        except StoreError as error:
+            log.warning("launch %s: that its end is slow is not told yet: %s", launch.launch_id, error)
 
     def _raise_bid(self, launch: Launch, effect: RaiseBid, now: datetime) -> None:
         """What the provider took is written down; a raise whose answer was lost is asked for again at the next look."""

@@ -52,10 +52,14 @@ def is_late(launch: Launch, words: str, now: datetime) -> Fault | None:
 
 
 def overdue(launch: Launch, now: datetime) -> Fault | None:
-    """Running for `max_runtime`."""
-    if launch.state is not LaunchState.RUNNING or launch.max_runtime_s is None or launch.running_at is None:
+    """Running for `max_runtime`; or at the deadline that its instance was told, whenever it was first seen running:
+    while nobody looked (a machine that slept, a list that is down) it may have run all the time."""
+    if launch.state not in {LaunchState.STARTING, LaunchState.RUNNING} or launch.max_runtime_s is None:
         return None
-    return (End.MAX_RUNTIME, "") if now - launch.running_at >= timedelta(seconds=launch.max_runtime_s) else None
+    ends = [launch.deadline] if launch.deadline is not None else []
+    if launch.state is LaunchState.RUNNING and launch.running_at is not None:
+        ends.append(launch.running_at + timedelta(seconds=launch.max_runtime_s))
+    return (End.MAX_RUNTIME, "") if any(now >= end for end in ends) else None
 
 
 def billed(launch: Launch, instance: Instance) -> tuple[int, int]:

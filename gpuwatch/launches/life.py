@@ -242,7 +242,7 @@ def _unlisted(launch: Launch, seen: Unlisted, when: When, terms: Terms) -> Outco
         return NOTHING  # the owner decides
     if launch.state is S.REQUESTED:
         return Outcome(Move(to_state=S.UNKNOWN, cause="its answer is not known to this process"))
-    due = overdue(launch, when.at_least) or is_late(launch, "it is in no list", when.at_least)
+    due = is_late(launch, "it is in no list", when.at_least) or overdue(launch, when.at_least)
     due = due or _of_living(launch, seen.fault)
     if due is not None:
         return _ending(launch, *due)
