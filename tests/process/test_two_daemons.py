@@ -71,6 +71,7 @@ def test_one_that_slept_sends_nothing_that_the_other_gave_up(tmp_path: Path, dat
         with a.daemon(GPUWATCH_FAILPOINT="launch.before_look@stop") as sleeper:
             wait_for(lambda: _is_stopped(sleeper.pid))
             assert len(market.ledger.creates) == 1  # somebody's
+            bargain(market, 1.0)  # the other takes this one: what the sleeper wants stays on offer
             with b.daemon(GPUWATCH_TEST_PACE=PACE) as other:
                 wait_for(lambda: sorted(_states(database_url)) == ["failed", "running"], within_s=60)
                 os.kill(sleeper.pid, signal.SIGCONT)
