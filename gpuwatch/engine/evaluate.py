@@ -214,12 +214,10 @@ class Evaluator:
         """Fill the free slots of the watch, one offer each; and what the owner is told of it."""
         if decision.best is None or not self._wants_launch(watch, decision):
             return [], _ONLY_TOLD.get(watch.action, "")
-        best = decision.best
-        not_ready = self._rules.not_ready(best.offer.provider, best.price.price_microusd_hour)
-        if not_ready and not self._rules.dry_run:
+        left, not_ready = self._rentable(decision.matches)
+        if not left:
             return [], f"Not rented: {not_ready}."
         starts: list[Start] = []
-        left = list(decision.matches)
         while left:
             got = page.reserve(self._intent(watch, left), self._rules.budget, now)
             if isinstance(got, Refusal):
@@ -232,6 +230,13 @@ class Evaluator:
                 break
         self._full.discard(watch.name)
         return starts, _did(starts, None)
+
+    def _rentable(self, found: Sequence[Match]) -> tuple[list[Match], str | None]:
+        """The offers that may be rented where they are, cheapest first; if none, why the cheapest may not."""
+        if self._rules.dry_run:
+            return list(found), None
+        looked = [(m, self._rules.not_ready(m.offer.provider, m.price.price_microusd_hour)) for m in found]
+        return [match for match, not_ready in looked if not_ready is None], looked[0][1]
 
     def _intent(self, watch: Watch, left: Sequence[Match]) -> Intent:
         first, *others = left

@@ -134,6 +134,26 @@ def test_nothing_is_rented_where_launches_are_not_reconciled_yet() -> None:
     assert "looked up" in bench.desk.alerts[0][0].did
 
 
+def test_an_offer_where_nothing_can_be_rented_now_stands_before_no_other_and_is_never_fallen_back_on() -> None:
+    """A provider without a key, or one that was not looked at yet, is only told of."""
+    for cheap, dear in (("elsewhere", "vastai"), ("vastai", "elsewhere")):
+        bench = Bench(RENTS)
+        rules = msgspec.structs.replace(
+            bench.evaluator._rules,
+            commissions={"vastai": Commission("0.20"), "elsewhere": Commission("0")},
+            views_expected={"h100": frozenset({("vastai", False), ("elsewhere", False)})},
+            not_ready=lambda provider, price: None if provider == "vastai" else f"there is no key for {provider}",
+        )
+        ids = (f"id{n:010d}" for n in itertools.count())
+        bench.evaluator = Evaluator(bench.desk, rules, bench.started.append, lambda: next(ids))  # noqa: B023
+        at = NOON
+        offers = [an_offer(provider=cheap, quoted_usd_hour=1.0), an_offer(provider=dear, quoted_usd_hour=2.0)]
+        for offer in sorted(offers, key=lambda offer: offer.provider == "vastai"):
+            bench.evaluator.judge([RENTS], an_answer(offer, at=at, provider=offer.provider), False, at)
+        assert {start.launch.provider for start in bench.started} == {"vastai"}
+        assert {match.offer.provider for start in bench.started for match in start.candidates} == {"vastai"}
+
+
 def test_a_round_over_two_rental_types_is_one_miss_not_two() -> None:
     bench = Bench(WATCH)
     both = {WATCH.name: frozenset({("vastai", False), ("vastai", True)})}
