@@ -88,15 +88,15 @@ def created(reply: Reply, now: datetime) -> Created:
     Raises:
         OrderError: by what is known of it.
     """
-    if reply.status != 200:
-        raise ordering_error(reply, now)
     refusal = refusal_of(reply)
     values = refusal.values
     contract, success = values.get("new_contract"), values.get("success")
+    if reply.status != 200 and contract is None:
+        raise ordering_error(reply, now)
     instance_id = None if isinstance(contract, bool) or not isinstance(contract, int | str) else str(contract)
     if instance_id is not None and not ID.fullmatch(instance_id):
         instance_id = None
-    if isinstance(success, bool) and instance_id is not None:
+    if reply.status == 200 and isinstance(success, bool) and instance_id is not None:
         return Created(instance_id=instance_id, starting=success)
     if success is False and contract is None and refusal.code in _PLAIN_REFUSALS:
         raise ordering_error(Reply(400, reply.headers, reply.body), now)

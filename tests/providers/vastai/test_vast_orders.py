@@ -49,6 +49,15 @@ def test_a_rent_on_demand_names_no_price() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("status", [400, 404, 409, 410, 429, 500, 202])
+def test_a_refusal_that_names_a_contract_is_none(status: int) -> None:
+    """What it names may run, and be billed: nothing else is rented on the strength of such an answer."""
+    handler = replies(httpx.Response(status, json={"success": False, "error": "no_such_ask", "new_contract": 7}))
+    with pytest.raises(OutcomeUnknown) as unknown:
+        _launcher(handler).create(ORDER)
+    assert unknown.value.instance_id == "7"
+
+
 def test_a_bid_always_names_its_price() -> None:
     """Without it the marketplace rents at the full price, and does not say so."""
     handler = replies(MADE)
