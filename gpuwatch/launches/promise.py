@@ -27,7 +27,7 @@ def not_as_listed(launch: Launch, instance: Instance) -> Fault | None:
     """What the provider's list says of it, against its offer; None: nothing less than promised."""
     promised = launch.promised
     words = (
-        _other_gpu(launch, instance.gpu)
+        _other_gpu(launch, instance)
         or _fewer(instance.gpu_count, launch.gpu_count, "GPUs")
         or _less(instance.gpu_memory_gib, promised.gpu_memory_gib, "GiB of GPU memory", MEMORY_SHARE)
         or _less(instance.disk_gb, promised.disk_gb, "GB of disk")
@@ -53,8 +53,14 @@ def too_slow(measured_mbps: float | None, wanted_mbps: float | None) -> Fault | 
     return End.TOO_SLOW, f"{measured_mbps:.0f} of {wanted_mbps:.0f} Mbit/s download"
 
 
-def _other_gpu(launch: Launch, gpu: str | None) -> str | None:
-    return None if gpu is None or gpu == launch.gpu else f"{gpu} instead of {launch.gpu}"
+def _other_gpu(launch: Launch, instance: Instance) -> str | None:
+    """Some names are told apart by their memory alone: where that is not said, only the family counts."""
+    gpu, wanted = instance.gpu, catalog().get(launch.gpu)
+    if gpu is None or gpu == launch.gpu:
+        return None
+    found = catalog().get(gpu)
+    same_family = wanted is not None and found is not None and found.family == wanted.family
+    return None if same_family and instance.gpu_memory_gib is None else f"{gpu} instead of {launch.gpu}"
 
 
 def _other_family(launch: Launch, gpus: Sequence[tuple[str, float]]) -> str | None:

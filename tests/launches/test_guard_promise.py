@@ -89,3 +89,12 @@ def test_slow_is_under_70_percent_of_what_is_wanted() -> None:
     assert too_slow(None, 500.0) is None
     assert too_slow(1.0, None) is None
     assert too_slow(math.nan, 500.0) is None
+
+
+def test_a_gpu_whose_memory_the_list_does_not_say_is_not_taken_for_its_larger_sister() -> None:
+    """The list calls both "A100 SXM4"; without a memory that resolves to the common one."""
+    small = a_running_launch(gpu="A100 SXM 40GB", promised=Promise(gpu_memory_gib=40.0))
+    unsaid = listed(gpu="A100 SXM 80GB", gpu_memory_gib=None)
+    assert not_as_listed(small, unsaid) is None
+    assert not_as_listed(small, listed(gpu="H100 SXM", gpu_memory_gib=None)) is not None
+    assert not_as_listed(small, listed(gpu="A100 PCIe 40GB", gpu_memory_gib=39.0)) is not None
