@@ -95,10 +95,13 @@ def predicted(launch: Launch, now: datetime, since: datetime | None = None, unti
 
 
 def billed_days(launch: Launch, now: datetime) -> Iterator[date]:
-    """The UTC days on which something of it was billed, oldest first."""
-    billed = [part for part in segments(launch, now) if part.end > part.start]
-    if billed:
-        day, last = billed[0].start.astimezone(UTC).date(), (billed[-1].end - _MS).astimezone(UTC).date()
+    """The UTC days on which something of it was billed, oldest first; the one on which it came to life is one."""
+    parts = segments(launch, now)
+    moments = [moment for part in parts if part.end > part.start for moment in (part.start, part.end - _MS)]
+    if parts and launch.running_at is not None:
+        moments.append(launch.running_at)  # its traffic, even if it ended at the same moment
+    if moments:
+        day, last = min(moments).astimezone(UTC).date(), max(moments).astimezone(UTC).date()
         while day <= last:
             yield day
             day += _DAY

@@ -170,6 +170,13 @@ def test_days_add_up_to_the_cost(launch: Launch) -> None:
     assert sum_of(cell.cost for cell in cells([launch], [], now)) == predicted(launch, now)
 
 
+def test_traffic_of_what_ended_as_it_began_is_on_that_day() -> None:
+    launch = a_run(hours=0, promised=Promise(download_gb=1.0, download_usd_gb=0.0625))
+    now = NOON + DAY
+    assert predicted(launch, now).traffic == 62_500
+    assert sum_of(cell.cost for cell in cells([launch], [], now)) == predicted(launch, now)
+
+
 # --- charged ----------------------------------------------------------------------------------------------------------
 
 
