@@ -188,6 +188,9 @@ class Evaluator:
         starts, did = self._reserve(page, watch, decision, now)
         if decision.fires:
             self._tell(page, watch, self._alert(watch, decision, did), now)
+        elif starts:  # what was told before was "not rented"; an offer that flaps must not flood its owner
+            once = f"renting:{watch.name[:150]}:{now:%Y-%m-%dT%H}"
+            self._tell(page, watch, self._alert(watch, decision, did), now, once_key=once)
         return starts
 
     def _ask(self, page: Page, watch: Watch, decision: Decision, now: datetime) -> None:
@@ -252,10 +255,18 @@ class Evaluator:
         rules, alert_id = self._rules, self._new_id()
         return offer_alert(watch, decision, alert_id=alert_id, zone=rules.zone, did=did, links=rules.links, ask=ask)
 
-    def _tell(self, page: Page, watch: Watch, alert: Alert, now: datetime, until: datetime | None = None) -> None:
+    def _tell(
+        self,
+        page: Page,
+        watch: Watch,
+        alert: Alert,
+        now: datetime,
+        until: datetime | None = None,
+        once_key: str | None = None,
+    ) -> None:
         """`until`: it is worth sending at least so long."""
         channels = self._rules.channels if watch.notify is None else watch.notify
-        page.tell(alert, channels, max(now + life_of(AlertKind.OFFER), until or now))
+        page.tell(alert, channels, max(now + life_of(AlertKind.OFFER), until or now), once_key)
 
 
 _MAY_END_ANY_MOMENT = {RefusalReason.PAUSED, RefusalReason.BREAKER}  # by the owner's word

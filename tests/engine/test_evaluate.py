@@ -134,6 +134,21 @@ def test_nothing_is_rented_where_launches_are_not_reconciled_yet() -> None:
     assert "looked up" in bench.desk.alerts[0][0].did
 
 
+def test_what_was_told_as_not_rented_is_told_when_it_is_rented_after_all() -> None:
+    bench = Bench(RENTS)
+    why = ["it is being looked up"]
+    rules = msgspec.structs.replace(bench.evaluator._rules, not_ready=lambda provider, price: why[0] if why else None)
+    evaluator = Evaluator(bench.desk, rules, bench.started.append, lambda: "x" * 12)
+    evaluator.judge((RENTS,), an_answer(h100()), False, NOON)
+    why.clear()
+    later = NOON + timedelta(seconds=30)
+    evaluator.judge((RENTS,), an_answer(h100(), at=later), False, later)
+    assert [alert.did.split(":")[0] for alert, _ in bench.desk.alerts] == [
+        "Not rented",
+        f"Renting it now, launch {bench.started[0].launch.launch_id}.",
+    ]
+
+
 def test_an_offer_where_nothing_can_be_rented_now_stands_before_no_other_and_is_never_fallen_back_on() -> None:
     """A provider without a key, or one that was not looked at yet, is only told of."""
     for cheap, dear in (("elsewhere", "vastai"), ("vastai", "elsewhere")):
