@@ -40,6 +40,11 @@ def disk_usd_hour(offer: Offer) -> float:
 
 def ceiling_microusd(bid: BidSpec, gpu_count: int, commission_rate: float, disk_microusd: int) -> int:
     """The most that may be bid, in micro-dollars: `bid.max` without commission and disk."""
-    rate = Fraction(repr(commission_rate))
-    listed = threshold_microusd(bid.max_usd_gpu_hour, gpu_count) / (1 + rate)
+    most = Fraction(threshold_microusd(bid.max_usd_gpu_hour, gpu_count))
+    return listed_bid(most, commission_rate, disk_microusd)
+
+
+def listed_bid(most_microusd: Fraction, commission_rate: float, disk_microusd: int) -> int:
+    """The bid under which the whole comes to at most so much, with commission and disk."""
+    listed = most_microusd / (1 + Fraction(repr(commission_rate)))
     return max(0, int(listed // 1) - disk_microusd)

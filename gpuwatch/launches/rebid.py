@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from gpuwatch.launches.bids import ceiling_microusd
+from gpuwatch.launches.bids import ceiling_microusd, listed_bid
 from gpuwatch.launches.instance import Instance
 from gpuwatch.launches.launch import Launch
 from gpuwatch.market.pricing import MICRO, microusd
@@ -26,8 +26,13 @@ def next_bid(launch: Launch, instance: Instance, bid: BidSpec | None) -> int | N
 
 
 def bid_ceiling(launch: Launch, bid: BidSpec) -> int:
-    """The most that may be bid, in micro-dollars: `bid.max` without commission and disk."""
-    return ceiling_microusd(bid, launch.gpu_count, launch.promised.commission_rate, launch.disk_microusd_hour)
+    """The most that may be bid, in micro-dollars: `bid.max` without commission and disk.
+
+    Never more than the launch was admitted with: a `bid.max` that was raised since is in no budget.
+    """
+    rate, disk = launch.promised.commission_rate, launch.disk_microusd_hour
+    admitted = listed_bid(Fraction(launch.bound_microusd_hour), rate, disk)
+    return min(admitted, ceiling_microusd(bid, launch.gpu_count, rate, disk))
 
 
 def _microusd(usd: float | None) -> int | None:

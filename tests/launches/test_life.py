@@ -127,6 +127,14 @@ def test_outbid_it_bids_more_up_to_its_maximum_and_then_waits() -> None:
     assert last.effects == (RaiseBid("7", 2_950_000),)
 
 
+def test_no_later_settings_raise_a_bid_beyond_what_its_budget_was_admitted_on() -> None:
+    launch = alive(S.RUNNING, spot=True, condition=Condition.OUTBID, condition_since=NOON)
+    richer = Terms(bid=BidSpec(max_usd_gpu_hour=Decimal(9), step_usd_gpu_hour=Decimal("0.10")))
+    at_most = step(launch, Listed(instance(I.STOPPED, min_bid_usd_hour=2.95)), at(), richer)
+    assert at_most.effects == (RaiseBid("7", 2_950_000),)
+    assert step(launch, Listed(instance(I.STOPPED, min_bid_usd_hour=3.01)), at(), richer) == NOTHING
+
+
 @pytest.mark.parametrize(("relaunch", "waited_s", "ends"), [(True, 200, True), (True, 60, False), (False, 9000, False)])
 def test_outbid_for_good_it_goes_elsewhere_only_if_that_is_wanted(relaunch: bool, waited_s: float, ends: bool) -> None:
     launch = alive(S.RUNNING, spot=True, condition=Condition.OUTBID, condition_since=NOON, max_runtime_s=None)
