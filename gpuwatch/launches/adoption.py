@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from gpuwatch.launches.instance import Instance
-from gpuwatch.launches.launch import Launch, LaunchState, Promise, label_of
+from gpuwatch.launches.instance import Instance, InstanceState
+from gpuwatch.launches.launch import Launch, LaunchState, Promise, Span, label_of
 from gpuwatch.market.pricing import MICRO, Commission, threshold_microusd
 from gpuwatch.watches.watch import LaunchSpec, Watch
 
@@ -41,6 +41,7 @@ def adopted_launch(  # noqa: PLR0913 each is a fact of its own
     count, spot = max(instance.gpu_count or 1, 1), bool(instance.spot)
     disk = 0 if instance.stopped_usd_hour is None else min(round(instance.stopped_usd_hour * MICRO), listed)
     taken = {launch.slot for launch in alive}
+    stands = stands_still(instance)
     return Launch(
         launch_id=launch_id,
         watch=watch.name,
@@ -51,7 +52,9 @@ def adopted_launch(  # noqa: PLR0913 each is a fact of its own
         gpu=instance.gpu or instance.gpu_wire or "unknown",
         gpu_count=count,
         spot=spot,
-        state=LaunchState.STARTING,
+        state=LaunchState.RUNNING if stands else LaunchState.STARTING,
+        running_at=now if stands else None,
+        spans=(Span(now, disk, round(disk * (1 + rate))),) if stands else (),
         dry_run=False,
         label=instance.label or label_of(launch_id),
         listed_microusd_hour=listed,
@@ -66,6 +69,11 @@ def adopted_launch(  # noqa: PLR0913 each is a fact of its own
         bid_microusd_hour=_bid(instance) if spot else None,
         promised=Promise(commission_rate=float(rate)),
     )
+
+
+def stands_still(instance: Instance) -> bool:
+    """It has lived, and does not run now: what must come to life would be ended for that, with all on its disk."""
+    return instance.state in {InstanceState.STOPPED, InstanceState.OFFLINE, InstanceState.UNKNOWN}
 
 
 def _most(price: int, spec: LaunchSpec, spot: bool, count: int) -> int:

@@ -8,14 +8,24 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gpuwatch.engine.follow import Follower
 from gpuwatch.engine.launch_alerts import Herald
 from gpuwatch.errors import GpuwatchError, ProviderError, UsageError
-from gpuwatch.launches.launch import LABEL_PREFIX, End, Launch, LaunchEvent, LaunchMoved, LaunchState, launch_id_in
+from gpuwatch.launches.adoption import stands_still
+from gpuwatch.launches.launch import (
+    LABEL_PREFIX,
+    End,
+    Launch,
+    LaunchEvent,
+    LaunchMoved,
+    LaunchState,
+    Span,
+    launch_id_in,
+)
 from gpuwatch.ports import Instance
 from gpuwatch.storage.ledger import Ledger
 from gpuwatch.wiring import adapters, database, http_client, monotonic, new_id, real_now
@@ -136,7 +146,9 @@ def resolve_absent(settings: Settings, launch_id: str) -> Launch:
     """
     with ledger(settings) as books, http_client(settings) as http:
         launch = _held(books, launch_id)
-        found = [i.instance_id for i in listed(settings, http, launch.provider) or () if i.label == launch.label]
+        found = [
+            i.instance_id for i in listed(settings, http, launch.provider) or () if launch_id_in(i.label) == launch_id
+        ]
         if found:
             raise UsageError(f"instance {found[0]} has the label {launch.label}; use --adopt {found[0]}")
         now, reason = real_now(), End.RESOLVED_ABSENT.text()
@@ -164,8 +176,14 @@ def resolve_adopted(settings: Settings, launch_id: str, instance_id: str) -> Lau
         owner = [other for other in books.alive(launch.provider) if other.instance_id == instance_id]
         if owner and owner[0].launch_id != launch_id:
             raise UsageError(f"instance {instance_id} belongs to launch {owner[0].launch_id}")
-        cause = "adopted by the owner"
-        return books.move(launch, LaunchState.STARTING, cause, real_now(), instance_id=instance_id)
+        cause, now = "adopted by the owner", real_now()
+        # as for `gpuwatch adopt`, its time counts from now on: while it was held, all of it may have passed
+        changes: dict[str, Any] = {"instance_id": instance_id, "intended_at": now, "requested_at": now}
+        if not stands_still(found[0]):
+            return books.move(launch, LaunchState.STARTING, cause, now, **changes)
+        disk = launch.disk_microusd_hour
+        spans = (Span(now, disk, round(disk * launch.price_microusd_hour / (launch.listed_microusd_hour or 1))),)
+        return books.move(launch, LaunchState.RUNNING, cause, now, running_at=now, spans=spans, **changes)
 
 
 def _known(books: Ledger, launch_id: str) -> Launch:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.emulator import Marketplace
+from gpuwatch.launches.faults import is_late, overdue
 from gpuwatch.launches.launch import Intent, Launch, LaunchState
 from gpuwatch.ports import Order
 from gpuwatch.providers import build
@@ -17,7 +18,7 @@ from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.ledger import Ledger
 from gpuwatch.storage.migrate import upgrade
 from gpuwatch.watches.watch import Action, Budget, LaunchSpec
-from gpuwatch.wiring import http_client
+from gpuwatch.wiring import http_client, real_now
 from gpuwatch.wiring.loading import load_settings
 from tests.builders import a_match, a_watch, an_offer
 from tests.cli.conftest import Shell
@@ -196,6 +197,14 @@ def test_absent_is_refused_while_the_provider_lists_the_label(shell: Shell, rows
     assert f"--adopt {instance_id}" in ran.err
 
 
+@pytest.mark.usefixtures("key")
+def test_absent_is_refused_where_somebody_wrote_behind_the_label(shell: Shell, rows: Rows, market: Marketplace) -> None:
+    instance_id = rent(market, f"{held(rows).label} the night run")
+    ran = shell("launches", "resolve", ID, "--absent")
+    assert (ran.code, rows.state()) == (2, S.HELD)
+    assert f"--adopt {instance_id}" in ran.err
+
+
 def test_absent_is_the_owners_word_where_there_is_no_list(shell: Shell, rows: Rows) -> None:
     held(rows)
     assert shell("launches", "resolve", ID, "--absent").code == 0
@@ -208,6 +217,19 @@ def test_adopt_takes_the_instance(shell: Shell, rows: Rows, market: Marketplace)
     found = rows.books.get(ID)
     assert found is not None
     assert (found.state, found.instance_id) == (S.STARTING, instance_id)
+
+
+@pytest.mark.usefixtures("key")
+def test_what_was_held_for_long_has_its_time_from_its_adoption_on(
+    shell: Shell, rows: Rows, market: Marketplace
+) -> None:
+    """Else the next look would end it as late: `ready_within` and the deadline passed while it was held."""
+    instance_id = rent(market, held(rows).label)
+    assert shell("launches", "resolve", ID, "--adopt", instance_id).code == 0
+    found = rows.books.get(ID)
+    assert found is not None
+    assert is_late(found, "", real_now()) is None
+    assert overdue(found, real_now()) is None
 
 
 @pytest.mark.usefixtures("key")
