@@ -18,7 +18,7 @@ from gpuwatch.engine.stepping import Stepper
 from gpuwatch.errors import GpuwatchError, OrderError, ProviderError, StoreError
 from gpuwatch.launches.absence import WAIT_S, Verdict
 from gpuwatch.launches.faults import Fault, overdue
-from gpuwatch.launches.launch import Launch, LaunchMoved, LaunchState
+from gpuwatch.launches.launch import Launch, LaunchMoved, LaunchState, launch_id_in
 from gpuwatch.launches.observed import BidRaised, Listed, NoList, Observation, Unlisted, When, terms_of
 from gpuwatch.launches.outcome import Destroy, Effect, Freed, RaiseBid
 from gpuwatch.market.pricing import usd
@@ -112,6 +112,7 @@ class Follower:
         self._next_at: datetime | None = None
         self._strangers: Sequence[str] = ()
         self._last_read: Sequence[Launch] = ()
+        self._listed_last: Mapping[str, Instance] = {}
         self.reconciled = False
 
     def beat_if_due(self, now: datetime) -> bool:
@@ -141,6 +142,11 @@ class Follower:
             "gpuwatch adopt INSTANCE, or gpuwatch adopt INSTANCE --not-mine"
         )
 
+    def is_another(self, instance_id: str, launch_id: str) -> bool:
+        """Did the newest list show this instance, and not as this launch's? Then no order of this launch made it."""
+        found = self._listed_last.get(instance_id)
+        return found is not None and launch_id_in(found.label) != launch_id
+
     def hurry(self) -> None:
         """A launch was begun or is to end: look at the next chance."""
         self._next_at = None
@@ -161,6 +167,7 @@ class Follower:
             log.warning("instances are not known: %s", error, extra={"provider": self._launcher.name})
             self._without_list(mine, now)
             return False
+        self._listed_last = listing.by_id
         failpoint("reconcile.listed")
         for launch in mine:
             self._guarded(launch, lambda each: self._look(each, listing, alive, now))

@@ -49,12 +49,17 @@ _END_OF = {
 
 
 class Shop(msgspec.Struct, frozen=True):
-    """One provider, as the actor needs it."""
+    """One provider, as the actor needs it.
+
+    Args:
+        is_another: (instance, launch) → was that instance there before, and is not this launch's?
+    """
 
     launcher: Launcher
     market: Market
     commission: Commission
     purse: Purse | None = None
+    is_another: Callable[[str, str], bool] = lambda instance_id, launch_id: False
 
 
 class RentDesk:
@@ -149,7 +154,7 @@ class Ladder:
         """Send the order, once. With a text: nothing was made, and the next candidate may be asked for."""
         failpoint("launch.before_send")
         try:
-            return self._keep(launch, self._shop.launcher.create(order_of(launch, match, self._watch))), None
+            return self._keep(launch, self._create(launch, match)), None
         except OfferGone as error:
             return launch, End.OFFERS_GONE.text(str(error))
         except OrderRateLimited as error:
@@ -161,6 +166,18 @@ class Ladder:
         except OutcomeUnknown as error:
             failpoint("launch.no_answer")
             return self._desk.lost(launch, error), None
+
+    def _create(self, launch: Launch, match: Match) -> Created:
+        """An answer that names an instance which was there before names another's: ours is looked for by its label."""
+        try:
+            created = self._shop.launcher.create(order_of(launch, match, self._watch))
+        except OutcomeUnknown as error:
+            if error.instance_id is None or not self._shop.is_another(error.instance_id, launch.launch_id):
+                raise
+            raise OutcomeUnknown(str(error)) from error
+        if self._shop.is_another(created.instance_id, launch.launch_id):
+            raise OutcomeUnknown(f"its answer names instance {created.instance_id}, which was there before")
+        return created
 
     def _point_at(self, launch: Launch, match: Match) -> Launch | Refusal:
         """Make the row say which offer is asked for and at what price, before it is."""

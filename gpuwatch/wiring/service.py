@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
@@ -110,7 +111,16 @@ class Service:
         if adapter.launcher is None or provider.api_key is None:
             return None
         self._purses[name] = Purse(adapter.launcher, monotonic)
-        return Shop(adapter.launcher, adapter.market, provider.commission, self._purses[name])
+        return Shop(
+            adapter.launcher,
+            adapter.market,
+            provider.commission,
+            self._purses[name],
+            is_another=partial(self._is_another, name),
+        )
+
+    def _is_another(self, provider: str, instance_id: str, launch_id: str) -> bool:
+        return self.followers[provider].is_another(instance_id, launch_id)
 
     def _follower(self, name: str, shop: Shop) -> Follower:
         return Follower(

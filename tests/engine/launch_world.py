@@ -49,7 +49,8 @@ class World:
     def start_process(self) -> None:
         """A new process on the same database: nothing in memory."""
         herald = Herald(lambda _watch: ("telegram",), lambda: next(self.ids))
-        shops = {"vastai": Shop(self.provider, self.market, Commission("0.20"))}
+        shop = Shop(self.provider, self.market, Commission("0.20"), is_another=self.is_another)
+        shops = {"vastai": shop}
         self.actor = Actor(self.books, shops, herald, lambda: self.now, self.budget)
         watches = {self.watch.name: self.watch}
         self.guard = Guard(
@@ -74,6 +75,9 @@ class World:
             freed=self.freed,
             guard=self.guard,
         )
+
+    def is_another(self, instance_id: str, launch_id: str) -> bool:
+        return self.follower.is_another(instance_id, launch_id)
 
     def reserve(self, *matches: Match, budget: Budget | None = None, dry_run: bool = False) -> Launch | Refusal:
         first, *others = matches or (a_match(),)

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuwatch.errors import ProviderDown
+from gpuwatch.errors import OutcomeUnknown, ProviderDown
 from gpuwatch.launches.launch import LaunchState
 from gpuwatch.ports import AlertKind, Instance, InstanceState
 from gpuwatch.storage.database import Database
+from tests.builders import changed
 from tests.engine.launch_world import World, end, running
 
 S = LaunchState
@@ -61,6 +62,32 @@ def test_after_a_lost_database_every_labelled_instance_is_told_at_the_first_look
         world.provider.foreign(str(n), label=f"gpuwatch-{'abc'[n] * 12}")
     world.look()
     assert world.told() == [AlertKind.ORPHAN] * 3
+
+
+@pytest.mark.parametrize("label", [None, "my own", "gpuwatch-" + "c" * 12])
+def test_an_answer_that_names_what_was_there_before_is_not_believed(world: World, label: str | None) -> None:
+    """Else somebody else's instance would be taken for ours, and ended with `max_runtime`."""
+    world.provider.foreign("5", label=label)
+    world.look()
+    create = world.provider.create
+    world.provider.create = lambda order: changed(create(order), instance_id="5")  # type: ignore[method-assign]
+    launch = world.rent()
+    assert (launch.state, launch.instance_id) == (S.UNKNOWN, None)
+    world.provider.turns(InstanceState.RUNNING)
+    world.look()
+    found = world.books.get(launch.launch_id)
+    assert found is not None
+    assert (found.state, found.instance_id) == (S.RUNNING, "9000")
+    world.look(1, every_s=3600)
+    assert world.provider.destroys == ["9000"]
+
+
+def test_a_lost_answer_that_names_what_was_there_before_is_not_believed(world: World) -> None:
+    world.provider.foreign("5")
+    world.look()
+    world.provider.on_create = [OutcomeUnknown("an answer that is not understood", "5")]
+    launch = world.rent()
+    assert (launch.state, launch.instance_id) == (S.UNKNOWN, None)
 
 
 def test_adopted_is_the_first_of_two_and_the_other_is_told(world: World) -> None:
