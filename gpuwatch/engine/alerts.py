@@ -19,7 +19,7 @@ from gpuwatch.net import redact
 from gpuwatch.ports import Alert, AlertKind, OfferLine
 from gpuwatch.watches.decide import Decision, Match, Reason
 from gpuwatch.watches.durations import format_duration
-from gpuwatch.watches.watch import Action, Watch
+from gpuwatch.watches.watch import Watch
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _LIVES = {
@@ -57,6 +57,7 @@ def offer_alert(  # noqa: PLR0913 - the decision, and all that is told beside it
     budget_note: str | None = None,
     links: Mapping[str, str] | None = None,
     ask: Ask | None = None,
+    can_do: tuple[str, ...] = (),
 ) -> Alert:
     """A watch fired.
 
@@ -66,6 +67,7 @@ def offer_alert(  # noqa: PLR0913 - the decision, and all that is told beside it
         budget_note: where the budget stands.
         links: provider → URL of its console; `{offer_id}` and `{machine_id}` in it are filled in.
         ask: the question about the first match that goes with it.
+        can_do: what helps in what gpuwatch did; empty: what an alert without a launch says.
     """
     best = decision.matches[0]
     line = offer_line(best, links)
@@ -94,7 +96,7 @@ def offer_alert(  # noqa: PLR0913 - the decision, and all that is told beside it
         offers=tuple(offer_line(match, links) for match in decision.matches[:_OFFERS_SHOWN]),
         why=why(watch, decision),
         did=did or "Nothing: it is up to you.",
-        can_do=_can_do(watch, line, ask),
+        can_do=(*(can_do or _can_do(line, ask)), f"Look again: gpuwatch check {shlex.quote(watch.name)}"),
     )
 
 
@@ -276,9 +278,14 @@ def grouped(alerts: Sequence[Alert], alert_id: str | None = None) -> Alert:
         alert_id=alert_id or id_from(" ".join(alert.alert_id for alert in alerts)),
         kind=alerts[0].kind,
         created_at=alerts[-1].created_at,
-        headline=f"{len(alerts)} watches have offers{best}",
+        headline=f"{_whose(alerts)}{best}",
         parts=tuple(alerts),
     )
+
+
+def _whose(alerts: Sequence[Alert]) -> str:
+    watches = {alert.watch for alert in alerts}
+    return f"{len(watches)} watches have offers" if len(watches) > 1 else f"{alerts[0].watch}: {len(alerts)} alerts"
 
 
 def mentioning(alert: Alert, missed: Sequence[str]) -> Alert:
@@ -327,14 +334,10 @@ def _ask_facts(ask: Ask, watch: Watch, zone: tzinfo) -> list[tuple[str, str]]:
     return facts
 
 
-def _can_do(watch: Watch, best: OfferLine, ask: Ask | None) -> tuple[str, ...]:
-    name = shlex.quote(watch.name)
-    look = f"Look again: gpuwatch check {name}"
+def _can_do(best: OfferLine, ask: Ask | None) -> tuple[str, ...]:
     if ask is not None:
-        return (f"Rent it: gpuwatch approve {ask.ask_id}", f"Not this one: gpuwatch deny {ask.ask_id}", look)
-    if watch.action is Action.LAUNCH:
-        return ("Follow it: gpuwatch launches", "End it: gpuwatch stop ID", look)
-    return (f"Rent offer {best.offer_id} at {best.provider} before somebody else does", look)
+        return (f"Rent it: gpuwatch approve {ask.ask_id}", f"Not this one: gpuwatch deny {ask.ask_id}")
+    return (f"Rent offer {best.offer_id} at {best.provider} before somebody else does",)
 
 
 def _traffic(watch: Watch, offer: Offer) -> str | None:

@@ -13,6 +13,7 @@ import msgspec
 from gpuwatch.engine.alerts import life_of, offer_alert
 from gpuwatch.engine.ask import Terms, put_question
 from gpuwatch.engine.failpoint import failpoint
+from gpuwatch.engine.launch_alerts import after_reserving
 from gpuwatch.launches.ask import Ask
 from gpuwatch.launches.launch import Intent, Launch, Refusal, RefusalReason
 from gpuwatch.market.pricing import Commission
@@ -185,12 +186,12 @@ class Evaluator:
         return starts
 
     def _launch_or_tell(self, page: Page, watch: Watch, decision: Decision, now: datetime) -> list[Start]:
-        starts, did = self._reserve(page, watch, decision, now)
+        starts, did, can_do = self._reserve(page, watch, decision, now)
         if decision.fires:
-            self._tell(page, watch, self._alert(watch, decision, did), now)
+            self._tell(page, watch, self._alert(watch, decision, did, can_do=can_do), now)
         elif starts:  # what was told before was "not rented"; an offer that flaps must not flood its owner
             once = f"renting:{watch.name[:150]}:{now:%Y-%m-%dT%H}"
-            self._tell(page, watch, self._alert(watch, decision, did), now, once_key=once)
+            self._tell(page, watch, self._alert(watch, decision, did, can_do=can_do), now, once_key=once)
         return starts
 
     def _ask(self, page: Page, watch: Watch, decision: Decision, now: datetime) -> None:
@@ -213,26 +214,28 @@ class Evaluator:
             return False
         return decision.fires or not self._rules.dry_run  # a dry run is told when it is news, not at every poll
 
-    def _reserve(self, page: Page, watch: Watch, decision: Decision, now: datetime) -> tuple[list[Start], str]:
-        """Fill the free slots of the watch, one offer each; and what the owner is told of it."""
+    def _reserve(
+        self, page: Page, watch: Watch, decision: Decision, now: datetime
+    ) -> tuple[list[Start], str, tuple[str, ...]]:
+        """Fill the free slots of the watch, one offer each; what the owner is told of it, and what helps."""
         if decision.best is None or not self._wants_launch(watch, decision):
-            return [], _ONLY_TOLD.get(watch.action, "")
+            return [], _ONLY_TOLD.get(watch.action, ""), ()
         left, not_ready = self._rentable(decision.matches)
         if not left:
-            return [], f"Not rented: {not_ready}."
+            return [], f"Not rented: {not_ready}.", ("Check key, credit and instances: gpuwatch doctor",)
         starts: list[Start] = []
         while left:
             got = page.reserve(self._intent(watch, left), self._rules.budget, now)
             if isinstance(got, Refusal):
                 if got.reason not in _MAY_END_ANY_MOMENT:
                     self._full.add(watch.name)
-                return starts, _did(starts, got)
+                return starts, _did(starts, got), after_reserving(watch, [one.launch for one in starts], got)
             starts.append(self._begun(got, watch, left))
             left = [match for match in left if not _is_of(match, got)]
             if got.dry_run:
                 break
         self._full.discard(watch.name)
-        return starts, _did(starts, None)
+        return starts, _did(starts, None), after_reserving(watch, [one.launch for one in starts], None)
 
     def _rentable(self, found: Sequence[Match]) -> tuple[list[Match], str | None]:
         """The offers that may be rented where they are, cheapest first; if none, why the cheapest may not."""
@@ -251,9 +254,13 @@ class Evaluator:
         mine = next(match for match in left if _is_of(match, launch))
         return Start(launch=launch, watch=watch, candidates=tuple(left), observed_at=mine.offer.observed_at)
 
-    def _alert(self, watch: Watch, decision: Decision, did: str, ask: Ask | None = None) -> Alert:
+    def _alert(
+        self, watch: Watch, decision: Decision, did: str, ask: Ask | None = None, can_do: tuple[str, ...] = ()
+    ) -> Alert:
         rules, alert_id = self._rules, self._new_id()
-        return offer_alert(watch, decision, alert_id=alert_id, zone=rules.zone, did=did, links=rules.links, ask=ask)
+        return offer_alert(
+            watch, decision, alert_id=alert_id, zone=rules.zone, did=did, links=rules.links, ask=ask, can_do=can_do
+        )
 
     def _tell(
         self,

@@ -144,6 +144,8 @@ def _notice(
     launch: Launch, proposal: PriceIncrease, raised: int | None, said: tuple[str, str], now: datetime
 ) -> Notice:
     words, did = said
+    is_open = did.startswith("Nothing")
+    asks = (f"Accept or reject it at {launch.provider}", "Let gpuwatch answer: launch.on_price_increase")
     at = "an unknown time" if proposal.effective_at is None else moment(proposal.effective_at)
     facts = [("New price", words), ("Takes effect", at)]
     if raised is not None:
@@ -155,10 +157,9 @@ def _notice(
         why=f"The host proposes another price for the running contract: {words}, from {at} on.",
         did=did,
         can_do=(
-            f"Accept or reject it at {launch.provider}",
-            f"End it: gpuwatch stop {launch.launch_id}",
-            "Let gpuwatch answer: launch.on_price_increase",
+            *(asks if is_open else ()),
+            f"End it{'' if is_open else ' now'}: gpuwatch stop {launch.launch_id}",
         ),
         facts=tuple(facts),
-        needs_owner=did.startswith("Nothing"),
+        needs_owner=is_open,
     )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime
+import shlex
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 
 import msgspec
 
 from gpuwatch.engine.alerts import life_of, money
-from gpuwatch.launches.launch import End, Launch, LaunchState, cost_microusd
+from gpuwatch.launches.launch import End, Launch, LaunchState, Refusal, RefusalReason, cost_microusd
+from gpuwatch.launches.machines import AVOID_FOR, MACHINE_FAULTS
 from gpuwatch.launches.outcome import About, Tell
 from gpuwatch.market.pricing import usd
 from gpuwatch.ports import Alert, AlertKind, Instance, News
+from gpuwatch.watches.watch import Watch
 
 
 class Herald:
@@ -122,14 +125,34 @@ class Herald:
             watch=launch.watch,
             facts=_facts(launch, now),
             why=why,
-            did=f"Launch {launch.launch_id} is {launch.state.value}.",
+            did=_state_in_words(launch),
             can_do=can_do,
         )
         channels = self._channels_of(launch.watch)
         return News(alert=alert, channels=channels, expires_at=now + life_of(kind))
 
 
+def after_reserving(watch: Watch, begun: Sequence[Launch], refusal: Refusal | None) -> tuple[str, ...]:
+    """What the owner can do once a watch that rents has fired: about what was begun, or about why nothing was."""
+    name = shlex.quote(watch.name)
+    if begun and begun[0].dry_run:
+        return ("Rent in earnest: dry_run = false",)
+    if begun:
+        return (*_LOOK, *(f"End it: gpuwatch stop {launch.launch_id}" for launch in begun))
+    if refusal is None:
+        return ()
+    if refusal.reason is RefusalReason.PAUSED:
+        own = refusal.text.startswith("renting by watch")
+        return (f"Rent again: gpuwatch resume {name}" if own else "Rent again: gpuwatch resume",)
+    if refusal.reason is RefusalReason.BREAKER:
+        return ("See what failed: gpuwatch launches", f"Go on at once: gpuwatch resume {name}")
+    if refusal.reason is RefusalReason.MACHINE_FAILED:
+        return ("See which machines are avoided, and forgive: gpuwatch machines",)
+    return ("See what was rented, and what it costs: gpuwatch launches",)
+
+
 _MEND = frozenset({End.NO_CREDIT, End.KEY, End.BAD_ORDER, End.REFUSED})
+_OVER = frozenset({LaunchState.ENDED, LaunchState.FAILED})
 _LOOK = ("Follow it: gpuwatch launches",)
 
 
@@ -145,10 +168,25 @@ def _facts(launch: Launch, now: datetime) -> tuple[tuple[str, str], ...]:
     ]
     if launch.instance_id is not None:
         facts.append(("Instance", launch.instance_id))
-    cost = cost_microusd(launch, now)
-    if cost or launch.state is LaunchState.ENDED:
-        facts.append(("Cost so far", f"${money(usd(cost))}"))
+    cost, over = cost_microusd(launch, now), launch.state in _OVER
+    if cost or (over and launch.instance_id is not None):
+        facts.append(("Cost" if over else "Cost so far", f"${money(usd(cost))}"))
     return tuple(facts)
+
+
+def _state_in_words(launch: Launch) -> str:
+    """What gpuwatch did or holds, as the state stands in `gpuwatch launches`."""
+    if launch.state in _OVER:
+        ended = f"Launch {launch.launch_id} {'has ended' if launch.state is LaunchState.ENDED else 'failed'}."
+        if launch.state is LaunchState.ENDED or launch.machine_id is None or not launch.ended_because(*MACHINE_FAULTS):
+            return ended
+        hours = AVOID_FOR // timedelta(hours=1)
+        return f"{ended} Machine {launch.machine_id} is avoided for {hours} hours (gpuwatch machines)."
+    if launch.state is LaunchState.STOPPING:
+        return f"Launch {launch.launch_id} is stopping: you are told when its end is confirmed."
+    if launch.condition is not None:
+        return f"Launch {launch.launch_id} goes on: state {launch.state.value}, {launch.condition.value}."
+    return f"Launch {launch.launch_id} is {launch.state.value}."
 
 
 def _once(news: News, key: str) -> News:

@@ -18,7 +18,7 @@ from gpuwatch.market.pricing import Commission, price_of
 from gpuwatch.notifiers.layout import as_text
 from gpuwatch.ports import Alert, AlertKind
 from gpuwatch.watches.decide import Decision, Match, Reason
-from gpuwatch.watches.watch import Action, Watch
+from gpuwatch.watches.watch import Watch
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -124,9 +124,11 @@ def test_a_link_is_made_from_the_providers_console() -> None:
     assert told().offers[0].url is None
 
 
-def test_a_launching_watch_names_how_to_end_it() -> None:
-    watch = msgspec.structs.replace(WATCH, action=Action.LAUNCH)
-    assert "End it: gpuwatch stop ID" in told(watch=watch).can_do
+def test_what_helps_is_what_the_caller_says_and_a_last_look() -> None:
+    assert told(can_do=("End it: gpuwatch stop abc",)).can_do == (
+        "End it: gpuwatch stop abc",
+        "Look again: gpuwatch check h100-night",
+    )
 
 
 def test_a_command_with_an_odd_watch_name_can_be_pasted() -> None:
@@ -146,12 +148,18 @@ def test_the_budget_is_told_if_there_is_something_to_tell() -> None:
 
 
 # --- several in one --------------------------------------------------------------------------------------------------
+def test_two_alerts_of_one_watch_are_not_two_watches() -> None:
+    group = alerts.grouped([told(alert_id="first"), told(a_match(5.0), alert_id="second")])
+    assert group.headline == "h100-night: 2 alerts, from $3.00 per GPU-hour"
+
+
 def test_one_alert_stays_as_it_is() -> None:
     assert alerts.grouped([told()]) == told()
 
 
 def test_several_alerts_become_one_that_names_the_cheapest() -> None:
-    dear, cheap = told(a_match(7.0), alert_id="dear"), told(a_match(5.0), alert_id="cheap")
+    other = msgspec.structs.replace(WATCH, name="h100-day")
+    dear, cheap = told(a_match(7.0), alert_id="dear"), told(a_match(5.0), alert_id="cheap", watch=other)
     group = alerts.grouped([dear, cheap])
     assert group.headline == "2 watches have offers, from $3.00 per GPU-hour"
     text = as_text(group)

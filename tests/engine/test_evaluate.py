@@ -8,6 +8,7 @@ from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 import msgspec
+import pytest
 from sqlalchemy import func, select
 
 from gpuwatch.engine.evaluate import Evaluator, Rules, Start
@@ -99,6 +100,38 @@ def test_a_refused_launch_says_why_in_the_alert() -> None:
     bench.sees(h100())
     assert bench.started == []
     assert "max_active = 1" in bench.desk.alerts[0][0].did
+
+
+def test_an_alert_of_a_rent_names_what_helps_with_this_very_launch() -> None:
+    bench, dry = Bench(RENTS), Bench(RENTS, dry_run=True)
+    bench.sees(h100())
+    assert f"End it: gpuwatch stop {bench.started[0].launch.launch_id}" in bench.desk.alerts[0][0].can_do
+    dry.sees(h100())
+    assert dry.desk.alerts[0][0].can_do[0] == "Rent in earnest: dry_run = false"
+
+
+@pytest.mark.parametrize(
+    ("refusal", "help_"),
+    [
+        (Refusal(RefusalReason.PAUSED, "renting is paused until you resume it"), "Rent again: gpuwatch resume"),
+        (Refusal(RefusalReason.PAUSED, "renting by watch 'h100' is paused"), "Rent again: gpuwatch resume h100"),
+        (Refusal(RefusalReason.BREAKER, "3 launches failed"), "See what failed: gpuwatch launches"),
+        (
+            Refusal(RefusalReason.MACHINE_FAILED, "all failed"),
+            "See which machines are avoided, and forgive: gpuwatch machines",
+        ),
+        (
+            Refusal(RefusalReason.MAX_USD_HOUR, "budget"),
+            "See what was rented, and what it costs: gpuwatch launches",
+        ),
+    ],
+)
+def test_an_alert_of_a_refused_rent_says_what_helps_against_that(refusal: Refusal, help_: str) -> None:
+    bench = Bench(RENTS, refusal=refusal)
+    bench.sees(h100())
+    told = bench.desk.alerts[0][0].can_do
+    assert told[0] == help_
+    assert not any("gpuwatch stop" in line for line in told), "nothing was begun that could be stopped"
 
 
 def test_a_live_watch_tries_again_while_the_offer_stands_a_dry_run_does_not() -> None:

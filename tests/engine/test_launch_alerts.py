@@ -1,0 +1,45 @@
+"""The words in which a launch is told."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from gpuwatch.engine.launch_alerts import Herald
+from gpuwatch.launches.launch import Condition, End, Launch, LaunchState
+from gpuwatch.ports import Alert
+from tests.builders import NOON
+from tests.launches.guard_values import a_running_launch
+
+RUNNING = a_running_launch(machine_id="60006")
+
+
+def alert_of(launch: Launch) -> Alert:
+    return Herald(lambda _watch: ("telegram",), lambda: "abc").moved(launch, "ended", "", NOON).alert
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "is running."),
+        ({"condition": Condition.OUTBID}, "goes on: state running, outbid."),
+        ({"state": LaunchState.STOPPING}, "is stopping: you are told when its end is confirmed."),
+        ({"state": LaunchState.ENDED, "end_reason": End.STOPPED.text()}, "has ended."),
+        ({"state": LaunchState.FAILED, "end_reason": End.GONE.text()}, "failed."),
+        (
+            {"state": LaunchState.FAILED, "end_reason": End.NOT_READY.text()},
+            "failed. Machine 60006 is avoided for 24 hours (gpuwatch machines).",
+        ),
+    ],
+)
+def test_what_became_of_it_is_said_in_plain_words(changes: dict[str, object], said: str) -> None:
+    launch = msgspec.structs.replace(RUNNING, **changes)
+    assert alert_of(launch).did == f"Launch {launch.launch_id} {said}"
+
+
+def test_what_is_over_costs_no_more() -> None:
+    over = msgspec.structs.replace(RUNNING, state=LaunchState.ENDED, ended_at=NOON + timedelta(hours=1))
+    assert "Cost" in dict(alert_of(over).facts)
+    assert "Cost so far" not in dict(alert_of(over).facts)
