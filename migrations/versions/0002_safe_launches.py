@@ -1,5 +1,6 @@
 """Launches kept safe: what they may come to, what befell them, pauses, questions, hooks, charges."""
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 import sqlalchemy as sa
