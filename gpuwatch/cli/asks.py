@@ -38,13 +38,14 @@ def asks(as_json: bool, config: str | None) -> int:
     from gpuwatch.wiring.loading import load_settings
 
     now = real_now()
-    found = recent_asks(load_settings(config))
+    loaded = load_settings(config)
+    found = recent_asks(loaded)
     if as_json:
         from gpuwatch.cli.screen import json_out
 
         json_out([ask_json(ask, now) for ask in found])
     else:
-        _print(found, now)
+        _print(found, now, loaded.timezone)
     return Exit.DONE
 
 
@@ -117,8 +118,8 @@ def ask_json(ask: Ask, now: datetime) -> dict[str, Any]:
     }
 
 
-def _print(found: list[Ask], now: datetime) -> None:
-    from gpuwatch.cli.screen import rfc3339, table
+def _print(found: list[Ask], now: datetime, timezone: str) -> None:
+    from gpuwatch.cli.screen import local, table
     from gpuwatch.market.pricing import MICRO
 
     if not found:
@@ -135,7 +136,7 @@ def _print(found: list[Ask], now: datetime) -> None:
                 f"{ask.match.price.price_microusd_hour / MICRO:.3f}",
                 ask.match.offer.machine_id or "–",
                 ask.match.offer.place or "–",
-                rfc3339(ask.deadline) or "–",
+                local(ask.deadline, timezone),
                 ask.words or "–",
             )
             for ask in found

@@ -32,11 +32,12 @@ def show(launch_id: str, as_json: bool, config: str | None) -> int:
     from gpuwatch.wiring.launching import life_of
     from gpuwatch.wiring.loading import load_settings
 
-    events = life_of(load_settings(config, for_stopping=True), launch_id)
+    loaded = load_settings(config, for_stopping=True)
+    events = life_of(loaded, launch_id)
     if as_json:
         json_out([_json(event) for event in events])
         return Exit.DONE
-    table(_COLUMNS, [_row(event) for event in events])
+    table(_COLUMNS, [_row(event, loaded.timezone) for event in events])
     return Exit.DONE
 
 
@@ -54,12 +55,12 @@ def _json(event: LaunchEvent) -> dict[str, Any]:
     }
 
 
-def _row(event: LaunchEvent) -> tuple[str, ...]:
-    from gpuwatch.cli.screen import rfc3339
+def _row(event: LaunchEvent, timezone: str) -> tuple[str, ...]:
+    from gpuwatch.cli.screen import local
 
     prices = (_usd(event.price_microusd_hour), _usd(event.listed_microusd_hour))
     shown = ["–" if price is None else f"{price:.3f}" for price in prices]
-    return rfc3339(event.at) or "–", event.to_state.value, *shown, event.cause, event.provider_words or "–"
+    return local(event.at, timezone), event.to_state.value, *shown, event.cause, event.provider_words or "–"
 
 
 def _usd(microusd: int | None) -> float | None:

@@ -55,7 +55,7 @@ def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | 
         json_out([launch_json(launch, now) for launch in found])
         return Exit.DONE
     shown = [launch for launch in found if everything or _is_recent(launch, now)]
-    _print(shown, now)
+    _print(shown, now, loaded.timezone)
     if len(shown) < len(found):
         click.echo(f"{len(found) - len(shown)} older ones: --all", err=True)
     return Exit.DONE
@@ -124,7 +124,7 @@ def _all_of_ours(loaded: Settings) -> list[str]:
 
     found = ours(loaded)
     if found.launches:
-        _print(list(found.launches), real_now())
+        _print(list(found.launches), real_now(), loaded.timezone)
     for provider, instance in found.unknown:
         at = f"instance {instance.instance_id} at {provider}, label {_plain(instance.label)}"
         note(f"not touched: {at}: in no launch that is alive; see: gpuwatch adopt --help")
@@ -165,8 +165,8 @@ def _plain(text: str | None) -> str:
     return "".join(letter for letter in text or "" if letter.isprintable())
 
 
-def _print(found: list[Launch], now: datetime) -> None:
-    from gpuwatch.cli.screen import rfc3339, table
+def _print(found: list[Launch], now: datetime, timezone: str) -> None:
+    from gpuwatch.cli.screen import local, table
     from gpuwatch.launches.launch import cost_microusd
     from gpuwatch.market.pricing import MICRO
 
@@ -179,17 +179,23 @@ def _print(found: list[Launch], now: datetime) -> None:
             (
                 launch.launch_id,
                 launch.watch,
-                launch.state.value + (" (dry run)" if launch.dry_run else ""),
+                _state(launch),
                 f"{launch.gpu_count}× {launch.gpu}",
                 f"{launch.price_microusd_hour / MICRO:.3f}",
                 f"{cost_microusd(launch, now) / MICRO:.2f}",
                 launch.instance_id or "–",
-                rfc3339(launch.running_at or launch.intended_at) or "–",
+                local(launch.running_at or launch.intended_at, timezone),
                 launch.end_reason or "–",
             )
             for launch in found
         ],
     )
+
+
+def _state(launch: Launch) -> str:
+    """The state, and what stands beside it: "running (outbid)"."""
+    beside = "dry run" if launch.dry_run else None if launch.condition is None else launch.condition.value
+    return launch.state.value + (f" ({beside})" if beside else "")
 
 
 def _is_recent(launch: Launch, now: datetime) -> bool:

@@ -24,16 +24,18 @@ def machines(ctx: click.Context, as_json: bool, config: str | None) -> int:
     ctx.find_root().obj = config
     if ctx.invoked_subcommand is not None:
         return Exit.DONE
-    from gpuwatch.cli.screen import json_out, rfc3339, table
+    from gpuwatch.cli.screen import json_out, local, table
     from gpuwatch.wiring.loading import load_settings
     from gpuwatch.wiring.renting import machines_avoided
 
-    found = machines_avoided(load_settings(config))
+    loaded = load_settings(config)
+    found = machines_avoided(loaded)
     if as_json:
         json_out([_json(one) for one in found])
     elif found:
         rows = [
-            (one.provider, one.machine_id, one.why, one.launch_id or "–", rfc3339(one.until) or "–") for one in found
+            (one.provider, one.machine_id, one.why, one.launch_id or "–", local(one.until, loaded.timezone))
+            for one in found
         ]
         table(_COLUMNS, rows)
     else:
@@ -67,11 +69,13 @@ def allow(machine: str, provider: str | None, config: str | None) -> int:
 @config_option
 def block(machine: str, for_s: float | None, why: str, provider: str | None, config: str | None) -> int:
     """Never rent this MACHINE. What runs on it goes on."""
+    from gpuwatch.cli.screen import local
     from gpuwatch.wiring.loading import load_settings
     from gpuwatch.wiring.renting import block as shut_out
 
-    note = shut_out(load_settings(config), provider, machine, for_s, why)
-    until = "" if note.until is None else f" until {note.until:%Y-%m-%d %H:%M} UTC"
+    loaded = load_settings(config)
+    note = shut_out(loaded, provider, machine, for_s, why)
+    until = "" if note.until is None else f" until {local(note.until, loaded.timezone)}"
     click.echo(f"machine {machine} at {note.provider} is blocked{until}")
     return Exit.DONE
 

@@ -23,6 +23,13 @@ def rfc3339(moment: datetime | None) -> str | None:
     return None if moment is None else moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
+def local(moment: datetime | None, timezone: str) -> str:
+    """A time on a screen, in the zone of the settings, to the second; "–" if there is none."""
+    from zoneinfo import ZoneInfo
+
+    return "–" if moment is None else moment.astimezone(ZoneInfo(timezone)).strftime("%Y-%m-%d %H:%M:%S %Z")
+
+
 def number(amount: Decimal | float | int | None) -> float | None:
     """Money or a measure as a JSON number."""
     return None if amount is None else float(amount)

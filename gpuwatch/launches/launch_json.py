@@ -18,6 +18,7 @@ def launch_json(launch: Launch, now: datetime) -> dict[str, Any]:
         "offer_id": launch.offer_id,
         "instance_id": launch.instance_id,
         "state": launch.state.value,
+        "condition": None if launch.condition is None else launch.condition.value,
         "dry_run": launch.dry_run,
         "label": launch.label,
         "price_usd_hour": launch.price_microusd_hour / MICRO,

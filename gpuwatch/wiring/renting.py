@@ -124,6 +124,8 @@ def machines_avoided(settings: Settings) -> list[Avoided]:
 
 def block(settings: Settings, provider: str | None, machine_id: str, for_s: float | None, why: str) -> MachineNote:
     """Never rent it, or not before its time is over. Raises UsageError, StoreError."""
+    if not machine_id.strip() or not machine_id.isprintable():
+        raise UsageError("say which machine: its number, as gpuwatch offers --json names it")
     now = real_now()
     until = None if for_s is None else now + timedelta(seconds=for_s)
     note = MachineNote(

@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch.emulator import Marketplace
 from gpuwatch.launches.faults import is_late, overdue
-from gpuwatch.launches.launch import Intent, Launch, LaunchState
+from gpuwatch.launches.launch import Condition, Intent, Launch, LaunchState
 from gpuwatch.ports import Order
 from gpuwatch.providers import build
 from gpuwatch.storage import ledger
@@ -94,6 +94,19 @@ def test_json_has_every_field_of_the_contract_and_utc_times(shell: Shell, rows: 
     assert (shown["state"], shown["label"]) == ("requested", f"gpuwatch-{ID}")
     assert shown["requested_at"] == "2026-11-20T12:00:00Z"
     assert shown["price_usd_hour"] == 3.6
+
+
+def test_a_screen_shows_the_zone_of_the_settings_and_what_befell_an_instance(shell: Shell, rows: Rows) -> None:
+    shell.settings(f'database_url = "{rows.url}"\ntimezone = "Europe/Berlin"\n')
+    launch = rows.move(rows.reserve(), S.STARTING, instance_id="1")
+    launch = rows.move(launch, S.RUNNING, running_at=BEGAN)
+    rows.move(launch, S.RUNNING, condition=Condition.OUTBID, condition_since=BEGAN)
+    shown = shell("launches").out
+    assert "2026-11-20 13:00:00 CET" in shown
+    assert "running (outbid)" in shown
+    assert "2026-11-20 13:00:00 CET" in shell("launches", "show", ID).out
+    (told,) = shell("launches", "--json").json
+    assert (told["state"], told["condition"], told["running_at"]) == ("running", "outbid", "2026-11-20T12:00:00Z")
 
 
 def test_nothing_rented_is_an_empty_list(shell: Shell, rows: Rows) -> None:

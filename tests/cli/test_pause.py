@@ -178,3 +178,4 @@ def test_a_blocked_machine_is_never_rented_and_only_allow_lifts_it(shell: Shell,
 
 def test_a_provider_that_is_not_enabled_is_wrong_usage(shell: Shell, store: Database) -> None:
     assert shell("machines", "block", "77", "--provider", "nowhere").code == 2
+    assert shell("machines", "block", " ").code == 2
