@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -10,10 +11,10 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from gpuwatch.engine.alerts import life_of, offer_alert
+from gpuwatch.engine.alerts import id_from, life_of, offer_alert
 from gpuwatch.engine.ask import Terms, put_question
 from gpuwatch.engine.failpoint import failpoint
-from gpuwatch.engine.launch_alerts import after_reserving
+from gpuwatch.engine.launch_alerts import NOT_READY, after_reserving
 from gpuwatch.launches.ask import Ask
 from gpuwatch.launches.launch import Intent, Launch, Refusal, RefusalReason
 from gpuwatch.market.pricing import Commission
@@ -74,6 +75,7 @@ class Evaluator:
         self._indexes: dict[tuple[tuple[str, bool], tuple[str, ...]], WatchIndex] = {}
         self._reasons: dict[str, Reason] = {}
         self._full: set[str] = set()  # watches that could begin no further launch when they last tried
+        self._not_ready: dict[str, str] = {}  # watch → what its owner was told last, where nothing could be tried yet
         self._lock = threading.Lock()
 
     def is_hungry(self, watch: Watch) -> bool:
@@ -172,26 +174,38 @@ class Evaluator:
         worth = [(w, d) for w, d in decided if d.fires or self._wants_launch(w, d) or self._is_new(w, d)]
         if not worth:
             return []
-        starts = []
+        starts, not_ready = [], dict(self._not_ready)
         with self._desk.open() as page:
             for watch, decision in worth:
                 if watch.action is Action.ASK:
                     self._ask(page, watch, decision, now)
                 else:
-                    starts += self._launch_or_tell(page, watch, decision, now)
+                    starts += self._launch_or_tell(page, watch, decision, not_ready, now)
                 page.remember(watch.name, decision.memory)
             failpoint("intent.before_commit")
         failpoint("intent.after_commit")
         self._memories.update({watch.name: decision.memory for watch, decision in worth})
+        self._not_ready = not_ready
         return starts
 
-    def _launch_or_tell(self, page: Page, watch: Watch, decision: Decision, now: datetime) -> list[Start]:
+    def _launch_or_tell(
+        self, page: Page, watch: Watch, decision: Decision, not_ready: dict[str, str], now: datetime
+    ) -> list[Start]:
+        """`not_ready` is changed: what was told while nothing could be tried is no answer, the true one follows it."""
         starts, did, can_do = self._reserve(page, watch, decision, now)
+        before = not_ready.get(watch.name)
+        is_news = before is not None and bool(did) and _without_numbers(did) != _without_numbers(before)
         if decision.fires:
             self._tell(page, watch, self._alert(watch, decision, did, can_do=can_do), now)
-        elif starts:  # what was told before was "not rented"; an offer that flaps must not flood its owner
-            once = f"renting:{watch.name[:150]}:{now:%Y-%m-%dT%H}"
+        elif starts or is_news:  # "not rented" was told before; an offer that flaps must not flood its owner
+            what = "renting" if starts else f"refused:{id_from(_without_numbers(did))}"
+            once = f"{what}:{watch.name[:150]}:{now:%Y-%m-%dT%H}"
             self._tell(page, watch, self._alert(watch, decision, did, can_do=can_do), now, once_key=once)
+        else:
+            return starts
+        not_ready.pop(watch.name, None)
+        if can_do == NOT_READY:
+            not_ready[watch.name] = did
         return starts
 
     def _ask(self, page: Page, watch: Watch, decision: Decision, now: datetime) -> None:
@@ -222,7 +236,7 @@ class Evaluator:
             return [], _ONLY_TOLD.get(watch.action, ""), ()
         left, not_ready = self._rentable(decision.matches)
         if not left:
-            return [], f"Not rented: {not_ready}.", ("Check key, credit and instances: gpuwatch doctor",)
+            return [], f"Not rented: {not_ready}.", NOT_READY
         starts: list[Start] = []
         while left:
             got = page.reserve(self._intent(watch, left), self._rules.budget, now)
@@ -278,6 +292,11 @@ class Evaluator:
 
 _MAY_END_ANY_MOMENT = {RefusalReason.PAUSED, RefusalReason.BREAKER}  # by the owner's word
 _ONLY_TOLD = {Action.ALERT: 'Told you; this watch does not rent (action = "alert").'}
+
+
+def _without_numbers(did: str) -> str:
+    """A balance that falls by a cent is no news."""
+    return re.sub(r"[0-9]+", "", did)
 
 
 def _is_of(match: Match, launch: Launch) -> bool:

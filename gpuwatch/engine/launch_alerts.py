@@ -107,7 +107,11 @@ class Herald:
             ),
             why=why,
             did="Nothing: what gpuwatch cannot prove to be its own it never destroys.",
-            can_do=(f"If nobody needs it, destroy it at {provider}",),
+            can_do=(
+                f"Take it over: gpuwatch adopt {instance.instance_id}",
+                f"If nobody needs it, destroy it at {provider}",
+                f"It is another installation's: gpuwatch adopt {instance.instance_id} --not-mine",
+            ),
         )
         channels = self._channels_of("")
         expires_at = now + life_of(AlertKind.ORPHAN)
@@ -152,6 +156,7 @@ def after_reserving(watch: Watch, begun: Sequence[Launch], refusal: Refusal | No
 
 
 _MEND = frozenset({End.NO_CREDIT, End.KEY, End.BAD_ORDER, End.REFUSED})
+NOT_READY = ("Check key, credit and instances: gpuwatch doctor",)
 _OVER = frozenset({LaunchState.ENDED, LaunchState.FAILED})
 _LOOK = ("Follow it: gpuwatch launches",)
 

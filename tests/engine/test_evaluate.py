@@ -156,6 +156,28 @@ def test_an_incomplete_answer_with_a_match_is_a_match() -> None:
     assert Bench(WATCH).sees(h100(), completeness=Completeness.TRUNCATED) is Reason.FIRST_MATCH
 
 
+def test_what_was_not_ready_is_followed_by_the_true_reason_once() -> None:
+    """Told "still being looked up" at the start, an owner would wait for hours for a rent that the budget forbids."""
+    bench = Bench(RENTS, refusal=Refusal(RefusalReason.MAX_USD_HOUR, "[budget] max_usd_hour = 1 does not allow it"))
+    plain = bench.evaluator._rules
+    lines = [
+        "its launches are being looked up",
+        "the balance of $1.00 is too little",
+        "the balance of $0.99 is too little",
+    ]
+    for second, line in enumerate(lines):
+        bench.evaluator._rules = msgspec.structs.replace(plain, not_ready=lambda provider, price, line=line: line)
+        bench.sees(h100(), after_s=second)
+    bench.evaluator._rules = plain
+    bench.sees(h100(), after_s=10)
+    bench.sees(h100(), after_s=11)
+    assert [alert.did for alert, *_ in bench.desk.alerts] == [
+        "Not rented: its launches are being looked up.",
+        "Not rented: the balance of $1.00 is too little.",
+        "Not rented: [budget] max_usd_hour = 1 does not allow it.",
+    ]
+
+
 def test_nothing_is_rented_where_launches_are_not_reconciled_yet() -> None:
     bench = Bench(RENTS)
     rules = msgspec.structs.replace(

@@ -36,6 +36,7 @@ def test_a_second_instance_with_the_label_of_a_launch_is_told(world: World) -> N
     orphan = [alert for alert in world.alerts() if alert.kind is AlertKind.ORPHAN]
     assert len(orphan) == 1
     assert "second" in orphan[0].why
+    assert f"Take it over: gpuwatch adopt {dict(orphan[0].facts)['Instance']}" in orphan[0].can_do
     assert world.provider.destroys == []
 
 
