@@ -41,7 +41,7 @@ class Guard:
     Args:
         watches: by name, as the settings say now. A launch whose watch is gone keeps its `max_runtime` and the budgets.
         budget: over everything.
-        zone: of the watches' windows.
+        zone: of the watches' windows, and of the times that are told.
         channels_of: a watch's channels by its name; of "": all.
         start: runs a look at an instance in the background.
     """
@@ -113,15 +113,15 @@ class Guard:
         """What its owner should know; each is told once by its key."""
         found = []
         if runtime_nearly_over(launch, now):
-            found.append(notices.runtime(launch))
+            found.append(notices.runtime(launch, self._zone))
         if watch is not None and (closing_at := closes_at(watch, now, self._zone)) is not None:
             found.append(notices.closing(closing_at, self._zone))
         if instance.ends_at is not None and (near := contract_too_short(launch, instance.ends_at, now)) is not None:
-            found.append(notices.contract(launch, instance.ends_at, near))
+            found.append(notices.contract(launch, instance.ends_at, near, self._zone))
         if instance.maintenance_at is not None:
-            found.append(notices.maintenance(instance.maintenance_at))
+            found.append(notices.maintenance(instance.maintenance_at, self._zone))
         if (nth := reminder(launch, now)) is not None:
-            found.append(notices.befallen(launch, instance, nth))
+            found.append(notices.befallen(launch, instance, nth, self._zone))
         return found
 
     def _unmeasured(self, launch: Launch, why: str, now: datetime) -> None:

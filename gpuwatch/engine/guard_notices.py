@@ -12,14 +12,14 @@ from gpuwatch.launches.launch import Condition, Launch
 from gpuwatch.market.pricing import MAX_USD_HOUR, MICRO
 
 
-def runtime(launch: Launch) -> Notice:
+def runtime(launch: Launch, zone: tzinfo) -> Notice:
     """`max_runtime` is nearly over."""
     end = ends_by_itself_at(launch)
     assert end is not None
     return Notice(
         key="runtime",
-        headline=f"max_runtime is over at {end:%H:%M} UTC",
-        why=f"It has run for most of its max_runtime; it is ended at {moment(end)}.",
+        headline=f"max_runtime is over at {end.astimezone(zone):%H:%M %Z}",
+        why=f"It has run for most of its max_runtime; it is ended at {moment(end, zone)}.",
         can_do=("Save what it has made", f"End it now: gpuwatch stop {launch.launch_id}"),
     )
 
@@ -34,30 +34,30 @@ def closing(at: datetime, zone: tzinfo) -> Notice:
     )
 
 
-def contract(launch: Launch, ends_at: datetime, near: str) -> Notice:
+def contract(launch: Launch, ends_at: datetime, near: str, zone: tzinfo) -> Notice:
     """The host ends the contract before `max_runtime` is over."""
     wanted = ends_by_itself_at(launch)
-    until = "" if wanted is None else f"; max_runtime would last until {moment(wanted)}"
-    soon = "in less than an hour" if near == "soon" else f"at {moment(ends_at)}"
+    until = "" if wanted is None else f"; max_runtime would last until {moment(wanted, zone)}"
+    soon = "in less than an hour" if near == "soon" else f"at {moment(ends_at, zone)}"
     return Notice(
         key=f"contract:{near}:{ends_at:%Y%m%dT%H}",
         headline=f"its host ends the contract {soon}",
-        why=f"The contract ends at {moment(ends_at)}{until}. What is on its disk is gone then.",
+        why=f"The contract ends at {moment(ends_at, zone)}{until}. What is on its disk is gone then.",
         can_do=("Save what it has made", f"End it now: gpuwatch stop {launch.launch_id}"),
     )
 
 
-def maintenance(at: datetime) -> Notice:
+def maintenance(at: datetime, zone: tzinfo) -> Notice:
     """The host announced maintenance."""
     return Notice(
         key=f"maintenance:{at:%Y%m%dT%H}",
-        headline=f"its host announces maintenance at {at:%Y-%m-%d %H:%M} UTC",
+        headline=f"its host announces maintenance at {moment(at, zone)}",
         why="The machine may be down from then on.",
         can_do=("Save what it has made before",),
     )
 
 
-def befallen(launch: Launch, instance: Instance, nth: int) -> Notice:
+def befallen(launch: Launch, instance: Instance, nth: int, zone: tzinfo) -> Notice:
     """It still does not run, and its disk is billed."""
     condition, since = launch.condition, launch.condition_since
     assert condition is not None
@@ -66,7 +66,7 @@ def befallen(launch: Launch, instance: Instance, nth: int) -> Notice:
     return Notice(
         key=f"{condition.value}:{since:%Y%m%dT%H%M%S}:{nth}",
         headline=headline,
-        why=f"{why} It is so since {moment(since)}.",
+        why=f"{why} It has been so since {moment(since, zone)}.",
         can_do=(*help_, f"End it, and its bill: gpuwatch stop {launch.launch_id}"),
         facts=(("Its disk", _disk(launch, instance)), *_bids(condition, instance)),
         needs_owner=condition is not Condition.OUTBID,
