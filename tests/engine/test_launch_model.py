@@ -41,10 +41,10 @@ WATCHES = {
         name=name,
         action=Action.LAUNCH,
         launch=LaunchSpec(
-            max_active=active, max_total=active, max_runtime_s=7200.0, ready_within_s=900.0, quote_ttl_s=1e9
+            max_active=active, max_total=total, max_runtime_s=7200.0, ready_within_s=900.0, quote_ttl_s=1e9
         ),
     )
-    for name, active in (("one", 1), ("two", 2))
+    for name, active, total in (("one", 1, 1), ("two", 2, 8))
 }
 _MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a commit costs nothing there
 LATE_S = 60.0
@@ -158,6 +158,7 @@ class Renting(RuleBasedStateMachine):
         self.offers = itertools.count(1)
         self.ids = (f"{'a' * 8}{''.join(letters)}" for letters in itertools.product("bcdefghijk", repeat=4))
         self.orphans: set[str] = set()
+        self.watches = dict(WATCHES)
         if stranger:
             self.place.alive["1"] = Instance(instance_id="1", label=None, state=InstanceState.RUNNING, status="running")
         self.restart()
@@ -175,6 +176,10 @@ class Renting(RuleBasedStateMachine):
         """Once the provider is honest again, everything is found, or held, and ends are ends."""
         self.place.destroying = "works"
         self.look("true", 10, 300.0)
+        for _ in range(3):  # what reached its max_runtime just now takes three lists more
+            if all(launch.state is not LaunchState.STOPPING for launch in self.books.alive()):
+                break
+            self.look("true", 4, 5.0)
         launches = self.books.alive()
         assert {launch.state for launch in launches} <= {LaunchState.RUNNING, LaunchState.HELD}
         found = {launch.instance_id for launch in launches if launch.state is LaunchState.RUNNING}
@@ -192,7 +197,7 @@ class Renting(RuleBasedStateMachine):
             self.books,
             self.place,
             herald,
-            watches=WATCHES,
+            watches=self.watches,
             in_flight=self.actor.in_flight,
             monotonic=lambda: self.place.tick_s,
         )
@@ -216,15 +221,48 @@ class Renting(RuleBasedStateMachine):
             for n in itertools.islice(self.offers, 2)
         ]
         matches = tuple(a_match(offer) for offer in offers)
-        intent = Intent(watch=WATCHES[name], match=matches[0], launch_id=next(self.ids), dry_run=False)
+        watch = self.watches[name]
+        alive = [launch for launch in self.books.alive() if launch.watch == name]
+        intent = Intent(watch=watch, match=matches[0], launch_id=next(self.ids), dry_run=False)
         with self.store.write() as connection:
             launch = ledger.reserve(connection, intent, BUDGET, self.now)
         if isinstance(launch, Launch):
+            assert len(alive) < _spec(watch).max_active
             self.place.outcome = outcome
             try:
-                self.actor.act(launch, WATCHES[name], matches, self.now)
+                self.actor.act(launch, watch, matches, self.now)
             except Died:
                 self.restart()
+
+    @rule(name=_NAMES, every_s=st.sampled_from([1.0, 5.0]))
+    def fire_late_and_look_in_haste(self, name: str, every_s: float) -> None:
+        """The list is true, and the instance not in it yet: what proves its absence too soon rents a second."""
+        self.fire(name, "late", 1.0)
+        self.look("true", 4, every_s)
+        self.fire(name, "ok", 1.0)
+        self.wait(LATE_S)
+
+    @rule(active=st.sampled_from([1, 2, 3]))
+    def the_owner_wants_fewer_or_more(self, active: int) -> None:
+        """`max_active` is changed while instances run."""
+        two = self.watches["two"]
+        self.watches["two"] = changed(two, launch=changed(two.launch, max_active=active))
+
+    @rule()
+    def a_low_slot_is_freed_and_fewer_are_wanted(self) -> None:
+        """A slot that is free is no leave to rent: as many as are wanted live already, in slots that are no more."""
+        for _ in range(2):
+            self.fire("two", "ok", 1.0)
+        self.instances_turn(InstanceState.RUNNING)
+        self.look("true", 1, 5.0)
+        ours = [launch for launch in self.books.alive() if launch.watch == "two"]
+        lowest = min(ours, key=lambda launch: launch.slot, default=None)
+        if lowest is not None and lowest.state is LaunchState.RUNNING:
+            reason = End.STOPPED.text()
+            self.books.move(lowest, LaunchState.STOPPING, reason, self.now, end_reason=reason)
+            self.look("true", 5, 5.0)
+        self.the_owner_wants_fewer_or_more(1)
+        self.fire("two", "ok", 1.0)
 
     @rule(times=st.integers(1, 6), every_s=_EVERY_S)
     def look_well(self, times: int, every_s: float) -> None:
@@ -306,8 +344,8 @@ class Renting(RuleBasedStateMachine):
     @invariant()
     def never_more_alive_than_max_active(self) -> None:
         alive = [instance.label for instance in self.place.alive.values() if instance.label]
-        for watch in WATCHES.values():
-            assert sum(self._watch_of(label) is watch for label in alive) <= _spec(watch).max_active
+        for name, most in (("one", 1), ("two", 3)):  # as high as an owner ever sets it here
+            assert sum(self._watch_of(label) is WATCHES[name] for label in alive) <= most
 
     @invariant()
     def never_more_rented_than_max_total(self) -> None:
