@@ -198,3 +198,19 @@ def test_a_least_bid_above_the_quote_is_admitted_at_its_own_price() -> None:
     paid = payable(a_match(offer), RENTS, Commission("0.20"))
     assert paid is not None
     assert paid.price.price_microusd_hour == 3_000_000
+
+
+def test_a_look_while_the_order_is_on_its_way_touches_nothing_of_it(world: World) -> None:
+    """Only this process knows what it asked for; the list may show the instance before the answer comes."""
+    create, seen = world.provider.create, []
+
+    def slow(order: Order) -> Created:
+        created = create(order)
+        world.look(3, every_s=200)
+        seen.extend(world.books.all())
+        return created
+
+    world.provider.create = slow  # type: ignore[method-assign]
+    launch = world.rent()
+    assert [(one.state, one.instance_id) for one in seen] == [(S.REQUESTED, None)]
+    assert (launch.state, launch.instance_id) == (S.STARTING, "9000")

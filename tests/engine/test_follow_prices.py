@@ -34,6 +34,11 @@ def test_only_a_price_over_the_threshold_ends_it(listed: float | None, dearer: b
     assert (fault is not None and fault[0] is End.DEARER) == dearer
 
 
+def test_a_max_price_that_was_lowered_since_ends_nothing_that_was_admitted_before() -> None:
+    assert fault_of(ADMITTED, an_instance(3.0), NOON, 3_000_000) is None
+    assert fault_of(ADMITTED, an_instance(3.10), NOON, 3_000_000) is not None
+
+
 def test_without_its_watch_the_admitted_price_is_the_bound() -> None:
     assert fault_of(ADMITTED, an_instance(3.10), NOON, None) is not None
 

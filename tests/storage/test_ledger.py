@@ -19,7 +19,7 @@ from gpuwatch.storage.ledger import Ledger
 from gpuwatch.storage.tables import alert as alerts
 from gpuwatch.storage.tables import launch_event
 from gpuwatch.watches.watch import Action, Budget, LaunchSpec, Watch
-from tests.builders import NOON, a_match, a_watch, an_offer
+from tests.builders import NOON, a_match, a_watch, an_offer, changed
 
 S = LaunchState
 WORKERS = 4
@@ -183,3 +183,27 @@ def test_pointing_at_another_offer_keeps_its_own_place_in_the_budget(database: D
     got = Ledger(database).point_at(mine, a_match(an_offer(offer_id="9", machine_id="9")), a_watch(), budget, NOON)
     assert isinstance(got, Launch)
     assert (got.offer_id, got.machine_id, got.version) == ("9", "9", 1)
+
+
+def test_a_step_from_a_row_that_is_no_longer_the_newest_is_refused_also_in_the_same_state(database: Database) -> None:
+    """Two followers read it as running; what the first one wrote (a price, a bid) must not be undone by the second."""
+    books = Ledger(database)
+    launch = reserve(database, renting(), "1", "a" * 12)
+    running = books.move(launch, S.RUNNING, "running", NOON, running_at=NOON, instance_id="7")
+    books.move(running, S.RUNNING, "its price rose", NOON, price_microusd_hour=5_000_000)
+    with pytest.raises(LaunchMoved):
+        books.move(running, S.RUNNING, "its bid was raised", NOON, bid_microusd_hour=1)
+    found = books.get("a" * 12)
+    assert found is not None
+    assert (found.price_microusd_hour, found.bid_microusd_hour) == (5_000_000, None)
+
+
+def test_what_somebody_else_took_over_may_not_be_sent(database: Database) -> None:
+    """A process that slept between its intent and its order: others have given it up, or pointed it elsewhere."""
+    books = Ledger(database)
+    launch = reserve(database, renting(), "1", "a" * 12)
+    assert books.may_send(launch, NOON) is None
+    lost = books.move(launch, S.UNKNOWN, "its answer is not known to this process", NOON)
+    for stale in (launch, changed(lost, version=launch.version)):
+        with pytest.raises(LaunchMoved):
+            books.may_send(stale, NOON)
