@@ -113,11 +113,13 @@ class Clockwork:
             self.nudge(beat.name)
 
 
+_slow: set[str] = set()  # beats that took longer than their interval
 _said: dict[str, str] = {}  # beat → the error of ours that it met last
 
 
 def _tell(event: JobEvent) -> None:
     if event.code == EVENT_JOB_EXECUTED:
+        _slow.discard(event.job_id)
         if _said.pop(event.job_id, None):
             log.info("beat %s works again", event.job_id)
     elif event.code == EVENT_JOB_ERROR and isinstance(event.exception, GpuwatchError):
@@ -128,8 +130,9 @@ def _tell(event: JobEvent) -> None:
         log.error("beat %s failed and runs again at its next time", event.job_id, exc_info=event.exception)
     elif event.code == EVENT_JOB_MISSED:
         log.warning("beat %s was missed", event.job_id)
-    else:
-        log.warning("beat %s still runs at its next time; that run is left out", event.job_id)
+    elif event.job_id not in _slow:  # once, until it ends
+        _slow.add(event.job_id)
+        log.info("beat %s still runs at its next time; that run is left out", event.job_id)
 
 
 # --- the process ------------------------------------------------------------------------------------------------------

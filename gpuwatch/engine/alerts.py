@@ -6,7 +6,7 @@ import hashlib
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import Decimal
 from urllib.parse import quote
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from gpuwatch.launches.ask import Ask
 from gpuwatch.launches.launch import most_microusd_hour
 from gpuwatch.market.offer import Offer
-from gpuwatch.market.pricing import usd
+from gpuwatch.market.pricing import money, usd
 from gpuwatch.net import redact
 from gpuwatch.ports import Alert, AlertKind, OfferLine
 from gpuwatch.watches.decide import Decision, Match, Reason
@@ -300,11 +300,6 @@ def mentioning(alert: Alert, missed: Sequence[str]) -> Alert:
     before = f"{len(missed) - 3} more and: " if len(missed) > 3 else ""
     number = f"{len(missed)} earlier {'alert' if len(missed) == 1 else 'alerts'}"
     return msgspec.structs.replace(alert, facts=(*alert.facts, ("Never arrived here", f"{number} ({before}{newest})")))
-
-
-def money(amount: Decimal) -> str:
-    """Dollars with two to four decimals, rounded half-even: 3.6 → 3.60, 0.123456 → 0.1235."""
-    return _decimal(amount.quantize(Decimal("0.0001"), ROUND_HALF_EVEN))
 
 
 def moment(at: datetime, zone: tzinfo = UTC) -> str:

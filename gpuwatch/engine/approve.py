@@ -10,14 +10,14 @@ from typing import Protocol
 
 import msgspec
 
-from gpuwatch.engine.alerts import moment, money
+from gpuwatch.engine.alerts import moment
 from gpuwatch.engine.ask import Terms, quoted
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.queries import queries_for
 from gpuwatch.errors import ProviderError, UsageError
 from gpuwatch.launches.ask import Ask, AskState, is_ask_id
 from gpuwatch.launches.launch import End, Intent, Launch, LaunchMoved, LaunchState, Refusal
-from gpuwatch.market.pricing import MICRO, usd
+from gpuwatch.market.pricing import MICRO, money, usd
 from gpuwatch.market.text import clean
 from gpuwatch.ports import Answer, Asks, Completeness, Market, Query
 from gpuwatch.watches.decide import Match

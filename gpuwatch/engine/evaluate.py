@@ -74,6 +74,7 @@ class Evaluator:
         self._looked_at: dict[str, set[tuple[str, bool]]] = {}  # watch → what was looked at since its last whole round
         self._indexes: dict[tuple[tuple[str, bool], tuple[str, ...]], WatchIndex] = {}
         self._reasons: dict[str, Reason] = {}
+        self._unasked: set[str] = set()  # watches that could ask nothing when they last fired
         self._full: set[str] = set()  # watches that could begin no further launch when they last tried
         self._not_ready: dict[str, str] = {}  # watch → what its owner was told last, where nothing could be tried yet
         self._lock = threading.Lock()
@@ -171,7 +172,7 @@ class Evaluator:
 
     def _write_down(self, decided: Sequence[tuple[Watch, Decision]], now: datetime) -> list[Start]:
         """One transaction for everything that follows; none at all when nothing does."""
-        worth = [(w, d) for w, d in decided if d.fires or self._wants_launch(w, d) or self._is_new(w, d)]
+        worth = [(w, d) for w, d in decided if d.fires or self._wants(w, d) or self._is_new(w, d)]
         if not worth:
             return []
         starts, not_ready = [], dict(self._not_ready)
@@ -209,19 +210,33 @@ class Evaluator:
         return starts
 
     def _ask(self, page: Page, watch: Watch, decision: Decision, now: datetime) -> None:
-        """The question and the alert that puts it, in the transaction of the decision."""
-        if not decision.fires:
+        """The question and the alert that puts it, in the transaction of the decision.
+
+        What could not be asked is asked when it can; what was approved and was no more, at its new price.
+        """
+        again = watch.name in self._unasked or page.asks_left_open(watch.name, now)
+        if not decision.fires and not (decision.true_now and again):
             return
         rules = self._rules
         terms = Terms(budget=rules.budget, dry_run=rules.dry_run, zone=rules.zone, commissions=rules.commissions)
         question = put_question(page, watch, decision, lambda left: self._intent(watch, left), terms)
         if question is None:
             return
+        if question.ask is not None:
+            self._unasked.discard(watch.name)
+        elif watch.name in self._unasked and not decision.fires:
+            return  # told already
+        else:
+            self._unasked.add(watch.name)
         until = now if question.ask is None else question.ask.deadline
         self._tell(page, watch, self._alert(watch, question.decision, question.did, question.ask), now, until)
 
     def _is_new(self, watch: Watch, decision: Decision) -> bool:
         return decision.memory != self._memories.get(watch.name, WatchMemory())
+
+    def _wants(self, watch: Watch, decision: Decision) -> bool:
+        """Is there something to be done while it stays true?"""
+        return self._wants_launch(watch, decision) or (watch.action is Action.ASK and decision.true_now)
 
     def _wants_launch(self, watch: Watch, decision: Decision) -> bool:
         if watch.action is not Action.LAUNCH or not decision.true_now:

@@ -8,12 +8,12 @@ from datetime import datetime
 
 import msgspec
 
-from gpuwatch.engine.alerts import life_of, money
+from gpuwatch.engine.alerts import life_of
 from gpuwatch.engine.launch_alerts import Herald
 from gpuwatch.errors import StoreError
 from gpuwatch.launches.launch import Launch
 from gpuwatch.launches.spending import Reached
-from gpuwatch.market.pricing import usd
+from gpuwatch.market.pricing import money, usd
 from gpuwatch.ports import Alert, AlertKind, Books, News
 
 log = logging.getLogger(__name__)

@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.engine.alerts import life_of, money
+from gpuwatch.engine.alerts import life_of
 from gpuwatch.launches.launch import End, Launch, LaunchState, Refusal, RefusalReason, cost_microusd
 from gpuwatch.launches.machines import AVOID_FOR, MACHINE_FAULTS
 from gpuwatch.launches.outcome import About, Tell
-from gpuwatch.market.pricing import usd
+from gpuwatch.market.pricing import money, usd
 from gpuwatch.ports import Alert, AlertKind, Instance, News
 from gpuwatch.watches.watch import Watch
 

@@ -33,7 +33,7 @@ from gpuwatch.launches.observed import (
 )
 from gpuwatch.launches.outcome import NOTHING, About, Destroy, Freed, Move, Outcome, RaiseBid, Tell
 from gpuwatch.launches.rebid import next_bid
-from gpuwatch.market.pricing import MICRO, usd
+from gpuwatch.market.pricing import MICRO, money, usd
 from gpuwatch.watches.watch import OnIncrease
 
 S = LaunchState
@@ -88,7 +88,7 @@ def _listed(launch: Launch, seen: Listed, when: When, terms: Terms) -> Outcome:
         return Outcome(Move(to_state=S.STARTING, cause="found by its id"))
     if launch.state is S.STOPPING:
         return Outcome(None, (Destroy(instance.instance_id),))
-    fault = fault_of(launch, instance, when.at_least, terms.ceiling_microusd) or seen.fault
+    fault = seen.fault or fault_of(launch, instance, when.at_least, terms.ceiling_microusd)
     if fault is not None:
         return _ending(launch, *fault)
     if launch.state is S.STARTING:
@@ -203,7 +203,7 @@ def _bid_raised(launch: Launch, seen: BidRaised, when: When, terms: Terms) -> Ou
         return NOTHING
     listed = seen.bid_microusd_hour + launch.disk_microusd_hour
     price = _with_commission(launch, listed)
-    cause = f"the bid was raised to ${usd(seen.bid_microusd_hour):.4f} an hour"
+    cause = f"the bid was raised to ${money(usd(seen.bid_microusd_hour))} an hour"
     changes = {
         "bid_microusd_hour": seen.bid_microusd_hour,
         "listed_microusd_hour": listed,
@@ -216,7 +216,7 @@ def _bid_raised(launch: Launch, seen: BidRaised, when: When, terms: Terms) -> Ou
 def _repriced(launch: Launch, instance: Instance, when: When, terms: Terms) -> Outcome:
     """The provider bills another price than before: the ledger follows, and the owner's policy says what else."""
     listed, price = billed(launch, instance)
-    words = f"${usd(launch.listed_microusd_hour):.4f} → ${usd(listed):.4f} an hour, listed"
+    words = f"${money(usd(launch.listed_microusd_hour))} → ${money(usd(listed))} an hour, listed"
     if listed > launch.listed_microusd_hour and _is_refused(price, terms):
         return _ending(launch, End.PRICE_RAISED, words)
     changes = {

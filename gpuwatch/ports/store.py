@@ -45,6 +45,9 @@ class Page(Protocol):
         is asked. None: the owner denied all of them lately; `rearmed` forgets that.
         """
 
+    def asks_left_open(self, watch: str, now: datetime) -> bool:
+        """Did the owner approve a quote lately that was no more, and was not asked again since?"""
+
     def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
         """Put an alert into the outbox; False: `once_key` was told already."""
 

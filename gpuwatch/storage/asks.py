@@ -20,6 +20,7 @@ from gpuwatch.storage.tables import ask as asks
 from gpuwatch.watches.decide import Match
 from gpuwatch.watches.watch import Budget
 
+LATELY = timedelta(hours=1)
 SHOWN_FOR = timedelta(days=7)
 _MATCHES = msgspec.json.Decoder(Match)
 _OPEN = AskState.OPEN.value
@@ -58,6 +59,13 @@ def put(
     if isinstance(found, Refusal):
         return found
     return _asked(connection, intent, found, deadline, now)
+
+
+def left_open(connection: Connection, watch: str, now: datetime) -> bool:
+    """Did the owner say yes lately to a quote that was no more, so that the newest question has no answer?"""
+    newest = select(asks.c.state, asks.c.answered_at_ms).where(asks.c.watch == watch)
+    row = connection.execute(newest.order_by(asks.c.created_at_ms.desc(), asks.c.ask_id).limit(1)).first()
+    return row is not None and row.state == AskState.REFUSED.value and row.answered_at_ms > to_ms(now - LATELY)
 
 
 def _tidy(connection: Connection, watch: str, now: datetime, rearmed: bool) -> None:

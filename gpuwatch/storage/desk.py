@@ -60,6 +60,10 @@ class StorePage:
         """Put a question to the owner, or say why not."""
         return asks.put(self._connection, intent, budget, deadline, now, rearmed)
 
+    def asks_left_open(self, watch: str, now: datetime) -> bool:
+        """Did the owner approve a quote lately that was no more?"""
+        return asks.left_open(self._connection, watch, now)
+
     def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
         """Put an alert into the outbox."""
         return outbox.put(self._connection, alert, channels, expires_at, once_key)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,6 +27,7 @@ from gpuwatch.launches.launch import (
 from gpuwatch.ports import Instance
 from gpuwatch.storage.ledger import Ledger
 from gpuwatch.wiring import adapters, database, http_client, monotonic, new_id, real_now
+from gpuwatch.wiring.ending import Ending
 from gpuwatch.wiring.hooks import hooks_of
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STOP_WITHIN_S = 120.0
-_LOOK_EVERY_S = 1.0
 
 
 class CannotTell(GpuwatchError):
@@ -124,7 +122,8 @@ def stop(settings: Settings, launch_ids: Sequence[str], told: Callable[[str], No
             if (launcher := _launcher(settings, http, name)) is not None
         }
         within_s = STOP_WITHIN_S + hooks.longest_s
-        return _until_over(books, followers, [launch.launch_id for launch in moved], told, within_s)
+        ending = Ending(books, followers, told)
+        return ending.wait([launch.launch_id for launch in moved], within_s)
 
 
 @contextmanager
@@ -179,6 +178,8 @@ def resolve_adopted(settings: Settings, launch_id: str, instance_id: str) -> Lau
         cause, now = "adopted by the owner", real_now()
         # as for `gpuwatch adopt`, its time counts from now on: while it was held, all of it may have passed
         changes: dict[str, Any] = {"instance_id": instance_id, "intended_at": now, "requested_at": now}
+        if launch.state is LaunchState.STOPPING:
+            return books.move(launch, LaunchState.STOPPING, cause, now, instance_id=instance_id)
         if not stands_still(found[0]):
             return books.move(launch, LaunchState.STARTING, cause, now, **changes)
         disk = launch.disk_microusd_hour
@@ -194,8 +195,10 @@ def _known(books: Ledger, launch_id: str) -> Launch:
 
 
 def _held(books: Ledger, launch_id: str) -> Launch:
+    """One whose instance is not known: to be resolved, also while it is to be ended."""
     launch = _known(books, launch_id)
-    if launch.state not in {LaunchState.HELD, LaunchState.UNKNOWN}:
+    open_end = launch.state is LaunchState.STOPPING and launch.instance_id is None
+    if launch.state not in {LaunchState.HELD, LaunchState.UNKNOWN} and not open_end:
         raise UsageError(f"launch {launch_id} is {launch.state.value}; only a held or unknown one can be resolved")
     return launch
 
@@ -255,40 +258,3 @@ def _follower(settings: Settings, books: Ledger, launcher: Launcher, hooks: Hook
         monotonic=monotonic,
         may_destroy=hooks.may_destroy,
     )
-
-
-def _until_over(
-    books: Ledger,
-    followers: dict[str, Follower],
-    launch_ids: Sequence[str],
-    told: Callable[[str], None],
-    within_s: float,
-) -> bool:
-    """Follow these launches alone until the provider's list confirms their end."""
-    ends_at, waiting = time.monotonic() + within_s, dict.fromkeys(launch_ids, "")
-    by_hand: list[str] = []
-    while waiting and time.monotonic() < ends_at:
-        for launch_id in list(waiting):
-            launch = _known(books, launch_id)
-            state = launch.state.value
-            if state != waiting[launch_id]:
-                told(f"launch {launch_id}: {state}")
-                waiting[launch_id] = state
-            if launch.is_over:
-                del waiting[launch_id]
-            elif launch.provider not in followers:
-                what = f"instance {launch.instance_id}" if launch.instance_id else "what there is"
-                why = f"{launch.provider} has no key, or is not in the settings"
-                by_hand.append(f"{why}; by hand: end {what} with the label {launch.label} there")
-                del waiting[launch_id]
-        if waiting:
-            _beat(followers, set(waiting), real_now())
-            time.sleep(_LOOK_EVERY_S)
-    if by_hand:
-        raise UsageError("\n".join(by_hand))
-    return not waiting
-
-
-def _beat(followers: dict[str, Follower], only: set[str], now: datetime) -> None:
-    for follower in followers.values():
-        follower.beat(now, only)

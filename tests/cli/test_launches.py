@@ -308,3 +308,16 @@ def test_stop_runs_the_owners_hook_first_and_destroys_whatever_it_says(
     saved = (shell.folder / "saved").read_text()
     assert '"event":"before_stop"' in saved
     assert f'"instance_id":"{instance_id}"' in saved
+
+
+def test_the_stop_of_a_launch_whose_instance_is_not_known_says_what_to_do(
+    shell: Shell, rows: Rows, market: Marketplace
+) -> None:
+    """Three whole lists without it: it is ended if it turns up, and the owner can settle it."""
+    shell.settings(f'database_url = "{rows.url}"\n[providers.vastai]\napi_key = "demo-key"\n')
+    launch = rows.move(rows.move(rows.reserve(), S.UNKNOWN), S.HELD)
+    ran = shell("stop", launch.launch_id)
+    assert ran.code == 3
+    assert f"gpuwatch launches resolve {launch.launch_id} --absent" in ran.out
+    assert shell("launches", "resolve", launch.launch_id, "--absent").code == 0
+    assert rows.state() is S.FAILED

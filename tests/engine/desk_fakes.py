@@ -59,6 +59,7 @@ class MemoryDesk:
 
     def __init__(self, refusal: Refusal | None = None) -> None:
         self.refusal = refusal
+        self.left_open = False
         self.remembered: dict[str, WatchMemory] = {}
         self.launches: list[Launch] = []
         self.alerts: list[tuple[Alert, tuple[str, ...]]] = []
@@ -117,6 +118,9 @@ class MemoryPage:
             )
         )
         return self.asks[-1]
+
+    def asks_left_open(self, watch: str, now: datetime) -> bool:
+        return self._desk.left_open
 
     def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
         self.alerts.append((alert, tuple(channels)))

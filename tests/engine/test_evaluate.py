@@ -283,6 +283,25 @@ def test_what_cannot_be_rented_is_told_and_not_asked() -> None:
     assert not any("approve" in line for line in alert.can_do)
 
 
+def test_what_could_not_be_asked_is_told_once_and_asked_when_it_can_be() -> None:
+    bench = Bench(ASKS, refusal=Refusal(RefusalReason.MAX_ACTIVE, "watch 'h100' has 1 alive (max_active = 1)"))
+    bench.sees(h100())
+    bench.sees(h100(), after_s=30)
+    assert len(bench.desk.alerts) == 1
+    bench.desk.refusal = None
+    bench.sees(h100(), after_s=60)
+    bench.sees(h100(), after_s=90)
+    assert (len(bench.desk.alerts), len(bench.desk.asks)) == (2, 1)
+
+
+def test_an_approval_that_met_a_higher_price_is_followed_by_a_new_question() -> None:
+    bench = Bench(ASKS)
+    bench.sees(h100())
+    bench.desk.left_open = True
+    bench.sees(h100(), after_s=30)
+    assert len(bench.desk.asks) == 2
+
+
 def test_a_dry_run_says_that_an_approval_rents_nothing() -> None:
     bench = Bench(ASKS, dry_run=True)
     bench.sees(h100())

@@ -14,6 +14,7 @@ from sqlalchemy import func, select
 
 from gpuwatch.launches.ask import Ask, AskState
 from gpuwatch.launches.launch import Intent, Launch, LaunchState, Refusal, RefusalReason
+from gpuwatch.storage import asks
 from gpuwatch.storage.asks import Asks
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.desk import StoreDesk
@@ -226,6 +227,21 @@ def test_a_denied_a_refused_and_an_unknown_ask_launch_nothing(database: Database
     unknown = msgspec.structs.replace(denied, ask_id=THIRD)
     assert [approve(database, ask) for ask in (denied, refused, unknown)] == [None, None, None]
     assert launches(database) == 0
+
+
+def test_a_refused_quote_leaves_its_question_open_for_an_hour_or_until_it_is_asked_again(database: Database) -> None:
+    def left(after: timedelta) -> bool:
+        with database.read() as connection:
+            return asks.left_open(connection, "h100", NOON + after)
+
+    assert not left(MINUTE)
+    first = asked(database, "a" * 12)
+    assert not left(MINUTE)
+    assert Asks(database).refuse(first.ask_id, "dearer", NOON + MINUTE)
+    assert left(2 * MINUTE)
+    assert not left(62 * MINUTE)
+    asked(database, "b" * 12, after=2 * MINUTE)
+    assert not left(3 * MINUTE)
 
 
 def test_open_and_recent_asks_are_listed_newest_first(database: Database) -> None:
