@@ -15,6 +15,7 @@ from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.launch_alerts import Herald
 from gpuwatch.engine.reconcile import Absence, Listing, tell_orphans
 from gpuwatch.engine.stepping import Stepper
+from gpuwatch.engine.unseen import Unseen
 from gpuwatch.errors import GpuwatchError, OrderError, ProviderError, StoreError
 from gpuwatch.launches.absence import WAIT_S, Verdict
 from gpuwatch.launches.faults import Fault, overdue
@@ -105,6 +106,7 @@ class Follower:
         self._may_destroy = may_destroy
         self._stepper = Stepper(books, herald)
         self._absence = Absence(monotonic, wait_s)
+        self._unseen = Unseen(books, herald, launcher.name, monotonic)
         self._seen_s: dict[tuple[str, LaunchState], float] = {}  # monotonic, since it was first seen so
         self._stopping_since_s: dict[str, float] = {}
         self._destroyed: set[str] = set()  # launches whose destroy was acknowledged
@@ -166,8 +168,10 @@ class Follower:
         except ProviderError as error:
             log.warning("instances are not known: %s", error, extra={"provider": self._launcher.name})
             self._without_list(mine, now)
+            self._unseen.failed(error, len(alive), now)
             return False
         self._listed_last = listing.by_id
+        self._unseen.saw(now)
         failpoint("reconcile.listed")
         for launch in mine:
             self._guarded(launch, lambda each: self._look(each, listing, alive, now))

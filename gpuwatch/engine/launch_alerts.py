@@ -13,6 +13,7 @@ from gpuwatch.launches.launch import End, Launch, LaunchState, Refusal, RefusalR
 from gpuwatch.launches.machines import AVOID_FOR, MACHINE_FAULTS
 from gpuwatch.launches.outcome import About, Tell
 from gpuwatch.market.pricing import money, usd
+from gpuwatch.net import redact
 from gpuwatch.ports import Alert, AlertKind, Instance, News
 from gpuwatch.watches.watch import Watch
 
@@ -86,6 +87,35 @@ class Herald:
         )
         news = self._news(AlertKind.HELD, launch, "nobody looks after it any more", why, now, can_do)
         return _once(news, f"unwatched:{launch.launch_id}:{now:%Y-%m-%d}")
+
+    def unseen(self, provider: str, alive: int, error: str, now: datetime) -> News:
+        """Its list of instances does not come: what runs there is not seen."""
+        what = "1 launch is" if alive == 1 else f"{alive} launches are"
+        alert = Alert(
+            alert_id=self._new_id(),
+            kind=AlertKind.BLIND,
+            created_at=now,
+            headline=f"{provider} does not list its instances: {what} unseen there",
+            facts=(("Provider", provider), ("Last error", redact(error))),
+            why="For ten minutes no list of instances came: whether they run, and at what price, is not known.",
+            did="What is at its max_runtime or its deadline is ended unseen, by its id. Nothing is sent twice.",
+            can_do=("See what the key may do: gpuwatch doctor", f"Look at your instances at {provider}"),
+        )
+        news = News(alert=alert, channels=self._channels_of(""), expires_at=now + life_of(alert.kind))
+        return _once(news, f"unseen:{provider}:{now:%Y-%m-%dT%H}")
+
+    def seen_again(self, provider: str, now: datetime) -> News:
+        """Its list is back."""
+        alert = Alert(
+            alert_id=self._new_id(),
+            kind=AlertKind.SEEING,
+            created_at=now,
+            headline=f"{provider} lists its instances again",
+            facts=(("Provider", provider),),
+            why="A whole list came.",
+            did="What runs there is followed as before.",
+        )
+        return News(alert=alert, channels=self._channels_of(""), expires_at=now + life_of(alert.kind))
 
     def slow_stop(self, launch: Launch, why: str, now: datetime) -> News:
         """A destroy is not confirmed for a while."""

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.errors import OutcomeUnknown, ProviderDown, StoreError
+from gpuwatch.errors import KeyRejected, OutcomeUnknown, ProviderDown, StoreError
 from gpuwatch.launches.launch import End, Launch, LaunchState
 from gpuwatch.ports import AlertKind, InstanceState
 from gpuwatch.storage.database import Database
+from gpuwatch.storage.outbox import Outbox
 from gpuwatch.watches.watch import LaunchSpec
 from tests.builders import changed
 from tests.engine.launch_world import RENTS, World, match_on, running, stop
@@ -210,3 +211,26 @@ def test_one_launch_in_trouble_does_not_keep_the_others_from_their_end(world: Wo
     world.books.move = first_is_broken  # type: ignore[method-assign]
     world.look(1, every_s=3600)
     assert world.provider.alive == {}
+
+
+def test_a_provider_that_lists_nothing_while_something_runs_there_is_told_once_and_when_it_is_back(
+    world: World,
+) -> None:
+    """A key that may search and not list leaves the hunt its eyes: nobody else would say it."""
+    running(world)
+    world.alerts()
+    world.provider.on_list = [KeyRejected("403 not_authorized")] * 40
+    world.look(40, every_s=30)
+    world.look(2)
+    told = [due.alert.kind for due in Outbox(world.store).lease(world.now + timedelta(hours=1), 100, 60.0)]
+    assert told.count(AlertKind.BLIND) == 1
+    assert told.count(AlertKind.SEEING) == 1
+
+
+def test_a_short_outage_or_one_with_nothing_rented_is_no_news(world: World) -> None:
+    world.provider.on_list = [ProviderDown("502")] * 40
+    world.look(41, every_s=30)
+    running(world)
+    world.provider.on_list = [ProviderDown("502")] * 10
+    world.look(11, every_s=30)
+    assert not {AlertKind.BLIND, AlertKind.SEEING} & set(world.told())
