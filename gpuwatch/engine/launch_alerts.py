@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -16,6 +17,8 @@ from gpuwatch.market.pricing import money, usd
 from gpuwatch.net import redact
 from gpuwatch.ports import Alert, AlertKind, Instance, News
 from gpuwatch.watches.watch import Watch
+
+_PRICE_STEP = 1.03  # prices nearer to each other than that are one, when it is told of
 
 
 class Herald:
@@ -41,11 +44,23 @@ class Herald:
             return self.held(launch, tell.why, now)
         if tell.about is About.UNLISTED:
             return self.unlisted(launch, tell.why, now)
+        if tell.about is About.BEFALLEN:
+            return self.befallen(launch, tell.headline, tell.why, now)
         return self.moved(launch, tell.headline, tell.why, now)
 
     def moved(self, launch: Launch, headline: str, why: str, now: datetime, can_do: tuple[str, ...] = ()) -> News:
         """A launch went on."""
         return self._news(AlertKind.LAUNCH, launch, headline, why, now, can_do or _LOOK)
+
+    def befallen(self, launch: Launch, headline: str, why: str, now: datetime) -> News:
+        """What may flap is told once in ten minutes, and a price whenever it is another by some percent.
+
+        What lasts is told again by the guard, a quarter of an hour later.
+        """
+        price_step = round(math.log(max(launch.price_microusd_hour, 1), _PRICE_STEP))
+        ten_minutes = f"{now:%Y-%m-%dT%H:%M}"[:-1]
+        key = f"befallen:{launch.launch_id}:{headline}:{price_step}:{ten_minutes}"
+        return _once(self.moved(launch, headline, why, now), key)
 
     def not_rented(self, launch: Launch, reason: str, now: datetime) -> News:
         """Nothing was made. Told once an hour for each cause: an offer that flaps must not flood its owner."""

@@ -170,7 +170,8 @@ def _befallen(launch: Launch, instance: Instance, condition: Condition | None, w
     }
     if condition is None:
         changes |= {"listed_microusd_hour": listed, "price_microusd_hour": price}
-    move = Move(to_state=S.RUNNING, cause=headline, words=instance.status, changes=changes, tell=Tell(headline, why))
+    tell = Tell(headline, why, About.BEFALLEN)
+    move = Move(to_state=S.RUNNING, cause=headline, words=instance.status, changes=changes, tell=tell)
     return Outcome(move)
 
 
@@ -226,7 +227,7 @@ def _repriced(launch: Launch, instance: Instance, when: When, terms: Terms) -> O
     }
     headline = "its price rose" if listed > launch.listed_microusd_hour else "its price fell"
     cause = f"{headline}: {words}"
-    tell = Tell(headline, f"The provider's list says: {words}.")
+    tell = Tell(headline, f"The provider's list says: {words}.", About.BEFALLEN)
     return Outcome(Move(to_state=S.RUNNING, cause=cause, changes=changes, tell=tell))
 
 

@@ -18,6 +18,7 @@ class About(StrEnum):
     NOT_RENTED = "not rented"
     HELD = "held"
     UNLISTED = "unlisted"
+    BEFALLEN = "befallen"  # it runs on, or stands still, or its price is another: it may flap
 
 
 class Tell(msgspec.Struct, frozen=True):

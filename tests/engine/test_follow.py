@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
+from sqlalchemy import select
 
 from gpuwatch.errors import KeyRejected, OutcomeUnknown, ProviderDown, StoreError
 from gpuwatch.launches.launch import End, Launch, LaunchState
-from gpuwatch.ports import AlertKind, InstanceState
+from gpuwatch.ports import Alert, AlertKind, InstanceState
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.outbox import Outbox
+from gpuwatch.storage.tables import alert as alerts
 from gpuwatch.watches.watch import LaunchSpec
 from tests.builders import changed
 from tests.engine.launch_world import RENTS, World, match_on, running, stop
@@ -234,3 +237,34 @@ def test_a_short_outage_or_one_with_nothing_rented_is_no_news(world: World) -> N
     world.provider.on_list = [ProviderDown("502")] * 10
     world.look(11, every_s=30)
     assert not {AlertKind.BLIND, AlertKind.SEEING} & set(world.told())
+
+
+def headlines(world: World) -> list[str]:
+    """Of all that ever was told."""
+    with world.store.read() as connection:
+        bodies = connection.execute(select(alerts.c.body)).scalars()
+        return [msgspec.json.decode(body, type=Alert).headline.removeprefix("h100: ") for body in bodies]
+
+
+@pytest.mark.parametrize("spot", [False, True])
+def test_what_flaps_floods_nobody(world: World, spot: bool) -> None:
+    """A marketplace whose price, or word, is another at every look: every step is kept, and told now and then."""
+    launch = running(world)
+    for n in range(60):
+        if spot:
+            world.provider.turns(InstanceState.RUNNING if n % 2 else InstanceState.STOPPED)
+        else:
+            world.provider.turns(InstanceState.RUNNING, listed_usd_hour=4.0 - n % 2)
+        world.look(1, every_s=10)
+    found = world.books.get(launch.launch_id)
+    assert found is not None
+    assert len(found.spans) >= 60
+    assert 3 <= len(headlines(world)) <= 6
+
+
+def test_a_price_that_rises_and_rises_is_told_each_time(world: World) -> None:
+    running(world)
+    for dollars in (3.3, 3.6, 4.0, 5.0):
+        world.provider.turns(InstanceState.RUNNING, listed_usd_hour=dollars)
+        world.look(1, every_s=10)
+    assert headlines(world) == ["running"] + ["its price rose"] * 4
