@@ -36,8 +36,8 @@ def _unborn(launch: Launch, instance: Instance, now: datetime) -> Fault | None:
     """What keeps it from coming to life; running at the first look after `ready_within` is in time."""
     if instance.state is InstanceState.OFFLINE:
         return End.BROKEN, instance.status
-    if launch.spot and instance.state is InstanceState.STOPPED:
-        return End.BID_LOST, instance.status
+    if instance.state is InstanceState.STOPPED:  # a contract that was kept although it cannot start: its disk is billed
+        return End.BID_LOST if launch.spot else End.BROKEN, instance.status
     return None if instance.state is InstanceState.RUNNING else is_late(launch, instance.status, now)
 
 

@@ -74,6 +74,13 @@ def test_an_answer_that_comes_after_the_owner_ended_it_ends_what_was_made() -> N
     assert outcome.effects == (Destroy("9"),)
 
 
+@pytest.mark.parametrize(("spot", "end"), [(True, End.BID_LOST), (False, End.BROKEN)])
+def test_a_contract_that_stands_still_from_the_start_ends_at_once(spot: bool, end: End) -> None:
+    """Found by its label after its answer was lost: it will not run, and its disk is billed."""
+    ending = after(alive(S.STARTING, spot=spot), step(alive(S.STARTING, spot=spot), Listed(instance(I.STOPPED)), at()))
+    assert (ending.state, ending.ended_because(end)) == (S.STOPPING, True)
+
+
 def test_a_refusal_never_fails_a_launch_whose_instance_is_known() -> None:
     assert step(alive(S.STARTING), NothingMade(End.REFUSED.text("no")), at()) == NOTHING
 
