@@ -82,7 +82,7 @@ class Herald:
         news = self._news(
             AlertKind.HELD, launch, "held: it could not be proven that nothing was made", why, now, can_do
         )
-        return _once(news, f"held:{launch.launch_id}")
+        return _once(news, f"held:{launch.launch_id}:{now:%Y-%m-%d}")
 
     def unlisted(self, launch: Launch, why: str, now: datetime) -> News:
         """What was rented is in no list any more, and the lists do not prove that it is gone."""

@@ -25,6 +25,7 @@ from gpuwatch.engine.launch_alerts import Herald
 from gpuwatch.engine.novelty import Novelty
 from gpuwatch.engine.purse import REFRESH_S, Purse
 from gpuwatch.engine.queries import RENTAL_TYPES
+from gpuwatch.engine.reminders import remind
 from gpuwatch.engine.rent import Shop
 from gpuwatch.engine.sight import Watchman
 from gpuwatch.engine.station import Station
@@ -63,7 +64,7 @@ SWEEP_LOOK_EVERY_S = 15.0
 ROLL_UP_EVERY_S = 60.0
 GUARD_EVERY_S = 5.0
 HOOKS_EVERY_S = 2.0
-UNWATCHED_EVERY_S = 3600.0
+REMIND_EVERY_S = 3600.0
 LAUNCH_FIRST_S = 0.2  # at most so long the history waits for launches that have just begun
 _STUCK_FACTOR = 5  # rounds without an end, after which the watchdog is not fed
 
@@ -208,15 +209,11 @@ class Service:
 
     def unwatched(self, settings: Settings) -> list[Launch]:
         """Launches that are alive and that nobody could follow under these settings: no provider, or no key."""
-        keyed = {name for name, provider in settings.providers.items() if provider.api_key is not None}
+        keyed = _keyed(settings)
         return [launch for launch in self.ledger.alive() if launch.provider not in keyed]
 
-    def _tell_unwatched(self) -> int:
-        found = self.unwatched(self.settings)
-        for launch in found:
-            log.error("launch %s: %s is not in the settings, or has no key", launch.launch_id, launch.provider)
-            self.ledger.tell(self._herald.unwatched(launch, real_now()))
-        return len(found)
+    def _remind(self) -> int:
+        return remind(self.ledger, self._herald, _keyed(self.settings), real_now())
 
     def _start(self, start: Start) -> None:
         self._begun.append(self._crew.submit(self._act, start))
@@ -253,7 +250,7 @@ class Service:
         found = [
             Beat(name="deliver", run=self._deliver, every_s=DELIVER_EVERY_S),
             Beat(name="hooks", run=lambda: self.hooks.beat(real_now()), every_s=HOOKS_EVERY_S),
-            Beat(name="unwatched", run=self._tell_unwatched, every_s=UNWATCHED_EVERY_S),
+            Beat(name="remind", run=self._remind, every_s=REMIND_EVERY_S),
             Beat(name="roll-up", run=lambda: self.history.roll_up(real_now()), every_s=ROLL_UP_EVERY_S),
         ]
         for name, station in self.stations.items():
@@ -322,6 +319,10 @@ class Service:
         self._crew.shutdown(wait=False, cancel_futures=True)
         self.hooks.close(within_s=1.5)
         self.deliverer.close(timeout_s=1.0)
+
+
+def _keyed(settings: Settings) -> frozenset[str]:
+    return frozenset(name for name, provider in settings.providers.items() if provider.api_key is not None)
 
 
 def _standing(station: Station, now: datetime) -> str:

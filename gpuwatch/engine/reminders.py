@@ -1,0 +1,31 @@
+"""What waits for its owner is told once a day, until it is settled: an alert can be overlooked, a bill cannot."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from datetime import datetime
+
+from gpuwatch.engine.launch_alerts import Herald
+from gpuwatch.launches.launch import LaunchState
+from gpuwatch.ports import Books
+
+log = logging.getLogger(__name__)
+STILL_HELD = "Nobody has settled it yet. Its budget stays reserved, and its slot taken."
+
+
+def remind(books: Books, herald: Herald, keyed: Collection[str], now: datetime) -> int:
+    """Tell of launches that are held, and of those that nobody can follow; how many there are. Raises StoreError.
+
+    Args:
+        keyed: providers that are set up, with a key.
+    """
+    alive = books.alive()
+    held = [launch for launch in alive if launch.state is LaunchState.HELD]
+    alone = [launch for launch in alive if launch.provider not in keyed]
+    for launch in held:
+        books.tell(herald.held(launch, STILL_HELD, now))
+    for launch in alone:
+        log.error("launch %s: %s is not in the settings, or has no key", launch.launch_id, launch.provider)
+        books.tell(herald.unwatched(launch, now))
+    return len(held) + len(alone)

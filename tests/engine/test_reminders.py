@@ -1,0 +1,43 @@
+"""What waits for its owner is told once a day."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from gpuwatch.engine.launch_alerts import Herald
+from gpuwatch.engine.reminders import remind
+from gpuwatch.launches.launch import LaunchState
+from gpuwatch.storage.database import Database
+from tests.engine.launch_world import World, running
+
+HERALD = Herald(lambda _watch: ("telegram",), iter(f"id{n}" for n in range(1000)).__next__)
+
+
+@pytest.fixture
+def world(sqlite_database: Database) -> Iterator[World]:
+    return World(sqlite_database)
+
+
+def told(world: World, keyed: set[str], days: int, words: str) -> int:
+    """How many alerts say so after so many more days, with a look every hour."""
+    for _ in range(days * 24):
+        remind(world.books, HERALD, keyed, world.now)
+        world.now += timedelta(hours=1)
+    return sum(words in alert.headline for alert in world.alerts())
+
+
+def test_a_held_launch_is_told_every_day_until_it_is_settled(world: World) -> None:
+    world.provider.on_create = ["lost"]
+    held = world.books.move(world.rent(), LaunchState.HELD, "a test", world.now)
+    assert told(world, {"vastai"}, 2, "held") == 3  # from noon to noon: three dates
+    world.books.move(held, LaunchState.FAILED, "a test", world.now, ended_at=world.now)
+    assert told(world, {"vastai"}, 1, "held") == 3
+
+
+def test_what_runs_where_nobody_looks_is_told_every_day(world: World) -> None:
+    running(world)
+    assert told(world, {"vastai"}, 1, "nobody looks after it") == 0
+    assert told(world, set(), 1, "nobody looks after it") == 2
