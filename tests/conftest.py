@@ -159,9 +159,3 @@ def sqlite_database(sqlite_url: str) -> Iterator[Database]:
     opened = open_database(sqlite_url)
     yield opened
     opened.close()
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that take minutes begin first: at the end they would keep one worker busy while the others have nothing."""
-    items.sort(key=lambda item: "process" not in item.path.parts)

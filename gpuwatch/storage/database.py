@@ -33,10 +33,15 @@ class Database:
         self.engine = engine
         self._writing = threading.Lock()
         self._writer: int | None = None  # the thread inside `write`
-        self.fault: str | None = None  # why the last write failed; None: it did not
+        self._faults: dict[str, str] = {}  # "read" and "write": why the last one failed
         self._file_id: tuple[int, int] | None = None
         driver: Any = engine.dialect.dbapi
         self._driver_error: type[Exception] = driver.Error
+
+    @property
+    def fault(self) -> str | None:
+        """Why the last write, or the last read, failed; None: neither did."""
+        return self._faults.get("write") or self._faults.get("read")
 
     @property
     def is_sqlite(self) -> bool:
@@ -67,16 +72,10 @@ class Database:
         with self._writing:
             self._writer = me
             try:
-                if self._file_id is not None:
-                    self._check_file()  # before a new connection makes an empty file in its place
-                with self._translated(), self.engine.connect() as connection:
+                with self._noted("write"), self._translated(), self._connected() as connection:
                     self._check_file()
                     with connection.execution_options(**{_WRITES: True}).begin():
                         yield connection
-                self.fault = None
-            except StoreError as error:
-                self.fault = str(error)
-                raise
             finally:
                 self._writer = None
 
@@ -87,11 +86,12 @@ class Database:
         Raises:
             StoreError: there is no database yet, or it cannot be read.
         """
-        if self.path is not None and not self.path.exists():
+        if self.path is not None and self._file_id is None and not self.path.exists():
             raise StoreError(f"there is no database {self.place} yet; `gpuwatch run` or `gpuwatch db upgrade` makes it")
         with (
+            self._noted("read"),
             self._translated(),
-            self.engine.connect() as connection,
+            self._connected() as connection,
             connection.execution_options(**{_WRITES: False}).begin(),
         ):
             yield connection
@@ -99,6 +99,22 @@ class Database:
     def close(self) -> None:
         """Give all connections back."""
         self.engine.dispose()
+
+    @contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        if self._file_id is not None:
+            self._check_file()  # before a new connection makes an empty file in its place
+        with self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def _noted(self, way: str) -> Iterator[None]:
+        try:
+            yield
+        except StoreError as error:
+            self._faults[way] = str(error)
+            raise
+        self._faults.pop(way, None)
 
     def _check_file(self) -> None:
         """SQLite goes on writing into a file that was deleted or replaced under it: nobody would ever read that."""

@@ -326,3 +326,18 @@ def test_kill_9_in_a_write_loop_keeps_every_acknowledged_row(sqlite_url: str, tm
 def test_the_newer_of_the_two_drivers_is_used() -> None:
     assert sqlite_driver().sqlite_version_info >= sqlite3.sqlite_version_info
     assert sys.version_info >= (3, 11)
+
+
+def test_a_file_that_is_gone_is_a_fault_for_readers_too_until_it_is_back(sqlite_database: Database) -> None:
+    """Nobody may write for a while: then the owner hears of it by what the readers met."""
+    with sqlite_database.write():
+        pass
+    assert sqlite_database.path is not None
+    away = sqlite_database.path.rename(sqlite_database.path.with_name("away.db"))
+    with pytest.raises(StoreError, match="moved, deleted or replaced"), sqlite_database.read():
+        pass
+    assert "moved, deleted or replaced" in (sqlite_database.fault or "")
+    away.rename(sqlite_database.path)
+    with sqlite_database.read():
+        pass
+    assert sqlite_database.fault is None
