@@ -15,9 +15,9 @@ import time_machine
 
 
 def _watch(travel: time_machine.Traveller, file: Path) -> None:
-    while not file.exists():
+    while not (text := file.read_text() if file.exists() else ""):  # it may be there before its words are
         time.sleep(0.05)
-    travel.shift(float(file.read_text()))
+    travel.shift(float(text))
 
 
 def main() -> int:
