@@ -23,6 +23,8 @@ from gpuwatch.storage.faults import postgres_fault, sqlite_fault
 __all__ = ["BUSY_TIMEOUT_MS", "Database", "open_database", "sqlite_path", "wal_is_safe"]
 
 _WRITES = "gpuwatch_writes"  # execution option: what the begin event starts
+ASLEEP_MS = 10_000  # PostgreSQL ends a writer that is silent for so long: a stopped process keeps its locks otherwise
+LOCK_WAIT_MS = 30_000
 
 
 class Database:
@@ -210,3 +212,7 @@ def _begin_sqlite(connection: Connection) -> None:
 def _begin_postgres(connection: Connection) -> None:
     if not connection.get_execution_options().get(_WRITES, True):
         connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        return
+    connection.exec_driver_sql(
+        f"SET LOCAL idle_in_transaction_session_timeout = {ASLEEP_MS}; SET LOCAL lock_timeout = {LOCK_WAIT_MS}"
+    )

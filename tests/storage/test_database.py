@@ -19,6 +19,7 @@ from gpuwatch.errors import StoreError
 from gpuwatch.storage.database import Database, open_database, wal_is_safe
 from gpuwatch.storage.driver import sqlite_driver
 from gpuwatch.storage.migrate import upgrade
+from tests.conftest import Postgres
 
 NOTE = "INSERT INTO quota_day (provider, day, rows) VALUES ('vastai', {}, 1)"
 
@@ -266,6 +267,25 @@ def test_a_postgresql_that_does_not_answer_is_told_without_the_password() -> Non
     assert "s3cret" not in str(caught.value)
     assert "\n" not in str(caught.value)
     database.close()
+
+
+def test_a_writer_that_sleeps_in_its_transaction_does_not_block_the_others(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """M03: a daemon was stopped (SIGSTOP, a suspended machine) between two statements: its locks would stay."""
+    database_url = postgres.upgraded()
+    monkeypatch.setattr("gpuwatch.storage.database.ASLEEP_MS", 300)
+    sleeper, other = open_database(database_url), open_database(database_url)
+    asleep = pytest.raises(StoreError, match="idle-in-transaction")
+    with asleep, sleeper.write() as connection:
+        connection.exec_driver_sql(NOTE.format(1))
+        with other.write() as another:
+            another.exec_driver_sql(NOTE.format(1))  # waits for the sleeper's row
+        connection.exec_driver_sql(NOTE.format(2))
+    assert days(other) == days(sleeper) == [1]
+    for each in (sleeper, other):
+        each.close()
+    postgres.drop(database_url)
 
 
 def test_a_server_that_drops_the_connection_is_survived(postgres: object, database_url: str) -> None:
