@@ -24,7 +24,12 @@ def by_key(row: Row) -> str:
     return row.key
 
 
-@pytest.mark.parametrize("row", rows(), ids=by_key)
+def general_rows() -> list[Row]:
+    """All settings but what is told of one provider on its own page."""
+    return [row for row in rows() if row.path[0] != "providers" or row.path[1] == "vastai"]
+
+
+@pytest.mark.parametrize("row", general_rows(), ids=by_key)
 def test_every_setting_stands_in_the_example_with_its_default(row: Row) -> None:
     line = next((value for name, value in _VARIABLE.findall(EXAMPLE) if name == row.variable), None)
     assert line is not None, f"add {row.variable} to .env.example"
@@ -35,15 +40,28 @@ def test_every_setting_stands_in_the_example_with_its_default(row: Row) -> None:
 def test_the_example_names_no_variable_that_does_not_exist() -> None:
     known = {row.variable for row in rows()} | {"GPUWATCH_CONFIG", "GPUWATCH_WATCH"}
     known |= {key for name in providers.names() for key in providers.info(name).key_names}
-    assert {name for name, _ in _VARIABLE.findall(EXAMPLE)} == known
+    named = {name for name, _ in _VARIABLE.findall(EXAMPLE)}
+    assert named <= known
+    assert {row.variable for row in general_rows()} <= named
+    assert {key for name in providers.names() for key in providers.info(name).key_names} <= named
 
 
-@pytest.mark.parametrize("row", [*rows(), *watch_rows()], ids=by_key)
+@pytest.mark.parametrize("row", [*general_rows(), *watch_rows()], ids=by_key)
 def test_every_setting_stands_in_the_documents_with_its_default(row: Row) -> None:
     shown = row.key.removeprefix("watch.")
     default = f"`{row.default}`" if row.default else "needed" if row.needed else "–"
     text = row.text.replace("|", "\\|")
     assert f"| `{shown}` | {default} | {text} |" in DOCS
+
+
+@pytest.mark.parametrize("name", [name for name in providers.names() if name != "vastai"])
+def test_every_provider_has_a_page_with_its_defaults_and_options(name: str) -> None:
+    page = (ROOT / "docs" / "providers" / f"{name}.md").read_text(encoding="utf-8")
+    for row in rows():
+        own = row.path[1:2] == (name,) and (row.path[2] == "options" or row.path[2] in {"base_url", "poll_every"})
+        if own:
+            key = ".".join(row.path[2:])
+            assert f"| `{key}` | {f'`{row.default}`' if row.default else '–'} |" in page, f"{name}: {key}"
 
 
 def test_the_example_loads_with_every_line_taken_in(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -40,6 +41,7 @@ class Request:
     now: float = 0.0
     keyed: bool = False
     quirk: Fault | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)  # names in small letters
 
     def body(self) -> dict[str, Any]:
         """Decode the body, an object; an empty body is an empty object."""

@@ -184,7 +184,7 @@ def understood(method: str, target: str, headers: dict[str, str], raw: bytes) ->
     key = bearer[7:].strip() if bearer.lower().startswith("bearer ") else params.get("api_key")
     zipped = "gzip" in headers.get("accept-encoding", "")
     path = unquote(parts.path)
-    return Request(method, path, params, raw, key or None, gzip=zipped, arrived_ns=time.monotonic_ns())
+    return Request(method, path, params, raw, key or None, gzip=zipped, arrived_ns=time.monotonic_ns(), headers=headers)
 
 
 def head_of(answer: Reply, keep: bool) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from enum import StrEnum
 
 import msgspec
@@ -14,6 +14,34 @@ class Verification(StrEnum):
     VERIFIED = "verified"
     UNVERIFIED = "unverified"
     DEVERIFIED = "deverified"
+
+
+class OfferKind(StrEnum):
+    """What a price says of the chance to rent at it."""
+
+    LIVE = "live"  # rentable now: the provider says that it has it
+    LISTED = "listed"  # a list price; whether there is stock is not known
+    HISTORY = "history"  # what was seen at some time in the past
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What is rarely said of an offer. One value serves many offers; `PLAIN` says nothing at all."""
+
+    seller: str | None = None  # whose hardware it is, where the provider resells or lists others: "lambda", "oracle"
+    instance_type: str | None = None  # as the seller calls the configuration: "p5.48xlarge"
+    gpu_fraction: float = 1.0  # less than 1: a slice (MIG, vGPU) and not a GPU; no watch takes it for one
+    interconnect: str | None = None  # between the GPUs, as far as it is told: "NVLink", "PCIe"
+    multi_node: bool | None = None  # part of a cluster of several machines
+    prepaid: bool | None = None  # must be paid before it runs (a day, a month), or for a term
+    tax_included: bool | None = None
+    min_billing_s: float | None = None  # the least that is billed; None: as the provider's settings say
+    currency: str = "USD"  # of the quote as received
+    usd_rate: float | None = None  # dollars for one unit of `currency`
+    usd_rate_on: date | None = None  # the day of that rate
+    note: str | None = None  # one remark for a person: what is not sure about this offer
+
+
+PLAIN = Terms()
 
 
 class Identity(msgspec.Struct, frozen=True, gc=False):
@@ -75,6 +103,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     nvlink_gbps: float | None = None  # 0 and unmeasured are both None
     available_until: datetime | None = None
     dlperf: float | None = None
+    kind: OfferKind = OfferKind.LIVE
+    terms: Terms = PLAIN
 
     @property
     def verified(self) -> bool | None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from gpuwatch.market.pricing import Commission
+
+Option = str | float | bool | tuple[str, ...] | None
 
 
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +23,9 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     search_interval_s: float = 6.0  # the least time between two searches
     rows_per_day: int = 20_000  # 0: no quota
     timeout_s: float = 30.0
+    min_billing_s: float = 0.0  # the least that a launch costs, as time
+    billing_step_s: float = 1.0  # time is billed in whole steps
+    options: Mapping[str, Option] = {}  # `[providers.NAME.options]`: what this provider alone knows, complete
 
     def __repr__(self) -> str:
         return f"ProviderSettings({self.name!r}, {self.base_url!r})"

@@ -7,56 +7,19 @@ imported on the start-up path to read `INFO`, so what is heavy (wire structs, ta
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-import msgspec
-
-from gpuwatch.market.pricing import Commission
-from gpuwatch.ports import Launcher, Market, Now, ProviderSettings
+from gpuwatch.adapting import Adapter, ProviderInfo, Tools
+from gpuwatch.ports import Now, ProviderSettings
 
 if TYPE_CHECKING:
     from gpuwatch.net import Http
 
-
-class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a provider before anything is asked; settings take their defaults from here."""
-
-    name: str
-    title: str  # as its owners write it
-    base_url: str
-    commission: Commission = Commission()
-    key_names: tuple[str, ...] = ()  # environment variables that the ecosystem uses for its key
-    on_by_default: bool = False
-    searches_without_key: bool = False
-    launches: bool = False  # gpuwatch can rent there
-    default_disk_gb: float = 0.0  # what a quote includes if no disk is asked for
-    search_interval_s: float = 6.0
-    rows_per_day: int = 0  # 0: no quota
-    console_url: str | None = None  # where a person rents by hand
-    key_rights: Mapping[str, str] = {}  # its names for what a key may do: "list", "rent", "credit", "charges"
-
-
-class Adapter(msgspec.Struct, frozen=True, kw_only=True):
-    """One provider, ready to be asked. `launcher` None: gpuwatch cannot rent there."""
-
-    name: str
-    info: ProviderInfo
-    market: Market
-    launcher: Launcher | None = None
-
-
-class Tools(msgspec.Struct, frozen=True, kw_only=True):
-    """What every adapter needs from outside; `stop` ends its waiting."""
-
-    http: Http
-    now: Now
-    monotonic: Callable[[], float]
-    sleep: Callable[[float], None]  # for the waits between retries
-    stop: threading.Event
+__all__ = ["Adapter", "ProviderInfo", "Tools", "build", "info", "names"]
 
 
 def names() -> tuple[str, ...]:

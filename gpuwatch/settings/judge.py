@@ -14,6 +14,7 @@ from gpuwatch.ports import AppriseSettings, EmailSettings, ProviderSettings, Tel
 from gpuwatch.settings.faults import Loc, Misjudged, faults_of, unknown_keys
 from gpuwatch.settings.launch_rules import launch_faults, unlimited
 from gpuwatch.settings.model import Channels, Settings
+from gpuwatch.settings.provider_options import options_of
 from gpuwatch.settings.references import Resolved
 from gpuwatch.settings.sources import Given, Path_, Sources
 from gpuwatch.settings.tables import EmailTable, NotifyTable, ProviderTable, Root
@@ -57,7 +58,8 @@ def enabled(root: Root) -> dict[str, ProviderTable]:
     found = {}
     for name in providers.names():
         table = root.providers.get(name)
-        is_on = table is not None or providers.info(name).on_by_default
+        info = providers.info(name)
+        is_on = info.on_by_default or (table is not None and not info.only_if_enabled)
         if table is not None and table.enabled is not None:
             is_on = table.enabled
         if is_on:
@@ -75,11 +77,14 @@ def provider_settings(name: str, table: ProviderTable) -> ProviderSettings:
         name=name,
         base_url=table.base_url or info.base_url,
         commission=commission,
-        poll_every_s=table.poll_every,
+        poll_every_s=info.poll_every_s if table.poll_every is None else table.poll_every,
         sweep_every_s=None if table.sweep_every == "auto" else float(table.sweep_every),
         search_interval_s=info.search_interval_s if table.search_interval is None else table.search_interval,
         rows_per_day=info.rows_per_day if table.rows_per_day is None else table.rows_per_day,
         timeout_s=table.timeout,
+        min_billing_s=info.billing.minimum_s if table.min_billing is None else table.min_billing,
+        billing_step_s=info.billing.step_s,
+        options=options_of(info, table.options)[0],
     )
 
 
@@ -131,6 +136,9 @@ def _unknown_providers(tree: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
 
 def _joint_faults(root: Root) -> Iterator[tuple[Loc, str]]:
     asked = enabled(root)
+    for name, table in root.providers.items():
+        for key, text in options_of(providers.info(name), table.options)[1]:
+            yield ("providers", name, "options", key), text
     channels = [name for name in NotifyTable.model_fields if getattr(root.notify, name) is not None]
     names: set[str] = set()
     for index, watch in enumerate(root.watch):

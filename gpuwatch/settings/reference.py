@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from gpuwatch import providers
+from gpuwatch.ports.settings import Option
 from gpuwatch.settings.sources import Path_, variable_of
 from gpuwatch.settings.tables import ProviderTable, Root
 from gpuwatch.watches.durations import format_duration
@@ -85,8 +86,18 @@ def _rows(model: type[BaseModel], path: Path_, without: tuple[str, ...]) -> Iter
 
 def _provider_rows(name: str) -> Iterator[Row]:
     own = provider_defaults(name)
-    for row in _rows(ProviderTable, ("providers", name), ()):
+    for row in _rows(ProviderTable, ("providers", name), ("options",)):
         yield msgspec.structs.replace(row, default=own.get(row.path[-1], row.default))
+    for spec in providers.info(name).options:
+        default = "" if spec.default is None else _spelled(spec.default)
+        yield Row(path=("providers", name, "options", spec.name), default=default, text=spec.about)
+
+
+def _spelled(value: Option) -> str:
+    """An option's default as a file would spell it: numbers are no durations here."""
+    if isinstance(value, tuple):
+        return "[" + ", ".join(f'"{one}"' for one in value) + "]"
+    return f"{value:g}" if isinstance(value, float) else shown(value)
 
 
 def provider_defaults(name: str) -> dict[str, str]:
@@ -96,6 +107,8 @@ def provider_defaults(name: str) -> dict[str, str]:
     return {
         "enabled": str(info.on_by_default).lower(),
         "base_url": f'"{info.base_url}"',
+        "poll_every": shown(info.poll_every_s),
+        "min_billing": shown(info.billing.minimum_s),
         "commission": rate if mode == "on_top" else f'{{ rate = {rate}, mode = "{mode}" }}',
         "search_interval": f'"{format_duration(info.search_interval_s)}"',
         "rows_per_day": str(info.rows_per_day),

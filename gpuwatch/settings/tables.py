@@ -137,8 +137,9 @@ class ProviderTable(Table):
     commission: (
         Annotated[CommissionTable, BeforeValidator(_commission, json_schema_input_type=float | CommissionTable)] | None
     ) = Field(default=None, description="Fraction on top of the listed price (0.20 is 20 %), or { rate, mode }.")
-    poll_every: SpanFrom1s = Field(
-        default=30.0, description="Duration between two hunts: each watch's own small query; at least 1s (default 30s)."
+    poll_every: SpanFrom1s | None = Field(
+        default=None,
+        description="Duration between two hunts: each watch's own small query; at least 1s.",
     )
     sweep_every: Annotated[
         float | Literal["auto"],
@@ -150,12 +151,18 @@ class ProviderTable(Table):
     )
     search_interval: Span | None = Field(
         default=None,
-        description="Duration between two searches at least, whoever asks; 0s and 0.5s are allowed (vastai 6s).",
+        description="Duration between two searches at least, whoever asks; 0s and 0.5s are allowed.",
     )
     rows_per_day: Annotated[Whole, Field(ge=0, le=1_000_000_000)] | None = Field(
-        default=None, description="Rows a day to plan with; 0: no quota (vastai 20000)."
+        default=None, description="Rows a day to plan with; 0: no quota."
     )
     timeout: SpanFrom1s = Field(default=30.0, description="Duration that one request may take (default 30s).")
+    min_billing: Span | None = Field(
+        default=None, description="The least that is billed for a launch, as time; default: as the provider documents."
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="What this provider alone knows; see its page in docs/providers."
+    )
 
 
 class RecordTable(Table):

@@ -13,10 +13,10 @@ from typing import Final
 
 import msgspec
 
+from gpuwatch.adapting.untrusted import UNREADABLE
 from gpuwatch.errors import PayloadChanged, ProviderDown
 from gpuwatch.market.offer import Offer
 from gpuwatch.net import redact
-from gpuwatch.providers._untrusted import UNREADABLE
 from gpuwatch.providers.vastai.fields import drift
 from gpuwatch.providers.vastai.rows import Reader, Refused, Row, row_of
 

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import msgspec
 
+from gpuwatch.adapting.untrusted import UNREADABLE
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.market.text import clean
 from gpuwatch.net import redact
 from gpuwatch.ports import Charge
-from gpuwatch.providers._untrusted import UNREADABLE
 
 _ROWS: Final = 500  # the most that a page holds
 _DAY_S: Final = 86_400

@@ -14,12 +14,12 @@ from typing import Final
 
 import msgspec
 
+from gpuwatch.adapting.untrusted import UNREADABLE
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.market.pricing import HOURS_A_MONTH, MAX_USD_HOUR
 from gpuwatch.market.text import clean
 from gpuwatch.net import redact
 from gpuwatch.ports import Instance, PriceIncrease
-from gpuwatch.providers._untrusted import UNREADABLE
 
 _SECONDS_AN_HOUR: Final = 3600.0
 _SECONDS_A_MONTH: Final = HOURS_A_MONTH * _SECONDS_AN_HOUR

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import msgspec
 
+from gpuwatch.adapting.untrusted import UNREADABLE
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.market.gpu_names import catalog
 from gpuwatch.market.pricing import MAX_USD_HOUR
 from gpuwatch.market.text import clean
 from gpuwatch.net import redact
 from gpuwatch.ports import Instance, InstanceState
-from gpuwatch.providers._untrusted import UNREADABLE
 
 _STATUS_LENGTH: Final = 160
 _LAST_SECOND: Final = 32_503_680_000.0  # the year 3000

@@ -8,6 +8,8 @@ from typing import Final
 
 import msgspec
 
+from gpuwatch.adapting.pace import Stopped
+from gpuwatch.adapting.untrusted import UNREADABLE
 from gpuwatch.errors import (
     KeyRejected,
     OfferGone,
@@ -19,8 +21,6 @@ from gpuwatch.errors import (
 )
 from gpuwatch.net import NetError, NotSent, Reply
 from gpuwatch.ports import Charge, Created, Instance, Order, PriceIncrease
-from gpuwatch.providers._pace import Stopped
-from gpuwatch.providers._untrusted import UNREADABLE
 from gpuwatch.providers.vastai.asking import Account
 from gpuwatch.providers.vastai.charges import Item, charges_of, charges_page, charges_params
 from gpuwatch.providers.vastai.create import ID, LABEL_LENGTH, check_bid, create_body, created

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gpuwatch.adapting.untrusted import UNREADABLE
 from gpuwatch.errors import (
     KeyRejected,
     OfferGone,
@@ -31,7 +32,6 @@ from gpuwatch.errors import (
 )
 from gpuwatch.market.text import clean
 from gpuwatch.net import Reply, redact
-from gpuwatch.providers._untrusted import UNREADABLE
 
 _SHOWN: Final = 160
 _WAIT_MIN_S: Final = 1.0

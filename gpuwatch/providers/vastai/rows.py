@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
+from gpuwatch.adapting.untrusted import UNREADABLE
 from gpuwatch.market.gpu_names import GpuName, catalog, fold
 from gpuwatch.market.offer import Offer, Verification
 from gpuwatch.market.pricing import HOURS_A_MONTH, MAX_USD_HOUR
 from gpuwatch.market.text import clean_word
-from gpuwatch.providers._untrusted import UNREADABLE
 
 PROVIDER: Final = "vastai"
 _MIB: Final = 1024.0

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
-from operator import attrgetter
 from typing import Final
 
+from gpuwatch.adapting.answering import fits, in_order
 from gpuwatch.errors import ProviderError
 from gpuwatch.market.offer import Offer
-from gpuwatch.market.pricing import HOURS_A_MONTH
 from gpuwatch.ports import Answer, Completeness, Query
 from gpuwatch.providers.vastai.answer import Parsed, parse_offers
 from gpuwatch.providers.vastai.asking import Account
@@ -114,7 +113,7 @@ class _Walk:
         return Answer(
             provider=PROVIDER,
             observed_at=observed_at,
-            offers=_in_order(offer for offer in self._offers.values() if fits(offer, self._query)),
+            offers=in_order(offer for offer in self._offers.values() if fits(offer, self._query)),
             completeness=self._completeness,
             rows=self._rows,
             searches=self.searches,
@@ -163,39 +162,6 @@ class _Walk:
         if static:
             self._completeness = Completeness.COMPLETE
         return static
-
-
-def fits(offer: Offer, query: Query) -> bool:
-    """Whether an offer is one that was asked for: no server is trusted to filter."""
-    return (
-        offer.rentable
-        and query.count_min <= offer.gpu_count
-        and (query.count_max is None or offer.gpu_count <= query.count_max)
-        and (not query.gpus or offer.gpu in query.gpus)
-        and (query.verified is None or offer.verified is query.verified)
-        and (query.min_reliability is None or (offer.reliability or 0.0) >= query.min_reliability)
-        and (query.max_listed_usd_hour is None or _listed_usd_hour(offer, query) <= query.max_listed_usd_hour + _HAIR)
-    )
-
-
-def _listed_usd_hour(offer: Offer, query: Query) -> float:
-    """Near enough for a filter; `pricing` reckons exactly."""
-    if query.disk_gb is None or not offer.disk_usd_gb_month:
-        return offer.quoted_usd_hour
-    return offer.quoted_usd_hour + offer.disk_usd_gb_month * (query.disk_gb - offer.quoted_disk_gb) / HOURS_A_MONTH
-
-
-def _in_order(offers: Iterable[Offer]) -> list[Offer]:
-    """Cheapest first; of one identity only the cheapest."""
-    seen: set[tuple[str | None, str, int]] = set()
-    kept = []
-    by_id = sorted(offers, key=attrgetter("offer_id"))
-    for offer in sorted(by_id, key=attrgetter("quoted_usd_hour")):  # twice by one is quicker than once by two
-        key = (offer.machine_id or f"offer:{offer.offer_id}", offer.gpu, offer.gpu_count)
-        if key not in seen:
-            seen.add(key)
-            kept.append(offer)
-    return kept
 
 
 def _only_fitting(query: Query, on_offers: OnOffers) -> OnOffers:

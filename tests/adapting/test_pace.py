@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from gpuwatch.providers._pace import Pace, Stopped
+from gpuwatch.adapting.pace import Pace, Stopped
 
 
 def _real(intervals: dict[str, float], stop: threading.Event | None = None) -> Pace:

@@ -1,0 +1,194 @@
+"""Asking a provider over HTTP: its address, its key, its pace. What reads is repeated; what changes something never."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from gpuwatch.adapting.adapter import Tools
+from gpuwatch.adapting.again import again, may_help
+from gpuwatch.adapting.pace import Pace, Stopped
+from gpuwatch.adapting.refusals import Ordering, Reading, ordering_error, reading_error, said
+from gpuwatch.adapting.untrusted import decoded
+from gpuwatch.errors import (
+    KeyRejected,
+    OrderRefused,
+    OutcomeUnknown,
+    PayloadChanged,
+    ProviderDown,
+    ProviderError,
+    RefusalKind,
+)
+from gpuwatch.net import NetError, NotSent, Reply, UnusableAnswer
+from gpuwatch.ports import ProviderSettings
+
+if TYPE_CHECKING:
+    from gpuwatch.net import Options
+
+_LEAST_S: Final = 1.0
+T = TypeVar("T")
+
+
+class Turns:
+    """When a provider may be asked, and again: its pace, and repeating what only reads, all within its timeout."""
+
+    def __init__(self, settings: ProviderSettings, tools: Tools, intervals_s: Mapping[str, float]) -> None:
+        self.name = settings.name
+        self.tools = tools
+        self._timeout_s = settings.timeout_s
+        self._pace = Pace(
+            {"search": settings.search_interval_s, **intervals_s}, tools.monotonic, tools.sleep, tools.stop
+        )
+
+    def take_turn(self, kind: str, urgent: bool = False) -> None:
+        """Wait for the next request of a class to be allowed. Raises `Stopped`."""
+        self._pace.wait(kind, urgent)
+
+    def read(self, kind: str, attempt: Callable[[float], T], urgent: bool = False) -> T:
+        """Do what only reads, again if that may help: not for a wrong key, a spent quota, an unknown format.
+
+        Args:
+            attempt: gets the seconds it may take; all attempts together get the provider's timeout.
+
+        Raises:
+            ProviderError: no usable answer.
+        """
+        spent_s = 0.0
+
+        def once() -> T:
+            nonlocal spent_s
+            self._wait(kind, urgent)
+            began = self.tools.monotonic()
+            try:
+                return attempt(max(self._timeout_s - spent_s, _LEAST_S))
+            except UnusableAnswer as error:
+                raise PayloadChanged(f"{self.name}: {error}") from error
+            except NetError as error:
+                raise ProviderDown(f"{self.name}: {error}") from error
+            finally:
+                spent_s += self.tools.monotonic() - began
+
+        try:
+            return once()
+        except ProviderError as error:
+            if not may_help(error) or self._is_over(spent_s):
+                raise
+            first = error
+        return again(once, first, self.tools.sleep, lambda: self._is_over(spent_s))
+
+    def _is_over(self, spent_s: float) -> bool:
+        return self.tools.stop.is_set() or spent_s + _LEAST_S > self._timeout_s
+
+    def _wait(self, kind: str, urgent: bool) -> None:
+        try:
+            self.take_turn(kind, urgent)
+        except Stopped as stopped:
+            raise ProviderDown(f"{self.name}: not asked, gpuwatch is stopping") from stopped
+
+
+class Rest(Turns):
+    """A provider that speaks JSON over HTTP. Every 2xx is an answer; what else means, `reading` and `ordering` say.
+
+    Args:
+        headers: sent with every request; None: `Authorization: Bearer KEY`, if there is a key.
+        intervals_s: seconds between two requests of a class; "search" is the owner's `search_interval`.
+    """
+
+    def __init__(
+        self,
+        settings: ProviderSettings,
+        tools: Tools,
+        *,
+        headers: Mapping[str, str] | None = None,
+        intervals_s: Mapping[str, float] | None = None,
+        reading: Reading = reading_error,
+        ordering: Ordering = ordering_error,
+    ) -> None:
+        super().__init__(settings, tools, intervals_s or {})
+        self.has_key = bool(settings.api_key)
+        bearer = {"Authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
+        self._headers = dict(bearer if headers is None else headers)
+        self._base = settings.base_url.rstrip("/")
+        self._reading = reading
+        self._ordering = ordering
+
+    def get(self, path: str, params: Mapping[str, str] | None = None, *, kind: str = "search") -> Any:
+        """The decoded JSON of a GET, asked for up to three times.
+
+        Args:
+            path: below `base_url`, or a whole URL.
+
+        Raises:
+            ProviderError: there is none.
+        """
+        return decoded(self.ask("GET", path, kind=kind, params=params or {}).body, self.name)
+
+    def query(self, path: str, body: object, *, kind: str = "search") -> Any:
+        """The decoded JSON of a POST that only reads, such as a GraphQL query. Raises ProviderError."""
+        return decoded(self.ask("POST", path, kind=kind, json=body).body, self.name)
+
+    def ask(self, method: str, path: str, *, kind: str = "search", urgent: bool = False, **options: Any) -> Reply:
+        """The 2xx answer to something that only reads. `options`: as `net.Options`. Raises ProviderError."""
+
+        def attempt(deadline_s: float) -> Reply:
+            sent: Options = {"headers": self._headers, "deadline_s": deadline_s, **options}  # type: ignore[typeddict-item]
+            reply = self.tools.http.ask(method, self._url(path), **sent)
+            if not 200 <= reply.status < 300:
+                raise self._reading(self.name, said(reply), reply, self.tools.now())
+            return reply
+
+        return self.read(kind, attempt, urgent)
+
+    def order(
+        self, method: str, path: str, body: object = None, *, kind: str = "order", deadline_s: float | None = None
+    ) -> Reply:
+        """The 2xx answer to something that changes something: sent once, whatever comes.
+
+        Raises:
+            OrderRefused: NOT_SENT, nothing has left; or as `ordering` says of the answer.
+            OrderError: as `ordering` says; OutcomeUnknown without an answer.
+        """
+        options: Options = {"headers": self._headers, "deadline_s": deadline_s or self._timeout_s}
+        if body is not None:
+            options["json"] = body
+        try:
+            self.take_turn(kind, urgent=True)
+            reply = self.tools.http.ask(method, self._url(path), **options)
+        except Stopped as stopped:
+            raise OrderRefused(f"{self.name}: not sent, gpuwatch is stopping", RefusalKind.NOT_SENT) from stopped
+        except NotSent as error:
+            raise OrderRefused(f"{self.name}: {error}", RefusalKind.NOT_SENT) from error
+        except NetError as error:
+            raise OutcomeUnknown(f"{self.name}: {error}") from error
+        if not 200 <= reply.status < 300:
+            raise self._ordering(self.name, said(reply), reply, self.tools.now())
+        return reply
+
+    def need_key(self) -> None:
+        """Nothing is asked without a key. Raises KeyRejected."""
+        if not self.has_key:
+            raise KeyRejected(f"{self.name}: no key is set; put it in the environment, or into [providers.{self.name}]")
+
+    def _url(self, path: str) -> str:
+        return path if path.startswith(("http://", "https://")) else self._base + path
+
+
+class Remembered(Generic[T]):
+    """A whole answer that several questions share, fetched anew when it is older than `ttl_s`.
+
+    A catalogue that answers everything at once need not be fetched once for every watch. Where something can be rented,
+    keep `ttl_s` at or under 5 s: what is rented at is the price of now.
+    """
+
+    def __init__(self, ttl_s: float, monotonic: Callable[[], float]) -> None:
+        self._ttl_s = ttl_s
+        self._monotonic = monotonic
+        self._kept: dict[object, tuple[float, T]] = {}
+
+    def get(self, fetch: Callable[[], T], key: object = None) -> T:
+        """The kept answer of `key`, or a new one; what `fetch` raises passes, and keeps nothing."""
+        kept = self._kept.get(key)
+        if kept is not None and 0 <= self._monotonic() - kept[0] <= self._ttl_s:
+            return kept[1]
+        self._kept[key] = (self._monotonic(), found := fetch())
+        return found
