@@ -21,7 +21,7 @@ class Billing(msgspec.Struct, frozen=True, kw_only=True):
     """How time becomes money there. source: each provider's document."""
 
     minimum_s: float = 0.0  # the least that is billed
-    step_s: float = 1.0  # billed in whole steps: 60 is by the minute
+    step_s: float = 0.0  # billed in whole steps: 60 is by the minute; 0: as long as it takes
     prepaid: bool = False  # from a balance that must be there before
 
 

@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 
-from gpuwatch.launches.launch import Launch, LaunchState, Refusal, RefusalReason, cost_microusd
+from gpuwatch.launches.launch import (
+    Launch,
+    LaunchState,
+    Refusal,
+    RefusalReason,
+    billed_spans,
+    billed_time,
+    cost_microusd,
+)
 from gpuwatch.market.pricing import microusd, usd
 from gpuwatch.watches.watch import Budget
 
@@ -86,9 +94,17 @@ def rate_microusd_hour(launch: Launch) -> int:
 def still_microusd(launch: Launch, now: datetime, window: timedelta) -> int:
     """What it may still cost within a window of that length, at most."""
     left = DAY if launch.max_runtime_s is None else timedelta(seconds=launch.max_runtime_s)
+    left = billed_time(launch.promised, left)
     if launch.running_at is not None and launch.state in {LaunchState.RUNNING, LaunchState.STOPPING}:
-        left = max(timedelta(0), left - max(now - launch.running_at, timedelta(0)))
+        left -= max(now - launch.running_at, timedelta(0))
+    left = max(timedelta(0), left - _billed_ahead(launch, now))
     return -(-rate_microusd_hour(launch) * (min(left, window) // timedelta(milliseconds=1)) // 3_600_000)
+
+
+def _billed_ahead(launch: Launch, now: datetime) -> timedelta:
+    """How far beyond `now` its cost so far reaches already."""
+    spans = billed_spans(launch, now)
+    return max(timedelta(0), spans[-1][1] - now) if spans else timedelta(0)
 
 
 def _bound(

@@ -159,7 +159,8 @@ def still_to_come(launch: Launch, now: datetime, until: datetime) -> tuple[int, 
     ends_at = launch.deadline
     if launch.running_at is not None and launch.max_runtime_s is not None:
         ends_at = launch.running_at + timedelta(seconds=launch.max_runtime_s)
-    left_ms = max(0, ((until if ends_at is None else min(until, ends_at)) - now) // _MS)
+    from_ = max(now, parts[-1].end)  # what is billed in whole hours is billed ahead
+    left_ms = max(0, ((until if ends_at is None else min(until, ends_at)) - from_) // _MS)
     return _money(listed * left_ms), _money(price * left_ms)
 
 

@@ -126,6 +126,8 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     download_gb: float = 0.0  # traffic of one job, as the watch says
     upload_gb: float = 0.0
     commission_rate: float = 0.0  # as it was reckoned, on top
+    min_billing_s: float = 0.0  # the least that is billed, however soon it ends
+    billing_step_s: float = 0.0  # billed in whole steps of so long; 0: to the millisecond
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -333,6 +335,8 @@ def promise_of(match: Match, watch: Watch) -> Promise:
         download_gb=watch.download_gb,
         upload_gb=watch.upload_gb,
         commission_rate=match.price.commission_rate,
+        min_billing_s=match.price.min_billing_s,
+        billing_step_s=match.price.billing_step_s,
     )
 
 
@@ -350,15 +354,28 @@ def cost_microusd(launch: Launch, now: datetime, since: datetime | None = None, 
 
 
 def billed_spans(launch: Launch, now: datetime, listed: bool = False) -> list[tuple[datetime, datetime, int]]:
-    """(from, to, micro-dollars an hour) of all that is billed until `now`, oldest first, without gaps or overlaps."""
+    """(from, to, micro-dollars an hour) of all that is billed until `now`, oldest first, without gaps or overlaps.
+
+    What the provider bills at least, or in whole steps, is billed from the start: the last one may end after `now`.
+    """
     if launch.dry_run or launch.requested_at is None:
         return []
     if launch.state is LaunchState.FAILED and launch.instance_id is None:
         return []
     end = launch.ended_at or now
-    starts = [(launch.requested_at, _disk_rate(launch, listed)), *_full_rates(launch, listed)]
+    full = _full_rates(launch, listed)
+    starts = [(launch.requested_at, _disk_rate(launch, listed)), *full]
+    if full:
+        end = max(end, full[0][0] + billed_time(launch.promised, end - full[0][0]))
     ends = [start for start, _ in starts[1:]] + [end]
     return [(start, max(start, stop), rate) for (start, rate), stop in zip(starts, ends, strict=True)]
+
+
+def billed_time(promised: Promise, lived: timedelta) -> timedelta:
+    """What is billed for an instance that lived so long: at least the minimum, in whole steps."""
+    lived = max(lived, timedelta(seconds=promised.min_billing_s))
+    step = timedelta(seconds=promised.billing_step_s)
+    return lived if not step else -(-lived // step) * step
 
 
 def _full_rates(launch: Launch, listed: bool) -> list[tuple[datetime, int]]:

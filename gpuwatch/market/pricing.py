@@ -32,10 +32,15 @@ class CommissionMode(StrEnum):
 
 
 class Commission(msgspec.Struct, frozen=True):
-    """A fraction reckoned on the listed price. `rate_text` keeps the decimal as the owner wrote it."""
+    """What becomes of a listed price: a fraction reckoned on it, and the time that is billed.
+
+    `rate_text` keeps the decimal as the owner wrote it.
+    """
 
     rate_text: str = "0"
     mode: CommissionMode = CommissionMode.ON_TOP
+    min_billing_s: float = 0.0  # the least that is billed for a launch
+    billing_step_s: float = 0.0  # billed in whole steps of so long; 0: to the millisecond
 
     @property
     def rate(self) -> Decimal:
@@ -57,6 +62,8 @@ class Price(msgspec.Struct, frozen=True, gc=False):
     listed_microusd_hour: int
     price_microusd_hour: int
     commission_rate: float
+    min_billing_s: float = 0.0
+    billing_step_s: float = 0.0
 
     def gpu_price_usd_hour(self, gpu_count: int) -> Decimal:
         """US dollars per GPU-hour, for showing; thresholds are compared on the whole offer."""
@@ -90,7 +97,8 @@ def price_of(offer: Offer, disk_gb: float | None, commission: Commission) -> Pri
     rate = commission.on_top_rate(offer.fee_rate)
     listed = _listed_microusd(offer, disk_gb, Decimal(1))
     price = listed if not rate else _listed_microusd(offer, disk_gb, 1 + rate)
-    return Price(listed, price, float(rate))
+    least_s = max(commission.min_billing_s, offer.terms.min_billing_s or 0.0)
+    return Price(listed, price, float(rate), least_s, commission.billing_step_s)
 
 
 @lru_cache(maxsize=4096)  # the same few thresholds for every offer of every poll

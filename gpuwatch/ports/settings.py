@@ -23,8 +23,6 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     search_interval_s: float = 6.0  # the least time between two searches
     rows_per_day: int = 20_000  # 0: no quota
     timeout_s: float = 30.0
-    min_billing_s: float = 0.0  # the least that a launch costs, as time
-    billing_step_s: float = 1.0  # time is billed in whole steps
     options: Mapping[str, Option] = {}  # `[providers.NAME.options]`: what this provider alone knows, complete
 
     def __repr__(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from gpuwatch import providers
@@ -73,6 +74,8 @@ def provider_settings(name: str, table: ProviderTable) -> ProviderSettings:
     commission = info.commission
     if table.commission is not None:
         commission = Commission(format(table.commission.rate, "f"), CommissionMode(table.commission.mode))
+    least_s = info.billing.minimum_s if table.min_billing is None else table.min_billing
+    commission = replace(commission, min_billing_s=least_s, billing_step_s=info.billing.step_s)
     return ProviderSettings(
         name=name,
         base_url=table.base_url or info.base_url,
@@ -82,8 +85,6 @@ def provider_settings(name: str, table: ProviderTable) -> ProviderSettings:
         search_interval_s=info.search_interval_s if table.search_interval is None else table.search_interval,
         rows_per_day=info.rows_per_day if table.rows_per_day is None else table.rows_per_day,
         timeout_s=table.timeout,
-        min_billing_s=info.billing.minimum_s if table.min_billing is None else table.min_billing,
-        billing_step_s=info.billing.step_s,
         options=options_of(info, table.options)[0],
     )
 
