@@ -15,10 +15,11 @@ from functools import lru_cache
 import msgspec
 
 from gpuwatch.market.gpu_names import catalog
-from gpuwatch.market.offer import Identity, Offer
+from gpuwatch.market.marks import arch_of, is_slice, slice_text
+from gpuwatch.market.offer import Identity, Offer, OfferKind
 from gpuwatch.market.pricing import Commission, Price, price_of, threshold_microusd
 from gpuwatch.watches.decide import Match
-from gpuwatch.watches.watch import SpotPolicy, Watch
+from gpuwatch.watches.watch import Action, CpuArch, SpotPolicy, Watch
 
 NO_COMMISSION = Commission()
 _WORD = re.compile(r"[^_\W]+")
@@ -101,8 +102,33 @@ def _provider(watch: Watch, offer: Offer, _price: Price, _now: datetime) -> Fail
 
 def _gpu(watch: Watch, offer: Offer, _price: Price, _now: datetime) -> Failure | None:
     if offer.gpu in watch.gpu_names:
-        return None
+        if not is_slice(offer):
+            return None
+        return Failure("gpu", f"gpu: it is a slice of {offer.gpu} ({slice_text(offer.terms.gpu_fraction)})")
     return Failure("gpu", f"gpu: {offer.gpu} is not {' or '.join(watch.gpu)}")
+
+
+def _kind(watch: Watch, offer: Offer, _price: Price, _now: datetime) -> Failure | None:
+    """Kinds of price are never mixed up: only what is live can be rented, and what has been is no offer."""
+    if offer.kind is OfferKind.LIVE:
+        return None
+    if offer.kind is OfferKind.HISTORY:
+        return Failure("kind", "kind: it is a price of the past")
+    if watch.action is not Action.ALERT:
+        return Failure("kind", f'kind: it is a list price, and action = "{watch.action.value}" takes live offers only')
+    return None if watch.listed else Failure("kind", "kind: it is a list price, and listed = false")
+
+
+def _cpu_arch(watch: Watch, offer: Offer, _price: Price, _now: datetime) -> Failure | None:
+    """An image for x86 does not run on Arm: what rents takes Arm only where the owner said so."""
+    wanted = watch.cpu_arch
+    if wanted is CpuArch.ANY or (wanted is None and watch.action is Action.ALERT):
+        return None
+    arch = arch_of(offer)
+    if wanted is None:
+        text = 'cpu_arch: it is arm64, and the watch does not say cpu_arch = "arm64" or "any"'
+        return Failure("cpu_arch", text) if arch == CpuArch.ARM64 else None
+    return None if arch == wanted else Failure("cpu_arch", f"cpu_arch: {arch or 'unknown'} is not {wanted.value}")
 
 
 def _rentable(_watch: Watch, offer: Offer, _price: Price, _now: datetime) -> Failure | None:
@@ -243,10 +269,12 @@ def _version(text: str | None) -> tuple[int, ...]:
 _CLAUSES: tuple[Clause, ...] = (
     _provider,
     _gpu,
+    _kind,
     _rentable,
     _count,
     _price,
     _spot,
+    _cpu_arch,
     _memory,
     _at_least("min_reliability", "reliability"),
     _verified,

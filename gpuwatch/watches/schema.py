@@ -27,7 +27,7 @@ from gpuwatch.watches.fields import (
 )
 from gpuwatch.watches.launch_parts import float_or_none
 from gpuwatch.watches.launch_schema import BudgetTable, LaunchTable
-from gpuwatch.watches.watch import Action, SpotPolicy, Watch
+from gpuwatch.watches.watch import Action, CpuArch, SpotPolicy, Watch
 from gpuwatch.watches.windows import parse_window
 
 # Spellings that providers use and no catalogue knows; a context, because pydantic-settings passes none to validators.
@@ -96,6 +96,13 @@ class WatchTable(Table):
     action: Literal["alert", "ask", "launch"] = Field(default="alert", description="What to do when it fires.")
     providers: Lines | None = Field(default=None, description="Which providers; default: all that are enabled.")
     spot: Literal["no", "only", "any"] = Field(default="no", description="Interruptible offers.")
+    listed: Switch = Field(
+        default=True,
+        description="List prices, without proof of stock, too, marked; false: only live offers. For action alert.",
+    )
+    cpu_arch: Literal["x86_64", "arm64", "any"] | None = Field(
+        default=None, description="Processor of the machine; default: any for alert, all but arm64 for launch and ask."
+    )
     disk_gb: Annotated[Measure, Field(ge=1)] | None = Field(
         None, description="GB of disk to rent; part of the price. Default: what the provider quotes."
     )
@@ -154,6 +161,8 @@ class WatchTable(Table):
             action=Action(self.action),
             providers=self.providers,
             spot=SpotPolicy(self.spot),
+            listed=self.listed,
+            cpu_arch=CpuArch(self.cpu_arch) if self.cpu_arch else None,
             disk_gb=float_or_none(self.disk_gb),
             download_gb=float(self.download_gb),
             upload_gb=float(self.upload_gb),

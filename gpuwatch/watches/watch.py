@@ -24,6 +24,14 @@ class SpotPolicy(StrEnum):
     ANY = "any"
 
 
+class CpuArch(StrEnum):
+    """Which processor an offer must have beside its GPUs."""
+
+    X86_64 = "x86_64"
+    ARM64 = "arm64"
+    ANY = "any"
+
+
 class Verify(StrEnum):
     """How far a new instance is checked against what was promised, before it is left to its owner."""
 
@@ -147,6 +155,8 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     action: Action = Action.ALERT
     providers: tuple[str, ...] | None = None  # None: all enabled
     spot: SpotPolicy = SpotPolicy.NO
+    listed: bool = True  # an alerting watch takes list prices too; one that rents never does
+    cpu_arch: CpuArch | None = None  # None: anything where it alerts, all but arm64 where it rents
     disk_gb: float | None = None  # None: what the provider quotes by default
     download_gb: float = 0.0  # traffic of one job, shown apart
     upload_gb: float = 0.0

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.market.offer import Offer
+from gpuwatch.market.offer import Offer, OfferKind, Terms
 from gpuwatch.market.pricing import Commission, CommissionMode
 from gpuwatch.watches import index as index_module
 from gpuwatch.watches.index import WatchIndex
@@ -93,6 +93,8 @@ CHANGES: list[dict[str, Any]] = [
     {"fee_rate": 0.5},
     {"quoted_disk_gb": 0.0},
     {"available_until": NOON},
+    {"kind": OfferKind.HISTORY},
+    {"terms": Terms(gpu_fraction=0.5)},
 ]
 
 

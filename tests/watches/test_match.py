@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.market.offer import Verification
+from gpuwatch.market.offer import OfferKind, Terms, Verification
 from gpuwatch.market.pricing import Commission
 from gpuwatch.watches.match import accepts, failures, is_near, matches, price_for
-from gpuwatch.watches.watch import SpotPolicy, Watch
+from gpuwatch.watches.watch import Action, CpuArch, SpotPolicy, Watch
 from tests.builders import NOON, a_watch, an_offer
 
 VAST = {"vastai": Commission("0.20")}
@@ -73,10 +73,24 @@ def test_a_provider_without_a_commission_has_none() -> None:
 
 
 SO = Verification.VERIFIED
+LISTED, PAST = OfferKind.LISTED, OfferKind.HISTORY
+SEVENTH = Terms(gpu_fraction=1 / 7)
+NO_ARM = 'cpu_arch: it is arm64, and the watch does not say cpu_arch = "arm64" or "any"'
 # clause of the watch, what an offer must have, what is too little, what the refusal says
 CLAUSES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
     ({"providers": ("vastai",)}, {}, {"provider": "runpod", "quoted_usd_hour": 3.0}, "providers: runpod is not one of vastai"),
     ({}, {"gpu": "H100 NVL"}, {"gpu": "RTX 4090"}, "gpu: RTX 4090 is not H100"),
+    ({}, {}, {"terms": SEVENTH}, "gpu: it is a slice of H100 SXM (1/7)"),
+    ({}, {"kind": LISTED}, {"kind": PAST}, "kind: it is a price of the past"),
+    ({"listed": False}, {}, {"kind": LISTED}, "kind: it is a list price, and listed = false"),
+    ({"action": Action.LAUNCH}, {}, {"kind": LISTED}, 'kind: it is a list price, and action = "launch" takes live offers only'),
+    ({"action": Action.ASK}, {}, {"kind": LISTED}, 'kind: it is a list price, and action = "ask" takes live offers only'),
+    ({"action": Action.ASK}, {}, {"kind": PAST}, "kind: it is a price of the past"),
+    ({"cpu_arch": CpuArch.X86_64}, {"cpu_arch": "amd64"}, {"cpu_arch": None}, "cpu_arch: unknown is not x86_64"),
+    ({"cpu_arch": CpuArch.X86_64}, {"cpu_arch": "x86-64"}, {"cpu_arch": "aarch64"}, "cpu_arch: arm64 is not x86_64"),
+    ({"cpu_arch": CpuArch.ARM64}, {"gpu_family": "GH200"}, {"gpu_family": "H100"}, "cpu_arch: unknown is not arm64"),
+    ({"action": Action.LAUNCH}, {"cpu_arch": None}, {"cpu_arch": "arm64"}, NO_ARM),
+    ({"action": Action.ASK}, {"cpu_arch": "amd64"}, {"cpu_arch": None, "gpu_family": "GB200"}, NO_ARM),
     ({}, {"rentable": True}, {"rentable": False}, "rentable: it cannot be rented now"),
     ({"spot": SpotPolicy.NO}, {"spot": False}, {"spot": True}, "spot: it can be interrupted"),
     ({"spot": SpotPolicy.ONLY}, {"spot": True}, {"spot": False}, "spot: it is not a spot offer"),
@@ -141,6 +155,12 @@ def test_a_clause_takes_enough_and_refuses_less_and_the_unknown(
 def test_a_clause_that_is_not_set_or_false_asks_for_nothing(clause: dict[str, Any]) -> None:
     unknown = {"verification": None, "reliability": None, "gpu_memory_gib": None, "region": None, "country": None}
     assert refusals(a_watch(**clause), **unknown) == []
+
+
+def test_what_rents_takes_arm_where_its_owner_says_so_and_what_alerts_takes_it_anyway() -> None:
+    for arch in (CpuArch.ARM64, CpuArch.ANY):
+        assert refusals(a_watch(action=Action.LAUNCH, cpu_arch=arch), cpu_arch="arm64") == []
+    assert refusals(a_watch(), cpu_arch="arm64") == []
 
 
 @pytest.mark.parametrize("spot", [False, True])
