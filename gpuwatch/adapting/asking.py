@@ -133,6 +133,7 @@ class Rest(Turns):
         def attempt(deadline_s: float) -> Reply:
             sent: Options = {"headers": self._headers, "deadline_s": deadline_s, **options}  # type: ignore[typeddict-item]
             reply = self.tools.http.ask(method, self._url(path), **sent)
+            self.heard(reply, kind)
             if not 200 <= reply.status < 300:
                 raise self._reading(self.name, said(reply), reply, self.tools.now())
             return reply
@@ -160,9 +161,13 @@ class Rest(Turns):
             raise OrderRefused(f"{self.name}: {error}", RefusalKind.NOT_SENT) from error
         except NetError as error:
             raise OutcomeUnknown(f"{self.name}: {error}") from error
+        self.heard(reply, kind)
         if not 200 <= reply.status < 300:
             raise self._ordering(self.name, said(reply), reply, self.tools.now())
         return reply
+
+    def heard(self, reply: Reply, kind: str) -> None:
+        """Every answer passes here, whatever its status: for a provider that tells its quota in headers."""
 
     def need_key(self) -> None:
         """Nothing is asked without a key. Raises KeyRejected."""
