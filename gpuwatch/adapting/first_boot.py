@@ -1,0 +1,40 @@
+"""What a rented virtual machine runs first: its environment and its start commands, as one shell script.
+
+For providers that start machines and not containers; as cloud-init user data it runs once, as root.
+"""
+
+from __future__ import annotations
+
+import shlex
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import Final
+
+ENV_FILE: Final = "/etc/gpuwatch.env"  # lines of `export NAME='value'`, for root alone
+SCRIPT_FILE: Final = "/root/gpuwatch-onstart"
+
+
+def first_boot_script(onstart: str | None, env: Mapping[str, str]) -> str | None:
+    """A script for bash; None: there is nothing to run and nothing to tell.
+
+    The variables are kept in `ENV_FILE`. `onstart` runs with them, from a file of its own: with the interpreter that
+    its first line names, else as a script for bash. Whatever it holds, no quote in it can end another.
+
+    Args:
+        env: names are letters, digits and `_`, as the settings have checked.
+    """
+    if not onstart and not env:
+        return None
+    lines = ["#!/bin/bash", "umask 077", *_file(ENV_FILE, "".join(map(_export, env, env.values())))]
+    lines += ["export HOME=/root", "cd /root", f". {ENV_FILE}"]
+    if onstart:
+        lines += [*_file(SCRIPT_FILE, onstart), f"chmod 700 {SCRIPT_FILE}", f"exec /bin/bash -c {SCRIPT_FILE}"]
+    return "\n".join(lines) + "\n"
+
+
+def _export(name: str, value: str) -> str:
+    return f"export {name}={shlex.quote(value)}\n"
+
+
+def _file(path: str, text: str) -> list[str]:
+    return [f"base64 -d >{path} <<'END'", b64encode(text.encode()).decode(), "END"]
