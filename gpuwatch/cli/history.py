@@ -34,7 +34,7 @@ _COLUMNS = (
 @click.option("--gpu", required=True, help="A GPU family or model.")
 @click.option("--count", type=click.IntRange(min=1), default=None, help="How many GPUs. Default: any.")
 @click.option("--spot", is_flag=True, help="Interruptible offers.")
-@click.option("--provider", default=None, help="Only this provider.")
+@click.option("--provider", default=None, help="Only this provider; NAME:listed for list prices.")
 @click.option("--days", type=click.FloatRange(min=0.05, max=3660), default=30, show_default=True, help="How far back.")
 @click.option("--csv", "as_csv", is_flag=True, help="CSV on standard output, hour by hour.")
 @json_option

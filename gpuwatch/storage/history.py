@@ -12,7 +12,8 @@ from gpuwatch.storage.changes import Look
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import CoreExecutor, Executor
 from gpuwatch.storage.hours import EndedLog, roll_from_memory, roll_from_store, write_hour
-from gpuwatch.storage.open_prices import OPEN_ROWS, OpenPrices, load_covers, load_ids, load_open
+from gpuwatch.storage.kinds import by_kind
+from gpuwatch.storage.open_prices import NEVER, OPEN_ROWS, OpenPrices, load_covers, load_ids, load_open
 from gpuwatch.storage.quota import rows_used
 from gpuwatch.storage.recording import (
     Recorded,
@@ -52,12 +53,22 @@ class History:
             StoreError: nothing was kept.
         """
         with self._lock:
-            with self._writing(seconds(answer.observed_at)) as executor:
-                self._believe_clock(executor, answer)
-                written = write_answer(executor, self._prices, answer, lane, gpu, spot)
-            self._ended.add(settle(written, self._prices))
-            self._roll_up(written.look.at_s)
-            return written.recorded
+            recorded = [self._record(part, lane, gpu, spot) for part in self._parts(answer, spot)]
+            self._roll_up(seconds(answer.observed_at))
+            return Recorded(*map(sum, zip(*recorded, strict=True)))
+
+    def _parts(self, answer: Answer, spot: bool) -> list[Answer]:
+        if self._prices.version == NEVER:
+            with self._writing(seconds(answer.observed_at)):
+                pass  # the memory is loaded: what was on offer of each kind
+        return by_kind(answer, lambda name: bool(self._prices.shelf(name, int(spot)).models))
+
+    def _record(self, answer: Answer, lane: str, gpu: str, spot: bool) -> Recorded:
+        with self._writing(seconds(answer.observed_at)) as executor:
+            self._believe_clock(executor, answer)
+            written = write_answer(executor, self._prices, answer, lane, gpu, spot)
+        self._ended.add(settle(written, self._prices))
+        return written.recorded
 
     def record_failure(
         self, provider: str, *, lane: str, gpu: str = "", spot: bool = False, at: datetime, error: str

@@ -12,6 +12,7 @@ from gpuwatch.market.pricing import Commission
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import CoreExecutor, Executor
 from gpuwatch.storage.hours import covers_between, roll_span
+from gpuwatch.storage.kinds import is_live, provider_in
 from gpuwatch.storage.recording import seconds
 from gpuwatch.storage.rollup import ALL_COUNTS, ALL_PROVIDERS, COVER_LASTS_S, HOUR_S, HourRow, Segment
 from gpuwatch.storage.sketch import merge, quantile
@@ -30,7 +31,10 @@ _SINGLE = f" WHERE gpu_count <> {ALL_COUNTS}"
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """Which part of the market is meant. `gpus` are canonical names or families; None: any."""
+    """Which part of the market is meant. `gpus` are canonical names or families; None: any.
+
+    `provider` None: all that is live; "azure:listed" is what Azure lists without proof of stock (`storage.kinds`).
+    """
 
     gpus: tuple[str, ...] | None = None
     provider: str | None = None
@@ -153,7 +157,7 @@ def _segments(executor: Executor, part: Part, *, sums: bool) -> dict[int, Segmen
         for number, provider, gpu, count, spot, family in rows
         if spot == int(part.spot)
         and (part.gpus is None or gpu in part.gpus or family in families)
-        and (part.provider is None or provider == part.provider)
+        and (is_live(provider) if part.provider is None else provider == part.provider)
         and (part.gpu_count is None or count == part.gpu_count)
     }
 
@@ -223,7 +227,7 @@ def _point(hours: Sequence[int], found: Found, looked: set[int], rates: Mapping[
         looked=True,
         offers=max(sum(row.offers for _, row in found.get(hour, ())) for hour in hours),
         min_microusd=min(row.min_microusd for _, row in rows),
-        min_with_commission_microusd=min(round(row.min_microusd * rates.get(name, 1.0)) for name, row in rows),
+        min_with_commission_microusd=min(round(row.min_microusd * rates.get(provider_in(name), 1.0)) for name, row in rows),
         q1_microusd=q1,
         median_microusd=median,
         q3_microusd=q3,

@@ -17,6 +17,7 @@ from gpuwatch.storage.driver import prepare, sqlite_driver
 from gpuwatch.storage.executor import Executor, Row, SqliteExecutor
 from gpuwatch.storage.faults import sqlite_fault
 from gpuwatch.storage.head import HEAD
+from gpuwatch.storage.kinds import by_kind
 from gpuwatch.storage.open_prices import OPEN_ROWS, OpenPrices, load_covers, load_ids, load_open
 from gpuwatch.storage.recording import clock_stepped_back, seconds, settle, write_answer
 
@@ -73,12 +74,14 @@ def _record_quickly(path: Path, answers: Sequence[tuple[Query, Answer]], now_s: 
         prices.version, prices.next_hour = executor.rows("SELECT version, next_hour FROM history_state WHERE id = 1")[0]
         load_ids(executor, prices)
         load_covers(executor, prices)
-        for _, answer in answers:
+        # a check ends nothing: a kind of price that this answer does not show may wait
+        parts = [(query, part) for query, answer in answers for part in by_kind(answer, lambda name: False)]
+        for _, answer in parts:
             _load_what_it_shows(executor, prices, answer)
         if any(clock_stepped_back(prices, answer.provider, now_s) for _, answer in answers):
             connection.execute("ROLLBACK")
             return False
-        for query, answer in answers:
+        for query, answer in parts:
             settle(write_answer(executor, prices, answer, LANE, _gpu(query), query.spot), prices)
         connection.execute("COMMIT")
         return True

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from gpuwatch.storage.kinds import is_live
 from gpuwatch.storage.sketch import pack, step_of
 
 HOUR_S = 3600
@@ -79,10 +80,11 @@ class Hour:
             self._series[segment].add(stay.series_id)
 
     def rows(self) -> dict[Segment, HourRow]:
-        """What to store: each part of the market, and each GPU over all providers and counts."""
+        """What to store: each part of the market, and each GPU over all providers and counts, of live prices alone."""
         made = {segment: _row(prices, len(self._series[segment])) for segment, prices in self.prices.items()}
-        for total in dict.fromkeys((ALL_PROVIDERS, gpu, ALL_COUNTS, spot) for _, gpu, _, spot in self.prices):
-            parts = [segment for segment in self.prices if segment[1] == total[1] and segment[3] == total[3]]
+        live = [segment for segment in self.prices if is_live(segment[0])]
+        for total in dict.fromkeys((ALL_PROVIDERS, gpu, ALL_COUNTS, spot) for _, gpu, _, spot in live):
+            parts = [segment for segment in live if segment[1] == total[1] and segment[3] == total[3]]
             made[total] = _row(_sum(self.prices[part] for part in parts), sum(made[part].offers for part in parts))
         return made
 

@@ -1,0 +1,49 @@
+"""Kinds of price lie apart in the history: what is rentable under its provider's name, the rest beside it.
+
+A list price that nobody could rent at must not pull a minimum or a median down. So it is kept under a name of its own,
+"azure:listed", with polls of its own; sums over all providers count what was live alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from gpuwatch.market.offer import OfferKind
+from gpuwatch.ports import Answer
+
+_BETWEEN = ":"  # in no provider's name
+_OTHERS = (OfferKind.LISTED, OfferKind.HISTORY)
+
+
+def history_name(provider: str, kind: OfferKind) -> str:
+    """The name under which a provider's prices of a kind are kept."""
+    return provider if kind is OfferKind.LIVE else f"{provider}{_BETWEEN}{kind.value}"
+
+
+def provider_in(name: str) -> str:
+    """The provider of a name in the history."""
+    return name.partition(_BETWEEN)[0]
+
+
+def is_live(name: str) -> bool:
+    """Are these prices that could be rented at?"""
+    return _BETWEEN not in name
+
+
+def by_kind(answer: Answer, has_some: Callable[[str], bool]) -> list[Answer]:
+    """One answer for each kind of price; the first holds what is live, and counts the rows.
+
+    Args:
+        has_some: are there prices under this name on offer? They may have ended.
+    """
+    parts = [answer]
+    if any(offer.kind is not OfferKind.LIVE for offer in answer.offers):
+        parts = [replace(answer, offers=[offer for offer in answer.offers if offer.kind is OfferKind.LIVE])]
+    for kind in _OTHERS:
+        name = history_name(answer.provider, kind)
+        mine = [replace(offer, provider=name) for offer in answer.offers if offer.kind is kind]
+        if mine or has_some(name):
+            parts.append(replace(answer, provider=name, offers=mine, rows=0, skipped={}))
+    return parts
