@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, tzinfo
 import msgspec
 
 from gpuwatch.engine.alerts import moment
+from gpuwatch.engine.chosen import Unable
 from gpuwatch.engine.quotes import payable
 from gpuwatch.launches.ask import Ask
 from gpuwatch.launches.launch import Intent, Refusal
@@ -28,6 +29,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool
     zone: tzinfo
     commissions: Mapping[str, Commission]
+    unable: Unable = Unable()  # where nothing can be rented
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +50,11 @@ def put_question(
         intent_of: an intent, with an id of its own, for offers.
     """
     now = decision.decided_at
-    quotes = [quote for match in decision.matches if (quote := quoted(match, watch, terms.commissions)) is not None]
+    able = terms.unable.able(decision.matches, terms.dry_run)
+    if not able:
+        why = terms.unable.why_none(decision.matches)
+        return Question(decision=decision, ask=None, did=f"Not asked: {why}.")
+    quotes = [quote for match in able if (quote := quoted(match, watch, terms.commissions)) is not None]
     if not quotes:
         return Question(decision=decision, ask=None, did="Not asked: the least bid is over the limit.")
     deadline = now + timedelta(seconds=(watch.launch or LaunchSpec()).approve_within_s)

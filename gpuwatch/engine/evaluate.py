@@ -13,6 +13,7 @@ import msgspec
 
 from gpuwatch.engine.alerts import id_from, life_of, offer_alert
 from gpuwatch.engine.ask import Terms, put_question
+from gpuwatch.engine.chosen import Unable, choose, did, is_of
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.launch_alerts import NOT_READY, after_reserving
 from gpuwatch.launches.ask import Ask
@@ -27,6 +28,7 @@ from gpuwatch.watches.watch import Action, Budget, Watch
 log = logging.getLogger(__name__)
 
 _WORTH_AN_INDEX = 5_000  # pairs of watch and offer
+_SLOW = 10  # times the quickest one's pace: such a provider's newest view stands for many rounds
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +60,20 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     views_expected: Mapping[str, frozenset[tuple[str, bool]]]  # watch → (provider, spot) that are asked for it
     max_age: timedelta  # an older view is blindness
     links: Mapping[str, str]  # provider → URL of its console
+    max_ages: Mapping[str, timedelta] = {}  # provider → its own, by how often it is asked
+    unable: Unable = Unable()  # where nothing can be rented
     not_ready: Callable[[str, int], str | None] = lambda provider, price: None  # why nothing may be rented there now
+
+    def age_of(self, provider: str) -> timedelta:
+        """How old a view of a provider may be: by its own pace, for list prices are asked for a few times a day."""
+        return self.max_ages.get(provider, self.max_age)
+
+    def paces(self, expected: frozenset[tuple[str, bool]]) -> frozenset[tuple[str, bool]]:
+        """Of what is asked for a watch, what makes up its rounds: the quick do not wait for those asked hourly."""
+        if not self.max_ages:
+            return expected
+        slowest = _SLOW * min((self.age_of(provider) for provider, _ in expected), default=self.max_age)
+        return frozenset(key for key in expected if self.age_of(key[0]) <= slowest)
 
 
 class Evaluator:
@@ -153,19 +168,20 @@ class Evaluator:
     def _look(self, watch: Watch, key: tuple[str, bool], now: datetime) -> Look:
         """All fresh views of a watch as one: cheapest first, whoever sells it."""
         views = self._views.get(watch.name, {})
-        fresh = {key: view for key, view in views.items() if now - view.observed_at <= self._rules.max_age}
+        fresh = {key: view for key, view in views.items() if now - view.observed_at <= self._rules.age_of(key[0])}
         found = sorted((match for view in fresh.values() for match in view.matches), key=rank)
         expected = self._rules.views_expected[watch.name]
         all_known = expected <= {key for key, view in fresh.items() if view.known}
         # a miss is one round without a match: every provider and rental type has been looked at since the last one
         looked_at = self._looked_at.setdefault(watch.name, set())
         looked_at.add(key)
-        whole_round = all_known and expected <= looked_at
+        whole_round = all_known and self._rules.paces(expected) <= looked_at
         if found or whole_round:
             looked_at.clear()
         return Look(
             matches=tuple(found),
-            known=bool(found) or whole_round,
+            known=bool(found) or all_known,
+            ends_round=whole_round,
             near=any(view.near for view in fresh.values()),
             observed_at=max((view.observed_at for view in fresh.values()), default=now),
         )
@@ -193,20 +209,20 @@ class Evaluator:
         self, page: Page, watch: Watch, decision: Decision, not_ready: dict[str, str], now: datetime
     ) -> list[Start]:
         """`not_ready` is changed: what was told while nothing could be tried is no answer, the true one follows it."""
-        starts, did, can_do = self._reserve(page, watch, decision, now)
+        starts, done, can_do = self._reserve(page, watch, decision, now)
         before = not_ready.get(watch.name)
-        is_news = before is not None and bool(did) and _without_numbers(did) != _without_numbers(before)
+        is_news = before is not None and bool(done) and _without_numbers(done) != _without_numbers(before)
         if decision.fires:
-            self._tell(page, watch, self._alert(watch, decision, did, can_do=can_do), now)
+            self._tell(page, watch, self._alert(watch, decision, done, can_do=can_do), now)
         elif starts or is_news:  # "not rented" was told before; an offer that flaps must not flood its owner
-            what = "renting" if starts else f"refused:{id_from(_without_numbers(did))}"
+            what = "renting" if starts else f"refused:{id_from(_without_numbers(done))}"
             once = f"{what}:{watch.name[:150]}:{now:%Y-%m-%dT%H}"
-            self._tell(page, watch, self._alert(watch, decision, did, can_do=can_do), now, once_key=once)
+            self._tell(page, watch, self._alert(watch, decision, done, can_do=can_do), now, once_key=once)
         else:
             return starts
         not_ready.pop(watch.name, None)
         if can_do == NOT_READY:
-            not_ready[watch.name] = did
+            not_ready[watch.name] = done
         return starts
 
     def _ask(self, page: Page, watch: Watch, decision: Decision, now: datetime) -> None:
@@ -218,7 +234,13 @@ class Evaluator:
         if not decision.fires and not (decision.true_now and again):
             return
         rules = self._rules
-        terms = Terms(budget=rules.budget, dry_run=rules.dry_run, zone=rules.zone, commissions=rules.commissions)
+        terms = Terms(
+            budget=rules.budget,
+            dry_run=rules.dry_run,
+            zone=rules.zone,
+            commissions=rules.commissions,
+            unable=rules.unable,
+        )
         question = put_question(page, watch, decision, lambda left: self._intent(watch, left), terms)
         if question is None:
             return
@@ -249,29 +271,31 @@ class Evaluator:
         """Fill the free slots of the watch, one offer each; what the owner is told of it, and what helps."""
         if decision.best is None or not self._wants_launch(watch, decision):
             return [], _ONLY_TOLD.get(watch.action, ""), ()
-        left, not_ready = self._rentable(decision.matches)
+        rules = self._rules
+        choice = choose(decision.matches, rules.unable, rules.not_ready, rules.dry_run)
+        left = list(choice.matches)
         if not left:
-            return [], f"Not rented: {not_ready}.", NOT_READY
+            return [], f"Not rented: {choice.why_none}.", NOT_READY
         starts: list[Start] = []
+        refusal: Refusal | None = None
         while left:
             got = page.reserve(self._intent(watch, left), self._rules.budget, now)
             if isinstance(got, Refusal):
-                if got.reason not in _MAY_END_ANY_MOMENT:
-                    self._full.add(watch.name)
-                return starts, _did(starts, got), after_reserving(watch, [one.launch for one in starts], got)
+                refusal = got
+                break
             starts.append(self._begun(got, watch, left))
-            left = [match for match in left if not _is_of(match, got)]
+            left = [match for match in left if not is_of(match, got)]
             if got.dry_run:
                 break
-        self._full.discard(watch.name)
-        return starts, _did(starts, None), after_reserving(watch, [one.launch for one in starts], None)
+        self._note_full(watch, refusal)
+        begun = [one.launch for one in starts]
+        return starts, did(begun, refusal, choice, decision.best), after_reserving(watch, begun, refusal)
 
-    def _rentable(self, found: Sequence[Match]) -> tuple[list[Match], str | None]:
-        """The offers that may be rented where they are, cheapest first; if none, why the cheapest may not."""
-        if self._rules.dry_run:
-            return list(found), None
-        looked = [(m, self._rules.not_ready(m.offer.provider, m.price.price_microusd_hour)) for m in found]
-        return [match for match, not_ready in looked if not_ready is None], looked[0][1]
+    def _note_full(self, watch: Watch, refusal: Refusal | None) -> None:
+        if refusal is None:
+            self._full.discard(watch.name)
+        elif refusal.reason not in _MAY_END_ANY_MOMENT:
+            self._full.add(watch.name)
 
     def _intent(self, watch: Watch, left: Sequence[Match]) -> Intent:
         first, *others = left
@@ -280,7 +304,7 @@ class Evaluator:
         )
 
     def _begun(self, launch: Launch, watch: Watch, left: Sequence[Match]) -> Start:
-        mine = next(match for match in left if _is_of(match, launch))
+        mine = next(match for match in left if is_of(match, launch))
         return Start(launch=launch, watch=watch, candidates=tuple(left), observed_at=mine.offer.observed_at)
 
     def _alert(
@@ -312,16 +336,3 @@ _ONLY_TOLD = {Action.ALERT: 'Told you; this watch does not rent (action = "alert
 def _without_numbers(did: str) -> str:
     """A balance that falls by a cent is no news."""
     return re.sub(r"[0-9]+", "", did)
-
-
-def _is_of(match: Match, launch: Launch) -> bool:
-    return (match.offer.provider, match.offer.offer_id) == (launch.provider, launch.offer_id)
-
-
-def _did(starts: Sequence[Start], refusal: Refusal | None) -> str:
-    if not starts:
-        return f"Not rented: {refusal.text}." if refusal else ""
-    ids = ", ".join(start.launch.launch_id for start in starts)
-    if starts[0].launch.dry_run:
-        return "Dry run: would rent it now (dry_run = true)."
-    return f"Renting it now, launch {ids}." if len(starts) == 1 else f"Renting {len(starts)} now, launches {ids}."

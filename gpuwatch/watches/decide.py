@@ -83,6 +83,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     known: bool  # False: failed, stale or incomplete, so that "no match" proves nothing
     near: bool  # an otherwise fitting offer is at or under threshold × rearm
     observed_at: datetime
+    ends_round: bool = True  # False: only a part of what is asked for the watch was looked at anew; no miss yet
 
 
 REARM_LOOKS = 2  # complete looks in a row without an offer, before a watch that fired is armed again
@@ -106,7 +107,8 @@ def decide(
         return Decision(watch=watch.name, reason=Reason.NO_DATA, decided_at=now, memory=memory)
     memory = _not_from_the_future(memory, now)
     if not look.matches:
-        return Decision(watch=watch.name, reason=Reason.NO_OFFER, decided_at=now, memory=_missed(memory, look))
+        missed = _missed(memory, look) if look.ends_round else memory
+        return Decision(watch=watch.name, reason=Reason.NO_OFFER, decided_at=now, memory=missed)
     memory = msgspec.structs.replace(memory, under_since=memory.under_since or now, misses=0)
     reason = _reason(watch, look.matches[0], memory, now, zone)
     if reason in FIRES:

@@ -1,0 +1,104 @@
+"""Which of the offers that a watch accepts may be rented where they are, and what its owner is told of the choice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from itertools import takewhile
+
+import msgspec
+
+from gpuwatch.launches.launch import Launch, Refusal
+from gpuwatch.market.pricing import money
+from gpuwatch.watches.decide import Match
+
+NotReady = Callable[[str, int], str | None]
+
+
+class Unable(msgspec.Struct, frozen=True, kw_only=True):
+    """Providers where gpuwatch cannot rent as it is set up, whatever is on offer there."""
+
+    no_launcher: Collection[str] = frozenset()
+    no_key: Collection[str] = frozenset()
+
+    def why_not(self, provider: str) -> str | None:
+        """One clause; None: it can."""
+        if provider in self.no_launcher:
+            return f"gpuwatch cannot rent at {provider}"
+        return f"there is no key for {provider}" if provider in self.no_key else None
+
+    def able(self, found: Sequence[Match], dry_run: bool) -> list[Match]:
+        """Those that could be rented, in the same order.
+
+        A dry run without any key still shows what would be rented with one.
+        """
+        keyed = [match for match in found if self.why_not(match.offer.provider) is None]
+        if keyed or not dry_run:
+            return keyed
+        return [match for match in found if match.offer.provider not in self.no_launcher]
+
+    def why_none(self, found: Sequence[Match]) -> str:
+        """Where these are, and why none of them can be rented: "gpuwatch cannot rent at azure"."""
+        reasons = dict.fromkeys(self.why_not(match.offer.provider) for match in found)
+        return "; ".join(reason for reason in reasons if reason)
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be rented now, cheapest first; if nothing, `why_none`. `passed_over`: why a cheaper one is not."""
+
+    matches: tuple[Match, ...]
+    why_none: str = ""
+    passed_over: str = ""
+
+
+def choose(found: Sequence[Match], unable: Unable, not_ready: NotReady, dry_run: bool) -> Choice:
+    """From matches, cheapest first and at least one. A dry run needs no balance and no list of instances."""
+    able = unable.able(found, dry_run)
+    are_able = {id(match) for match in able}
+    if not able:
+        return Choice(matches=(), why_none=unable.why_none(found))
+    looked = [(m, None if dry_run else not_ready(m.offer.provider, m.price.price_microusd_hour)) for m in able]
+    ready = tuple(match for match, why in looked if why is None)
+    reasons = [why for _, why in looked if why is not None]
+    if not ready:
+        beyond = [match for match in found if id(match) not in are_able]
+        return Choice(matches=(), why_none="; ".join(dict.fromkeys([reasons[0], *_told(beyond, unable)])))
+    cheaper = [match for match in takewhile(lambda match: match is not ready[0], found) if id(match) not in are_able]
+    return Choice(matches=ready, passed_over="; ".join(_told(cheaper, unable)))
+
+
+def _told(matches: Sequence[Match], unable: Unable) -> list[str]:
+    text = unable.why_none(matches)
+    return [text] if text else []
+
+
+def is_of(match: Match, launch: Launch) -> bool:
+    """Is this the offer that a launch is reserved for?"""
+    return (match.offer.provider, match.offer.offer_id) == (launch.provider, launch.offer_id)
+
+
+def did(begun: Sequence[Launch], refusal: Refusal | None, choice: Choice, best: Match) -> str:
+    """What was done about the matches, a sentence or two; empty: nothing was to be done.
+
+    Args:
+        best: the cheapest of all matches, which the alert is headed by.
+    """
+    if not begun:
+        return f"Not rented: {refusal.text}." if refusal else ""
+    first = begun[0]
+    what = "it" if is_of(best, first) else _other(choice, first)
+    why = f" A cheaper one is left: {choice.passed_over}." if choice.passed_over else ""
+    if first.dry_run:
+        return f"Dry run: would rent {what} now (dry_run = true).{why}"
+    ids = ", ".join(launch.launch_id for launch in begun)
+    if len(begun) == 1:
+        return f"Renting {what} now, launch {ids}.{why}"
+    return f"Renting {len(begun)} now, launches {ids}.{why}"
+
+
+def _other(choice: Choice, launch: Launch) -> str:
+    """Named, because the alert is headed by another offer."""
+    mine = next((match for match in choice.matches if is_of(match, launch)), None)
+    if mine is None:
+        return f"offer {launch.offer_id} at {launch.provider}"
+    each = money(mine.price.gpu_price_usd_hour(mine.offer.gpu_count))
+    return f"offer {launch.offer_id} at {launch.provider} for ${each} per GPU-hour"
