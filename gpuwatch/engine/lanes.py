@@ -58,7 +58,8 @@ def plan_rows(demand: Demand, rows_used: int, now: datetime) -> Plan:
             rows_used=rows_used,
             rows_left=None,
             resets_at=resets_at,
-            sweep_every_s=demand.sweep_every_s or SWEEP_EVERY_MIN_S,
+            # list prices that are asked for a few times a day need no sweep every five minutes
+            sweep_every_s=demand.sweep_every_s or max(SWEEP_EVERY_MIN_S, demand.poll_every_s),
             matched_every_s=demand.poll_every_s,
         )
     left = max(0, demand.rows_per_day - rows_used)

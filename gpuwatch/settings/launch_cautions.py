@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from decimal import Decimal
 
+from gpuwatch import providers
 from gpuwatch.settings.model import Settings
 from gpuwatch.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
 
@@ -14,13 +15,32 @@ _HOURS = {"max_usd_hour": 1.0, "max_usd_day": 24.0, "max_usd_month": 31 * 24.0} 
 def launch_cautions(settings: Settings) -> Iterator[str]:
     """One line each."""
     for watch in settings.watches:
-        if watch.launch is not None:
-            yield from (f'watch "{watch.name}": {text}' for text in _thresholds(watch, watch.launch))
-            if watch.action is not Action.ALERT:
-                for section, budget in (("[budget]", settings.budget), ("[watch.budget]", watch.budget)):
-                    yield from (
-                        f'watch "{watch.name}": {text}' for text in _beyond(watch, watch.launch, section, budget)
-                    )
+        yield from (f'watch "{watch.name}": {text}' for text in _of_watch(settings, watch))
+
+
+def _of_watch(settings: Settings, watch: Watch) -> Iterator[str]:
+    rents = watch.action is not Action.ALERT
+    if watch.launch is not None:
+        yield from _thresholds(watch, watch.launch)
+    if rents:
+        yield from _places(settings, watch)
+    if watch.launch is not None and rents:
+        for section, budget in (("[budget]", settings.budget), ("[watch.budget]", watch.budget)):
+            yield from _beyond(watch, watch.launch, section, budget)
+
+
+def _places(settings: Settings, watch: Watch) -> Iterator[str]:
+    """Providers that it names in vain, and those where it rents something else than its settings say."""
+    infos = [providers.info(name) for name in watch.providers or settings.providers if name in settings.providers]
+    vain = [info.name for info in infos if not info.launches and watch.providers is not None]
+    machines = [info.name for info in infos if info.launches and not info.runs_images]
+    if vain:
+        yield f"gpuwatch cannot rent at {' and '.join(vain)}: what fits there is only told of"
+    if machines:
+        yield (
+            f"at {' and '.join(machines)} virtual machines are rented: launch.image is not used there, "
+            "launch.onstart is run by the machine itself"
+        )
 
 
 def _thresholds(watch: Watch, launch: LaunchSpec) -> Iterator[str]:

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gpuwatch import providers
 from gpuwatch.errors import GpuwatchError, KeyRejected
 from gpuwatch.launches.launch import LABEL_PREFIX, End, Launch, LaunchState
 from gpuwatch.watches.watch import Action, Watch
 from gpuwatch.wiring import real_now
+from gpuwatch.wiring.access import is_asked
 from gpuwatch.wiring.findings import Finding
 from gpuwatch.wiring.launching import unknown_in
 
@@ -86,11 +88,20 @@ def ask(launcher: Launcher) -> Account:
 
 def renting_watches(settings: Settings, provider: str) -> list[Watch]:
     """The watches that rent there, or would without `dry_run`."""
-    return [
-        watch
-        for watch in settings.watches
-        if watch.action is not Action.ALERT and (watch.providers is None or provider in watch.providers)
-    ]
+    return [watch for watch in settings.watches if watch.action is not Action.ALERT and is_asked(provider, watch)]
+
+
+def image_findings(settings: Settings, provider: str) -> Iterator[Finding]:
+    """Where virtual machines are rented, a watch's `image` names nothing."""
+    if providers.info(provider).runs_images:
+        return
+    for watch in renting_watches(settings, provider):
+        text = (
+            f"virtual machines are rented there: the image of {watch.name!r} is not used, onstart is run by the machine"
+        )
+        yield Finding(
+            area=provider, state="note", text=text, mend="name its providers, or start what is needed in onstart"
+        )
 
 
 def rented_findings(name: str, listed: Sequence[Instance] | None, books: Books) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from gpuwatch.errors import UsageError
 from gpuwatch.storage.asks import Asks
 from gpuwatch.storage.ledger import Ledger
 from gpuwatch.wiring import adapters, database, http_client, monotonic, new_id, real_now
+from gpuwatch.wiring.access import has_credentials
 
 if TYPE_CHECKING:
     from gpuwatch.launches.ask import Ask
@@ -83,7 +84,7 @@ def _actor(settings: Settings, store: Database, http: Http, name: str) -> Actor:
     adapter = _adapter(settings, http, name)
     if adapter.launcher is None:
         raise UsageError(f"gpuwatch cannot rent at {name}")
-    if settings.providers[name].api_key is None:
+    if not has_credentials(settings.providers[name]):
         raise UsageError(f"there is no key for {name}: nothing can be rented there; see: gpuwatch providers")
     purse = Purse(adapter.launcher, monotonic)
     purse.look()

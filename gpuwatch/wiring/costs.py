@@ -20,6 +20,7 @@ from gpuwatch.market.pricing import Commission
 from gpuwatch.storage.charges import Charges
 from gpuwatch.storage.ledger import Ledger
 from gpuwatch.wiring import adapters, database, http_client, monotonic, real_now
+from gpuwatch.wiring.access import has_credentials
 
 if TYPE_CHECKING:
     from gpuwatch.launches.launch import Launch
@@ -162,7 +163,7 @@ def _refreshed(
 ) -> str | None:
     """Ask one provider; None: done. Else a line that says why not."""
     known = settings.providers.get(name)
-    if known is None or known.api_key is None:
+    if known is None or not has_credentials(known):
         return f"{name}: there is no key for it; what it charged was not asked"
     launcher = adapters(settings, http, [name])[name].launcher
     if launcher is None:

@@ -12,7 +12,8 @@ from gpuwatch.market.pricing import usd
 from gpuwatch.ports import Query
 from gpuwatch.watches.watch import Action, Budget
 from gpuwatch.wiring import adapters, channels, database, http_client, real_now
-from gpuwatch.wiring.account import Books, account_findings, rented_findings
+from gpuwatch.wiring.access import can_rent, has_credentials
+from gpuwatch.wiring.account import Books, account_findings, image_findings, rented_findings
 from gpuwatch.wiring.costs import budgets_used
 from gpuwatch.wiring.findings import Finding
 from gpuwatch.wiring.renting import renting_lines
@@ -55,10 +56,9 @@ def _settings(settings: Settings) -> Iterator[Finding]:
         names = ", ".join(renting)
         text = f"dry_run = true: {names} would rent, and does not"
         yield Finding(area="settings", state="note", text=text, mend="set dry_run = false when you mean it")
-    if renting and not settings.dry_run and not any(p.api_key for p in settings.providers.values()):
-        yield Finding(
-            area="settings", state="fault", text="a watch rents, but no provider has a key", mend="set VAST_API_KEY"
-        )
+    if renting and not settings.dry_run and not any(map(can_rent, settings.providers.values())):
+        text = "a watch rents, but there is no provider with a key where gpuwatch can rent"
+        yield Finding(area="settings", state="fault", text=text, mend="set VAST_API_KEY, or another provider's key")
 
 
 def _store(settings: Settings) -> Iterator[Finding]:
@@ -136,7 +136,7 @@ def _unwatched(settings: Settings, books: Books) -> Iterator[Finding]:
     """What lives at a provider that cannot be asked."""
     for name in dict.fromkeys(one.provider for one in books.launches if not one.is_over):
         known = settings.providers.get(name)
-        if known is not None and known.api_key is not None:
+        if known is not None and has_credentials(known):
             continue
         ids = ", ".join(one.launch_id for one in books.alive(name))
         text = f"{name} is not in the settings, or has no key: nobody looks after what runs there ({ids})"
@@ -146,7 +146,7 @@ def _unwatched(settings: Settings, books: Books) -> Iterator[Finding]:
 
 
 def _provider(settings: Settings, name: str, adapter: Adapter, books: Books) -> Iterator[Finding]:
-    has_key = settings.providers[name].api_key is not None
+    has_key = has_credentials(settings.providers[name])
     try:
         answer = adapter.market.search(Query(limit=1))
         text = f"answers in {answer.elapsed_s:.1f} s" + ("" if has_key else "; searching needs no key here")
@@ -155,10 +155,13 @@ def _provider(settings: Settings, name: str, adapter: Adapter, books: Books) -> 
             yield Finding(area=name, state="note", text=f"format: {note}")
     except ProviderError as error:
         yield Finding(area=name, state="fault", text=str(error), mend="check base_url, the network and the key")
-    if not has_key:
+    if not adapter.info.launches:
+        yield Finding(area=name, state="note", text="offers are watched; gpuwatch cannot rent there")
+    elif not has_key:
         mend = f"set {adapter.info.key_names[0]} to rent there" if adapter.info.key_names else None
         yield Finding(area=name, state="note", text="no key: offers are watched, nothing can be rented", mend=mend)
     elif adapter.launcher is not None:
+        yield from image_findings(settings, name)
         yield from account_findings(settings, name, adapter.launcher, adapter.info.key_rights, books)
 
 

@@ -27,6 +27,7 @@ from gpuwatch.launches.launch import (
 from gpuwatch.ports import Instance
 from gpuwatch.storage.ledger import Ledger
 from gpuwatch.wiring import adapters, database, http_client, monotonic, new_id, real_now
+from gpuwatch.wiring.access import can_rent, has_credentials
 from gpuwatch.wiring.ending import Ending
 from gpuwatch.wiring.hooks import hooks_of
 
@@ -81,7 +82,7 @@ def ours(settings: Settings) -> Ours:
         unlisted = []
         for name in dict.fromkeys([*settings.providers, *(launch.provider for launch in alive)]):
             known = settings.providers.get(name)
-            if known is None or known.api_key is None:
+            if known is None or not can_rent(known):
                 continue
             instances = listed(settings, http, name)
             if instances is None:
@@ -219,7 +220,7 @@ def _to_stopping(books: Ledger, launch: Launch) -> Launch:
 def _launcher(settings: Settings, http: Http, provider: str) -> Launcher | None:
     """The renting side of a provider; None: it is not in the settings any more, or has no key."""
     known = settings.providers.get(provider)
-    if known is None or known.api_key is None:
+    if known is None or not has_credentials(known):
         return None
     return adapters(settings, http, [provider])[provider].launcher
 

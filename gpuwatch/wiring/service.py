@@ -7,12 +7,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from gpuwatch import providers
 from gpuwatch.engine.act import Actor
 from gpuwatch.engine.beat import Beat
 from gpuwatch.engine.deliver import Deliverer
@@ -24,7 +23,6 @@ from gpuwatch.engine.hunt import Hunter, Recorder
 from gpuwatch.engine.launch_alerts import Herald
 from gpuwatch.engine.novelty import Novelty
 from gpuwatch.engine.purse import REFRESH_S, Purse
-from gpuwatch.engine.queries import RENTAL_TYPES
 from gpuwatch.engine.reminders import remind
 from gpuwatch.engine.rent import Shop
 from gpuwatch.engine.sight import Watchman
@@ -41,9 +39,11 @@ from gpuwatch.storage.uses import StoredUses
 from gpuwatch.system.ssh import SshProbe
 from gpuwatch.watches.watch import Action
 from gpuwatch.wiring import adapters, channels, http_client, monotonic, new_id, pace, real_now
+from gpuwatch.wiring.access import has_credentials, is_asked, keyed, unable
 from gpuwatch.wiring.costs import charge_beats
 from gpuwatch.wiring.hooks import hooks_of
 from gpuwatch.wiring.renting import status_part
+from gpuwatch.wiring.rules import rules_of
 
 if TYPE_CHECKING:
     from gpuwatch.errors import ProviderError
@@ -107,9 +107,9 @@ class Service:
         return tuple(self.channels) if watch is None or watch.notify is None else watch.notify
 
     def _shop(self, name: str, adapter: Adapter) -> Shop | None:
-        """Where something can be rented: the provider can, and there is a key."""
+        """Where something can be rented: gpuwatch knows how, and there is a key, or the provider finds its own."""
         provider = self.settings.providers[name]
-        if adapter.launcher is None or provider.api_key is None:
+        if adapter.launcher is None or not has_credentials(provider):
             return None
         self._purses[name] = Purse(adapter.launcher, monotonic)
         return Shop(
@@ -158,31 +158,10 @@ class Service:
             self.nudge(f"hunt {name}")
 
     def _watches_at(self, provider: str) -> list[Watch]:
-        return [w for w in self.settings.watches if w.providers is None or provider in w.providers]
+        return [watch for watch in self.settings.watches if is_asked(provider, watch)]
 
     def _rules(self) -> Rules:
-        settings = self.settings
-        expected = {
-            watch.name: frozenset(
-                (name, spot)
-                for name in settings.providers
-                if watch.providers is None or name in watch.providers
-                for spot in RENTAL_TYPES[watch.spot]
-            )
-            for watch in settings.watches
-        }
-        slowest_s = max((provider.poll_every_s for provider in settings.providers.values()), default=30.0)
-        return Rules(
-            commissions={name: provider.commission for name, provider in settings.providers.items()},
-            budget=settings.budget,
-            dry_run=settings.dry_run,
-            channels=tuple(self.channels),
-            zone=ZoneInfo(settings.timezone),
-            views_expected=expected,
-            max_age=timedelta(seconds=3 * slowest_s + 60),
-            links={n: url for n in settings.providers if (url := providers.info(n).console_url) is not None},
-            not_ready=self._not_ready,
-        )
+        return rules_of(self.settings, tuple(self.adapters), tuple(self.channels), self._not_ready)
 
     def _station(self, name: str, adapter: Adapter) -> Station:
         provider, told = self.settings.providers[name], tuple(self.channels)
@@ -204,16 +183,16 @@ class Service:
         """Nothing is rented before what was rented is known (CONTRACT §4.1), nor what cannot be paid for an hour."""
         follower = self.followers.get(provider)
         if follower is None:
-            return f"there is no key for {provider}"
+            return unable(self.settings).why_not(provider) or f"gpuwatch cannot rent at {provider}"
         return follower.not_ready() or self._purses[provider].too_little(price_microusd_hour)
 
     def unwatched(self, settings: Settings) -> list[Launch]:
         """Launches that are alive and that nobody could follow under these settings: no provider, or no key."""
-        keyed = _keyed(settings)
-        return [launch for launch in self.ledger.alive() if launch.provider not in keyed]
+        known = keyed(settings)
+        return [launch for launch in self.ledger.alive() if launch.provider not in known]
 
     def _remind(self) -> int:
-        return remind(self.ledger, self._herald, _keyed(self.settings), real_now())
+        return remind(self.ledger, self._herald, keyed(self.settings), real_now())
 
     def _start(self, start: Start) -> None:
         self._begun.append(self._crew.submit(self._act, start))
@@ -319,10 +298,6 @@ class Service:
         self._crew.shutdown(wait=False, cancel_futures=True)
         self.hooks.close(within_s=1.5)
         self.deliverer.close(timeout_s=1.0)
-
-
-def _keyed(settings: Settings) -> frozenset[str]:
-    return frozenset(name for name, provider in settings.providers.items() if provider.api_key is not None)
 
 
 def _standing(station: Station, now: datetime) -> str:
