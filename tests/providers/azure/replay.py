@@ -1,0 +1,17 @@
+"""What the Azure adapter makes of every recorded page."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gpuwatch.providers.azure import parse_prices
+
+RECORDED = Path(__file__).parents[2] / "recorded" / "azure"
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def replay() -> dict[str, Any]:
+    return {path.name: parse_prices(json.loads(path.read_bytes())["Items"], NOW) for path in RECORDED.glob("*.json")}
