@@ -5,16 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, Unpack
 
 import msgspec
 
 from gpuwatch import providers
-from gpuwatch.net import Http
+from gpuwatch.net import Arriving, Http, Options
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.settings import Option
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+PARTS: Final = {  # of the suites, for `Bench.leaves_out`
+    "narrowing": "a question narrows the answer",
+    "keyless": "what comes without a key",
+    "statuses": "an HTTP status has its own error",
+    "garbage": "a 2xx answer that is none",
+    "losses": "a lost connection",
+    "hostile": "answers with hostile values in them",
+    "gone": "an offer that is gone is told",
+    "ordering": "the HTTP statuses of a create",
+    "lost": "the answer to a create or a destroy is lost",
+    "not_sent": "what never left",
+    "lists": "odd lists of instances",
+    "pages": "a page of the list is missing",
+    "bids": "a bid where nothing is rented by bids",
+}
 
 
 class Place(Protocol):
@@ -32,8 +48,14 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
         key: accepted by the stand-in; None: it wants none.
         options: of `[providers.NAME.options]`, beside the defaults.
         sell_out: (place, offer id) → that offer can no longer be rented, though a search may still show it.
-        renders: statuses that mean something else here: status → the error's class name, for the suites' table.
+        renders: statuses that mean something else here: status → the error's class name, for the suites' table. One
+            name for asking and one for ordering, with "|" between: "RateLimited|OfferGone".
         order: values for the orders of the suite, such as its image.
+        leaves_out: parts of the suites (`PARTS`) that do not apply → why; they are shown as skipped, with the reason.
+        creates: a regular expression for "METHOD /target body": the request that rents.
+        ends: the same for the request that ends an instance.
+        many: instances to rent so that their list has more than one page.
+        later: (place) → time has passed there: what was asked for is done, such as an end that takes a while.
     """
 
     name: str
@@ -44,6 +66,21 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     sell_out: Callable[[Any, str], None] | None = None
     renders: Mapping[int, str] = {}
     order: Mapping[str, Any] = {}
+    leaves_out: Mapping[str, str] = {}
+    creates: str = r"^(POST|PUT) "
+    ends: str = r"^(DELETE|POST|PUT) "
+    many: int = 3
+    later: Callable[[Any], None] | None = None
+
+    def __post_init__(self) -> None:
+        unknown = sorted(self.leaves_out.keys() - PARTS.keys())
+        if unknown:
+            raise ValueError(f"{self.name}: leaves_out names no part of the suites: {', '.join(unknown)}")
+
+    @property
+    def info(self) -> providers.ProviderInfo:
+        """What the provider says of itself."""
+        return providers.info(self.name)
 
     @contextmanager
     def pointed_at(self, url: str, key: str | None = "", timeout_s: float = 2.0) -> Iterator[providers.Adapter]:
@@ -51,8 +88,9 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
 
         Args:
             key: "": the bench's own.
+            timeout_s: of one request; what stays silent is given up no later.
         """
-        info, clock = providers.info(self.name), _Clock()
+        clock = _Clock()
         secret = self.key if key == "" else key
         settings = ProviderSettings(
             name=self.name,
@@ -60,13 +98,27 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
             api_key=secret,
             search_interval_s=0.0,
             timeout_s=timeout_s,
-            options={spec.name: spec.default for spec in info.options} | dict(self.options),
+            options={spec.name: spec.default for spec in self.info.options} | dict(self.options),
         )
-        http = Http(secrets=[secret] if secret else [])
+        http = _Hasty(timeout_s, [secret] if secret else [])
         try:
             yield providers.build(settings, http, lambda: NOW, clock, clock.sleep)
         finally:
             http.close()
+
+
+class _Hasty(Http):
+    """Waits no longer than the test wants to, whatever the adapter allows."""
+
+    def __init__(self, longest_s: float, secrets: list[str]) -> None:
+        super().__init__(secrets=secrets)
+        self._longest_s = longest_s
+
+    @contextmanager
+    def stream(self, method: str, url: str, **options: Unpack[Options]) -> Iterator[Arriving]:
+        options["deadline_s"] = min(options.get("deadline_s", self._longest_s), self._longest_s)
+        with super().stream(method, url, **options) as arriving:
+            yield arriving
 
 
 class _Clock:

@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 import runpy
+import traceback
 from pathlib import Path
-from typing import Any
+
+from gpuwatch.testing import Bench
+from gpuwatch.testing.suite import Suite
 
 _PROVIDERS = Path(__file__).parents[1] / "providers"
 
-BENCHES: dict[str, dict[str, Any]] = {
-    script.parent.name: runpy.run_path(str(script)) for script in sorted(_PROVIDERS.glob("*/bench.py"))
-}
+BROKEN: dict[str, str] = {}  # a bench that cannot be loaded must not hide the others
+
+
+def _loaded() -> dict[str, Bench]:
+    found = {}
+    for script in sorted(_PROVIDERS.glob("*/bench.py")):
+        try:
+            found[script.parent.name] = runpy.run_path(str(script))["BENCH"]
+        except Exception:
+            BROKEN[script.parent.name] = traceback.format_exc()
+    return found
+
+
+BENCHES = _loaded()
+
+
+def classes(suite: type[Suite], benches: dict[str, Bench]) -> dict[str, type]:
+    """One test class for each bench, by its name: `Test_vastai`."""
+    return {f"Test_{name}": type(f"Test_{name}", (suite,), {"bench": bench}) for name, bench in benches.items()}

@@ -19,6 +19,7 @@ INFO = ProviderInfo(
     on_by_default=True,
     searches_without_key=True,
     launches=True,
+    spots=(False, True),
     default_disk_gb=8.0,
     search_interval_s=6.0,
     rows_per_day=20_000,

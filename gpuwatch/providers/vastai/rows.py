@@ -110,7 +110,7 @@ def _field(field: msgspec.structs.FieldInfo, value: dict[str, Any]) -> Any:
         found = int(found)
     try:
         return msgspec.convert(found, field.type, strict=True)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # a lone surrogate cannot even be complained of
         if name in _ESSENTIAL:
             raise Refused(f"{name}: wrong type") from error
         return None
@@ -179,6 +179,9 @@ class Reader:
         wire_name = clean_word(row.gpu_name)
         if not wire_name:
             raise Refused("gpu_name: empty")
+        offer_id = _identifier(row.id)
+        if offer_id is None:
+            raise Refused("id: no identifier")
         memory = row.gpu_ram / _MIB if row.gpu_ram and 0 < row.gpu_ram < 1e9 else None
         gpu = self._resolve(wire_name, memory)
         if self._spot:
@@ -187,8 +190,8 @@ class Reader:
         verification = row.verification
         return Offer(
             provider=PROVIDER,
-            offer_id=_identifier(row.id),
-            machine_id=_identifier(row.machine_id) if row.machine_id else None,
+            offer_id=offer_id,
+            machine_id=_identifier(row.machine_id),
             gpu=gpu.name,
             gpu_family=gpu.family,
             gpu_wire=wire_name,
@@ -201,7 +204,7 @@ class Reader:
             disk_usd_gb_month=row.storage_cost,
             observed_at=self._observed_at,
             min_bid_usd_hour=row.min_bid or None,
-            host_id=_identifier(row.host_id) if row.host_id else None,
+            host_id=_identifier(row.host_id),
             region=region,
             country=country,
             reliability=_within(row.reliability if row.reliability2 is None else row.reliability2, 1.0),
@@ -285,8 +288,10 @@ def _bid_quote(row: Row) -> float:
     return max(row.dph_total, row.min_bid + (row.storage_total_cost or 0.0))
 
 
-def _identifier(value: int | str) -> str:
-    return str(value) if isinstance(value, int) else clean_word(value)
+def _identifier(value: int | str | None) -> str | None:
+    """None: it is none, or longer than any (the store keeps 64 characters)."""
+    found = str(value) if isinstance(value, int) else clean_word(value or "")
+    return found if value and 0 < len(found) <= 64 else None
 
 
 def _measured(value: float | None) -> float | None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from bench import marketplace, pointed_at
 
 from gpuwatch.emulator import Marketplace
 from gpuwatch.errors import OfferGone
@@ -24,6 +23,7 @@ from gpuwatch.watches.decide import Match
 from gpuwatch.watches.watch import LaunchSpec, OnIncrease
 from tests.builders import NOON, a_watch
 from tests.engine.guard_world import GuardWorld
+from tests.providers.vastai.bench import marketplace, pointed_at
 
 DISK_GB = 20.0
 WATCH = a_watch(disk_gb=DISK_GB)

@@ -1,0 +1,373 @@
+"""What every provider's renting side keeps to, as a suite for pytest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pytest
+
+from gpuwatch.adapting import Adapter
+from gpuwatch.errors import (
+    KeyRejected,
+    OfferGone,
+    OrderError,
+    OrderRateLimited,
+    OrderRefused,
+    OutcomeUnknown,
+    ProviderDown,
+    ProviderError,
+    RateLimited,
+    RefusalKind,
+)
+from gpuwatch.market.offer import Offer
+from gpuwatch.ports import InstanceState, Launcher, Order, Query, Registry, Volume
+from gpuwatch.testing.hostile import spoiled, with_junk
+from gpuwatch.testing.loopback import Wire
+from gpuwatch.testing.oddities import odd_instance
+from gpuwatch.testing.relay import Relay, relaying
+from gpuwatch.testing.suite import Suite, part
+
+LABEL = "gpuwatch-abcdefgh2345"
+SECRET = "kit-secret-value-7391"  # noqa: S105 no secret of anybody
+DAY = date(2026, 11, 20)
+NOTHING_MADE = (OrderRefused, OfferGone)
+ORDERING: tuple[tuple[int, bytes, tuple[type[Exception], ...]], ...] = (
+    (400, b"{}", NOTHING_MADE),
+    (401, b"{}", (OrderRefused,)),
+    (402, b"{}", (OrderRefused,)),
+    (403, b"{}", (OrderRefused,)),
+    (404, b"{}", NOTHING_MADE),
+    (409, b"{}", NOTHING_MADE),
+    (422, b"{}", NOTHING_MADE),
+    (429, b"too many", (OrderRateLimited,)),
+    (408, b"{}", (OutcomeUnknown,)),
+    (500, b"", (OutcomeUnknown,)),
+    (502, b"<html>", (OutcomeUnknown,)),
+    (503, b"{}", (OutcomeUnknown,)),
+    (200, b"", (OutcomeUnknown,)),
+    (200, b"<html>", (OutcomeUnknown,)),
+    (200, b"{", (OutcomeUnknown,)),
+    (200, b"null", (OutcomeUnknown,)),
+    (200, b"[" * 200_000, (OutcomeUnknown,)),
+)
+LISTING: tuple[tuple[int, type[ProviderError]], ...] = (
+    (401, KeyRejected),
+    (429, RateLimited),
+    (500, ProviderDown),
+    (502, ProviderDown),
+    (404, ProviderError),
+)
+ODD_LISTS = (b"", b"{}", b"[]", b"null", b"17", b'"x"', b"<html>", b"[" * 200_000)
+WISHES: dict[str, dict[str, Any]] = {
+    "ports": {"ports": ("8000", "53/udp")},
+    "registry": {"registry": Registry(server="ghcr.io", username="me", password=SECRET)},
+    "volume": {"volume": Volume(mount="/data", volume_id="17")},
+    "template": {"template": "a-template"},
+    "self-destruction": {"self_destruct_at": datetime(2026, 11, 22, tzinfo=UTC)},
+    "onstart": {"onstart": "echo started"},
+    "env": {"env": {"KIT_TOKEN": SECRET}},
+}
+
+
+class LauncherSuite(Suite):
+    """`class TestMine(LauncherSuite): bench = BENCH` runs it."""
+
+    @pytest.fixture
+    def launcher(self, adapter: Adapter) -> Launcher:
+        """The renting side, through the relay."""
+        assert adapter.launcher is not None, "INFO.launches says that it rents"
+        return adapter.launcher
+
+    @pytest.fixture
+    def offers(self, adapter: Adapter, relay: Relay) -> Sequence[Offer]:
+        """What can be rented on demand now; the requests for it are forgotten."""
+        found = adapter.market.search(Query()).offers
+        relay.requests.clear()
+        return found
+
+    def order(self, offer_id: str, label: str = LABEL, **values: Any) -> Order:
+        """An order of the bench."""
+        plain: dict[str, Any] = {"offer_id": offer_id, "label": label, "image": "x/y", "disk_gb": 20.0}
+        return Order(**(plain | dict(self.bench.order) | values))
+
+    def ended(self, place: Any) -> None:
+        """Let time pass at the stand-in until an end is done."""
+        if self.bench.later is not None:
+            self.bench.later(place)
+
+    # --- rent, list, end ---------------------------------------------------------------------------------------------
+
+    def test_what_is_rented_is_listed_with_its_label_and_ends(
+        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay, place: Any
+    ) -> None:
+        made = launcher.create(self.order(offers[0].offer_id))
+        assert made.starting
+        assert relay.count(self.bench.creates) == 1
+        [found] = launcher.list_instances()
+        assert odd_instance(found) == []
+        assert (found.instance_id, found.label) == (made.instance_id, LABEL)
+        assert not found.spot
+        assert found.state in (InstanceState.STARTING, InstanceState.RUNNING)
+        launcher.destroy(made.instance_id)
+        self.ended(place)
+        assert list(launcher.list_instances()) == []
+        launcher.destroy(made.instance_id)  # again: no error
+        assert list(launcher.list_instances()) == []
+
+    def test_what_runs_is_told_with_its_price(self, launcher: Launcher, offers: Sequence[Offer], place: Any) -> None:
+        launcher.create(self.order(offers[0].offer_id))
+        self.ended(place)
+        [found] = launcher.list_instances()
+        assert found.listed_usd_hour is None or 0 < found.listed_usd_hour < 10_000
+        assert found.gpu in (None, offers[0].gpu)
+        assert found.gpu_count in (None, offers[0].gpu_count)
+
+    def test_many_are_all_listed(self, launcher: Launcher, offers: Sequence[Offer]) -> None:
+        made = self._many(launcher, offers)
+        listed = launcher.list_instances()
+        assert sorted(one.instance_id for one in listed) == sorted(made)
+        assert sorted(one.label or "" for one in listed) == sorted(made.values())
+
+    def test_ending_one_leaves_the_others(self, launcher: Launcher, offers: Sequence[Offer], place: Any) -> None:
+        made = [launcher.create(self.order(offers[n].offer_id, f"gpuwatch-{n}")).instance_id for n in range(2)]
+        launcher.destroy(made[0])
+        self.ended(place)
+        assert [one.instance_id for one in launcher.list_instances()] == made[1:]
+
+    @part("pages")
+    def test_a_missing_page_is_never_a_short_list(
+        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay
+    ) -> None:
+        self._many(launcher, offers)
+        relay.requests.clear()
+        launcher.list_instances()
+        pages = len(relay.requests)
+        for page in range(pages):
+            relay.mend()
+            relay.fail("", 500, spare=page)
+            with pytest.raises(ProviderError):
+                launcher.list_instances()
+
+    @part("gone")
+    def test_an_offer_that_is_gone_is_told(self, launcher: Launcher, offers: Sequence[Offer], place: Any) -> None:
+        assert self.bench.sell_out is not None, "give the bench a sell_out, or let it leave out `gone` with a reason"
+        self.bench.sell_out(place, offers[0].offer_id)
+        with pytest.raises(OfferGone):
+            launcher.create(self.order(offers[0].offer_id))
+        assert list(launcher.list_instances()) == []
+
+    # --- a create that fails -----------------------------------------------------------------------------------------
+
+    @part("ordering")
+    @pytest.mark.parametrize(("status", "body", "usual"), ORDERING)
+    def test_a_create_that_fails_is_sent_once(
+        self,
+        launcher: Launcher,
+        offers: Sequence[Offer],
+        relay: Relay,
+        status: int,
+        body: bytes,
+        usual: tuple[type[Exception], ...],
+    ) -> None:
+        other = self.rendered(status, Exception, OrderError)
+        relay.fail(self.bench.creates, status, body)
+        with pytest.raises(usual if other is Exception else other) as caught:
+            launcher.create(self.order(offers[0].offer_id, env={"KIT_TOKEN": SECRET}))
+        assert relay.count(self.bench.creates) == 1
+        assert SECRET not in f"{caught.value!r} {caught.value}"
+
+    @part("ordering")
+    def test_no_error_shows_the_key_or_the_order(
+        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay
+    ) -> None:
+        key = self.bench.key or "demo-key"
+        relay.fail(self.bench.creates, 400, b'{"error": "wrong: Bearer %b"}' % key.encode())
+        with pytest.raises(OrderError) as caught:
+            launcher.create(self.order(offers[0].offer_id, env={"KIT_TOKEN": SECRET}))
+        for secret in (key, SECRET):
+            assert secret not in f"{caught.value!r} {caught.value} {launcher!r}"
+        assert "\n" not in str(caught.value)
+
+    @part("lost")
+    @pytest.mark.parametrize("ending", [Wire.close, Wire.reset], ids=["closed", "reset"])
+    def test_a_lost_answer_is_unknown_and_found_by_its_label(
+        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay, ending: Any
+    ) -> None:
+        relay.lose(self.bench.creates, ending)
+        with pytest.raises(OutcomeUnknown):
+            launcher.create(self.order(offers[0].offer_id))
+        assert relay.count(self.bench.creates) == 1
+        relay.mend()
+        assert [one.label for one in launcher.list_instances()] == [LABEL]
+
+    @part("lost")
+    def test_an_order_that_got_lost_on_its_way_is_unknown_too(
+        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay
+    ) -> None:
+        relay.lose(self.bench.creates, carried_out=False)
+        with pytest.raises(OutcomeUnknown):
+            launcher.create(self.order(offers[0].offer_id))
+        assert relay.count(self.bench.creates) == 1
+        relay.mend()
+        assert list(launcher.list_instances()) == []
+
+    @part("lost")
+    def test_an_end_whose_answer_is_lost_is_not_repeated(
+        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay, place: Any
+    ) -> None:
+        made = launcher.create(self.order(offers[0].offer_id))
+        relay.requests.clear()
+        relay.lose(self.bench.ends)
+        with pytest.raises((OutcomeUnknown, ProviderError)):
+            launcher.destroy(made.instance_id)
+        assert relay.count(self.bench.ends) == 1
+        relay.mend()
+        self.ended(place)
+        assert list(launcher.list_instances()) == []
+
+    @part("lost")
+    def test_an_end_that_fails_is_told(self, launcher: Launcher, offers: Sequence[Offer], relay: Relay) -> None:
+        made = launcher.create(self.order(offers[0].offer_id))
+        for status in (401, 429, 500):
+            relay.mend()
+            relay.fail(self.bench.ends, status, b"{}")
+            with pytest.raises((OrderError, ProviderError)):
+                launcher.destroy(made.instance_id)
+        relay.mend()
+        assert [one.instance_id for one in launcher.list_instances()] == [made.instance_id]
+
+    @part("not_sent")
+    def test_what_never_left_is_refused_as_not_sent(self, offers: Sequence[Offer]) -> None:
+        with self.bench.pointed_at("http://127.0.0.1:1") as adapter:
+            assert adapter.launcher is not None
+            with pytest.raises(OrderRefused) as refused:
+                adapter.launcher.create(self.order(offers[0].offer_id))
+            assert refused.value.kind is RefusalKind.NOT_SENT
+
+    # --- what cannot be done -----------------------------------------------------------------------------------------
+
+    @part("bids")
+    def test_a_bid_where_nothing_is_rented_by_bids_is_not_sent(
+        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay
+    ) -> None:
+        if True in self.bench.info.spots:
+            pytest.skip(f"{self.bench.name} has spot")
+        with pytest.raises(OrderRefused):
+            launcher.create(self.order(offers[0].offer_id, bid_usd_hour=1.0))
+        with pytest.raises(OrderRefused):
+            launcher.change_bid("1", 1.0)
+        assert relay.requests == []
+
+    @pytest.mark.parametrize("wish", WISHES.values(), ids=list(WISHES))
+    def test_what_it_cannot_do_is_refused_before_anything_is_sent(
+        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay, wish: dict[str, Any]
+    ) -> None:
+        refused = None
+        try:
+            launcher.create(self.order(offers[0].offer_id, **wish))
+        except OrderRefused as error:
+            refused = error
+        assert relay.count(self.bench.creates) == (0 if refused else 1)
+        assert refused is None or refused.kind is RefusalKind.BAD_ORDER
+        assert SECRET not in str(refused)
+
+    @pytest.mark.parametrize("offer_id", ["", "nonsense", "../../x", "a b\n", "x" * 5000, "1/2/3/4/5/6", "\u202e"])
+    def test_an_offer_id_that_is_none_is_an_order_refused(
+        self, launcher: Launcher, relay: Relay, offer_id: str
+    ) -> None:
+        with pytest.raises(NOTHING_MADE):
+            launcher.create(self.order(offer_id))
+        assert list(launcher.list_instances()) == []
+
+    def test_without_a_key_nothing_is_rented(self, place: Any, offers: Sequence[Offer]) -> None:
+        if self.bench.info.own_credentials or self.bench.key is None:
+            pytest.skip(f"{self.bench.name} takes no key from gpuwatch")
+        with relaying(place.url) as relay, self.bench.pointed_at(relay.url, None) as adapter:
+            if adapter.launcher is None:
+                return
+            with pytest.raises(OrderRefused) as refused:
+                adapter.launcher.create(self.order(offers[0].offer_id))
+            assert refused.value.kind is RefusalKind.KEY
+            with pytest.raises(KeyRejected):
+                adapter.launcher.list_instances()
+
+    # --- lists -------------------------------------------------------------------------------------------------------
+
+    @part("lists")
+    @pytest.mark.parametrize(("status", "error"), LISTING)
+    def test_a_list_that_fails_says_why(
+        self, launcher: Launcher, relay: Relay, status: int, error: type[ProviderError]
+    ) -> None:
+        relay.fail("", status, b"{}")
+        with pytest.raises(self.rendered(status, error, ProviderError)):
+            launcher.list_instances()
+
+    @part("lists")
+    def test_an_odd_list_is_never_an_empty_one(self, launcher: Launcher, relay: Relay) -> None:
+        assert list(launcher.list_instances()) == []
+        plain_array = relay.bodies[-1].lstrip().startswith(b"[")  # there, [] is an empty list
+        for body in ODD_LISTS:
+            if plain_array and body == b"[]":
+                continue
+            relay.mend()
+            relay.fail("", 200, body)
+            with pytest.raises(ProviderError):
+                launcher.list_instances()
+
+    @part("lists")
+    @pytest.mark.parametrize("rate", [0.01, 0.1, 0.3])
+    def test_a_hostile_list_is_an_error_or_whole(
+        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay, rate: float
+    ) -> None:
+        made = len(self._many(launcher, offers[:2], 2))
+        for seed in range(12):
+            relay.requests.clear()
+            relay.spoil = lambda body, seed=seed: spoiled(body, seed, rate)
+            try:
+                found = launcher.list_instances()
+            except ProviderError:
+                continue
+            assert [odd for one in found for odd in odd_instance(one)] == [], f"seed {seed}"
+            assert len(found) >= made, f"seed {seed}: an instance that is not understood is not left out"
+
+    @part("lists")
+    def test_junk_in_a_list_is_an_error_or_left_out(
+        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay
+    ) -> None:
+        made = self._many(launcher, offers[:2], 2)
+        relay.spoil = with_junk
+        try:
+            found = {one.instance_id for one in launcher.list_instances()}
+        except ProviderError:
+            return
+        assert found == set(made)
+
+    # --- money -------------------------------------------------------------------------------------------------------
+
+    def test_what_is_told_of_money_is_sound(self, launcher: Launcher) -> None:
+        credit = launcher.credit_usd()
+        assert credit is None or math.isfinite(credit)
+        charges = launcher.charges(DAY, DAY)
+        assert charges is None or all(math.isfinite(one.usd) and one.day == DAY for one in charges)
+        assert list(launcher.price_increases()) == []
+
+    @part("lists")
+    def test_money_that_cannot_be_read_is_an_error_or_not_told(self, launcher: Launcher, relay: Relay) -> None:
+        relay.fail("", 500)
+        for ask in (launcher.credit_usd, lambda: launcher.charges(DAY, DAY)):
+            try:
+                assert ask() is None
+            except ProviderError:
+                assert relay.requests != []
+
+    def _many(self, launcher: Launcher, offers: Sequence[Offer], count: int = 0) -> dict[str, str]:
+        """Rent several; their ids → labels."""
+        made = {}
+        machines = list({offer.machine_id or offer.offer_id: offer for offer in offers}.values())
+        for n in range(count or self.bench.many):
+            label = f"gpuwatch-many{n}"
+            made[launcher.create(self.order(machines[n % len(machines)].offer_id, label)).instance_id] = label
+        return made

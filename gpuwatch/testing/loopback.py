@@ -1,0 +1,149 @@
+"""A real HTTP server on loopback whose answers a test writes byte by byte."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+
+@dataclass(frozen=True)
+class Request:
+    """What arrived."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes
+    raw: bytes
+
+    @property
+    def path(self) -> str:
+        return urlsplit(self.target).path
+
+    @property
+    def params(self) -> dict[str, str]:
+        return {name: values[0] for name, values in parse_qs(urlsplit(self.target).query).items()}
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Wire:
+    """One connection's way back."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.open = True
+
+    def raw(self, data: bytes) -> None:
+        self._connection.sendall(data)
+
+    def answer(self, status: int = 200, body: object = b"", **headers: str) -> None:
+        """A whole answer; a body that is not bytes is sent as JSON. `content_encoding="gzip"` is a header."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        lines = [
+            f"HTTP/1.1 {status} x",
+            *(f"{k}: {v}" for k, v in ({"content-length": str(len(data))} | named).items()),
+        ]
+        self.raw("\r\n".join([*lines, "", ""]).encode() + data)
+
+    def close(self) -> None:
+        self.open = False
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def reset(self) -> None:
+        """End it rudely: the other side reads "connection reset"."""
+        self.open = False
+        self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._connection.close()
+
+
+Answer = Callable[[Request, Wire], None]
+
+
+@dataclass
+class Server:
+    """`requests` holds all that arrived, in order; `connections` counts what was opened."""
+
+    url: str
+    requests: list[Request] = field(default_factory=list)
+    connections: int = 0
+
+
+@contextmanager
+def serving(answer: Answer, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
+    """Serve until the block ends. `answer` runs once per request, on the connection's own thread."""
+    house = _House(answer, tls)
+    try:
+        yield house.server
+    finally:
+        house.close()
+
+
+class _House:
+    def __init__(self, answer: Answer, tls: ssl.SSLContext | None) -> None:
+        self._answer = answer
+        self._tls = tls
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.server = Server(f"{'https' if tls else 'http'}://127.0.0.1:{self._listener.getsockname()[1]}")
+        self._open: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def close(self) -> None:
+        for one in [self._listener, *self._open]:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join(5)
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                self.server.connections += 1
+                self._open.append(connection)
+                self._threads.append(threading.Thread(target=self._serve, args=(connection,), daemon=True))
+                self._threads[-1].start()
+
+    def _serve(self, plain: socket.socket) -> None:
+        connection = plain
+        with suppress(OSError, ValueError):
+            if self._tls is not None:
+                connection = self._tls.wrap_socket(plain, server_side=True)
+                self._open.append(connection)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            wire = Wire(connection)
+            while wire.open and (request := _read(connection)):
+                self.server.requests.append(request)
+                self._answer(request, wire)
+        connection.close()
+        plain.close()
+
+
+def _read(connection: socket.socket) -> Request | None:
+    raw = b""
+    while b"\r\n\r\n" not in raw:
+        piece = connection.recv(65536)
+        if not piece:
+            return None
+        raw += piece
+    head, _, body = raw.partition(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    while len(body) < int(headers.get("content-length", "0")):
+        body += connection.recv(65536)
+    method, target, _ = first.split(" ", 2)
+    return Request(method, target, headers, body, raw)

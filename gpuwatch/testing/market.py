@@ -1,0 +1,224 @@
+"""What every provider's search side keeps to, as a suite for pytest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpuwatch.adapting import Adapter, ProviderInfo
+from gpuwatch.adapting.answering import listed_usd_hour
+from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderDown, ProviderError, RateLimited
+from gpuwatch.market.offer import OfferKind
+from gpuwatch.ports import Answer, Completeness, Query
+from gpuwatch.testing.bench import Bench
+from gpuwatch.testing.hostile import spoiled, with_junk
+from gpuwatch.testing.loopback import Request, Wire, serving
+from gpuwatch.testing.oddities import odd_answer
+from gpuwatch.testing.relay import Relay
+from gpuwatch.testing.suite import Suite, part
+
+STATUSES: tuple[tuple[int, type[ProviderError]], ...] = (
+    (401, KeyRejected),
+    (403, KeyRejected),
+    (404, ProviderError),
+    (408, ProviderDown),
+    (429, RateLimited),
+    (500, ProviderDown),
+    (502, ProviderDown),
+    (503, ProviderDown),
+    (301, ProviderError),
+)
+GARBAGE = {
+    "nothing": b"",
+    "a page": b"<html>maintenance</html>",
+    "null": b"null",
+    "a number": b"17",
+    "an empty object": b"{}",
+    "half an object": b'{"a": [{"b": ',
+    "deep nesting": b"[" * 200_000,
+    "deep nesting in a key": b'{"data":' * 100_000,
+    "no UTF-8": b'{"data": "\xff\xfe"}',
+}
+
+
+class MarketSuite(Suite):
+    """`class TestMine(MarketSuite): bench = BENCH` runs it."""
+
+    def test_what_it_says_of_itself_is_sound(self) -> None:
+        info = self.bench.info
+        assert info.name == self.bench.name
+        assert info.title
+        assert info.base_url.startswith("https://")
+        assert not info.base_url.endswith("/")
+        assert info.spots
+        assert info.kinds
+        assert OfferKind.LIVE in info.kinds or not info.launches, "what can be rented is live"
+        assert info.billing.minimum_s >= 0
+        assert info.billing.step_s >= 0
+        assert _odd_options(info) == []
+
+    def test_the_adapter_bears_its_name_everywhere(self, adapter: Adapter) -> None:
+        assert adapter.name == adapter.market.name == self.bench.name
+        assert adapter.info == self.bench.info
+        assert (adapter.launcher is not None) == self.bench.info.launches
+        assert adapter.launcher is None or adapter.launcher.name == self.bench.name
+
+    @pytest.mark.parametrize("spot", [False, True])
+    def test_offers_are_whole_unique_and_in_order(self, adapter: Adapter, spot: bool) -> None:
+        if spot not in self.bench.info.spots:
+            pytest.skip(f"{self.bench.name} has no such rental type")
+        answer = adapter.market.search(Query(spot=spot))
+        assert odd_answer(answer, self.bench.info) == []
+        assert answer.completeness is Completeness.COMPLETE
+        assert len(answer.offers) >= (1 if spot else 3)
+        assert {offer.spot for offer in answer.offers} == {spot}
+
+    @pytest.mark.parametrize("spot", [False, True])
+    def test_a_rental_type_that_it_lacks_is_answered_without_a_request(
+        self, adapter: Adapter, relay: Relay, spot: bool
+    ) -> None:
+        if spot in self.bench.info.spots:
+            pytest.skip(f"{self.bench.name} has that rental type")
+        answer = adapter.market.search(Query(spot=spot))
+        assert (list(answer.offers), answer.completeness) == ([], Completeness.COMPLETE)
+        assert relay.requests == []
+
+    def test_asked_again_an_offer_is_the_same(self, place: Any) -> None:
+        seen = []
+        for _ in range(2):
+            with self.bench.pointed_at(place.url) as adapter:
+                offers = adapter.market.search(Query()).offers
+                seen.append({(offer.identity, offer.offer_id) for offer in offers})
+        assert seen[0] == seen[1]
+
+    @part("narrowing")
+    def test_a_gpu_narrows_the_answer(self, adapter: Adapter) -> None:
+        gpu = self.bench.gpu
+        everything = adapter.market.search(Query()).offers
+        found = adapter.market.search(Query(gpus=(gpu,))).offers
+        assert len(found) >= 2
+        assert {offer.gpu for offer in found} == {gpu}
+        assert {o.identity for o in found} == {o.identity for o in everything if o.gpu == gpu}
+
+    @part("narrowing")
+    def test_a_price_narrows_the_answer(self, adapter: Adapter) -> None:
+        everything = adapter.market.search(Query(gpus=(self.bench.gpu,))).offers
+        middle = everything[len(everything) // 2].quoted_usd_hour
+        cheap = adapter.market.search(Query(gpus=(self.bench.gpu,), max_listed_usd_hour=middle)).offers
+        assert [o.offer_id for o in cheap] == [o.offer_id for o in everything if o.quoted_usd_hour <= middle]
+
+    @part("narrowing")
+    def test_a_number_of_gpus_narrows_the_answer(self, adapter: Adapter) -> None:
+        everything = adapter.market.search(Query()).offers
+        count = everything[0].gpu_count
+        found = adapter.market.search(Query(count_min=count, count_max=count)).offers
+        assert {o.identity for o in found} == {o.identity for o in everything if o.gpu_count == count}
+        assert list(adapter.market.search(Query(count_min=10_000)).offers) == []
+
+    @part("narrowing")
+    def test_a_gpu_that_is_not_there_is_no_offer_and_no_error(self, adapter: Adapter) -> None:
+        answer = adapter.market.search(Query(gpus=("no such gpu 9000",)))
+        assert (list(answer.offers), answer.completeness) == ([], Completeness.COMPLETE)
+
+    @part("narrowing")
+    def test_more_disk_is_never_cheaper(self, adapter: Adapter) -> None:
+        priced = [
+            {offer.identity: listed_usd_hour(offer, query) for offer in adapter.market.search(query).offers}
+            for query in (Query(disk_gb=20.0), Query(disk_gb=200.0))
+        ]
+        assert all(priced[1][one] >= usd * 0.999 for one, usd in priced[0].items() if one in priced[1])
+
+    @part("keyless")
+    def test_without_a_key_it_answers_or_says_that_it_wants_one(self, place: Any) -> None:
+        if self.bench.info.own_credentials or self.bench.key is None:
+            pytest.skip(f"{self.bench.name} takes no key from gpuwatch")
+        with self.bench.pointed_at(place.url) as adapter:
+            with_key = adapter.market.search(Query()).offers
+        with self.bench.pointed_at(place.url, None) as adapter:
+            if not self.bench.info.searches_without_key:
+                with pytest.raises(KeyRejected):
+                    adapter.market.search(Query())
+                return
+            without = adapter.market.search(Query()).offers
+        assert [offer.offer_id for offer in without] == [offer.offer_id for offer in with_key]
+
+    @part("statuses")
+    @pytest.mark.parametrize(("status", "error"), STATUSES)
+    def test_every_status_has_its_own_error(self, status: int, error: type[ProviderError]) -> None:
+        text = _raised(self.bench, status, b"{}", self.rendered(status, error, ProviderError))
+        assert text.startswith(f"{self.bench.name}: ")
+        assert "\n" not in text
+
+    @part("garbage")
+    @pytest.mark.parametrize("body", GARBAGE.values(), ids=list(GARBAGE))
+    def test_an_answer_that_is_none_is_never_a_market_without_offers(self, body: bytes) -> None:
+        _raised(self.bench, 200, body, PayloadChanged)
+
+    @part("statuses")
+    def test_no_error_shows_the_key(self) -> None:
+        key = self.bench.key or "demo-key"
+        text = _raised(self.bench, 400, b'{"error": "bad key %b"}' % key.encode(), ProviderError)
+        assert key not in text
+
+    @part("losses")
+    @pytest.mark.parametrize("fault", ["refused", "closed", "reset", "cut", "silent"])
+    def test_every_loss_of_connection_is_a_provider_that_is_down(self, fault: str) -> None:
+        def answer(request: Request, wire: Wire) -> None:
+            if fault == "cut":
+                wire.raw(b'HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{"offers": [')
+            if fault in {"closed", "cut"}:
+                wire.close()
+            elif fault == "reset":
+                wire.reset()
+            # silent: nothing at all
+
+        with serving(answer) as server:
+            url = "http://127.0.0.1:1" if fault == "refused" else server.url
+            with self.bench.pointed_at(url, timeout_s=0.1) as adapter, pytest.raises(ProviderDown):
+                adapter.market.search(Query())
+
+    @part("hostile")
+    @pytest.mark.parametrize("rate", [0.003, 0.03, 0.3])
+    def test_hostile_values_are_skipped_or_refused(self, relay: Relay, rate: float) -> None:
+        for seed in range(8):
+            for spot in self.bench.info.spots:
+                relay.requests.clear()
+                relay.spoil = lambda body, seed=seed: spoiled(body, seed, rate)
+                answer = self._asked(relay.url, spot)
+                assert answer is None or odd_answer(answer, self.bench.info) == [], f"seed {seed}"
+
+    @part("hostile")
+    def test_rows_that_are_none_leave_the_others(self, place: Any, relay: Relay) -> None:
+        sound, relay.spoil = self._asked(place.url, False), with_junk
+        found = self._asked(relay.url, False)
+        assert sound is not None
+        assert found is not None, "junk between the rows is no reason to refuse the answer"
+        assert [offer.offer_id for offer in found.offers] == [offer.offer_id for offer in sound.offers]
+
+    def _asked(self, url: str, spot: bool) -> Answer | None:
+        with self.bench.pointed_at(url) as adapter:
+            try:
+                return adapter.market.search(Query(spot=spot))
+            except ProviderError:
+                return None
+
+
+def _raised(bench: Bench, status: int, body: bytes, error: type[Exception]) -> str:
+    answered = serving(lambda request, wire: wire.answer(status, body))
+    with answered as server, bench.pointed_at(server.url) as adapter, pytest.raises(error) as caught:
+        adapter.market.search(Query(spot=bench.info.spots[0]))
+    return str(caught.value)
+
+
+def _odd_options(info: ProviderInfo) -> list[str]:
+    """Options whose default is not what they say that they are, or that nobody could set."""
+    kinds = {"text": str, "number": int | float, "switch": bool, "texts": tuple}
+    odd = []
+    for spec in info.options:
+        if spec.default is not None and not isinstance(spec.default, kinds[spec.kind]):
+            odd.append(f"{spec.name}: the default is no {spec.kind}")
+        if not spec.about or "\n" in spec.about or not spec.name.isidentifier() or not spec.name.islower():
+            odd.append(f"{spec.name}: a name of small letters, and one line about it")
+    names = [spec.name for spec in info.options]
+    return odd + [f"{name}: twice" for name in set(names) if names.count(name) > 1]

@@ -1,0 +1,109 @@
+"""A relay on loopback between an adapter and its stand-in: it loses answers, replaces them, spoils them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from gpuwatch.testing.loopback import Request, Wire, serving
+
+MOST_REQUESTS: Final = 300  # in one test: more is an adapter that walks in a circle
+_NOT_PASSED_ON: Final = frozenset({"host", "connection", "content-length", "transfer-encoding", "accept-encoding"})
+Ending = Callable[[Wire], None]  # what the adapter gets to see
+
+
+class Rule(NamedTuple):
+    """What happens to the requests that match."""
+
+    matching: re.Pattern[str]
+    ending: Ending
+    carried_out: bool  # the request reaches the stand-in all the same
+    spared: list[int]  # so many requests pass first; one value, counted down
+
+
+class Relay:
+    """Passes requests on to `to`, as the tests say. `requests` holds all that came, in order."""
+
+    def __init__(self, to: str) -> None:
+        self.url = ""
+        self.requests: list[Request] = []
+        self.bodies: list[bytes] = []  # of the answers that were passed on
+        self.spoil: Callable[[bytes], bytes] | None = None  # done to every 2xx body
+        self._to = to
+        self._rules: list[Rule] = []
+
+    def fail(self, matching: str, status: int, body: bytes = b"", *, spare: int = 0, **headers: str) -> None:
+        """From now on, what matches "METHOD /target body" is answered so and does not reach the stand-in."""
+        self._rules.append(
+            Rule(re.compile(matching, re.DOTALL), lambda wire: wire.answer(status, body, **headers), False, [spare])
+        )
+
+    def lose(self, matching: str, ending: Ending = Wire.close, *, carried_out: bool = True) -> None:
+        """From now on, the answer to what matches is lost."""
+        self._rules.append(Rule(re.compile(matching, re.DOTALL), ending, carried_out, [0]))
+
+    def mend(self) -> None:
+        """Everything passes again."""
+        self._rules.clear()
+
+    def count(self, matching: str) -> int:
+        """How many requests came that match."""
+        return sum(1 for request in self.requests if re.search(matching, line_of(request), re.DOTALL))
+
+    def answer(self, request: Request, wire: Wire) -> None:
+        """One request."""
+        if len(self.requests) >= MOST_REQUESTS:
+            return wire.answer(429, b"the test allows no more requests")
+        self.requests.append(request)
+        rule = self._rule_for(line_of(request))
+        if rule is None:
+            return self._pass_on(request, wire)
+        if rule.carried_out:
+            self._asked(request)
+        return rule.ending(wire)
+
+    def _rule_for(self, line: str) -> Rule | None:
+        for rule in self._rules:
+            if rule.matching.search(line):
+                if rule.spared[0] <= 0:
+                    return rule
+                rule.spared[0] -= 1
+        return None
+
+    def _pass_on(self, request: Request, wire: Wire) -> None:
+        status, headers, body = self._asked(request)
+        body = body.replace(self._to.encode(), self.url.encode())  # links to a next page lead here, too
+        self.bodies.append(body)
+        if self.spoil is not None and 200 <= status < 300:
+            body = self.spoil(body)
+        wire.answer(status, body, **headers)
+
+    def _asked(self, request: Request) -> tuple[int, dict[str, str], bytes]:
+        connection = HTTPConnection(urlsplit(self._to).netloc, timeout=10)
+        try:
+            headers = {name: value for name, value in request.headers.items() if name not in _NOT_PASSED_ON}
+            connection.request(request.method, request.target, request.body or None, headers)
+            response = connection.getresponse()
+            passed = {name.lower(): value for name, value in response.getheaders()}
+            kept = {name.replace("-", "_"): value for name, value in passed.items() if name not in _NOT_PASSED_ON}
+            return response.status, kept, response.read()
+        finally:
+            connection.close()
+
+
+def line_of(request: Request) -> str:
+    """As the patterns of `Bench.creates` and `Relay.fail` see it."""
+    return f"{request.method} {request.target} {request.body.decode('utf-8', 'replace')}"
+
+
+@contextmanager
+def relaying(to: str) -> Iterator[Relay]:
+    """A relay to a stand-in's address, until the block ends."""
+    relay = Relay(to)
+    with serving(relay.answer) as server:
+        relay.url = server.url
+        yield relay

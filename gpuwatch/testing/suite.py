@@ -1,0 +1,64 @@
+"""What both suites stand on: the bench, its stand-in, a relay in front of it, and parts that are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, TypeVar
+
+import pytest
+
+from gpuwatch import errors
+from gpuwatch.adapting import Adapter
+from gpuwatch.testing.bench import PARTS, Bench
+from gpuwatch.testing.relay import Relay, relaying
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+
+def part(name: str) -> Callable[[T], T]:
+    """A test belongs to a part of the suites that a bench may leave out."""
+    assert name in PARTS, name
+
+    def marked(test: T) -> T:
+        test.part = name  # type: ignore[attr-defined]  # pytest hands the function itself to the fixture
+        return test
+
+    return marked
+
+
+class Suite:
+    """One provider. A subclass sets `bench`; its name must begin with "Test"."""
+
+    bench: ClassVar[Bench]
+
+    @pytest.fixture(autouse=True)
+    def _leave_out(self, request: pytest.FixtureRequest) -> None:
+        why = self.bench.leaves_out.get(getattr(request.function, "part", ""))
+        if why:
+            pytest.skip(f"{self.bench.name}: {why}")
+
+    @pytest.fixture
+    def place(self) -> Iterator[Any]:
+        """The stand-in."""
+        with self.bench.place() as place:
+            yield place
+
+    @pytest.fixture
+    def relay(self, place: Any) -> Iterator[Relay]:
+        """In front of the stand-in."""
+        with relaying(place.url) as relay:
+            yield relay
+
+    @pytest.fixture
+    def adapter(self, relay: Relay) -> Iterator[Adapter]:
+        """Asks through the relay."""
+        with self.bench.pointed_at(relay.url) as adapter:
+            yield adapter
+
+    def rendered(self, status: int, usual: type[Exception], side: type[Exception]) -> type[Exception]:
+        """The error of a status: as the bench says for this side (asking or ordering), else the usual one."""
+        for name in self.bench.renders.get(status, "").split("|"):
+            found = getattr(errors, name.strip(), None)
+            if found is not None and issubclass(found, side):
+                return found  # type: ignore[no-any-return]  # a class of `errors`
+        return usual
