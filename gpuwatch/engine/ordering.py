@@ -8,18 +8,15 @@ from gpuwatch.ports import Order, Registry, Volume
 from gpuwatch.watches.decide import Match
 from gpuwatch.watches.watch import LaunchSpec, RegistrySpec, VolumeSpec, Watch
 
-LEAST_DISK_GB = 8.0  # source: vastai.md §6, the smallest disk that can be ordered
-
 
 def order_of(launch: Launch, match: Match, watch: Watch) -> Order:
     """The order for one candidate. A spot offer always carries its bid: without it the rent is on demand."""
     offer, spec = match.offer, watch.launch or LaunchSpec()
-    disk_gb = watch.disk_gb if watch.disk_gb is not None else offer.quoted_disk_gb
     return Order(
         offer_id=offer.offer_id,
         label=launch.label,
         image=spec.image,
-        disk_gb=max(disk_gb, LEAST_DISK_GB),
+        disk_gb=watch.disk_gb if watch.disk_gb is not None else offer.quoted_disk_gb,
         bid_usd_hour=quoted_bid_usd_hour(offer) if offer.spot else None,
         onstart=spec.onstart,
         env={**spec.env, **env_of(launch)},

@@ -48,7 +48,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     offer_id: str
     label: str
     image: str
-    disk_gb: float
+    disk_gb: float  # as it was priced; 0: what comes with the machine. A launcher knows its own least size
     bid_usd_hour: float | None = None
     onstart: str | None = None
     env: Mapping[str, str] = {}  # may hold secrets

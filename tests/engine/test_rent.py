@@ -185,3 +185,10 @@ def test_a_least_bid_above_the_owners_maximum_is_not_bid(world: World) -> None:
     launch = world.rent(a_match(spot(1.0, 2.0)))
     assert world.provider.orders == []
     assert launch.ended_because(End.PRICE_ROSE)
+
+
+def test_the_disk_that_is_ordered_is_the_one_that_was_priced(world: World) -> None:
+    launch = reserved(world)
+    without = a_match(an_offer(quoted_disk_gb=0.0, disk_usd_gb_month=None))
+    assert order_of(launch, without, world.watch).disk_gb == 0.0
+    assert order_of(launch, without, changed(world.watch, disk_gb=5.0)).disk_gb == 5.0

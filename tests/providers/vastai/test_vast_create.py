@@ -37,6 +37,11 @@ def _refusal(**values: Any) -> str:
     return str(refused.value)
 
 
+@pytest.mark.parametrize(("wanted", "ordered"), [(0.0, 8.0), (8.0, 8.0), (50.5, 50.5)])
+def test_no_smaller_disk_is_ordered_than_can_be(wanted: float, ordered: float) -> None:
+    assert _body(disk_gb=wanted)["disk"] == ordered
+
+
 def test_ports_become_dockers_options_beside_the_environment() -> None:
     env = _body(env={"A": "b"}, ports=("8000", "8080:80", "53/udp", "9000:90/tcp", "70000"))["env"]
     assert env == {
