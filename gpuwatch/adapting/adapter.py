@@ -35,6 +35,7 @@ class OptionSpec(msgspec.Struct, frozen=True, kw_only=True):
     choices: tuple[str, ...] = ()  # for texts: the only ones that are taken
     least: float | None = None  # for numbers
     secret: bool = False
+    check: Callable[[Option], None] | None = None  # what else a given value must be; raises ValueError with one line
 
 
 class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):

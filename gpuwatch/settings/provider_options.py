@@ -23,7 +23,7 @@ def options_of(info: ProviderInfo, given: Mapping[str, Any]) -> tuple[dict[str, 
             faults.append((key, _unknown(key, specs)))
             continue
         try:
-            values[key] = _READ[specs[key].kind](value, specs[key])
+            values[key] = _checked(_READ[specs[key].kind](value, specs[key]), specs[key])
         except ValueError as error:
             faults.append((key, str(error)))
     return values, faults
@@ -34,6 +34,12 @@ def _unknown(key: str, specs: Mapping[str, OptionSpec]) -> str:
     if near:
         return f"unknown key; did you mean {near[0]}?"
     return f"unknown key; expected one of {', '.join(specs)}" if specs else "unknown key; this provider has no options"
+
+
+def _checked(value: Option, spec: OptionSpec) -> Option:
+    if spec.check is not None:
+        spec.check(value)
+    return value
 
 
 def _text(value: Any, spec: OptionSpec) -> str:

@@ -5,4 +5,4 @@ from __future__ import annotations
 from gpuwatch.emulator.clouds.azure import AzurePrices
 from gpuwatch.testing.bench import Bench
 
-BENCH = Bench(name="azure", place=AzurePrices, gpu="H100 NVL", key=None)
+BENCH = Bench(name="azure", place=AzurePrices, gpu="H100 NVL")
