@@ -1,0 +1,43 @@
+"""Lambda: a cloud of virtual machines at one price for a type everywhere; what moves is where there is capacity.
+
+This folder's name is a word of Python: `importlib` brings it in, no statement can; inside it, imports are relative.
+
+source: the vendor's OpenAPI 1.10.0 and billing page, and public clients, read 2026-11.
+"""
+
+from __future__ import annotations
+
+from gpuwatch.adapting import Adapter, Billing, OptionSpec, ProviderInfo, Tools
+from gpuwatch.ports import ProviderSettings
+
+INFO = ProviderInfo(
+    name="lambda",
+    title="Lambda",
+    base_url="https://cloud.lambda.ai/api/v1",
+    key_names=("LAMBDA_API_KEY",),
+    launches=True,
+    runs_images=False,
+    billing=Billing(step_s=60.0),
+    options=(
+        OptionSpec(name="ssh_key", kind="text", about="Name of an SSH key registered at Lambda; needed for renting."),
+        OptionSpec(
+            name="image", kind="text", about="System image, by its family or its id; default: the newest Lambda Stack."
+        ),
+    ),
+    search_interval_s=1.0,
+    console_url="https://cloud.lambda.ai/instances",
+)
+
+
+def build(settings: ProviderSettings, tools: Tools) -> Adapter:
+    """The adapter; reading and renting share one pace."""
+    from .offers import LambdaMarket  # noqa: PLC0415 - not for start-up
+    from .renting import Account, LambdaLauncher  # noqa: PLC0415
+
+    account = Account(settings, tools)
+    return Adapter(
+        name=INFO.name,
+        info=INFO,
+        market=LambdaMarket(account),
+        launcher=LambdaLauncher(account, settings.options),
+    )

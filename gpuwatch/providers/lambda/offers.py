@@ -1,0 +1,226 @@
+"""Lambda's offers: instance types × the regions that have capacity for them now."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from gpuwatch.adapting.answering import Seen, answer
+from gpuwatch.adapting.asking import Remembered, Rest
+from gpuwatch.adapting.untrusted import at, number, usd_hour, whole, word
+from gpuwatch.errors import PayloadChanged
+from gpuwatch.market.gpu_names import GpuName, catalog
+from gpuwatch.market.offer import Offer, Terms
+from gpuwatch.ports import Answer, Query
+
+PROVIDER: Final = "lambda"
+_CATALOGUE_S: Final = 5.0
+_GIB_GB: Final = 1.073741824
+_MOST: Final = 100_000.0  # GiB: beyond it a size is in another unit
+_NAME: Final = re.compile(r"gpu_(\d{1,3})x_([a-z0-9_]{1,40})")
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+_REGION: Final = re.compile(r"[a-z0-9-]{1,23}")  # an offer's id, both with a slash between, has 64 characters at most
+_SIZE: Final = re.compile(r"(\d{1,4}) ?GB\b")
+_FORM: Final = re.compile(r"\b(SXM|PCIe)")
+_INTERCONNECT: Final = {"SXM": "NVLink", "PCIe": "PCIe"}
+# What a name alone leaves open, where no description says it: 8× of that name is SXM, 1×, 2× and 4× are PCIe.
+_BY_NAME: Final = {"rtx6000": "Quadro RTX 6000", "v100_n": "Tesla V100"}
+_A100: Final = ("A100-PCIE-40GB", "A100-SXM4-40GB")
+_NOT_TOLD: Final = {"V100": "its form factor is not told"}
+_COUNTRIES: Final = {
+    "USA": "US", "United States": "US", "Germany": "DE", "Italy": "IT", "India": "IN", "Japan": "JP", "Israel": "IL",
+    "Australia": "AU",
+}  # fmt: skip
+_ROW: Final = frozenset({"instance_type", "regions_with_capacity_available"})
+_TYPE: Final = frozenset({"name", "description", "gpu_description", "price_cents_per_hour", "architecture", "specs"})
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """One instance type, understood. Sizes are of the whole machine, but for `gpu_memory_gib`."""
+
+    name: str
+    gpu: GpuName
+    gpu_wire: str
+    gpu_count: int
+    gpu_memory_gib: float | None
+    usd_hour: float
+    cpu_arch: str | None
+    vcpu: float | None
+    ram_gib: float | None
+    disk_gb: float | None
+    terms: Terms
+
+
+class NotUnderstood(ValueError):
+    """Why a type is no offer: one short phrase."""
+
+
+class LambdaMarket:
+    """Lambda's types, wherever there is capacity. One answer holds all of them, and serves all watches for 5 s."""
+
+    name = PROVIDER
+
+    def __init__(self, account: Rest) -> None:
+        self._account = account
+        self._catalogue: Remembered[tuple[datetime, Seen]] = Remembered(_CATALOGUE_S, account.tools.monotonic)
+
+    def search(self, query: Query) -> Answer:
+        """Offers that fit; of spot there are none. Raises ProviderError."""
+        self._account.need_key()
+        tools = self._account.tools
+        began = tools.monotonic()
+        observed_at, seen = (tools.now(), Seen(searches=0)) if query.spot else self._catalogue.get(self._fetch)
+        return answer(seen, query, PROVIDER, observed_at=observed_at, elapsed_s=tools.monotonic() - began)
+
+    def _fetch(self) -> tuple[datetime, Seen]:
+        value = self._account.get("/instance-types")
+        now = self._account.tools.now()
+        return now, parse_types(value, now)
+
+
+def parse_types(value: object, observed_at: datetime) -> Seen:
+    """The offers of `GET /instance-types`: one for each type and each region that has it now.
+
+    Raises:
+        PayloadChanged: it is no map of types, or not one type in it is understood.
+    """
+    types = at(value, "data")
+    if not isinstance(types, dict) or not types:
+        raise PayloadChanged("lambda: the answer is no map of instance types")
+    seen = Seen(rows=len(types))
+    understood = sum(_read(row, seen, observed_at) for row in types.values())
+    if not understood:
+        raise PayloadChanged(f"lambda: none of {len(types)} instance types is understood")
+    return seen
+
+
+def kind_of(told: object) -> Kind | None:
+    """One `instance_type`, of the catalogue or of an instance; None: it has no GPU.
+
+    Raises:
+        NotUnderstood: it is no type, or its numbers are none.
+    """
+    if not isinstance(told, dict):
+        raise NotUnderstood("no instance type")
+    count = whole(at(told, "specs", "gpus"), 0, 1_000)
+    if count is None:
+        raise NotUnderstood("no number of GPUs")
+    if not count:
+        return None
+    name, cents = told.get("name"), number(told.get("price_cents_per_hour"))
+    price = None if cents is None else usd_hour(cents / 100)
+    if not isinstance(name, str) or not _PLAIN.fullmatch(name):
+        raise NotUnderstood("no name")
+    if price is None:
+        raise NotUnderstood("no usable price")
+    return _kind(told, name, count, price)
+
+
+def _kind(told: Mapping[str, Any], name: str, count: int, price: float) -> Kind:
+    in_name = _NAME.fullmatch(name)
+    if in_name is not None and int(in_name[1]) != count:
+        raise NotUnderstood("its name and its specs tell different numbers of GPUs")
+    wire = _wire(told, name, count)
+    size, form = _SIZE.search(wire), _FORM.search(wire)
+    memory_gib = number(size[1], 1) if size else None
+    gpu = catalog().resolve(wire, memory_gib)
+    return Kind(
+        name=name,
+        gpu=gpu,
+        gpu_wire=wire,
+        gpu_count=count,
+        gpu_memory_gib=memory_gib,
+        usd_hour=price,
+        cpu_arch=word(told.get("architecture"), 20),
+        vcpu=number(at(told, "specs", "vcpus"), 1, _MOST),
+        ram_gib=number(at(told, "specs", "memory_gib"), 1, _MOST),
+        disk_gb=_gb(number(at(told, "specs", "storage_gib"), 1, _MOST * 100)),
+        terms=Terms(
+            instance_type=name,
+            interconnect=_INTERCONNECT[form[1]] if form else None,
+            multi_node=False,  # clusters of several machines are not in the API
+            tax_included=False,
+            note=None if form else _NOT_TOLD.get(gpu.family),
+        ),
+    )
+
+
+def _wire(told: Mapping[str, Any], name: str, count: int) -> str:
+    """The GPU as Lambda describes it: the description is right where it and the name disagree."""
+    described = word(told.get("gpu_description"), 80)
+    if described is not None:
+        return described
+    described = word(told.get("description"), 80)
+    if described is not None:
+        return re.sub(r"^\d{1,3}x ", "", described)
+    model = re.sub(r"^gpu_\d{1,3}x_", "", name)
+    return _A100[count == 8] if model == "a100" else _BY_NAME.get(model, model)
+
+
+def _read(row: object, seen: Seen, observed_at: datetime) -> bool:
+    """Add a type's offers. True: it was understood, even if nobody can have it."""
+    kind, regions = at(row, "instance_type"), at(row, "regions_with_capacity_available")
+    try:
+        found = kind_of(kind)
+    except NotUnderstood as reason:
+        seen.skip(str(reason))
+        return False
+    if not isinstance(regions, list):
+        seen.skip("no list of regions")  # which is not the same as an empty one
+        return False
+    if isinstance(row, dict) and isinstance(kind, dict):
+        seen.look_for_drift(row, _ROW, _ROW)
+        seen.look_for_drift(kind, _TYPE, _TYPE - {"architecture"})
+    if found is not None:
+        seen.offers += [_offer(found, region, observed_at) for region in regions if _is_region(region, seen)]
+    return True
+
+
+def _is_region(region: object, seen: Seen) -> bool:
+    name = at(region, "name")
+    if isinstance(name, str) and _REGION.fullmatch(name):
+        return True
+    seen.skip("no name of a region")
+    return False
+
+
+def _offer(kind: Kind, region: Mapping[str, Any], observed_at: datetime) -> Offer:
+    offer_id = f"{kind.name}/{region['name']}"
+    return Offer(
+        provider=PROVIDER,
+        offer_id=offer_id,
+        machine_id=offer_id,
+        gpu=kind.gpu.name,
+        gpu_family=kind.gpu.family,
+        gpu_wire=kind.gpu_wire,
+        gpu_known=kind.gpu.known,
+        gpu_count=kind.gpu_count,
+        gpu_memory_gib=kind.gpu_memory_gib,
+        spot=False,
+        quoted_usd_hour=kind.usd_hour,
+        quoted_disk_gb=kind.disk_gb or 0.0,
+        disk_usd_gb_month=None,
+        observed_at=observed_at,
+        region=region["name"],
+        country=_country(region),
+        datacenter=True,
+        vcpu=kind.vcpu,
+        ram_gib=kind.ram_gib,
+        cpu_arch=kind.cpu_arch,
+        disk_free_gb=kind.disk_gb,
+        terms=kind.terms,
+    )
+
+
+def _country(region: Mapping[str, Any]) -> str | None:
+    place = word(region.get("description")) or ""
+    told = _COUNTRIES.get(place.rpartition(",")[2].strip())
+    return told or ("US" if region["name"].startswith("us-") else None)
+
+
+def _gb(gib: float | None) -> float | None:
+    return None if gib is None else round(gib * _GIB_GB, 1)

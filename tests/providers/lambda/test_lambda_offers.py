@@ -1,0 +1,174 @@
+"""Lambda's types × regions as offers."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch import providers
+from gpuwatch.adapting.answering import Seen
+from gpuwatch.emulator.clouds.lambda_cloud import LambdaCloud
+from gpuwatch.errors import KeyRejected, PayloadChanged
+from gpuwatch.market.marks import ARM64, arch_of
+from gpuwatch.market.offer import Offer, OfferKind
+from gpuwatch.ports import Query
+
+BENCH = import_module("tests.providers.lambda.bench").BENCH
+RECORDED = Path(__file__).parents[2] / "recorded" / "lambda"
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def parsed(value: Any) -> Seen:
+    found: Seen = import_module("gpuwatch.providers.lambda.offers").parse_types(value, NOW)
+    return found
+
+
+def a_type(name_: str, gpu: str | None, **changes: Any) -> dict[str, Any]:
+    specs = {"gpus": int(name_.split("_")[1][:-1]), "vcpus": 8, "memory_gib": 64, "storage_gib": 512}
+    kind = {"name": name_, "price_cents_per_hour": 199, "specs": specs} | (
+        {} if gpu is None else {"gpu_description": gpu}
+    )
+    here = [{"name": "us-west-1", "description": "California, USA"}]
+    return {"instance_type": kind | changes, "regions_with_capacity_available": here}
+
+
+def the_offer(name: str, gpu: str | None, **changes: Any) -> Offer:
+    [offer] = parsed({"data": {name: a_type(name, gpu, **changes)}}).offers
+    return offer
+
+
+def test_its_name_is_a_word_of_python_and_it_is_a_provider_like_all() -> None:
+    assert "lambda" in providers.names()
+    assert providers.info("lambda").title == "Lambda"
+    with BENCH.place() as place, BENCH.pointed_at(place.url) as adapter:
+        assert adapter.launcher is not None
+
+
+def test_every_recorded_type_gets_its_gpu() -> None:
+    value = json.loads((RECORDED / "instance-types-live-2026-08-20-trimmed.json").read_text())
+    for row in value["data"].values():
+        row["regions_with_capacity_available"] = [{"name": "us-east-1"}]
+    seen = parsed(value)
+    assert (len(seen.offers), seen.skipped) == (22, {})
+    assert {offer.gpu_family for offer in seen.offers if "v100" in offer.offer_id} == {"V100"}
+    assert {offer.terms.instance_type: offer.gpu for offer in seen.offers if "v100" not in offer.offer_id} == {
+        "gpu_1x_a10": "A10",
+        "gpu_1x_a100": "A100 PCIe 40GB",
+        "gpu_1x_a100_sxm4": "A100 SXM 40GB",
+        "gpu_1x_a6000": "RTX A6000",
+        "gpu_1x_b200_sxm6": "B200 SXM",
+        "gpu_1x_gh200": "GH200 96GB",
+        "gpu_1x_h100_pcie": "H100 PCIe",
+        "gpu_1x_h100_sxm5": "H100 SXM",
+        "gpu_1x_rtx6000": "Quadro RTX 6000",
+        "gpu_2x_a100": "A100 PCIe 40GB",
+        "gpu_2x_a6000": "RTX A6000",
+        "gpu_2x_b200_sxm6": "B200 SXM",
+        "gpu_2x_h100_sxm5": "H100 SXM",
+        "gpu_4x_a100": "A100 PCIe 40GB",
+        "gpu_4x_a6000": "RTX A6000",
+        "gpu_4x_h100_sxm5": "H100 SXM",
+        "gpu_8x_a100": "A100 SXM 40GB",
+        "gpu_8x_a100_80gb_sxm4": "A100 SXM 80GB",
+        "gpu_8x_b200_sxm6": "B200 SXM",
+        "gpu_8x_h100_sxm5": "H100 SXM",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu"),
+    [
+        ("gpu_8x_a100", "A100 SXM 40GB"),
+        ("gpu_4x_a100", "A100 PCIe 40GB"),
+        ("gpu_1x_rtx6000", "Quadro RTX 6000"),
+        ("gpu_8x_h100_sxm5gdr", "H100 SXM"),
+        ("gpu_8x_a100_80gb_sxm4", "A100 SXM 80GB"),
+    ],
+)
+def test_without_a_description_the_name_and_the_number_of_gpus_decide(name: str, gpu: str) -> None:
+    assert the_offer(name, None).gpu == gpu
+
+
+def test_where_name_and_description_disagree_the_description_is_right() -> None:
+    offer = the_offer("gpu_1x_a100_sxm4", "A100 (80 GB SXM4)")
+    assert (offer.gpu, offer.gpu_memory_gib) == ("A100 SXM 80GB", 80.0)
+
+
+def test_an_offer_is_live_in_dollars_with_its_disk_included() -> None:
+    offer = the_offer("gpu_8x_a100", "A100 (40 GB SXM4)", price_cents_per_hour=1592)
+    assert (offer.quoted_usd_hour, offer.disk_usd_gb_month, offer.kind) == (15.92, None, OfferKind.LIVE)
+    assert (offer.offer_id, offer.region, offer.country) == ("gpu_8x_a100/us-west-1", "us-west-1", "US")
+    assert (offer.gpu_count, offer.disk_free_gb, offer.quoted_disk_gb) == (8, 549.8, 549.8)
+    assert (offer.terms.interconnect, offer.terms.multi_node) == ("NVLink", False)
+
+
+def test_gh200_machines_are_arm64_whether_told_or_not() -> None:
+    for told in ({"architecture": "arm64"}, {}):
+        assert arch_of(the_offer("gpu_1x_gh200", "GH200 (96 GB)", **told)) == ARM64
+
+
+def test_a_form_factor_that_is_not_told_is_noted() -> None:
+    assert "form factor" in (the_offer("gpu_8x_v100", "Tesla V100 (16 GB)").terms.note or "")
+    assert the_offer("gpu_1x_a10", "A10 (24 GB PCIe)").terms.note is None
+
+
+def test_types_without_a_gpu_and_without_a_region_are_no_offers_and_no_fault() -> None:
+    nowhere = a_type("gpu_1x_a10", "A10 (24 GB PCIe)") | {"regions_with_capacity_available": []}
+    seen = parsed({"data": {"gpu_1x_a10": nowhere, "cpu_0x": a_type("cpu_0x", "N/A")}})
+    assert (seen.offers, seen.skipped, seen.rows) == ([], {}, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"price_cents_per_hour": 0}, "no usable price"),
+        ({"price_cents_per_hour": float("nan")}, "no usable price"),
+        ({"price_cents_per_hour": 10**12}, "no usable price"),
+        ({"specs": {"gpus": "eight"}}, "no number of GPUs"),
+        ({"specs": {"gpus": 1}}, "its name and its specs tell different numbers of GPUs"),
+        ({"name": "a/b"}, "no name"),
+    ],
+)
+def test_an_odd_type_is_skipped_with_its_reason(changes: dict[str, Any], reason: str) -> None:
+    good, odd = a_type("gpu_1x_a10", "A10"), a_type("gpu_8x_a100", "A100 (40 GB SXM4)", **changes)
+    seen = parsed({"data": {"good": good, "odd": odd}})
+    assert ([offer.gpu for offer in seen.offers], seen.skipped) == (["A10"], {reason: 1})
+
+
+def test_a_missing_list_of_regions_is_not_an_empty_one() -> None:
+    odd = {"instance_type": a_type("gpu_1x_a10", "A10")["instance_type"]}
+    assert parsed({"data": {"good": a_type("gpu_1x_a10", "A10"), "odd": odd}}).skipped == {"no list of regions": 1}
+    with pytest.raises(PayloadChanged):
+        parsed({"data": {"odd": odd}})
+
+
+@pytest.mark.parametrize("value", [{"data": []}, {"data": {}}, {"data": None}, [], {"data": {"a": {}}}])
+def test_what_is_no_map_of_types_is_no_market_without_offers(value: Any) -> None:
+    with pytest.raises(PayloadChanged):
+        parsed(value)
+
+
+def test_a_new_field_is_told() -> None:
+    assert list(parsed({"data": {"x": a_type("gpu_1x_a10", "A10", description="", preemptible=True)}}).drift) == [
+        "new field: preemptible"
+    ]
+
+
+def test_all_watches_share_one_answer_of_five_seconds() -> None:
+    with LambdaCloud() as place, BENCH.pointed_at(place.url) as adapter:
+        first = adapter.market.search(Query(gpus=("H100 SXM",)))
+        second = adapter.market.search(Query(gpus=("A10",)))
+        assert (len(first.offers), len(second.offers)) == (5, 1)
+        assert place.count("GET /instance-types") == 1
+
+
+def test_nothing_is_asked_without_a_key() -> None:
+    with LambdaCloud() as place, BENCH.pointed_at(place.url, None) as adapter:
+        with pytest.raises(KeyRejected):
+            adapter.market.search(Query())
+        assert place.requests == []

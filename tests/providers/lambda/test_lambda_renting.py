@@ -1,0 +1,240 @@
+"""Lambda's renting side, against its emulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from gpuwatch import providers
+from gpuwatch.emulator.clouds.lambda_cloud import LambdaCloud
+from gpuwatch.errors import OfferGone, OrderRateLimited, OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
+from gpuwatch.net import Http
+from gpuwatch.ports import InstanceState, Launcher, Order, ProviderSettings, Query
+
+BENCH = import_module("tests.providers.lambda.bench").BENCH
+OFFER = "gpu_1x_h100_sxm5/us-east-1"
+
+
+class Clock:
+    """One clock for both sides; it passes while somebody waits."""
+
+    def __init__(self) -> None:
+        self.seconds = 1_000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+@contextmanager
+def at(place: LambdaCloud, clock: Clock, **options: Any) -> Iterator[providers.Adapter]:
+    http = Http()
+    settings = ProviderSettings(
+        name="lambda",
+        base_url=place.url,
+        api_key=place.key,
+        search_interval_s=0.0,
+        options={"ssh_key": "my-key"} | options,
+    )
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+    yield providers.build(settings, http, lambda: now, clock, clock.sleep)
+    http.close()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def place(clock: Clock) -> Iterator[LambdaCloud]:
+    with LambdaCloud(clock=clock, boots_s=180.0, ends_s=60.0) as place:
+        yield place
+
+
+@pytest.fixture
+def launcher(place: LambdaCloud, clock: Clock) -> Iterator[Launcher]:
+    with at(place, clock) as adapter:
+        assert adapter.launcher is not None
+        yield adapter.launcher
+
+
+def an_order(offer_id: str = OFFER, **values: Any) -> Order:
+    return Order(**({"offer_id": offer_id, "label": "gpuwatch-abc", "image": "x/y", "disk_gb": 20.0} | values))
+
+
+def sent(place: LambdaCloud) -> Any:
+    return next(one for one in reversed(place.requests) if one.method == "POST").body()
+
+
+def test_an_order_is_one_machine_with_the_label_in_name_and_tag(place: LambdaCloud, launcher: Launcher) -> None:
+    launcher.create(an_order())
+    assert sent(place) == {
+        "region_name": "us-east-1",
+        "instance_type_name": "gpu_1x_h100_sxm5",
+        "ssh_key_names": ["my-key"],
+        "name": "gpuwatch-abc",
+        "tags": [{"key": "gpuwatch", "value": "gpuwatch-abc"}],
+    }
+
+
+def test_variables_and_start_commands_are_user_data_and_nowhere_given_back(
+    place: LambdaCloud, launcher: Launcher
+) -> None:
+    launcher.create(an_order(onstart="nvidia-smi", env={"TOKEN": "s3cret"}))
+    body = sent(place)
+    assert body.pop("user_data").startswith("#!/bin/bash\n")
+    assert "s3cret" not in str(body)
+    assert "s3cret" not in str(place.instances(place.requests[-1]))
+
+
+@pytest.mark.parametrize(
+    ("image", "told"),
+    [
+        ("lambda-stack-24-04", {"family": "lambda-stack-24-04"}),
+        ("43336648-096d-4cba-9aa2-f9bb7727639d", {"id": "43336648-096d-4cba-9aa2-f9bb7727639d"}),
+    ],
+)
+def test_the_image_of_the_options_is_a_family_or_an_id(
+    place: LambdaCloud, clock: Clock, image: str, told: dict[str, str]
+) -> None:
+    with at(place, clock, image=image) as adapter:
+        assert adapter.launcher is not None
+        adapter.launcher.create(an_order())
+    assert sent(place)["image"] == told
+
+
+def test_without_an_ssh_key_nothing_is_sent_and_the_line_to_add_is_named(place: LambdaCloud, clock: Clock) -> None:
+    with at(place, clock, ssh_key=None) as adapter:
+        assert adapter.launcher is not None
+        with pytest.raises(OrderRefused) as refused:
+            adapter.launcher.create(an_order())
+    assert refused.value.kind is RefusalKind.BAD_ORDER
+    assert 'ssh_key = "NAME" to [providers.lambda.options]' in str(refused.value)
+    assert place.requests == []
+
+
+def test_it_boots_without_an_address_runs_ends_and_is_gone(
+    place: LambdaCloud, launcher: Launcher, clock: Clock
+) -> None:
+    made = launcher.create(an_order())
+    [booting] = launcher.list_instances()
+    assert (booting.state, booting.ssh_host, booting.listed_usd_hour) == (InstanceState.STARTING, None, 4.29)
+    clock.sleep(180)
+    [running] = launcher.list_instances()
+    assert (running.state, running.ssh_host, running.ssh_port) == (InstanceState.RUNNING, "198.51.100.1", 22)
+    assert (running.gpu, running.gpu_count, running.label) == ("H100 SXM", 1, "gpuwatch-abc")
+    launcher.destroy(made.instance_id)
+    assert [one.status for one in launcher.list_instances()] == ["terminating"]
+    clock.sleep(60)
+    assert list(launcher.list_instances()) == []  # still answered, as terminated
+    clock.sleep(60)
+    launcher.destroy(made.instance_id)
+
+
+def test_active_without_an_address_is_not_yet_running() -> None:
+    row = {"id": "1f", "status": "active", "name": "x"}
+    [found] = import_module("gpuwatch.providers.lambda.renting").parse_instances({"data": [row]})
+    assert (found.state, found.label, found.listed_usd_hour) == (InstanceState.STARTING, "x", None)
+
+
+def test_an_unhealthy_machine_is_offline_and_billed_as_before(
+    place: LambdaCloud, launcher: Launcher, clock: Clock
+) -> None:
+    made = launcher.create(an_order())
+    clock.sleep(180)
+    place.sicken(made.instance_id)
+    [sick] = launcher.list_instances()
+    assert (sick.state, sick.stopped_usd_hour) == (InstanceState.OFFLINE, 4.29)
+
+
+def test_the_token_of_its_notebook_is_never_kept(launcher: Launcher, clock: Clock) -> None:
+    launcher.create(an_order())
+    clock.sleep(180)
+    assert "not-for-anybody" not in repr(launcher.list_instances())
+
+
+def test_capacity_that_is_gone_at_the_launch_is_the_next_candidates_turn(
+    place: LambdaCloud, launcher: Launcher
+) -> None:
+    place.sell_out(OFFER)
+    with pytest.raises(OfferGone):
+        launcher.create(an_order())
+    assert launcher.create(an_order("gpu_1x_h100_sxm5/us-south-1")).starting
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (400, "global/quota-exceeded", RefusalKind.OTHER),
+        (400, "global/invalid-parameters", RefusalKind.BAD_ORDER),
+        (400, "global/object-does-not-exist", RefusalKind.BAD_ORDER),
+        (400, "instance-operations/launch/file-system-in-wrong-region", RefusalKind.BAD_ORDER),
+        (403, "global/account-inactive", RefusalKind.NO_CREDIT),
+        (403, "global/invalid-address", RefusalKind.NO_CREDIT),
+        (401, "global/invalid-api-key", RefusalKind.KEY),
+        (409, "global/duplicate", RefusalKind.OTHER),
+    ],
+)
+def test_a_refusal_is_understood_by_its_code(
+    place: LambdaCloud, launcher: Launcher, status: int, code: str, kind: RefusalKind
+) -> None:
+    place.fail("POST .*launch", status, {"error": {"code": code, "message": "no"}})
+    with pytest.raises(OrderRefused) as refused:
+        launcher.create(an_order())
+    assert refused.value.kind is kind
+
+
+def test_a_fault_upstream_leaves_the_outcome_open(place: LambdaCloud, launcher: Launcher) -> None:
+    place.fail("POST .*launch", 503, {"error": {"code": "provider/internal-unavailable", "message": "x"}})
+    with pytest.raises(OutcomeUnknown):
+        launcher.create(an_order())
+
+
+def test_a_lost_answer_is_found_by_its_label(place: LambdaCloud, launcher: Launcher) -> None:
+    place.fail("POST .*launch", None, carried_out=True)
+    with pytest.raises(OutcomeUnknown):
+        launcher.create(an_order())
+    assert [one.label for one in launcher.list_instances()] == ["gpuwatch-abc"]
+    assert place.count("POST .*launch") == 1
+
+
+def test_the_limits_are_kept_over_everything_that_is_asked(clock: Clock) -> None:
+    """The emulator answers 429 to whatever comes sooner than the vendor allows."""
+    with LambdaCloud(clock=clock, strict=True) as place, at(place, clock) as adapter:
+        assert adapter.launcher is not None
+        began = clock()
+        made = []
+        for number in range(3):
+            adapter.market.search(Query())
+            made.append(adapter.launcher.create(an_order(label=f"gpuwatch-{number}")))
+            adapter.launcher.list_instances()
+        for one in made:
+            adapter.launcher.destroy(one.instance_id)
+        assert 24.0 <= clock() - began <= 33.0
+        assert place.count("POST .*launch") == 3
+
+
+def test_too_many_launches_are_told_with_the_time_to_wait(clock: Clock) -> None:
+    with LambdaCloud(clock=clock, strict=True) as place, at(place, clock) as one, at(place, clock) as another:
+        assert one.launcher is not None
+        assert another.launcher is not None  # another process with the same key
+        one.launcher.create(an_order())
+        clock.sleep(2)
+        with pytest.raises(OrderRateLimited) as limited:
+            another.launcher.create(an_order())
+        assert limited.value.retry_after_s == 12.0
+
+
+def test_a_list_with_a_row_that_is_none_is_no_list() -> None:
+    parse = import_module("gpuwatch.providers.lambda.renting").parse_instances
+    for row in ({"status": "active"}, {"id": "1"}, {"id": "", "status": "active"}, None, {"id": 1, "status": []}):
+        with pytest.raises(PayloadChanged):
+            parse({"data": [row]})
