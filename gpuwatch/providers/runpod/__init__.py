@@ -1,0 +1,48 @@
+"""RunPod: pods with GPUs in its data centres (secure cloud) and at hosts (community cloud), priced per second.
+
+source: its REST v2 specification, its GraphQL guide, recorded answers; read 2026-11.
+"""
+
+from __future__ import annotations
+
+from gpuwatch.adapting import Adapter, Billing, OptionSpec, ProviderInfo, Tools
+from gpuwatch.ports import ProviderSettings
+
+INFO = ProviderInfo(
+    name="runpod",
+    title="RunPod",
+    base_url="https://api.runpod.io",
+    key_names=("RUNPOD_API_KEY",),
+    searches_without_key=True,
+    launches=True,
+    billing=Billing(prepaid=True),
+    options=(
+        OptionSpec(
+            name="clouds",
+            kind="texts",
+            about="Which of its two clouds to search; each costs a request per GPU count.",
+            default=("SECURE", "COMMUNITY"),
+            choices=("SECURE", "COMMUNITY"),
+        ),
+        OptionSpec(
+            name="registry_id",
+            kind="text",
+            about="Id of registry credentials that are saved at RunPod; sent with every pod.",
+        ),
+    ),
+    default_disk_gb=10.0,  # of container disk, as its official client orders
+    search_interval_s=0.5,  # 60 a minute is the documented quota; what the headers say is kept to as well
+    rows_per_day=0,
+    console_url="https://console.runpod.io/deploy",
+)
+
+
+def build(settings: ProviderSettings, tools: Tools) -> Adapter:
+    """The adapter; both sides share the key, the pace and the quota."""
+    from gpuwatch.providers.runpod.account import Account  # noqa: PLC0415 - not for start-up
+    from gpuwatch.providers.runpod.market import RunpodMarket  # noqa: PLC0415
+    from gpuwatch.providers.runpod.orders import RunpodLauncher  # noqa: PLC0415
+
+    account = Account(settings, tools)
+    market = RunpodMarket(account, settings, INFO.default_disk_gb)
+    return Adapter(name=INFO.name, info=INFO, market=market, launcher=RunpodLauncher(account, settings))

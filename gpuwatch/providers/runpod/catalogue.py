@@ -1,0 +1,184 @@
+"""RunPod's catalogue as offers. Pure.
+
+A GPU type's price is per GPU and the same everywhere in a cloud; what there is of it differs by cloud, number of GPUs
+and data centre, and is asked for each number apart. The disk is not in the price.
+source: REST v2 specification 2.0.0, pricing page (read 2026-11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from gpuwatch.adapting.answering import Seen
+from gpuwatch.adapting.untrusted import objects, usd_hour, whole, word
+from gpuwatch.errors import PayloadChanged
+from gpuwatch.market.gpu_names import catalog
+from gpuwatch.market.offer import PLAIN, Offer, Terms
+from gpuwatch.market.pricing import HOURS_A_MONTH
+from gpuwatch.market.slices import gpu_fraction
+from gpuwatch.providers.runpod.places import SECURE, Wanted, country_of, is_place, machine_id, offer_id
+
+PROVIDER: Final = "runpod"
+# 0.10 $ a month for each GB of container disk while it runs; their month is taken as 730 h, gpuwatch's has 720.
+_THEIR_MONTH_H: Final = 730
+DISK_USD_GB_HOUR: Final = 0.10 / _THEIR_MONTH_H
+STOPPED_DISK_USD_GB_HOUR: Final = 0.20 / _THEIR_MONTH_H  # of a volume disk; the container disk is wiped
+DISK_USD_GB_MONTH: Final = DISK_USD_GB_HOUR * HOURS_A_MONTH
+MOST_GPUS: Final = 16  # in one pod; what says more is not believed
+_STOCK: Final = {"LOW": True, "MEDIUM": True, "HIGH": True, "NONE": False}
+_SENTINEL: Final = "unknown"  # a GPU type of their database that is none
+_TYPE_FIELDS: Final = frozenset({
+    "id", "name", "pool", "manufacturer", "memory", "secure", "community", "price", "maxCount", "availability",
+    "dataCenters", "cudaVersions",
+})  # fmt: skip
+_NEEDED: Final = frozenset({"id", "memory", "price", "availability", "secure", "community"})
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What one catalogue was asked for."""
+
+    cloud: str
+    count: int
+    disk_gb: float  # priced into the quote
+    observed_at: datetime
+
+
+def gpu_types(value: Any) -> list[Mapping[str, Any]]:
+    """The types of an answer; none at all is an answer that is not understood. Raises PayloadChanged."""
+    rows = value.get("gpus") if isinstance(value, dict) else None
+    if not isinstance(rows, list) or not rows:
+        raise PayloadChanged(f"{PROVIDER}: the catalogue holds no list of GPUs")
+    return objects(rows) or [{}]
+
+
+def most_gpus(types: list[Mapping[str, Any]], cloud: str, gpus: Collection[str] = ()) -> int:
+    """The largest pod in a cloud, as far as it is believed, of the GPUs that are wanted (empty: of any)."""
+    counts = [_max_count(one, cloud) for one in types if not gpus or _name(one) in gpus]
+    return max((count for count in counts if count is not None), default=1)
+
+
+def parse_catalogue(value: Any, asked: Asked) -> Seen:
+    """Offers of one cloud and one number of GPUs.
+
+    Raises:
+        PayloadChanged: it is no catalogue, or none of its rows is understood.
+    """
+    seen = Seen()
+    for one in gpu_types(value):
+        seen.rows += 1
+        seen.look_for_drift(one, _TYPE_FIELDS, _NEEDED)
+        seen.offers += _offers(one, asked, seen)
+    if sum(seen.skipped.values()) >= seen.rows:
+        raise PayloadChanged(f"{PROVIDER}: no row of the catalogue is understood: {next(iter(seen.skipped))}")
+    return seen
+
+
+def _offers(one: Mapping[str, Any], asked: Asked, seen: Seen) -> Iterator[Offer]:
+    gpu_id, sold = word(one.get("id"), 80), one.get(asked.cloud.lower())
+    if gpu_id == _SENTINEL or sold is False:
+        return  # not sold in this cloud: a price beside that is a leftover
+    stock = one.get("availability")
+    if stock == "NONE":
+        return
+    price = usd_hour(_of_cloud(one.get("price"), asked.cloud))
+    reason = (
+        "no id of a GPU type" if gpu_id is None or one.get("id") != gpu_id
+        else f"{asked.cloud.lower()} is not true or false" if sold is not True
+        else "availability is not understood" if not isinstance(stock, str) or stock not in _STOCK
+        else "no price" if price is None
+        else None
+    )  # fmt: skip
+    if reason is not None:
+        seen.skip(reason)
+        return
+    assert gpu_id is not None
+    assert price is not None
+    most = _max_count(one, asked.cloud)
+    if most is not None and asked.count > most:
+        return
+    for place in _places(one, seen):
+        offer = offer_of(
+            Wanted(gpu_id, asked.cloud, asked.count, place), price, whole(one.get("memory"), 1, 4096), asked
+        )
+        if offer is None:
+            seen.skip("its id is not one that can be kept")
+            return
+        yield offer
+
+
+def offer_of(wanted: Wanted, gpu_usd_hour: float, memory_gb: int | None, asked: Asked) -> Offer | None:
+    """One offer; None: its id cannot be kept.
+
+    Args:
+        gpu_usd_hour: of one GPU, without disk.
+        memory_gb: of one GPU.
+    """
+    identity, machine = offer_id(wanted), machine_id(wanted)
+    if identity is None or machine is None:
+        return None
+    gpu = catalog().resolve(wanted.gpu_id, memory_gb)
+    return Offer(
+        provider=PROVIDER,
+        offer_id=identity,
+        machine_id=machine,
+        gpu=gpu.name,
+        gpu_family=gpu.family,
+        gpu_wire=wanted.gpu_id,
+        gpu_known=gpu.known,
+        gpu_count=wanted.count,
+        gpu_memory_gib=memory_gb,
+        spot=False,
+        quoted_usd_hour=gpu_usd_hour * wanted.count + asked.disk_gb * DISK_USD_GB_HOUR,
+        quoted_disk_gb=asked.disk_gb,
+        disk_usd_gb_month=DISK_USD_GB_MONTH,
+        observed_at=asked.observed_at,
+        region=wanted.place,
+        country=country_of(wanted.place),
+        datacenter=True if wanted.cloud == SECURE else None,
+        download_usd_gb=0.0,
+        upload_usd_gb=0.0,
+        terms=_terms(wanted.gpu_id),
+    )
+
+
+def _places(one: Mapping[str, Any], seen: Seen) -> list[str | None]:
+    """Where there is one now. Without a list of data centres: somewhere."""
+    listed = one.get("dataCenters")
+    if listed is None:
+        return [None]
+    rows = objects(listed)
+    if not rows:
+        return [None]
+    places: dict[str | None, None] = {}
+    for row in rows:
+        place, stock = word(row.get("id"), 40), row.get("availability")
+        if not is_place(place) or not isinstance(stock, str) or stock not in _STOCK:
+            seen.skip("a data centre is not understood")
+        elif _STOCK[stock]:
+            places[place] = None
+    return list(places)
+
+
+@lru_cache(maxsize=512)
+def _terms(gpu_id: str) -> Terms:
+    """One value for all offers of a type. A MIG slice is a part of a GPU."""
+    fraction = gpu_fraction(gpu_id)
+    return Terms(gpu_fraction=fraction) if fraction < 1 else PLAIN
+
+
+def _name(one: Mapping[str, Any]) -> str:
+    return catalog().resolve(word(one.get("id"), 80) or "", whole(one.get("memory"), 1, 4096)).name
+
+
+def _max_count(one: Mapping[str, Any], cloud: str) -> int | None:
+    found = whole(_of_cloud(one.get("maxCount"), cloud), 1)
+    return None if found is None else min(found, MOST_GPUS)
+
+
+def _of_cloud(value: Any, cloud: str) -> Any:
+    return value.get(cloud.lower()) if isinstance(value, dict) else None

@@ -1,0 +1,89 @@
+"""What was charged, as RunPod's billing says. Pure.
+
+source: REST v2 specification 2.0.0, `GET /v2/billing/pods`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from gpuwatch.adapting.untrusted import at, number, whole
+from gpuwatch.errors import PayloadChanged, ProviderError
+from gpuwatch.ports import Charge
+from gpuwatch.providers.runpod.catalogue import PROVIDER
+from gpuwatch.providers.runpod.create import POD_ID
+
+_MOST_USD: Final = 1e6
+_ROUNDED_USD: Final = 0.0005
+_DAY: Final = timedelta(days=1)
+_KINDS: Final = {"gpuAmount": "gpu", "diskAmount": "disk", "cpuAmount": "other"}
+
+
+def charges_params(since: date, until: date) -> dict[str, str]:
+    """The URL parameters that ask for these days (UTC), both included, day by day."""
+    end = until + _DAY
+    return {"bucketSize": "day", "startTime": f"{since}T00:00:00Z", "endTime": f"{end}T00:00:00Z"}
+
+
+def charges_of(value: Any, since: date, until: date, now: datetime) -> list[Charge]:
+    """Charges by pod, day and kind; what a record's parts do not explain of its total is `other`.
+
+    Args:
+        now: a day is final once it is over.
+
+    Raises:
+        ProviderError: the list is not whole; PayloadChanged: it is not understood.
+    """
+    records = value.get("records") if isinstance(value, dict) else None
+    if not isinstance(records, list):
+        raise PayloadChanged(f"{PROVIDER}: the answer holds no records of charges")
+    if (whole(at(value, "metadata", "recordCount")) or 0) > len(records):
+        raise ProviderError(f"{PROVIDER}: the list of charges is not whole")
+    sums: dict[tuple[str, date, str], float] = {}
+    for record in records:
+        for pod_id, day, kind, usd in _parts(record):
+            if since <= day <= until:  # buckets are aligned outward
+                sums[pod_id, day, kind] = sums.get((pod_id, day, kind), 0.0) + usd
+    today = now.astimezone(UTC).date()
+    return [
+        Charge(instance_id=pod_id, day=day, kind=kind, usd=round(usd, 6), final=day < today)
+        for (pod_id, day, kind), usd in sorted(sums.items())
+    ]
+
+
+def _parts(record: Any) -> Iterator[tuple[str, date, str, float]]:
+    pod_id, day = at(record, "podId"), _day(record)
+    if not isinstance(pod_id, str) or not POD_ID.fullmatch(pod_id):
+        raise PayloadChanged(f"{PROVIDER}: a charge names no pod")
+    total = _amount(record, "totalAmount")
+    rest = total
+    for field, kind in _KINDS.items():
+        usd = _amount(record, field) if record.get(field) is not None else 0.0
+        rest -= usd
+        if usd:
+            yield pod_id, day, kind, usd
+    if abs(rest) > _ROUNDED_USD:
+        yield pod_id, day, "other", rest
+
+
+def _day(record: Any) -> date:
+    """The one day of a record."""
+    try:
+        start = msgspec.convert(at(record, "startTime"), datetime)
+        end = msgspec.convert(at(record, "endTime"), datetime)
+        if start.tzinfo is not None and end.tzinfo is not None and timedelta(0) < end - start <= _DAY:
+            return start.astimezone(UTC).date()
+    except (msgspec.ValidationError, OverflowError):
+        pass
+    raise PayloadChanged(f"{PROVIDER}: a charge is not of one day")
+
+
+def _amount(record: Mapping[str, Any], field: str) -> float:
+    usd = number(record.get(field), 0.0, _MOST_USD)
+    if usd is None:
+        raise PayloadChanged(f"{PROVIDER}: an impossible amount was charged")
+    return usd

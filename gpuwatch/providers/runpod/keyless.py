@@ -1,0 +1,115 @@
+"""RunPod's catalogue without a key: one GraphQL question for all GPU types, clouds and numbers of GPUs. Pure.
+
+Its prices are those of the type (`securePrice`, `communityPrice`); what `lowestPrice` says is taken for the stock
+alone, for the two disagree at times. It retires early in 2027.
+source: the vendor's GraphQL guide, recorded answers of 2026-05-31.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from gpuwatch.adapting.answering import Seen
+from gpuwatch.adapting.untrusted import number, objects, usd_hour, whole, word
+from gpuwatch.errors import PayloadChanged
+from gpuwatch.market.offer import Offer
+from gpuwatch.providers.runpod.catalogue import PROVIDER, Asked, offer_of
+from gpuwatch.providers.runpod.places import SECURE, Wanted, is_place
+from gpuwatch.providers.runpod.refusals import graphql_data
+
+KEYLESS_GPUS: Final = 8  # in one pod, where the question names no most: each number makes the question longer
+BALANCE: Final = "query { myself { clientBalance } }"
+_IN_STOCK: Final = {"high": True, "medium": True, "low": True, "none": False, "out": False}
+_SENTINEL: Final = "unknown"
+
+
+def catalogue_query(counts: Iterable[int], clouds: Iterable[str]) -> str:
+    """The question. Stock is asked for under aliases such as `secure8`, of data centres under `n8`."""
+    counts = list(counts)
+    stock = " ".join(
+        f"{cloud.lower()}{count}: lowestPrice(input: {{gpuCount: {count}, "
+        f"secureCloud: {'true' if cloud == SECURE else 'false'}}}) {{ stockStatus }}"
+        for cloud in clouds
+        for count in counts
+    )
+    places = " ".join(
+        f"n{count}: gpuAvailability(input: {{gpuCount: {count}}}) {{ gpuTypeId available stockStatus }}"
+        for count in counts
+    )
+    return (
+        "query { gpuTypes { id memoryInGb secureCloud communityCloud securePrice communityPrice "
+        f"maxGpuCountSecureCloud maxGpuCountCommunityCloud {stock} }} dataCenters {{ id {places} }} }}"
+    )
+
+
+def parse_keyless(value: Any, asked: Asked, seen: Seen) -> None:
+    """Add the offers of one cloud and one number of GPUs.
+
+    Raises:
+        PayloadChanged: it is no catalogue, or none of its rows is understood.
+        KeyRejected: it wants a key now.
+    """
+    data = graphql_data(value, PROVIDER)
+    rows, before = data.get("gpuTypes"), sum(seen.skipped.values())
+    if not isinstance(rows, list) or not objects(rows):
+        raise PayloadChanged(f"{PROVIDER}: the catalogue holds no list of GPUs")
+    places = _places(data.get("dataCenters"), asked) if asked.cloud == SECURE else {}
+    for one in objects(rows):
+        seen.rows += 1
+        seen.offers += _offers(one, asked, places, seen)
+    if sum(seen.skipped.values()) - before >= len(rows):
+        raise PayloadChanged(f"{PROVIDER}: no row of the catalogue is understood: {next(iter(seen.skipped))}")
+
+
+def _offers(one: Mapping[str, Any], asked: Asked, places: Mapping[str, list[str]], seen: Seen) -> Iterator[Offer]:
+    gpu_id, kind = word(one.get("id"), 80), asked.cloud.lower()
+    if gpu_id == _SENTINEL or one.get(f"{kind}Cloud") is False:
+        return
+    alias = f"{kind}{asked.count}"
+    if alias not in one or not isinstance(one.get(f"{kind}Cloud"), bool) or gpu_id != one.get("id"):
+        seen.skip("id, cloud or stock is missing")
+        return
+    if not _is_in_stock(one[alias]):
+        return
+    price = usd_hour(one.get(f"{kind}Price"))
+    if gpu_id is None or price is None:
+        seen.skip("no price")
+        return
+    most = whole(one.get(f"maxGpuCount{kind.capitalize()}Cloud"), 1)
+    if most is not None and asked.count > most:
+        return
+    memory_gb = whole(one.get("memoryInGb"), 1, 4096)
+    for place in places.get(gpu_id) or (None,):
+        offer = offer_of(Wanted(gpu_id, asked.cloud, asked.count, place), price, memory_gb, asked)
+        if offer is None:
+            seen.skip("its id is not one that can be kept")
+            return
+        yield offer
+
+
+def _places(rows: Any, asked: Asked) -> dict[str, list[str]]:
+    """GPU type → data centres that have so many at once. A list that is not understood names none."""
+    found: dict[str, list[str]] = {}
+    for row in objects(rows):
+        place = word(row.get("id"), 40)
+        for one in objects(row.get(f"n{asked.count}")) if is_place(place) else []:
+            gpu_id = one.get("gpuTypeId")
+            if isinstance(gpu_id, str) and place is not None and one.get("available") is True and _is_in_stock(one):
+                found.setdefault(gpu_id, []).append(place)
+    return found
+
+
+def _is_in_stock(told: Any) -> bool:
+    """Title case here, upper case in REST; null and a word that nobody knows are no proof of stock."""
+    status = told.get("stockStatus") if isinstance(told, dict) else None
+    return isinstance(status, str) and _IN_STOCK.get(status.lower(), False)
+
+
+def parse_balance(value: Any) -> float:
+    """The account's balance in US dollars. Raises ProviderError."""
+    myself = graphql_data(value, PROVIDER).get("myself")
+    balance = number(myself.get("clientBalance"), -1e9, 1e9) if isinstance(myself, dict) else None
+    if balance is None:
+        raise PayloadChanged(f"{PROVIDER}: GraphQL: the account's answer holds no balance")
+    return balance

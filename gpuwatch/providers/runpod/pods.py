@@ -1,0 +1,191 @@
+"""RunPod's list of pods as instances. Pure, but for the memory of pods whose container starts again and again.
+
+`RUNNING` is what RunPod wants to be so: a pod is up when `runtime` tells a time that its container has been up, and
+its ports. A container that ends is started again, and the pod stays `RUNNING`.
+source: REST v2 specification 2.0.0; series of a restart loop recorded 2026-06-15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from gpuwatch.adapting.untrusted import at, number, objects, usd_hour, whole, word
+from gpuwatch.errors import PayloadChanged, ProviderError
+from gpuwatch.market.gpu_names import catalog
+from gpuwatch.net import redact
+from gpuwatch.ports import Instance, InstanceState
+from gpuwatch.providers.runpod.catalogue import DISK_USD_GB_HOUR, PROVIDER, STOPPED_DISK_USD_GB_HOUR
+from gpuwatch.providers.runpod.create import POD_ID
+from gpuwatch.providers.runpod.places import Wanted, is_place, machine_id
+
+_STATES: Final = {
+    "PROVISIONING": InstanceState.STARTING,
+    "STARTING": InstanceState.STARTING,
+    "RUNNING": InstanceState.RUNNING,
+    "EXITED": InstanceState.STOPPED,
+    "ERROR": InstanceState.FAILED,
+}
+_GONE: Final = "TERMINATED"
+_PORTS_LAG_S: Final = 120.0  # ports show 30 to 60 s late; where they never show, the host has no public address
+YOUNG_S: Final = 90.0  # a container that was up for less at every look …
+LOOP_S: Final = 180.0  # … in so long a time is in a restart loop
+_MOST_DISK_GB: Final = 1e6
+_LIST_FIELDS: Final = ("total", "totalCount", "count")
+
+
+class Pod(msgspec.Struct, frozen=True):
+    """One row: the instance as the row alone tells it, and its container's uptime (None: there is none)."""
+
+    instance: Instance
+    uptime_s: float | None
+
+
+def parse_pods(value: Any) -> list[Pod]:
+    """Every pod of a list. One that is not understood spoils it: it may be billed.
+
+    Raises:
+        ProviderError: the list is not whole; PayloadChanged: it is not understood.
+    """
+    rows = value.get("pods") if isinstance(value, dict) else None
+    if not isinstance(rows, list):
+        raise PayloadChanged(f"{PROVIDER}: the answer holds no list of pods")
+    _need_whole(value, len(rows))
+    return [_pod(row) for row in rows if at(row, "status") != _GONE]
+
+
+class Restarts:
+    """Which pods have a container that never lives long."""
+
+    def __init__(self) -> None:
+        self._young_since: dict[str, float] = {}
+
+    def looked(self, pods: Iterable[Pod], now_s: float) -> list[Instance]:
+        """Instances, those in a restart loop as failed.
+
+        Args:
+            now_s: monotonic; the looks may be any time apart.
+        """
+        pods = list(pods)
+        young = {one.instance.instance_id for one in pods if one.uptime_s is not None and one.uptime_s < YOUNG_S}
+        self._young_since = {one: self._young_since.get(one, now_s) for one in young}
+        return [self._judged(one, now_s) for one in pods]
+
+    def _judged(self, pod: Pod, now_s: float) -> Instance:
+        since = self._young_since.get(pod.instance.instance_id)
+        if since is None or now_s - since < LOOP_S:
+            return pod.instance
+        words = f"{pod.instance.status}: its container starts again and again"
+        return msgspec.structs.replace(pod.instance, state=InstanceState.FAILED, status=words)
+
+
+def _need_whole(value: Mapping[str, Any], rows: int) -> None:
+    """No pages are documented; should there be some one day, a first page is not the list."""
+    more = any(value[key] for key in value if key.lower().startswith("next") or key == "hasMore")
+    if more or any((whole(value.get(key)) or 0) > rows for key in _LIST_FIELDS):
+        raise ProviderError(f"{PROVIDER}: the list of pods is not whole: it has more pages")
+
+
+def _pod(row: Any) -> Pod:
+    pod_id, status = at(row, "id"), at(row, "status")
+    if not isinstance(pod_id, str) or not POD_ID.fullmatch(pod_id) or not isinstance(status, str):
+        raise PayloadChanged(f"{PROVIDER}: a pod of the list has no id or no status")
+    runtime = row.get("runtime")
+    uptime_s = number(at(runtime, "uptime"), -1e9) if status == "RUNNING" else None
+    return Pod(_instance(pod_id, status, row, uptime_s), uptime_s)
+
+
+def _instance(pod_id: str, status: str, row: Mapping[str, Any], uptime_s: float | None) -> Instance:
+    gpu_id, state = word(at(row, "gpu", "id"), 80), _STATES.get(status, InstanceState.UNKNOWN)
+    words = redact(word(status, 60) or "unknown")
+    if state is InstanceState.RUNNING and not _is_up(row, uptime_s):
+        state, words = InstanceState.STARTING, f"{words}: its container is not up yet"
+    host, port = _ssh(row)
+    return Instance(
+        instance_id=pod_id,
+        label=word(row.get("name")),
+        state=state,
+        status=words,
+        machine_id=_machine_id(gpu_id, row),
+        gpu=None if gpu_id is None else catalog().resolve(gpu_id).name,
+        gpu_wire=gpu_id,
+        gpu_count=whole(at(row, "gpu", "count"), 1),
+        disk_gb=number(row.get("disk"), 0.0, _MOST_DISK_GB),
+        cuda=number(row.get("cudaVersion"), 1.0, 1000.0),
+        spot=False,
+        listed_usd_hour=_listed(row),
+        stopped_usd_hour=_volume_gb(row) * STOPPED_DISK_USD_GB_HOUR,
+        gpu_utilisation=_utilisation(row),
+        ssh_host=host,
+        ssh_port=port,
+        started_at=_moment(row.get("startedAt")),
+    )
+
+
+def _is_up(row: Mapping[str, Any], uptime_s: float | None) -> bool:
+    """`runtime` may be there and empty; in a restart loop the uptime is 0 or negative most of the time."""
+    if uptime_s is None or uptime_s <= 0:
+        return False
+    wanted = {port.removesuffix("/tcp") for port in _texts(row.get("ports")) if port.endswith("/tcp")}
+    shown = {str(one.get("private")) for one in objects(at(row, "runtime", "ports")) if _port(one.get("public"))}
+    return wanted <= shown or uptime_s > _PORTS_LAG_S
+
+
+def _listed(row: Mapping[str, Any]) -> float | None:
+    """What it costs while it runs. `cost` leaves out the disks, and is 0 when nothing runs."""
+    cost = usd_hour(row.get("cost"))
+    if cost is None:
+        return None
+    return cost + ((number(row.get("disk"), 0.0, _MOST_DISK_GB) or 0.0) + _volume_gb(row)) * DISK_USD_GB_HOUR
+
+
+def _volume_gb(row: Mapping[str, Any]) -> float:
+    return number(at(row, "mounts", "persistent", "size"), 0.0, _MOST_DISK_GB) or 0.0
+
+
+def _utilisation(row: Mapping[str, Any]) -> float | None:
+    """Percent of the busiest GPU: one that works is no idle pod. None: not told of each."""
+    gpus = objects(at(row, "runtime", "gpus"))
+    used = [number(one.get("util"), 0.0, 100.0) for one in gpus]
+    count = whole(at(row, "gpu", "count"), 1)
+    if not used or (count is not None and len(used) < count):
+        return None
+    known = [one for one in used if one is not None]
+    return max(known) if len(known) == len(used) else None
+
+
+def _ssh(row: Mapping[str, Any]) -> tuple[str | None, int | None]:
+    """Where sshd answers by itself; the provider's proxy wants a user of its own and is left out."""
+    host, port = word(at(row, "ssh", "direct", "host"), 253), _port(at(row, "ssh", "direct", "port"))
+    if host is not None and port is not None:
+        return host, port
+    for one in objects(at(row, "runtime", "ports")):
+        host, port = word(one.get("ip"), 253), _port(one.get("public"))
+        if whole(one.get("private")) == 22 and host is not None and port is not None:
+            return host, port
+    return None, None
+
+
+def _machine_id(gpu_id: str | None, row: Mapping[str, Any]) -> str | None:
+    cloud, place = row.get("cloud"), row.get("dataCenterId")
+    if gpu_id is None or cloud not in ("SECURE", "COMMUNITY"):
+        return None
+    return machine_id(Wanted(gpu_id, cloud, 1, place if isinstance(place, str) and is_place(place) else None))
+
+
+def _port(value: object) -> int | None:
+    return whole(value, 1, 65_535)
+
+
+def _texts(value: object) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+
+
+def _moment(value: object) -> datetime | None:
+    try:
+        return msgspec.convert(value, datetime) if isinstance(value, str) and value.endswith("Z") else None
+    except msgspec.ValidationError:
+        return None

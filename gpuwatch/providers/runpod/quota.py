@@ -1,0 +1,69 @@
+"""RunPod's request quota, as the headers `RateLimit` and `Retry-After` of its answers tell it.
+
+source: REST v2 specification 2.0.0: `RateLimit: "minute";r=12;t=30, "hour";r=2800;t=1812`, where r is what remains and
+t the seconds until it is whole again.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from gpuwatch.adapting.untrusted import number
+
+RESERVED: Final = 5  # of each window, for orders and lists: a search never takes the last ones
+_MEMBER: Final = re.compile(r'"([a-z]{1,16})"((?:;[a-z]{1,4}=[0-9]{1,9}){1,6})')
+_HEADER_MAX: Final = 1_000
+_WAIT_MAX_S: Final = 86_400.0
+
+
+class _Window(msgspec.Struct):
+    left: float
+    whole_at_s: float  # monotonic
+
+
+def windows_of(header: str | None) -> dict[str, tuple[int, int]]:
+    """Name → (remaining, seconds until it is whole again); members that are not understood are left out."""
+    found = {}
+    for name, parameters in _MEMBER.findall((header or "")[:_HEADER_MAX]):
+        values = dict(part.split("=") for part in parameters.strip(";").split(";"))
+        if "r" in values and "t" in values:
+            found[name] = int(values["r"]), int(values["t"])
+    return found
+
+
+class Quota:
+    """What is left in each window. Nothing is known before the first answer; then nothing goes beyond it."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._windows: dict[str, _Window] = {}
+
+    def heard(self, status: int, headers: Mapping[str, str]) -> None:
+        """Take in what an answer says. A 429 without a window that is empty closes all for `Retry-After`."""
+        told = windows_of(headers.get("ratelimit"))
+        with self._lock:
+            now = self._monotonic()
+            for name, (left, seconds) in told.items():
+                self._windows[name] = _Window(left, now + min(seconds, _WAIT_MAX_S))
+            if status == 429 and all(left > 0 for left, _ in told.values()):
+                wait_s = number(headers.get("retry-after"), 0.0, _WAIT_MAX_S) or 1.0
+                self._windows["told to wait"] = _Window(0, now + wait_s)
+
+    def take(self, urgent: bool) -> float:
+        """Take one request out of every window, or the seconds to wait before asking again."""
+        least = 0 if urgent else RESERVED
+        with self._lock:
+            now = self._monotonic()
+            for name in [name for name, window in self._windows.items() if window.whole_at_s <= now]:
+                del self._windows[name]  # whole again; how much that is, the next answer says
+            waits_s = [window.whole_at_s - now for window in self._windows.values() if window.left <= least]
+            if not waits_s:
+                for window in self._windows.values():
+                    window.left -= 1
+            return max(waits_s, default=0.0)

@@ -1,0 +1,25 @@
+"""What the contract suites need to try the RunPod adapter."""
+
+from __future__ import annotations
+
+from gpuwatch.emulator.clouds.runpod import RunPod
+from gpuwatch.emulator.clouds.runpod_quota import Quotas
+from gpuwatch.providers.runpod.places import wanted_of
+from gpuwatch.testing.bench import Bench
+
+PLENTY = Quotas(100_000, 1_000_000, 10_000_000)
+
+
+def _sell_out(place: RunPod, offer_id: str) -> None:
+    wanted = wanted_of(offer_id)
+    assert wanted is not None
+    place.sell_out(wanted.gpu_id, wanted.cloud, wanted.place)
+
+
+BENCH = Bench(
+    name="runpod",
+    place=lambda: RunPod(quotas=PLENTY),
+    gpu="RTX 4090",
+    sell_out=_sell_out,
+    renders={400: "OfferGone"},
+)
