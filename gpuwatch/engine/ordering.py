@@ -26,6 +26,7 @@ def order_of(launch: Launch, match: Match, watch: Watch) -> Order:
         registry=_registry(spec.registry),
         volume=_volume(spec.volume),
         self_destruct_at=launch.deadline if spec.self_destruct else None,
+        deadline=launch.deadline,
     )
 
 

@@ -58,6 +58,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     registry: Registry | None = None
     volume: Volume | None = None
     self_destruct_at: datetime | None = None  # the instance ends itself then, with its own key, where the provider can
+    deadline: datetime | None = None  # gpuwatch ends it then; a limit of the provider's own is set behind it
 
     def __repr__(self) -> str:
         return f"Order({self.offer_id!r}, {self.label!r}, {self.image!r})"
