@@ -1,0 +1,73 @@
+"""TensorDock: virtual machines on hosts of several owners, priced as a sum of their parts.
+
+source: the vendor's v2 documents and what public clients of 2025 and 2026 found, read 2026-11. Off unless switched on:
+what it lists is often not there.
+"""
+
+from __future__ import annotations
+
+from gpuwatch.adapting import Adapter, Billing, OptionSpec, ProviderInfo, Tools
+from gpuwatch.ports import ProviderSettings
+
+INFO = ProviderInfo(
+    name="tensordock",
+    title="TensorDock",
+    base_url="https://dashboard.tensordock.com",
+    key_names=("TENSORDOCK_API_TOKEN",),
+    only_if_enabled=True,
+    searches_without_key=True,
+    launches=True,
+    runs_images=False,
+    billing=Billing(prepaid=True),
+    default_disk_gb=100.0,
+    search_interval_s=3.0,  # 100 requests a minute for everything that an organisation asks
+    console_url="https://dashboard.tensordock.com",
+    options=(
+        OptionSpec(
+            name="source",
+            kind="text",
+            default="locations",
+            choices=("locations", "hostnodes"),
+            about="what is listed and rented: a place, whose hosts the platform picks, or one host (needs the key)",
+        ),
+        OptionSpec(
+            name="vcpu_per_gpu",
+            kind="number",
+            default=8.0,
+            least=1,
+            about="virtual CPUs for each GPU, which are priced and ordered; fewer where the place has fewer",
+        ),
+        OptionSpec(
+            name="ram_gb_per_gpu",
+            kind="number",
+            default=32.0,
+            least=1,
+            about="GB of memory for each GPU, which are priced and ordered; less where the place has less",
+        ),
+        OptionSpec(
+            name="image",
+            kind="text",
+            default="ubuntu2404_ml_pytorch",
+            about="operating system of the machine; plain ubuntu2404 came without the NVIDIA driver",
+        ),
+        OptionSpec(
+            name="ssh_key",
+            kind="text",
+            about='public key for the login, as in id_ed25519.pub: "ssh-ed25519 AAAA…"; without it nothing is rented',
+        ),
+    ),
+)
+
+
+def build(settings: ProviderSettings, tools: Tools) -> Adapter:
+    """The adapter; reading and renting share one pace."""
+    from gpuwatch.providers.tensordock.market import TensorDockMarket, rest  # noqa: PLC0415 - not for start-up
+    from gpuwatch.providers.tensordock.orders import TensorDockLauncher  # noqa: PLC0415
+
+    asked = rest(settings, tools)
+    return Adapter(
+        name=INFO.name,
+        info=INFO,
+        market=TensorDockMarket(asked, settings.options),
+        launcher=TensorDockLauncher(asked, settings.options),
+    )

@@ -1,0 +1,148 @@
+"""The create request, and what its answer means. Pure; nothing here is logged, for it holds secrets."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from base64 import b64encode
+from collections.abc import Mapping
+from datetime import datetime
+from math import ceil
+from typing import Any, Final
+
+from gpuwatch.adapting.first_boot import first_boot_script
+from gpuwatch.adapting.refusals import said
+from gpuwatch.adapting.untrusted import at
+from gpuwatch.errors import OrderRefused, OutcomeUnknown, RefusalKind
+from gpuwatch.net import Reply
+from gpuwatch.ports import Created, Order
+from gpuwatch.ports.settings import Option
+from gpuwatch.providers.tensordock.names import PLACE, Ware, ware_of
+from gpuwatch.providers.tensordock.offers import LEAST_DISK_GB
+from gpuwatch.providers.tensordock.refusals import NAME, ordering, status_of
+
+_NAME_LENGTH: Final = 60  # this much is known to work
+_PORT: Final = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})(?:/tcp)?")
+_LAST_PORT: Final = 65_535
+_SSH_PORT: Final = 22
+_KEY: Final = re.compile(r"[a-z][a-z0-9@.-]{2,40} [A-Za-z0-9+/=]{20,}(?: .*)?")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+# The vendor's own installing of keys failed for one team, so the first script does it too: in front of what is there,
+# for the image may hold the same key behind a command that refuses root.
+_LOGIN: Final = (
+    "for home in /root /home/user; do [ -d $home ] || continue; mkdir -p $home/.ssh; cd $home/.ssh;"
+    " { printf '%s\\n' @KEY@; cat authorized_keys 2>/dev/null; } >gpuwatch.new; mv gpuwatch.new authorized_keys;"
+    " chmod 700 .; chmod 600 authorized_keys; chown -R --reference=$home .; done; cd /"
+)
+
+
+def bad_order(what: str) -> OrderRefused:
+    """An order that is not sent, for it could not be carried out."""
+    return OrderRefused(f"{NAME}: nothing was sent: {what}", RefusalKind.BAD_ORDER)
+
+
+def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
+    """The create request. What it asks for is refused here if TensorDock has no such thing.
+
+    Raises:
+        OrderRefused: it cannot be put into a request.
+    """
+    ware, key = ware_of(order.offer_id), options.get("ssh_key")
+    if ware is None:
+        raise bad_order("that is no id of an offer")
+    _check(order)
+    if not isinstance(key, str) or not _KEY.fullmatch(key):
+        raise bad_order(f"providers.{NAME}.options.ssh_key must hold a public key: without it no machine is made")
+    attributes = {
+        "name": order.label,
+        "type": "virtualmachine",
+        "image": options.get("image"),
+        "resources": _resources(ware, order.disk_gb),
+        ("hostnode_id" if ware.is_host else "location_id"): ware.place,
+        "useDedicatedIp": False,
+        "port_forwards": _forwards(order.ports),
+        "ssh_key": key,
+        "cloud_init": {"runcmd": _commands(order, key)},
+    }
+    return {"data": {"type": "virtualmachine", "attributes": attributes}}
+
+
+def created(reply: Reply, now: datetime) -> Created:
+    """What a create's 2xx answer means: an error may come as HTTP 200.
+
+    Raises:
+        OrderError: by what it says; OutcomeUnknown if it names no machine.
+    """
+    told = said(reply)
+    if not 200 <= status_of(reply, told.value) < 300:
+        raise ordering(NAME, told, reply, now)
+    machine_id = at(told.value, "data", "id") or at(told.value, "id")
+    if not isinstance(machine_id, str) or not PLACE.fullmatch(machine_id):
+        raise OutcomeUnknown(f"{NAME}: {told.status} an answer that names no machine")
+    return Created(instance_id=machine_id)
+
+
+def ended(reply: Reply, now: datetime) -> None:
+    """What a destroy's 2xx answer means.
+
+    Raises:
+        OrderError: by what it says; NoSuchMachine if it is gone already.
+    """
+    told = said(reply)
+    if not 200 <= status_of(reply, told.value) < 300:
+        raise ordering(NAME, told, reply, now)
+    if reply.status != 204 and not isinstance(told.value, dict):
+        raise OutcomeUnknown(f"{NAME}: {told.status} an answer that is not understood")
+
+
+def _check(order: Order) -> None:
+    """Refuse what TensorDock's machines do not have."""
+    wanted = {
+        "a bid": order.bid_usd_hour is not None,
+        "a template": order.template is not None,
+        "a registry": order.registry is not None,
+        "a volume": order.volume is not None,
+        "self_destruct": order.self_destruct_at is not None,
+        f"runtype {order.runtype[:20]!r}": order.runtype not in ("ssh", "ssh_direct"),
+    }
+    for what, is_wanted in wanted.items():
+        if is_wanted:
+            raise bad_order(f"TensorDock has no {what}")
+    if len(order.label) > _NAME_LENGTH:
+        raise bad_order(f"the label is longer than {_NAME_LENGTH} characters")
+    if not all(map(_VARIABLE.fullmatch, order.env)):
+        raise bad_order("the name of a variable is not made of letters, digits and _")
+
+
+def _resources(ware: Ware, disk_gb: float) -> dict[str, Any]:
+    return {
+        "vcpu_count": ware.vcpu,
+        "ram_gb": ware.ram_gb,
+        "storage_gb": ceil(max(disk_gb, LEAST_DISK_GB)),
+        "gpus": {ware.gpu: {"count": ware.count}},
+    }
+
+
+def _forwards(ports: tuple[str, ...]) -> list[dict[str, int]]:
+    """Port 22, and those that the owner wants. The outer number is a wish."""
+    wished = {_SSH_PORT: _SSH_PORT}
+    for port in ports:
+        found = _PORT.fullmatch(port)
+        if found is None:
+            raise bad_order(f'port {port[:20]!r} is not like "8000" or "8080:8000"; only TCP is forwarded')
+        inside, outside = int(found[2]), int(found[1] or found[2])
+        if not (0 < inside <= _LAST_PORT and 0 < outside <= _LAST_PORT):
+            raise bad_order(f"port {port[:20]!r} is outside 1 to {_LAST_PORT}")
+        wished[inside] = outside
+    return [{"internal_port": inside, "external_port": outside} for inside, outside in wished.items()]
+
+
+def _commands(order: Order, key: str) -> list[str]:
+    """What the machine runs once, as root, in one line each: longer fields of cloud-init were found not to work."""
+    commands = [_LOGIN.replace("@KEY@", shlex.quote(key))]
+    script = first_boot_script(order.onstart, order.env)
+    if script is not None:
+        packed = b64encode(script.encode()).decode()
+        commands.append(f"umask 077; echo {packed} | base64 -d >/root/gpuwatch-boot; bash /root/gpuwatch-boot")
+    return commands

@@ -1,0 +1,145 @@
+"""From TensorDock's list of machines and the look at each to instances: both come in several shapes. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from gpuwatch.adapting.untrusted import at, number, objects, whole, word
+from gpuwatch.errors import PayloadChanged
+from gpuwatch.market.text import clean
+from gpuwatch.ports import Instance, InstanceState
+from gpuwatch.providers.tensordock.names import PLACE, gpu_of
+from gpuwatch.providers.tensordock.refusals import NAME
+
+GONE: Final = frozenset({"deleted", "terminated"})
+_S: Final = InstanceState
+_STATES: Final = {
+    "queued": _S.STARTING,
+    "creating": _S.STARTING,
+    "deploying": _S.STARTING,
+    "provisioning": _S.STARTING,
+    "starting": _S.STARTING,
+    "running": _S.RUNNING,
+    "stopped": _S.STOPPED,
+    "stoppeddisassociated": _S.STOPPED,
+    "error": _S.FAILED,
+}  # stopping, deleting, and what is new: unknown
+_BLANKS: Final = re.compile(r"[_\s-]")
+_ADDRESSES: Final = ("ipAddress", "ip_address")
+_SSH: Final = 22
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One machine as the list has it: little."""
+
+    machine_id: str
+    name: str | None
+    status: str
+
+    @property
+    def word(self) -> str:
+        """Its status, comparable."""
+        return _BLANKS.sub("", self.status).lower()
+
+
+def rows_of(value: Any) -> list[Row]:
+    """The machines of `GET /instances`, nested as documented or flat as seen live.
+
+    Raises:
+        PayloadChanged: it is no such list, or one of its rows names no machine: it would be a short one.
+    """
+    rows = at(value, "data", "instances") if isinstance(at(value, "data"), dict) else at(value, "data")
+    if not isinstance(rows, list) or len(objects(rows)) != len(rows):
+        raise PayloadChanged(f"{NAME}: an answer without its list of machines")
+    return [_row(row) for row in rows]
+
+
+def machine_of(value: Any) -> Mapping[str, Any]:
+    """The object of `GET /instances/{id}`: flat, wrapped in `data`, or with `attributes`. Raises PayloadChanged."""
+    inner = at(value, "data") if isinstance(at(value, "data"), dict) else value
+    if not isinstance(inner, dict) or not inner.get("id"):
+        raise PayloadChanged(f"{NAME}: a machine that is not understood")
+    return _flat(inner)
+
+
+def is_settled(machine: Mapping[str, Any]) -> bool:
+    """It has its address and its price: there is little that could still come."""
+    return _address(machine) is not None and _rate(machine) is not None
+
+
+def instance_of(row: Row, machine: Mapping[str, Any], *, died_young: bool) -> Instance:
+    """One instance; `machine` may be empty, then it is what the list says.
+
+    Args:
+        died_young: stopped now means that it never came to life.
+    """
+    wire, count = _gpus(at(machine, "resources", "gpus"))
+    name, memory_gb = gpu_of(wire, None) if wire else (None, None)
+    state = _STATES.get(row.word, InstanceState.UNKNOWN)
+    host = _address(machine)
+    if state is InstanceState.RUNNING and host is None:
+        state = InstanceState.STARTING  # "running" comes before its address does
+    if state is InstanceState.STOPPED and died_young:
+        state = InstanceState.FAILED
+    label = row.name or word(machine.get("name"))
+    if label is None:
+        raise PayloadChanged(f"{NAME}: a machine without its name")
+    return Instance(
+        instance_id=row.machine_id,
+        label=label,
+        state=state,
+        status=row.status,
+        gpu=name.name if name else None,
+        gpu_wire=wire,
+        gpu_count=count,
+        gpu_memory_gib=memory_gb,
+        disk_gb=number(at(machine, "resources", "storage_gb"), 0),
+        spot=False,
+        listed_usd_hour=_rate(machine),
+        ssh_host=host,
+        ssh_port=_port(machine),
+    )
+
+
+def _row(row: Mapping[str, Any]) -> Row:
+    flat = _flat(row)
+    machine_id = flat.get("id")
+    if not isinstance(machine_id, str) or not PLACE.fullmatch(machine_id):
+        raise PayloadChanged(f"{NAME}: a machine of the list without its id")
+    return Row(machine_id=machine_id, name=word(flat.get("name")), status=word(flat.get("status"), 40) or "unknown")
+
+
+def _flat(machine: Mapping[str, Any]) -> Mapping[str, Any]:
+    attributes = machine.get("attributes")
+    return {**attributes, **machine} if isinstance(attributes, dict) else machine
+
+
+def _rate(machine: Mapping[str, Any]) -> float | None:
+    return number(machine.get("rateHourly"), 0.0, 100_000.0) or None
+
+
+def _address(machine: Mapping[str, Any]) -> str | None:
+    return next((found for key in _ADDRESSES if (found := word(machine.get(key), 100))), None)
+
+
+def _port(machine: Mapping[str, Any]) -> int | None:
+    """The port that leads to 22: which one is the platform's choice, whatever was wished."""
+    for one in objects(machine.get("portForwards")):
+        if whole(one.get("internal_port")) == _SSH:
+            return whole(one.get("external_port"), 1, 65_535)
+    return None
+
+
+def _gpus(value: Any) -> tuple[str | None, int | None]:
+    """Id and number of the GPUs, out of a map by id or a list."""
+    if isinstance(value, dict):
+        value = [{"v0Name": key} | one for key, one in value.items() if isinstance(one, dict)]
+    for one in objects(value):
+        wire = one.get("v0Name")
+        if isinstance(wire, str) and wire:
+            return clean(wire, 80), whole(one.get("count"), 1, 64)
+    return None, None

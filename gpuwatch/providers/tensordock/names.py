@@ -1,0 +1,132 @@
+"""TensorDock's names: of GPUs (`geforcertx4090-pcie-24gb`), of countries, and of what gpuwatch offers to rent there."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from gpuwatch.market.gpu_names import GpuName, catalog
+
+ID_LENGTH: Final = 64  # the store's column
+PLACE: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")  # of a location, a host or a machine
+GPU: Final = re.compile(r"[A-Za-z0-9._-]{2,40}")  # TensorDock's id of a model
+_MEMORY: Final = re.compile(r"-(\d{1,3})gb$")
+_BUS: Final = re.compile(r"(?:pcie|sxm\d?)$")
+_MAKER: Final = re.compile(r"^(?:geforce|nvidia|tesla)")
+_SERIES: Final = re.compile(r"(rtx|gtx)(?=[a-z]?\d)")
+_SUFFIX: Final = re.compile(r"(?<=\d)(ti|super|ada)(lhr)?$")
+_OFFER: Final = re.compile(r"([a-z])([A-Za-z0-9_-]{1,40})/([A-Za-z0-9._-]{2,40})/(\d{1,2})/(\d{1,4})/(\d{1,5})")
+
+
+def gpu_of(v0_name: str, shown: str | None) -> tuple[GpuName, float | None]:
+    """The GPU of an id such as `h100-sxm5-80gb`, and the memory of one in GB, if the id says it.
+
+    Args:
+        shown: the name for people; asked where the id tells nothing.
+    """
+    found = _MEMORY.search(v0_name)
+    memory_gb = float(found[1]) if found else None
+    names = [catalog().resolve(spelling, memory_gb) for spelling in _spellings(v0_name, shown)]
+    return next((name for name in names if name.known), names[0]), memory_gb
+
+
+def _spellings(v0_name: str, shown: str | None) -> list[str]:
+    model, *rest = _MEMORY.sub("", v0_name).split("-")
+    bus = next((part for part in rest if _BUS.match(part)), "")
+    plain = _SUFFIX.sub(r" \1", _SERIES.sub(r"\1 ", _MAKER.sub("", model)))
+    with_bus = [f"{plain} {bus}"] if bus else []
+    return [v0_name, *with_bus, plain, *([shown] if shown else [])]
+
+
+class Ware(msgspec.Struct, frozen=True, kw_only=True):
+    """What an offer id stands for: all that an order needs."""
+
+    place: str
+    is_host: bool  # `place` is a host, not a location
+    gpu: str  # TensorDock's id of it
+    count: int
+    vcpu: int
+    ram_gb: int
+
+    @property
+    def offer_id(self) -> str:
+        """Such as `ljdlf8N_5SJyJArNmpqsbEA/geforcertx4090-pcie-24gb/2/16/64`; a place's 36 characters become 22."""
+        letter, place = _short(self.place)
+        return f"{letter.upper() if self.is_host else letter}{place}/{self.gpu}/{self.count}/{self.vcpu}/{self.ram_gb}"
+
+    @property
+    def machine_id(self) -> str:
+        """What stays: one GPU model at one place, with however much beside it."""
+        return f"{_short(self.place)[1]}/{self.gpu}"
+
+
+def ware_of(offer_id: str) -> Ware | None:
+    """What an offer id stands for; None: it is none of ours."""
+    found = _OFFER.fullmatch(offer_id[:1].lower() + offer_id[1:])
+    if found is None or found[1] not in _LONG:
+        return None
+    place = _LONG[found[1]](found[2])
+    if place is None or not PLACE.fullmatch(place):
+        return None
+    return Ware(
+        place=place,
+        is_host=offer_id[0].isupper(),
+        gpu=found[3],
+        count=int(found[4]),
+        vcpu=int(found[5]),
+        ram_gb=int(found[6]),
+    )
+
+
+def _short(place: str) -> tuple[str, str]:
+    """A UUID in 22 characters ("u"), another id as it is ("p")."""
+    try:
+        number = UUID(place)
+    except ValueError:
+        return "p", place
+    if str(number) != place:
+        return "p", place
+    return "u", base64.urlsafe_b64encode(number.bytes).decode().rstrip("=")
+
+
+def _uuid(text: str) -> str | None:
+    try:
+        return str(UUID(bytes=base64.urlsafe_b64decode(f"{text}==")))
+    except ValueError:
+        return None
+
+
+def _as_it_is(text: str) -> str | None:
+    return text
+
+
+_LONG: Final = {"u": _uuid, "p": _as_it_is}
+
+_COUNTRIES: Final = {
+    "argentina": "AR", "australia": "AU", "austria": "AT", "belgium": "BE", "brazil": "BR", "bulgaria": "BG",
+    "canada": "CA", "chile": "CL", "china": "CN", "colombia": "CO", "croatia": "HR", "cyprus": "CY", "czechia": "CZ",
+    "czech republic": "CZ", "denmark": "DK", "england": "GB", "estonia": "EE", "finland": "FI", "france": "FR",
+    "georgia": "GE", "germany": "DE", "great britain": "GB", "greece": "GR", "hong kong": "HK", "hungary": "HU",
+    "iceland": "IS", "india": "IN", "indonesia": "ID", "ireland": "IE", "israel": "IL", "italy": "IT", "japan": "JP",
+    "kazakhstan": "KZ", "korea": "KR", "latvia": "LV", "lithuania": "LT", "luxembourg": "LU", "malaysia": "MY",
+    "malta": "MT", "mexico": "MX", "moldova": "MD", "netherlands": "NL", "the netherlands": "NL", "new zealand": "NZ",
+    "nigeria": "NG", "norway": "NO", "pakistan": "PK", "philippines": "PH", "poland": "PL", "portugal": "PT",
+    "romania": "RO", "russia": "RU", "saudi arabia": "SA", "serbia": "RS", "singapore": "SG", "slovakia": "SK",
+    "slovenia": "SI", "south africa": "ZA", "south korea": "KR", "spain": "ES", "sweden": "SE", "switzerland": "CH",
+    "taiwan": "TW", "thailand": "TH", "turkey": "TR", "ukraine": "UA", "united arab emirates": "AE",
+    "united kingdom": "GB", "uk": "GB", "united states": "US", "united states of america": "US", "usa": "US",
+    "vietnam": "VN",
+}  # fmt: skip
+
+
+def country_of(name: str | None) -> str | None:
+    """ISO 3166 alpha-2 of an English country name; None: none that we know."""
+    if name is None:
+        return None
+    if len(name) == 2 and name.isascii() and name.isalpha():
+        return name.upper()
+    return _COUNTRIES.get(name.casefold())

@@ -1,0 +1,286 @@
+"""From TensorDock's locations and hosts to offers: each a sum of GPUs, vCPUs, memory and the least disk. Pure.
+
+What a sum lacks is not zero: without one of its rates a price is unknown, and its row is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from gpuwatch.adapting.answering import Seen
+from gpuwatch.adapting.untrusted import at, number, usd_hour, whole, word
+from gpuwatch.errors import PayloadChanged
+from gpuwatch.market.offer import Offer, Terms
+from gpuwatch.market.pricing import HOURS_A_MONTH
+from gpuwatch.providers.tensordock.names import GPU, ID_LENGTH, PLACE, Ware, country_of, gpu_of
+from gpuwatch.providers.tensordock.refusals import NAME
+
+LEAST_DISK_GB: Final = 100.0
+GPUS_MAX: Final = 64  # of one machine; more is a fault
+_RAM_STEP_GB: Final = 8
+_TERMS: Final = Terms(
+    tax_included=False, note="often not there: of 31 launches that one team counted (2026-02) 5 were good"
+)
+_LOCATION: Final = frozenset({"id", "city", "stateprovince", "country", "tier", "gpus"})
+_GPU: Final = frozenset(
+    {"v0Name", "displayName", "max_count", "price_per_hr", "resources", "pricing", "network_features"}
+)
+_HOST: Final = frozenset(
+    {"id", "location_id", "engine", "uptime_percentage", "available_resources", "pricing", "location"}
+)
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes with each GPU: the owner's wish, capped by what there is."""
+
+    vcpu_per_gpu: float = 8.0
+    ram_gb_per_gpu: float = 32.0
+
+
+class _Rates(msgspec.Struct, frozen=True):
+    """US dollars an hour: of one GPU, one vCPU, one GB of memory, one GB of disk."""
+
+    gpu: float
+    vcpu: float
+    ram_gb: float
+    disk_gb: float
+
+
+class _Room(msgspec.Struct, frozen=True, kw_only=True):
+    """The most that a machine can have; infinite: not told. The last two are for each GPU of the machine."""
+
+    vcpu: float
+    ram_gb: float
+    disk_gb: float
+    vcpu_a_gpu: float = float("inf")
+    ram_gb_a_gpu: float = float("inf")
+
+
+class _Lot(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU model at one place."""
+
+    is_host: bool
+    gpu: str
+    shown: str | None
+    count: int
+    rates: _Rates
+    room: _Room
+
+
+class _Odd(Exception):
+    """Why a row is not understood."""
+
+
+def parse_locations(value: Any, recipe: Recipe, observed_at: datetime) -> Seen:
+    """Offers of `GET /locations`: for each GPU model of each location one for 1, 2, … GPUs.
+
+    Raises:
+        PayloadChanged: there is no list of locations.
+    """
+    seen = Seen()
+    for row in _rows(value, "locations"):
+        seen.rows += 1
+        try:
+            place = _place(row, row.get("id"), row, observed_at)
+            seen.look_for_drift(row, _LOCATION, frozenset({"id", "gpus"}))
+            gpus = _gpus(row.get("gpus"))
+        except _Odd as odd:
+            seen.skip(str(odd))
+            continue
+        for gpu in gpus:
+            _take(seen, gpu, place, recipe)
+    return seen
+
+
+def parse_hostnodes(value: Any, recipe: Recipe, observed_at: datetime) -> Seen:
+    """Offers of `GET /hostnodes`, each of one known machine.
+
+    Raises:
+        PayloadChanged: there is no list of hosts.
+    """
+    seen = Seen()
+    for row in _rows(value, "hostnodes"):
+        seen.rows += 1
+        try:
+            seen.look_for_drift(row, _HOST, frozenset({"id", "available_resources"}))
+            there = _resources(row)
+            place = _place(row, row.get("id"), at(row, "location") or {}, observed_at) | _host(row, there)
+            gpus = _gpus(there.get("gpus"))
+        except _Odd as odd:
+            seen.skip(str(odd))
+            continue
+        reachable = {"port_forwarding_available": bool(place["ports"]) if "available_ports" in there else None}
+        shared = {"resources": there, "pricing": row.get("pricing"), "network_features": reachable}
+        for gpu in gpus:
+            _take(seen, {**shared, **gpu, "max_count": gpu.get("availableCount")}, place, recipe, is_host=True)
+    return seen
+
+
+def _rows(value: Any, name: str) -> list[Any]:
+    rows = at(value, "data", name)
+    if rows is None:  # one source saw it without the envelope
+        rows = at(value, name)
+    if not isinstance(rows, list):
+        raise PayloadChanged(f"{NAME}: an answer without its list of {name}")
+    return [row if isinstance(row, dict) else {} for row in rows]
+
+
+def _place(row: Mapping[str, Any], place_id: Any, where: Any, observed_at: datetime) -> dict[str, Any]:
+    """What all offers of one place say alike."""
+    if not isinstance(place_id, str) or not PLACE.fullmatch(place_id):
+        raise _Odd("a place without a usable id")
+    country, tier = word(at(where, "country"), 60), whole(at(where, "tier"), 0, 99)
+    names = [word(at(where, key), 60) for key in ("city", "stateprovince")]
+    return {
+        "host_id": place_id,
+        "region": ", ".join(name for name in names if name) or None,
+        "country": country_of(country),
+        "datacenter": None if tier is None or tier == 2 else tier > 2,
+        "observed_at": observed_at,
+    }
+
+
+def _resources(host: Mapping[str, Any]) -> dict[str, Any]:
+    there = host.get("available_resources")
+    if not isinstance(there, dict):
+        raise _Odd("a host without its resources")
+    return there
+
+
+def _host(row: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, Any]:
+    """What a host says beside: its uptime, its line, its free ports."""
+    uptime = number(row.get("uptime_percentage"), 0, 100)
+    down, up = (
+        number(at(row, "location", key), 0, 10_000) for key in ("network_speed_gbps", "network_speed_upload_gbps")
+    )
+    ports = there.get("available_ports")
+    return {
+        "reliability": None if uptime is None else round(uptime / 100, 6),
+        "download_mbps": None if not down else down * 1000,
+        "upload_mbps": None if not up else up * 1000,
+        "ports": len(ports) if isinstance(ports, list) else None,
+    }
+
+
+def _gpus(value: Any) -> list[Mapping[str, Any]]:
+    """The GPU models of a place: documented as a list, seen as a map by their ids, too."""
+    if isinstance(value, dict):
+        value = [{"v0Name": key} | one if isinstance(one, dict) else one for key, one in value.items()]
+    if not isinstance(value, list):
+        raise _Odd("a place without its GPUs")
+    return [one if isinstance(one, dict) else {} for one in value]
+
+
+def _take(seen: Seen, gpu: Mapping[str, Any], place: dict[str, Any], recipe: Recipe, is_host: bool = False) -> None:
+    try:
+        if not is_host:
+            seen.look_for_drift(gpu, _GPU, frozenset({"v0Name", "max_count", "price_per_hr"}))
+        seen.offers += _offers(_lot(gpu, is_host), place, recipe, _is_reachable(gpu))
+    except _Odd as odd:
+        seen.skip(str(odd))
+
+
+def _lot(gpu: Mapping[str, Any], is_host: bool) -> _Lot:
+    name, count = gpu.get("v0Name"), whole(gpu.get("max_count"), -1, GPUS_MAX)
+    if not isinstance(name, str) or not GPU.fullmatch(name):
+        raise _Odd("a GPU without a usable id")
+    if count is None:
+        raise _Odd("a number of GPUs that is none")
+    return _Lot(
+        is_host=is_host,
+        gpu=name,
+        shown=word(gpu.get("displayName"), 80),
+        count=count,
+        rates=_rates(gpu) if count > 0 else _Rates(0.0, 0.0, 0.0, 0.0),
+        room=_room(gpu.get("resources")),
+    )
+
+
+def _rates(gpu: Mapping[str, Any]) -> _Rates:
+    price = usd_hour(gpu.get("price_per_hr"))
+    if price is None:
+        raise _Odd("a GPU without its price")
+    parts = []
+    for key, name in (("per_vcpu_hr", "vCPU"), ("per_gb_ram_hr", "memory"), ("per_gb_storage_hr", "disk")):
+        rate = number(at(gpu, "pricing", key), 0.0, 1000.0)
+        if rate is None:
+            raise _Odd(f"the rate of {name} is missing: the price is not known")
+        parts.append(rate)
+    return _Rates(price, *parts)
+
+
+def _room(told: Any) -> _Room:
+    if told is None:
+        told = {}
+
+    def most(*keys: str) -> float:
+        values = [at(told, key) for key in keys]
+        bounds = [number(value, 0.0) for value in values if value is not None]
+        if not isinstance(told, dict) or None in bounds:
+            raise _Odd("resources that are no numbers")
+        return min((bound for bound in bounds if bound is not None), default=float("inf"))
+
+    return _Room(
+        vcpu=most("max_vcpus", "vcpu_count"),
+        ram_gb=most("max_ram_gb", "ram_gb"),
+        disk_gb=most("max_storage_gb", "storage_gb"),
+        vcpu_a_gpu=most("max_vcpus_per_gpu"),
+        ram_gb_a_gpu=most("max_ram_per_gpu"),
+    )
+
+
+def _is_reachable(gpu: Mapping[str, Any]) -> bool:
+    """Ports can be forwarded: a machine without port 22 is refused, and gpuwatch orders no address of its own."""
+    return at(gpu, "network_features", "port_forwarding_available") is not False
+
+
+def _offers(lot: _Lot, place: dict[str, Any], recipe: Recipe, reachable: bool) -> Iterator[Offer]:
+    name, memory_gb = gpu_of(lot.gpu, lot.shown)
+    for count in range(1, lot.count + 1):
+        vcpu, ram_gb = _beside(lot.room, recipe, count)
+        if vcpu < 2 or ram_gb < _RAM_STEP_GB or lot.room.disk_gb < LEAST_DISK_GB:
+            continue  # sold out of something else
+        ware = Ware(place=place["host_id"], is_host=lot.is_host, gpu=lot.gpu, count=count, vcpu=vcpu, ram_gb=ram_gb)
+        if len(ware.offer_id) > ID_LENGTH:
+            raise _Odd("a GPU's id that is too long")
+        yield Offer(
+            provider=NAME,
+            offer_id=ware.offer_id,
+            machine_id=ware.machine_id,
+            gpu=name.name,
+            gpu_family=name.family,
+            gpu_wire=word(lot.gpu) or name.name,
+            gpu_known=name.known,
+            gpu_count=count,
+            gpu_memory_gib=memory_gb,
+            spot=False,
+            quoted_usd_hour=_sum(lot.rates, ware),
+            quoted_disk_gb=LEAST_DISK_GB,
+            disk_usd_gb_month=lot.rates.disk_gb * HOURS_A_MONTH,
+            rentable=reachable,
+            vcpu=float(vcpu),
+            ram_gib=float(ram_gb),
+            disk_free_gb=None if lot.room.disk_gb == float("inf") else lot.room.disk_gb,
+            terms=_TERMS,
+            **(place if lot.is_host else place | {"host_id": None}),
+        )
+
+
+def _beside(room: _Room, recipe: Recipe, count: int) -> tuple[int, int]:
+    """vCPUs, even, and GB of memory in steps of 8, for so many GPUs."""
+    vcpu = min(recipe.vcpu_per_gpu * count, room.vcpu, room.vcpu_a_gpu * count, 1022)
+    ram_gb = min(recipe.ram_gb_per_gpu * count, room.ram_gb, room.ram_gb_a_gpu * count, 99_992)
+    return int(vcpu) // 2 * 2, int(ram_gb) // _RAM_STEP_GB * _RAM_STEP_GB
+
+
+def _sum(rates: _Rates, ware: Ware) -> float:
+    total = usd_hour(
+        ware.count * rates.gpu + ware.vcpu * rates.vcpu + ware.ram_gb * rates.ram_gb + LEAST_DISK_GB * rates.disk_gb
+    )
+    if total is None:
+        raise _Odd("a price that nobody would ask")
+    return total

@@ -1,0 +1,126 @@
+"""TensorDock's renting side. What changes something is sent once, whatever happens."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from gpuwatch.adapting.asking import Rest
+from gpuwatch.adapting.renting import PlainRenting
+from gpuwatch.errors import KeyRejected, OrderRefused, ProviderError, RefusalKind
+from gpuwatch.ports import Created, Instance, Order
+from gpuwatch.ports.settings import Option
+from gpuwatch.providers.tensordock.create import bad_order, create_body, created, ended
+from gpuwatch.providers.tensordock.machines import GONE, Row, instance_of, is_settled, machine_of, rows_of
+from gpuwatch.providers.tensordock.names import PLACE
+from gpuwatch.providers.tensordock.refusals import NAME, NoSuchMachine, NotThere, accepted
+
+_PATH: Final = "/api/v2/instances"
+_CREATE_DEADLINE_S: Final = 120.0  # a minute is usual, and giving up early costs more than waiting
+_YOUNG_S: Final = 600.0  # stopped so soon after its birth: it never came to life
+_COMING_S: Final = 12.0  # how long a look is good while address or price are to come
+_SETTLED_S: Final = 60.0
+
+
+class _Look(msgspec.Struct, frozen=True):
+    """What one machine said of itself, and when (monotonic seconds)."""
+
+    at_s: float
+    word: str
+    machine: Mapping[str, Any]
+
+
+class TensorDockLauncher(PlainRenting):
+    """Rents virtual machines: the order's image is not run, `onstart` is."""
+
+    name = NAME
+
+    def __init__(self, rest: Rest, options: Mapping[str, Option]) -> None:
+        self._rest = rest
+        self._options = options
+        self._lock = threading.Lock()
+        self._born_s: dict[str, float] = {}  # of those that this process made
+        self._looks: dict[str, _Look] = {}
+
+    def create(self, order: Order) -> Created:
+        """Rent, once. A lost answer is found by the label, which is the machine's name.
+
+        Raises:
+            OfferGone, OrderRefused, OrderRateLimited: nothing was made.
+            OutcomeUnknown: it may have been made.
+        """
+        body = create_body(order, self._options)
+        self._need_key()
+        reply = self._rest.order("POST", _PATH, body, deadline_s=_CREATE_DEADLINE_S)
+        made = created(reply, self._rest.tools.now())
+        with self._lock:
+            self._born_s[made.instance_id] = self._rest.tools.monotonic()
+        return made
+
+    def list_instances(self) -> Sequence[Instance]:
+        """Every machine of the organisation, each asked for by itself: the list says little more than its names.
+
+        Raises:
+            ProviderError: there is no whole list.
+        """
+        self._rest.need_key()
+        reply = self._rest.ask("GET", _PATH, kind="list")
+        rows = {row.machine_id: row for row in rows_of(accepted(reply, self._rest.tools.now()))}
+        found = [self._instance(row) for row in rows.values() if row.word not in GONE]
+        with self._lock:
+            self._looks = {key: look for key, look in self._looks.items() if key in rows}
+        return found
+
+    def destroy(self, instance_id: str) -> None:
+        """End it, with its disk; what is gone already is no error.
+
+        Raises:
+            OrderError: not done, or not known.
+        """
+        if not PLACE.fullmatch(instance_id):
+            raise bad_order("that is no id of a machine")
+        self._need_key()
+        try:
+            ended(self._rest.order("DELETE", f"{_PATH}/{instance_id}"), self._rest.tools.now())
+        except NoSuchMachine:
+            return
+
+    def _instance(self, row: Row) -> Instance:
+        look = self._looked_at(row)
+        born_s = self._born_s.get(row.machine_id)
+        is_young = born_s is not None and self._rest.tools.monotonic() - born_s < _YOUNG_S
+        return instance_of(row, look.machine, died_young=is_young)
+
+    def _looked_at(self, row: Row) -> _Look:
+        """The newest look at a machine; a machine that is listed and cannot be looked at was seen before, or is no
+        whole answer: a list without it would be a short one."""
+        known, now_s = self._looks.get(row.machine_id), self._rest.tools.monotonic()
+        if known is not None and known.word == row.word and now_s - known.at_s < _good_for_s(known):
+            return known
+        try:
+            reply = self._rest.ask("GET", f"{_PATH}/{row.machine_id}", kind="detail")
+            look = _Look(now_s, row.word, machine_of(accepted(reply, self._rest.tools.now())))
+        except NotThere:
+            look = _Look(now_s, row.word, {})  # listed all the same: it is shown as the list has it
+        except KeyRejected:
+            raise
+        except ProviderError:
+            if known is None:
+                raise
+            return known
+        with self._lock:
+            self._looks[row.machine_id] = look
+        return look
+
+    def _need_key(self) -> None:
+        try:
+            self._rest.need_key()
+        except KeyRejected as error:
+            raise OrderRefused(str(error), RefusalKind.KEY) from error
+
+
+def _good_for_s(look: _Look) -> float:
+    return _SETTLED_S if is_settled(look.machine) else _COMING_S

@@ -1,0 +1,64 @@
+"""What the TensorDock adapter makes of every recorded answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpuwatch.adapting.refusals import said
+from gpuwatch.errors import GpuwatchError
+from gpuwatch.net import Reply
+from gpuwatch.providers.tensordock.create import created, ended
+from gpuwatch.providers.tensordock.machines import Row, instance_of, machine_of, rows_of
+from gpuwatch.providers.tensordock.offers import Recipe, parse_hostnodes, parse_locations
+from gpuwatch.providers.tensordock.refusals import NAME, accepted, ordering, reading, status_of
+
+RECORDED = Path(__file__).parents[2] / "recorded" / "tensordock"
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+# Requests, and answers to what the adapter never asks for.
+NOT_ASKED_FOR = re.compile(r"v2-instance-(create-request|start|stop)-")
+
+
+def replay() -> dict[str, Any]:
+    return {path.name: _read(path) for path in sorted(RECORDED.glob("*.json")) if not NOT_ASKED_FOR.match(path.name)}
+
+
+def _read(path: Path) -> Any:
+    status = re.search(r"http(\d+)", path.name)
+    reply = Reply(int(status[1]) if status else 200, {}, path.read_bytes())
+    readers: Mapping[str, Callable[[Reply], Any]] = {
+        "v2-error-": _error,
+        "v2-locations-": lambda reply: parse_locations(accepted(reply, NOW), Recipe(), NOW),
+        "v2-hostnodes-": lambda reply: parse_hostnodes(accepted(reply, NOW), Recipe(), NOW),
+        "v2-instance-create-response-": lambda reply: created(reply, NOW),
+        "v2-instance-delete-": lambda reply: ended(reply, NOW),
+        "v2-instance-get-": _machine,
+        "v2-instances-list-": lambda reply: rows_of(accepted(reply, NOW)),
+    }
+    return next(reader for prefix, reader in readers.items() if path.name.startswith(prefix))(reply)
+
+
+def _machine(reply: Reply) -> Any:
+    machine = machine_of(accepted(reply, NOW))
+    row = Row(machine_id=machine["id"], name=machine["name"], status=machine["status"])
+    return instance_of(row, machine, died_young=False)
+
+
+def _error(reply: Reply) -> Any:
+    told = said(reply)
+    return {
+        "means": status_of(reply, told.value),
+        "asking": _shown(reading(NAME, told, reply, NOW)),
+        "ordering": _shown(ordering(NAME, told, reply, NOW)),
+    }
+
+
+def _shown(error: GpuwatchError) -> Any:
+    details = {name: value for name, value in vars(error).items() if value is not None}
+    return {"error": type(error).__name__, "text": str(error)} | msgspec.to_builtins(details)

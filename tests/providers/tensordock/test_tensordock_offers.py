@@ -1,0 +1,237 @@
+"""From locations and hosts to offers: what a price there is made of, and what is no price."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch.emulator.clouds.tensordock import TensorDock
+from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderDown, ProviderError, RateLimited
+from gpuwatch.market.pricing import Commission, price_of
+from gpuwatch.ports import Query
+from gpuwatch.providers.tensordock.names import Ware, country_of, gpu_of, ware_of
+from gpuwatch.providers.tensordock.offers import Recipe, parse_hostnodes, parse_locations
+from gpuwatch.testing.bench import Bench
+
+RECORDED = Path(__file__).parents[2] / "recorded" / "tensordock"
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+BENCH = Bench(name="tensordock", place=TensorDock, gpu="RTX 4090")
+
+
+def locations() -> Any:
+    return json.loads((RECORDED / "v2-locations-docs.json").read_bytes())
+
+
+def changed(**fields: Any) -> Any:
+    """The documented answer with the H100 alone, changed."""
+    value = deepcopy(locations())
+    place = value["data"]["locations"][0]
+    place["gpus"] = [place["gpus"][0] | fields]
+    return value
+
+
+def prices(value: Any, recipe: Recipe | None = None) -> list[float]:
+    return [offer.quoted_usd_hour for offer in parse_locations(value, recipe or Recipe(), NOW).offers]
+
+
+# --- the price --------------------------------------------------------------------------------------------------------
+
+
+def test_a_price_is_the_sum_of_its_parts() -> None:
+    assert prices(changed(max_count=2)) == pytest.approx([2.293, 2 * 2.2 + 16 * 0.003 + 64 * 0.002 + 100 * 0.00005])
+
+
+def test_what_goes_with_a_gpu_is_the_owners_wish() -> None:
+    assert prices(changed(max_count=1), Recipe(vcpu_per_gpu=4, ram_gb_per_gpu=16)) == pytest.approx(
+        [2.2 + 4 * 0.003 + 16 * 0.002 + 100 * 0.00005]
+    )
+
+
+def test_what_goes_with_a_gpu_is_cut_to_what_there_is_in_even_steps() -> None:
+    room = {"max_vcpus": 5, "max_ram_gb": 31, "max_storage_gb": 1000}
+    [offer] = parse_locations(changed(max_count=1, resources=room), Recipe(), NOW).offers
+    assert (offer.vcpu, offer.ram_gib) == (4, 24)
+    assert offer.quoted_usd_hour == pytest.approx(2.2 + 4 * 0.003 + 24 * 0.002 + 100 * 0.00005)
+
+
+def test_more_disk_costs_its_rate() -> None:
+    [offer] = parse_locations(changed(max_count=1), Recipe(), NOW).offers
+    assert (offer.quoted_disk_gb, offer.disk_usd_gb_month) == (100, pytest.approx(0.036))
+    more = price_of(offer, 300.0, Commission()).listed_microusd_hour
+    assert more == round((2.293 + 200 * 0.00005) * 1_000_000)
+
+
+@pytest.mark.parametrize("key", ["per_vcpu_hr", "per_gb_ram_hr", "per_gb_storage_hr"])
+@pytest.mark.parametrize("rate", [None, "free", -0.1, float("nan"), True])
+def test_a_rate_that_is_missing_or_none_is_never_zero(key: str, rate: Any) -> None:
+    pricing = {"per_vcpu_hr": 0.003, "per_gb_ram_hr": 0.002, "per_gb_storage_hr": 0.00005} | {key: rate}
+    seen = parse_locations(changed(pricing=pricing), Recipe(), NOW)
+    assert seen.offers == []
+    [(reason, rows)] = seen.skipped.items()
+    assert (reason.startswith("the rate of "), rows) == (True, 1)
+
+
+def test_a_location_whose_rates_were_left_out_gives_no_price() -> None:
+    value = json.loads((RECORDED / "v2-locations-live-2025-excerpt.json").read_bytes())
+    seen = parse_locations(value, Recipe(), NOW)
+    assert (seen.offers, list(seen.skipped.values())) == ([], [1])
+
+
+# --- what is there ----------------------------------------------------------------------------------------------------
+
+
+def test_there_is_one_offer_for_each_number_of_gpus_up_to_the_largest() -> None:
+    offers = parse_locations(changed(max_count=8), Recipe(), NOW).offers
+    assert [offer.gpu_count for offer in offers] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert len({offer.offer_id for offer in offers}) == 8
+    assert len({offer.machine_id for offer in offers}) == 1
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_none_left_is_no_offer_and_no_fault(count: int) -> None:
+    seen = parse_locations(changed(max_count=count), Recipe(), NOW)
+    assert (seen.offers, seen.skipped) == ([], {})
+
+
+@pytest.mark.parametrize("count", [None, "many", 1.5, 65, 10**9, float("inf")])
+def test_a_number_of_gpus_that_is_none_is_skipped(count: Any) -> None:
+    seen = parse_locations(changed(max_count=count), Recipe(), NOW)
+    assert (seen.offers, seen.skipped) == ([], {"a number of GPUs that is none": 1})
+
+
+@pytest.mark.parametrize("short", [{"max_vcpus": 1}, {"max_ram_gb": 7}, {"max_storage_gb": 99}])
+def test_where_something_else_is_used_up_nothing_is_offered(short: dict[str, Any]) -> None:
+    room = {"max_vcpus": 128, "max_ram_gb": 300, "max_storage_gb": 1000} | short
+    assert prices(changed(resources=room)) == []
+
+
+def test_a_place_that_forwards_no_ports_is_not_rentable() -> None:
+    offers = parse_locations(changed(network_features={"port_forwarding_available": False}), Recipe(), NOW).offers
+    assert {offer.rentable for offer in offers} == {False}
+
+
+def test_gpus_are_understood_as_a_list_and_as_a_map() -> None:
+    value = locations()
+    place = value["data"]["locations"][0]
+    place["gpus"] = {gpu["v0Name"]: {k: v for k, v in gpu.items() if k != "v0Name"} for gpu in place["gpus"]}
+    assert prices(value) == prices(locations())
+    assert prices(value["data"]) == prices(locations())  # one source saw it without its envelope
+
+
+def test_a_new_field_and_one_that_is_gone_are_told() -> None:
+    value = changed(max_count=1, colour="red")
+    del value["data"]["locations"][0]["gpus"][0]["max_count"]
+    assert list(parse_locations(value, Recipe(), NOW).drift) == ["new field: colour", "field gone: max_count"]
+
+
+@pytest.mark.parametrize("value", [{}, {"data": {}}, {"data": {"locations": {}}}, {"data": []}, [], None, 5])
+def test_no_list_is_no_market_without_offers(value: Any) -> None:
+    with pytest.raises(PayloadChanged):
+        parse_locations(value, Recipe(), NOW)
+
+
+def test_a_host_tells_uptime_line_and_ports() -> None:
+    value = json.loads((RECORDED / "v2-hostnodes-client-test.json").read_bytes())
+    [offer] = parse_hostnodes(value, Recipe(), NOW).offers
+    assert (offer.reliability, offer.download_mbps, offer.upload_mbps, offer.ports) == (
+        pytest.approx(0.999), 2500, 10500, 2,
+    )  # fmt: skip
+    assert (offer.host_id, offer.country, offer.datacenter) == ("host-1", "US", False)
+    assert offer.quoted_usd_hour == pytest.approx(0.7 + 8 * 0.01 + 32 * 0.002 + 100 * 0.0001)
+    value["data"]["hostnodes"][0]["available_resources"]["available_ports"] = []
+    assert [offer.rentable for offer in parse_hostnodes(value, Recipe(), NOW).offers] == [False]
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wire", "name", "memory"),
+    [
+        ("h100-sxm5-80gb", "H100 SXM", 80), ("h100-pcie-80gb", "H100 PCIe", 80),
+        ("a100-sxm4-80gb", "A100 SXM 80GB", 80), ("a100-pcie-40gb", "A100 PCIe 40GB", 40), ("l40s-48gb", "L40S", 48),
+        ("a6000-pcie-48gb", "RTX A6000", 48), ("rtxa5000-pcie-24gb", "RTX A5000", 24),
+        ("rtx6000ada-48gb", "RTX 6000 Ada", 48), ("geforcertx5090-pcie-32gb", "RTX 5090", 32),
+        ("geforcertx4080-pcie-16gb", "RTX 4080", 16), ("geforcertx3080ti-pcie-12gb", "RTX 3080 Ti", 12),
+        ("geforcertx3060tilhr-pcie-8gb", "RTX 3060 Ti", 8), ("geforcegtx1070-pcie-8gb", "GTX 1070", 8),
+        ("teslav100-pcie-16gb", "V100 PCIe 16GB", 16), ("v100-sxm2-16gb", "V100 SXM2 16GB", 16),
+    ],
+)  # fmt: skip
+def test_their_ids_of_gpus_are_understood(wire: str, name: str, memory: float) -> None:
+    found, memory_gb = gpu_of(wire, None)
+    assert (found.name, found.known, memory_gb) == (name, True, memory)
+
+
+def test_a_gpu_that_nobody_knows_keeps_its_spelling() -> None:
+    found, _ = gpu_of("quux9000-pcie-3gb", "NVIDIA Quux 9000")
+    assert (found.known, found.name) == (False, "quux9000-pcie-3gb")
+
+
+@pytest.mark.parametrize("is_host", [False, True])
+@pytest.mark.parametrize("place", ["8dd95ff0-dff9-489c-9b02-b38a366b6ab1", "loc-uuid-12345"])
+def test_an_offer_id_holds_the_whole_order_and_fits_the_store(place: str, is_host: bool) -> None:
+    ware = Ware(place=place, is_host=is_host, gpu="geforcertx3060tilhr-pcie-8gb", count=8, vcpu=64, ram_gb=256)
+    assert ware_of(ware.offer_id) == ware
+    assert max(len(ware.offer_id), len(ware.machine_id)) <= 64
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "a/b/c", "u!!/x/1/8/32", "uAAAA/h100/1/8/32", "p../x/1/8/32", "xabc/h1/1/8/32"]
+)
+def test_what_is_no_offer_id_of_theirs_is_none(text: str) -> None:
+    assert ware_of(text) is None
+
+
+def test_countries_are_told_by_their_code() -> None:
+    assert [country_of(name) for name in ("United States", "USA", "Poland", "de", "Atlantis", None)] == [
+        "US", "US", "PL", "DE", None, None,
+    ]  # fmt: skip
+
+
+# --- asking -----------------------------------------------------------------------------------------------------------
+
+
+def test_one_catalogue_answers_all_watches_for_some_seconds() -> None:
+    with TensorDock() as place, BENCH.pointed_at(place.url, None) as adapter:
+        first = adapter.market.search(Query(gpus=("RTX 4090",)))
+        adapter.market.search(Query(gpus=("H100 SXM",)))
+        assert place.count("GET /api/v2/locations") == 1
+        assert [offer.gpu_count for offer in first.offers][:2] == [1, 1]
+        assert first.skipped == {"the rate of memory is missing: the price is not known": 1}
+
+
+def test_hosts_are_asked_for_where_the_owner_wants_them_and_need_the_key() -> None:
+    bench = Bench(name="tensordock", place=TensorDock, gpu="RTX 4090", options={"source": "hostnodes"})
+    with TensorDock() as place:
+        with bench.pointed_at(place.url) as adapter:
+            offers = adapter.market.search(Query(gpus=("RTX 4090",))).offers
+            assert {offer.reliability for offer in offers} == {0.999}
+            assert len({offer.host_id for offer in offers}) == 2
+        with bench.pointed_at(place.url, None) as adapter, pytest.raises(KeyRejected):
+            adapter.market.search(Query())
+        assert place.count("locations") == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ({"error": "Unauthorized", "status": 401}, KeyRejected),
+        ({"error": "Invalid token"}, KeyRejected),
+        ({"error": "Too many requests", "status": 429}, RateLimited),
+        ({"error": "oops", "status": 503}, ProviderDown),
+        ({"error": "something else"}, ProviderDown),
+        ({"error": "Bad Request", "status": 400}, PayloadChanged),
+        ({"errors": [{"title": "No", "detail": "not now"}]}, ProviderError),
+        ([{"code": "invalid", "message": "no", "path": []}], PayloadChanged),
+    ],
+)
+def test_an_error_that_comes_as_http_200_is_told_apart(body: Any, error: type[Exception]) -> None:
+    with TensorDock() as place, BENCH.pointed_at(place.url) as adapter:
+        place.fail("locations", 200, body)
+        with pytest.raises(error):
+            adapter.market.search(Query())
