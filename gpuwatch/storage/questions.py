@@ -227,7 +227,9 @@ def _point(hours: Sequence[int], found: Found, looked: set[int], rates: Mapping[
         looked=True,
         offers=max(sum(row.offers for _, row in found.get(hour, ())) for hour in hours),
         min_microusd=min(row.min_microusd for _, row in rows),
-        min_with_commission_microusd=min(round(row.min_microusd * rates.get(provider_in(name), 1.0)) for name, row in rows),
+        min_with_commission_microusd=min(
+            round(row.min_microusd * rates.get(provider_in(name), 1.0)) for name, row in rows
+        ),
         q1_microusd=q1,
         median_microusd=median,
         q3_microusd=q3,
