@@ -56,7 +56,7 @@ def too_slow(measured_mbps: float | None, wanted_mbps: float | None) -> Fault | 
 def _other_gpu(launch: Launch, instance: Instance) -> str | None:
     """Some names are told apart by their memory alone: where that is not said, only the family counts."""
     gpu, wanted = instance.gpu, catalog().get(launch.gpu)
-    if gpu is None or gpu == launch.gpu:
+    if gpu is None or catalog().may_be(gpu, launch.gpu):
         return None
     found = catalog().get(gpu)
     same_family = wanted is not None and found is not None and found.family == wanted.family

@@ -36,7 +36,7 @@ def test_the_least_watch_has_the_defaults_of_the_contract() -> None:
     assert watch() == Watch(
         name="w",
         gpu=("H100",),
-        gpu_names=("H100 SXM", "H100 PCIe", "H100 NVL"),
+        gpu_names=("H100 SXM", "H100 PCIe", "H100 NVL", "H100"),
         max_price_usd_gpu_hour=Decimal("3.60"),
     )
 
@@ -93,7 +93,7 @@ def test_every_clause_arrives_in_its_unit() -> None:
     assert found == Watch(
         name="w",
         gpu=("H100",),
-        gpu_names=("H100 SXM", "H100 PCIe", "H100 NVL"),
+        gpu_names=("H100 SXM", "H100 PCIe", "H100 NVL", "H100"),
         max_price_usd_gpu_hour=Decimal("3.60"),
         gpu_count_min=2,
         gpu_count_max=8,
@@ -158,7 +158,7 @@ def test_every_field_of_the_values_can_be_written(table: Any) -> None:
 
 def test_the_seed_scripts_name_finds_all_its_cards() -> None:
     names = watch(least=LEAST.replace("H100", "H100 80GB")).gpu_names
-    assert names == ("H100 SXM", "H100 PCIe", "H100 NVL")
+    assert names == ("H100 SXM", "H100 PCIe", "H100 NVL", "H100")
 
 
 def test_a_name_that_nobody_spells_so_is_a_fault_with_a_guess() -> None:

@@ -73,7 +73,9 @@ def wire_names(gpus: tuple[str, ...]) -> tuple[str, ...]:
 
 @cache
 def _wire_names_of(gpu: str) -> tuple[str, ...]:
-    spellings = catalog().spellings(gpu)
+    spellings, row = catalog().spellings(gpu), catalog().get(gpu)
+    if row is not None and row.members:  # what cards have in common; vast.ai always tells the memory
+        return tuple(name for name in _known() if catalog().resolve(name, row.memory_gib).name == gpu)
     known = tuple(name for name in _known() if catalog().resolve(name).name == gpu or name in spellings)
     return known or tuple(dict.fromkeys((gpu, *spellings)))
 

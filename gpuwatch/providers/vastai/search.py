@@ -13,7 +13,7 @@ from gpuwatch.market.offer import Offer
 from gpuwatch.ports import Answer, Completeness, Query
 from gpuwatch.providers.vastai.answer import Parsed, parse_offers
 from gpuwatch.providers.vastai.asking import Account
-from gpuwatch.providers.vastai.query import DEFAULT_DISK_GB, SILENT_CAP, rows_asked, search_params
+from gpuwatch.providers.vastai.query import DEFAULT_DISK_GB, SILENT_CAP, rows_asked, search_params, wire_names
 from gpuwatch.providers.vastai.rows import PROVIDER, Reader, Row
 
 _PAGES_MAX: Final = 400  # 25,600 rows at 64 a page: six times the market of 2026
@@ -89,7 +89,8 @@ class _Walk:
         self._in_order = True
         self.searches = 0
         self.from_usd_hour: float | None = None
-        self.done = False
+        # it tells apart what others leave open: of such names it has none
+        self.done = bool(query.gpus) and not wire_names(query.gpus)
 
     def take(self, page: Parsed) -> None:
         """Add a page, and settle whether there must be another."""

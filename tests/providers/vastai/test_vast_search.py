@@ -57,6 +57,21 @@ def test_a_gpu_that_nobody_catalogued_is_asked_for_as_it_is_written() -> None:
     assert [offer.gpu for offer in answer.offers] == ["XPU 9000"]
 
 
+def test_a_card_whose_socket_nobody_tells_is_asked_for_by_the_spelling_that_leaves_it_open() -> None:
+    market = Searches([a_row(gpu_name="Tesla V100", gpu_ram=32768)])
+    answer = an_adapter(market).market.search(Query(gpus=("V100 32GB",)))
+    assert market.asked[0]["gpu_name"] == {"in": ["Tesla V100"]}
+    assert [(offer.gpu, offer.gpu_family) for offer in answer.offers] == [("V100 32GB", "V100")]
+
+
+def test_a_name_that_leaves_open_what_vast_always_tells_is_not_asked_for() -> None:
+    """It spells the socket of every H100, and the memory of every card: "H100" and "A100" can have no offers there."""
+    market = Searches([a_row(gpu_name="H100 SXM")])
+    answer = an_adapter(market).market.search(Query(gpus=("H100", "A100", "A100 SXM")))
+    assert market.asked == []
+    assert (list(answer.offers), answer.completeness, answer.searches) == ([], Completeness.COMPLETE, 0)
+
+
 def test_nothing_found_is_a_complete_answer() -> None:
     answer = an_adapter(Searches([])).market.search(Query(gpus=("H100 SXM",)))
     assert (list(answer.offers), answer.completeness, answer.rows) == ([], Completeness.COMPLETE, 0)

@@ -1,0 +1,91 @@
+"""Slices of GPUs: MIG instances, vGPUs, machines with a part of a card. A slice is not a GPU. Pure.
+
+source: NVIDIA's MIG profile tables and vGPU type names; EC2, Azure and Google Cloud instance types, read 2026-11.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+WHOLE: Final = 1.0
+_LONGEST: Final = 200  # characters; longer is no spelling of a GPU
+
+_MIG = re.compile(r"(?<![a-z0-9.])([1-7])g[. -]?(\d{1,3})gb(?![a-z0-9])")  # "1g.24gb", "3g.40gb+me"
+_MIG_LABEL = re.compile(r"(?<![a-z0-9])mig[ :_-]*(\d{1,3}) ?gb(?![a-z0-9])")  # "PRO 6000 MIG 24GB"
+_VGPU_MIG = re.compile(r"(?<![a-z0-9])(a100|a100d|a30|h100|h200)[xl]?-([1-7])-(\d{1,3})c(?:me)?(?![a-z0-9])")
+_VGPU = re.compile(r"(?<![a-z0-9])([a-z]{0,3}\d{1,4}[a-z]{0,3})-(\d{1,3})[abcq](?![a-z0-9])")  # "A40-8Q"
+_VRAM = re.compile(r"(?<![a-z0-9])vcg-([a-z0-9]+)-.*?-(\d{1,3})vram(?![a-z0-9])")  # "vcg-a16-2c-8g-2vram"
+_SHARE = re.compile(r"(?<![\w./-])(\d{1,2})/(\d{1,2})(?![\w/-]|\.\d)")  # "1/2", no date, no path
+_DECIMAL = re.compile(r"(?<![\w.])0?\.(\d{1,4}) ?(?:x|×|gpus?)(?![a-z0-9])")  # "0.5x A10", "0.125 GPU"
+_AZURE_A10 = re.compile(r"(?<![a-z0-9])nv(\d{1,2})a[a-z]*_a10_v5(?![a-z0-9])")
+_EC2 = re.compile(r"(?<![a-z0-9])g(r?)6f\.(large|xlarge|2xlarge|4xlarge)(?![a-z0-9])")
+_GCP_G4 = re.compile(r"(?<![a-z0-9])g4-standard-(6|12|24)(?![a-z0-9])")
+
+_EC2_SHARES: Final = {"large": 1 / 8, "xlarge": 1 / 8, "2xlarge": 1 / 4, "4xlarge": 1 / 2}
+_GCP_SHARES: Final = {"6": 1 / 8, "12": 1 / 4, "24": 1 / 2}
+_AZURE_A10_VCPUS: Final = 36  # of the machine with a whole A10
+# MIG cuts an A100, H100, H200 or B200 into 7, an A30 or RTX PRO 6000 into 4; the memory of a profile tells which.
+_OF_FOUR: Final = frozenset({("1", "6"), ("2", "12"), ("4", "24"), ("1", "24"), ("2", "48"), ("4", "96")})
+_MIG_LABELS: Final = {"24": 1 / 4, "48": 1 / 2}  # RTX PRO 6000, as RunPod sells it
+_CARDS_GB: Final = {
+    "a2": 16, "a10": 24, "a10g": 24, "a16": 16, "a30": 24, "a40": 48, "a100": 40, "a100d": 80, "a100x": 80,
+    "h100": 80, "h100l": 94, "h200": 141, "l4": 24, "l40": 48, "l40s": 48, "t4": 16, "m10": 8, "m60": 8,
+    "p4": 8, "p6": 16, "p40": 24, "p100": 16, "v100": 16, "v100d": 32, "v100x": 16, "v100dx": 32,
+    "rtx6000": 24, "rtx8000": 48, "rtxa5000": 24, "rtxa6000": 48,
+}  # fmt: skip
+
+
+def gpu_fraction(text: str) -> float:
+    """Which part of one GPU a spelling, plan or instance type names: 0 < x < 1 for a slice, 1.0 for anything else.
+
+    A MIG instance counts by its compute slices (1g of 7 is 1/7), a vGPU by its share of the memory. A profile that
+    takes the whole card (7g.80gb) is the whole card. What names no slice that is known is whole: the caller knows best
+    what it reads.
+    """
+    if len(text) > _LONGEST:
+        return WHOLE
+    plain = text.casefold()
+    for share_in in _READERS:
+        share = share_in(plain)
+        if share is not None:
+            return share if 0 < share < WHOLE else WHOLE
+    return WHOLE
+
+
+def _mig(text: str) -> float | None:
+    if found := _VGPU_MIG.search(text):
+        return int(found[2]) / (4 if found[1] == "a30" else 7)
+    if found := _MIG.search(text):
+        return int(found[1]) / (4 if (found[1], found[2]) in _OF_FOUR else 7)
+    if found := _MIG_LABEL.search(text):
+        return _MIG_LABELS.get(found[1])
+    return None
+
+
+def _by_memory(text: str) -> float | None:
+    found = _VRAM.search(text) or _VGPU.search(text)
+    if not found or found[1] not in _CARDS_GB:
+        return None
+    return int(found[2]) / _CARDS_GB[found[1]]
+
+
+def _machine(text: str) -> float | None:
+    if found := _EC2.search(text):
+        return _EC2_SHARES[found[2]]
+    if found := _AZURE_A10.search(text):
+        return int(found[1]) / _AZURE_A10_VCPUS
+    if found := _GCP_G4.search(text):
+        return _GCP_SHARES[found[1]]
+    return None
+
+
+def _spelled(text: str) -> float | None:
+    if found := _DECIMAL.search(text):
+        return float(f"0.{found[1]}")
+    if found := _SHARE.search(text):
+        return int(found[1]) / int(found[2]) if int(found[2]) else None
+    return None
+
+
+_READERS: Final = (_mig, _by_memory, _machine, _spelled)
