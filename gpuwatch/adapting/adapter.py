@@ -26,7 +26,7 @@ class Billing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OptionSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One key of `[providers.NAME.options]`."""
+    """One key of `[providers.NAME.options]`, or of a plugin's `[notify.NAME]`."""
 
     name: str
     kind: Literal["text", "number", "switch", "texts"]
@@ -35,6 +35,7 @@ class OptionSpec(msgspec.Struct, frozen=True, kw_only=True):
     choices: tuple[str, ...] = ()  # for texts: the only ones that are taken
     least: float | None = None  # for numbers
     secret: bool = False
+    needed: bool = False  # a fault if it is not set and its provider or channel is on
     check: Callable[[Option], None] | None = None  # what else a given value must be; raises ValueError with one line
 
 

@@ -33,7 +33,13 @@ from gpuwatch.ports.renting import (
     Registry,
     Volume,
 )
-from gpuwatch.ports.settings import AppriseSettings, EmailSettings, ProviderSettings, TelegramSettings
+from gpuwatch.ports.settings import (
+    AppriseSettings,
+    ChannelSettings,
+    EmailSettings,
+    ProviderSettings,
+    TelegramSettings,
+)
 from gpuwatch.ports.store import Asks, Books, Desk, Page, PriceHistory, Sight
 
 __all__ = [
@@ -44,6 +50,7 @@ __all__ = [
     "Asks",
     "Books",
     "Channel",
+    "ChannelSettings",
     "Charge",
     "Completeness",
     "Created",

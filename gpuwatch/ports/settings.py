@@ -62,3 +62,13 @@ class AppriseSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"AppriseSettings({len(self.urls)} urls)"
+
+
+class ChannelSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`[notify.NAME]` of a channel that a plugin adds; `options` complete with defaults. May hold secrets."""
+
+    name: str
+    options: Mapping[str, Option] = {}
+
+    def __repr__(self) -> str:
+        return f"ChannelSettings({self.name!r})"

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from gpuwatch.settings.declared import secret_keys
 from gpuwatch.settings.launch_cautions import launch_cautions
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.references import HOOKS, Resolved
@@ -29,7 +30,9 @@ def tell(
         origins: the keys that the file did not set.
         resolved: what the references of launches stand for.
     """
-    files = {one.file for one in sources.given if one.file and is_secret(one.path, one.text)} | set(resolved.files)
+    hidden = secret_keys()
+    given = [one for one in sources.given if one.file and (one.path in hidden or is_secret(one.path, one.text))]
+    files = {one.file for one in given} | set(resolved.files)
     if sources.file and _holds_secrets(secrets, origins, resolved.outside):
         files.add(str(sources.file))
     found = [*_open_files(files), *_plain_http(settings), *launch_cautions(settings)]
@@ -57,7 +60,7 @@ def _secret_paths(key: Path_, value: Any) -> Iterator[Path_]:
     elif isinstance(value, HookSpec):
         yield from ([(*key, "secret")] if value.secret else [])
         yield from ([(*key, "url")] if value.url and "@" in value.url else [])
-    elif is_secret(key, str(value)):
+    elif key in secret_keys() or is_secret(key, str(value)):
         yield key
 
 

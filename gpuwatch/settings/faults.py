@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from gpuwatch import notifiers
 from gpuwatch.errors import SettingsError
 from gpuwatch.settings.sources import Given, Path_, Sources
 from gpuwatch.settings.tables import ProviderTable, Root
@@ -173,7 +174,8 @@ def _description(loc: Loc) -> str:
 
 
 def _fields(loc: Loc) -> list[str]:
-    return list(_model(loc).model_fields)
+    plugins = notifiers.plugins() if loc == ("notify",) else ()
+    return [*_model(loc).model_fields, *plugins]
 
 
 def _model(loc: Loc) -> type[BaseModel]:

@@ -9,9 +9,9 @@ from typing import Any
 from msgspec.structs import replace
 from pydantic import ValidationError
 
-from gpuwatch import providers
+from gpuwatch import notifiers, providers
 from gpuwatch.market.pricing import Commission, CommissionMode
-from gpuwatch.ports import AppriseSettings, EmailSettings, ProviderSettings, TelegramSettings
+from gpuwatch.ports import AppriseSettings, ChannelSettings, EmailSettings, ProviderSettings, TelegramSettings
 from gpuwatch.settings.faults import Loc, Misjudged, faults_of, unknown_keys
 from gpuwatch.settings.launch_rules import launch_faults, unlimited
 from gpuwatch.settings.model import Channels, Settings
@@ -33,10 +33,10 @@ def judge(
     token = SEEN.set(known_spellings)
     try:
         root = read_root(resolved, sources, origins)
-        found = list(_joint_faults(root))
+        found = list(_joint_faults(root, notify_plugins(resolved.tree)))
         if found:
             raise Misjudged(found, sources, resolved.tree, origins)
-        return _settings(root, sources)
+        return _settings(root, resolved, sources)
     finally:
         SEEN.reset(token)
 
@@ -45,8 +45,11 @@ def read_root(resolved: Resolved, sources: Sources, origins: Mapping[Path_, Give
     """The tables, each key right by itself. Raises Misjudged."""
     tree = resolved.tree
     found = [*unknown_keys(tree), *_unknown_providers(tree), *resolved.faults]
+    ours = {key: value for key, value in tree.items() if key in Root.model_fields}
+    if isinstance(ours.get("notify"), dict):  # what plugins add is judged by what they declare
+        ours["notify"] = {key: value for key, value in ours["notify"].items() if key not in notifiers.plugins()}
     try:  # unknown keys stay outside: names such as `_env_file` would steer pydantic-settings itself
-        root = Root(**{key: value for key, value in tree.items() if key in Root.model_fields})
+        root = Root(**ours)
     except ValidationError as error:
         found += faults_of(error)
     if found:
@@ -89,7 +92,7 @@ def provider_settings(name: str, table: ProviderTable) -> ProviderSettings:
     )
 
 
-def _settings(root: Root, sources: Sources) -> Settings:
+def _settings(root: Root, resolved: Resolved, sources: Sources) -> Settings:
     return Settings(
         timezone=root.timezone,
         database_url=root.database_url.get_secret_value() if root.database_url else "",
@@ -97,13 +100,20 @@ def _settings(root: Root, sources: Sources) -> Settings:
         budget=root.budget.value(),
         providers={name: provider_settings(name, table) for name, table in enabled(root).items()},
         record_gpus=gpu_names(root.record.gpu),
-        channels=_channels(root.notify),
+        channels=_channels(root.notify, notify_plugins(resolved.tree)),
         watches=tuple(watch.value() for watch in root.watch),
         source_file=str(sources.file) if sources.file else None,
     )
 
 
-def _channels(notify: NotifyTable) -> Channels:
+def notify_plugins(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The `[notify.NAME]` that are set of channels that plugins add, as they are given."""
+    given = tree.get("notify")
+    found = given if isinstance(given, dict) else {}
+    return {name: found[name] for name in notifiers.plugins() if found.get(name) not in (None, {})}
+
+
+def _channels(notify: NotifyTable, added: Mapping[str, Any]) -> Channels:
     telegram, email, apprise = notify.telegram, notify.email, notify.apprise
     return Channels(
         telegram=TelegramSettings(bot_token="", chat_id=telegram.chat_id, base_url=telegram.base_url)
@@ -111,6 +121,10 @@ def _channels(notify: NotifyTable) -> Channels:
         else None,
         email=_email(email) if email else None,
         apprise=AppriseSettings(urls=()) if apprise else None,
+        plugins={
+            name: ChannelSettings(name=name, options=options_of(notifiers.info(name), table)[0])
+            for name, table in added.items()
+        },
     )
 
 
@@ -135,12 +149,25 @@ def _unknown_providers(tree: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
             yield ("providers", name), f"this gpuwatch knows no such provider; {hint}"
 
 
-def _joint_faults(root: Root) -> Iterator[tuple[Loc, str]]:
+def _option_faults(root: Root, asked: Collection[str], added: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
+    """Of what providers and plugins declare; what is needed is needed only where it is asked."""
+    for name in dict.fromkeys([*root.providers, *asked]):
+        info, table = providers.info(name), root.providers.get(name) or ProviderTable()
+        needed = {spec.name for spec in info.options if spec.needed and name not in asked}
+        for key, text in options_of(info, table.options)[1]:
+            if key not in needed or key in table.options:
+                yield ("providers", name, "options", key), text
+    for name, given in added.items():
+        if not isinstance(given, dict):
+            yield ("notify", name), "expected a table"
+            continue
+        yield from ((("notify", name, key), text) for key, text in options_of(notifiers.info(name), given)[1])
+
+
+def _joint_faults(root: Root, added: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
     asked = enabled(root)
-    for name, table in root.providers.items():
-        for key, text in options_of(providers.info(name), table.options)[1]:
-            yield ("providers", name, "options", key), text
-    channels = [name for name in NotifyTable.model_fields if getattr(root.notify, name) is not None]
+    yield from _option_faults(root, asked, added)
+    channels = [name for name in NotifyTable.model_fields if getattr(root.notify, name) is not None] + list(added)
     names: set[str] = set()
     for index, watch in enumerate(root.watch):
         here: Loc = ("watch", index)
@@ -148,7 +175,7 @@ def _joint_faults(root: Root) -> Iterator[tuple[Loc, str]]:
             yield (*here, "name"), "expected a name of its own; another watch has it"
         names.add(watch.name)
         known = {"providers": (watch.providers, list(asked), providers.names())}
-        known["notify"] = (watch.notify, channels, tuple(NotifyTable.model_fields))
+        known["notify"] = (watch.notify, channels, (*NotifyTable.model_fields, *notifiers.plugins()))
         for section, (named, have, there_are) in known.items():
             yield from (((*here, section), text) for text in _strangers(named, have, there_are, section))
         yield from ((here + key, text) for key, text in launch_faults(watch))

@@ -5,18 +5,18 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from gpuwatch import providers as known_providers
 from gpuwatch.errors import SettingsError, UsageError
 from gpuwatch.settings.cautions import tell
+from gpuwatch.settings.declared import secret_keys
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.references import Resolved, resolve
 from gpuwatch.settings.remembered import Remembered, digest, recall, remember
 from gpuwatch.settings.secrets import database_url, from_file, secrets_in, with_secrets, without_secrets
-from gpuwatch.settings.sources import Given, Lost, Path_, Sources, collect, merge, parse_file
+from gpuwatch.settings.sources import Given, Lost, Path_, Sources, collect, merge, parse_file, variable_of
 
 
 def load(
@@ -122,14 +122,14 @@ def from_flags(
         raise UsageError("\n".join(_flag_fault(fault) for fault in mine)) from None
 
 
-@cache
 def aliases() -> Mapping[str, Path_]:
-    """The ecosystem's own names of keys, with the settings they stand for."""
-    return {
+    """The ecosystem's own names of keys, and the variables of declared secrets, with the settings they stand for."""
+    keys = {
         alias: ("providers", name, "api_key")
         for name in known_providers.names()
         for alias in known_providers.info(name).key_names
     }
+    return keys | {variable_of(path): path for path in secret_keys()}
 
 
 def _resolve(sources: Sources, known_spellings: Collection[str], extra: dict[str, Any]) -> Settings:

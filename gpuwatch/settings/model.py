@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gpuwatch.ports import AppriseSettings, EmailSettings, ProviderSettings, TelegramSettings
+from gpuwatch.ports import AppriseSettings, ChannelSettings, EmailSettings, ProviderSettings, TelegramSettings
 from gpuwatch.watches.watch import Budget, Watch
 
 
@@ -14,6 +14,13 @@ class Channels(msgspec.Struct, frozen=True):
     telegram: TelegramSettings | None = None
     email: EmailSettings | None = None
     apprise: AppriseSettings | None = None
+    plugins: dict[str, ChannelSettings] = {}  # by name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every channel that is configured."""
+        ours = (("telegram", self.telegram), ("email", self.email), ("apprise", self.apprise))
+        return (*(name for name, configured in ours if configured), *self.plugins)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

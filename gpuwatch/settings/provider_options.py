@@ -1,19 +1,26 @@
-"""`[providers.NAME.options]`: keys that one provider alone knows, judged by what it declares of them."""
+"""Keys that one provider or plugin alone knows, judged by what it declares of them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Protocol
 
-from gpuwatch.adapting import OptionSpec, ProviderInfo
+from gpuwatch.adapting import OptionSpec
 from gpuwatch.ports.settings import Option
 
 Fault = tuple[str, str]  # key, what was expected
 
 
-def options_of(info: ProviderInfo, given: Mapping[str, Any]) -> tuple[dict[str, Option], list[Fault]]:
+class Declares(Protocol):
+    """A `ProviderInfo` or `NotifierInfo`."""
+
+    @property
+    def options(self) -> tuple[OptionSpec, ...]: ...
+
+
+def options_of(info: Declares, given: Mapping[str, Any]) -> tuple[dict[str, Option], list[Fault]]:
     """Every option with its value or default, and what is wrong with those that were given."""
     specs = {spec.name: spec for spec in info.options}
     values: dict[str, Option] = {spec.name: spec.default for spec in info.options}
@@ -23,23 +30,30 @@ def options_of(info: ProviderInfo, given: Mapping[str, Any]) -> tuple[dict[str, 
             faults.append((key, _unknown(key, specs)))
             continue
         try:
-            values[key] = _checked(_READ[specs[key].kind](value, specs[key]), specs[key])
+            values[key] = read_option(specs[key], value)
         except ValueError as error:
             faults.append((key, str(error)))
+    faults += [(spec.name, f"it is missing; expected: {spec.about}") for spec in info.options if _lacks(spec, given)]
     return values, faults
+
+
+def read_option(spec: OptionSpec, value: Any) -> Option:
+    """One value as its option needs it. Raises ValueError with what was expected."""
+    found = _READ[spec.kind](value, spec)
+    if spec.check is not None:
+        spec.check(found)
+    return found
+
+
+def _lacks(spec: OptionSpec, given: Mapping[str, Any]) -> bool:
+    return spec.needed and given.get(spec.name) is None
 
 
 def _unknown(key: str, specs: Mapping[str, OptionSpec]) -> str:
     near = get_close_matches(key.lower(), specs, n=1, cutoff=0.6)
     if near:
         return f"unknown key; did you mean {near[0]}?"
-    return f"unknown key; expected one of {', '.join(specs)}" if specs else "unknown key; this provider has no options"
-
-
-def _checked(value: Option, spec: OptionSpec) -> Option:
-    if spec.check is not None:
-        spec.check(value)
-    return value
+    return f"unknown key; expected one of {', '.join(specs)}" if specs else "unknown key; it has no options"
 
 
 def _text(value: Any, spec: OptionSpec) -> str:

@@ -10,7 +10,8 @@ import msgspec
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from gpuwatch import providers
+from gpuwatch import notifiers, providers
+from gpuwatch.adapting import OptionSpec
 from gpuwatch.ports.settings import Option
 from gpuwatch.settings.sources import Path_, variable_of
 from gpuwatch.settings.tables import ProviderTable, Root
@@ -25,6 +26,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     default: str
     text: str
     needed: bool = False  # within its table
+    secret: bool = False  # declared so, by a provider or plugin
 
     @property
     def key(self) -> str:
@@ -42,6 +44,8 @@ def rows() -> list[Row]:
     found = list(_rows(Root, (), ("providers", "watch")))
     for name in providers.names():
         found += _provider_rows(name)
+    for name in notifiers.plugins():
+        found += _declared_rows(("notify", name), notifiers.info(name).options)
     return found
 
 
@@ -88,9 +92,14 @@ def _provider_rows(name: str) -> Iterator[Row]:
     own = provider_defaults(name)
     for row in _rows(ProviderTable, ("providers", name), ("options",)):
         yield msgspec.structs.replace(row, default=own.get(row.path[-1], row.default))
-    for spec in providers.info(name).options:
+    yield from _declared_rows(("providers", name, "options"), providers.info(name).options)
+
+
+def _declared_rows(table: Path_, specs: tuple[OptionSpec, ...]) -> Iterator[Row]:
+    for spec in specs:
         default = "" if spec.default is None else _spelled(spec.default)
-        yield Row(path=("providers", name, "options", spec.name), default=default, text=spec.about)
+        path = (*table, spec.name)
+        yield Row(path=path, default=default, text=spec.about, needed=spec.needed, secret=spec.secret)
 
 
 def _spelled(value: Option) -> str:

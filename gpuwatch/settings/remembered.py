@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 import gpuwatch
+from gpuwatch import notifiers, providers
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.sources import Sources
 
@@ -112,6 +113,7 @@ def _prune(folder: Path) -> None:
 def _parts(sources: Sources, extra: bytes, known_spellings: Collection[str]) -> Iterable[bytes]:
     yield f"{gpuwatch.__version__} {sys.version} {msgspec.__version__}".encode()
     yield _code()
+    yield "\n".join((*providers.stamps(), *notifiers.stamps())).encode()
     yield os.fsencode(sources.file) if sources.file else b""
     yield sources.content
     yield extra
@@ -124,7 +126,7 @@ def _parts(sources: Sources, extra: bytes, known_spellings: Collection[str]) -> 
 def _code() -> bytes:
     """Size and time of what judges: a working copy changes without its version."""
     home = os.path.dirname(gpuwatch.__file__)
-    folders = [os.path.join(home, name) for name in ("settings", "watches", "market", "providers")]
+    folders = [os.path.join(home, name) for name in ("settings", "watches", "market", "adapting", "providers")]
     seen = []
     for folder in folders:
         try:

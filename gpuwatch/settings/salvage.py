@@ -21,7 +21,7 @@ from gpuwatch.settings.sources import Given, Lost, Path_, Sources
 from gpuwatch.watches.schema import WatchTable
 from gpuwatch.watches.watch import Action
 
-_IN_DOUBT = ("base_url", "api_key")
+_IN_DOUBT = ("base_url", "api_key", "options")  # an option may say where it looks: in which account or region
 _OFF = {"enabled": False}
 _NEEDED = frozenset(name for name, field in WatchTable.model_fields.items() if field.is_required())
 
@@ -127,7 +127,7 @@ def _cut(tree: Mapping[str, Any], loc: Loc) -> Loc:
         there = (*there, part)
     if there[0] == "watch" and len(loc) > 2 and (loc[2] in _NEEDED or len(there) == 2):
         return there[:2]
-    if there[0] == "providers" and len(there) > 2 and _is_in_doubt(str(there[2])):
+    if loc[0] == "providers" and len(there) > 2 and _is_in_doubt(str(there[2])):
         return there[:2]
     return there
 

@@ -6,10 +6,12 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+from gpuwatch.ports import ChannelSettings, ProviderSettings
+from gpuwatch.settings import declared
 from gpuwatch.settings.model import Channels, Settings
 from gpuwatch.settings.references import HOOKS
 from gpuwatch.settings.sources import Given, Path_, Sources, from_outside
@@ -26,6 +28,7 @@ _FIXED: tuple[Path_, ...] = (
 _OF_A_LAUNCH: tuple[Path_, ...] = (
     ("env",), ("onstart",), ("ssh_key",), ("registry", "password"), *((hook,) for hook in HOOKS),
 )  # fmt: skip
+_Optioned = TypeVar("_Optioned", ProviderSettings, ChannelSettings)
 BLANK = ""  # stands for a secret in settings that are remembered
 _PLAIN_ENV_LENGTH = 12  # shorter values of variables with plain names are words such as "offline": no secrets
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
@@ -43,7 +46,7 @@ def secrets_in(tree: Mapping[str, Any]) -> dict[Path_, Any]:
     for index, watch in enumerate(_watches(tree)):
         for key in _OF_A_LAUNCH:
             found["watch", str(index), "launch", *key] = _at(watch, ("launch", *key))
-    return {path: _plain(path, value) for path, value in found.items() if value}
+    return {path: _plain(path, value) for path, value in found.items() if value} | declared.secrets_of(tree)
 
 
 def from_file(secrets: Mapping[Path_, Any], origins: Mapping[Path_, Given]) -> bool:
@@ -60,11 +63,15 @@ def without_secrets(settings: Settings) -> Settings:
     return msgspec.structs.replace(
         settings,
         database_url=BLANK if "@" in url else url,
-        providers={name: msgspec.structs.replace(one, api_key=None) for name, one in settings.providers.items()},
+        providers={
+            name: msgspec.structs.replace(_with_options(one, ("providers", name, "options"), {}), api_key=None)
+            for name, one in settings.providers.items()
+        },
         channels=Channels(
             telegram=channels.telegram and msgspec.structs.replace(channels.telegram, bot_token=BLANK),
             email=channels.email and msgspec.structs.replace(channels.email, password=None),
             apprise=channels.apprise and msgspec.structs.replace(channels.apprise, urls=()),
+            plugins={name: _with_options(one, ("notify", name), {}) for name, one in channels.plugins.items()},
         ),
         watches=tuple(_quiet(watch) for watch in settings.watches),
     )
@@ -90,10 +97,18 @@ def with_secrets(
         settings,
         database_url=database_url(secrets.get(("database_url",)) or settings.database_url, sources.env, sources.cwd),
         providers={
-            name: msgspec.structs.replace(one, api_key=secrets.get(("providers", name, "api_key")))
+            name: msgspec.structs.replace(
+                _with_options(one, ("providers", name, "options"), secrets),
+                api_key=secrets.get(("providers", name, "api_key")),
+            )
             for name, one in settings.providers.items()
         },
-        channels=Channels(telegram, email, apprise),
+        channels=Channels(
+            telegram,
+            email,
+            apprise,
+            {name: _with_options(one, ("notify", name), secrets) for name, one in channels.plugins.items()},
+        ),
         watches=tuple(_loud(watch, index, secrets, outside) for index, watch in enumerate(settings.watches)),
     )
 
@@ -136,6 +151,14 @@ def looks_secret(name: str, value: str) -> bool:
 def secret_name(name: str) -> bool:
     """Does the name of a variable say that it holds a secret?"""
     return _SECRET_NAME.search(name) is not None
+
+
+def _with_options(one: _Optioned, table: Path_, secrets: Mapping[Path_, Any]) -> _Optioned:
+    """Its secret options as they are in `secrets`, None where they are not; the others stay."""
+    mine = [path for path in declared.secret_keys() if path[:-1] == table]
+    if not mine:
+        return one
+    return msgspec.structs.replace(one, options={**one.options, **{path[-1]: secrets.get(path) for path in mine}})
 
 
 def _quiet(watch: Watch) -> Watch:

@@ -61,7 +61,7 @@ def _plain(
             value = without_password(database_url(url, sources.env, sources.cwd))
         elif row.path[0] == "providers" and row.path[-1] == "enabled":
             value = row.path[1] in asked
-        yield Origin(key=row.key, value=_masked(row.path[-1], value), origin=origin)
+        yield Origin(key=row.key, value=_masked(row.path[-1], value, row.secret), origin=origin)
 
 
 def _watches(tree: Mapping[str, Any], root: Root, given: Mapping[Path_, Given]) -> Iterator[Origin]:
@@ -123,12 +123,12 @@ def _json(value: Any) -> Any:
     return value
 
 
-def _masked(key: str, value: Any) -> Any:
+def _masked(key: str, value: Any, secret: bool = False) -> Any:
     if value is None:
         return None
     if is_reference(value):
         return value
-    if key in _SECRET:
+    if secret or key in _SECRET:
         return [MASK] * len(value) if isinstance(value, list) else MASK
     if key in HOOKS:
         return {name: _masked_hook(name, one) for name, one in value.items()} if isinstance(value, dict) else MASK

@@ -188,7 +188,8 @@ def is_secret(path: Path_, value: str) -> bool:
 
 def _value(one: Given) -> Any:
     is_table = len(one.path) == 1 and one.path[0] in {"budget", "providers", "record", "notify", "watch"}
-    if is_table or (len(one.path) == 2 and one.path[0] in {"providers", "notify"}):
+    is_below = len(one.path) == 2 and one.path[0] in {"providers", "notify"}
+    if is_table or is_below or (len(one.path) == 3 and one.path[0] == "providers" and one.path[2] == "options"):
         return plain_json(one.text)
     return EnvText(one.text)
 
@@ -253,7 +254,9 @@ def _credentials(env: Mapping[str, str], aliases: Mapping[str, Path_], faults: L
     folder = env.get("CREDENTIALS_DIRECTORY")
     if not folder:
         return
-    known: dict[str, Path_] = {PREFIX.lower() + alias.lower(): path for alias, path in aliases.items()}
+    known: dict[str, Path_] = {
+        PREFIX.lower() + alias.removeprefix(PREFIX).lower(): path for alias, path in aliases.items()
+    }
     try:
         names = sorted(os.listdir(folder))
     except OSError:

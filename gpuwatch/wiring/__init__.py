@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from gpuwatch.errors import UsageError
+
 if TYPE_CHECKING:
     from gpuwatch.net import Http
     from gpuwatch.ports import Channel
@@ -43,6 +45,7 @@ def new_id() -> str:
 
 def secrets_of(settings: Settings) -> list[str]:
     """Every secret of the settings, for redaction."""
+    from gpuwatch.settings.declared import values_of
     from gpuwatch.settings.secrets import launch_secrets
 
     found = [provider.api_key for provider in settings.providers.values()]
@@ -53,16 +56,22 @@ def secrets_of(settings: Settings) -> list[str]:
         found.append(channels.email.password)
     if channels.apprise:
         found.extend(channels.apprise.urls)
+    found.extend(values_of(settings.providers, "providers") + values_of(channels.plugins, "notify"))
     found.extend(launch_secrets(settings))
     return [secret for secret in found if secret]
+
+
+def opened_http(settings: Settings) -> Http:
+    """The door to the network; the caller closes it."""
+    from gpuwatch.net import Http
+
+    return Http(secrets=secrets_of(settings))
 
 
 @contextmanager
 def http_client(settings: Settings) -> Iterator[Http]:
     """The door to the network, closed at the end."""
-    from gpuwatch.net import Http
-
-    http = Http(secrets=secrets_of(settings))
+    http = opened_http(settings)
     try:
         yield http
     finally:
@@ -72,16 +81,47 @@ def http_client(settings: Settings) -> Iterator[Http]:
 def adapters(
     settings: Settings, http: Http, names: Iterable[str] | None = None, stop: threading.Event | None = None
 ) -> dict[str, Adapter]:
-    """The enabled providers (or those named), ready to be asked."""
+    """The providers that are named, ready to be asked; None: all that are enabled.
+
+    Raises:
+        UsageError: one that is named needs an extra that is not installed. Of all, it is left out, and logged.
+    """
     from gpuwatch import providers
 
-    wanted = settings.providers if names is None else names
+    wanted = _with_their_extras(settings.providers) if names is None else list(names)
+    for name in wanted:
+        if missing := lack_of(name):
+            raise UsageError(missing)
     stop = stop or threading.Event()
 
     def sleep(seconds: float) -> None:
         stop.wait(seconds / pace())
 
     return {name: providers.build(settings.providers[name], http, real_now, monotonic, sleep, stop) for name in wanted}
+
+
+def lack_of(name: str) -> str | None:
+    """What has to be installed before a provider can be asked, in one line; None: nothing."""
+    from gpuwatch import providers
+
+    if providers.info(name).extra is None:
+        return None
+    from gpuwatch.wiring.access import missing_extra
+
+    extra = missing_extra(name)
+    return extra and f"{name}: it needs an extra that is not installed: pip install 'gpuwatch[{extra}]'"
+
+
+def _with_their_extras(names: Iterable[str]) -> list[str]:
+    import logging
+
+    found = []
+    for name in names:
+        if missing := lack_of(name):
+            logging.getLogger(__name__).error("%s; it is not asked", missing, extra={"provider": name})
+        else:
+            found.append(name)
+    return found
 
 
 def channels(settings: Settings, http: Http) -> dict[str, Channel]:
@@ -99,6 +139,10 @@ def channels(settings: Settings, http: Http) -> dict[str, Channel]:
         from gpuwatch.notifiers.apprise import Apprise
 
         found["apprise"] = Apprise(settings.channels.apprise)
+    if settings.channels.plugins:
+        from gpuwatch import notifiers
+
+        found |= {name: notifiers.build(one, http) for name, one in settings.channels.plugins.items()}
     return found
 
 

@@ -237,15 +237,7 @@ def listed(settings: Settings, http: Http, provider: str) -> Sequence[Instance] 
 
 def channel_names(settings: Settings) -> tuple[str, ...]:
     """Every configured channel."""
-    return tuple(
-        name
-        for name, configured in (
-            ("telegram", settings.channels.telegram),
-            ("email", settings.channels.email),
-            ("apprise", settings.channels.apprise),
-        )
-        if configured
-    )
+    return settings.channels.names
 
 
 def _follower(settings: Settings, books: Ledger, launcher: Launcher, hooks: Hooks) -> Follower:
