@@ -1,0 +1,75 @@
+"""Amazon EC2: whole machines with GPUs, on demand and spot, rented with the owner's own AWS account.
+
+source: AWS's public API reference and the notes on it in our documents, read 2026-11.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpuwatch.adapting import Adapter, Billing, OptionSpec, ProviderInfo, Tools
+from gpuwatch.market.offer import OfferKind
+from gpuwatch.ports import ProviderSettings
+
+IMAGE: Final = "/aws/service/deeplearning/ami/{arch}/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
+
+INFO = ProviderInfo(
+    name="aws",
+    title="AWS EC2",
+    base_url="https://ec2.amazonaws.com",  # stands for AWS's own endpoint of each region and service
+    launches=True,
+    runs_images=False,
+    kinds=(OfferKind.LIVE,),
+    spots=(False, True),
+    billing=Billing(minimum_s=60.0, step_s=1.0),
+    own_credentials="the AWS credential chain",
+    extra="aws",
+    options=(
+        OptionSpec(
+            name="regions",
+            kind="texts",
+            about="Regions whose offers are asked for.",
+            default=("us-east-1", "us-east-2", "us-west-2"),
+        ),
+        OptionSpec(
+            name="list_regions",
+            kind="texts",
+            about="Regions in which instances are looked for; default: all that the account has enabled.",
+        ),
+        OptionSpec(name="profile", kind="text", about="Profile of the AWS credential chain."),
+        OptionSpec(
+            name="image",
+            kind="text",
+            about="Machine image: ami-…, or the name of an SSM parameter; {arch} becomes x86_64 or arm64.",
+            default=IMAGE,
+        ),
+        OptionSpec(name="root_device", kind="text", about="Name of the image's root device.", default="/dev/sda1"),
+        OptionSpec(name="key_name", kind="text", about="EC2 key pair for SSH; must exist in each region."),
+        OptionSpec(
+            name="subnets",
+            kind="texts",
+            about="Subnets by zone, us-east-1a=subnet-…; other zones use their default subnet.",
+        ),
+        OptionSpec(
+            name="security_groups",
+            kind="texts",
+            about="Security groups by region, us-east-1=sg-…; other regions use their default group.",
+        ),
+        OptionSpec(name="instance_profile", kind="text", about="Name of the instance profile (IAM role) of instances."),
+    ),
+    default_disk_gb=100.0,
+    poll_every_s=300.0,
+    search_interval_s=1.0,
+    console_url="https://console.aws.amazon.com/ec2/home#LaunchInstances:",
+    key_rights={
+        "list": "ec2:DescribeInstances and ec2:DescribeRegions",
+        "rent": "ec2:RunInstances, ec2:CreateTags and ec2:TerminateInstances",
+    },
+)
+
+
+def build(settings: ProviderSettings, tools: Tools) -> Adapter:
+    """The adapter. boto3 is imported with the first request: without it every request says which extra is missing."""
+    from gpuwatch.providers.aws.adapter import assemble  # noqa: PLC0415 - not for start-up
+
+    return assemble(INFO, settings, tools)

@@ -1,0 +1,156 @@
+"""The request for one machine, and what its answer means. Pure; nothing of it is logged, for it holds secrets."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from math import ceil, isfinite
+from typing import Any, Final
+
+from gpuwatch.adapting.untrusted import at, objects
+from gpuwatch.errors import OrderRefused, OutcomeUnknown, RefusalKind
+from gpuwatch.ports import Created, Order
+from gpuwatch.ports.settings import Option
+from gpuwatch.providers.aws.machines import table
+from gpuwatch.providers.aws.offers import OfferId
+from gpuwatch.providers.aws.userdata import user_data
+
+TAG_LABEL: Final = "gpuwatch-label"
+TAG_BID: Final = "gpuwatch-bid"
+TAG_DISK: Final = "gpuwatch-disk-gb"
+_INSTANCE: Final = re.compile(r"i-[0-9a-f]{8,17}")
+_LABEL_LENGTH: Final = 255  # of a tag's value
+_MOST_DISK_GB: Final = 16_384
+_MOST_BID_USD: Final = 10_000.0
+
+
+def run_request(order: Order, wanted: OfferId, options: Mapping[str, Option], now: datetime) -> dict[str, Any]:
+    """The values of `RunInstances`.
+
+    Its client token is made of label and offer: EC2 makes one machine of it, however often it is sent.
+
+    Raises:
+        OrderRefused: it cannot be put into a request.
+    """
+    _check(order, wanted)
+    tags = [{"Key": key, "Value": value} for key, value in _tags(order).items()]
+    request: dict[str, Any] = {
+        "MinCount": 1,
+        "MaxCount": 1,
+        "InstanceType": wanted.type,
+        "ImageId": _image(options, wanted.type),
+        "ClientToken": hashlib.sha256(f"{order.label} {order.offer_id}".encode()).hexdigest(),
+        "InstanceInitiatedShutdownBehavior": "terminate",
+        "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled"},
+        "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in ("instance", "volume")],
+    }
+    groups = _by_place(options.get("security_groups"), wanted.region)
+    subnets = _by_place(options.get("subnets"), wanted.zone)
+    optional: dict[str, Any] = {
+        "BlockDeviceMappings": _disk(order.disk_gb, options) if order.disk_gb else None,
+        "KeyName": options.get("key_name"),
+        "SubnetId": subnets[0] if subnets else None,
+        "Placement": None if subnets else {"AvailabilityZone": wanted.zone},
+        "SecurityGroupIds": groups or None,
+        "IamInstanceProfile": {"Name": options["instance_profile"]} if options.get("instance_profile") else None,
+        "UserData": _user_data(order, now) or None,
+        "InstanceMarketOptions": None if order.bid_usd_hour is None else _spot(order.bid_usd_hour),
+    }
+    return request | {key: value for key, value in optional.items() if value is not None}
+
+
+def created(answer: Mapping[str, Any], region: str) -> Created:
+    """The receipt. Raises OutcomeUnknown."""
+    instances = objects(answer.get("Instances"))
+    found = at(instances[0], "InstanceId") if len(instances) == 1 else None
+    if not isinstance(found, str) or not _INSTANCE.fullmatch(found):
+        raise OutcomeUnknown(f"aws: {region}: an answer that is not understood")
+    return Created(instance_id=f"{region}/{found}")
+
+
+def read_instance_id(text: str) -> tuple[str, str]:
+    """Region and EC2's own id. Raises OrderRefused."""
+    region, _, instance_id = text.partition("/")
+    if not re.fullmatch(r"[a-z0-9-]{4,25}", region) or not _INSTANCE.fullmatch(instance_id):
+        raise bad_order("that is no id of an instance, like us-east-1/i-0123456789abcdef0")
+    return region, instance_id
+
+
+def bad_order(what: str) -> OrderRefused:
+    """An order that is not sent, for it would be refused or misunderstood."""
+    return OrderRefused(f"aws: nothing was sent: {what}", RefusalKind.BAD_ORDER)
+
+
+def _check(order: Order, wanted: OfferId) -> None:
+    if wanted.spot is not (order.bid_usd_hour is not None):
+        raise bad_order("a spot offer needs a bid, and no other takes one")
+    if order.bid_usd_hour is not None and not (isfinite(order.bid_usd_hour) and 0 < order.bid_usd_hour < _MOST_BID_USD):
+        raise OrderRefused(f"aws: nothing was sent: no bid is {order.bid_usd_hour}", RefusalKind.BID_TOO_LOW)
+    if not (isfinite(order.disk_gb) and 0 <= order.disk_gb <= _MOST_DISK_GB):
+        raise bad_order(f"a disk of {order.disk_gb} GB; EC2 makes up to {_MOST_DISK_GB}")
+    if len(order.label) > _LABEL_LENGTH:
+        raise bad_order(f"the label is longer than {_LABEL_LENGTH} characters")
+    lacking = {
+        "ports: the security group opens them": order.ports,
+        "template": order.template,
+        "registry: EC2 starts a machine, not a container": order.registry,
+        "volume": order.volume,
+        f"runtype {order.runtype!r}: there is ssh": not order.runtype.startswith("ssh"),
+    }
+    for what, value in lacking.items():
+        if value:
+            raise bad_order(f"AWS cannot do what the watch asks for: {what}")
+
+
+def _tags(order: Order) -> dict[str, str]:
+    tags = {"Name": order.label, TAG_LABEL: order.label, TAG_DISK: str(ceil(order.disk_gb))}
+    return tags if order.bid_usd_hour is None else tags | {TAG_BID: _money(order.bid_usd_hour)}
+
+
+def _disk(disk_gb: float, options: Mapping[str, Option]) -> list[dict[str, Any]]:
+    """The root disk in another size than the image's. EC2 refuses one that is smaller than the image."""
+    disk = {"VolumeSize": ceil(disk_gb), "VolumeType": "gp3", "DeleteOnTermination": True}
+    return [{"DeviceName": str(options.get("root_device")), "Ebs": disk}]
+
+
+def _image(options: Mapping[str, Option], machine_type: str) -> str:
+    """The image's id, or a parameter's name, which EC2 looks up itself."""
+    known = table().get(machine_type)
+    text = str(options.get("image")).replace("{arch}", known.arch if known else "x86_64")
+    return text if text.startswith(("ami-", "resolve:ssm:")) else f"resolve:ssm:{text}"
+
+
+def _by_place(values: Option, place: str) -> list[str]:
+    """What is set for a place, in the form "place=value"."""
+    if not isinstance(values, tuple | list):
+        return []
+    pairs = [value.partition("=") for value in values]
+    odd = [name for name, _, value in pairs if not value]
+    if odd:
+        raise bad_order(f"{odd[0][:40]!r} in the options is not like us-east-1=sg-…, us-east-1a=subnet-…")
+    return [value.strip() for name, _, value in pairs if name.strip() == place]
+
+
+def _user_data(order: Order, now: datetime) -> str:
+    try:
+        return user_data(order.onstart, order.env, order.self_destruct_at, now)
+    except ValueError as error:
+        raise bad_order(str(error)) from None
+
+
+def _spot(bid_usd_hour: float) -> dict[str, Any]:
+    """Once, not again and again; taken away for good, not put to sleep: a stopped machine's disk is billed."""
+    return {
+        "MarketType": "spot",
+        "SpotOptions": {
+            "MaxPrice": _money(bid_usd_hour),
+            "SpotInstanceType": "one-time",
+            "InstanceInterruptionBehavior": "terminate",
+        },
+    }
+
+
+def _money(usd: float) -> str:
+    return f"{usd:.6f}"

@@ -1,0 +1,95 @@
+"""Instances, as `DescribeInstances` shows them. Pure. An instance that cannot be read makes the list unreadable.
+
+What ends is gone for us: it cannot come back and is not billed. One exception: a spot machine that AWS takes away is
+shown as failed while it shuts down, so that the reason is told.
+source: AWS's EC2 API reference (instance states, state reasons), 2026-11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from gpuwatch.adapting.untrusted import at, number, objects, usd_hour, word
+from gpuwatch.errors import PayloadChanged
+from gpuwatch.market.text import clean
+from gpuwatch.net import redact
+from gpuwatch.ports import Instance, InstanceState
+from gpuwatch.providers.aws.create import TAG_BID, TAG_DISK, TAG_LABEL
+from gpuwatch.providers.aws.machines import table
+from gpuwatch.providers.aws.offers import machine_id
+
+_STATES: Final = {
+    "pending": InstanceState.STARTING,
+    "running": InstanceState.RUNNING,
+    "stopping": InstanceState.STOPPED,
+    "stopped": InstanceState.STOPPED,
+    "shutting-down": InstanceState.FAILED,  # only where AWS took it away
+}
+_ENDING: Final = ("shutting-down", "terminated")
+_TAKEN_AWAY: Final = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown")
+_SHOWN: Final = 160
+
+
+def parse_instances(reservations: Sequence[object], region: str) -> list[Instance]:
+    """Every instance that is or may be billed, in the order of the answer.
+
+    Raises:
+        PayloadChanged: one of them cannot be read.
+    """
+    found = []
+    for reservation in reservations:
+        rows = at(reservation, "Instances")
+        if not isinstance(rows, list) or len(objects(rows)) != len(rows):
+            raise PayloadChanged(f"aws: {region}: a reservation without instances")
+        found += [_instance(row, region) for row in objects(rows) if not _has_ended(row, region)]
+    return found
+
+
+def _has_ended(row: Mapping[str, Any], region: str) -> bool:
+    state, instance_id = at(row, "State", "Name"), row.get("InstanceId")
+    if not isinstance(state, str) or not isinstance(instance_id, str):
+        raise PayloadChanged(f"aws: {region}: an instance without an id or a state")
+    taken_away = state == "shutting-down" and at(row, "StateReason", "Code") in _TAKEN_AWAY
+    return state in _ENDING and not taken_away
+
+
+def _instance(row: Mapping[str, Any], region: str) -> Instance:
+    tags = {tag.get("Key"): tag.get("Value") for tag in objects(row.get("Tags"))}
+    state, name = row["State"]["Name"], word(row.get("InstanceType"), 40)
+    machine = table().get(name or "")
+    host = word(row.get("PublicIpAddress"), 60)
+    return Instance(
+        instance_id=f"{region}/{clean(row['InstanceId'], 40)}",
+        label=word(tags.get(TAG_LABEL)) or word(tags.get("Name")),
+        state=_STATES.get(state, InstanceState.UNKNOWN),
+        status=_status(row),
+        machine_id=_machine_id(row, name),
+        gpu=None if machine is None else machine.gpu.name,
+        gpu_wire=None if machine is None else machine.wire,
+        gpu_count=None if machine is None else machine.count,
+        gpu_memory_gib=None if machine is None else machine.sold_memory_gib,
+        disk_gb=number(tags.get(TAG_DISK), 0.0, 1e6),
+        spot=row.get("InstanceLifecycle") == "spot",
+        bid_usd_hour=usd_hour(tags.get(TAG_BID)),
+        ssh_host=host,
+        ssh_port=None if host is None else 22,
+        started_at=_moment(row.get("LaunchTime")),
+    )
+
+
+def _moment(value: object) -> datetime | None:
+    return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else None
+
+
+def _machine_id(row: Mapping[str, Any], name: str | None) -> str | None:
+    zone, zone_id = (word(at(row, "Placement", key), 40) for key in ("AvailabilityZone", "AvailabilityZoneId"))
+    return None if zone is None or name is None else machine_id({zone: zone_id or zone}, zone, name)
+
+
+def _status(row: Mapping[str, Any]) -> str:
+    """AWS's own words: the state, and why."""
+    why = at(row, "StateReason", "Message") or at(row, "StateReason", "Code")
+    parts = [row["State"]["Name"], why if isinstance(why, str) else ""]
+    return redact(clean(" ".join(": ".join(part for part in parts if part).split()), _SHOWN))

@@ -1,0 +1,132 @@
+"""From an instance type in a zone, and its price, to an offer. Pure.
+
+`live`: AWS says that this account may rent the type in this zone now. Whether there is room for it this minute AWS
+tells to nobody before the request; a request without room is refused at once and costs nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from gpuwatch.market.offer import Offer, OfferKind, Terms
+from gpuwatch.market.pricing import HOURS_A_MONTH
+from gpuwatch.providers.aws.machines import Machine
+from gpuwatch.providers.aws.prices import ListPrice, SpotPrice
+
+DISK_GB: Final = 100.0  # what a quote includes: AWS's images for GPUs need up to 80
+_ID: Final = re.compile(r"([a-z0-9-]{4,25})/([a-z0-9-]{4,30})/([a-z0-9.-]{3,30})/(spot|on-demand)")
+_NO_DISK: Final = "the price of its disk (EBS) is not known and not included"
+
+# source: AWS's list of regions, 2026-11
+_COUNTRY: Final = {
+    "us": "US", "ca": "CA", "sa-east-1": "BR", "mx": "MX", "af": "ZA", "il": "IL", "me-south-1": "BH",
+    "me-central-1": "AE", "eu-central-1": "DE", "eu-central-2": "CH", "eu-west-1": "IE", "eu-west-2": "GB",
+    "eu-west-3": "FR", "eu-north-1": "SE", "eu-south-1": "IT", "eu-south-2": "ES", "ap-east-1": "HK",
+    "ap-east-2": "TW", "ap-northeast-1": "JP", "ap-northeast-2": "KR", "ap-northeast-3": "JP", "ap-south-1": "IN",
+    "ap-south-2": "IN", "ap-southeast-1": "SG", "ap-southeast-2": "AU", "ap-southeast-3": "ID",
+    "ap-southeast-4": "AU", "ap-southeast-5": "MY", "ap-southeast-6": "NZ", "ap-southeast-7": "TH",
+}  # fmt: skip
+
+
+class Place(NamedTuple):
+    """One region, its zones (name → id), and when it was asked."""
+
+    region: str
+    zones: Mapping[str, str]
+    observed_at: datetime
+
+
+class OfferId(NamedTuple):
+    """What an offer's id says: everything that an order needs."""
+
+    region: str
+    zone: str
+    type: str
+    spot: bool
+
+
+def offer_id(one: OfferId) -> str:
+    """As text: "us-east-1/us-east-1a/p5.48xlarge/spot"."""
+    return f"{one.region}/{one.zone}/{one.type}/{'spot' if one.spot else 'on-demand'}"
+
+
+def read_offer_id(text: str) -> OfferId | None:
+    """None: it is no id of ours."""
+    found = _ID.fullmatch(text)
+    return None if found is None else OfferId(found[1], found[2], found[3], found[4] == "spot")
+
+
+def country_of(region: str) -> str | None:
+    """ISO 3166 alpha-2."""
+    return _COUNTRY.get(region) or _COUNTRY.get(region.partition("-")[0])
+
+
+def on_demand_offer(place: Place, zone: str, machine: Machine, price: ListPrice, disk_usd: float | None) -> Offer:
+    """A type at its list price in one zone. `disk_usd`: for a GB and month."""
+    return _offer(place, zone, machine, price, disk_usd, spot=False, quoted_usd_hour=price.usd_hour)
+
+
+def spot_offer(
+    place: Place, zone: str, machine: Machine, price: SpotPrice, size: ListPrice | None, disk_usd: float | None
+) -> Offer:
+    """A type at its spot price in one zone. The least bid is the spot price: what is paid is never the bid."""
+    least = price.usd_hour
+    return _offer(place, zone, machine, size, disk_usd, spot=True, quoted_usd_hour=least, min_bid_usd_hour=least)
+
+
+def machine_id(zones: Mapping[str, str], zone: str, machine_type: str) -> str:
+    """What stays the same from poll to poll: the zone's id, which is the same for every account, and the type."""
+    return f"{zones.get(zone, zone)}/{machine_type}"
+
+
+def _offer(  # noqa: PLR0913 two of them are the offer's own
+    place: Place,
+    zone: str,
+    machine: Machine,
+    size: ListPrice | None,
+    disk_usd: float | None,
+    *,
+    spot: bool,
+    quoted_usd_hour: float,
+    **own: Any,
+) -> Offer:
+    disk_gb = DISK_GB if disk_usd is not None else 0.0
+    gpu = machine.gpu
+    return Offer(
+        provider="aws",
+        offer_id=offer_id(OfferId(place.region, zone, machine.name, spot)),
+        machine_id=machine_id(place.zones, zone, machine.name),
+        gpu=gpu.name,
+        gpu_family=gpu.family,
+        gpu_wire=machine.wire,
+        gpu_known=gpu.known,
+        gpu_count=machine.count,
+        gpu_memory_gib=machine.sold_memory_gib,
+        spot=spot,
+        quoted_usd_hour=quoted_usd_hour + (disk_usd or 0.0) * disk_gb / HOURS_A_MONTH,
+        quoted_disk_gb=disk_gb,
+        disk_usd_gb_month=disk_usd,
+        observed_at=place.observed_at,
+        region=place.region,
+        country=country_of(place.region),
+        datacenter=True,
+        vcpu=None if size is None else size.vcpu,
+        ram_gib=None if size is None else size.ram_gib,
+        cpu_arch=machine.arch,
+        kind=OfferKind.LIVE,
+        terms=_terms(machine, priced_disk=disk_usd is not None),
+        **own,
+    )
+
+
+def _terms(machine: Machine, priced_disk: bool) -> Terms:
+    return Terms(
+        instance_type=machine.name,
+        gpu_fraction=machine.fraction,
+        interconnect=machine.interconnect,
+        multi_node=machine.multi_node,
+        note=None if priced_disk else _NO_DISK,
+    )

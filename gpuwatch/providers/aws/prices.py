@@ -1,0 +1,176 @@
+"""List prices and spot prices, as AWS tells them. Pure: decoded answers in, numbers out; odd rows are counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from statistics import median
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from gpuwatch.adapting.untrusted import UNREADABLE, at, number, usd_hour, word
+
+# Old accounts are told the second name.
+PRODUCTS: Final = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
+_MACHINE: Final = {
+    "operatingSystem": "Linux", "tenancy": "Shared", "preInstalledSw": "NA", "capacitystatus": "Used",
+}  # fmt: skip
+_ON_DEMAND: Final = "OnDemand"
+_PLACEHOLDER: Final = 0.2  # of the median over regions
+_LEAST_REGIONS: Final = 3  # fewer have no median worth the name
+_MOST_DISK_USD: Final = 10.0  # for a gigabyte and month
+
+
+class ListPrice(msgspec.Struct, frozen=True):
+    """What one instance type costs on demand in one region, and its size."""
+
+    usd_hour: float
+    vcpu: float | None = None
+    ram_gib: float | None = None
+
+
+class PriceList(msgspec.Struct, kw_only=True):
+    """One region's list prices. `disk_usd_gb_month`: of a gp3 volume; None: it is not told."""
+
+    types: dict[str, ListPrice] = {}
+    disk_usd_gb_month: float | None = None
+    skipped: dict[str, int] = {}
+
+
+class SpotKey(NamedTuple):
+    """Where a spot price holds."""
+
+    type: str
+    zone: str
+
+
+class SpotPrice(msgspec.Struct, frozen=True):
+    """The spot price of a type in a zone, in force since `since`."""
+
+    usd_hour: float
+    since: datetime
+    zone_id: str | None
+
+
+def machine_filters(region: str, types: Iterable[str]) -> list[dict[str, str]]:
+    """Filters for `GetProducts`: plain Linux machines on shared hardware, of these types."""
+    exact = _MACHINE | {"regionCode": region, "marketoption": _ON_DEMAND}
+    filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in exact.items()]
+    return [*filters, {"Type": "ANY_OF", "Field": "instanceType", "Value": ",".join(types)}]
+
+
+def disk_filters(region: str) -> list[dict[str, str]]:
+    """Filters for `GetProducts`: gp3 volumes, what a root disk is made of."""
+    exact = {"regionCode": region, "productFamily": "Storage", "volumeApiName": "gp3"}
+    return [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in exact.items()]
+
+
+def parse_machines(products: Iterable[object], region: str) -> PriceList:
+    """Prices of instance types out of `PriceList`, whose entries are JSON in texts.
+
+    No filter of the server's is believed, for rows of other kinds passed such filters before and made prices wrong for
+    months. Two prices for one type: neither is believed.
+    """
+    found = PriceList(types={}, skipped={})
+    twice = set()
+    for product in products:
+        value = _decoded(product)
+        attributes = at(value, "product", "attributes")
+        if not isinstance(attributes, dict):
+            _skip(found, "a list price that is not understood")
+            continue
+        if attributes.get("regionCode") != region or any(attributes.get(k) != v for k, v in _MACHINE.items()):
+            _skip(found, "a list price of another kind")
+            continue
+        name, usd = word(attributes.get("instanceType"), 40), usd_hour(_price(value, "Hrs"))
+        if name is None or usd is None:
+            _skip(found, "a list price without a price")
+            continue
+        if name in found.types and found.types[name].usd_hour != usd:
+            twice.add(name)
+        found.types[name] = ListPrice(usd, number(attributes.get("vcpu"), 1.0, 1e5), _ram_gib(attributes.get("memory")))
+    for name in twice:
+        del found.types[name]
+        _skip(found, "several list prices for one instance type")
+    return found
+
+
+def parse_disk(products: Iterable[object], region: str) -> float | None:
+    """US dollars for a GB and month of a gp3 volume; None: not told, or not in one voice."""
+    prices = set()
+    for product in products:
+        value = _decoded(product)
+        attributes = at(value, "product", "attributes")
+        if at(attributes, "regionCode") == region and at(attributes, "volumeApiName") == "gp3":
+            prices.add(number(_price(value, "GB-Mo"), 0.0, _MOST_DISK_USD))
+    prices.discard(None)
+    return prices.pop() if len(prices) == 1 else None
+
+
+def without_placeholders(lists: Mapping[str, PriceList]) -> None:
+    """Drop prices under a fifth of what the same type costs in the median of the regions, and count them."""
+    by_type: dict[str, list[float]] = {}
+    for one in lists.values():
+        for name, price in one.types.items():
+            by_type.setdefault(name, []).append(price.usd_hour)
+    least = {name: median(prices) * _PLACEHOLDER for name, prices in by_type.items() if len(prices) >= _LEAST_REGIONS}
+    for one in lists.values():
+        for name in [name for name, price in one.types.items() if price.usd_hour < least.get(name, 0.0)]:
+            del one.types[name]
+            _skip(one, "a list price far under that of other regions")
+
+
+def parse_spot(rows: Iterable[object], skipped: dict[str, int]) -> dict[SpotKey, SpotPrice]:
+    """The newest price of each type and zone. Rows are changes: the newest is in force.
+
+    Args:
+        rows: of `DescribeSpotPriceHistory`.
+        skipped: counts rows that are not understood, by reason.
+    """
+    found: dict[SpotKey, SpotPrice] = {}
+    for row in rows:
+        if at(row, "ProductDescription") not in PRODUCTS:
+            skipped["a spot price of another product"] = skipped.get("a spot price of another product", 0) + 1
+            continue
+        name, zone = word(at(row, "InstanceType"), 40), word(at(row, "AvailabilityZone"), 40)
+        usd, since = usd_hour(at(row, "SpotPrice")), at(row, "Timestamp")
+        if name is None or zone is None or usd is None or not isinstance(since, datetime) or since.tzinfo is None:
+            skipped["a spot price that is not understood"] = skipped.get("a spot price that is not understood", 0) + 1
+            continue
+        key = SpotKey(name, zone)
+        if key not in found or found[key].since < since:
+            found[key] = SpotPrice(usd, since, word(at(row, "AvailabilityZoneId"), 40))
+    return found
+
+
+def _price(product: object, unit: str) -> object:
+    """The one price of a product's one on-demand term; None: there is none, or more than one."""
+    dimensions = [
+        dimension
+        for term in _values(at(product, "terms", _ON_DEMAND))
+        for dimension in _values(at(term, "priceDimensions"))
+        if at(dimension, "unit") == unit
+    ]
+    return at(dimensions[0], "pricePerUnit", "USD") if len(dimensions) == 1 else None
+
+
+def _values(value: object) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else []
+
+
+def _decoded(product: object) -> object:
+    try:
+        return msgspec.json.decode(product) if isinstance(product, str) else None
+    except (*UNREADABLE, UnicodeEncodeError):  # a lone half of a surrogate pair in the text
+        return None
+
+
+def _ram_gib(text: object) -> float | None:
+    """ "2,048 GiB" as a number."""
+    amount, _, unit = text.replace(",", "").partition(" ") if isinstance(text, str) else ("", "", "")
+    return number(amount, 0.1, 1e6) if unit == "GiB" else None
+
+
+def _skip(prices: PriceList, reason: str) -> None:
+    prices.skipped[reason] = prices.skipped.get(reason, 0) + 1

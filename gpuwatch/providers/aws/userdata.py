@@ -1,0 +1,99 @@
+"""What a new machine runs once, at its first boot: cloud-init's user data. Pure; it holds secrets and is never logged.
+
+The environment reaches the owner's script and every login shell. It can end itself: its shutdown terminates it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from math import ceil
+from typing import Final
+
+BYTES_MAX: Final = 16_384  # before base64. source: AWS's EC2 user guide, 2026
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_END: Final = "GPUWATCH_ONSTART_ENDS_HERE"
+_ENV_FILE: Final = "/etc/profile.d/gpuwatch.sh"
+
+# The timer outlives a reboot; where there is no systemd, shutdown's own does. Both end what runs for ever.
+_SELF_DESTRUCT: Final = """\
+# this machine ends itself at {when}
+cat >/etc/systemd/system/gpuwatch-end.service <<'EOF'
+[Service]
+Type=oneshot
+ExecStart=/sbin/shutdown -h now
+EOF
+cat >/etc/systemd/system/gpuwatch-end.timer <<'EOF'
+[Timer]
+OnCalendar={calendar}
+Persistent=true
+AccuracySec=1s
+[Install]
+WantedBy=timers.target
+EOF
+systemctl daemon-reload && systemctl enable --now gpuwatch-end.timer || shutdown -h +{minutes}
+"""
+
+
+def user_data(script: str | None, env: Mapping[str, str], ends_at: datetime | None, now: datetime) -> str:
+    """A shell script for cloud-init; empty: there is nothing to be done.
+
+    Args:
+        script: the owner's; with a first line `#!…` that program runs it.
+        ends_at: when the machine ends itself, aware; None: it does not.
+
+    Raises:
+        ValueError: it cannot be written, with a sentence for the owner.
+    """
+    parts = []
+    if ends_at is not None:
+        parts.append(_self_destruct(ends_at, now))
+    if env:
+        parts.append(_environment(env))
+    if script:
+        parts.append(_onstart(script))
+    whole = "".join(["#!/bin/bash\n", *parts]) if parts else ""
+    size = len(whole.encode())
+    if size > BYTES_MAX:
+        raise ValueError(f"onstart and env make {size} bytes of user data; EC2 takes {BYTES_MAX}")
+    return whole
+
+
+def exports(env: Mapping[str, str]) -> str:
+    """Lines of shell that set these variables. Raises ValueError."""
+    odd = [name for name in env if not _NAME.fullmatch(name)]
+    if odd:
+        raise ValueError(f"{odd[0][:40]!r} is no name of an environment variable")
+    if any("\0" in value for value in env.values()):
+        raise ValueError("a value of env has a zero byte")
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in env.items())
+
+
+def _environment(env: Mapping[str, str]) -> str:
+    lines = exports(env)
+    return f"{lines}cat >{_ENV_FILE} <<'{_END}'\n{_delimited(lines)}{_END}\n"
+
+
+def _onstart(script: str) -> str:
+    path = "/var/lib/cloud/gpuwatch-onstart"
+    text = script if script.startswith("#!") else f"#!/bin/bash\n{script}"
+    text = text if text.endswith("\n") else f"{text}\n"
+    return f"cat >{path} <<'{_END}'\n{_delimited(text)}{_END}\nchmod 700 {path}\n{path}\n"
+
+
+def _delimited(text: str) -> str:
+    if _END in text.splitlines():
+        raise ValueError(f"the line {_END} cannot be part of onstart or env")
+    return text
+
+
+def _self_destruct(ends_at: datetime, now: datetime) -> str:
+    left_s = max((ends_at - now).total_seconds(), 0.0)
+    at = ends_at.astimezone(UTC)
+    return _SELF_DESTRUCT.format(
+        when=at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        calendar=at.strftime("%Y-%m-%d %H:%M:%S UTC"),
+        minutes=max(1, ceil(left_s / 60)),
+    )

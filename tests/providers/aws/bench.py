@@ -1,0 +1,24 @@
+"""What the conformance suites need to try the AWS adapter. Its key is in the settings: nobody's own is looked for."""
+
+from __future__ import annotations
+
+from gpuwatch.emulator.clouds.aws import Ec2
+from gpuwatch.testing.bench import Bench
+
+
+def sell_out(place: Ec2, offer_id: str) -> None:
+    _, zone, type_, _ = offer_id.split("/")
+    place.sell_out(zone, type_)
+
+
+BENCH = Bench(
+    name="aws",
+    place=lambda: Ec2(page=7),
+    gpu="T4",
+    key="demo-key:demo-secret",
+    options={"regions": ("us-east-1",), "list_regions": ("us-east-1",)},
+    sell_out=sell_out,
+    creates="Action=RunInstances",
+    ends="Action=TerminateInstances",
+    many=9,
+)
