@@ -1,0 +1,57 @@
+"""Public price lists of many clouds, read by one adapter: each source is a declaration, ours or the owner's.
+
+source: the clouds' documents and public readers of their lists, read 2026-11; each declaration says more.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpuwatch.adapting import Adapter, OptionSpec, ProviderInfo, Tools
+from gpuwatch.market.offer import OfferKind
+from gpuwatch.ports import ProviderSettings
+from gpuwatch.ports.settings import Option
+
+
+def _check_files(option: Option) -> None:
+    """The owner's declarations can be read. Raises ValueError with one line."""
+    from gpuwatch.providers.pricelist.declared import own_sources  # noqa: PLC0415 - only where there are such files
+
+    own_sources(option)
+
+
+INFO = ProviderInfo(
+    name="pricelist",
+    title="Public price lists",
+    base_url="https://apexapps.oracle.com",  # of the first source; see docs/providers/pricelist.md
+    searches_without_key=True,
+    runs_images=False,
+    kinds=(OfferKind.LISTED, OfferKind.LIVE),
+    spots=(False, True),
+    options=(
+        OptionSpec(
+            name="sources",
+            kind="texts",
+            about="Sources to ask; default: all that count whole prices.",
+            choices=tuple(sorted(path.stem for path in (Path(__file__).parent / "sources").glob("*.toml"))),
+        ),
+        OptionSpec(
+            name="files", kind="texts", about="Declarations of your own sources, files in TOML.", check=_check_files
+        ),
+        OptionSpec(
+            name="rate_url",
+            kind="text",
+            about="Where the rates of exchange come from: the European Central Bank's daily file, or one like it.",
+            default="https://www.ecb.europa.eu/stats/eurofxref/eurofxref-daily.xml",
+        ),
+    ),
+    poll_every_s=300.0,
+    search_interval_s=1.0,  # between two requests to one source
+)
+
+
+def build(settings: ProviderSettings, tools: Tools) -> Adapter:
+    """The adapter; no key is ever sent anywhere."""
+    from gpuwatch.providers.pricelist.market import PriceLists  # noqa: PLC0415 - declarations are not for start-up
+
+    return Adapter(name=INFO.name, info=INFO, market=PriceLists(settings, tools, INFO))

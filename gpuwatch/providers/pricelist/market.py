@@ -1,0 +1,125 @@
+"""All sources at once: each is asked alone, on a thread of its own; one that fails makes the answer a part."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from gpuwatch.adapting import ProviderInfo, Tools
+from gpuwatch.adapting.answering import Seen, answer, fits
+from gpuwatch.adapting.currency import Exchange
+from gpuwatch.errors import PayloadChanged, ProviderError
+from gpuwatch.ports import Answer, ProviderSettings, Query
+from gpuwatch.ports.settings import Option
+from gpuwatch.providers.pricelist.asking import Asker, rebased
+from gpuwatch.providers.pricelist.declared import Source, built_in, own_sources
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE: Final = 16
+
+
+class PriceLists:
+    """The search side."""
+
+    def __init__(self, settings: ProviderSettings, tools: Tools, info: ProviderInfo) -> None:
+        self.name = info.name
+        self._settings = settings
+        self._tools = tools
+        base = settings.base_url.rstrip("/")
+        self._base_url = None if base == info.base_url else base
+        rate_url = str(settings.options.get("rate_url") or "")
+        self._exchange = Exchange(tools, rebased(rate_url, "rates", self._base_url))
+        self._lock = threading.Lock()
+        self._askers: list[Asker] | None = None
+        self._down: set[str] = set()
+
+    def search(self, query: Query) -> Answer:
+        """What all sources list of this.
+
+        Raises:
+            ProviderError: none of them gave a usable answer; or a declaration is wrong.
+        """
+        began, now = self._tools.monotonic(), self._tools.now()
+        askers = [one for one in self._ready() if one.source.sells_spot or not query.spot]
+        seen, failed = Seen(searches=0), list[ProviderError]()
+        for asker, found in zip(askers, _all_at_once(askers), strict=True):
+            if isinstance(found, ProviderError):
+                failed.append(found)
+                kind = "not understood" if isinstance(found, PayloadChanged) else "no answer"
+                seen.skip(f"{asker.source.name}: {kind}")
+            else:
+                _join(seen, asker.source, found, query, now)
+            self._tell(asker, found)
+        if failed and len(failed) == len(askers):
+            raise failed[0]
+        seen.partial |= bool(failed)
+        return answer(seen, query, self.name, observed_at=now, elapsed_s=self._tools.monotonic() - began)
+
+    def _ready(self) -> list[Asker]:
+        with self._lock:
+            if self._askers is None:
+                self._askers = [self._asker(source) for source in wanted(self._settings.options)]
+            return self._askers
+
+    def _asker(self, source: Source) -> Asker:
+        url = rebased(source.url, source.name, self._base_url)
+        return Asker(source, self._settings, self._tools, self._exchange.rate, url)
+
+    def _tell(self, asker: Asker, found: Seen | ProviderError) -> None:
+        """One line when a source fails, one when it is back."""
+        with self._lock:
+            was_down, is_down = asker.name in self._down, isinstance(found, ProviderError)
+            (self._down.add if is_down else self._down.discard)(asker.name)
+        if is_down and not was_down:
+            log.warning("%s", found)
+        elif was_down and not is_down:
+            log.info("%s: answers again", asker.name)
+
+
+def wanted(options: dict[str, Option] | msgspec.Struct | object) -> list[Source]:
+    """The sources that are asked: those that are named, or all that count whole prices; and the owner's own.
+
+    Raises:
+        ProviderError: the owner's declaration is wrong, or gone since the settings were read.
+    """
+    told = options if isinstance(options, dict) else dict(options)  # type: ignore[call-overload]
+    try:
+        own, shipped = own_sources(told.get("files")), built_in()
+    except ValueError as error:
+        raise ProviderError(f"pricelist: {error}") from error
+    named = told.get("sources")
+    if not isinstance(named, tuple) or not named:
+        named = tuple(name for name, source in shipped.items() if not source.only_if_named)
+    return list(({name: shipped[name] for name in named if name in shipped} | own).values())
+
+
+def _all_at_once(askers: Sequence[Asker]) -> list[Seen | ProviderError]:
+    def one(asker: Asker) -> Seen | ProviderError:
+        try:
+            return asker.seen()
+        except ProviderError as error:
+            return error
+
+    if len(askers) < 2:
+        return [one(asker) for asker in askers]
+    with ThreadPoolExecutor(min(len(askers), _AT_ONCE), thread_name_prefix="pricelist") as pool:
+        return list(pool.map(one, askers))
+
+
+def _join(seen: Seen, source: Source, found: Seen, query: Query, now: datetime) -> None:
+    """Take over what fits. A price that was read a while ago is still the list's: it is of now, as the others are."""
+    seen.offers += [msgspec.structs.replace(offer, observed_at=now) for offer in found.offers if fits(offer, query)]
+    seen.rows += found.rows
+    seen.searches += found.searches
+    seen.partial |= found.partial
+    seen.drift |= found.drift
+    for reason, rows in found.skipped.items():
+        told = f"{source.name}: {reason}"
+        seen.skipped[told] = seen.skipped.get(told, 0) + rows

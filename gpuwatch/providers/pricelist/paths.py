@@ -1,0 +1,147 @@
+"""Where things lie in a stranger's JSON: paths to rows, and from a row to its fields. Pure.
+
+A path to rows is keys with dots between; `*` goes through a list or the values of an object: "items.*.prices.*". A row
+remembers what it lies in. A path to a field starts at the row; `../` is what the row lies in (the object that the `*`
+before went through), `@key` the row's own key, `.` the row itself, `@place` the place that was asked about.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from gpuwatch.adapting.untrusted import at, word
+from gpuwatch.errors import PayloadChanged
+
+ROWS_MAX: Final = 200_000
+TEXT_MAX: Final = 120
+_ROWS_PATH = re.compile(r"(?:[\w@ -]+|\*)(?:\.(?:[\w@ -]+|\*))*")
+_FIELD_PATH = re.compile(r"@place|(?:\.\./){0,5}(?:@key|\.|[\w -]+(?:\.[\w -]+)*)")
+_BRACES = re.compile(r"\{([^{}]*)\}")
+
+Row = tuple[tuple[str, Any], ...]  # key and value of all that the row lies in, outermost first; the last is the row
+
+
+class _Field(NamedTuple):
+    up: int
+    keys: tuple[str, ...]
+
+
+def check_rows_path(path: str) -> None:
+    """Raises ValueError: it is none."""
+    if not _ROWS_PATH.fullmatch(path) or "*" not in path.split("."):
+        raise ValueError(f"rows: {path!r} is no path to rows, such as data.*.prices.*")
+
+
+def check_field_path(path: str) -> None:
+    """A path or a text with paths in braces. Raises ValueError: it is none."""
+    for one in _BRACES.findall(path) if "{" in path else [path]:
+        if not _FIELD_PATH.fullmatch(one):
+            raise ValueError(f"{path!r} is no path to a field, such as price.hourly or ../id")
+
+
+def rows_of(value: object, path: str, place: str = "") -> list[Row]:
+    """All rows of an answer.
+
+    Raises:
+        PayloadChanged: there is no list or object where the rows should lie, or there are far too many.
+    """
+    rows: list[Row] = [((place, value),)]
+    for level, keys in enumerate(_levels(path)):
+        if level == 0 and not isinstance(at(value, *keys), list | dict):
+            raise PayloadChanged(f"no rows where they should be, at {path}")
+        inner: list[Row] = []
+        for row in rows:
+            inner += [(*row, pair) for pair in _inside(at(row[-1][1], *keys))]
+            if len(inner) > ROWS_MAX:
+                raise PayloadChanged(f"more than {ROWS_MAX} rows")
+        rows = inner
+    return rows
+
+
+def entries(value: object, path: str) -> int:
+    """How many entries the outermost list or object of rows has: what a page is full of."""
+    found = at(value, *_levels(path)[0])
+    return len(found) if isinstance(found, list | dict) else 0
+
+
+def field(row: Row, path: str) -> Any:
+    """What lies at a path, seen from a row; None: nothing."""
+    if path == "@place":
+        return row[0][0] or None
+    up, keys = _parsed(path)
+    if up >= len(row):
+        return None
+    key, value = row[-1 - up]
+    if keys == ("@key",):
+        return key
+    return value if keys == (".",) else at(value, *keys)
+
+
+def first(row: Row, paths: Sequence[str]) -> Any:
+    """What lies at the first path where something lies."""
+    return next((found for path in paths if (found := field(row, path)) is not None), None)
+
+
+def texts(row: Row, templates: Sequence[str]) -> Iterator[str]:
+    """The texts that templates give for a row, in order, cleaned; one without a word in it is left out.
+
+    A template without braces is a path.
+    """
+    for template in templates:
+        whole = _BRACES.sub(lambda found: _text(field(row, found[1])), template) if "{" in template else None
+        told = " ".join(whole.split()) if whole is not None else _text(field(row, template))
+        if told:
+            yield told
+
+
+def text(row: Row, templates: Sequence[str]) -> str | None:
+    """The first of `texts`."""
+    return next(texts(row, templates), None)
+
+
+def says(row: Row, path: str, wanted: Sequence[str]) -> bool:
+    """Whether a field, or one of its entries if it is a list, is one of these texts. A switch is "true" or "false"."""
+    value = field(row, path)
+    return any(_spelled(one) in wanted for one in (value if isinstance(value, list) else [value]))
+
+
+def _text(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = format(value) if abs(value) < 10**18 else ""
+    return word(value, TEXT_MAX) or ""
+
+
+def _spelled(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, str) else _text(value)
+
+
+@cache
+def _levels(path: str) -> tuple[tuple[str, ...], ...]:
+    """The keys before each `*`."""
+    levels, keys = [], list[str]()
+    for step in path.split("."):
+        if step == "*":
+            levels.append(tuple(keys))
+            keys = []
+        else:
+            keys.append(step)
+    return tuple(levels)
+
+
+@cache
+def _parsed(path: str) -> _Field:
+    up = 0
+    while path.startswith("../"):
+        up, path = up + 1, path[3:]
+    return _Field(up, (path,) if path == "." else tuple(path.split(".")))
+
+
+def _inside(value: object) -> list[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return list(value.items())
+    return [("", one) for one in value] if isinstance(value, list) else []
