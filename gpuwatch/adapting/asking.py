@@ -197,3 +197,7 @@ class Remembered(Generic[T]):
             return kept[1]
         self._kept[key] = (self._monotonic(), found := fetch())
         return found
+
+    def forget(self, key: object = None) -> None:
+        """The next question is asked anew: what is kept is only a part of an answer."""
+        self._kept.pop(key, None)

@@ -12,6 +12,7 @@ from gpuwatch.market.offer import Offer
 LEAST_USD_GPU_HOUR: Final = 0.002  # a placeholder such as 0.00001; the cheapest real card costs ten times this
 MOST_USD_GPU_HOUR: Final = 200.0  # a placeholder such as 999, or the price of a whole term
 _FEW: Final = 0.2  # of the median: a placeholder. source: price lists of the large clouds, 2026
+_BELIEVED_AT: Final = 3  # answers with few rows, one after the other
 _ENOUGH_PLACES: Final = 3  # a median of two says nothing
 
 
@@ -34,16 +35,21 @@ def without_placeholders(offers: Iterable[Offer], seen: Seen) -> list[Offer]:
 
 
 class Usual:
-    """How many rows a source usually has: a third of it is not an answer to be believed whole."""
+    """How many rows a source usually has: a third of it is not an answer to be believed whole, unless it lasts."""
 
     def __init__(self) -> None:
         self._most: dict[object, int] = {}
+        self._few_in_a_row: dict[object, int] = {}
 
     def is_too_few(self, source: object, rows: int) -> bool:
-        """Whether this is less than a third of the most that was seen from it."""
-        most = self._most.get(source, 0)
-        self._most[source] = max(most, rows)
-        return rows * 3 < most
+        """Whether this is less than a third of the most that was seen from it; the third time it is the new usual."""
+        few = self._few_in_a_row.get(source, 0) + 1
+        if rows * 3 >= self._most.get(source, 0) or few >= _BELIEVED_AT:
+            self._few_in_a_row[source] = 0
+            self._most[source] = rows if few >= _BELIEVED_AT else max(rows, self._most.get(source, 0))
+            return False
+        self._few_in_a_row[source] = few
+        return True
 
 
 def _kind(offer: Offer) -> object:

@@ -152,7 +152,9 @@ class AzureMarket:
                     break  # the server is away, or does not want to be asked: so it is for the other families
                 continue
             _join(seen, parse_prices(walk.rows, now))
-            seen.partial |= not walk.whole
+            if not walk.whole:
+                seen.partial = True
+                self._kept.forget(family)
         if failed is not None and not seen.searches:
             raise failed
         seen.partial |= failed is not None

@@ -42,7 +42,10 @@ class Asker:
     def seen(self) -> Seen:
         """What the source says, or said a while ago. Raises ProviderError: nothing usable."""
         with self._lock:
-            return self._kept.get(self._fetched)
+            found = self._kept.get(self._fetched)
+            if found.partial:
+                self._kept.forget()
+            return found
 
     def _fetched(self) -> Seen:
         reader = Reader(self.source, self._rates, self._tools.now())

@@ -6,7 +6,7 @@ Every key is explained in docs/providers/pricelist.md. A declaration that is wro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
@@ -180,9 +180,9 @@ def _faults(source: Source) -> Iterator[str]:
         yield from _told(lambda: msgspec.json.decode(source.body or ""))
 
 
-def _told(check: object) -> Iterator[str]:
+def _told(check: Callable[[], object]) -> Iterator[str]:
     try:
-        check()  # type: ignore[operator]
+        check()
     except ValueError as error:
         yield str(error)
 

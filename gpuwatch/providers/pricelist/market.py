@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Final
@@ -83,18 +83,17 @@ class PriceLists:
             log.info("%s: answers again", asker.name)
 
 
-def wanted(options: dict[str, Option] | msgspec.Struct | object) -> list[Source]:
+def wanted(options: Mapping[str, Option]) -> list[Source]:
     """The sources that are asked: those that are named, or all that count whole prices; and the owner's own.
 
     Raises:
         ProviderError: the owner's declaration is wrong, or gone since the settings were read.
     """
-    told = options if isinstance(options, dict) else dict(options)  # type: ignore[call-overload]
     try:
-        own, shipped = own_sources(told.get("files")), built_in()
+        own, shipped = own_sources(options.get("files")), built_in()
     except ValueError as error:
         raise ProviderError(f"pricelist: {error}") from error
-    named = told.get("sources")
+    named = options.get("sources")
     if not isinstance(named, tuple) or not named:
         named = tuple(name for name, source in shipped.items() if not source.only_if_named)
     return list(({name: shipped[name] for name in named if name in shipped} | own).values())
