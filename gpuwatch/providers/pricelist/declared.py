@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -171,13 +172,13 @@ def _faults(source: Source) -> Iterator[str]:
         "paging: size at least 1": source.paging is None or source.paging.size >= 1,
     }
     yield from (fault for fault, sound in checks.items() if not sound)
-    yield from _told(lambda: check_rows_path(source.rows))
+    yield from _told(partial(check_rows_path, source.rows))
     for path in _field_paths(source):
-        yield from _told(lambda path=path: check_field_path(path))
+        yield from _told(partial(check_field_path, path))
     for pattern in _patterns(source):
-        yield from _told(lambda pattern=pattern: _check_pattern(pattern))
+        yield from _told(partial(_check_pattern, pattern))
     if source.body is not None:
-        yield from _told(lambda: msgspec.json.decode(source.body or ""))
+        yield from _told(partial(msgspec.json.decode, source.body))
 
 
 def _told(check: Callable[[], object]) -> Iterator[str]:

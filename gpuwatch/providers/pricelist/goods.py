@@ -1,0 +1,169 @@
+"""What a row of a price list sells: which GPUs, how many, how much memory, whole or a part. Pure."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Final, NamedTuple
+
+from gpuwatch.adapting.answering import Seen
+from gpuwatch.adapting.untrusted import number, whole
+from gpuwatch.market.gpu_names import GpuName, catalog
+from gpuwatch.market.slices import gpu_fraction
+from gpuwatch.market.text import clean
+from gpuwatch.providers.pricelist.declared import Machine, Source, paths
+from gpuwatch.providers.pricelist.paths import Row, first, text, texts
+
+GIB: Final = {"GiB": 1.0, "GB": 1.0, "MiB": 1 / 1024, "B": 1 / 1024**3}  # "GB" of a GPU's memory means GiB
+_WHOLE_CARD: Final = 0.9  # less memory than that of a card is a part of it
+_MOST_GIB: Final = 5_000.0  # of all GPUs of a machine; more is a fault
+_ANY: Final = Machine(match=".*")
+
+
+class Skipped(Exception):
+    """This row is no offer, for a reason that is counted."""
+
+
+class LeftOut(Exception):
+    """This row is about something else."""
+
+
+class Goods(NamedTuple):
+    """What a row sells."""
+
+    machine: str | None
+    wire: str
+    gpu: GpuName
+    gpus: int
+    fraction: float
+    memory_gib: float | None
+    note: str | None
+    scale: float
+
+
+def goods_of(source: Source, row: Row, seen: Seen) -> Goods:
+    """What a row sells. Raises LeftOut, Skipped."""
+    name = text(row, paths(source.fields.machine))
+    declared, said = _declared(source, name)
+    if declared is None:
+        declared = _undeclared(source, name, row, seen)
+    spellings, gpu_said = _spellings(source, row, declared)
+    if not spellings:
+        raise LeftOut if source.mixed else Skipped("a row without a GPU's name")
+    memory_gib = _memory_gib(source, row)
+    count = _count(source, row, (said, gpu_said, declared.count))
+    fraction = min((gpu_fraction(one) for one in [*spellings, *([name] if name else [])]), default=1.0)
+    if source.memory_for == "machine" and memory_gib is not None:
+        card_gib = declared.card_gib or _card_gib(spellings)
+        if card_gib is None and count is None:
+            raise Skipped("no number of GPUs")
+        if count is None and card_gib is not None:
+            count, fraction = _cards(memory_gib, card_gib)
+        memory_gib /= count or 1
+    if count is None:
+        raise Skipped("no number of GPUs")
+    if fraction < 1 and count != 1:
+        raise Skipped("several parts of GPUs")
+    gpu = _resolved(spellings, declared.card_gib or (memory_gib if fraction == 1 else None))
+    return Goods(
+        clean(declared.type or name or "", 60) or None,
+        spellings[0],
+        gpu,
+        count,
+        fraction,
+        _sold_gib(gpu, memory_gib, declared, fraction),
+        declared.note,
+        declared.price_scale,
+    )
+
+
+def _memory_gib(source: Source, row: Row) -> float | None:
+    memory = number(first(row, paths(source.fields.memory)), 0.0, 1e15)
+    memory_gib = (memory or 0.0) * GIB[source.memory_unit]
+    return memory_gib if 0 < memory_gib < _MOST_GIB else None
+
+
+def _declared(source: Source, name: str | None) -> tuple[Machine | None, int | None]:
+    """What is declared of a machine, and the number of GPUs in its name."""
+    for machine in source.machines if name else ():
+        found = _compiled(machine.match).fullmatch(name or "")
+        if found:
+            return machine, whole(found.groupdict().get("count"), 1, 1000)
+    return None, None
+
+
+def _undeclared(source: Source, name: str | None, row: Row, seen: Seen) -> Machine:
+    """A machine that no pattern matches: another one, or one that a person must be told of."""
+    count = whole(first(row, paths(source.fields.count)))
+    is_suspect = bool(name and source.suspects and _compiled(source.suspects).search(name))
+    if source.fields.gpu and not is_suspect:
+        return _ANY
+    if is_suspect or (not source.fields.gpu and count):
+        seen.drift[f"{source.name}: a machine that is not declared: {clean(name or '', 60)}"] = None
+        raise Skipped("a machine that is not declared")
+    raise LeftOut if source.mixed else Skipped("a machine that is not declared")
+
+
+def _spellings(source: Source, row: Row, declared: Machine) -> tuple[list[str], int | None]:
+    """Spellings of the GPU, the fullest first, and the number of GPUs that stands in them."""
+    if declared.gpu is not None:
+        return [declared.gpu], None
+    told = list(texts(row, paths(source.fields.gpu)))
+    if source.gpu_pattern is None or not told:
+        return told, None
+    found = _compiled(source.gpu_pattern).fullmatch(told[0])
+    if found is None:
+        return told, None
+    groups = found.groupdict()
+    return [groups.get("gpu") or told[0]], whole(groups.get("count"), 1, 1000)
+
+
+def _count(source: Source, row: Row, said: tuple[int | None, ...]) -> int | None:
+    """The number of GPUs, if all who tell it agree. Raises LeftOut, Skipped."""
+    value = first(row, paths(source.fields.count))
+    in_field = whole(value, 0, 1000)
+    if value is not None and in_field is None:
+        raise Skipped("no number of GPUs")
+    told = {one for one in (*said, in_field or None) if one is not None}
+    if len(told) > 1:
+        raise Skipped("two different numbers of GPUs")
+    if told:
+        return told.pop()
+    if source.fields.count and source.count is None:
+        raise LeftOut if source.mixed else Skipped("no number of GPUs")
+    return source.count
+
+
+def _cards(memory_gib: float, card_gib: float) -> tuple[int, float]:
+    """Number of cards and part of one, by the memory of all. Raises Skipped: it is no multiple."""
+    ratio = memory_gib / card_gib
+    if ratio < _WHOLE_CARD:
+        return 1, ratio
+    if not 0.85 <= ratio / max(round(ratio), 1) <= 1.15 or ratio > 1000:
+        raise Skipped("memory that is no number of cards")
+    return round(ratio), 1.0
+
+
+def _resolved(spellings: list[str], memory_gib: float | None) -> GpuName:
+    """By the first spelling that the catalogue knows; else what the first one is."""
+    names = [catalog().resolve(spelling, memory_gib) for spelling in spellings]
+    return next((name for name in names if name.known), names[0])
+
+
+def _card_gib(spellings: list[str]) -> float | None:
+    card = catalog().get(_resolved(spellings, None).name)
+    return card.memory_gib if card else None
+
+
+def _sold_gib(gpu: GpuName, told_gib: float | None, declared: Machine, fraction: float) -> float | None:
+    if fraction < 1:
+        return told_gib
+    if told_gib is not None:
+        return catalog().sold_memory_gib(gpu.name, told_gib)
+    card = catalog().get(gpu.name)
+    return declared.card_gib or (card.memory_gib if card else None)
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
