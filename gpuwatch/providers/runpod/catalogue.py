@@ -31,7 +31,7 @@ STOPPED_DISK_USD_GB_HOUR: Final = 0.20 / _THEIR_MONTH_H  # of a volume disk; the
 DISK_USD_GB_MONTH: Final = DISK_USD_GB_HOUR * HOURS_A_MONTH
 MOST_GPUS: Final = 16  # in one pod; what says more is not believed
 _STOCK: Final = {"LOW": True, "MEDIUM": True, "HIGH": True, "NONE": False}
-_SENTINEL: Final = "unknown"  # a GPU type of their database that is none
+SENTINEL: Final = "unknown"  # a GPU type of their database that is none
 _TYPE_FIELDS: Final = frozenset({
     "id", "name", "pool", "manufacturer", "memory", "secure", "community", "price", "maxCount", "availability",
     "dataCenters", "cudaVersions",
@@ -68,43 +68,50 @@ def parse_catalogue(value: Any, asked: Asked) -> Seen:
     Raises:
         PayloadChanged: it is no catalogue, or none of its rows is understood.
     """
-    seen = Seen()
+    seen, known = Seen(), 0
     for one in gpu_types(value):
         seen.rows += 1
+        if one.get("id") == SENTINEL or one.get(asked.cloud.lower()) is False:
+            continue  # not sold in this cloud: a price beside that is a leftover
         seen.look_for_drift(one, _TYPE_FIELDS, _NEEDED)
+        reason = _odd(one, asked.cloud)
+        if reason is not None:
+            seen.skip(reason)
+            continue
+        known += 1
         seen.offers += _offers(one, asked, seen)
-    if sum(seen.skipped.values()) >= seen.rows:
-        raise PayloadChanged(f"{PROVIDER}: no row of the catalogue is understood: {next(iter(seen.skipped))}")
+    need_one(known, seen)
     return seen
 
 
+def need_one(known: int, seen: Seen) -> None:
+    """A catalogue of which no row is understood is no market without offers. Raises PayloadChanged."""
+    if seen.skipped and not known:
+        raise PayloadChanged(f"{PROVIDER}: no row of the catalogue is understood: {next(iter(seen.skipped))}")
+
+
+def _odd(one: Mapping[str, Any], cloud: str) -> str | None:
+    """Why a row is not understood; None: it is."""
+    gpu_id, stock = word(one.get("id"), 80), one.get("availability")
+    if gpu_id is None or one.get("id") != gpu_id:
+        return "no id of a GPU type"
+    if one.get(cloud.lower()) is not True:
+        return f"{cloud.lower()} is not true or false"
+    if not isinstance(stock, str) or stock not in _STOCK:
+        return "availability is not understood"
+    if _STOCK[stock] and usd_hour(_of_cloud(one.get("price"), cloud)) is None:
+        return "no price"
+    return None
+
+
 def _offers(one: Mapping[str, Any], asked: Asked, seen: Seen) -> Iterator[Offer]:
-    gpu_id, sold = word(one.get("id"), 80), one.get(asked.cloud.lower())
-    if gpu_id == _SENTINEL or sold is False:
-        return  # not sold in this cloud: a price beside that is a leftover
-    stock = one.get("availability")
-    if stock == "NONE":
-        return
-    price = usd_hour(_of_cloud(one.get("price"), asked.cloud))
-    reason = (
-        "no id of a GPU type" if gpu_id is None or one.get("id") != gpu_id
-        else f"{asked.cloud.lower()} is not true or false" if sold is not True
-        else "availability is not understood" if not isinstance(stock, str) or stock not in _STOCK
-        else "no price" if price is None
-        else None
-    )  # fmt: skip
-    if reason is not None:
-        seen.skip(reason)
-        return
-    assert gpu_id is not None
-    assert price is not None
-    most = _max_count(one, asked.cloud)
-    if most is not None and asked.count > most:
+    """The offers of a row that is understood: one for each place."""
+    price, most = usd_hour(_of_cloud(one.get("price"), asked.cloud)), _max_count(one, asked.cloud)
+    if not _STOCK[one["availability"]] or price is None or (most is not None and asked.count > most):
         return
     for place in _places(one, seen):
-        offer = offer_of(
-            Wanted(gpu_id, asked.cloud, asked.count, place), price, whole(one.get("memory"), 1, 4096), asked
-        )
+        wanted = Wanted(one["id"], asked.cloud, asked.count, place)
+        offer = offer_of(wanted, price, whole(one.get("memory"), 1, 4096), asked)
         if offer is None:
             seen.skip("its id is not one that can be kept")
             return

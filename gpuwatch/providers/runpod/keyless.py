@@ -14,14 +14,13 @@ from gpuwatch.adapting.answering import Seen
 from gpuwatch.adapting.untrusted import number, objects, usd_hour, whole, word
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.market.offer import Offer
-from gpuwatch.providers.runpod.catalogue import PROVIDER, Asked, offer_of
+from gpuwatch.providers.runpod.catalogue import PROVIDER, SENTINEL, Asked, need_one, offer_of
 from gpuwatch.providers.runpod.places import SECURE, Wanted, is_place
 from gpuwatch.providers.runpod.refusals import graphql_data
 
 KEYLESS_GPUS: Final = 8  # in one pod, where the question names no most: each number makes the question longer
 BALANCE: Final = "query { myself { clientBalance } }"
 _IN_STOCK: Final = {"high": True, "medium": True, "low": True, "none": False, "out": False}
-_SENTINEL: Final = "unknown"
 
 
 def catalogue_query(counts: Iterable[int], clouds: Iterable[str]) -> str:
@@ -43,45 +42,56 @@ def catalogue_query(counts: Iterable[int], clouds: Iterable[str]) -> str:
     )
 
 
-def parse_keyless(value: Any, asked: Asked, seen: Seen) -> None:
-    """Add the offers of one cloud and one number of GPUs.
+def parse_keyless(value: Any, asked: Asked) -> Seen:
+    """The offers of one cloud and one number of GPUs.
 
     Raises:
         PayloadChanged: it is no catalogue, or none of its rows is understood.
         KeyRejected: it wants a key now.
     """
     data = graphql_data(value, PROVIDER)
-    rows, before = data.get("gpuTypes"), sum(seen.skipped.values())
+    rows, known, seen = data.get("gpuTypes"), 0, Seen()
     if not isinstance(rows, list) or not objects(rows):
         raise PayloadChanged(f"{PROVIDER}: the catalogue holds no list of GPUs")
     places = _places(data.get("dataCenters"), asked) if asked.cloud == SECURE else {}
     for one in objects(rows):
         seen.rows += 1
+        if one.get("id") == SENTINEL or one.get(f"{asked.cloud.lower()}Cloud") is False:
+            continue
+        reason = _odd(one, asked)
+        if reason is not None:
+            seen.skip(reason)
+            continue
+        known += 1
         seen.offers += _offers(one, asked, places, seen)
-    if sum(seen.skipped.values()) - before >= len(rows):
-        raise PayloadChanged(f"{PROVIDER}: no row of the catalogue is understood: {next(iter(seen.skipped))}")
+    need_one(known, seen)
+    return seen
+
+
+def _odd(one: Mapping[str, Any], asked: Asked) -> str | None:
+    """Why a row is not understood; None: it is."""
+    kind, gpu_id = asked.cloud.lower(), word(one.get("id"), 80)
+    if gpu_id is None or one.get("id") != gpu_id:
+        return "no id of a GPU type"
+    if one.get(f"{kind}Cloud") is not True:
+        return f"{kind}Cloud is not true or false"
+    if f"{kind}{asked.count}" not in one:
+        return "stock is missing"
+    if _is_in_stock(one[f"{kind}{asked.count}"]) and usd_hour(one.get(f"{kind}Price")) is None:
+        return "no price"
+    return None
 
 
 def _offers(one: Mapping[str, Any], asked: Asked, places: Mapping[str, list[str]], seen: Seen) -> Iterator[Offer]:
-    gpu_id, kind = word(one.get("id"), 80), asked.cloud.lower()
-    if gpu_id == _SENTINEL or one.get(f"{kind}Cloud") is False:
+    """The offers of a row that is understood: one for each place that is told."""
+    kind = asked.cloud.lower()
+    price, most = usd_hour(one.get(f"{kind}Price")), whole(one.get(f"maxGpuCount{kind.capitalize()}Cloud"), 1)
+    in_stock = _is_in_stock(one[f"{kind}{asked.count}"])
+    if not in_stock or price is None or (most is not None and asked.count > most):
         return
-    alias = f"{kind}{asked.count}"
-    if alias not in one or not isinstance(one.get(f"{kind}Cloud"), bool) or gpu_id != one.get("id"):
-        seen.skip("id, cloud or stock is missing")
-        return
-    if not _is_in_stock(one[alias]):
-        return
-    price = usd_hour(one.get(f"{kind}Price"))
-    if gpu_id is None or price is None:
-        seen.skip("no price")
-        return
-    most = whole(one.get(f"maxGpuCount{kind.capitalize()}Cloud"), 1)
-    if most is not None and asked.count > most:
-        return
-    memory_gb = whole(one.get("memoryInGb"), 1, 4096)
-    for place in places.get(gpu_id) or (None,):
-        offer = offer_of(Wanted(gpu_id, asked.cloud, asked.count, place), price, memory_gb, asked)
+    for place in places.get(one["id"]) or (None,):
+        wanted = Wanted(one["id"], asked.cloud, asked.count, place)
+        offer = offer_of(wanted, price, whole(one.get("memoryInGb"), 1, 4096), asked)
         if offer is None:
             seen.skip("its id is not one that can be kept")
             return

@@ -110,11 +110,11 @@ class RunpodMarket:
         counts = range(query.count_min, min(query.count_max or KEYLESS_GPUS, MOST_GPUS) + 1)
         text = catalogue_query(counts, self._clouds)
         told = self._told.get(lambda: _Told("", 0, self._account.graphql(text), self._account.tools.now()), text)
-        seen = Seen()
+        total = Seen()
         for cloud in self._clouds:
             for count in counts:
-                parse_keyless(told.value, Asked(cloud, count, self._disk_gb(query), told.observed_at), seen)
-        return seen, told.observed_at
+                _add(total, parse_keyless(told.value, Asked(cloud, count, self._disk_gb(query), told.observed_at)))
+        return total, told.observed_at
 
 
 def _add(total: Seen, more: Seen) -> None:

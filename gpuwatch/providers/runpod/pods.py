@@ -29,6 +29,7 @@ _STATES: Final = {
     "EXITED": InstanceState.STOPPED,
     "ERROR": InstanceState.FAILED,
 }
+_LOOPING: Final = "RUNNING: its container starts again and again"
 _GONE: Final = "TERMINATED"
 _PORTS_LAG_S: Final = 120.0  # ports show 30 to 60 s late; where they never show, the host has no public address
 YOUNG_S: Final = 90.0  # a container that was up for less at every look …
@@ -38,9 +39,13 @@ _LIST_FIELDS: Final = ("total", "totalCount", "count")
 
 
 class Pod(msgspec.Struct, frozen=True):
-    """One row: the instance as the row alone tells it, and its container's uptime (None: there is none)."""
+    """One row: the instance as the row alone tells it, and its container's uptime (None: there is none).
+
+    `runs`: it is meant to run.
+    """
 
     instance: Instance
+    runs: bool
     uptime_s: float | None
 
 
@@ -70,16 +75,21 @@ class Restarts:
             now_s: monotonic; the looks may be any time apart.
         """
         pods = list(pods)
-        young = {one.instance.instance_id for one in pods if one.uptime_s is not None and one.uptime_s < YOUNG_S}
+        young = {one.instance.instance_id for one in pods if self._is_young(one)}
         self._young_since = {one: self._young_since.get(one, now_s) for one in young}
         return [self._judged(one, now_s) for one in pods]
+
+    def _is_young(self, pod: Pod) -> bool:
+        """Between two starts there is no container for a moment: that ends nothing."""
+        if pod.uptime_s is None:
+            return pod.runs and pod.instance.instance_id in self._young_since
+        return pod.uptime_s < YOUNG_S
 
     def _judged(self, pod: Pod, now_s: float) -> Instance:
         since = self._young_since.get(pod.instance.instance_id)
         if since is None or now_s - since < LOOP_S:
             return pod.instance
-        words = f"{pod.instance.status}: its container starts again and again"
-        return msgspec.structs.replace(pod.instance, state=InstanceState.FAILED, status=words)
+        return msgspec.structs.replace(pod.instance, state=InstanceState.FAILED, status=_LOOPING)
 
 
 def _need_whole(value: Mapping[str, Any], rows: int) -> None:
@@ -95,7 +105,7 @@ def _pod(row: Any) -> Pod:
         raise PayloadChanged(f"{PROVIDER}: a pod of the list has no id or no status")
     runtime = row.get("runtime")
     uptime_s = number(at(runtime, "uptime"), -1e9) if status == "RUNNING" else None
-    return Pod(_instance(pod_id, status, row, uptime_s), uptime_s)
+    return Pod(_instance(pod_id, status, row, uptime_s), status == "RUNNING", uptime_s)
 
 
 def _instance(pod_id: str, status: str, row: Mapping[str, Any], uptime_s: float | None) -> Instance:

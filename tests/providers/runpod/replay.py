@@ -1,0 +1,120 @@
+"""What the RunPod adapter makes of every recorded answer."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpuwatch.adapting.answering import Seen
+from gpuwatch.adapting.refusals import said
+from gpuwatch.errors import GpuwatchError
+from gpuwatch.market.gpu_names import catalog
+from gpuwatch.net import Reply
+from gpuwatch.providers.runpod.catalogue import Asked, parse_catalogue
+from gpuwatch.providers.runpod.charges import charges_of
+from gpuwatch.providers.runpod.create import created
+from gpuwatch.providers.runpod.keyless import parse_keyless
+from gpuwatch.providers.runpod.pods import Restarts, parse_pods
+from gpuwatch.providers.runpod.quota import windows_of
+from gpuwatch.providers.runpod.refusals import graphql_data, ordering_error, reading_error, wait_s
+
+RECORDED = Path(__file__).parents[2] / "recorded" / "runpod"
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+CLOUDS = ("SECURE", "COMMUNITY")
+# Recorded for the emulator: the adapter never asks for these.
+NOT_ASKED_FOR = re.compile(
+    r"graphql-docs-.*|graphql-(myself-pods|pod|podfind\w*|podterminate)-.*|graphql-utilisation-.*"
+    r"|v1-pod-schema-.*|v2-catalog-datacenters-.*|v2-pods-create-request"
+)
+
+
+def replay() -> dict[str, Any]:
+    paths = sorted(RECORDED.glob("*.json"))
+    return {path.name: _read(path) for path in paths if not NOT_ASKED_FOR.fullmatch(path.stem)}
+
+
+def _read(path: Path) -> Any:
+    readers: Mapping[str, Callable[[Any], Any]] = {
+        "v2-catalog-gpus": lambda value: {cloud: _offers(value, cloud) for cloud in CLOUDS},
+        "v2-catalog-gpu-by-id": lambda row: {cloud: _offers({"gpus": [row]}, cloud) for cloud in CLOUDS},
+        "v2-pods-list": parse_pods,
+        "v2-pod-get": lambda row: parse_pods({"pods": [row]}),
+        "v2-pods-create-201": _made,
+        "v2-billing": lambda value: charges_of(value, date(2026, 5, 31), date(2026, 6, 2), NOW),
+        "v2-ratelimit": _quota,
+        "graphql-gputypes": _types,
+        "graphql-error": lambda value: _told(lambda: graphql_data(value, "runpod")),
+        "graphql-uptime": _series,
+        "gpu-types-table": _names,
+        "v1-gputypeids": lambda ids: _names([{"id": one} for one in ids]),
+    }  # fmt: skip
+    body = path.read_bytes()
+    if found := re.fullmatch(r"v[12]-error-(\d{3}).*", path.stem):
+        return _refusals(Reply(int(found[1]), {}, body))
+    return next(reader for prefix, reader in readers.items() if path.name.startswith(prefix))(json.loads(body))
+
+
+def _offers(value: Any, cloud: str) -> Seen:
+    return parse_catalogue(value, Asked(cloud, 2, 100.0, NOW))
+
+
+def _keyless(value: Any) -> Seen:
+    """It was recorded with other fields than we ask for, so nothing in it can be believed."""
+    return parse_keyless(value, Asked("SECURE", 1, 0.0, NOW))
+
+
+def _types(value: Any) -> Any:
+    return _names(value["data"]["gpuTypes"]) | {"offers": _told(lambda: _keyless(value))}
+
+
+def _made(row: Any) -> Any:
+    return [created(Reply(201, {}, json.dumps(row).encode())), *parse_pods({"pods": [row]})]
+
+
+def _names(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    resolved = {row["id"]: catalog().resolve(row["id"], row.get("memoryInGb")) for row in rows}
+    return {"gpus": {one: name.name if name.known else None for one, name in resolved.items()}}
+
+
+def _quota(headers: dict[str, str]) -> Any:
+    small = {name.lower(): value for name, value in headers.items()}
+    without = {name: value for name, value in small.items() if name != "retry-after"}
+    waits = [wait_s(Reply(429, one, b"{}"), NOW) for one in (small, without)]
+    return {"windows": windows_of(small["ratelimit"]), "wait_s": waits}
+
+
+def _series(value: Any) -> Any:
+    """The states of a pod whose container starts again and again, look by look."""
+    restarts, states = Restarts(), []
+    row = json.loads((RECORDED / "v2-pod-get-200.json").read_bytes())
+    for at_s, uptime, *_rest in value["rows"]:
+        shown = row | {"runtime": {} if uptime is None else row["runtime"] | {"uptime": uptime}}
+        [instance] = restarts.looked(parse_pods({"pods": [shown]}), at_s)
+        states.append([round(at_s), uptime, instance.state, instance.status])
+    return states
+
+
+def _refusals(reply: Reply) -> Any:
+    told = said(reply)
+    return {
+        name: _shown(of("runpod", told, reply, NOW))
+        for name, of in (("asking", reading_error), ("ordering", ordering_error))
+    }
+
+
+def _told(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except GpuwatchError as error:
+        return _shown(error)
+
+
+def _shown(error: GpuwatchError) -> Any:
+    details = {name: value for name, value in vars(error).items() if value is not None}
+    return {"error": type(error).__name__, "text": str(error)} | msgspec.to_builtins(details)

@@ -1,0 +1,238 @@
+"""RunPod's catalogue as offers, with a key and without."""
+
+from __future__ import annotations
+
+import copy
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch.adapting.answering import Seen
+from gpuwatch.emulator.clouds.runpod import RunPod
+from gpuwatch.errors import KeyRejected, PayloadChanged, RateLimited
+from gpuwatch.market.marks import is_slice
+from gpuwatch.market.offer import OfferKind
+from gpuwatch.market.pricing import Commission, price_of
+from gpuwatch.ports import Completeness, Query
+from gpuwatch.providers.runpod.catalogue import Asked, parse_catalogue
+from gpuwatch.providers.runpod.keyless import catalogue_query, parse_keyless
+from gpuwatch.providers.runpod.places import Wanted, country_of, machine_id, offer_id, wanted_of
+from tests.providers.runpod.bench import BENCH
+
+RECORDED = Path(__file__).parents[2] / "recorded" / "runpod"
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+SECURE = Asked("SECURE", 1, 0.0, NOW)
+COMMUNITY = Asked("COMMUNITY", 1, 0.0, NOW)
+
+
+def a_type(**changes: Any) -> dict[str, Any]:
+    row: dict[str, Any] = copy.deepcopy(json.loads((RECORDED / "v2-catalog-gpus-200.json").read_bytes())["gpus"][0])
+    return row | changes
+
+
+def of(*rows: Any, asked: Asked = SECURE) -> Seen:
+    return parse_catalogue({"gpus": list(rows)}, asked)
+
+
+def test_the_price_is_of_the_cloud_times_the_gpus_plus_the_disk() -> None:
+    [secure] = of(a_type(), asked=Asked("SECURE", 4, 200.0, NOW)).offers
+    [community] = of(a_type(), asked=Asked("COMMUNITY", 2, 0.0, NOW)).offers
+    assert secure.quoted_usd_hour == pytest.approx(4 * 0.44 + 200 * 0.10 / 730)
+    assert community.quoted_usd_hour == pytest.approx(2 * 0.31)
+    assert (secure.kind, secure.region, secure.country) == (OfferKind.LIVE, "US-KS-2", "US")
+
+
+def test_another_disk_is_priced_at_the_rate_of_what_runs() -> None:
+    [offer] = of(a_type()).offers
+    price = price_of(offer, 730.0, Commission())
+    assert price.listed_microusd_hour == round((0.44 + 0.10) * 1e6)
+
+
+def test_a_price_beside_a_cloud_where_it_is_not_sold_is_no_price() -> None:
+    row = a_type(community=False, price={"secure": 3.59, "community": 0.5})
+    assert of(row, asked=COMMUNITY).offers == []
+    assert of(row, asked=COMMUNITY).skipped == {}
+
+
+def test_there_is_an_offer_for_each_place_that_has_stock() -> None:
+    places = [
+        {"id": "EU-RO-1", "name": "x", "availability": "LOW"},
+        {"id": "EUR-IS-1", "name": "x", "availability": "NONE"},
+        {"id": "XX-NEW-1", "name": "x", "availability": "HIGH"},
+    ]
+    offers = of(a_type(dataCenters=places)).offers
+    assert [(o.region, o.country) for o in offers] == [("EU-RO-1", "RO"), ("XX-NEW-1", None)]
+    assert len({offer.identity for offer in offers}) == 2
+
+
+def test_without_a_list_of_places_it_is_somewhere() -> None:
+    row = a_type()
+    del row["dataCenters"]
+    [offer] = of(row, asked=COMMUNITY).offers
+    assert (offer.region, offer.offer_id) == (None, "NVIDIA GeForce RTX 4090/COMMUNITY/1/*")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"price": {"secure": 0}}, "no price"),
+        ({"price": None}, "no price"),
+        ({"price": {"secure": -1}}, "no price"),
+        ({"price": {"secure": 1e9}}, "no price"),
+        ({"price": {"secure": "NaN"}}, "no price"),
+        ({"availability": "PLENTY"}, "availability is not understood"),
+        ({"availability": None}, "availability is not understood"),
+        ({"availability": ["HIGH"]}, "availability is not understood"),
+        ({"id": 17}, "no id of a GPU type"),
+        ({"id": "a\u202eb"}, "no id of a GPU type"),
+        ({"secure": "yes"}, "secure is not true or false"),
+    ],
+)
+def test_a_row_that_is_not_understood_is_skipped_with_its_reason(changes: dict[str, Any], reason: str) -> None:
+    seen = of(a_type(id="NVIDIA L4"), a_type(**changes))
+    assert [offer.gpu for offer in seen.offers] == ["L4"]
+    assert seen.skipped == {reason: 1}
+
+
+@pytest.mark.parametrize("rows", [[], None, {}, [17], [{}], [{"id": "NVIDIA L4"}]])
+def test_a_catalogue_without_a_row_that_is_understood_is_no_market_without_offers(rows: Any) -> None:
+    with pytest.raises(PayloadChanged):
+        parse_catalogue({"gpus": rows}, SECURE)
+
+
+def test_what_is_sold_out_everywhere_is_no_offer_and_no_fault() -> None:
+    seen = of(a_type(availability="NONE", dataCenters=None))
+    assert (seen.offers, seen.skipped, seen.rows) == ([], {}, 1)
+
+
+def test_more_gpus_than_a_pod_of_the_type_may_have_are_no_offer() -> None:
+    assert of(a_type(), asked=Asked("COMMUNITY", 5, 0.0, NOW)).offers == []  # 4 at most
+
+
+def test_a_slice_is_told_and_a_whole_card_is_none() -> None:
+    mig = "NVIDIA RTX PRO 6000 Blackwell Server Edition MIG 1g.24gb"
+    offers = of(a_type(id=mig, memory=24), a_type(id="NVIDIA RTX PRO 6000 Blackwell Server Edition", memory=96)).offers
+    assert [is_slice(offer) for offer in offers] == [True, False]
+    assert offers[0].gpu != offers[1].gpu
+    assert offers[1].gpu == "RTX PRO 6000 Server"
+
+
+@pytest.mark.parametrize("row", json.loads((RECORDED / "gpu-types-table-2026-02-12.json").read_bytes()))
+def test_every_recorded_type_makes_ids_that_can_be_kept_and_read(row: dict[str, Any]) -> None:
+    for cloud, place in (("SECURE", "EUR-IS-1"), ("COMMUNITY", None), ("COMMUNITY", "CA-MTL-1")):
+        wanted = Wanted(row["id"], cloud, 8, place)
+        kept, machine = offer_id(wanted), machine_id(wanted)
+        assert kept is not None
+        assert machine is not None
+        assert max(len(kept), len(machine)) <= 64
+        assert wanted_of(kept) == wanted
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a/SECURE/1", "a/SECURE/0/*", "a/ALL/1/*", "a/SECURE/1/eu", "\n/S/1/*", "a/S/1/*/"]
+)
+def test_what_is_no_offer_id_stands_for_nothing(text: str) -> None:
+    assert wanted_of(text) is None
+
+
+def test_a_country_is_known_for_known_data_centres_alone() -> None:
+    assert [country_of(place) for place in ("SEA-SG-1", "OC-AU-1", "EU-XX-1", None)] == ["SG", "AU", None, None]
+
+
+# --- asking ----------------------------------------------------------------------------------------------------------
+
+
+def test_one_request_for_each_cloud_and_number_of_gpus_that_is_asked_for() -> None:
+    with BENCH.place() as place, BENCH.pointed_at(place.url) as adapter:
+        answer = adapter.market.search(Query(count_min=2, count_max=3))
+        asked = [(one.params["cloud"], one.params["count"]) for one in place.requests]
+        assert sorted(asked) == [("COMMUNITY", "2"), ("COMMUNITY", "3"), ("SECURE", "2"), ("SECURE", "3")]
+        assert {one.params["product"] for one in place.requests} == {"POD"}
+        assert {offer.gpu_count for offer in answer.offers} == {2, 3}
+        assert answer.searches == 4
+        adapter.market.search(Query(count_min=2, count_max=2))
+        assert len(place.requests) == 4  # the answer is still young
+
+
+def test_no_more_gpus_are_asked_for_than_are_sold_of_the_types_that_are_wanted() -> None:
+    with BENCH.place() as place, BENCH.pointed_at(place.url) as adapter:
+        answer = adapter.market.search(Query(gpus=("H100 NVL",)))
+        assert max(int(one.params["count"]) for one in place.requests if one.params["cloud"] == "SECURE") == 6
+        assert {offer.gpu_count for offer in answer.offers} == {1, 2, 3, 4}  # four are free
+
+
+def test_spot_is_answered_empty_without_a_request() -> None:
+    with BENCH.place() as place, BENCH.pointed_at(place.url) as adapter:
+        answer = adapter.market.search(Query(spot=True))
+        assert (list(answer.offers), answer.completeness, place.requests) == ([], Completeness.COMPLETE, [])
+
+
+def test_a_cloud_that_fails_makes_the_answer_a_part() -> None:
+    with BENCH.place() as place, BENCH.pointed_at(place.url) as adapter:
+        adapter.market.search(Query(count_max=1))
+        place.fail("GET /v2/catalog/gpus", 503, times=3)
+        answer = adapter.market.search(Query(count_max=2))  # of two GPUs, nothing of the secure cloud comes
+        assert answer.completeness is Completeness.PARTIAL
+        assert {offer.datacenter for offer in answer.offers if offer.gpu_count == 2} == {None}
+
+
+def test_a_gpu_that_is_sold_out_in_one_place_is_an_offer_in_the_other() -> None:
+    with BENCH.place() as place, BENCH.pointed_at(place.url) as adapter:
+        place.sell_out("NVIDIA H100 80GB HBM3", "SECURE", "US-KS-2")
+        found = adapter.market.search(Query(gpus=("H100 SXM",), count_max=1)).offers
+        assert [offer.region for offer in found] == ["CA-MTL-1"]
+
+
+def test_without_a_key_one_question_brings_the_same_offers() -> None:
+    with BENCH.place() as place:
+        with BENCH.pointed_at(place.url) as adapter:
+            with_key = adapter.market.search(Query(disk_gb=50.0)).offers
+        place.requests.clear()
+        with BENCH.pointed_at(place.url, None) as adapter:
+            without = adapter.market.search(Query(disk_gb=50.0))
+        assert list(without.offers) == list(with_key)
+        assert [(one.method, one.path, one.key) for one in place.requests] == [("POST", "/graphql", None)]
+
+
+def test_graphql_says_what_is_wrong_in_a_200() -> None:
+    for message, error in (("Cannot query field", PayloadChanged), ("Unauthorized request", KeyRejected)):
+        with pytest.raises(error):
+            parse_keyless({"errors": [{"message": message}], "data": None}, SECURE)
+    with pytest.raises(PayloadChanged):
+        parse_keyless({"data": {"gpuTypes": None}}, SECURE)
+
+
+def test_without_a_proof_of_stock_there_is_no_offer() -> None:
+    row = {"id": "NVIDIA L4", "memoryInGb": 24, "secureCloud": True, "securePrice": 0.44, "communityCloud": False}
+    for stock, offers in (
+        (None, 0),
+        ({"stockStatus": None}, 0),
+        ({"stockStatus": "Out"}, 0),
+        ({"stockStatus": "Low"}, 1),
+    ):
+        seen = parse_keyless({"data": {"gpuTypes": [row | {"secure1": stock}], "dataCenters": None}}, SECURE)
+        assert len(seen.offers) == offers
+    assert "secure3: lowestPrice(input: {gpuCount: 3, secureCloud: true})" in catalogue_query([3], ["SECURE"])
+
+
+def test_a_key_that_is_wrong_is_told_and_not_asked_without() -> None:
+    with BENCH.place() as place, BENCH.pointed_at(place.url, "wrong-key-1234") as adapter:
+        with pytest.raises(KeyRejected, match="401"):
+            adapter.market.search(Query())
+        assert place.count("POST /graphql") == 0
+
+
+def test_a_quota_that_is_used_up_is_told_with_its_wait() -> None:
+    headers = {"RateLimit": '"hour";r=0;t=1800', "Retry-After": "1800"}
+    with RunPod() as place, BENCH.pointed_at(place.url) as adapter:
+        place.fail("GET /v2", 429, {"title": "x", "status": 429, "detail": "rate limit exceeded"}, headers=headers)
+        with pytest.raises(RateLimited) as limited:
+            adapter.market.search(Query(count_max=1))
+        assert limited.value.retry_after_s == 1800
+        asked = len(place.requests)
+        with pytest.raises(RateLimited):  # known already: nothing is sent
+            adapter.market.search(Query(count_max=1))
+        assert len(place.requests) == asked
