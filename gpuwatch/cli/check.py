@@ -159,14 +159,14 @@ def _report_json(part: Checked) -> dict[str, Any]:
 def _print_tables(
     watches: Sequence[Watch], checked: Sequence[Checked], matches: Mapping[str, Sequence[Match]], now: datetime
 ) -> None:
-    from gpuwatch.cli.offer_rows import COLUMNS, offer_cells
+    from gpuwatch.cli.offer_rows import offers_table
     from gpuwatch.cli.screen import table
 
     for watch in watches:
         found = matches[watch.name]
         headline = f"{watch.name}: {', '.join(watch.gpu)} at or under {watch.max_price_usd_gpu_hour:f} $/GPU-h"
         if found:
-            table(COLUMNS, [offer_cells(match, now) for match in found[:10]], title=headline)
+            table(*offers_table(found[:10], now), title=headline)
         else:
             click.echo(f"{headline}\n  {_why_none(checked)}")
         if len(found) > 10:

@@ -7,21 +7,25 @@ from datetime import datetime
 from typing import Any
 
 from gpuwatch.cli.screen import rfc3339
-from gpuwatch.market.offer import Offer
+from gpuwatch.market.marks import arch_of, marks
+from gpuwatch.market.offer import Offer, Terms
 from gpuwatch.market.pricing import MICRO, Price
 from gpuwatch.watches.decide import Match
 
+_MINUTES_FROM_S = 1000  # an age is told in seconds up to here
 COLUMNS = (
     ("GPU", "left"),
     ("$/GPU-h", "right"),
     ("listed", "right"),
     ("$/h", "right"),
+    ("provider", "left"),
     ("place", "left"),
     ("reliab.", "right"),
     ("verified", "left"),
     ("age", "right"),
     ("offer", "right"),
 )
+MARKED = (*COLUMNS, ("notes", "left"))
 
 
 def offer_json(offer: Offer, price: Price) -> dict[str, Any]:
@@ -60,6 +64,28 @@ def offer_json(offer: Offer, price: Price) -> dict[str, Any]:
         "nvlink_gbps": offer.nvlink_gbps,
         "dlperf": offer.dlperf,
         "available_until": rfc3339(offer.available_until),
+        "kind": offer.kind.value,
+        "cpu_arch": arch_of(offer),
+        **_terms_json(offer.terms),
+    }
+
+
+def _terms_json(terms: Terms) -> dict[str, Any]:
+    return {
+        "seller": terms.seller,
+        "instance_type": terms.instance_type,
+        "gpu_fraction": terms.gpu_fraction,
+        "terms": {
+            "interconnect": terms.interconnect,
+            "multi_node": terms.multi_node,
+            "prepaid": terms.prepaid,
+            "tax_included": terms.tax_included,
+            "min_billing_s": terms.min_billing_s,
+            "currency": terms.currency,
+            "usd_rate": terms.usd_rate,
+            "usd_rate_on": None if terms.usd_rate_on is None else terms.usd_rate_on.isoformat(),
+            "note": terms.note,
+        },
     }
 
 
@@ -73,9 +99,26 @@ def offer_cells(match: Match, now: datetime) -> Sequence[str]:
         f"{price.price_microusd_hour / each:.3f}",
         f"{price.listed_microusd_hour / each:.3f}",
         f"{price.price_microusd_hour / MICRO:.3f}",
+        offer.provider,
         offer.place or "–",
         "–" if offer.reliability is None else f"{offer.reliability * 100:.1f}%",
         "–" if offer.verification is None else offer.verification.value,
-        f"{age_s}s",
+        f"{age_s}s" if age_s < _MINUTES_FROM_S else f"{age_s // 60}m",
         offer.offer_id,
     )
+
+
+def offers_table(
+    found: Sequence[Match], now: datetime, also: Sequence[str] = ()
+) -> tuple[Sequence[tuple[str, str]], list[Sequence[str]]]:
+    """Columns and rows; what sets offers apart ("listed", "via lambda") has a column if there is any such offer.
+
+    Args:
+        also: for each offer, where else it is; empty: nothing is known of that.
+    """
+    rows = [offer_cells(match, now) for match in found]
+    elsewhere = also or [""] * len(found)
+    notes = [", ".join(filter(None, (*marks(m.offer), text))) for m, text in zip(found, elsewhere, strict=True)]
+    if not any(notes):
+        return COLUMNS, rows
+    return MARKED, [(*row, note) for row, note in zip(rows, notes, strict=True)]

@@ -1,18 +1,21 @@
-"""`gpuwatch offers`: the market now, filtered, sorted by GPU price."""
+"""`gpuwatch offers`: the markets now, all at once: filtered, sorted by GPU price, or summed up by group."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.options import config_option, duration_option, json_option
 
 if TYPE_CHECKING:
-    from gpuwatch.watches.decide import Match
+    from gpuwatch.cli.offer_list import Shape
+    from gpuwatch.engine.browse import Browsed
+
+TIMEOUT_S = 30.0
 
 
 @click.command()
@@ -20,10 +23,31 @@ if TYPE_CHECKING:
 @click.option("--count", default=None, help="How many GPUs; a number or MIN-MAX.")
 @click.option("--max-price", default=None, help="USD per GPU-hour, commission included.")
 @click.option("--spot", type=click.Choice(["no", "only", "any"]), default="no", help="Interruptible offers.")
+@click.option(
+    "--kind",
+    type=click.Choice(["live", "listed", "all"]),
+    default="all",
+    show_default=True,
+    help="live: rentable now; listed: list prices, without proof of stock.",
+)
 @click.option("--disk-gb", type=click.FloatRange(min=1), default=None, help="Price this disk in.")
 @click.option("--verified", is_flag=True, help="Verified hosts only.")
-@click.option("--provider", multiple=True, help="Ask only this provider.")
+@click.option("--provider", multiple=True, help="Ask only this provider; may be repeated.")
+@click.option(
+    "--sort",
+    type=click.Choice(["gpu-price", "price", "provider", "reliability"]),
+    default="gpu-price",
+    show_default=True,
+    help="What comes first.",
+)
+@click.option(
+    "--group-by",
+    type=click.Choice(["gpu", "provider", "region"]),
+    default=None,
+    help="Of each group the cheapest, the number and the median.",
+)
 @click.option("--limit", type=click.IntRange(1, 5000), default=20, show_default=True, help="Offers shown.")
+@duration_option("--timeout", "timeout_s", "How long to wait for all of them, such as 20s; default 30s.")
 @json_option
 @config_option
 def offers(
@@ -31,46 +55,46 @@ def offers(
     count: str | None,
     max_price: str | None,
     spot: str,
+    kind: str,
     disk_gb: float | None,
     verified: bool,
     provider: tuple[str, ...],
+    sort: str,
+    group_by: str | None,
     limit: int,
+    timeout_s: float | None,
     as_json: bool,
     config: str | None,
 ) -> int:
-    """The market now, sorted by GPU price.
+    """The markets now, cheapest GPU price first. All enabled providers are asked at once.
 
     Exit codes: 0 answered (also with nothing for sale), 2 usage, 3 a provider did not answer, or only in part.
     """
+    from gpuwatch.cli.offer_list import Shape, print_json, print_table
     from gpuwatch.engine.browse import wanted_on_market
     from gpuwatch.wiring.loading import load_settings
-    from gpuwatch.wiring.oneshot import market_now
+    from gpuwatch.wiring.oneshot import markets_now, who_has
 
     loaded = load_settings(config)
-    wanted = wanted_on_market(gpu, count=count, max_price=max_price, spot=spot, disk_gb=disk_gb, verified=verified)
-    found, errors = market_now(loaded, wanted, provider, limit)
-    _print(found, as_json, nothing="cannot tell" if errors else "no offer (everything was answered)")
-    for name, error in errors.items():
-        click.echo(f"{name}: {error}", err=True)
-    if errors:
-        return Exit.CANNOT_TELL
-    return Exit.DONE
-
-
-def _print(found: Sequence[Match], as_json: bool, nothing: str) -> None:
-    from gpuwatch.wiring import real_now
-
-    if as_json:
-        from gpuwatch.cli.offer_rows import offer_json
-        from gpuwatch.cli.screen import json_out
-
-        json_out([offer_json(match.offer, match.price) for match in found])
-        return
-    if not found:
-        click.echo(nothing)
-        return
-    from gpuwatch.cli.offer_rows import COLUMNS, offer_cells
-    from gpuwatch.cli.screen import table
-
-    table(COLUMNS, [offer_cells(match, real_now()) for match in found])
+    wanted = wanted_on_market(
+        gpu, count=count, max_price=max_price, spot=spot, disk_gb=disk_gb, verified=verified, kind=kind
+    )
+    names = who_has(loaded, wanted, provider)
+    arriving = markets_now(loaded, wanted, names, None if group_by else limit, timeout_s or TIMEOUT_S)
+    shape = Shape(sort=sort, group_by=group_by, limit=limit)
+    found = _all(arriving, names, shape, as_json)
+    (print_json if as_json else print_table)(found, shape)
     sys.stdout.flush()
+    for one in found:
+        if one.error:
+            click.echo(f"{one.provider}: {one.error}", err=True)
+    return Exit.CANNOT_TELL if any(one.error for one in found) else Exit.DONE
+
+
+def _all(arriving: Iterator[Browsed], names: Sequence[str], shape: Shape, as_json: bool) -> list[Browsed]:
+    """Everything; on a terminal what has arrived so far is shown meanwhile."""
+    if as_json or not sys.stdout.isatty():
+        return list(arriving)
+    from gpuwatch.cli.offer_list import growing
+
+    return growing(arriving, names, shape)

@@ -1,7 +1,8 @@
-"""`gpuwatch providers`: who is asked, and how each day's rows are planned."""
+"""`gpuwatch providers`: who could be asked, who is, how that goes, and how each day's rows are planned."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -17,31 +18,47 @@ if TYPE_CHECKING:
 @json_option
 @config_option
 def providers(as_json: bool, config: str | None) -> int:
-    """The enabled providers: key, interval, rows used and left today, next sweep. Asks no provider anything."""
+    """All providers, enabled or not: status, prices, credentials, last answer, rows. Asks no provider anything."""
     from gpuwatch.wiring.loading import load_settings
-    from gpuwatch.wiring.report import standings
+    from gpuwatch.wiring.report import all_standings
 
-    found = standings(load_settings(config))
+    found = all_standings(load_settings(config))
     if as_json:
         from gpuwatch.cli.screen import json_out
 
         json_out([_json(standing) for standing in found])
-    else:
-        for standing in found:
-            _print(standing)
+        return Exit.DONE
+    for standing in found:
+        if standing.is_on:
+            for line in _lines(standing):
+                click.echo(line)
+    off = [standing for standing in found if not standing.is_on]
+    if off:
+        _print_off(off)
     return Exit.DONE
 
 
 def _json(standing: ProviderStanding) -> dict[str, object]:
     from gpuwatch.cli.screen import rfc3339
+    from gpuwatch.wiring.report import credentials_text
 
-    plan, sight = standing.plan, standing.sight
+    plan, sight, settings, newest = standing.plan, standing.sight, standing.settings, standing.last_poll
     return {
         "provider": standing.provider,
-        "base_url": standing.base_url,
+        "title": standing.info.title,
+        "status": standing.status,
+        "enabled": standing.is_on,
+        "kinds": [kind.value for kind in standing.info.kinds],
+        "spot": True in standing.info.spots,
+        "base_url": settings.base_url,
         "has_key": standing.has_key,
+        "credentials": credentials_text(standing),
+        "searches_without_key": standing.info.searches_without_key,
         "can_launch": standing.can_launch,
-        "poll_every_s": standing.poll_every_s,
+        "launches": standing.info.launches,
+        "missing_extra": standing.missing_extra,
+        "poll_every_s": settings.poll_every_s,
+        "search_interval_s": settings.search_interval_s,
         "rows_per_day": plan.rows_per_day,
         "rows_used": plan.rows_used,
         "rows_left": plan.rows_left,
@@ -50,30 +67,79 @@ def _json(standing: ProviderStanding) -> dict[str, object]:
         "last_sweep_at": rfc3339(standing.swept_at),
         "next_sweep_at": rfc3339(standing.next_sweep_at),
         "complete_at": rfc3339(sight.complete_at),
+        "last_poll_offers": None if newest is None else newest.offers,
+        "last_poll_skipped": None if newest is None else newest.skipped,
         "blind_since": rfc3339(sight.blind_since),
         "last_error": sight.last_error,
+        "drift": [{"text": one.text, "first_seen_at": rfc3339(one.first_seen_at)} for one in standing.drift],
     }
 
 
-def _print(standing: ProviderStanding) -> None:
+def _lines(standing: ProviderStanding) -> Iterator[str]:
+    """Of one that is on."""
     from gpuwatch.cli.screen import rfc3339
+    from gpuwatch.wiring.report import credentials_text
 
-    plan, sight = standing.plan, standing.sight
-    key = "with a key" if standing.has_key else "without a key (searching only)"
-    click.echo(f"{standing.provider}  {standing.base_url}, {key}")
-    if plan.rows_left is None:
-        click.echo(f"  rows    {plan.rows_used} today, no quota")
-    else:
-        used = f"{plan.rows_used} of {plan.rows_per_day} used"
-        click.echo(f"  rows    {used}, {plan.rows_left} left until {rfc3339(plan.resets_at)}")
+    plan, sight, settings = standing.plan, standing.sight, standing.settings
+    yield f"{standing.provider}  {standing.status}; {_what(standing)}; {credentials_text(standing)}; {_rents(standing)}"
+    yield f"  at      {settings.base_url}, at least {settings.search_interval_s:g} s between two searches"
+    if standing.missing_extra is not None:
+        yield f"  needs   pip install 'gpuwatch[{standing.missing_extra}]'"
+    yield f"  rows    {_rows(plan.rows_used, plan.rows_per_day, plan.rows_left, rfc3339(plan.resets_at))}"
     matched = f"one that stays matched every {plan.matched_every_s:.0f} s"
-    click.echo(f"  hunt    every {standing.poll_every_s:g} s per watch; {matched}")
+    yield f"  hunt    every {settings.poll_every_s:g} s per watch; {matched}"
     if plan.sweep_every_s is None:
-        click.echo("  sweep   none before the reset: the rows do not reach")
+        yield "  sweep   none before the reset: the rows do not reach"
     else:
         due = rfc3339(standing.next_sweep_at) or "at the daemon's start"
-        click.echo(f"  sweep   every {plan.sweep_every_s / 60:.0f} min; next {due}")
+        yield f"  sweep   every {plan.sweep_every_s / 60:.0f} min; next {due}"
     if sight.blind_since is not None:
-        click.echo(f"  BLIND   since {rfc3339(sight.blind_since)}: {sight.last_error or 'no complete answer'}")
-    else:
-        click.echo(f"  seen    {rfc3339(sight.complete_at) or 'never yet'}")
+        yield f"  BLIND   since {rfc3339(sight.blind_since)}: {sight.last_error or 'no complete answer'}"
+    yield f"  seen    {_seen(standing)}"
+    if standing.drift:
+        newest = standing.drift[-1]
+        yield f"  format  changed {len(standing.drift)} times; last {newest.text} ({rfc3339(newest.first_seen_at)})"
+
+
+def _print_off(off: list[ProviderStanding]) -> None:
+    from gpuwatch.cli.screen import table
+    from gpuwatch.wiring.report import credentials_text
+
+    rows = [
+        (
+            standing.provider,
+            standing.info.title,
+            _what(standing),
+            credentials_text(standing),
+            "can rent" if standing.info.launches else "alerts only",
+            f"[providers.{standing.provider}] enabled = true",
+        )
+        for standing in off
+    ]
+    columns = [(heading, "left") for heading in ("off", "", "prices", "credentials", "", "to switch it on")]
+    table(columns, rows)
+
+
+def _what(standing: ProviderStanding) -> str:
+    spot = ", spot too" if True in standing.info.spots else ""
+    return " and ".join(kind.value for kind in standing.info.kinds) + f" prices{spot}"
+
+
+def _rents(standing: ProviderStanding) -> str:
+    if standing.can_launch:
+        return "can rent"
+    return "cannot rent without a key" if standing.info.launches else "alerts only: gpuwatch cannot rent there"
+
+
+def _rows(used: int, per_day: int, left: int | None, resets_at: str | None) -> str:
+    return f"{used} today, no quota" if left is None else f"{used} of {per_day} used, {left} left until {resets_at}"
+
+
+def _seen(standing: ProviderStanding) -> str:
+    from gpuwatch.cli.screen import rfc3339
+
+    newest = standing.last_poll
+    if newest is None:
+        return "never yet"
+    skipped = f", {newest.skipped} rows not understood" if newest.skipped else ""
+    return f"{rfc3339(newest.at)}, {newest.offers} offers at that poll ({newest.lane}){skipped}"

@@ -6,9 +6,12 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def json_out(value: Any) -> None:
@@ -41,6 +44,12 @@ def table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], tit
         _plain_table(columns, list(rows), title)
         return
     from rich.console import Console
+
+    Console().print(rich_table(columns, list(rows), title))
+
+
+def rich_table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]], title: str | None = None) -> Table:
+    """The same for a terminal, to be printed or shown while it grows."""
     from rich.table import Table
     from rich.text import Text
 
@@ -58,7 +67,7 @@ def table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], tit
         )
     for row in cells:
         shown.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in row))
-    Console().print(shown)
+    return shown
 
 
 def _plain_table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]], title: str | None) -> None:

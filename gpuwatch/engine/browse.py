@@ -1,4 +1,4 @@
-"""Looking around in a market without a watch: `gpuwatch offers`."""
+"""Looking around in a market without a watch: `gpuwatch offers`. One provider at a time; `compare` joins them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from gpuwatch.errors import ProviderError, UsageError
 from gpuwatch.market.gpu_names import catalog
-from gpuwatch.market.offer import Offer
+from gpuwatch.market.offer import Offer, OfferKind
 from gpuwatch.market.pricing import Commission, listed_ceiling_usd, price_of, threshold_microusd
 from gpuwatch.ports import Completeness, Market, Query
 from gpuwatch.watches.decide import Match
@@ -28,9 +28,18 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     spots: tuple[bool, ...] = (False,)
     disk_gb: float | None = None
     verified: bool = False
+    kinds: frozenset[OfferKind] = frozenset(OfferKind)
 
 
-def wanted_on_market(
+class Browsed(msgspec.Struct, frozen=True, kw_only=True):
+    """What one provider showed. `error`: why the matches may lack some, one line; None: they lack none."""
+
+    provider: str
+    matches: Sequence[Match] = ()  # cheapest GPU price first
+    error: str | None = None
+
+
+def wanted_on_market(  # noqa: PLR0913 one for each option of the command
     gpu: Sequence[str],
     *,
     count: str | None = None,
@@ -38,6 +47,7 @@ def wanted_on_market(
     spot: str = "no",
     disk_gb: float | None = None,
     verified: bool = False,
+    kind: str = "all",
 ) -> Wanted:
     """From a command's options. Raises UsageError: one line that says what was expected."""
     low, high = _counts(count)
@@ -49,26 +59,35 @@ def wanted_on_market(
         spots={"no": (False,), "only": (True,), "any": (False, True)}[spot],
         disk_gb=disk_gb,
         verified=verified,
+        kinds=frozenset(OfferKind) if kind == "all" else frozenset({OfferKind(kind)}),
     )
 
 
-def browse(market: Market, wanted: Wanted, commission: Commission, limit: int) -> tuple[list[Match], str | None]:
-    """The offers that fit, cheapest GPU price first, and why the list may lack some (None: it lacks none)."""
+def browse(market: Market, wanted: Wanted, commission: Commission, limit: int | None) -> Browsed:
+    """The offers that fit at one provider.
+
+    Args:
+        limit: how many will be shown; None: all there are, and an answer that was cut short is told as an error.
+    """
     found: list[Match] = []
+    errors: dict[str, None] = {}
     for query in _queries(wanted, commission, limit):
         try:
             answer = market.search(query)
         except ProviderError as error:
-            return found, str(error)
+            errors[str(error).removeprefix(f"{market.name}: ")] = None
+            break
         priced = [Match(offer, price_of(offer, wanted.disk_gb, commission)) for offer in answer.offers]
         found += [match for match in priced if _fits(match, wanted)]
         if answer.completeness is Completeness.PARTIAL:
-            return found, "answered only in part"
+            errors["answered only in part"] = None
+        elif answer.completeness is Completeness.TRUNCATED and limit is None:
+            errors["its answer was cut short"] = None
     found.sort(key=lambda match: match.price_microusd_gpu_hour)
-    return found, None
+    return Browsed(provider=market.name, matches=found, error="; ".join(errors) or None)
 
 
-def _queries(wanted: Wanted, commission: Commission, limit: int) -> list[Query]:
+def _queries(wanted: Wanted, commission: Commission, limit: int | None) -> list[Query]:
     ceiling = None
     if wanted.max_price_usd_gpu_hour is not None and wanted.count_max is not None:
         ceiling = float(listed_ceiling_usd(wanted.max_price_usd_gpu_hour, wanted.count_max, commission))
@@ -81,7 +100,9 @@ def _queries(wanted: Wanted, commission: Commission, limit: int) -> list[Query]:
             disk_gb=wanted.disk_gb,
             max_listed_usd_hour=ceiling,
             verified=wanted.verified or None,
-            limit=max(limit, 64),  # sorted by the whole offer's price there, by GPU price here
+            limit=None
+            if limit is None
+            else max(limit, 64),  # sorted by the whole offer's price there, by GPU price here
         )
         for spot in wanted.spots
     ]
@@ -89,6 +110,8 @@ def _queries(wanted: Wanted, commission: Commission, limit: int) -> list[Query]:
 
 def _fits(match: Match, wanted: Wanted) -> bool:
     offer: Offer = match.offer
+    if offer.kind not in wanted.kinds:
+        return False
     if wanted.gpu_names and offer.gpu not in wanted.gpu_names:
         return False
     if offer.gpu_count < wanted.count_min or (wanted.count_max is not None and offer.gpu_count > wanted.count_max):

@@ -52,6 +52,12 @@ def check_provider(
     return round_.result(watches)
 
 
+def not_checked(provider: str, error: str) -> Checked:
+    """A provider that could not be asked at all."""
+    report = ProviderReport(provider=provider, ok=False, offers=0, skipped={}, elapsed_s=0.0, error=error)
+    return Checked(report=report, answers=(), matches={})
+
+
 def shared_queries(watches: Sequence[Watch], commission: Commission) -> dict[Query, list[Watch]]:
     """As few questions as the rental types and filters allow."""
     groups: dict[tuple[bool, bool | None, float | None], list[tuple[Query, Watch]]] = {}

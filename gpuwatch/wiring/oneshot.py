@@ -6,37 +6,41 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gpuwatch.errors import StoreError, UsageError
-from gpuwatch.wiring import adapters, http_client, real_now
+from gpuwatch.wiring import adapters, http_client, opened_http, real_now
 
 if TYPE_CHECKING:
-    from gpuwatch.engine.browse import Wanted
+    from gpuwatch.engine.browse import Browsed, Wanted
     from gpuwatch.engine.check import Checked
     from gpuwatch.settings import Settings
-    from gpuwatch.watches.decide import Match, WatchMemory
+    from gpuwatch.watches.decide import WatchMemory
     from gpuwatch.watches.watch import Watch
 
 
 def check_markets(settings: Settings, watches: Sequence[Watch], only: Sequence[str]) -> list[Checked]:
-    """Ask every provider that the watches name, each in its own thread; one's trouble never delays another."""
-    from gpuwatch.engine.check import check_provider
+    """Ask every provider that the watches name, each in its own thread; one's trouble never delays another.
+
+    A provider that cannot be asked at all answers with a report that says so.
+    """
+    from gpuwatch.engine.check import check_provider, not_checked
+    from gpuwatch.wiring.abreast import abreast
+    from gpuwatch.wiring.access import is_asked
 
     named = named_providers(settings, only)
-    asked = {name: [w for w in watches if w.providers is None or name in w.providers] for name in named}
+    asked = {name: [watch for watch in watches if is_asked(name, watch)] for name in named}
     asked = {name: mine for name, mine in asked.items() if mine}
     if not asked:
         raise UsageError("no enabled provider is asked for by these watches; see: gpuwatch config show")
     with http_client(settings) as http:
-        built = adapters(settings, http, asked)
 
         def one(name: str) -> Checked:
-            return check_provider(built[name].market, asked[name], settings.providers[name].commission, real_now)
+            market = adapters(settings, http, [name])[name].market
+            return check_provider(market, asked[name], settings.providers[name].commission, real_now)
 
-        if len(asked) == 1:
-            return [one(name) for name in asked]
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(max_workers=max(1, len(asked))) as pool:
-            return list(pool.map(one, asked))
+        found = {
+            outcome.name: outcome.result or not_checked(outcome.name, outcome.error or "")
+            for outcome in abreast(asked, one)
+        }
+    return [found[name] for name in asked]
 
 
 def explain_lines(
@@ -79,23 +83,42 @@ def store_check(settings: Settings, checked: Sequence[Checked]) -> None:
     record_answers(settings.database_url, answers, real_now())
 
 
-def market_now(
-    settings: Settings, wanted: Wanted, only: Sequence[str], limit: int
-) -> tuple[list[Match], dict[str, str]]:
-    """The cheapest offers of every provider by GPU price, and the errors of those that did not answer."""
-    from gpuwatch.engine.browse import browse
+def who_has(settings: Settings, wanted: Wanted, only: Sequence[str]) -> list[str]:
+    """The enabled providers that give prices of the wanted kinds, or those that are named. Raises UsageError."""
+    from gpuwatch import providers
 
     named = named_providers(settings, only)
-    found: list[Match] = []
-    errors: dict[str, str] = {}
-    with http_client(settings) as http:
-        for name, adapter in adapters(settings, http, named).items():
-            matches, error = browse(adapter.market, wanted, settings.providers[name].commission, limit)
-            found += matches
-            if error:
-                errors[name] = error
-    found.sort(key=lambda match: match.price_microusd_gpu_hour)
-    return found[:limit], errors
+    return [name for name in named if only or wanted.kinds & frozenset(providers.info(name).kinds)]
+
+
+def markets_now(
+    settings: Settings, wanted: Wanted, names: Sequence[str], limit: int | None, within_s: float
+) -> Iterator[Browsed]:
+    """What each of these providers has on offer, as soon as it has answered; at the end, who has not, in a line each.
+
+    Args:
+        limit: of each provider; None: everything.
+        within_s: real seconds for all of them together.
+    """
+    import threading
+
+    from gpuwatch.engine.browse import Browsed, browse
+    from gpuwatch.wiring.abreast import abreast
+
+    http, stop, late = opened_http(settings), threading.Event(), False
+
+    def one(name: str) -> Browsed:
+        market = adapters(settings, http, [name], stop)[name].market
+        return browse(market, wanted, settings.providers[name].commission, limit)
+
+    try:
+        for outcome in abreast(names, one, within_s):
+            late = late or outcome.late
+            yield outcome.result or Browsed(provider=outcome.name, error=outcome.error)
+    finally:
+        stop.set()  # what still waits for its turn gives up
+        if not late:  # what is on its way is left to the end of the process
+            http.close()
 
 
 def named_providers(settings: Settings, only: Sequence[str]) -> list[str]:

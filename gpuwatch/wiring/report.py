@@ -1,15 +1,20 @@
-"""Where each provider stands, read from the store: for `gpuwatch providers` and `doctor`."""
+"""Where each provider stands, read from settings and store: for `gpuwatch providers` and `doctor`. Asks no provider."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpuwatch.adapting import ProviderInfo
 from gpuwatch.engine.lanes import Demand, Plan, plan_rows
 from gpuwatch.ports import ProviderSettings, Sight
+from gpuwatch.storage.polls import Drift, LastPoll
 from gpuwatch.wiring import database, real_now
+from gpuwatch.wiring.access import can_rent, has_credentials, missing_extra
 
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
@@ -19,31 +24,70 @@ if TYPE_CHECKING:
 class ProviderStanding(msgspec.Struct, frozen=True, kw_only=True):
     """One provider as it stands."""
 
-    provider: str
-    base_url: str
-    has_key: bool
+    info: ProviderInfo
+    settings: ProviderSettings  # of one that is off: as it would be
+    is_on: bool
+    has_key: bool  # in the settings or the environment
     can_launch: bool
-    poll_every_s: float
+    missing_extra: str | None  # what has to be installed before it can be asked
     plan: Plan
     sight: Sight
+    last_poll: LastPoll | None  # the newest that was answered completely
+    drift: Sequence[Drift]  # changes of its format that were met
     swept_at: datetime | None
     next_sweep_at: datetime | None
+
+    @property
+    def provider(self) -> str:
+        """Its name."""
+        return self.settings.name
+
+    @property
+    def status(self) -> str:
+        """One of "off", "extra missing", "blind", "on"."""
+        if not self.is_on:
+            return "off"
+        if self.missing_extra is not None:
+            return "extra missing"
+        return "on" if self.sight.blind_since is None else "blind"
 
 
 def standings(settings: Settings) -> list[ProviderStanding]:
     """Every enabled provider. Raises StoreError."""
     with database(settings) as store:
-        return [_standing(store, provider) for provider in settings.providers.values()]
+        return [_standing(store, provider, is_on=True) for provider in settings.providers.values()]
 
 
-def _standing(store: Database, provider: ProviderSettings) -> ProviderStanding:
+def all_standings(settings: Settings) -> list[ProviderStanding]:
+    """Every provider that gpuwatch knows, those that are asked first. Raises StoreError."""
+    from gpuwatch import providers
+
+    off = [_as_it_would_be(providers.info(name)) for name in providers.names() if name not in settings.providers]
+    with database(settings) as store:
+        on = [_standing(store, provider, is_on=True) for provider in settings.providers.values()]
+        return on + [_standing(store, provider, is_on=False) for provider in off]
+
+
+def _as_it_would_be(info: ProviderInfo) -> ProviderSettings:
+    return ProviderSettings(
+        name=info.name,
+        base_url=info.base_url,
+        commission=info.commission,
+        poll_every_s=info.poll_every_s,
+        search_interval_s=info.search_interval_s,
+        rows_per_day=info.rows_per_day,
+    )
+
+
+def _standing(store: Database, provider: ProviderSettings, is_on: bool) -> ProviderStanding:
     from gpuwatch import providers
     from gpuwatch.storage.desk import StoreDesk
     from gpuwatch.storage.history import History
-    from gpuwatch.storage.polls import last_complete, last_sweep
+    from gpuwatch.storage.polls import drift_of, last_poll, last_sweep
 
     now = real_now()
-    swept = last_sweep(store, provider.name)
+    info = providers.info(provider.name)
+    swept, newest = last_sweep(store, provider.name), last_poll(store, provider.name)
     demand = Demand(
         rows_per_day=provider.rows_per_day,
         poll_every_s=provider.poll_every_s,
@@ -52,18 +96,36 @@ def _standing(store: Database, provider: ProviderSettings) -> ProviderStanding:
     )
     plan = plan_rows(demand, History(store).rows_used(provider.name, now), now)
     next_at = None
-    if swept and plan.sweep_every_s is not None:
+    if is_on and swept and plan.sweep_every_s is not None:
         next_at = max(now, swept.at + timedelta(seconds=plan.sweep_every_s))
-    info = providers.info(provider.name)
     sight = StoreDesk(store).sights().get(provider.name, Sight())
     return ProviderStanding(
-        provider=provider.name,
-        base_url=provider.base_url,
-        has_key=provider.api_key is not None,
-        can_launch=info.launches and provider.api_key is not None,
-        poll_every_s=provider.poll_every_s,
+        info=info,
+        settings=provider,
+        is_on=is_on,
+        has_key=provider.api_key is not None if is_on else _key_lies_there(info),
+        can_launch=is_on and can_rent(provider),
+        missing_extra=missing_extra(provider.name),
         plan=plan,
-        sight=msgspec.structs.replace(sight, complete_at=last_complete(store, provider.name)),
+        sight=msgspec.structs.replace(sight, complete_at=newest.at if newest else None),
+        last_poll=newest,
+        drift=drift_of(store, provider.name),
         swept_at=swept.at if swept else None,
         next_sweep_at=next_at,
     )
+
+
+def _key_lies_there(info: ProviderInfo) -> bool:
+    """Of one that is off, whether the environment holds a key of the ecosystem's name; the key itself is not read."""
+    return any(os.environ.get(name) or os.environ.get(f"{name}_FILE") for name in info.key_names)
+
+
+def credentials_text(standing: ProviderStanding) -> str:
+    """Whether there are any, and where from; never a value."""
+    if standing.has_key:
+        return "key set"
+    if standing.info.own_credentials is not None:
+        return standing.info.own_credentials
+    if not standing.info.key_names and not has_credentials(standing.settings):
+        return "none needed"
+    return "no key"

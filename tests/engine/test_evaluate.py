@@ -5,17 +5,15 @@ from __future__ import annotations
 import itertools
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
 from sqlalchemy import func, select
 
-from gpuwatch.engine.chosen import Unable
 from gpuwatch.engine.evaluate import Evaluator, Rules, Start
 from gpuwatch.launches.launch import Refusal, RefusalReason
-from gpuwatch.market.offer import Offer, OfferKind
+from gpuwatch.market.offer import Offer
 from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Completeness
 from gpuwatch.storage.asks import Asks
@@ -325,103 +323,3 @@ def test_with_a_real_store_the_question_and_its_alert_are_one_transaction(databa
     assert len(Asks(database).recent(later)) == 1
     with database.read() as connection:
         assert connection.execute(select(func.count()).select_from(alerts)).scalar_one() == 1
-
-
-# --- several providers ------------------------------------------------------------------------------------------------
-
-
-class Several:
-    """A watch over several providers, each with a pace of its own."""
-
-    def __init__(self, watch: Watch, poll_minutes: dict[str, float], dry_run: bool = False, **rules: Any) -> None:
-        self.bench, self.watch, self.at = Bench(watch, dry_run=dry_run), watch, NOON
-        changed = msgspec.structs.replace(
-            self.bench.evaluator._rules,
-            commissions={},
-            views_expected={watch.name: frozenset((name, False) for name in poll_minutes)},
-            max_ages={name: timedelta(minutes=3 * minutes) for name, minutes in poll_minutes.items()},
-            **rules,
-        )
-        ids = (f"id{n:010d}" for n in itertools.count())
-        self.evaluator = Evaluator(self.bench.desk, changed, self.bench.started.append, lambda: next(ids))
-
-    def sees(self, provider: str, *prices: float, minutes: float = 0, **changes: Any) -> Reason:
-        self.at += timedelta(minutes=minutes)
-        offers = [
-            an_offer(
-                provider=provider, offer_id=f"{provider}-{n}", quoted_usd_hour=price, observed_at=self.at, **changes
-            )
-            for n, price in enumerate(prices)
-        ]
-        answer = an_answer(*offers, at=self.at, provider=provider)
-        return self.evaluator.judge((self.watch,), answer, False, self.at)[0].reason
-
-    def did(self) -> list[str]:
-        return [alert.did for alert, _ in self.bench.desk.alerts]
-
-
-QUICK_AND_SLOW = {"vastai": 0.5, "azure": 360.0}
-
-
-def test_the_pace_of_a_slow_provider_keeps_no_view_of_a_quick_one_fresh() -> None:
-    world = Several(WATCH, QUICK_AND_SLOW)
-    world.sees("vastai", 9.0)
-    world.sees("azure", 9.0)
-    assert world.sees("azure", 9.0, minutes=30) is Reason.NO_DATA, "vastai has been silent for half an hour"
-
-
-def test_a_list_price_of_this_morning_still_counts_and_holds_nothing_up() -> None:
-    world = Several(WATCH, QUICK_AND_SLOW)
-    world.sees("azure", 9.0)
-    world.sees("vastai", 2.0, minutes=300)
-    assert [world.sees("vastai", 9.0, minutes=0.5) for _ in range(2)] == [Reason.NO_OFFER] * 2
-    assert world.bench.desk.remembered["h100"].fired_at is None, "armed again after two rounds of the quick one"
-
-
-def test_a_quick_provider_alone_is_no_round_where_the_others_are_as_quick() -> None:
-    world = Several(WATCH, {"vastai": 0.5, "runpod": 0.5})
-    world.sees("runpod", 9.0)
-    world.sees("vastai", 2.0)
-    assert [world.sees("vastai", 9.0, minutes=0.1) for _ in range(3)] == [Reason.NO_OFFER] * 3
-    assert world.bench.desk.remembered["h100"].fired_at == NOON, "runpod was not looked at again: no miss was counted"
-
-
-def test_a_cheaper_offer_where_gpuwatch_cannot_rent_is_passed_over_and_named() -> None:
-    unable = Unable(no_launcher={"azure"}, no_key={"runpod"})
-    world = Several(RENTS, {"azure": 0.5, "runpod": 0.5, "vastai": 0.5}, unable=unable)
-    for name, price in (("azure", 1.0), ("runpod", 2.0), ("vastai", 3.0)):
-        world.sees(name, price)
-    (start,) = world.bench.started
-    assert (start.launch.provider, [m.offer.provider for m in start.candidates]) == ("vastai", ["vastai"])
-    assert world.did()[0] == "Not rented: gpuwatch cannot rent at azure."
-    assert world.did()[-1] == (
-        f"Renting offer vastai-0 at vastai for $3.00 per GPU-hour now, launch {start.launch.launch_id}. "
-        "A cheaper one is left: gpuwatch cannot rent at azure; there is no key for runpod."
-    )
-
-
-def test_a_dry_run_names_what_it_would_rent_and_never_what_it_could_not() -> None:
-    world = Several(RENTS, {"azure": 0.5, "vastai": 0.5}, dry_run=True, unable=Unable(no_launcher={"azure"}))
-    world.sees("azure", 1.0)
-    assert world.bench.started == []
-    world = Several(RENTS, {"azure": 0.5, "vastai": 0.5}, dry_run=True, unable=Unable(no_key={"vastai", "azure"}))
-    world.sees("vastai", 1.0)
-    assert world.did() == ["Dry run: would rent it now (dry_run = true)."], (
-        "without any key it shows what a key would do"
-    )
-
-
-def test_a_question_is_never_about_what_cannot_be_rented() -> None:
-    world = Several(ASKS, {"azure": 0.5, "vastai": 0.5}, unable=Unable(no_launcher={"azure"}))
-    world.sees("azure", 1.0)
-    assert world.did() == ["Not asked: gpuwatch cannot rent at azure."]
-    world.sees("vastai", 3.0)
-    (ask,) = world.bench.desk.asks
-    assert ask.match.offer.provider == "vastai"
-
-
-def test_a_list_price_is_told_by_a_watch_that_alerts_and_rented_by_none() -> None:
-    listed = {"kind": OfferKind.LISTED}
-    assert Several(WATCH, {"azure": 360.0}).sees("azure", 1.0, **listed) is Reason.FIRST_MATCH
-    assert Several(RENTS, {"azure": 360.0}).sees("azure", 1.0, **listed) is Reason.NO_OFFER
-    assert Several(ASKS, {"azure": 360.0}).sees("azure", 1.0, **listed) is Reason.NO_OFFER

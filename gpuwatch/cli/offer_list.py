@@ -1,0 +1,127 @@
+"""Offers of several providers as one list: a table that grows while answers arrive, the finished one, JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuwatch.cli.offer_rows import offer_json, offers_table
+from gpuwatch.cli.screen import json_out, rich_table, table
+from gpuwatch.engine.browse import Browsed
+from gpuwatch.engine.compare import Group, arranged, grouped
+from gpuwatch.market.marks import marks
+from gpuwatch.market.pricing import MICRO
+from gpuwatch.watches.decide import Match
+from gpuwatch.wiring import real_now
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_GROUPED = (
+    ("", "left"),
+    ("offers", "right"),
+    ("cheapest $/GPU-h", "right"),
+    ("median", "right"),
+    ("GPU", "left"),
+    ("provider", "left"),
+    ("place", "left"),
+    ("notes", "left"),
+)
+Table = tuple[Sequence[tuple[str, str]], list[Sequence[str]]]
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """How the list is laid out: keys of `compare.SORTS` and `compare.GROUPS`, and how many lines."""
+
+    sort: str
+    group_by: str | None
+    limit: int
+
+
+def print_table(found: Sequence[Browsed], shape: Shape) -> None:
+    """On standard output. Nothing for sale and nothing known are never the same."""
+    columns, rows = _table(found, shape)
+    if rows:
+        table(columns, rows)
+    else:
+        print_nothing(found)
+
+
+def print_nothing(found: Sequence[Browsed]) -> None:
+    """Why there is no table."""
+    import click
+
+    click.echo("cannot tell" if any(one.error for one in found) else "no offer (everything was answered)")
+
+
+def print_json(found: Sequence[Browsed], shape: Shape) -> None:
+    """A list: of offers, or of groups."""
+    if shape.group_by is not None:
+        json_out([_group_json(group, shape.group_by) for group in grouped(_matches(found), shape.group_by)])
+        return
+    folded = arranged(_matches(found), shape.sort)[: shape.limit]
+    json_out([offer_json(one.shown.offer, one.shown.price) | {"also_at": one.also} for one in folded])
+
+
+def growing(arriving: Iterable[Browsed], names: Sequence[str], shape: Shape) -> list[Browsed]:
+    """All that arrives, shown on the terminal as it does; it is gone from there at the end."""
+    from rich.live import Live
+
+    found: list[Browsed] = []
+    with Live(_so_far(found, names, shape), transient=True, auto_refresh=False) as live:
+        for one in arriving:
+            found.append(one)
+            live.update(_so_far(found, names, shape), refresh=True)
+    return found
+
+
+def _so_far(found: Sequence[Browsed], names: Sequence[str], shape: Shape) -> RenderableType:
+    from rich.console import Group as Stack
+    from rich.text import Text
+
+    waiting = [name for name in names if name not in {one.provider for one in found}]
+    columns, rows = _table(found, shape)
+    line = Text(f"asking {', '.join(waiting)} …" if waiting else "", style="dim")
+    return Stack(rich_table(columns, rows), line) if rows else line
+
+
+def _matches(found: Iterable[Browsed]) -> list[Match]:
+    return [match for one in found for match in one.matches]
+
+
+def _table(found: Sequence[Browsed], shape: Shape) -> Table:
+    if shape.group_by is not None:
+        return _GROUPED, [_group_cells(group) for group in grouped(_matches(found), shape.group_by)[: shape.limit]]
+    folded = arranged(_matches(found), shape.sort)[: shape.limit]
+    return offers_table([one.shown for one in folded], real_now(), [one.also_text for one in folded])
+
+
+def _group_cells(group: Group) -> Sequence[str]:
+    match = group.cheapest.shown
+    offer = match.offer
+    return (
+        group.name,
+        str(group.offers),
+        f"{match.price_microusd_gpu_hour / MICRO:.3f}",
+        f"{group.median_microusd_gpu_hour / MICRO:.3f}",
+        f"{offer.gpu_count}× {offer.gpu}{' spot' if offer.spot else ''}",
+        offer.provider,
+        offer.place or "–",
+        ", ".join(filter(None, (*marks(offer), group.cheapest.also_text))),
+    )
+
+
+def _group_json(group: Group, group_by: str) -> dict[str, Any]:
+    cheapest = group.cheapest
+    return {
+        "group_by": group_by,
+        "group": group.name,
+        "kind": group.kind.value,
+        "slices": group.is_slice,
+        "offers": group.offers,
+        "cheapest_usd_gpu_hour": cheapest.shown.price_microusd_gpu_hour / MICRO,
+        "median_usd_gpu_hour": group.median_microusd_gpu_hour / MICRO,
+        "cheapest": offer_json(cheapest.shown.offer, cheapest.shown.price) | {"also_at": cheapest.also},
+    }

@@ -1,0 +1,240 @@
+"""`offers`, `check` and `providers` over several providers at once: joined, marked, and honest about who is missing."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from gpuwatch.cli.offer_list import Shape, _so_far
+from gpuwatch.engine.browse import Browsed
+from gpuwatch.market.offer import OfferKind, Terms
+from tests.builders import a_match, an_offer
+from tests.cli.conftest import Shell
+from tests.stalls import ONE, PRICES, TWO, down, open_stalls
+
+
+@pytest.fixture(autouse=True)
+def stalls(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Three providers of this test's own, and vast.ai off."""
+    monkeypatch.setenv("GPUWATCH_PROVIDERS__VASTAI__ENABLED", "false")
+    with open_stalls(tmp_path, monkeypatch):
+        yield
+
+
+# --- offers -----------------------------------------------------------------------------------------------------------
+
+
+def test_offers_of_all_providers_are_one_list_by_gpu_price_and_list_prices_are_marked(shell: Shell) -> None:
+    ONE.sells(3.0)
+    TWO.sells(16.0, gpu_count=8)
+    PRICES.sells(2.5)
+    ran = shell("offers", "--gpu", "H100")
+    lines = ran.out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["8×", "1×", "1×"]
+    assert [name in line for name, line in zip(("two_stall", "prices_stall", "one_stall"), lines[1:], strict=True)]
+    assert [line.rstrip().endswith("listed") for line in lines[1:]] == [False, True, False]
+    assert ran.code == 0
+
+
+def test_all_providers_are_asked_at_once_not_one_after_the_other(shell: Shell) -> None:
+    """Each waits until all three are being asked."""
+    together = threading.Barrier(3)
+    for stall in (ONE, TWO, PRICES):
+        stall.waits_for = together
+        stall.sells(2.0)
+    found = shell("offers", "--json").json
+    assert {offer["provider"] for offer in found} == {"one_stall", "two_stall", "prices_stall"}
+    assert not together.broken
+
+
+def test_a_slow_provider_is_one_line_and_the_others_are_shown(shell: Shell) -> None:
+    ONE.sells(3.0)
+    TWO.sells(1.0)
+    TWO.waits_for = threading.Event()
+    began = time.monotonic()
+    ran = shell("offers", "--timeout", "0.3s", "--json")
+    assert time.monotonic() - began < 5
+    assert [offer["provider"] for offer in ran.json] == ["one_stall"]
+    assert ran.err.splitlines() == ["two_stall: no answer within 0.3 s"]
+    assert ran.code == 3
+    assert all(thread.daemon for thread in threading.enumerate() if thread.name == "ask two_stall")
+
+
+def test_each_failure_is_one_line_on_standard_error_and_never_a_traceback(shell: Shell) -> None:
+    ONE.fails = down("one_stall")
+    TWO.fails = KeyError("price")
+    PRICES.sells(3.0)
+    ran = shell("offers", "--json")
+    assert [offer["provider"] for offer in ran.json] == ["prices_stall"]
+    assert sorted(line.split(":")[0] for line in ran.err.splitlines()) == ["one_stall", "two_stall"]
+    assert "one_stall: 502 bad gateway" in ran.err
+    assert "Traceback" not in ran.err
+    assert ran.code == 3
+
+
+def test_nothing_for_sale_and_nothing_known_are_told_apart_over_several_providers(shell: Shell) -> None:
+    empty = shell("offers")
+    TWO.fails = down("two_stall")
+    silent = shell("offers")
+    assert (empty.code, empty.out.strip()) == (0, "no offer (everything was answered)")
+    assert (silent.code, silent.out.strip()) == (3, "cannot tell")
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "sellers"),
+    [
+        ("live", ["one_stall", "two_stall"], {"one_stall"}),
+        ("listed", ["prices_stall"], {"prices_stall"}),
+        ("all", ["one_stall", "two_stall", "prices_stall"], {"one_stall", "prices_stall"}),
+    ],
+)
+def test_a_kind_is_shown_alone_and_who_cannot_have_it_is_not_asked(
+    shell: Shell, kind: str, asked: list[str], sellers: set[str]
+) -> None:
+    ONE.sells(3.0)
+    PRICES.sells(2.0)
+    found = shell("offers", "--kind", kind, "--json").json
+    assert {offer["provider"] for offer in found} == sellers
+    assert [one.name for one in (ONE, TWO, PRICES) if one.asked] == asked
+
+
+@pytest.mark.parametrize(
+    ("sort", "order"),
+    [
+        ("gpu-price", ["two_stall-0", "one_stall-0", "one_stall-1"]),
+        ("price", ["one_stall-0", "one_stall-1", "two_stall-0"]),
+        ("provider", ["one_stall-0", "one_stall-1", "two_stall-0"]),
+        ("reliability", ["one_stall-1", "two_stall-0", "one_stall-0"]),
+    ],
+)
+def test_offers_are_sorted_as_asked(shell: Shell, sort: str, order: list[str]) -> None:
+    ONE.sells(3.0, reliability=0.9)
+    ONE.sells(4.0, reliability=0.999)
+    TWO.sells(8.0, gpu_count=8, reliability=0.95)
+    assert [offer["offer_id"] for offer in shell("offers", "--sort", sort, "--json").json] == order
+
+
+def test_a_slice_is_marked_and_stands_behind_every_whole_gpu(shell: Shell) -> None:
+    ONE.sells(0.4, terms=Terms(gpu_fraction=1 / 7))
+    TWO.sells(3.0)
+    whole, piece = shell("offers").out.splitlines()[1:]
+    assert "two_stall" in whole
+    assert piece.rstrip().endswith("slice 1/7")
+
+
+def test_resold_stock_is_shown_once_with_where_else_it_is(shell: Shell) -> None:
+    ONE.sells(3.0, region="us-east-1")
+    TWO.sells(3.0, region="US East 1", terms=Terms(seller="One_Stall"))
+    (line,) = shell("offers").out.splitlines()[1:]
+    assert "one_stall" in line
+    assert line.rstrip().endswith("also via two_stall")
+    (offer,) = shell("offers", "--json").json
+    assert (offer["provider"], offer["also_at"]) == ("one_stall", ["two_stall"])
+
+
+def test_json_says_the_kind_and_the_terms_of_each_offer(shell: Shell) -> None:
+    terms = Terms(seller="oracle", instance_type="BM.GPU.H100.8", prepaid=True, currency="EUR", usd_rate=1.16)
+    PRICES.sells(3.0, terms=terms, cpu_arch="aarch64")
+    (offer,) = shell("offers", "--json").json
+    assert (offer["kind"], offer["seller"], offer["instance_type"]) == ("listed", "oracle", "BM.GPU.H100.8")
+    assert (offer["cpu_arch"], offer["gpu_fraction"]) == ("arm64", 1.0)
+    assert (offer["terms"]["prepaid"], offer["terms"]["currency"], offer["terms"]["usd_rate"]) == (True, "EUR", 1.16)
+
+
+def test_groups_have_their_cheapest_their_number_and_their_median(shell: Shell) -> None:
+    for price in (2.0, 3.0, 7.0):
+        ONE.sells(price)
+    TWO.sells(1.0, gpu="RTX 4090", gpu_family="RTX 4090")
+    PRICES.sells(1.5)
+    found = shell("offers", "--group-by", "gpu", "--json").json
+    told = [(one["group"], one["kind"], one["offers"], one["median_usd_gpu_hour"]) for one in found]
+    assert told == [("RTX 4090", "live", 1, 1.0), ("H100 SXM", "listed", 1, 1.5), ("H100 SXM", "live", 3, 3.0)]
+    assert found[2]["cheapest"]["price_usd_hour"] == 2.0
+    assert all(query.limit is None for query in ONE.asked), "a count of a cut list is no count"
+    assert "one_stall" in shell("offers", "--group-by", "provider").out
+    assert "Utah, US" in shell("offers", "--group-by", "region").out
+
+
+def test_a_terminal_shows_what_has_arrived_and_who_is_being_waited_for() -> None:
+    found = [Browsed(provider="one_stall", matches=[a_match(an_offer(provider="one_stall", offer_id="77-here"))])]
+    screen = Console(file=io.StringIO(), force_terminal=True, width=160)
+    screen.print(_so_far(found, ["one_stall", "two_stall"], Shape(sort="gpu-price", group_by=None, limit=20)))
+    text = screen.file.getvalue()  # type: ignore[attr-defined] it is the StringIO
+    assert "77-here" in text
+    assert "asking two_stall …" in text
+
+
+# --- check ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_match_is_a_match_though_another_provider_fails(shell: Shell) -> None:
+    ONE.sells(3.0)
+    TWO.fails = down("two_stall")
+    ran = shell("check", "--gpu", "H100", "--max-price", "3.50", "--json")
+    assert (ran.code, ran.json["matched"]) == (0, True)
+    assert {one["provider"]: one["ok"] for one in ran.json["providers"]} == {
+        "one_stall": True, "two_stall": False, "prices_stall": True,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", [down("two_stall"), RecursionError("too deep")])
+def test_no_match_and_one_provider_that_fails_is_not_a_no(shell: Shell, fault: Exception) -> None:
+    ONE.sells(9.0)
+    TWO.fails = fault
+    ran = shell("check", "--gpu", "H100", "--max-price", "3.50", "--json")
+    assert (ran.code, ran.json["matched"]) == (3, False)
+    (broken,) = [one for one in ran.json["providers"] if not one["ok"]]
+    assert broken["provider"] == "two_stall"
+    assert "Traceback" not in ran.err
+
+
+def test_everybody_answered_and_nothing_matched_is_a_no(shell: Shell) -> None:
+    ONE.sells(9.0)
+    assert shell("check", "--gpu", "H100", "--max-price", "3.50", "--json").code == 1
+
+
+def test_check_marks_list_prices_and_a_watch_may_leave_them_out(shell: Shell) -> None:
+    PRICES.sells(2.0)
+    watch = '[[watch]]\nname = "w"\ngpu = "H100"\nmax_price = 3.0\n'
+    shell.settings(watch)
+    both = shell("check")
+    shell.settings(watch + "listed = false\n")
+    live = shell("check", "--json")
+    assert both.code == 0
+    assert "listed" in both.out.splitlines()[2]
+    assert (live.code, [one["provider"] for one in live.json["providers"]]) == (1, ["one_stall", "two_stall"])
+
+
+def test_a_watch_that_rents_asks_nobody_who_gives_list_prices_alone(shell: Shell) -> None:
+    PRICES.sells(2.0, kind=OfferKind.LISTED)
+    shell.settings('[[watch]]\nname = "w"\ngpu = "H100"\nmax_price = 3.0\naction = "launch"\n')
+    ran = shell("check", "--json")
+    assert ran.code == 1
+    assert not PRICES.asked
+
+
+# --- providers --------------------------------------------------------------------------------------------------------
+
+
+def test_providers_lists_all_that_are_known_with_their_status(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHUT_STALL_KEY", "a-secret-of-the-owner")
+    ONE.sells(3.0)
+    shell("check", "--gpu", "H100", "--max-price", "3.50")
+    asked = len(ONE.asked)
+    ran = shell("providers", "--json")
+    found = {one["provider"]: one for one in ran.json}
+    assert len(ONE.asked) == asked
+    assert {"one_stall", "prices_stall", "shut_stall", "vastai"} <= set(found)
+    assert [found[name]["status"] for name in ("one_stall", "shut_stall", "vastai")] == ["on", "off", "off"]
+    assert (found["one_stall"]["last_poll_offers"], found["one_stall"]["last_poll_skipped"]) == (1, 0)
+    assert (found["prices_stall"]["kinds"], found["prices_stall"]["can_launch"]) == (["listed"], False)
+    assert (found["shut_stall"]["has_key"], found["shut_stall"]["launches"]) == (True, True)
+    plain = shell("providers")
+    assert "shut_stall" in plain.out
+    assert "a-secret-of-the-owner" not in ran.out + plain.out + plain.err

@@ -1,0 +1,92 @@
+"""Providers of a test's own, registered as another package's would be. Their offers, waits and faults a test writes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch.adapting import Adapter, ProviderInfo, Tools
+from gpuwatch.adapting.answering import Seen, answer
+from gpuwatch.errors import ProviderDown
+from gpuwatch.market.offer import Offer, OfferKind
+from gpuwatch.ports import Answer, ProviderSettings, Query
+from tests.builders import an_offer
+
+
+class Stall:
+    """One provider: what an entry point names, its adapter's market, and the test's hand on it."""
+
+    def __init__(self, name: str, **info: Any) -> None:
+        plain = {"title": name.title(), "base_url": "https://stall.invalid", "searches_without_key": True}
+        self.INFO = ProviderInfo(name=name, **(plain | info))
+        self.name = name
+        self.reset()
+
+    def reset(self) -> None:
+        """An empty market that answers at once."""
+        self.offers: list[Offer] = []
+        self.fails: Exception | None = None
+        self.waits_for: threading.Event | threading.Barrier | None = None
+        self.asked: list[Query] = []
+
+    def sells(self, usd_hour: float, **changes: Any) -> Offer:
+        """One more offer: an H100 SXM without commission or disk."""
+        n = len(self.offers)
+        plain: dict[str, Any] = {
+            "provider": self.name,
+            "offer_id": f"{self.name}-{n}",
+            "machine_id": f"{self.name}-{n}",
+            "quoted_usd_hour": usd_hour,
+            "disk_usd_gb_month": None,
+            "kind": self.INFO.kinds[0],
+        }
+        self.offers.append(an_offer(**(plain | changes)))
+        return self.offers[-1]
+
+    def build(self, settings: ProviderSettings, tools: Tools) -> Adapter:
+        """An adapter over this very stall."""
+        self._now = tools.now
+        return Adapter(name=self.name, info=self.INFO, market=self)
+
+    def search(self, query: Query) -> Answer:
+        """As the test has it."""
+        self.asked.append(query)
+        if self.waits_for is not None:
+            self.waits_for.wait(20)
+        if self.fails is not None:
+            raise self.fails
+        seen = Seen(offers=list(self.offers), rows=len(self.offers))
+        return answer(seen, query, self.name, observed_at=self._now(), elapsed_s=0.0)
+
+
+ONE = Stall("one_stall", on_by_default=True)
+TWO = Stall("two_stall", on_by_default=True)
+PRICES = Stall("prices_stall", on_by_default=True, kinds=(OfferKind.LISTED,), poll_every_s=21_600.0)
+SHUT = Stall("shut_stall", only_if_enabled=True, launches=True, key_names=("SHUT_STALL_KEY",))
+STALLS = (ONE, TWO, PRICES, SHUT)
+
+
+@contextmanager
+def open_stalls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """They are providers of gpuwatch inside the block, and empty."""
+    points = "".join(f"{one.name} = tests.stalls:{name}\n" for name, one in globals().items() if isinstance(one, Stall))
+    (folder / "stalls-1.0.dist-info").mkdir()
+    (folder / "stalls-1.0.dist-info" / "entry_points.txt").write_text(f"[gpuwatch.providers]\n{points}")
+    monkeypatch.syspath_prepend(str(folder))
+    for stall in STALLS:
+        stall.reset()
+    yield
+    for stall in STALLS:  # nobody waits any longer
+        if isinstance(stall.waits_for, threading.Event):
+            stall.waits_for.set()
+        stall.reset()
+
+
+def down(name: str) -> ProviderDown:
+    """What a provider that is down raises."""
+    return ProviderDown(f"{name}: 502 bad gateway")
