@@ -30,7 +30,6 @@ _INTERCONNECT: Final = {"SXM": "NVLink", "PCIe": "PCIe"}
 # What a name alone leaves open, where no description says it: 8× of that name is SXM, 1×, 2× and 4× are PCIe.
 _BY_NAME: Final = {"rtx6000": "Quadro RTX 6000", "v100_n": "Tesla V100"}
 _A100: Final = ("A100-PCIE-40GB", "A100-SXM4-40GB")
-_NOT_TOLD: Final = {"V100": "its form factor is not told"}
 _COUNTRIES: Final = {
     "USA": "US", "United States": "US", "Germany": "DE", "Italy": "IT", "India": "IN", "Japan": "JP", "Israel": "IL",
     "Australia": "AU",
@@ -144,7 +143,7 @@ def _kind(told: Mapping[str, Any], name: str, count: int, price: float) -> Kind:
             interconnect=_INTERCONNECT[form[1]] if form else None,
             multi_node=False,  # clusters of several machines are not in the API
             tax_included=False,
-            note=None if form else _NOT_TOLD.get(gpu.family),
+            note=gpu.reason,
         ),
     )
 

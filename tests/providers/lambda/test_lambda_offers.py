@@ -55,8 +55,7 @@ def test_every_recorded_type_gets_its_gpu() -> None:
         row["regions_with_capacity_available"] = [{"name": "us-east-1"}]
     seen = parsed(value)
     assert (len(seen.offers), seen.skipped) == (22, {})
-    assert {offer.gpu_family for offer in seen.offers if "v100" in offer.offer_id} == {"V100"}
-    assert {offer.terms.instance_type: offer.gpu for offer in seen.offers if "v100" not in offer.offer_id} == {
+    assert {offer.terms.instance_type: offer.gpu for offer in seen.offers} == {
         "gpu_1x_a10": "A10",
         "gpu_1x_a100": "A100 PCIe 40GB",
         "gpu_1x_a100_sxm4": "A100 SXM 40GB",
@@ -77,6 +76,8 @@ def test_every_recorded_type_gets_its_gpu() -> None:
         "gpu_8x_a100_80gb_sxm4": "A100 SXM 80GB",
         "gpu_8x_b200_sxm6": "B200 SXM",
         "gpu_8x_h100_sxm5": "H100 SXM",
+        "gpu_8x_v100": "V100 16GB",  # SXM2 or PCIe: nobody tells
+        "gpu_8x_v100_n": "V100 16GB",
     }
 
 
@@ -113,7 +114,7 @@ def test_gh200_machines_are_arm64_whether_told_or_not() -> None:
 
 
 def test_a_form_factor_that_is_not_told_is_noted() -> None:
-    assert "form factor" in (the_offer("gpu_8x_v100", "Tesla V100 (16 GB)").terms.note or "")
+    assert "V100 PCIe 16GB" in (the_offer("gpu_8x_v100", "Tesla V100 (16 GB)").terms.note or "")
     assert the_offer("gpu_1x_a10", "A10 (24 GB PCIe)").terms.note is None
 
 

@@ -1,0 +1,52 @@
+"""Shadeform: one API over many clouds. What it sells is other sellers' stock, at their prices.
+
+source: the vendor's OpenAPI 1.0.0 and guides, and public clients, read 2026-11.
+"""
+
+from __future__ import annotations
+
+from gpuwatch.adapting import Adapter, Billing, OptionSpec, ProviderInfo, Tools
+from gpuwatch.ports import ProviderSettings
+
+INFO = ProviderInfo(
+    name="shadeform",
+    title="Shadeform",
+    base_url="https://api.shadeform.ai/v1",
+    key_names=("SHADEFORM_API_KEY",),
+    searches_without_key=True,
+    launches=True,
+    runs_images=False,
+    billing=Billing(prepaid=True),
+    options=(
+        OptionSpec(name="ssh_key", kind="text", about="Id of an SSH key at Shadeform; default: the account's own."),
+        OptionSpec(name="os", kind="text", about="Operating system, as the type's `os_options` spell it."),
+        OptionSpec(
+            name="shade_cloud",
+            kind="switch",
+            default=True,
+            about="false: rent in your own account at the cloud, which is linked to Shadeform.",
+        ),
+        OptionSpec(
+            name="longest_hours",
+            kind="number",
+            default=24.0,
+            least=0.1,
+            about="Shadeform deletes what has no deadline after so many hours.",
+        ),
+    ),
+    console_url="https://platform.shadeform.ai",
+)
+
+
+def build(settings: ProviderSettings, tools: Tools) -> Adapter:
+    """The adapter; reading and renting share one pace."""
+    from gpuwatch.providers.shadeform.offers import ShadeformMarket  # noqa: PLC0415 - not for start-up
+    from gpuwatch.providers.shadeform.renting import Account, ShadeformLauncher  # noqa: PLC0415
+
+    account = Account(settings, tools)
+    return Adapter(
+        name=INFO.name,
+        info=INFO,
+        market=ShadeformMarket(account),
+        launcher=ShadeformLauncher(account, settings.options),
+    )

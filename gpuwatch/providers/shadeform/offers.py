@@ -1,0 +1,238 @@
+"""Shadeform's offers: instance types of many clouds × the regions where each is available now."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from gpuwatch.adapting.answering import Seen, answer
+from gpuwatch.adapting.asking import Remembered, Rest
+from gpuwatch.adapting.untrusted import at, number, usd_hour, whole, word
+from gpuwatch.errors import PayloadChanged
+from gpuwatch.market.gpu_names import GpuName, catalog
+from gpuwatch.market.offer import Offer, Terms
+from gpuwatch.market.slices import gpu_fraction
+from gpuwatch.market.spellings import socket_of
+from gpuwatch.ports import Answer, Query
+
+PROVIDER: Final = "shadeform"
+ID_LENGTH: Final = 64
+_CATALOGUE_S: Final = 5.0
+_MOST: Final = 1_000_000.0  # GB
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+_REGION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,39}")
+_COUNT: Final = re.compile(r"x(\d{1,3})$")
+_COUNTRY: Final = re.compile(r"([A-Z]{2}),")
+_ISO: Final = {"UK": "GB"}
+_SELLERS: Final = {"lambdalabs": "lambda"}  # whom gpuwatch knows by another name
+_INTERCONNECTS: Final = {"sxm": "NVLink", "pcie": "PCIe"}
+_CONTAINER: Final = "a container, not a machine"
+_KNOWN: Final = frozenset({
+    "cloud", "region", "shade_instance_type", "cloud_instance_type", "configuration", "hourly_price",
+    "deployment_type", "availability", "boot_time", "memory_in_gb", "storage_in_gb", "vcpus", "num_gpus", "gpu_type",
+    "interconnect", "nvlink",
+})  # fmt: skip
+_NEEDED: Final = frozenset({"cloud", "shade_instance_type", "configuration", "hourly_price", "availability"})
+
+
+class Hardware(msgspec.Struct, frozen=True, kw_only=True):
+    """One `configuration`, of a type or of an instance, understood."""
+
+    gpu: GpuName
+    gpu_wire: str
+    gpu_count: int
+    gpu_memory_gib: float | None
+    interconnect: str | None
+    vcpu: float | None
+    ram_gib: float | None
+    disk_gb: float | None
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """One instance type, understood."""
+
+    cloud: str
+    name: str
+    cents: str
+    usd_hour: float
+    hardware: Hardware
+    terms: Terms
+
+
+class NotUnderstood(ValueError):
+    """Why a row is no offer: one short phrase."""
+
+
+class ShadeformMarket:
+    """All clouds behind Shadeform, in one answer, which serves all watches for 5 s. It is given without a key too."""
+
+    name = PROVIDER
+
+    def __init__(self, account: Rest) -> None:
+        self._account = account
+        self._catalogue: Remembered[tuple[datetime, Seen]] = Remembered(_CATALOGUE_S, account.tools.monotonic)
+
+    def search(self, query: Query) -> Answer:
+        """Offers that fit; of spot there are none. Raises ProviderError."""
+        tools = self._account.tools
+        began = tools.monotonic()
+        observed_at, seen = (tools.now(), Seen(searches=0)) if query.spot else self._catalogue.get(self._fetch)
+        return answer(seen, query, PROVIDER, observed_at=observed_at, elapsed_s=tools.monotonic() - began)
+
+    def _fetch(self) -> tuple[datetime, Seen]:
+        """All types, whether anybody has them or not: "nothing available" must not look like an empty answer."""
+        value = self._account.get("/instances/types", {"sort": "price"})  # without it the order is random
+        now = self._account.tools.now()
+        return now, parse_types(value, now)
+
+
+def parse_types(value: object, observed_at: datetime) -> Seen:
+    """The offers of `GET /instances/types`: one for each type and each region where it is available.
+
+    Raises:
+        PayloadChanged: it is no list of types, or not one type in it is understood.
+    """
+    types = at(value, "instance_types")
+    if not isinstance(types, list) or not types:
+        raise PayloadChanged("shadeform: the answer is no list of instance types")
+    seen = Seen(rows=len(types))
+    understood = sum(_read(row, seen, observed_at) for row in types)
+    if not understood:
+        raise PayloadChanged(f"shadeform: none of {len(types)} instance types is understood")
+    return seen
+
+
+def hardware_of(configuration: object) -> Hardware:
+    """What a configuration says. The same words at the top of older answers are not read.
+
+    Raises:
+        NotUnderstood: it tells no GPU, or not how many.
+    """
+    wire, count = word(at(configuration, "gpu_type"), 80), whole(at(configuration, "num_gpus"), 1, 1_000)
+    if wire is None:
+        raise NotUnderstood("no GPU")
+    if count is None:
+        raise NotUnderstood("no number of GPUs")
+    memory_gib = number(at(configuration, "vram_per_gpu_in_gb"), 1, 5_000)
+    socket = word(at(configuration, "interconnect"), 20)
+    told = socket_of(wire.replace("_", " "))  # "H100_nvl" stays what it says, beside "pcie" too
+    return Hardware(
+        gpu=catalog().resolve(wire, memory_gib, None if told else socket),
+        gpu_wire=wire,
+        gpu_count=count,
+        gpu_memory_gib=memory_gib,
+        interconnect="NVLink" if at(configuration, "nvlink") is True else _INTERCONNECTS.get(socket_of(socket) or ""),
+        vcpu=number(at(configuration, "vcpus"), 1, _MOST),
+        ram_gib=number(at(configuration, "memory_in_gb"), 1, _MOST),
+        disk_gb=number(at(configuration, "storage_in_gb"), 1, _MOST),
+    )
+
+
+def _read(row: object, seen: Seen, observed_at: datetime) -> bool:
+    """Add a type's offers. True: it was understood, even if it is nowhere available."""
+    try:
+        offers = _offers(row, seen, observed_at)
+    except NotUnderstood as reason:
+        seen.skip(str(reason))
+        return False
+    if isinstance(row, dict):
+        seen.look_for_drift(row, _KNOWN, _NEEDED)
+    seen.offers += offers
+    return True
+
+
+def _offers(row: object, seen: Seen, observed_at: datetime) -> list[Offer]:
+    kind = _kind(row)
+    regions = at(row, "availability")
+    if not isinstance(regions, list):
+        raise NotUnderstood("no list of regions")
+    available = [region for region in regions if _is_available(region, seen)]
+    offers = [_offer(kind, region, observed_at) for region in available]
+    for offer in offers:
+        if len(offer.offer_id) > ID_LENGTH:
+            seen.skip("a longer id than can be kept")
+    return [offer for offer in offers if len(offer.offer_id) <= ID_LENGTH]
+
+
+def _kind(row: object) -> Kind:
+    cloud, name, cents = at(row, "cloud"), at(row, "shade_instance_type"), number(at(row, "hourly_price"))
+    price = None if cents is None else usd_hour(cents / 100)
+    if (
+        not isinstance(cloud, str)
+        or not isinstance(name, str)
+        or not (_PLAIN.fullmatch(cloud) and _PLAIN.fullmatch(name))
+    ):
+        raise NotUnderstood("no cloud or type")
+    if cents is None or price is None:
+        raise NotUnderstood("no usable price")
+    hardware = hardware_of(at(row, "configuration"))
+    behind = _COUNT.search(name)
+    if behind is not None and int(behind[1]) != hardware.gpu_count:
+        raise NotUnderstood("its name and its configuration tell different numbers of GPUs")
+    return Kind(
+        cloud=cloud,
+        name=name,
+        cents=f"{cents:.10g}",
+        usd_hour=price,
+        hardware=hardware,
+        terms=_terms(cloud, row, hardware),
+    )
+
+
+def _terms(cloud: str, row: object, hardware: Hardware) -> Terms:
+    instance_type = word(at(row, "cloud_instance_type"), 60)
+    notes = (hardware.gpu.reason, _CONTAINER if at(row, "deployment_type") == "container" else None)
+    return Terms(
+        seller=_SELLERS.get(cloud, cloud),
+        instance_type=instance_type,
+        gpu_fraction=min(gpu_fraction(instance_type or ""), gpu_fraction(hardware.gpu_wire)),
+        interconnect=hardware.interconnect,
+        multi_node=False,  # clusters of several machines have endpoints of their own
+        note="; ".join(filter(None, notes)) or None,
+    )
+
+
+def _is_available(region: object, seen: Seen) -> bool:
+    """Whether it can be had there: what does not say so with a plain `true` cannot."""
+    name = at(region, "region")
+    if not isinstance(name, str) or not _REGION.fullmatch(name):
+        seen.skip("no name of a region")
+        return False
+    return at(region, "available") is True
+
+
+def _offer(kind: Kind, region: Mapping[str, Any], observed_at: datetime) -> Offer:
+    hardware, place = kind.hardware, f"{kind.cloud}/{kind.name}/{region['region']}"
+    return Offer(
+        provider=PROVIDER,
+        offer_id=f"{place}/{kind.cents}",  # with the price: what is rented is limited by it
+        machine_id=place,
+        gpu=hardware.gpu.name,
+        gpu_family=hardware.gpu.family,
+        gpu_wire=hardware.gpu_wire,
+        gpu_known=hardware.gpu.known,
+        gpu_count=hardware.gpu_count,
+        gpu_memory_gib=hardware.gpu_memory_gib,
+        spot=False,
+        quoted_usd_hour=kind.usd_hour,
+        quoted_disk_gb=hardware.disk_gb or 0.0,
+        disk_usd_gb_month=None,
+        observed_at=observed_at,
+        region=region["region"],
+        country=_country(region),
+        datacenter=True,
+        vcpu=hardware.vcpu,
+        ram_gib=hardware.ram_gib,
+        disk_free_gb=hardware.disk_gb,
+        terms=kind.terms,
+    )
+
+
+def _country(region: Mapping[str, Any]) -> str | None:
+    """The two letters at the start of "US, Kansas City, KS"; other forms are not guessed."""
+    found = _COUNTRY.match(word(region.get("display_name")) or "")
+    return None if found is None else _ISO.get(found[1], found[1])

@@ -1,0 +1,162 @@
+"""Shadeform's types × regions as offers of other sellers."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch.adapting.answering import Seen
+from gpuwatch.emulator.clouds.lambda_cloud import LambdaCloud
+from gpuwatch.emulator.clouds.shadeform import Shadeform
+from gpuwatch.errors import PayloadChanged
+from gpuwatch.market.offer import Offer, OfferKind
+from gpuwatch.market.pricing import Commission, Price, price_of
+from gpuwatch.market.resold import fold
+from gpuwatch.ports import Query
+from gpuwatch.providers.shadeform.offers import hardware_of, parse_types
+
+BENCH = import_module("tests.providers.shadeform.bench").BENCH
+LAMBDA = import_module("tests.providers.lambda.bench").BENCH
+RECORDED = Path(__file__).parents[2] / "recorded" / "shadeform"
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def a_type(**changes: Any) -> dict[str, Any]:
+    hardware = {
+        "num_gpus": 1, "gpu_type": "H100", "interconnect": "pcie", "vram_per_gpu_in_gb": 80, "vcpus": 8,
+        "memory_in_gb": 64, "storage_in_gb": 500,
+    } | changes.pop("configuration", {})  # fmt: skip
+    row = {
+        "cloud": "hyperstack", "shade_instance_type": "H100", "cloud_instance_type": "n3", "hourly_price": 240,
+        "configuration": hardware, "availability": [{"region": "canada-1", "available": True}],
+    }  # fmt: skip
+    return row | changes
+
+
+def parsed(*rows: Any) -> Seen:
+    return parse_types({"instance_types": list(rows)}, NOW)
+
+
+def the_offer(**changes: Any) -> Offer:
+    [offer] = parsed(a_type(**changes)).offers
+    return offer
+
+
+def test_the_vendors_example_is_three_offers_of_other_sellers() -> None:
+    seen = parse_types(json.loads((RECORDED / "instance-types-guide.json").read_text()), NOW)
+    told = [(o.terms.seller, o.gpu, o.gpu_count, o.region, o.country, o.quoted_usd_hour) for o in seen.offers]
+    assert told == [
+        ("runpod", "A100 PCIe 80GB", 1, "any", None, 2.03),
+        ("oblivus", "H100 PCIe", 8, "MON1", "CA", 32.8),
+        ("massedcompute", "RTX A6000", 1, "us-central-2", "US", 0.57),
+    ]
+    assert {offer.kind for offer in seen.offers} == {OfferKind.LIVE}
+    assert (seen.skipped, list(seen.drift)) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("gpu_type", "vram_gb", "interconnect", "gpu"),
+    [
+        ("A100", 40, "pcie", "A100 PCIe 40GB"),
+        ("A100_80G", 80, "pcie", "A100 PCIe 80GB"),
+        ("A100_80G", 80, "sxm4", "A100 SXM 80GB"),
+        ("H100", 80, "pcie", "H100 PCIe"),
+        ("H100_sxm5", 80, "sxm5", "H100 SXM"),
+        ("H100_nvl", 94, "pcie", "H100 NVL"),
+        ("A6000", 48, "pcie", "RTX A6000"),
+        ("MI300X", 192, "oam", "MI300X"),
+        ("GAUDI2", 96, "", "Gaudi 2"),
+    ],
+)
+def test_a_gpu_is_told_by_model_memory_and_form(gpu_type: str, vram_gb: int, interconnect: str, gpu: str) -> None:
+    told = {"gpu_type": gpu_type, "vram_per_gpu_in_gb": vram_gb, "interconnect": interconnect, "num_gpus": 8}
+    assert hardware_of(told).gpu.name == gpu
+
+
+def test_a_gpu_whose_form_nobody_tells_is_noted_as_open() -> None:
+    offer = the_offer(configuration={"interconnect": None})
+    assert "H100 SXM or H100 PCIe" in (offer.terms.note or "")
+
+
+def test_a_slice_is_seen_in_the_sellers_own_name() -> None:
+    offer = the_offer(cloud="vultr", cloud_instance_type="vcg-a16-2c-8g-2vram", shade_instance_type="A16")
+    assert offer.terms.gpu_fraction == 1 / 8
+
+
+def test_a_container_is_noted() -> None:
+    assert "container" in (the_offer(deployment_type="container").terms.note or "")
+
+
+def test_an_id_holds_what_a_create_needs_and_the_price() -> None:
+    offer = the_offer()
+    assert (offer.offer_id, offer.machine_id) == ("hyperstack/H100/canada-1/240", "hyperstack/H100/canada-1")
+    assert (offer.quoted_usd_hour, offer.quoted_disk_gb, offer.disk_usd_gb_month) == (2.4, 500.0, None)
+
+
+def test_only_a_plain_true_is_available() -> None:
+    regions = [
+        {"region": name, "available": value} for name, value in (("a", "true"), ("b", 1), ("c", None), ("d", True))
+    ]
+    assert [offer.region for offer in parsed(a_type(availability=regions)).offers] == ["d"]
+
+
+def test_what_is_nowhere_available_is_an_answer_without_offers() -> None:
+    seen = parsed(a_type(availability=[]), a_type(availability=[{"region": "a", "available": False}]))
+    assert (seen.offers, seen.rows, seen.skipped) == ([], 2, {})
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"hourly_price": 0}, "no usable price"),
+        ({"hourly_price": "NaN"}, "no usable price"),
+        ({"configuration": {"num_gpus": 0}}, "no number of GPUs"),
+        ({"configuration": {"gpu_type": None}}, "no GPU"),
+        ({"shade_instance_type": "H100x8"}, "its name and its configuration tell different numbers of GPUs"),
+        ({"cloud": "a/b"}, "no cloud or type"),
+        ({"availability": None}, "no list of regions"),
+    ],
+)
+def test_an_odd_row_is_skipped_with_its_reason(changes: dict[str, Any], reason: str) -> None:
+    seen = parsed(a_type(), a_type(**changes))
+    assert (len(seen.offers), seen.skipped) == (1, {reason: 1})
+
+
+def test_an_id_that_cannot_be_kept_is_counted() -> None:
+    far = [{"region": "r" * 40, "available": True}]
+    seen = parsed(a_type(shade_instance_type="t" * 30, availability=far))
+    assert (seen.offers, seen.skipped) == ([], {"a longer id than can be kept": 1})
+
+
+@pytest.mark.parametrize("value", [{"instance_types": []}, {"instance_types": {}}, {}, [], {"instance_types": [{}]}])
+def test_what_is_no_list_of_types_is_no_market_without_offers(value: Any) -> None:
+    with pytest.raises(PayloadChanged):
+        parse_types(value, NOW)
+
+
+def test_prices_are_asked_for_without_a_key_and_once_for_all_watches() -> None:
+    with Shadeform() as place, BENCH.pointed_at(place.url, None) as adapter:
+        assert adapter.market.search(Query(gpus=("H100 PCIe",))).offers
+        assert adapter.market.search(Query(gpus=("A10",))).offers
+        assert place.count("GET") == 1
+        assert (place.requests[0].headers.get("x-api-key"), place.requests[0].params) == (None, {"sort": "price"})
+
+
+class Priced:
+    def __init__(self, offer: Offer) -> None:
+        self.offer = offer
+        self.price: Price = price_of(offer, None, Commission())
+
+
+def test_stock_that_is_offered_by_lambda_too_is_recognised() -> None:
+    found: list[Offer] = []
+    for bench, place in ((LAMBDA, LambdaCloud()), (BENCH, Shadeform())):
+        with place, bench.pointed_at(place.url) as adapter:
+            found += adapter.market.search(Query()).offers
+    twice = {one.shown.offer.offer_id for one in fold([Priced(offer) for offer in found]) if one.also == ("shadeform",)}
+    assert twice == {"gpu_1x_a10/us-west-1", "gpu_1x_h100_sxm5/us-east-1", "gpu_1x_h100_sxm5/us-south-1"}
