@@ -1,0 +1,328 @@
+"""Prime Intellect: one list over two dozen clouds. What it sells is other sellers' stock; gpuwatch only watches it.
+
+source: the vendor's OpenAPI 0.1.0 and documents, and its command line, read 2026-11.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gpuwatch.adapting import Adapter, Billing, OptionSpec, ProviderInfo, Tools
+from gpuwatch.adapting.answering import Seen, answer
+from gpuwatch.adapting.asking import Remembered, Rest
+from gpuwatch.adapting.untrusted import at, number, usd_hour, whole, word
+from gpuwatch.errors import PayloadChanged, ProviderError
+from gpuwatch.market.gpu_names import GpuName, catalog
+from gpuwatch.market.offer import Offer, OfferKind, Terms
+from gpuwatch.market.pricing import HOURS_A_MONTH
+from gpuwatch.market.resold import known_as
+from gpuwatch.ports import Answer, ProviderSettings, Query
+
+if TYPE_CHECKING:
+    from gpuwatch.adapting.currency import Rate
+
+INFO = ProviderInfo(
+    name="primeintellect",
+    title="Prime Intellect",
+    base_url="https://api.primeintellect.ai",
+    key_names=("PRIME_API_KEY",),
+    kinds=(OfferKind.LIVE, OfferKind.LISTED),
+    spots=(False, True),
+    billing=Billing(prepaid=True),
+    poll_every_s=60.0,
+    search_interval_s=1.0,  # between two pages; no limit is published
+    console_url="https://app.primeintellect.ai",
+    options=(
+        OptionSpec(
+            name="rate_url",
+            kind="text",
+            about="where the rates of exchange come from, for prices that are not in dollars",
+            default="https://www.ecb.europa.eu/stats/eurofxref/eurofxref-daily.xml",
+        ),
+    ),
+)
+
+_PAGE_ROWS: Final = 100  # the most that a page holds
+_PAGES_MAX: Final = 50
+_KEPT_S: Final = 20.0  # nothing is rented here: one catalogue may serve a whole poll
+_ID_LENGTH: Final = 64  # the store's column
+_LIVE: Final = frozenset({"available", "low", "medium", "high"})
+_SOLD_OUT: Final = "unavailable"
+_KNOWN: Final = frozenset(
+    {
+        "cloudId", "gpuType", "socket", "provider", "region", "dataCenter", "country", "gpuCount", "gpuMemory", "disk",
+        "sharedDisk", "vcpu", "memory", "internetSpeed", "interconnect", "interconnectType", "provisioningTime",
+        "stockStatus", "security", "prices", "images", "isSpot", "prepaidTime",
+    }
+)  # fmt: skip
+_NEEDED: Final = frozenset({"cloudId", "gpuType", "provider", "gpuCount", "prices"})
+_PARTS: Final = ("disk", "vcpu", "memory")  # of a machine that may be charged beside its price
+Rates = Callable[[str], "Rate | None"]
+
+
+def build(settings: ProviderSettings, tools: Tools) -> Adapter:
+    """The adapter; it has no renting side."""
+    return Adapter(name=INFO.name, info=INFO, market=PrimeIntellect(settings, tools))
+
+
+class PrimeIntellect:
+    """All pages of the list, shared by all watches of a poll."""
+
+    name = INFO.name
+
+    def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
+        from gpuwatch.adapting.currency import Exchange  # noqa: PLC0415 - not for start-up
+
+        self._rest = Rest(settings, tools)
+        self._exchange = Exchange(tools, _rate_url(settings))
+        self._kept = Remembered[tuple[Seen, datetime]](_KEPT_S, tools.monotonic)
+
+    def search(self, query: Query) -> Answer:
+        """Offers that fit; a later page that fails makes the answer a part.
+
+        Raises:
+            ProviderError: no usable answer at all.
+        """
+        tools, began_s = self._rest.tools, self._rest.tools.monotonic()
+        self._rest.need_key()
+        seen, observed_at = self._kept.get(self._fetch)
+        return answer(seen, query, self.name, observed_at=observed_at, elapsed_s=tools.monotonic() - began_s)
+
+    def _fetch(self) -> tuple[Seen, datetime]:
+        rows, is_whole, pages = self._rows()
+        now = self._rest.tools.now()
+        seen = parse_rows(rows, self._exchange.rate, now)
+        seen.partial, seen.searches = not is_whole, pages
+        return seen, now
+
+    def _rows(self) -> tuple[list[Any], bool, int]:
+        """All rows, whether they are as many as the list itself says, and on how many pages they came."""
+        rows: list[Any] = []
+        before: list[Any] | None = None
+        for page in range(1, _PAGES_MAX + 1):
+            try:
+                found, total = page_of(self._page(page))
+            except ProviderError:
+                if page == 1:
+                    raise
+                return rows, False, page
+            if not found or found == before:  # the list ended early, or it knows no pages
+                return rows, not found and len(rows) >= (total or 0), page
+            rows += found
+            before = found
+            if len(rows) >= total if total is not None else len(found) < _PAGE_ROWS:
+                return rows, True, page
+        return rows, False, _PAGES_MAX
+
+    def _page(self, page: int) -> Any:
+        return self._rest.get("/api/v1/availability/gpus", {"page": str(page), "page_size": str(_PAGE_ROWS)})
+
+
+def page_of(value: Any) -> tuple[list[Any], int | None]:
+    """The rows of one page, and how many there are on all; also of the older answer, a list for each GPU.
+
+    Raises:
+        PayloadChanged: it is neither.
+    """
+    items = at(value, "items")
+    if isinstance(items, list):
+        return items, whole(at(value, "totalCount"))
+    if isinstance(value, dict) and value and all(isinstance(one, list) for one in value.values()):
+        rows = [row for one in value.values() for row in one]
+        return rows, len(rows)
+    raise PayloadChanged(f"{INFO.name}: an answer without its list of offers")
+
+
+class _Odd(Exception):
+    """Why a row is not understood."""
+
+
+def parse_rows(rows: list[Any], rate: Rates, observed_at: datetime) -> Seen:
+    """Offers of all pages. Pure.
+
+    Args:
+        rate: dollars for one unit of a currency.
+    """
+    seen = Seen(rows=len(rows))
+    for row in rows:
+        try:
+            if not isinstance(row, dict):
+                raise _Odd("a row that is no object")  # noqa: TRY301 - the one place that counts
+            seen.look_for_drift(row, _KNOWN, _NEEDED)
+            seen.offers += _offers(row, rate, observed_at)
+        except _Odd as odd:
+            seen.skip(str(odd))
+    return seen
+
+
+def _offers(row: Mapping[str, Any], rate: Rates, observed_at: datetime) -> Iterator[Offer]:
+    """One offer, or none: what is sold out or has no GPU is understood and left out."""
+    stock = (word(row.get("stockStatus"), 40) or "available").casefold()
+    wire = word(row.get("gpuType"), 80)
+    if stock == _SOLD_OUT or wire == "CPU_NODE":
+        return
+    seller, cloud_id, count = word(row.get("provider"), 40), word(row.get("cloudId"), 120), _count(row)
+    if wire is None or seller is None or cloud_id is None:
+        raise _Odd("a row without its GPU, its seller or its id")
+    gpu, memory = _gpu(wire, row)
+    money = _price(row, rate)
+    spot, security = row.get("isSpot") is True, word(row.get("security"), 40) or "secure_cloud"
+    place = word(row.get("dataCenter"), 80)
+    stays = (seller, cloud_id, place or "", security)
+    kind = OfferKind.LIVE if stock in _LIVE else OfferKind.LISTED
+    yield Offer(
+        provider=INFO.name,
+        offer_id=_id(*stays, str(count), "spot" if spot else "on-demand"),
+        machine_id=_id(*stays),
+        gpu=gpu.name,
+        gpu_family=gpu.family,
+        gpu_wire=wire,
+        gpu_known=gpu.known,
+        gpu_count=count,
+        gpu_memory_gib=memory,
+        spot=spot,
+        quoted_usd_hour=money.usd_hour,
+        quoted_disk_gb=money.disk_gb,
+        disk_usd_gb_month=money.disk_usd_gb_month,
+        observed_at=observed_at,
+        region=place or word(row.get("region"), 80),
+        country=_country(row.get("country")),
+        datacenter={"secure_cloud": True, "community_cloud": False}.get(security),
+        vcpu=number(at(row, "vcpu", "defaultCount"), 0),
+        ram_gib=number(at(row, "memory", "defaultCount"), 0),
+        disk_free_gb=_room(row),
+        download_mbps=number(row.get("internetSpeed"), 0, 1e7) or None,
+        kind=kind,
+        terms=_terms(row, known_as(seller) or seller, cloud_id, money, _notes(gpu, money, stock, row)),
+    )
+
+
+# --- the price --------------------------------------------------------------------------------------------------------
+
+
+class _Money(msgspec.Struct, frozen=True, kw_only=True):
+    """What the whole configuration costs, with the disk that it comes with."""
+
+    usd_hour: float
+    disk_gb: float
+    disk_usd_gb_month: float | None
+    rate: Any  # a `Rate`
+
+
+def _price(row: Mapping[str, Any], rates: Rates) -> _Money:
+    prices = row.get("prices")
+    currency = at(prices, "currency") or "USD"
+    rate = rates(currency) if isinstance(currency, str) and len(currency) == 3 and currency.isupper() else None
+    if rate is None:
+        raise _Odd("a price in a currency without a rate")
+    order = ("onDemand", "communityPrice")
+    if row.get("security") == "community_cloud":
+        order = ("communityPrice", "onDemand")
+    told = next((at(prices, key) for key in order if at(prices, key) is not None), None)
+    hour = number(told, 0.0)
+    if not hour:
+        raise _Odd("a row without its price")
+    total = usd_hour((hour + sum(_surcharge(row, part) for part in _PARTS)) * rate.usd)
+    if total is None:
+        raise _Odd("a price that nobody would ask")
+    unit = number(at(row, "disk", "pricePerUnit"), 0.0, 100.0)
+    return _Money(
+        usd_hour=total,
+        disk_gb=number(at(row, "disk", "defaultCount"), 0.0, 1e7) or 0.0,
+        disk_usd_gb_month=unit * HOURS_A_MONTH * rate.usd if unit else None,
+        rate=rate,
+    )
+
+
+def _surcharge(row: Mapping[str, Any], part: str) -> float:
+    """What a part costs beside the price, as many units of it as the configuration comes with."""
+    if at(row, part, "defaultIncludedInPrice") is not False:
+        return 0.0
+    unit, count = number(at(row, part, "pricePerUnit"), 0.0, 1000.0), number(at(row, part, "defaultCount"), 0.0, 1e7)
+    if unit is None or count is None:
+        raise _Odd(f"{part} costs more, and nobody says how much")
+    return unit * count
+
+
+def _room(row: Mapping[str, Any]) -> float | None:
+    """The largest disk; where none can be bought, it is the one that is there."""
+    most = number(at(row, "disk", "maxCount"), 0.0, 1e7)
+    if most is None and at(row, "disk", "pricePerUnit") is None:
+        most = number(at(row, "disk", "defaultCount"), 0.0, 1e7)
+    return most
+
+
+# --- names and terms --------------------------------------------------------------------------------------------------
+
+
+def _gpu(wire: str, row: Mapping[str, Any]) -> tuple[GpuName, float | None]:
+    """The GPU, and the memory of one: as told, unless the number is plainly none of its HBM (`GH200_480GB`)."""
+    memory = number(row.get("gpuMemory"), 0.5, 9_000.0)
+    found = catalog().resolve(wire, memory, word(row.get("socket"), 20))
+    known = catalog().get(found.name) if found.known else None
+    if known is not None and memory is not None and known.memory_distance(memory) > known.memory_gib * 0.5:
+        memory = known.memory_gib
+    return found, memory
+
+
+def _terms(row: Mapping[str, Any], seller: str, cloud_id: str, money: _Money, notes: list[str]) -> Terms:
+    hours, rate = number(row.get("prepaidTime"), 0.0, 1e6), money.rate
+    return Terms(
+        seller=seller,
+        instance_type=cloud_id,
+        interconnect=word(row.get("interconnectType"), 40),
+        multi_node=False,
+        prepaid=True if hours else None,
+        min_billing_s=hours * 3600 if hours else None,
+        currency=rate.currency,
+        usd_rate=None if rate.on is None else rate.usd,
+        usd_rate_on=rate.on,
+        note="; ".join(notes) or None,
+    )
+
+
+def _notes(gpu: GpuName, money: _Money, stock: str, row: Mapping[str, Any]) -> list[str]:
+    hours = number(row.get("prepaidTime"), 0.0, 1e6)
+    told = (
+        (f"{hours or 0:g} hours are charged at once", bool(hours)),
+        ("the price may change", at(row, "prices", "isVariable") is True),
+        ("little stock", stock == "low"),
+        ("its stock is told in a word that is not known", stock not in _LIVE),
+        (gpu.reason or "", not gpu.certain),
+        (money.rate.note or "", bool(money.rate.note)),
+    )
+    return [text for text, holds in told if holds]
+
+
+def _count(row: Mapping[str, Any]) -> int:
+    count = whole(row.get("gpuCount"), 1, 1000)
+    if count is None:
+        raise _Odd("a number of GPUs that is none")
+    return count
+
+
+def _country(value: Any) -> str | None:
+    found = word(value, 10)
+    return found.upper() if found and len(found) == 2 and found.isascii() and found.isalpha() else None
+
+
+def _id(*parts: str) -> str:
+    """Readable, and cut to the store's column in a way that stays one of a kind."""
+    text = "/".join(parts)
+    if len(text) <= _ID_LENGTH:
+        return text
+    return f"{text[: _ID_LENGTH - 13]}~{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def _rate_url(settings: ProviderSettings) -> str:
+    """Where rates come from; below another `base_url` (a stand-in, a mirror) its `/rates`."""
+    url = str(settings.options.get("rate_url") or "")
+    if settings.base_url.rstrip("/") == INFO.base_url:
+        return url
+    return f"{settings.base_url.rstrip('/')}/rates{urlsplit(url).path}"

@@ -1,0 +1,276 @@
+"""One list over many clouds: what a price holds, whose it is, and whether the list is whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch.adapting import Adapter
+from gpuwatch.adapting.answering import Seen
+from gpuwatch.adapting.currency import Rate
+from gpuwatch.emulator.clouds.primeintellect import PrimeIntellect, part, row
+from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderDown
+from gpuwatch.market.offer import Offer, OfferKind
+from gpuwatch.market.pricing import Commission, price_of
+from gpuwatch.ports import Completeness, Query
+from gpuwatch.providers.primeintellect import page_of, parse_rows
+from gpuwatch.testing.bench import Bench
+
+RECORDED = Path(__file__).parents[2] / "recorded" / "primeintellect"
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+DAY = date(2026, 11, 20)
+BENCH = Bench(name="primeintellect", place=PrimeIntellect, gpu="H100 PCIe")
+RATES = {"USD": Rate("USD", 1.0), "EUR": Rate("EUR", 1.25, DAY)}
+
+
+@pytest.fixture
+def place() -> Iterator[PrimeIntellect]:
+    with PrimeIntellect() as place:
+        yield place
+
+
+@pytest.fixture
+def adapter(place: PrimeIntellect) -> Iterator[Adapter]:
+    with BENCH.pointed_at(place.url) as adapter:
+        yield adapter
+
+
+def parsed(*rows: Any) -> Seen:
+    return parse_rows(list(rows), RATES.get, NOW)
+
+
+def one(**fields: Any) -> Offer:
+    told = {"gpu": "H100_80GB", "socket": "PCIe", "usd_hour": 2.0} | fields
+    [offer] = parsed(row("runpod", "NVIDIA H100 PCIe", told.pop("gpu"), told.pop("socket"), **told)).offers
+    return offer
+
+
+def prices(**told: Any) -> dict[str, Any]:
+    return {"prices": {"onDemand": 2.0, "communityPrice": None, "isVariable": None, "currency": "USD"} | told}
+
+
+# --- the price --------------------------------------------------------------------------------------------------------
+
+
+def test_the_price_is_that_of_the_whole_configuration() -> None:
+    offer = one(usd_hour=24.0, gpuCount=8)
+    assert (offer.gpu_count, offer.quoted_usd_hour) == (8, 24.0)
+
+
+def test_parts_that_are_not_included_are_added() -> None:
+    offers = {offer.region: offer for offer in parsed(*json.loads(
+        (RECORDED / "availability-gpus-reconstructed.json").read_bytes())["items"]).offers}  # fmt: skip
+    assert offers["US-KS-2"].quoted_usd_hour == pytest.approx(2.69 + 80 * 0.00014)
+    assert offers["CANADA-1"].quoted_usd_hour == pytest.approx(1.9)
+
+
+def test_more_disk_costs_its_rate_by_the_month() -> None:
+    offer = one(disk=part(defaultCount=80, maxCount=1000, pricePerUnit=0.0001, defaultIncludedInPrice=False))
+    assert (offer.quoted_disk_gb, offer.disk_usd_gb_month, offer.disk_free_gb) == (80, pytest.approx(0.072), 1000)
+    assert price_of(offer, 180.0, Commission()).listed_microusd_hour == round((2.0 + 180 * 0.0001) * 1_000_000)
+
+
+@pytest.mark.parametrize("name", ["disk", "vcpu", "memory"])
+@pytest.mark.parametrize("unit", [None, "dear", -1, float("nan")])
+def test_a_part_whose_price_is_not_told_makes_no_price(name: str, unit: Any) -> None:
+    more = {name: part(defaultCount=80, pricePerUnit=unit, defaultIncludedInPrice=False)}
+    seen = parsed(row("runpod", "x", "H100_80GB", "PCIe", 2.0, **more))
+    assert (seen.offers, seen.skipped) == ([], {f"{name} costs more, and nobody says how much": 1})
+
+
+def test_a_community_offer_has_its_own_price() -> None:
+    assert one(security="community_cloud", **prices(onDemand=3.0, communityPrice=1.5)).quoted_usd_hour == 1.5
+    assert one(**prices(onDemand=3.0, communityPrice=1.5)).quoted_usd_hour == 3.0
+    assert one(security="community_cloud", **prices()).quoted_usd_hour == 2.0
+
+
+def test_euros_become_dollars_by_a_dated_rate_that_is_told() -> None:
+    disk = part(defaultCount=100, pricePerUnit=0.001, defaultIncludedInPrice=False)
+    offer = one(disk=disk, **prices(currency="EUR"))
+    assert offer.quoted_usd_hour == pytest.approx(2.1 * 1.25)
+    assert offer.disk_usd_gb_month == pytest.approx(0.72 * 1.25)
+    assert (offer.terms.currency, offer.terms.usd_rate, offer.terms.usd_rate_on) == ("EUR", 1.25, DAY)
+
+
+@pytest.mark.parametrize("currency", ["CHF", "eur", "", 5, "EUROS"])
+def test_a_currency_without_a_rate_makes_no_price(currency: Any) -> None:
+    if not currency:
+        assert one(**prices(currency=currency)).terms.currency == "USD"
+        return
+    seen = parsed(row("runpod", "x", "H100_80GB", "PCIe", 2.0, **prices(currency=currency)))
+    assert (seen.offers, seen.skipped) == ([], {"a price in a currency without a rate": 1})
+
+
+@pytest.mark.parametrize("price", [None, 0, -1, "free", float("nan"), 1e9, True])
+def test_a_price_that_is_none_is_skipped(price: Any) -> None:
+    seen = parsed(row("runpod", "x", "H100_80GB", "PCIe", 2.0, **prices(onDemand=price)))
+    assert (seen.offers, list(seen.skipped.values())) == ([], [1])
+
+
+# --- whose, what, and whether it is there -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("seller", "known"), [("lambdalabs", "lambda"), ("runpod", "runpod"), ("nebius", "nebius")])
+def test_the_seller_is_named_as_gpuwatch_names_it(seller: str, known: str) -> None:
+    [offer] = parsed(row(seller, "gpu_1x_h100", "H100_80GB", "PCIe", 2.0)).offers
+    assert (offer.terms.seller, offer.terms.instance_type) == (known, "gpu_1x_h100")
+
+
+@pytest.mark.parametrize(
+    ("stock", "kind"),
+    [("Available", "live"), ("Low", "live"), ("High", "live"), (None, "live"), ("Perhaps", "listed")],
+)
+def test_stock_tells_the_kind_of_a_price(stock: str | None, kind: str) -> None:
+    offer = one(stockStatus=stock)
+    assert offer.kind is OfferKind(kind)
+    assert (offer.terms.note is None) == (stock in ("Available", "High", None))
+
+
+def test_what_is_sold_out_or_has_no_gpu_is_left_out_without_a_fault() -> None:
+    seen = parsed(
+        row("runpod", "x", "H100_80GB", "PCIe", 2.0, stockStatus="Unavailable"),
+        row("runpod", "y", "CPU_NODE", "PCIe", 0.1),
+    )
+    assert (seen.offers, seen.skipped, seen.rows) == ([], {}, 2)
+
+
+@pytest.mark.parametrize(
+    ("wire", "socket", "told", "name", "memory"),
+    [
+        ("H100_80GB", "PCIe", 80, "H100 PCIe", 80), ("H100_80GB", "SXM5", 80, "H100 SXM", 80),
+        ("A100_80GB", "SXM4", 80, "A100 SXM 80GB", 80), ("A6000_48GB", "PCIe", 48, "RTX A6000", 48),
+        ("RTX6000Ada_48GB", "PCIe", 48, "RTX 6000 Ada", 48), ("RTX6000_24GB", "PCIe", 24, "Quadro RTX 6000", 24),
+        ("RTX4000_8GB", "PCIe", 8, "Quadro RTX 4000", 8), ("GH200_480GB", "SXM5", 480, "GH200 96GB", 96),
+        ("B300_262GB", "SXM6", 262, "B300 SXM", 262), ("H200_141GB", "PCIe", 141, "H200 NVL", 141),
+    ],
+)  # fmt: skip
+def test_names_are_understood_with_their_socket(wire: str, socket: str, told: int, name: str, memory: float) -> None:
+    offer = one(gpu=wire, socket=socket, gpuMemory=told)
+    assert (offer.gpu, offer.gpu_known, offer.gpu_memory_gib) == (name, True, memory)
+
+
+def test_a_gpu_that_leaves_its_socket_open_is_not_guessed() -> None:
+    offer = one(socket=None)
+    assert offer.gpu == "H100"
+    assert "H100 SXM or H100 PCIe" in str(offer.terms.note)
+
+
+def test_hours_that_are_charged_at_once_are_told() -> None:
+    terms = one(prepaidTime=720).terms
+    assert (terms.prepaid, terms.min_billing_s, terms.note) == (True, 720 * 3600, "720 hours are charged at once")
+    assert one().terms.prepaid is None
+
+
+def test_an_offer_is_told_from_others_of_the_same_cloud_id() -> None:
+    rows = [
+        row("runpod", "x", "H100_80GB", "PCIe", 2.0, **more)
+        for more in ({}, {"dataCenter": "A"}, {"gpuCount": 2}, {"isSpot": True}, {"security": "community_cloud"})
+    ]
+    offers = parsed(*rows, row("vultr", "x", "H100_80GB", "PCIe", 2.0)).offers
+    assert len({offer.offer_id for offer in offers}) == len({offer.identity for offer in offers}) == 6
+
+
+def test_long_names_fit_the_store_and_stay_different() -> None:
+    offers = parsed(*[row("runpod", f"{'x' * 100}{n}", "H100_80GB", "PCIe", 2.0) for n in range(3)]).offers
+    assert len({offer.offer_id for offer in offers}) == len({offer.machine_id for offer in offers}) == 3
+    assert {len(offer.offer_id) for offer in offers} == {64}
+
+
+def test_one_offer_that_comes_twice_is_shown_once_at_its_lower_price(adapter: Adapter) -> None:
+    offers = adapter.market.search(Query(gpus=("RTX A6000",))).offers
+    assert [(offer.quoted_usd_hour, offer.datacenter) for offer in offers] == [(0.4, False)]
+
+
+def test_spot_is_told_from_on_demand(adapter: Adapter) -> None:
+    [spot] = adapter.market.search(Query(spot=True)).offers
+    [plain] = adapter.market.search(Query(gpus=("A100 SXM 80GB",))).offers
+    assert (spot.quoted_usd_hour, spot.terms.currency) == (0.8, "USD")
+    assert (plain.quoted_usd_hour, plain.terms.note) == (pytest.approx(1.6 * 1.15), "the price may change")
+
+
+def test_junk_between_the_rows_is_counted_by_its_reason() -> None:
+    seen = parsed(17, row("runpod", "x", "H100_80GB", "PCIe", 2.0, gpuCount=0), {"gpuType": "H100_80GB", "gpuCount": 1})
+    assert seen.offers == []
+    assert seen.skipped == {
+        "a row that is no object": 1,
+        "a number of GPUs that is none": 1,
+        "a row without its GPU, its seller or its id": 1,
+    }
+
+
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+
+def test_all_pages_are_read_once_for_all_watches(adapter: Adapter, place: PrimeIntellect) -> None:
+    place.rows = [row("runpod", f"type-{n}", "H100_80GB", "PCIe", 2.0) for n in range(250)]
+    for query in (Query(), Query(gpus=("H100 PCIe",))):
+        found = adapter.market.search(query)
+        assert (len(found.offers), found.rows, found.completeness) == (250, 250, Completeness.COMPLETE)
+    assert place.count("availability/gpus") == 3
+
+
+def test_a_later_page_that_fails_makes_the_answer_a_part(adapter: Adapter, place: PrimeIntellect) -> None:
+    place.rows = [row("runpod", f"type-{n}", "H100_80GB", "PCIe", 2.0) for n in range(250)]
+    spare = [0]
+    plain = place.list_gpus
+
+    def failing(request: Any) -> Any:
+        spare[0] += 1
+        return plain(request) if spare[0] == 1 else place.no_route(request)
+
+    place.list_gpus = failing  # type: ignore[method-assign]  # the fault of one page
+    found = adapter.market.search(Query())
+    assert (len(found.offers), found.completeness) == (100, Completeness.PARTIAL)
+
+
+@pytest.mark.parametrize(
+    ("page_rows", "ignores_pages", "rows"),
+    [(40, True, 40), (40, False, 120)],
+    ids=["the same page again", "short pages"],
+)
+def test_pages_are_followed_to_the_end_and_not_for_ever(
+    adapter: Adapter, place: PrimeIntellect, page_rows: int, ignores_pages: bool, rows: int
+) -> None:
+    place.rows = [row("runpod", f"type-{n}", "H100_80GB", "PCIe", 2.0) for n in range(120)]
+    place.page_rows, place.ignores_pages = page_rows, ignores_pages
+    found = adapter.market.search(Query())
+    assert len(found.offers) == rows
+    assert (found.completeness is Completeness.COMPLETE) == (not ignores_pages)
+
+
+def test_the_older_answer_and_one_without_empty_fields_are_understood(place: PrimeIntellect) -> None:
+    older = json.loads((RECORDED / "availability-legacy-reconstructed.json").read_bytes())
+    newer = json.loads((RECORDED / "availability-gpus-reconstructed.json").read_bytes())
+    assert {o.offer_id for o in parsed(*page_of(older)[0]).offers} == {
+        o.offer_id for o in parsed(*page_of(newer)[0]).offers
+    }
+    seen = []
+    for sparse in (False, True):
+        place.sparse = sparse
+        with BENCH.pointed_at(place.url) as adapter:
+            seen.append([(o.offer_id, o.quoted_usd_hour) for o in adapter.market.search(Query()).offers])
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("value", [{}, {"items": None}, {"items": {}}, [], None, {"detail": "no"}])
+def test_no_list_is_no_market_without_offers(value: Any) -> None:
+    with pytest.raises(PayloadChanged):
+        page_of(value)
+
+
+def test_nothing_is_asked_without_a_key(place: PrimeIntellect) -> None:
+    with BENCH.pointed_at(place.url, None) as adapter, pytest.raises(KeyRejected):
+        adapter.market.search(Query())
+    assert place.requests == []
+
+
+def test_an_answer_is_not_kept_when_there_was_none(adapter: Adapter, place: PrimeIntellect) -> None:
+    place.fail("availability", 503, {"detail": "busy"}, times=3)
+    with pytest.raises(ProviderDown):
+        adapter.market.search(Query())
+    assert len(adapter.market.search(Query()).offers) > 3
