@@ -103,10 +103,12 @@ repeat_every = "6h"               # between reminders, or "never"
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of the settings file, for editors."""
+    from gpuwatch.settings.declared_schema import declare  # noqa: PLC0415
     from gpuwatch.settings.tables import Root  # noqa: PLC0415 pydantic, for this alone
 
     found: dict[str, Any] = _tidied(Root.model_json_schema())
     found["title"] = "gpuwatch"
+    declare(found)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
 
 
