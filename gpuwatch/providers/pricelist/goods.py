@@ -17,6 +17,7 @@ from gpuwatch.providers.pricelist.paths import Row, first, text, texts
 GIB: Final = {"GiB": 1.0, "GB": 1.0, "MiB": 1 / 1024, "B": 1 / 1024**3}  # "GB" of a GPU's memory means GiB
 _WHOLE_CARD: Final = 0.9  # less memory than that of a card is a part of it
 _MOST_GIB: Final = 5_000.0  # of all GPUs of a machine; more is a fault
+_WITH_UNIT: Final = re.compile(r"\s*(\d{1,4}(?:\.\d+)?) ?G(?:iB|B|i)?\s*")
 _ANY: Final = Machine(match=".*")
 
 
@@ -56,7 +57,7 @@ def goods_of(source: Source, row: Row, seen: Seen) -> Goods:
     if source.memory_for == "machine" and memory_gib is not None:
         card_gib = declared.card_gib or _card_gib(spellings)
         if card_gib is None and count is None:
-            raise Skipped("no number of GPUs")
+            raise Skipped("a GPU that nobody knows, and no number of them")
         if count is None and card_gib is not None:
             count, fraction = _cards(memory_gib, card_gib)
         memory_gib /= count or 1
@@ -78,8 +79,12 @@ def goods_of(source: Source, row: Row, seen: Seen) -> Goods:
 
 
 def _memory_gib(source: Source, row: Row) -> float | None:
-    memory = number(first(row, paths(source.fields.memory)), 0.0, 1e15)
-    memory_gib = (memory or 0.0) * GIB[source.memory_unit]
+    """Memory as told, of one GPU or of all; also out of a text with its unit, "80Gi"."""
+    told = first(row, paths(source.fields.memory))
+    if isinstance(told, str) and (found := _WITH_UNIT.fullmatch(told[:20])):
+        memory_gib = float(found[1])
+    else:
+        memory_gib = (number(told, 0.0) or 0.0) * GIB[source.memory_unit]
     return memory_gib if 0 < memory_gib < _MOST_GIB else None
 
 
@@ -139,7 +144,7 @@ def _cards(memory_gib: float, card_gib: float) -> tuple[int, float]:
     ratio = memory_gib / card_gib
     if ratio < _WHOLE_CARD:
         return 1, ratio
-    if not 0.85 <= ratio / max(round(ratio), 1) <= 1.15 or ratio > 1000:
+    if not 0.9 <= ratio / max(round(ratio), 1) <= 1.1 or ratio > 1000:
         raise Skipped("memory that is no number of cards")
     return round(ratio), 1.0
 
