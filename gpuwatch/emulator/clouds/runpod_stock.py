@@ -75,7 +75,7 @@ def seeded() -> dict[str, GpuType]:
             "NVIDIA RTX PRO 6000 Blackwell Server Edition MIG 1g.24gb", "PRO 6000 MIG 24GB", 24, 0.49, None,
             {"EUR-IS-1": 8}, community=False, most=1,
         ),
-        GpuType("NVIDIA GeForce RTX 3070", "RTX 3070", 8, None, 0.13, {}, 0),
+        GpuType("NVIDIA GeForce RTX 3070", "RTX 3070", 8, None, 0.13, {}, 2),
         GpuType(
             "AMD Instinct MI300X OAM", "MI300X", 192, 1.99, None, {"EU-RO-1": 8}, manufacturer="AMD", community=False
         ),
