@@ -11,15 +11,17 @@ from urllib.parse import quote
 
 import msgspec
 
+from gpuwatch.engine.offer_facts import hint, line_marks, rare_facts
 from gpuwatch.launches.ask import Ask
 from gpuwatch.launches.launch import most_microusd_hour
-from gpuwatch.market.offer import Offer
+from gpuwatch.market.offer import Offer, OfferKind
 from gpuwatch.market.pricing import money, usd
+from gpuwatch.market.resold import Folded, fold
 from gpuwatch.net import redact
 from gpuwatch.ports import Alert, AlertKind, OfferLine
 from gpuwatch.watches.decide import Decision, Match, Reason
 from gpuwatch.watches.durations import format_duration
-from gpuwatch.watches.watch import Watch
+from gpuwatch.watches.watch import Action, Watch
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _LIVES = {
@@ -69,6 +71,8 @@ def offer_alert(  # noqa: PLR0913 - the decision, and all that is told beside it
         ask: the question about the first match that goes with it.
         can_do: what helps in what gpuwatch did; empty: what an alert without a launch says.
     """
+    folded = _shown(watch, decision)
+    decision = msgspec.structs.replace(decision, matches=tuple(one.shown for one in folded))
     best = decision.matches[0]
     line = offer_line(best, links)
     facts = [
@@ -79,6 +83,7 @@ def offer_alert(  # noqa: PLR0913 - the decision, and all that is told beside it
         ("Place", line.place),
         ("Reliability", line.reliability + _VERIFIED[line.verified]),
     ]
+    facts += rare_facts(folded[0])
     if traffic := _traffic(watch, best.offer):
         facts.append(("Traffic", traffic))
     if ask is not None:
@@ -90,13 +95,13 @@ def offer_alert(  # noqa: PLR0913 - the decision, and all that is told beside it
         alert_id=alert_id,
         kind=AlertKind.OFFER,
         created_at=decision.decided_at,
-        headline=f"{watch.name}: {line.gpu} × {line.gpu_count} at ${line.price_usd_gpu_hour} per GPU-hour",
+        headline=f"{watch.name}: {line.gpu} × {line.gpu_count} at ${line.price_usd_gpu_hour} per GPU-hour{_sure(best)}",
         watch=watch.name,
         facts=tuple(facts),
-        offers=tuple(offer_line(match, links) for match in decision.matches[:_OFFERS_SHOWN]),
+        offers=tuple(offer_line(one.shown, links, line_marks(one)) for one in folded[:_OFFERS_SHOWN]),
         why=why(watch, decision),
         did=did or "Nothing: it is up to you.",
-        can_do=(*(can_do or _can_do(line, ask)), f"Look again: gpuwatch check {shlex.quote(watch.name)}"),
+        can_do=(*(can_do or _can_do(best.offer, ask)), f"Look again: gpuwatch check {shlex.quote(watch.name)}"),
     )
 
 
@@ -113,7 +118,16 @@ def why(watch: Watch, decision: Decision) -> str:
     return f"{words} ({decision.reason.value}).{beside}"
 
 
-def offer_line(match: Match, links: Mapping[str, str] | None = None) -> OfferLine:
+def _shown(watch: Watch, decision: Decision) -> list[Folded[Match]]:
+    """Resold stock once; where something is rented or asked about, what that is about stays what it is."""
+    return fold(decision.matches, keep_first=watch.action is not Action.ALERT)
+
+
+def _sure(best: Match) -> str:
+    return "" if best.offer.kind is OfferKind.LIVE else f" ({best.offer.kind.value})"
+
+
+def offer_line(match: Match, links: Mapping[str, str] | None = None, marks: tuple[str, ...] = ()) -> OfferLine:
     """One offer with its prices as text."""
     offer, price = match.offer, match.price
     return OfferLine(
@@ -130,6 +144,7 @@ def offer_line(match: Match, links: Mapping[str, str] | None = None) -> OfferLin
         spot=offer.spot,
         verified=offer.verified,
         url=_link(offer, links or {}),
+        marks=marks,
     )
 
 
@@ -329,10 +344,10 @@ def _ask_facts(ask: Ask, watch: Watch, zone: tzinfo) -> list[tuple[str, str]]:
     return facts
 
 
-def _can_do(best: OfferLine, ask: Ask | None) -> tuple[str, ...]:
+def _can_do(best: Offer, ask: Ask | None) -> tuple[str, ...]:
     if ask is not None:
         return (f"Rent it: gpuwatch approve {ask.ask_id}", f"Not this one: gpuwatch deny {ask.ask_id}")
-    return (f"Rent offer {best.offer_id} at {best.provider} before somebody else does",)
+    return (hint(best),)
 
 
 def _traffic(watch: Watch, offer: Offer) -> str | None:

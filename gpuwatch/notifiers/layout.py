@@ -108,10 +108,11 @@ def _labelled(label: str, value: str) -> Line:
 
 def _offer(number: int, offer: OfferLine) -> Line:
     spot = ", spot" if offer.spot else ""
+    marks = f" ({cleaned(', '.join(offer.marks))})" if offer.marks else ""
     rest = (
         f" per GPU-hour (listed ${cleaned(offer.listed_usd_gpu_hour)}) · {cleaned(offer.gpu)} × {offer.gpu_count}{spot}"
         f" · ${cleaned(offer.price_usd_hour)}/h · {cleaned(offer.place)} · {cleaned(offer.reliability)}"
-        f" · {cleaned(offer.provider)} "
+        f" · {cleaned(offer.provider)}{marks} "
     )
     return (Piece(f"{number}. "), Piece(f"${cleaned(offer.price_usd_gpu_hour)}", bold=True), Piece(rest), _link(offer))
 

@@ -42,6 +42,7 @@ class OfferLine(msgspec.Struct, frozen=True, kw_only=True):
     spot: bool = False
     verified: bool | None = None
     url: str | None = None
+    marks: tuple[str, ...] = ()  # what sets it apart: "listed", "via lambda", "also at runpod"
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,48 @@
+"""What an alert says of an offer beside its price: how sure it is, whose it is, on what terms. Pure."""
+
+from __future__ import annotations
+
+from gpuwatch.market.marks import ARM64, arch_of, marks
+from gpuwatch.market.offer import Offer, OfferKind
+from gpuwatch.market.resold import Folded
+from gpuwatch.watches.decide import Match
+
+_KINDS = {
+    OfferKind.LISTED: "listed: a list price; whether there is stock is not known",
+    OfferKind.HISTORY: "history: a price of the past",
+}
+
+
+def rare_facts(folded: Folded[Match]) -> list[tuple[str, str]]:
+    """Label and value of what most offers do not have; empty for a plain one."""
+    offer, terms = folded.shown.offer, folded.shown.offer.terms
+    facts = [("Kind", _KINDS[offer.kind])] if offer.kind in _KINDS else []
+    if terms.seller and terms.seller != offer.provider:
+        facts.append(("Sold by", f"{terms.seller}, through {offer.provider}"))
+    if folded.also:
+        facts.append(("Elsewhere", folded.also_text))
+    if arch_of(offer) == ARM64:
+        facts.append(("Processor", "Arm: images for x86 do not run there"))
+    if told := _terms(offer):
+        facts.append(("Terms", ", ".join(told)))
+    if terms.note:
+        facts.append(("Note", terms.note))
+    return facts
+
+
+def line_marks(folded: Folded[Match]) -> tuple[str, ...]:
+    """The short marks of one line, and where else the same stock is."""
+    return (*marks(folded.shown.offer), *([folded.also_text] if folded.also else []))
+
+
+def _terms(offer: Offer) -> list[str]:
+    """The marks that no other fact tells in words."""
+    told = {OfferKind.LISTED.value, OfferKind.HISTORY.value, ARM64, f"via {offer.terms.seller}"}
+    return [mark for mark in marks(offer) if mark not in told]
+
+
+def hint(offer: Offer) -> str:
+    """What an owner can do about an offer that gpuwatch only tells of."""
+    if offer.kind is OfferKind.LIVE:
+        return f"Rent offer {offer.offer_id} at {offer.provider} before somebody else does"
+    return f"Look whether {offer.provider} has it: {offer.terms.instance_type or offer.offer_id}"

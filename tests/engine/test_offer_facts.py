@@ -1,0 +1,80 @@
+"""What an alert says of an offer that is not a plain one, and of stock that several sell."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from gpuwatch.engine.alerts import offer_alert
+from gpuwatch.market.offer import OfferKind, Terms
+from gpuwatch.notifiers.layout import as_text
+from gpuwatch.ports import Alert
+from gpuwatch.watches.decide import Decision, Match, Reason
+from gpuwatch.watches.watch import Action
+from tests.builders import NOON, a_match, a_watch, an_offer
+
+
+def told(*matches: Match, action: Action = Action.ALERT) -> Alert:
+    watch = a_watch(name="w", max_price_usd_gpu_hour=Decimal(5), action=action)
+    decision = Decision(watch="w", reason=Reason.FIRST_MATCH, decided_at=NOON, matches=matches)
+    return offer_alert(watch, decision, alert_id="abc", zone=ZoneInfo("UTC"), did="")
+
+
+def sold(provider: str, **changes: Any) -> Match:
+    return a_match(an_offer(provider=provider, offer_id=f"{provider}-1", disk_usd_gb_month=None, **changes))
+
+
+def test_a_plain_offer_has_none_of_these_facts() -> None:
+    labels = [label for label, _ in told(sold("vastai")).facts]
+    assert not {"Kind", "Sold by", "Elsewhere", "Processor", "Terms", "Note"} & set(labels)
+
+
+def test_a_list_price_says_so_in_subject_fact_line_and_advice() -> None:
+    alert = told(sold("azure", kind=OfferKind.LISTED, terms=Terms(instance_type="ND96isr H100 v5")))
+    assert alert.headline.endswith("per GPU-hour (listed)")
+    assert dict(alert.facts)["Kind"] == "listed: a list price; whether there is stock is not known"
+    assert alert.can_do[0] == "Look whether azure has it: ND96isr H100 v5"
+    assert "· azure (listed) azure-1" in as_text(alert)
+
+
+def test_seller_currency_payment_and_processor_are_told_in_words() -> None:
+    terms = Terms(
+        seller="oracle",
+        currency="EUR",
+        usd_rate=1.16,
+        usd_rate_on=date(2026, 11, 20),
+        prepaid=True,
+        note="SXM or PCIe is not known",
+    )
+    facts = dict(told(sold("pricelist", terms=terms, cpu_arch="arm64")).facts)
+    assert facts["Sold by"] == "oracle, through pricelist"
+    assert facts["Terms"] == "EUR at 1.16 of 2026-11-20, prepaid"
+    assert facts["Processor"] == "Arm: images for x86 do not run there"
+    assert facts["Note"] == "SXM or PCIe is not known"
+
+
+def test_what_a_seller_writes_stays_text() -> None:
+    text = as_text(told(sold("pricelist", terms=Terms(seller="evil\n\x1b[31m<b>", note="a\nb"))))
+    assert "evil [31m<b>, through pricelist" in text
+    assert "Note: a b" in text
+
+
+def test_resold_stock_is_one_line_of_the_alert_and_counts_once() -> None:
+    resold = sold("shadeform", quoted_usd_hour=2.99, terms=Terms(seller="lambda"))
+    alert = told(resold, sold("lambda"), sold("vastai", quoted_usd_hour=3.5))
+    assert [(line.provider, line.marks) for line in alert.offers] == [
+        ("lambda", ("also via shadeform",)),
+        ("vastai", ()),
+    ]
+    assert dict(alert.facts)["Elsewhere"] == "also via shadeform"
+    assert "1 more fits" in alert.why
+
+
+def test_what_is_rented_is_what_is_told_first_whoever_sells_it() -> None:
+    resold = sold("shadeform", quoted_usd_hour=2.99, terms=Terms(seller="lambda"))
+    alert = told(resold, sold("lambda"), action=Action.LAUNCH)
+    assert [(line.provider, line.marks) for line in alert.offers] == [
+        ("shadeform", ("via lambda", "also at lambda")),
+    ]
