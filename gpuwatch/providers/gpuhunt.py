@@ -1,0 +1,322 @@
+"""gpuhunt's published price catalogs: clouds that gpuwatch does not ask itself, for alerts and comparison. Never stock.
+
+The catalogs are fetched here, within gpuwatch's deadlines and sizes, and read by the library gpuhunt from a folder:
+its own download has no timeout, and its threads would keep a stopping process alive.
+
+source: gpuhunt 0.1.34 (MPL-2.0), its code and README, read 2026-11.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import os
+import re
+import tempfile
+import threading
+import zipfile
+import zlib
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from gpuwatch.adapting import Adapter, OptionSpec, ProviderInfo, Tools
+from gpuwatch.adapting.answering import Seen, answer
+from gpuwatch.adapting.asking import Remembered, Rest
+from gpuwatch.adapting.listed import Usual, is_plausible, without_placeholders
+from gpuwatch.adapting.untrusted import number, usd_hour, whole, word
+from gpuwatch.errors import PayloadChanged, ProviderDown, ProviderError
+from gpuwatch.market.gpu_names import GpuName, catalog
+from gpuwatch.market.offer import Offer, OfferKind, Terms
+from gpuwatch.market.slices import WHOLE, gpu_fraction
+from gpuwatch.ports import Answer, ProviderSettings, Query
+
+log = logging.getLogger(__name__)
+
+# gpuhunt's names of the clouds whose catalogs it publishes → gpuwatch's.
+SELLERS: Final = {
+    "aws": "aws",
+    "azure": "azure",
+    "cloudrift": "cloudrift",
+    "gcp": "gcp",
+    "lambdalabs": "lambda",
+    "nebius": "nebius",
+    "oci": "oracle",
+    "runpod": "runpod",
+    "verda": "verda",
+}
+INFO = ProviderInfo(
+    name="gpuhunt",
+    title="gpuhunt",
+    base_url="https://dstack-gpu-pricing.s3.eu-west-1.amazonaws.com/v3",
+    searches_without_key=True,
+    runs_images=False,
+    kinds=(OfferKind.LISTED, OfferKind.HISTORY),
+    spots=(False, True),
+    extra="gpuhunt",
+    options=(
+        OptionSpec(
+            name="sellers",
+            kind="texts",
+            default=("cloudrift", "nebius", "oci", "verda"),
+            choices=tuple(SELLERS),
+            about="Clouds whose catalogs are read; default: those without an adapter of their own.",
+        ),
+    ),
+    poll_every_s=1800.0,
+    search_interval_s=0.0,
+    console_url="https://github.com/dstackai/gpuhunt",
+)
+_VERSION: Final = re.compile(rb"[0-9A-Za-z][0-9A-Za-z._-]{0,39}")
+_VERSION_DAY: Final = re.compile(r"(20\d\d)(\d\d)(\d\d)(?!\d)")
+_OLD_AFTER: Final = timedelta(days=3)  # catalogs are collected every hour
+_ZIP_BYTES_MAX: Final = 32 * 2**20
+_CSV_BYTES_MAX: Final = 128 * 2**20
+_FOLDER: Final = "GPUHUNT_CATALOG_DIR"  # the library reads {seller}.csv from there, and asks no server
+_ID_LENGTH: Final = 64
+_VENDORS: Final = frozenset({"nvidia", "amd", "intel"})
+# What these clouds are known to sell, where the catalog drops the socket. source: their own pages of machine types.
+_SOCKETS: Final = {"aws": "sxm", "gcp": "sxm", "nebius": "sxm", "oci": "sxm", "verda": "sxm"}
+_WRONG_MEMORY: Final = {("MI325X", 288.0): 256.0}  # the catalog's figure → the card's
+_reading = threading.Lock()  # gpuhunt takes its folder from the environment, of which there is one
+
+
+class Catalog(msgspec.Struct, frozen=True):
+    """One seller's catalog: its version, and what the library made of it."""
+
+    version: str
+    items: Sequence[Any]  # machines with GPUs
+    unread: int  # rows that it could not read
+
+
+def build(settings: ProviderSettings, tools: Tools) -> Adapter:
+    """The adapter. The library is imported with the first catalog; without it every question says what is missing."""
+    return Adapter(name=INFO.name, info=INFO, market=GpuhuntMarket(settings, tools))
+
+
+class GpuhuntMarket:
+    """The search side. Whether there is a new version is asked once a poll; what has not changed is kept."""
+
+    name = INFO.name
+
+    def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
+        self._rest = Rest(settings, tools, headers={})
+        self._tools = tools
+        chosen = settings.options.get("sellers")
+        self._sellers = chosen if isinstance(chosen, tuple) else tuple(INFO.options[0].default or ())  # type: ignore[arg-type]
+        self._catalogs: dict[str, Catalog] = {}
+        self._asked: Remembered[datetime] = Remembered(settings.poll_every_s / 2, tools.monotonic)
+        self._usual = Usual()
+        self._lock = threading.Lock()  # one poll fetches; others take what it got
+
+    def search(self, query: Query) -> Answer:
+        """Prices that fit. A seller that fails makes the answer a part; if all fail, it is the first one's error.
+
+        Raises:
+            ProviderError: no usable answer at all.
+        """
+        began = self._tools.monotonic()
+        need_library()
+        seen, failed, newest = Seen(searches=0), None, self._tools.now()
+        for seller in self._sellers:
+            try:
+                found, asked_at = self._of(str(seller))
+            except ProviderError as error:
+                failed = failed or error
+                seen.skip(f"{seller}: no answer")
+                if isinstance(error, ProviderDown):
+                    break  # one server has them all
+                continue
+            _join(seen, found)
+            newest = min(newest, asked_at)
+        if failed is not None and not seen.searches:
+            raise failed
+        seen.partial |= failed is not None
+        elapsed_s = self._tools.monotonic() - began
+        return answer(seen, query, self.name, observed_at=newest, elapsed_s=elapsed_s)
+
+    def _of(self, seller: str) -> tuple[Seen, datetime]:
+        with self._lock:
+            asked_at = self._asked.get(lambda: self._refreshed(seller), seller)
+        kept = self._catalogs[seller]
+        found = parse_items(kept.items, seller, kept.version, asked_at)
+        found.skipped |= {"a row that gpuhunt cannot read": kept.unread} if kept.unread else {}
+        if not found.offers:
+            raise PayloadChanged(f"{self.name}: the catalog of {seller} has no GPU in it")
+        found.partial = self._usual.is_too_few(seller, found.rows)
+        return found, asked_at
+
+    def _refreshed(self, seller: str) -> datetime:
+        """Now; the newest catalog of a seller has been got, unless it is the one that is kept. Raises ProviderError."""
+        reply = self._rest.ask("GET", f"/{seller}/version", max_bytes=200)
+        version = reply.body.strip()
+        if not _VERSION.fullmatch(version):
+            raise PayloadChanged(f"{self.name}: what {seller} has as its version is none")
+        named = version.decode("ascii")
+        kept = self._catalogs.get(seller)
+        if kept is None or kept.version != named:
+            archive = self._rest.ask("GET", f"/{seller}/{named}/catalog.zip", max_bytes=_ZIP_BYTES_MAX)
+            self._catalogs[seller] = _read(unpacked(archive.body, seller), seller, named)
+        return self._tools.now()
+
+
+def need_library() -> None:
+    """Raises ProviderDown: the extra is not installed."""
+    try:
+        import gpuhunt  # noqa: F401, PLC0415 the one place that costs its import
+    except ImportError as error:
+        raise ProviderDown("gpuhunt: not installed; install gpuwatch[gpuhunt]") from error
+
+
+def unpacked(archive: bytes, seller: str, max_bytes: int = _CSV_BYTES_MAX) -> bytes:
+    """The CSV of a catalog's archive, within bounds. Raises PayloadChanged."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as opened, opened.open(f"{seller}.csv") as table:
+            text = table.read(max_bytes + 1)
+    except (zipfile.BadZipFile, KeyError, OSError, EOFError, ValueError, zlib.error, NotImplementedError) as error:
+        raise PayloadChanged(f"gpuhunt: the catalog of {seller} is not an archive with {seller}.csv") from error
+    except RuntimeError as error:  # it wants a password
+        raise PayloadChanged(f"gpuhunt: the catalog of {seller} cannot be opened") from error
+    if len(text) > max_bytes:
+        raise PayloadChanged(f"gpuhunt: the catalog of {seller} is too large")
+    return text
+
+
+def read_items(table: bytes, seller: str) -> Sequence[Any]:
+    """The library's reading of one catalog: its `CatalogItem`s.
+
+    Raises:
+        PayloadChanged: the library cannot read it.
+    """
+    from gpuhunt import Catalog as Library  # noqa: PLC0415
+
+    logging.getLogger("gpuhunt").setLevel(logging.ERROR)  # it warns of each row
+    with _reading, tempfile.TemporaryDirectory(prefix="gpuwatch-gpuhunt-") as folder:
+        (Path(folder) / f"{seller}.csv").write_bytes(table)
+        before = os.environ.get(_FOLDER)
+        os.environ[_FOLDER] = folder
+        try:
+            return list(Library(balance_resources=False, auto_reload=False).query(provider=seller))
+        except Exception as error:  # whatever a stranger's table does to a library
+            raise PayloadChanged(f"gpuhunt: the catalog of {seller} cannot be read: {type(error).__name__}") from error
+        finally:
+            del os.environ[_FOLDER]
+            os.environ |= {} if before is None else {_FOLDER: before}
+
+
+def _read(table: bytes, seller: str, version: str) -> Catalog:
+    items = read_items(table, seller)
+    with_gpus = [item for item in items if item.gpu_count != 0]
+    rows = sum(1 for _ in csv.reader(io.StringIO(table.decode("utf-8", "replace"), newline=""))) - 1
+    return Catalog(version, with_gpus, max(rows - len(items), 0))
+
+
+def parse_items(items: Iterable[Any], seller: str, version: str, observed_at: datetime) -> Seen:
+    """Offers of one catalog. Pure.
+
+    Args:
+        observed_at: when this version was last seen to be the newest; how old its prices are, nobody tells.
+    """
+    seen = Seen()
+    collected = _collected(version)
+    old = collected is not None and observed_at - collected > _OLD_AFTER
+    kind = OfferKind.HISTORY if old else OfferKind.LISTED
+    note = f"gpuhunt's catalog {version}; the age of its prices is not told"
+    shared: dict[Terms, Terms] = {}
+    for item in items:
+        seen.rows += 1
+        offer = _offer(item, seller, note, seen, observed_at)
+        if offer is not None:
+            terms = shared.setdefault(offer.terms, offer.terms)
+            seen.offers.append(msgspec.structs.replace(offer, kind=kind, terms=terms))
+    seen.offers = without_placeholders(seen.offers, seen)
+    return seen
+
+
+def _offer(item: Any, seller: str, note: str, seen: Seen, observed_at: datetime) -> Offer | None:
+    instance, wire, region = word(item.instance_name, 100), word(item.gpu_name), word(item.location, 60)
+    count, price = whole(item.gpu_count, 1, 1024), usd_hour(item.price)
+    fault = None
+    if count is None:
+        fault = "gpu_count: out of range"
+    elif price is None or not is_plausible(price, count):
+        fault = "price: none that anybody would ask"
+    elif str(getattr(item.gpu_vendor, "value", item.gpu_vendor)) not in _VENDORS:
+        fault = "an accelerator that is no GPU"
+    if fault is not None or not (instance and wire and region and count and price):
+        seen.skip(fault or "a name is missing")
+        return None
+    memory = number(item.gpu_memory, 0.5, 2000)
+    memory = memory if memory is None else _WRONG_MEMORY.get((wire, memory), memory)
+    gpu = named(seller, instance, wire, memory)
+    fraction = min(gpu_fraction(instance), gpu_fraction(wire))
+    identity = _short(f"{SELLERS.get(seller, seller)}/{instance}/{region}/{wire}")
+    return Offer(
+        provider=INFO.name,
+        offer_id=_short(f"{identity}/{count}/{'spot' if item.spot else 'on-demand'}"),
+        machine_id=identity,
+        gpu=gpu.name,
+        gpu_family=gpu.family,
+        gpu_wire=wire,
+        gpu_known=gpu.known,
+        gpu_count=count,
+        gpu_memory_gib=memory,
+        spot=bool(item.spot),
+        quoted_usd_hour=price,
+        quoted_disk_gb=number(item.disk_size, 0.0, 1e6) or 0.0,
+        disk_usd_gb_month=None,
+        observed_at=observed_at,
+        region=region,
+        vcpu=number(item.cpu, 0.1, 1e5),
+        ram_gib=number(item.memory, 0.1, 1e6),
+        cpu_arch="arm64" if str(getattr(item.cpu_arch, "value", "")) == "arm" else None,
+        terms=Terms(
+            seller=SELLERS.get(seller, seller),
+            instance_type=instance,
+            gpu_fraction=fraction if fraction < WHOLE else WHOLE,
+            note=note if gpu.reason is None else f"{gpu.reason}; {note}",
+        ),
+    )
+
+
+def named(seller: str, instance: str, wire: str, memory_gib: float | None) -> GpuName:
+    """The card: by its name, by its machine type, by what this cloud is known to sell; else it stays open."""
+    found = catalog().resolve(wire, memory_gib)
+    if found.certain:
+        return found
+    machine = catalog().resolve(instance, memory_gib)
+    if machine.known and machine.certain and machine.name in found.candidates:
+        return machine
+    return catalog().resolve(wire, memory_gib, _SOCKETS.get(seller))
+
+
+def _collected(version: str) -> datetime | None:
+    """The end of the day that a version names ("20260818-42"); None: it names none."""
+    found = _VERSION_DAY.match(version)
+    if found is None:
+        return None
+    try:
+        return datetime(int(found[1]), int(found[2]), int(found[3]), tzinfo=UTC) + timedelta(days=1)
+    except ValueError:
+        return None
+
+
+def _short(text: str) -> str:
+    """At most as long as an identity may be, and still its own."""
+    if len(text) <= _ID_LENGTH:
+        return text
+    return f"{text[: _ID_LENGTH - 13]}~{sha256(text.encode()).hexdigest()[:12]}"
+
+
+def _join(seen: Seen, more: Seen) -> None:
+    seen.offers += more.offers
+    seen.rows += more.rows
+    seen.searches += more.searches
+    seen.partial |= more.partial
+    for reason, rows in more.skipped.items():
+        seen.skipped[reason] = seen.skipped.get(reason, 0) + rows
