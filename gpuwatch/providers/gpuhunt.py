@@ -3,7 +3,7 @@
 The catalogs are fetched here, within gpuwatch's deadlines and sizes, and read by the library gpuhunt from a folder:
 its own download has no timeout, and its threads would keep a stopping process alive.
 
-source: gpuhunt 0.1.34 (MPL-2.0), its code and README, read 2026-11.
+source: the code of gpuhunt 0.1.34 (MPL-2.0), read 2026-11.
 """
 
 from __future__ import annotations
