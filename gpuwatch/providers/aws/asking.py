@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import logging
-import threading
+import re
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from html import unescape
+from threading import Lock, Thread
 from typing import Any, Final, TypeVar
 
 from gpuwatch.adapting import Tools
 from gpuwatch.adapting.asking import Turns
 from gpuwatch.adapting.pace import Stopped
-from gpuwatch.errors import KeyRejected, OrderRefused, PayloadChanged, ProviderError, RefusalKind
+from gpuwatch.errors import KeyRejected, OrderRefused, PayloadChanged, ProviderDown, ProviderError, RefusalKind
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.providers.aws.refusals import code_of, ordering_error, reading_error
 
+log = logging.getLogger(__name__)
+
 _PAGES_MAX: Final = 500
-_AT_ONCE: Final = 8  # regions
+_LOOK_EVERY_S: Final = 0.2  # whether gpuwatch is stopping
 _CONNECT_S: Final = 5.0
 _CREATE_S: Final = 60.0  # giving up on an order early costs more than waiting
 # At DEBUG they log requests with all that is in them: an instance's environment holds secrets.
@@ -27,6 +30,8 @@ _NO_CREDENTIALS: Final = (
     "aws: the AWS credential chain (environment, ~/.aws, an instance's role) holds no credentials, and "
     "providers.aws.api_key no ACCESS_KEY_ID:SECRET_ACCESS_KEY"
 )
+_CODE: Final = re.compile(rb"<Code>([A-Za-z0-9._-]{1,80})</Code>")
+_MESSAGE: Final = re.compile(rb"<Message>([^<]{1,600})")
 T = TypeVar("T")
 
 
@@ -45,7 +50,7 @@ class Account(Turns):
         self._profile = options.get("profile")
         self._key = settings.api_key
         self._endpoint = None if own_endpoints else settings.base_url
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._session: Any = None
         self._clients: dict[tuple[str, str, bool], Any] = {}
 
@@ -117,19 +122,32 @@ class Account(Turns):
             raise ordering_error(error, region) from None
         return answered
 
-    def everywhere(self, regions: Sequence[str], look: Callable[[str], T]) -> list[tuple[str, T | ProviderError]]:
-        """What a look at each region found, or why it found nothing; the regions are asked at the same time."""
+    def everywhere(self, regions: Sequence[str], look: Callable[[str], T]) -> dict[str, T | ProviderError]:
+        """What a look at each region found, or why it found nothing; all regions are asked at the same time.
 
-        def one(region: str) -> T | ProviderError:
+        Raises:
+            ProviderDown: gpuwatch is stopping. What is still under way ends by itself, and is forgotten.
+        """
+        found: dict[str, T | ProviderError] = {}
+
+        def one(region: str) -> None:
             try:
-                return look(region)
+                found[region] = look(region)
             except ProviderError as error:
-                return error
+                found[region] = error
+            except Exception as error:  # a fault of ours in a thread must not be a region without offers
+                log.exception("the look at %s failed", region)
+                found[region] = ProviderError(f"aws: {region}: {type(error).__name__}")
 
-        if len(regions) == 1:
-            return [(regions[0], one(regions[0]))]
-        with ThreadPoolExecutor(min(_AT_ONCE, len(regions)), thread_name_prefix="aws") as threads:
-            return list(zip(regions, threads.map(one, regions), strict=True))
+        threads = [Thread(target=one, args=(region,), name=f"aws {region}", daemon=True) for region in regions]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(_LOOK_EVERY_S)
+                if self.tools.stop.is_set() and thread.is_alive():
+                    raise ProviderDown("aws: not asked to the end, gpuwatch is stopping")
+        return {region: found[region] for region in regions}
 
     def _client(self, service: str, region: str, ordering: bool = False) -> Any:
         """Clients may be shared by threads, making one may not."""
@@ -199,12 +217,16 @@ def _loader() -> Any:
     return create_loader()
 
 
-class StrangeAnswer(Exception):
-    """A refusal that is not AWS's own: a proxy's page, say. Shaped as botocore's ClientError; it keeps the status."""
+class Refusal(Exception):
+    """An answer of EC2 other than 2xx, or a proxy's. Shaped as botocore's ClientError."""
 
-    def __init__(self, status: int) -> None:
+    def __init__(self, status: int, body: bytes) -> None:
+        code, message = (_text(pattern, body) for pattern in (_CODE, _MESSAGE))
         super().__init__(f"{status}, an answer that is not of AWS")
-        self.response = {"ResponseMetadata": {"HTTPStatusCode": status}}
+        self.response = {
+            "Error": {"Code": code, "Message": message},
+            "ResponseMetadata": {"HTTPStatusCode": status},
+        }
 
 
 class CutShort(Exception):
@@ -212,13 +234,18 @@ class CutShort(Exception):
 
 
 def _look_at_answer(response_dict: Mapping[str, Any], **_: Any) -> None:
-    """botocore would complain of the XML, and forget the status; nor does it count what came."""
+    """Before botocore reads it: at a refusal's odd XML it would forget the status, and it does not count what came."""
     status, body, promised = (response_dict[key] for key in ("status_code", "body", "headers"))
     length = str(promised.get("content-length", ""))
     if length.isdecimal() and len(body) < int(length) and not promised.get("content-encoding"):
         raise CutShort(f"the answer was cut short after {len(body)} bytes")
-    if status >= 300 and b"<Code>" not in body[:4096] and b"__type" not in body[:4096]:
-        raise StrangeAnswer(status)
+    if status >= 300 and b"__type" not in body[:4096]:  # the Pricing API's refusals are JSON, and read by botocore
+        raise Refusal(status, body[:4096])
+
+
+def _text(pattern: re.Pattern[bytes], body: bytes) -> str:
+    found = pattern.search(body)
+    return unescape(found[1].decode("utf-8", "replace")) if found else ""
 
 
 def _texts(value: object) -> tuple[str, ...]:

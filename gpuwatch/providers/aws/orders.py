@@ -56,7 +56,7 @@ class AwsLauncher(PlainRenting):
             ProviderError: a region did not answer, or oddly: a short list is no list.
         """
         found: dict[str, Instance] = {}
-        for _, listed in self._account.everywhere(self._shelf.regions(), self._listed):
+        for listed in self._account.everywhere(self._shelf.regions(), self._listed).values():
             if isinstance(listed, ProviderError):
                 raise listed
             found |= {instance.instance_id: instance for instance in listed}

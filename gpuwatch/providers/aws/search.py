@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
-import msgspec
-
 from gpuwatch.adapting.answering import Seen, answer
 from gpuwatch.adapting.untrusted import objects, word
 from gpuwatch.errors import PayloadChanged, ProviderError
@@ -114,11 +112,10 @@ def _is_wanted(machine: Machine, query: Query) -> bool:
     )
 
 
-def _joined(looks: Iterable[tuple[str, Seen | ProviderError]]) -> Seen:
+def _joined(looks: Mapping[str, Seen | ProviderError]) -> Seen:
     """One answer of all regions. Raises ProviderError: none answered."""
-    whole, errors, searches = Seen(), [], 0
-    for region, look in looks:
-        searches += 1
+    whole, errors = Seen(searches=len(looks)), []
+    for region, look in looks.items():
         if isinstance(look, ProviderError):
             errors.append(look)
             whole.skip(f"region {region} did not answer: {type(look).__name__}")
@@ -127,9 +124,10 @@ def _joined(looks: Iterable[tuple[str, Seen | ProviderError]]) -> Seen:
         whole.rows += look.rows
         whole.drift |= look.drift
         _add_counts(whole, look.skipped)
-    if errors and len(errors) == searches:
+    if errors and len(errors) == len(looks):
         raise errors[0]
-    return msgspec.structs.replace(whole, partial=bool(errors), searches=searches)
+    whole.partial = bool(errors)
+    return whole
 
 
 def _add_counts(seen: Seen, skipped: Mapping[str, int]) -> None:

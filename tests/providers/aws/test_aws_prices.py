@@ -1,0 +1,161 @@
+"""List prices and spot prices: what is believed of AWS's answers."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gpuwatch.providers.aws.prices import (
+    ListPrice,
+    PriceList,
+    SpotKey,
+    disk_filters,
+    machine_filters,
+    parse_disk,
+    parse_machines,
+    parse_spot,
+    without_placeholders,
+)
+
+HERE = "us-east-1"
+ATTRIBUTES = {
+    "instanceType": "p5.48xlarge", "regionCode": HERE, "operatingSystem": "Linux", "tenancy": "Shared",
+    "preInstalledSw": "NA", "capacitystatus": "Used", "vcpu": "192", "memory": "2,048 GiB",
+}  # fmt: skip
+SPOT = {
+    "InstanceType": "p5.48xlarge", "AvailabilityZone": "us-east-1a", "AvailabilityZoneId": "use1-az4",
+    "ProductDescription": "Linux/UNIX", "SpotPrice": "21.341200", "Timestamp": datetime(2026, 11, 21, 9, tzinfo=UTC),
+}  # fmt: skip
+
+
+def _product(usd: Any = "55.0400000000", unit: str = "Hrs", terms: Any = None, **attributes: Any) -> str:
+    dimension = {"unit": unit, "pricePerUnit": {"USD": usd}}
+    plain = {"OnDemand": {"SKU.JRTCKXETXF": {"priceDimensions": {"SKU.JRTCKXETXF.6YS6EN2CT7": dimension}}}}
+    return json.dumps({
+        "product": {"attributes": ATTRIBUTES | attributes}, "terms": plain if terms is None else terms,
+    })  # fmt: skip
+
+
+def test_a_list_price_is_read_with_the_machines_size() -> None:
+    found = parse_machines([_product()], HERE)
+    assert found.types == {"p5.48xlarge": ListPrice(55.04, 192.0, 2048.0)}
+    assert found.skipped == {}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [
+        ({"tenancy": "Dedicated"}, "a list price of another kind"),
+        ({"operatingSystem": "Windows"}, "a list price of another kind"),
+        ({"preInstalledSw": "SQL Std"}, "a list price of another kind"),
+        ({"capacitystatus": "AllocatedCapacityReservation"}, "a list price of another kind"),
+        ({"regionCode": "us-west-2"}, "a list price of another kind"),
+        ({"usd": "0.0000000000"}, "a list price without a price"),
+        ({"usd": "-1"}, "a list price without a price"),
+        ({"usd": "NaN"}, "a list price without a price"),
+        ({"usd": "1e9"}, "a list price without a price"),
+        ({"usd": None}, "a list price without a price"),
+        ({"unit": "Quantity"}, "a list price without a price"),
+        ({"terms": {}}, "a list price without a price"),
+        ({"terms": {"OnDemand": []}}, "a list price without a price"),
+        ({"instanceType": 17}, "a list price without a price"),
+    ],
+)
+def test_rows_that_were_not_asked_for_or_make_no_sense_are_counted(attributes: Any, reason: str) -> None:
+    found = parse_machines([_product(**attributes), _product(instanceType="g5.xlarge", usd="1.006")], HERE)
+    assert list(found.types) == ["g5.xlarge"]
+    assert found.skipped == {reason: 1}
+
+
+@pytest.mark.parametrize("product", [None, 17, "", "{", "[]", '"x"', "[" * 200_000, '{"product": 1}', "\ud800"])
+def test_what_is_no_product_is_counted(product: object) -> None:
+    found = parse_machines([product], HERE)
+    assert (found.types, found.skipped) == ({}, {"a list price that is not understood": 1})
+
+
+def test_of_two_prices_for_one_type_neither_is_believed() -> None:
+    found = parse_machines([_product("55.04"), _product("98.32"), _product("1.006", instanceType="g5.xlarge")], HERE)
+    assert list(found.types) == ["g5.xlarge"]
+    assert found.skipped == {"several list prices for one instance type": 1}
+
+
+def test_the_same_price_twice_is_one_price() -> None:
+    assert parse_machines([_product(), _product()], HERE).types["p5.48xlarge"].usd_hour == 55.04
+
+
+def test_a_price_far_under_that_of_other_regions_is_a_placeholder() -> None:
+    prices = {"a": 10.0, "b": 11.0, "c": 1.9, "d": 10.0}
+    lists = {region: PriceList(types={"p5": ListPrice(usd), "g5": ListPrice(1.0)}) for region, usd in prices.items()}
+    without_placeholders(lists)
+    assert [region for region, one in lists.items() if "p5" in one.types] == ["a", "b", "d"]
+    assert lists["c"].skipped == {"a list price far under that of other regions": 1}
+    assert all("g5" in one.types for one in lists.values())
+
+
+def test_two_regions_are_no_median() -> None:
+    lists = {"a": PriceList(types={"p5": ListPrice(10.0)}), "b": PriceList(types={"p5": ListPrice(1.0)})}
+    without_placeholders(lists)
+    assert all("p5" in one.types for one in lists.values())
+
+
+def test_the_price_of_disks_is_read() -> None:
+    disk = _product("0.08", "GB-Mo", volumeApiName="gp3")
+    assert parse_disk([disk, _product("0.125", "GB-Mo", volumeApiName="io2")], HERE) == 0.08
+
+
+@pytest.mark.parametrize(
+    "products",
+    [
+        [],
+        [None, "{"],
+        [_product("0.08", "GB-Mo", volumeApiName="gp3"), _product("0.09", "GB-Mo", volumeApiName="gp3")],
+        [_product("0.005", "IOPS-Mo", volumeApiName="gp3")],
+        [_product("0.08", "GB-Mo", volumeApiName="gp3", regionCode="eu-west-1")],
+    ],
+)
+def test_a_disks_price_that_is_not_sure_is_none(products: list[object]) -> None:
+    assert parse_disk(products, HERE) is None
+
+
+def test_of_several_changes_the_newest_is_the_price_in_force() -> None:
+    older = SPOT | {"SpotPrice": "9.9", "Timestamp": datetime(2026, 11, 20, tzinfo=UTC)}
+    skipped: dict[str, int] = {}
+    found = parse_spot([older, SPOT, older], skipped)
+    assert {key: price.usd_hour for key, price in found.items()} == {SpotKey("p5.48xlarge", "us-east-1a"): 21.3412}
+    assert found[SpotKey("p5.48xlarge", "us-east-1a")].zone_id == "use1-az4"
+    assert skipped == {}
+
+
+def test_old_accounts_name_the_product_otherwise() -> None:
+    assert len(parse_spot([SPOT | {"ProductDescription": "Linux/UNIX (Amazon VPC)"}], {})) == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (SPOT | {"ProductDescription": "Windows"}, "a spot price of another product"),
+        (None, "a spot price of another product"),
+        (SPOT | {"SpotPrice": "0.0"}, "a spot price that is not understood"),
+        (SPOT | {"SpotPrice": "N/A*"}, "a spot price that is not understood"),
+        (SPOT | {"SpotPrice": "inf"}, "a spot price that is not understood"),
+        (SPOT | {"InstanceType": None}, "a spot price that is not understood"),
+        (SPOT | {"AvailabilityZone": ""}, "a spot price that is not understood"),
+        (SPOT | {"Timestamp": "2026-11-21"}, "a spot price that is not understood"),
+        (SPOT | {"Timestamp": datetime(2026, 11, 21)}, "a spot price that is not understood"),
+    ],
+)
+def test_odd_spot_rows_are_counted(row: object, reason: str) -> None:
+    skipped: dict[str, int] = {}
+    assert parse_spot([row], skipped) == {}
+    assert skipped == {reason: 1}
+
+
+def test_plain_linux_machines_on_shared_hardware_are_asked_for() -> None:
+    asked = {one["Field"]: (one["Type"], one["Value"]) for one in machine_filters(HERE, ["g5.xlarge", "p5.48xlarge"])}
+    assert asked["instanceType"] == ("ANY_OF", "g5.xlarge,p5.48xlarge")
+    assert asked["tenancy"] == ("TERM_MATCH", "Shared")
+    assert asked["marketoption"] == ("TERM_MATCH", "OnDemand")
+    assert {one["Field"] for one in disk_filters(HERE)} == {"regionCode", "productFamily", "volumeApiName"}
