@@ -146,8 +146,10 @@ class LambdaCloud(Stage):
         wanted = request.body()
         name, region = wanted.get("instance_type_name"), wanted.get("region_name")
         _check(wanted)
-        if name not in self.kinds or region not in REGIONS or wanted["ssh_key_names"][0] not in self.keys:
-            raise _refused(400, "global/object-does-not-exist", "Specified instance type or SSH key does not exist.")
+        if name not in self.kinds or region not in REGIONS:
+            raise _missing("instance type or region")
+        if wanted["ssh_key_names"][0] not in self.keys:
+            raise _missing("SSH key")
         if len(self._alive()) >= self.quota:
             raise _refused(400, "global/quota-exceeded", "Quota exceeded.")
         if region not in self.capacity[name] or (name, region) in self.sold_out:
@@ -199,7 +201,7 @@ class LambdaCloud(Stage):
         for one in self._listed():
             if one.row["id"] == instance_id:
                 return one
-        raise _refused(404, "global/object-does-not-exist", "Specified instance does not exist.")
+        raise _missing("instance", 404)
 
     def _row(self, instance_id: str, wanted: dict[str, Any]) -> dict[str, Any]:
         kept = {key: wanted[key] for key in ("name", "hostname", "tags") if wanted.get(key)}
@@ -273,6 +275,10 @@ def _check(wanted: dict[str, Any]) -> None:
     )
     if not sound:
         raise _refused(400, "global/invalid-parameters", "Invalid request data.")
+
+
+def _missing(what: str, status: int = 400) -> Refused:
+    return _refused(status, "global/object-does-not-exist", f"Specified {what} does not exist.")
 
 
 def _refused(status: int, code: str, message: str) -> Refused:

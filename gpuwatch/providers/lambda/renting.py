@@ -41,6 +41,7 @@ _OFFER: Final = re.compile(r"([A-Za-z0-9_.-]{1,40})/([a-z0-9-]{1,23})")
 _ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _IMAGE_ID: Final = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}")
 _STATES: Final = {"booting": InstanceState.STARTING, "unhealthy": InstanceState.OFFLINE}
+_ENDING: Final = "terminating"
 _ENDED: Final = frozenset({"terminated", "preempted"})
 # Codes about the account, whatever their status.
 _ACCOUNT: Final = {
@@ -76,6 +77,7 @@ class LambdaLauncher(PlainRenting):
     def __init__(self, account: Account, options: Mapping[str, Option]) -> None:
         self._account = account
         self._options = options
+        self._ending: frozenset[str] = frozenset()  # what the newest list shows as terminating
 
     def create(self, order: Order) -> Created:
         """Launch, once; not sooner than 12 s after the launch before.
@@ -92,10 +94,13 @@ class LambdaLauncher(PlainRenting):
     def list_instances(self) -> Sequence[Instance]:
         """Every instance of the account that is not over; the list has no pages. Raises ProviderError."""
         self._account.need_key()
-        return parse_instances(self._account.get("/instances", kind="instances"))
+        found = parse_instances(self._account.get("/instances", kind="instances"))
+        self._ending = frozenset(one.instance_id for one in found if one.status == _ENDING)
+        return found
 
     def destroy(self, instance_id: str) -> None:
-        """Terminate; what is gone already is no error. Until it is gone, the list shows it as terminating.
+        """Terminate; what is gone already is no error. Until it is gone, the list shows it as terminating: then
+        nothing is sent again.
 
         Raises:
             OrderError: not done, or not known.
@@ -103,10 +108,12 @@ class LambdaLauncher(PlainRenting):
         if not _ID.fullmatch(instance_id):
             raise bad_order("that is no id of an instance")
         self._need_key()
+        if instance_id in self._ending:
+            return
         body = {"instance_ids": [instance_id]}
         try:
             reply = self._account.order("POST", "/instance-operations/terminate", body, kind="terminate")
-        except _Gone:
+        except (_Gone, OfferGone):
             return
         ended = objects(at(_json(reply, instance_id), "data", "terminated_instances"))
         if instance_id not in [one.get("id") for one in ended]:
@@ -181,8 +188,10 @@ def launch_error(name: str, told: Said, reply: Reply, now: datetime) -> OrderErr
         return OutcomeUnknown(line)
     if told.code == _NO_CAPACITY:
         return OfferGone(line)
-    if told.code == _NO_OBJECT:
-        return _Gone(f"{line} (a type, region, SSH key, image or instance of that name)", RefusalKind.BAD_ORDER)
+    if told.code == _NO_OBJECT:  # of what, only its words tell
+        if told.has("instance type", "region") and not told.has("ssh", "key", "image"):
+            return OfferGone(line)
+        return _Gone(f"{line} (an SSH key, image or instance of that name)", RefusalKind.BAD_ORDER)
     if told.code in _ACCOUNT:
         return OrderRefused(line, _ACCOUNT[told.code])
     if reply.status == 429:

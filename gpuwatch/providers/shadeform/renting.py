@@ -42,6 +42,7 @@ _STATES: Final = {
     "active": InstanceState.RUNNING,
     "error": InstanceState.FAILED,
 }
+_ENDING: Final = "deleting"
 _GONE: Final = "deleted"
 _NO_STOCK: Final = ("out_of_stock", "out of stock", "not available in the region")
 _NO_MONEY: Final = ("insufficient fund", "insufficient balance", "insufficient credit", "wallet")
@@ -63,6 +64,7 @@ class ShadeformLauncher(PlainRenting):
     def __init__(self, account: Account, options: Mapping[str, Option]) -> None:
         self._account = account
         self._options = options
+        self._ending: frozenset[str] = frozenset()  # what the newest list shows as deleting
 
     def create(self, order: Order) -> Created:
         """Rent, once, with `auto_delete` set: Shadeform itself ends it, whatever becomes of gpuwatch.
@@ -78,10 +80,13 @@ class ShadeformLauncher(PlainRenting):
     def list_instances(self) -> Sequence[Instance]:
         """Every instance of the account that is not deleted; the list has no pages. Raises ProviderError."""
         self._account.need_key()
-        return parse_instances(self._account.get("/instances", kind="instances"))
+        found = parse_instances(self._account.get("/instances", kind="instances"))
+        self._ending = frozenset(one.instance_id for one in found if one.status.startswith(_ENDING))
+        return found
 
     def destroy(self, instance_id: str) -> None:
-        """Delete; what is gone already is no error. Until it is gone, the list shows it as deleting.
+        """Delete; what is gone already is no error. Until it is gone, the list shows it as deleting: then nothing is
+        sent again.
 
         Raises:
             OrderError: not done, or not known. Some clouds delete nothing that is not yet active.
@@ -89,6 +94,8 @@ class ShadeformLauncher(PlainRenting):
         if not _ID.fullmatch(instance_id):
             raise bad_order("that is no id of an instance")
         self._need_key()
+        if instance_id in self._ending:
+            return
         try:
             self._account.order("POST", f"/instances/{instance_id}/delete", kind="delete")
         except OfferGone:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from gpuwatch import providers
 from gpuwatch.emulator.clouds.lambda_cloud import LambdaCloud
 from gpuwatch.errors import OfferGone, OrderRateLimited, OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
 from gpuwatch.net import Http
-from gpuwatch.ports import InstanceState, Launcher, Order, ProviderSettings, Query
+from gpuwatch.ports import InstanceState, Launcher, Order, ProviderSettings, Query, Registry, Volume
 
 BENCH = import_module("tests.providers.lambda.bench").BENCH
 OFFER = "gpu_1x_h100_sxm5/us-east-1"
@@ -121,6 +122,30 @@ def test_without_an_ssh_key_nothing_is_sent_and_the_line_to_add_is_named(place: 
     assert place.requests == []
 
 
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"bid_usd_hour": 1.0},
+        {"template": "t"},
+        {"registry": Registry(server="ghcr.io", username="me", password="s3cret")},
+        {"volume": Volume(mount="/data", volume_id="1")},
+        {"ports": ("8000",)},
+        {"self_destruct_at": datetime(2026, 11, 22, tzinfo=UTC)},
+        {"runtype": "jupyter"},
+        {"label": "gpuwatch-" + "x" * 60},
+        {"onstart": "x" * 1_000_000},
+        {"offer_id": "gpu_1x_h100_sxm5"},
+    ],
+    ids=lambda wish: next(iter(wish)),
+)
+def test_what_lambda_cannot_do_is_refused_and_not_sent(
+    place: LambdaCloud, launcher: Launcher, wish: dict[str, Any]
+) -> None:
+    with pytest.raises(OrderRefused, match="nothing was sent") as refused:
+        launcher.create(an_order(**wish))
+    assert (refused.value.kind, place.requests) == (RefusalKind.BAD_ORDER, [])
+
+
 def test_it_boots_without_an_address_runs_ends_and_is_gone(
     place: LambdaCloud, launcher: Launcher, clock: Clock
 ) -> None:
@@ -133,6 +158,8 @@ def test_it_boots_without_an_address_runs_ends_and_is_gone(
     assert (running.gpu, running.gpu_count, running.label) == ("H100 SXM", 1, "gpuwatch-abc")
     launcher.destroy(made.instance_id)
     assert [one.status for one in launcher.list_instances()] == ["terminating"]
+    launcher.destroy(made.instance_id)  # as the list says, it is being done
+    assert place.count("POST .*terminate") == 1
     clock.sleep(60)
     assert list(launcher.list_instances()) == []  # still answered, as terminated
     clock.sleep(60)
@@ -190,6 +217,27 @@ def test_a_refusal_is_understood_by_its_code(
     with pytest.raises(OrderRefused) as refused:
         launcher.create(an_order())
     assert refused.value.kind is kind
+
+
+def test_a_type_that_came_to_its_end_is_the_next_candidates_turn_and_a_wrong_key_is_not(
+    place: LambdaCloud, launcher: Launcher, clock: Clock
+) -> None:
+    del place.kinds["gpu_1x_h100_sxm5"]
+    with pytest.raises(OfferGone):
+        launcher.create(an_order())
+    with at(place, clock, ssh_key="another") as adapter:
+        assert adapter.launcher is not None
+        with pytest.raises(OrderRefused) as refused:
+            adapter.launcher.create(an_order("gpu_1x_a10/us-west-1"))
+    assert refused.value.kind is RefusalKind.BAD_ORDER
+
+
+def test_a_key_as_the_user_of_http_basic_is_taken_by_the_emulator(place: LambdaCloud) -> None:
+    for key, status in (("demo-key", 200), ("another", 401)):
+        told = {"Authorization": f"Basic {b64encode(f'{key}:'.encode()).decode()}"}
+        http = Http()
+        assert http.ask("GET", f"{place.url}/api/v1/instances", headers=told).status == status
+        http.close()
 
 
 def test_a_fault_upstream_leaves_the_outcome_open(place: LambdaCloud, launcher: Launcher) -> None:

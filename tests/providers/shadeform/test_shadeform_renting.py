@@ -14,7 +14,7 @@ from gpuwatch import providers
 from gpuwatch.emulator.clouds.shadeform import Shadeform
 from gpuwatch.errors import KeyRejected, OfferGone, OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
 from gpuwatch.net import Http
-from gpuwatch.ports import InstanceState, Launcher, Order, ProviderSettings
+from gpuwatch.ports import InstanceState, Launcher, Order, ProviderSettings, Registry, Volume
 from gpuwatch.providers.shadeform.renting import parse_instances
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -135,6 +135,33 @@ def test_start_commands_are_a_script_and_variables_are_not_in_it(place: Shadefor
     assert "s3cret" not in repr(launcher.list_instances())
 
 
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"bid_usd_hour": 1.0},
+        {"template": "t", "onstart": "true"},
+        {"registry": Registry(server="ghcr.io", username="me", password="s3cret")},
+        {"volume": Volume(mount="/data", volume_id="1")},
+        {"ports": ("8000",)},
+        {"runtype": "args"},
+        {"label": "gpuwatch-" + "x" * 60},
+        {"offer_id": "hyperstack/H100/canada-1"},
+    ],
+    ids=lambda wish: next(iter(wish)),
+)
+def test_what_shadeform_cannot_do_is_refused_and_not_sent(
+    place: Shadeform, launcher: Launcher, wish: dict[str, Any]
+) -> None:
+    with pytest.raises(OrderRefused, match="nothing was sent") as refused:
+        launcher.create(an_order(**wish))
+    assert (refused.value.kind, place.requests) == (RefusalKind.BAD_ORDER, [])
+
+
+def test_a_template_of_the_owner_is_named_by_its_id(place: Shadeform, launcher: Launcher) -> None:
+    launcher.create(an_order(template="t-1"))
+    assert sent(place)["template_id"] == "t-1"
+
+
 def test_it_waits_for_its_cloud_runs_ends_and_is_gone(place: Shadeform, launcher: Launcher, clock: Clock) -> None:
     made = launcher.create(an_order())
     seen = []
@@ -152,6 +179,8 @@ def test_it_waits_for_its_cloud_runs_ends_and_is_gone(place: Shadeform, launcher
     assert (active.machine_id, active.started_at) == ("hyperstack/H100/canada-1", NOW + timedelta(seconds=180))
     launcher.destroy(made.instance_id)
     assert [one.status for one in launcher.list_instances()] == ["deleting"]
+    launcher.destroy(made.instance_id)  # as the list says, it is being done
+    assert place.count("POST .*delete") == 1
     clock.sleep(60)
     assert list(launcher.list_instances()) == []
     launcher.destroy(made.instance_id)
