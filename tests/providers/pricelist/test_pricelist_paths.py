@@ -1,0 +1,88 @@
+"""Paths into a stranger's JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpuwatch.errors import PayloadChanged
+from gpuwatch.providers.pricelist.paths import check_field_path, check_rows_path, entries, field, first, rows_of, says
+from gpuwatch.providers.pricelist.paths import text as text_of
+
+NESTED = {"name": "all", "items": [{"id": "a", "prices": {"eu": {"usd": 1}, "us": {"usd": 2}}}, {"id": "b"}, 5, None]}
+
+
+def test_a_row_remembers_what_it_lies_in() -> None:
+    rows = rows_of(NESTED, "items.*.prices.*", "north")
+    assert [(field(row, "@key"), field(row, "usd"), field(row, "../id")) for row in rows] == [
+        ("eu", 1, "a"),
+        ("us", 2, "a"),
+    ]
+    assert field(rows[0], "../../name") == "all"
+    assert field(rows[0], ".") == {"usd": 1}
+    assert field(rows[0], "@place") == "north"
+    assert field(rows[0], "../../../name") is None
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "found"),
+    [([1, 2], "*", [1, 2]), ({"a": 1}, "*", [1]), ({"a": {"b": [3]}}, "a.b.*", [3]), ({"a": []}, "a.*", [])],
+)
+def test_a_star_goes_through_a_list_or_the_values_of_an_object(value: Any, path: str, found: list[Any]) -> None:
+    assert [field(row, ".") for row in rows_of(value, path)] == found
+
+
+@pytest.mark.parametrize("value", [None, 5, "text", {}, {"items": None}, {"items": "x"}, [], {"Items": []}])
+def test_no_list_where_the_rows_should_be_is_a_changed_format(value: Any) -> None:
+    with pytest.raises(PayloadChanged):
+        rows_of(value, "items.*.prices.*")
+
+
+def test_the_first_path_with_something_counts() -> None:
+    [row] = rows_of([{"a": None, "b": 0, "c": 7}], "*")
+    assert first(row, ("a", "missing.x", "b", "c")) == 0
+    assert first(row, ()) is None
+
+
+def test_a_template_leaves_out_what_is_missing_and_is_nothing_if_all_is() -> None:
+    [row] = rows_of([{"model": "h100", "ram": 80, "n": None, "bad": "\u202e\n"}], "*")
+    assert text_of(row, ("{model} {socket} {ram}",)) == "h100 80"
+    assert text_of(row, ("{n} {socket}", "model")) == "h100"
+    assert text_of(row, ("{n}",)) is None
+    assert text_of(row, ("bad",)) == "��"
+
+
+def test_words_are_compared_as_texts_and_in_lists() -> None:
+    [row] = rows_of([{"a": ["x", "consumption"], "b": False, "n": 0, "none": None}], "*")
+    assert says(row, "a", ("consumption",))
+    assert not says(row, "a", ("installation",))
+    assert says(row, "b", ("false",))
+    assert says(row, "n", ("0",))
+    assert not says(row, "none", ("none", "null"))
+
+
+def test_a_page_is_full_of_the_outermost_entries() -> None:
+    assert entries(NESTED, "items.*.prices.*") == 4
+    assert entries({"items": 5}, "items.*") == 0
+
+
+@pytest.mark.parametrize("path", ["", "items", "items..x.*", ".*", "items.*.", "../*", "a.{b}.*"])
+def test_what_is_no_path_to_rows_is_told(path: str) -> None:
+    with pytest.raises(ValueError, match="no path to rows"):
+        check_rows_path(path)
+
+
+@pytest.mark.parametrize("path", ["", "a..b", "a.", "/a", "../", "..", "{a..b}", "x {} y", "a.*"])
+def test_what_is_no_path_to_a_field_is_told(path: str) -> None:
+    with pytest.raises(ValueError, match="no path to a field"):
+        check_field_path(path)
+
+
+def test_hostile_nesting_and_keys_lead_nowhere() -> None:
+    deep: Any = {}
+    for _ in range(500):
+        deep = {"a": deep}
+    [row] = rows_of([deep], "*")
+    assert field(row, ".".join(["a"] * 600)) is None
+    assert field(row, "a.__class__") is None
