@@ -19,7 +19,7 @@ Paths = str | tuple[str, ...]  # one, or several: the first where something lies
 _FOLDER: Final = Path(__file__).parent / "sources"
 _LARGEST: Final = 256 * 1024  # bytes of a declaration
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,23}")
-_URL: Final = re.compile(r"https://[^\s/?#@]+[^\s#]*|http://(?:127\.0\.0\.1|localhost|\[::1\])(?::\d+)?(?:/[^\s#]*)?")
+_URL: Final = re.compile(r"https://[^\s/?#@]+[^\s?#]*|http://(?:127\.0\.0\.1|localhost|\[::1\])(?::\d+)?(?:/[^\s?#]*)?")
 _LEAST_EVERY_S: Final = 60.0
 
 
@@ -158,7 +158,7 @@ def paths(told: Paths) -> tuple[str, ...]:
 def _faults(source: Source) -> Iterator[str]:
     checks = {
         "name: small letters, digits and hyphens, at most 24": _NAME.fullmatch(source.name),
-        "url: https://…": _URL.fullmatch(source.url),
+        "url: https://…, its query in params": _URL.fullmatch(source.url),
         "places go with {place} in url": bool(source.places) == ("{place}" in source.url),
         "currency: three capital letters": re.fullmatch(r"[A-Z]{3}", source.currency),
         f"every_s: at least {_LEAST_EVERY_S:g}": source.every_s >= _LEAST_EVERY_S,

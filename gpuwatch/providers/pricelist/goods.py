@@ -16,6 +16,7 @@ from gpuwatch.providers.pricelist.paths import Row, first, text, texts
 
 GIB: Final = {"GiB": 1.0, "GB": 1.0, "MiB": 1 / 1024, "B": 1 / 1024**3}  # "GB" of a GPU's memory means GiB
 _WHOLE_CARD: Final = 0.9  # less memory than that of a card is a part of it
+_MEMORY_SLACK: Final = 0.1  # of what is told; ECC and drivers take their part
 _MOST_GIB: Final = 5_000.0  # of all GPUs of a machine; more is a fault
 _WITH_UNIT: Final = re.compile(r"\s*(\d{1,4}(?:\.\d+)?) ?G(?:iB|B|i)?\s*")
 _ANY: Final = Machine(match=".*")
@@ -150,9 +151,15 @@ def _cards(memory_gib: float, card_gib: float) -> tuple[int, float]:
 
 
 def _resolved(spellings: list[str], memory_gib: float | None) -> GpuName:
-    """By the first spelling that the catalogue knows; else what the first one is."""
+    """By the first spelling that the catalogue knows, with such a memory if it can be; else what the first one is."""
     names = [catalog().resolve(spelling, memory_gib) for spelling in spellings]
-    return next((name for name in names if name.known), names[0])
+    known = [name for name in names if name.known]
+    return next((name for name in known if _has_such_memory(name, memory_gib)), [*known, *names][0])
+
+
+def _has_such_memory(name: GpuName, memory_gib: float | None) -> bool:
+    card = catalog().get(name.name)
+    return card is None or memory_gib is None or card.memory_distance(memory_gib) <= memory_gib * _MEMORY_SLACK
 
 
 def _card_gib(spellings: list[str]) -> float | None:

@@ -71,6 +71,7 @@ def test_an_owners_file_is_asked_too_and_takes_the_place_of_one_that_ships(decla
         (('"mine"', '"My Cloud"'), "name: small letters"),
         (("https://", "ftp://"), "url: https://"),
         (("https://", "http://"), "url: https://"),
+        (("/prices", "/prices?all=1"), "its query in params"),
         (('"plans.*"', '"plans"'), "no path to rows"),
         (('price = "usd"', ""), "price"),
         (('price = "usd"', 'price = "a..b"'), "no path to a field"),
