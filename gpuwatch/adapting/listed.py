@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from statistics import median
 from typing import Final
 
 from gpuwatch.adapting.answering import Seen
@@ -27,7 +26,7 @@ def without_placeholders(offers: Iterable[Offer], seen: Seen) -> list[Offer]:
     prices: dict[object, list[float]] = {}
     for offer in offers:
         prices.setdefault(_kind(offer), []).append(offer.quoted_usd_hour)
-    floors = {kind: median(found) * _FEW for kind, found in prices.items() if len(found) >= _ENOUGH_PLACES}
+    floors = {kind: _median(found) * _FEW for kind, found in prices.items() if len(found) >= _ENOUGH_PLACES}
     kept = [offer for offer in offers if offer.quoted_usd_hour >= floors.get(_kind(offer), 0.0)]
     for _ in range(len(offers) - len(kept)):
         seen.skip("a placeholder: far under the median of its type over the regions")
@@ -54,3 +53,9 @@ class Usual:
 
 def _kind(offer: Offer) -> object:
     return offer.terms.seller, offer.terms.instance_type, offer.gpu, offer.gpu_count, offer.spot
+
+
+def _median(prices: list[float]) -> float:
+    """Not the module `statistics`: its import costs more than all of this."""
+    ordered, half = sorted(prices), len(prices) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
