@@ -20,7 +20,7 @@ from gpuwatch.emulator.clouds.runpod import NO_CAPACITY, RunPod
 
 ROOT = Path(__file__).parents[2]
 PYTHON = os.environ.get("GPUWATCH_OFFICIAL_PYTHON") or shutil.which("python", path=ROOT / ".venv-official" / "bin")
-CLIENT = shutil.which("runpod", path=None if PYTHON is None else str(Path(PYTHON).parent))
+CLIENT = None if PYTHON is None else shutil.which("runpod", path=str(Path(PYTHON).parent))
 
 pytestmark = pytest.mark.skipif(CLIENT is None, reason="no official client: run `make test`")
 

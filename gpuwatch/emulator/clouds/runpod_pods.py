@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -39,7 +39,6 @@ class Pod:
     looping: bool = False  # its container ends and is started again
     util: list[int] | None = None  # percent of each GPU
     cluster: str | None = None
-    spent: list[tuple[float, float]] = field(default_factory=list)  # (since, until), running
 
     @property
     def gpu(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ INFO = ProviderInfo(
         ),
     ),
     default_disk_gb=10.0,  # of container disk, as its official client orders
-    search_interval_s=0.5,  # 60 a minute is the documented quota; what the headers say is kept to as well
+    search_interval_s=0.1,  # what the headers say of the quota sets the pace
     rows_per_day=0,
     console_url="https://console.runpod.io/deploy",
 )

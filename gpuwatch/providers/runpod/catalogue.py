@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from gpuwatch.adapting.answering import Seen
-from gpuwatch.adapting.untrusted import objects, usd_hour, whole, word
+from gpuwatch.adapting.untrusted import number, objects, usd_hour, whole, word
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.market.gpu_names import catalog
 from gpuwatch.market.offer import PLAIN, Offer, Terms
@@ -111,19 +111,22 @@ def _offers(one: Mapping[str, Any], asked: Asked, seen: Seen) -> Iterator[Offer]
         return
     for place in _places(one, seen):
         wanted = Wanted(one["id"], asked.cloud, asked.count, place)
-        offer = offer_of(wanted, price, whole(one.get("memory"), 1, 4096), asked)
+        offer = offer_of(wanted, price, whole(one.get("memory"), 1, 4096), asked, _least_cuda(one))
         if offer is None:
             seen.skip("its id is not one that can be kept")
             return
         yield offer
 
 
-def offer_of(wanted: Wanted, gpu_usd_hour: float, memory_gb: int | None, asked: Asked) -> Offer | None:
+def offer_of(
+    wanted: Wanted, gpu_usd_hour: float, memory_gb: int | None, asked: Asked, cuda: float | None = None
+) -> Offer | None:
     """One offer; None: its id cannot be kept.
 
     Args:
         gpu_usd_hour: of one GPU, without disk.
         memory_gb: of one GPU.
+        cuda: what every host has at least.
     """
     identity, machine = offer_id(wanted), machine_id(wanted)
     if identity is None or machine is None:
@@ -149,6 +152,7 @@ def offer_of(wanted: Wanted, gpu_usd_hour: float, memory_gb: int | None, asked: 
         datacenter=True if wanted.cloud == SECURE else None,
         download_usd_gb=0.0,
         upload_usd_gb=0.0,
+        cuda_max=cuda,
         terms=_terms(wanted.gpu_id),
     )
 
@@ -169,6 +173,13 @@ def _places(one: Mapping[str, Any], seen: Seen) -> list[str | None]:
         elif _STOCK[stock]:
             places[place] = None
     return list(places)
+
+
+def _least_cuda(one: Mapping[str, Any]) -> float | None:
+    """The oldest of the hosts' newest CUDA versions: whatever host it will be, it has that. None: not told of all."""
+    rows = objects(one.get("cudaVersions"))
+    known = [number(row.get("version"), 1.0, 1000.0) for row in rows if row.get("available") is True]
+    return min((one for one in known if one is not None), default=None) if None not in known else None
 
 
 @lru_cache(maxsize=512)

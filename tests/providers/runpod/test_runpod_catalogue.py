@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gpuwatch.adapting.answering import Seen
@@ -112,6 +113,15 @@ def test_more_gpus_than_a_pod_of_the_type_may_have_are_no_offer() -> None:
     assert of(a_type(), asked=Asked("COMMUNITY", 5, 0.0, NOW)).offers == []  # 4 at most
 
 
+def test_cuda_is_what_every_host_has_at_least() -> None:
+    def of_versions(*versions: Any) -> float | None:
+        rows = [{"version": version, "available": version != "11.8"} for version in versions]
+        return of(a_type(cudaVersions=rows)).offers[0].cuda_max
+
+    assert of_versions("12.8", "12.4", "11.8", "13.0") == 12.4
+    assert [of_versions(), of_versions("11.8"), of_versions("12.8", "x"), of_versions(None)] == [None] * 4
+
+
 def test_a_slice_is_told_and_a_whole_card_is_none() -> None:
     mig = "NVIDIA RTX PRO 6000 Blackwell Server Edition MIG 1g.24gb"
     offers = of(a_type(id=mig, memory=24), a_type(id="NVIDIA RTX PRO 6000 Blackwell Server Edition", memory=96)).offers
@@ -162,6 +172,16 @@ def test_no_more_gpus_are_asked_for_than_are_sold_of_the_types_that_are_wanted()
         answer = adapter.market.search(Query(gpus=("H100 NVL",)))
         assert max(int(one.params["count"]) for one in place.requests if one.params["cloud"] == "SECURE") == 6
         assert {offer.gpu_count for offer in answer.offers} == {1, 2, 3, 4}  # four are free
+
+
+def test_only_the_clouds_that_the_owner_names_are_asked() -> None:
+    bench = msgspec.structs.replace(BENCH, options={"clouds": ("COMMUNITY",)})
+    with BENCH.place() as place:
+        for key in (BENCH.key, None):
+            with bench.pointed_at(place.url, key) as adapter:
+                found = adapter.market.search(Query(count_max=1)).offers
+                assert {offer.offer_id.split("/")[1] for offer in found} == {"COMMUNITY"}
+        assert [one.params.get("cloud") for one in place.requests] == ["COMMUNITY", None]
 
 
 def test_spot_is_answered_empty_without_a_request() -> None:
