@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpuwatch.providers.azure import parse_prices
+from gpuwatch.providers.azure.prices import parse_prices
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "azure"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

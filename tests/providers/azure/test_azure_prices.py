@@ -10,7 +10,8 @@ import pytest
 from gpuwatch.emulator.clouds.azure import price_row
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.market.offer import OfferKind
-from gpuwatch.providers.azure import families_of, filter_of, machine, parse_prices
+from gpuwatch.providers.azure.machines import families_of, filter_of, machine
+from gpuwatch.providers.azure.prices import parse_prices
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 H100 = "Standard_ND96isr_H100_v5"
@@ -143,3 +144,26 @@ def test_only_the_families_that_are_asked_for_are_in_the_filter() -> None:
         "serviceName eq 'Virtual Machines' and priceType eq 'Consumption' and (contains(armSkuName,'H100'))"
         " and (armRegionName eq 'eastus' or armRegionName eq 'uksouth')"
     )
+
+
+def test_a_list_without_one_hourly_price_is_a_changed_format() -> None:
+    with pytest.raises(PayloadChanged, match="none of 1 rows"):
+        parse_prices([REAL | {"unitOfMeasure": "1 hour of use"}], NOW)
+
+
+@pytest.mark.parametrize("field", ["meterName", "skuName"])
+def test_spot_and_low_priority_are_seen_in_either_name(field: str) -> None:
+    spot = price_row(NVL, "eastus", 2.79, **{field: "NC40ads H100 v5 Spot"})
+    low = price_row(NVL, "eastus", 1.4, **{field: "NC40ads H100 v5 Low Priority"})
+    assert [(offer.spot, offer.quoted_usd_hour) for offer in parse_prices([REAL, spot, low], NOW).offers] == [
+        (True, 2.79),
+        (False, 98.32),
+    ]
+
+
+@pytest.mark.parametrize("field", ["productName", "meterName", "armRegionName"])
+def test_a_row_without_its_words_is_not_taken_for_linux_on_demand(field: str) -> None:
+    for value in (None, 5, ["x"], {}):
+        seen = parse_prices([REAL, price_row(NVL, "eastus", 1.0, **{field: value})], NOW)
+        assert [offer.quoted_usd_hour for offer in seen.offers] == [98.32]
+        assert seen.skipped == {"a row without what a price needs": 1}

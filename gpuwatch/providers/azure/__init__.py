@@ -1,0 +1,35 @@
+"""Microsoft Azure's retail price list: on demand and spot, per region, without an account. A price, never stock.
+
+source: the vendor's page of the Retail Prices API (2023-01-01-preview) and public readers of it, read 2026-11.
+"""
+
+from __future__ import annotations
+
+from gpuwatch.adapting import Adapter, OptionSpec, ProviderInfo, Tools
+from gpuwatch.market.offer import OfferKind
+from gpuwatch.ports import ProviderSettings
+
+INFO = ProviderInfo(
+    name="azure",
+    title="Microsoft Azure",
+    base_url="https://prices.azure.com",
+    searches_without_key=True,
+    runs_images=False,
+    kinds=(OfferKind.LISTED,),
+    spots=(False, True),
+    options=(
+        OptionSpec(
+            name="regions", kind="texts", about='Regions to ask about, such as ["eastus", "westeurope"]; default: all.'
+        ),
+    ),
+    poll_every_s=6 * 3600.0,
+    search_interval_s=1.0,
+    console_url="https://portal.azure.com",
+)
+
+
+def build(settings: ProviderSettings, tools: Tools) -> Adapter:
+    """The adapter; the price list is public, and no key is ever sent to it."""
+    from gpuwatch.providers.azure.market import AzureMarket  # noqa: PLC0415 - tables are not for start-up
+
+    return Adapter(name=INFO.name, info=INFO, market=AzureMarket(settings, tools, INFO.name))

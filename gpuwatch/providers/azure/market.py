@@ -1,0 +1,122 @@
+"""Asking Azure's price list: one walk over the pages of a family, kept for a while."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from gpuwatch.adapting import Tools
+from gpuwatch.adapting.answering import Seen, answer
+from gpuwatch.adapting.asking import Remembered, Rest
+from gpuwatch.adapting.listed import Usual
+from gpuwatch.errors import PayloadChanged, ProviderError
+from gpuwatch.ports import Answer, ProviderSettings, Query
+from gpuwatch.providers.azure.machines import families_of, filter_of
+from gpuwatch.providers.azure.prices import parse_prices
+
+_PATH: Final = "/api/retail/prices"
+_VERSION: Final = "2023-01-01-preview"  # from here on the values of a filter are case-sensitive
+_PAGES_MAX: Final = 50  # of 1,000 rows: ten times the largest family
+_REGION: Final = re.compile(r"[A-Za-z0-9]{2,40}")
+
+
+class AzureMarket:
+    """The search side. A family's prices, of all regions and both rental types, are fetched at once and kept."""
+
+    def __init__(self, settings: ProviderSettings, tools: Tools, name: str) -> None:
+        self.name = name
+        self._rest = Rest(settings, tools, headers={})
+        self._tools = tools
+        self._home = _origin(settings.base_url)
+        self._regions = _regions(settings.options.get("regions"))
+        # Half a poll: each poll asks anew, and the watches of one poll share what was fetched.
+        self._kept: Remembered[_Walk] = Remembered(settings.poll_every_s / 2, tools.monotonic)
+        self._usual = Usual()
+
+    def search(self, query: Query) -> Answer:
+        """Prices that fit. A family that fails makes the answer a part; nothing at all is the first one's error.
+
+        Raises:
+            ProviderError: no usable answer at all.
+        """
+        began, now = self._tools.monotonic(), self._tools.now()
+        seen, failed = Seen(searches=0), None
+        for family in families_of(query.gpus):
+            try:
+                walk = self._kept.get(partial(self._walk, family), family)
+            except ProviderError as error:
+                failed = failed or error
+                seen.skip(f"{family}: no answer")
+                if not isinstance(error, PayloadChanged):
+                    break  # the server is away, or does not want to be asked: so it is for the other families
+                continue
+            _join(seen, parse_prices(walk.rows, now))
+            if not walk.whole:
+                seen.partial = True
+                self._kept.forget(family)
+        if failed is not None and not seen.searches:
+            raise failed
+        seen.partial |= failed is not None
+        elapsed_s = self._tools.monotonic() - began
+        return answer(seen, query, self.name, observed_at=now, elapsed_s=elapsed_s)
+
+    def _walk(self, family: str) -> _Walk:
+        """All pages of one family's prices."""
+        params = {"api-version": _VERSION, "$filter": filter_of(family, self._regions)}
+        page = _page(self._rest.get(_PATH, params))
+        rows, links, whole = list(page.rows), set[str](), True
+        while page.next_link is not None:
+            if page.next_link in links or len(links) >= _PAGES_MAX or _origin(page.next_link) != self._home:
+                whole = False  # in a circle, without an end, or to a stranger
+                break
+            links.add(page.next_link)
+            page = _page(self._rest.get(page.next_link))
+            rows += page.rows
+        if not rows and not self._regions:
+            raise PayloadChanged(f"azure: no prices at all for {family}")
+        return _Walk(rows, whole and not self._usual.is_too_few(family, len(rows)))
+
+
+class _Walk(NamedTuple):
+    rows: list[Any]
+    whole: bool
+
+
+class _Page(NamedTuple):
+    rows: list[Any]
+    next_link: str | None
+
+
+def _page(value: object) -> _Page:
+    rows = value.get("Items") if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(rows, list):
+        raise PayloadChanged("azure: an answer without a list of prices")
+    link = value.get("NextPageLink")
+    return _Page(rows, link if isinstance(link, str) and link else None)
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None] | None:
+    """Who is asked; None: not an address. The links of the price list name the port, its address does not."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme, parts.hostname, parts.port or {"https": 443, "http": 80}.get(parts.scheme)
+    except ValueError:
+        return None
+
+
+def _regions(option: object) -> tuple[str, ...]:
+    """Names of regions as the filter wants them: small letters, no blanks; what is none would break the filter."""
+    told = option if isinstance(option, tuple) else ()
+    names = (str(one).replace(" ", "").lower() for one in told)
+    return tuple(dict.fromkeys(name for name in names if _REGION.fullmatch(name)))
+
+
+def _join(seen: Seen, more: Seen) -> None:
+    seen.offers += more.offers
+    seen.rows += more.rows
+    seen.searches += more.searches
+    seen.drift |= more.drift
+    for reason, rows in more.skipped.items():
+        seen.skipped[reason] = seen.skipped.get(reason, 0) + rows

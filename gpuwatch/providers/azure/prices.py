@@ -1,0 +1,171 @@
+"""From rows of Azure's price list to offers. Most rows are not what they look like.
+
+source: the vendor's page of the Retail Prices API, and public readers of the list, read 2026-11.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import cache
+from itertools import groupby
+from typing import Any, Final
+
+import msgspec
+
+from gpuwatch.adapting.answering import Seen
+from gpuwatch.adapting.listed import is_plausible, without_placeholders
+from gpuwatch.adapting.untrusted import number, usd_hour, word
+from gpuwatch.errors import PayloadChanged
+from gpuwatch.market.gpu_names import catalog
+from gpuwatch.market.offer import Offer, OfferKind, Terms
+from gpuwatch.providers.azure.machines import Machine, machine
+
+_PROVIDER: Final = "azure"
+_REGION: Final = re.compile(r"[A-Za-z0-9]{2,40}")
+_NOT_FOR_EVERYONE: Final = re.compile(r"(?i)usgov.*|usdod.*|china.*|.*euap|.*stg")
+_OTHER_PRODUCTS: Final = re.compile(r"Windows| Win\b|Cloud ?Services|Dedicated")
+_NAMES: Final = ("meterName", "skuName")
+_NEEDED: Final = frozenset(
+    {"armSkuName", "armRegionName", "retailPrice", "unitOfMeasure", "meterName", "productName", "type"}
+)
+_KNOWN: Final = _NEEDED | frozenset(
+    {
+        "availabilityId", "currencyCode", "effectiveEndDate", "effectiveStartDate", "isPrimaryMeterRegion", "location",
+        "meterId", "productId", "reservationTerm", "savingsPlan", "serviceFamily", "serviceId", "serviceName", "skuId",
+        "skuName", "tierMinimumUnits", "unitPrice",
+    }
+)  # fmt: skip
+
+
+def parse_prices(rows: list[Any], observed_at: datetime) -> Seen:
+    """Offers out of the rows of a price list. Pure.
+
+    Raises:
+        PayloadChanged: not one row is the price of an hour.
+    """
+    seen = Seen(rows=len(rows))
+    hours, offers = 0, []
+    for row in rows:
+        if not _is_readable(row):
+            seen.skip("a row without what a price needs")
+            _note_drift(seen, row)
+        elif _is_ours(row):
+            hours += 1
+            if (offer := _offer(row, seen, observed_at)) is not None:
+                offers.append(offer)
+    if rows and not hours:
+        raise PayloadChanged(f"azure: none of {len(rows)} rows is the price of an hour of a Linux machine")
+    if rows and isinstance(rows[0], dict):
+        seen.look_for_drift(rows[0], _KNOWN, _NEEDED)
+    seen.offers = _without_false_spot(without_placeholders(_once(offers), seen))
+    return seen
+
+
+def _is_readable(row: object) -> bool:
+    """Whether it has all that must be known of a price; without its words, Windows would be taken for Linux."""
+    return (
+        isinstance(row, dict)
+        and row.keys() >= _NEEDED
+        and all(isinstance(row[name], str) for name in ("productName", "meterName", "armRegionName"))
+    )
+
+
+def _is_ours(row: Mapping[str, Any]) -> bool:
+    """Whether this is the price of an hour of a Linux machine, for everyone. The others are no faults."""
+    return (
+        row["type"] == "Consumption"
+        and row["unitOfMeasure"] == "1 Hour"
+        and not number(row.get("tierMinimumUnits"))
+        and not _OTHER_PRODUCTS.search(row["productName"][:200])
+        and not _says(row, "low priority")
+        and not _NOT_FOR_EVERYONE.fullmatch(row["armRegionName"][:80])
+    )
+
+
+def _says(row: Mapping[str, Any], words: str) -> bool:
+    """Whether the meter or the SKU is called so: there is no field for it, and one of both may be renamed."""
+    return any(words in value[:200].lower() for name in _NAMES if isinstance(value := row.get(name), str))
+
+
+def _offer(row: Mapping[str, Any], seen: Seen, observed_at: datetime) -> Offer | None:
+    sku, region = word(row["armSkuName"], 60), word(row["armRegionName"], 40)
+    if sku is None or not sku.startswith("Standard_") or region is None or not _REGION.fullmatch(region):
+        seen.skip("a machine or a region without a usable name")
+        return None
+    found = machine(sku)
+    if found is None:
+        seen.skip("a machine type that is in no table")
+        seen.drift[f"new machine type: {sku}"] = None
+        return None
+    price = usd_hour(row["retailPrice"])
+    if row.get("currencyCode", "USD") != "USD" or price is None or not is_plausible(price, found.gpus):
+        seen.skip("no price, or a placeholder")
+        return None
+    return _made(sku, region, found, price, _says(row, "spot"), observed_at)
+
+
+def _made(sku: str, region: str, found: Machine, price: float, spot: bool, observed_at: datetime) -> Offer:
+    card = catalog().get(found.gpu)
+    return Offer(
+        provider=_PROVIDER,
+        offer_id=f"{sku}/{region}/{'spot' if spot else 'od'}"[:64],
+        machine_id=f"{region}/{sku}"[:64],
+        gpu=found.gpu,
+        gpu_family=card.family if card else found.gpu,
+        gpu_wire=sku,
+        gpu_known=card is not None,
+        gpu_count=max(round(found.gpus), 1),
+        gpu_memory_gib=found.memory_gib or (card.memory_gib if card else None),
+        spot=spot,
+        quoted_usd_hour=price,
+        quoted_disk_gb=0.0,
+        disk_usd_gb_month=None,
+        observed_at=observed_at,
+        region=region,
+        datacenter=True,
+        vcpu=_vcpus(sku),
+        cpu_arch="arm64" if found.gpu == "GB200" else "x86_64",
+        kind=OfferKind.LISTED,
+        terms=_terms(sku, min(found.gpus, 1.0)),
+    )
+
+
+@cache
+def _terms(sku: str, gpu_fraction: float, note: str | None = None) -> Terms:
+    together = "NVLink" if sku.startswith("Standard_ND") and "MI300X" not in sku else None
+    return Terms(instance_type=sku, gpu_fraction=gpu_fraction, interconnect=together, note=note)
+
+
+@cache
+def _vcpus(sku: str) -> float | None:
+    found = re.match(r"Standard_[A-Z]+(\d{1,3})", sku)
+    return float(found[1]) if found else None
+
+
+def _once(offers: Iterable[Offer]) -> list[Offer]:
+    """A walk over live data may bring a row twice; of several meters of one thing the cheapest counts."""
+
+    def thing(offer: Offer) -> tuple[str, float]:
+        return offer.offer_id, offer.quoted_usd_hour
+
+    return [next(same) for _, same in groupby(sorted(offers, key=thing), lambda offer: offer.offer_id)]
+
+
+def _without_false_spot(offers: list[Offer]) -> list[Offer]:
+    """Spot at the full price is listed where there is no discount to give: it is kept, and says so."""
+    full = {offer.machine_id: offer.quoted_usd_hour for offer in offers if not offer.spot}
+    told = []
+    for offer in offers:
+        if offer.spot and offer.quoted_usd_hour >= full.get(offer.machine_id, float("inf")):
+            sku = offer.terms.instance_type or ""
+            terms = _terms(sku, offer.terms.gpu_fraction, "spot without a discount: the full price of this region")
+            offer = msgspec.structs.replace(offer, terms=terms)  # noqa: PLW2901
+        told.append(offer)
+    return told
+
+
+def _note_drift(seen: Seen, row: object) -> None:
+    if isinstance(row, dict):
+        seen.look_for_drift(row, _KNOWN, _NEEDED)
