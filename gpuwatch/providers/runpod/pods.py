@@ -33,7 +33,9 @@ _LOOPING: Final = "RUNNING: its container starts again and again"
 _GONE: Final = "TERMINATED"
 _PORTS_LAG_S: Final = 120.0  # ports show 30 to 60 s late; where they never show, the host has no public address
 YOUNG_S: Final = 90.0  # a container that was up for less at every look …
-LOOP_S: Final = 180.0  # … in so long a time is in a restart loop
+LOOP_S: Final = 180.0  # … for so long, and fell back so often, is in a restart loop; without a fall, after
+FALLS: Final = 2
+STUCK_S: Final = 600.0
 _MOST_DISK_GB: Final = 1e6
 _LIST_FIELDS: Final = ("total", "totalCount", "count")
 
@@ -62,11 +64,19 @@ def parse_pods(value: Any) -> list[Pod]:
     return [_pod(row) for row in rows if at(row, "status") != _GONE]
 
 
+class _Young(msgspec.Struct):
+    """A container that was young at every look so far."""
+
+    since_s: float  # monotonic
+    uptime_s: float
+    falls: int = 0  # looks at which it had been up for less than at the look before, or not at all
+
+
 class Restarts:
     """Which pods have a container that never lives long."""
 
     def __init__(self) -> None:
-        self._young_since: dict[str, float] = {}
+        self._young: dict[str, _Young] = {}
 
     def looked(self, pods: Iterable[Pod], now_s: float) -> list[Instance]:
         """Instances, those in a restart loop as failed.
@@ -75,19 +85,27 @@ class Restarts:
             now_s: monotonic; the looks may be any time apart.
         """
         pods = list(pods)
-        young = {one.instance.instance_id for one in pods if self._is_young(one)}
-        self._young_since = {one: self._young_since.get(one, now_s) for one in young}
+        seen = {one.instance.instance_id: self._seen(one, now_s) for one in pods}
+        self._young = {instance_id: young for instance_id, young in seen.items() if young is not None}
         return [self._judged(one, now_s) for one in pods]
 
-    def _is_young(self, pod: Pod) -> bool:
-        """Between two starts there is no container for a moment: that ends nothing."""
+    def _seen(self, pod: Pod, now_s: float) -> _Young | None:
+        """What is known of a container now; None: it is grown, or there is none."""
+        young = self._young.get(pod.instance.instance_id)
         if pod.uptime_s is None:
-            return pod.runs and pod.instance.instance_id in self._young_since
-        return pod.uptime_s < YOUNG_S
+            return young if pod.runs else None  # between two starts there is no container for a moment
+        if pod.uptime_s >= YOUNG_S:
+            return None
+        if young is None:
+            return _Young(now_s, pod.uptime_s)
+        fell = pod.uptime_s < young.uptime_s or pod.uptime_s < 0
+        return _Young(young.since_s, pod.uptime_s, young.falls + fell)
 
     def _judged(self, pod: Pod, now_s: float) -> Instance:
-        since = self._young_since.get(pod.instance.instance_id)
-        if since is None or now_s - since < LOOP_S:
+        """What RunPod tells lags: an uptime that stands still for a while proves nothing, one that falls does."""
+        young = self._young.get(pod.instance.instance_id)
+        age_s = 0.0 if young is None else now_s - young.since_s
+        if young is None or age_s < LOOP_S or (young.falls < FALLS and age_s < STUCK_S):
             return pod.instance
         return msgspec.structs.replace(pod.instance, state=InstanceState.FAILED, status=_LOOPING)
 

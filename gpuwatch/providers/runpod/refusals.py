@@ -39,7 +39,10 @@ NO_CAPACITY: Final = (
     "could not find any pods with required specifications",
 )
 _ORDERS_FAULT: Final = ("not found on the registry", "extra input keys", "mutually exclusive", "exclude each other")
-_NO_MONEY: Final = ("balance", "insufficient funds", "not enough credit", "spend limit")
+_NO_MONEY: Final = (
+    "account balance", "balance is too low", "balance too low", "insufficient balance", "insufficient funds",
+    "not enough credit", "spend limit",
+)  # fmt: skip
 _EDGE: Final = (b"error code: 1010", b"Error 1010", b"cloudflare")
 _LINES: Final = 3
 _LINE_LENGTH: Final = 120

@@ -128,16 +128,25 @@ def looked(restarts: Restarts, at_s: float, uptime: float | None, **changes: Any
 
 def test_a_container_that_never_lives_long_is_a_failure() -> None:
     restarts = Restarts()
-    states = [looked(restarts, at_s, uptime) for at_s, uptime in [(0, 7), (60, -14), (120, None), (179, 5), (181, 7)]]
-    assert states == [S.RUNNING, S.STARTING, S.STARTING, S.RUNNING, S.FAILED]
+    states = [
+        looked(restarts, at_s, uptime)
+        for at_s, uptime in [(0, 7), (60, -14), (120, None), (170, 3), (179, 2), (181, 7)]
+    ]
+    assert states == [S.RUNNING, S.STARTING, S.STARTING, S.RUNNING, S.RUNNING, S.FAILED]
+
+
+def test_an_uptime_that_is_told_late_is_no_failure_until_it_stands_still_for_long() -> None:
+    restarts = Restarts()
+    looks = [(0, 5), (100, 5), (190, 5), (300, 60), (599, 61), (601, 62)]
+    assert [looked(restarts, at_s, uptime) for at_s, uptime in looks] == [S.RUNNING] * 5 + [S.FAILED]
 
 
 def test_a_healthy_container_grows_out_of_suspicion() -> None:
     restarts = Restarts()
     for at_s, uptime in [(0, 5), (60, 60), (110, 95), (200, 185)]:
         assert looked(restarts, at_s, uptime) is S.RUNNING
-    assert looked(restarts, 210, 3) is S.RUNNING  # one restart, by its owner
-    assert looked(restarts, 380, 80) is S.RUNNING
+    for at_s, uptime in [(210, 3), (380, 80), (395, 88), (400, 92)]:  # one restart, by its owner
+        assert looked(restarts, at_s, uptime) is S.RUNNING
 
 
 def test_a_pod_that_was_stopped_begins_anew() -> None:
