@@ -240,10 +240,32 @@ def test_a_key_as_the_user_of_http_basic_is_taken_by_the_emulator(place: LambdaC
         http.close()
 
 
-def test_a_fault_upstream_leaves_the_outcome_open(place: LambdaCloud, launcher: Launcher) -> None:
-    place.fail("POST .*launch", 503, {"error": {"code": "provider/internal-unavailable", "message": "x"}})
+@pytest.mark.parametrize("code", ["provider/internal-unavailable", "instance-operations/launch/insufficient-capacity"])
+def test_a_fault_upstream_leaves_the_outcome_open_whatever_its_code(
+    place: LambdaCloud, launcher: Launcher, code: str
+) -> None:
+    place.fail("POST .*launch", 503, {"error": {"code": code, "message": "x"}})
     with pytest.raises(OutcomeUnknown):
         launcher.create(an_order())
+
+
+@pytest.mark.parametrize(
+    ("ids", "named"), [([], None), (["1f", "2f"], "1f"), (["1f", None], "1f"), ([17], None), ("1f", None)]
+)
+def test_a_launch_that_does_not_name_one_instance_is_an_open_outcome(
+    place: LambdaCloud, launcher: Launcher, ids: Any, named: str | None
+) -> None:
+    place.fail("POST .*launch", 200, {"data": {"instance_ids": ids}})
+    with pytest.raises(OutcomeUnknown) as unknown:
+        launcher.create(an_order())
+    assert unknown.value.instance_id == named
+
+
+def test_an_end_that_names_another_instance_is_not_believed(place: LambdaCloud, launcher: Launcher) -> None:
+    made = launcher.create(an_order())
+    place.fail("POST .*terminate", 200, {"data": {"terminated_instances": [{"id": "other"}]}})
+    with pytest.raises(OutcomeUnknown):
+        launcher.destroy(made.instance_id)
 
 
 def test_a_lost_answer_is_found_by_its_label(place: LambdaCloud, launcher: Launcher) -> None:

@@ -88,6 +88,27 @@ def test_a_slice_is_seen_in_the_sellers_own_name() -> None:
     assert offer.terms.gpu_fraction == 1 / 8
 
 
+def test_a_seller_bears_the_name_that_gpuwatch_knows_it_by() -> None:
+    assert the_offer(cloud="lambdalabs").terms.seller == "lambda"
+    assert the_offer(cloud="hyperstack").terms.seller == "hyperstack"
+
+
+@pytest.mark.parametrize(
+    ("configuration", "told"),
+    [({"nvlink": True}, "NVLink"), ({}, "PCIe"), ({"interconnect": "sxm5"}, "NVLink"), ({"interconnect": "?"}, None)],
+)
+def test_what_joins_the_gpus_is_told_where_it_is_known(configuration: dict[str, Any], told: str | None) -> None:
+    assert the_offer(configuration=configuration).terms.interconnect == told
+
+
+@pytest.mark.parametrize(
+    ("place", "country"), [("US, Kansas City, KS", "US"), ("UK, London", "GB"), ("Toronto, Canada", None), (17, None)]
+)
+def test_a_country_is_read_and_not_guessed(place: Any, country: str | None) -> None:
+    here = [{"region": "r-1", "available": True, "display_name": place}]
+    assert the_offer(availability=here).country == country
+
+
 def test_a_container_is_noted() -> None:
     assert "container" in (the_offer(deployment_type="container").terms.note or "")
 

@@ -6,6 +6,7 @@ from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from gpuwatch.emulator.clouds.shadeform import Shadeform
 from gpuwatch.errors import KeyRejected, OfferGone, OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
 from gpuwatch.net import Http
 from gpuwatch.ports import InstanceState, Launcher, Order, ProviderSettings, Registry, Volume
-from gpuwatch.providers.shadeform.renting import parse_instances
+from gpuwatch.providers.shadeform.renting import auto_delete, parse_instances
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 OFFER = "hyperstack/H100/canada-1/240"
@@ -105,6 +106,15 @@ def test_every_order_has_an_end_that_shadeform_keeps(
 ) -> None:
     launcher.create(an_order(**values))
     assert sent(place)["auto_delete"]["date_threshold"] == ends
+
+
+@pytest.mark.parametrize(
+    ("cents", "hours", "limit"),
+    [("240", 10, "26.40"), ("57", 1, "0.63"), ("6", 1, "0.50")],  # rounded up, and never so little that it ends at once
+)
+def test_the_spending_limit_is_the_price_of_its_time_and_a_tenth(cents: str, hours: int, limit: str) -> None:
+    order = an_order(self_destruct_at=NOW + timedelta(hours=hours))
+    assert auto_delete(order, Decimal(cents) / 100, {}, NOW)["spend_threshold"] == limit
 
 
 def test_an_orphan_is_deleted_by_its_date(place: Shadeform, launcher: Launcher, clock: Clock) -> None:
