@@ -1,0 +1,73 @@
+"""Prime Intellect's own command line against the emulator: what it understands, a real client understands.
+
+It lives in an environment of its own (`make test` makes `.venv-official`); GPUWATCH_OFFICIAL_PRIME names another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch.emulator.clouds.primeintellect import PrimeIntellect, market
+from gpuwatch.ports import Query
+from gpuwatch.testing.bench import Bench
+
+ROOT = Path(__file__).parents[2]
+CLIENT = os.environ.get("GPUWATCH_OFFICIAL_PRIME") or shutil.which("prime", path=ROOT / ".venv-official" / "bin")
+
+pytestmark = pytest.mark.skipif(
+    CLIENT is None, reason="no official client: run `make test`, or set GPUWATCH_OFFICIAL_PRIME"
+)
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def place() -> Iterator[PrimeIntellect]:
+    with PrimeIntellect() as place:
+        yield place
+
+
+@pytest.fixture
+def prime(place: PrimeIntellect, tmp_path: Path) -> Run:
+    """Runs the command line with a home of its own."""
+
+    def run(*words: str, key: str = "demo-key") -> subprocess.CompletedProcess[str]:
+        home = {"HOME": str(tmp_path), "PRIME_DISABLE_VERSION_CHECK": "1", "COLUMNS": "200", "NO_COLOR": "1"}
+        environment = {"PATH": os.environ["PATH"], "PRIME_API_KEY": key, "PRIME_API_BASE_URL": place.url} | home
+        command = [str(CLIENT), *words]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    return run
+
+
+def test_the_vendors_client_reads_the_same_list_as_gpuwatch(place: PrimeIntellect, prime: Run) -> None:
+    place.page_rows = 5  # the client follows pages, too
+    done = prime("availability", "list", "--no-group-similar", "--output", "json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = {
+        (one["cloud_id"], one["gpu_count"], bool(one["is_spot"]), one["price_value"])
+        for one in json.loads(done.stdout)["gpu_resources"]
+    }
+    assert shown <= {(one["cloudId"], one["gpuCount"], bool(one["isSpot"]), _price(one)) for one in market()}
+    with Bench(name="primeintellect", place=PrimeIntellect, gpu="H100 PCIe").pointed_at(place.url) as adapter:
+        offers = [*adapter.market.search(Query()).offers, *adapter.market.search(Query(spot=True)).offers]
+    ours = {(offer.terms.instance_type, offer.gpu_count) for offer in offers}
+    assert len(ours) >= 7
+    assert ours <= {one[:2] for one in shown}
+
+
+def test_the_vendors_client_is_refused_with_a_wrong_key(prime: Run) -> None:
+    done = prime("availability", "list", "--output", "json", key="wrong")
+    assert "unauthorized" in (done.stdout + done.stderr).lower()
+
+
+def _price(row: dict[str, Any]) -> float:
+    prices = row["prices"]
+    return float(prices["onDemand"] if prices["communityPrice"] is None else prices["communityPrice"])
