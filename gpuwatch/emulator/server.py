@@ -63,7 +63,7 @@ class Marketplace(Happenings):
     def start(self) -> Self:
         """Open the socket and serve in threads of its own."""
         self._wire = Wire(self._port, self._answer)
-        loops: list[Callable[[], None]] = [lambda: self._serving.serve_forever(poll_interval=0.05)]
+        loops: list[Callable[[], None]] = [lambda: self._serving.serve_forever(poll_interval=0.01)]
         if self._tick_every_s is not None:
             loops.append(self._tick_on)
         self._threads = [threading.Thread(target=loop, name="marketplace", daemon=True) for loop in loops]

@@ -28,7 +28,7 @@ from gpuwatch.testing.hostile import spoiled, with_junk
 from gpuwatch.testing.loopback import Wire
 from gpuwatch.testing.oddities import odd_instance
 from gpuwatch.testing.relay import Relay, relaying
-from gpuwatch.testing.suite import Suite, part
+from gpuwatch.testing.suite import Suite, case, part
 
 LABEL = "gpuwatch-abcdefgh2345"
 SECRET = "kit-secret-value-7391"  # noqa: S105 no secret of anybody
@@ -162,22 +162,19 @@ class LauncherSuite(Suite):
     # --- a create that fails -----------------------------------------------------------------------------------------
 
     @part("ordering")
-    @pytest.mark.parametrize(("status", "body", "usual"), ORDERING)
-    def test_a_create_that_fails_is_sent_once(
-        self,
-        launcher: Launcher,
-        offers: Sequence[Offer],
-        relay: Relay,
-        status: int,
-        body: bytes,
-        usual: tuple[type[Exception], ...],
-    ) -> None:
-        other = self.rendered(status, Exception, OrderError)
-        relay.fail(self.bench.creates, status, body)
-        with pytest.raises(usual if other is Exception else other) as caught:
-            launcher.create(self.order(offers[0].offer_id, env={"KIT_TOKEN": SECRET}))
-        assert relay.count(self.bench.creates) == 1
-        assert SECRET not in f"{caught.value!r} {caught.value}"
+    def test_a_create_that_fails_is_sent_once(self, offers: Sequence[Offer], relay: Relay) -> None:
+        order = self.order(offers[0].offer_id, env={"KIT_TOKEN": SECRET})
+        for status, body, usual in ORDERING:
+            other = self.rendered(status, Exception, OrderError)
+            relay.mend()
+            relay.requests.clear()
+            relay.fail(self.bench.creates, status, body)
+            with case(f"{status} {body[:20]!r}"), self.bench.pointed_at(relay.url) as adapter:
+                assert adapter.launcher is not None
+                with pytest.raises(usual if other is Exception else other) as caught:
+                    adapter.launcher.create(order)
+                assert relay.count(self.bench.creates) == 1
+                assert SECRET not in f"{caught.value!r} {caught.value}"
 
     @part("ordering")
     def test_no_error_shows_the_key_or_the_order(
@@ -261,25 +258,33 @@ class LauncherSuite(Suite):
             launcher.change_bid("1", 1.0)
         assert relay.requests == []
 
-    @pytest.mark.parametrize("wish", WISHES.values(), ids=list(WISHES))
     def test_what_it_cannot_do_is_refused_before_anything_is_sent(
-        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay, wish: dict[str, Any]
+        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay, place: Any
     ) -> None:
-        refused = None
-        try:
-            launcher.create(self.order(offers[0].offer_id, **wish))
-        except OrderRefused as error:
-            refused = error
-        assert relay.count(self.bench.creates) == (0 if refused else 1)
-        assert refused is None or refused.kind is RefusalKind.BAD_ORDER
-        assert SECRET not in str(refused)
+        machines = _of_each_machine(offers)
+        for number, (name, wish) in enumerate(WISHES.items()):
+            relay.requests.clear()
+            order = self.order(machines[number % len(machines)].offer_id, **wish)
+            with case(name):
+                refused = self._refused(launcher, order)
+                assert relay.count(self.bench.creates) == (0 if refused else 1)
+                assert refused is None or refused.kind is RefusalKind.BAD_ORDER
+                assert SECRET not in str(refused)
+                for made in launcher.list_instances():
+                    launcher.destroy(made.instance_id)
+                self.ended(place)
 
-    @pytest.mark.parametrize("offer_id", ["", "nonsense", "../../x", "a b\n", "x" * 5000, "1/2/3/4/5/6", "\u202e"])
-    def test_an_offer_id_that_is_none_is_an_order_refused(
-        self, launcher: Launcher, relay: Relay, offer_id: str
-    ) -> None:
-        with pytest.raises(NOTHING_MADE):
-            launcher.create(self.order(offer_id))
+    def _refused(self, launcher: Launcher, order: Order) -> OrderRefused | None:
+        try:
+            launcher.create(order)
+        except OrderRefused as refused:
+            return refused
+        return None
+
+    def test_an_offer_id_that_is_none_is_an_order_refused(self, launcher: Launcher) -> None:
+        for offer_id in ("", "nonsense", "../../x", "a b\n", "x" * 5000, "1/2/3/4/5/6", "\u202e"):
+            with case(repr(offer_id[:20])), pytest.raises(NOTHING_MADE):
+                launcher.create(self.order(offer_id))
         assert list(launcher.list_instances()) == []
 
     def test_without_a_key_nothing_is_rented(self, place: Any, offers: Sequence[Offer]) -> None:
@@ -297,13 +302,12 @@ class LauncherSuite(Suite):
     # --- lists -------------------------------------------------------------------------------------------------------
 
     @part("lists")
-    @pytest.mark.parametrize(("status", "error"), LISTING)
-    def test_a_list_that_fails_says_why(
-        self, launcher: Launcher, relay: Relay, status: int, error: type[ProviderError]
-    ) -> None:
-        relay.fail("", status, b"{}")
-        with pytest.raises(self.rendered(status, error, ProviderError)):
-            launcher.list_instances()
+    def test_a_list_that_fails_says_why(self, launcher: Launcher, relay: Relay) -> None:
+        for status, error in LISTING:
+            relay.mend()
+            relay.fail("", status, b"{}")
+            with case(status), pytest.raises(self.rendered(status, error, ProviderError)):
+                launcher.list_instances()
 
     @part("lists")
     def test_an_odd_list_is_never_an_empty_one(self, launcher: Launcher, relay: Relay) -> None:
@@ -314,7 +318,7 @@ class LauncherSuite(Suite):
                 continue
             relay.mend()
             relay.fail("", 200, body)
-            with pytest.raises(ProviderError):
+            with case(body[:20]), pytest.raises(ProviderError):
                 launcher.list_instances()
 
     @part("lists")
@@ -366,8 +370,13 @@ class LauncherSuite(Suite):
     def _many(self, launcher: Launcher, offers: Sequence[Offer], count: int = 0) -> dict[str, str]:
         """Rent several; their ids → labels."""
         made = {}
-        machines = list({offer.machine_id or offer.offer_id: offer for offer in offers}.values())
+        machines = _of_each_machine(offers)
         for n in range(count or self.bench.many):
             label = f"gpuwatch-many{n}"
             made[launcher.create(self.order(machines[n % len(machines)].offer_id, label)).instance_id] = label
         return made
+
+
+def _of_each_machine(offers: Sequence[Offer]) -> list[Offer]:
+    """One offer of each: where hosts sell, a machine that is rented has no second offer."""
+    return list({offer.machine_id or offer.offer_id: offer for offer in offers}.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
 import pytest
@@ -24,6 +25,16 @@ def part(name: str) -> Callable[[T], T]:
         return test
 
     return marked
+
+
+@contextmanager
+def case(what: object) -> Iterator[None]:
+    """One of several cases of a test; a failure names it. A test for each would start a stand-in for each."""
+    try:
+        yield
+    except BaseException as error:  # pytest's own outcomes are no Exceptions
+        error.add_note(f"the case: {what}")
+        raise
 
 
 class Suite:

@@ -54,7 +54,7 @@ class Stage:
         """Open the socket and serve in threads of its own."""
         self._wire = wire = Wire(self._port, self._answer)
         self._thread = threading.Thread(
-            target=lambda: wire.serve_forever(poll_interval=0.05), name="stage", daemon=True
+            target=lambda: wire.serve_forever(poll_interval=0.01), name="stage", daemon=True
         )
         self._thread.start()
         return self
