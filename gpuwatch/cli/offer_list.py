@@ -26,8 +26,8 @@ _GROUPED = (
     ("median", "right"),
     ("GPU", "left"),
     ("provider", "left"),
-    ("place", "left"),
     ("notes", "left"),
+    ("place", "left"),
 )
 Table = tuple[Sequence[tuple[str, str]], list[Sequence[str]]]
 
@@ -108,8 +108,8 @@ def _group_cells(group: Group) -> Sequence[str]:
         f"{group.median_microusd_gpu_hour / MICRO:.3f}",
         f"{offer.gpu_count}× {offer.gpu}{' spot' if offer.spot else ''}",
         offer.provider,
-        offer.place or "–",
         ", ".join(filter(None, (*marks(offer), group.cheapest.also_text))),
+        offer.place or "–",
     )
 
 

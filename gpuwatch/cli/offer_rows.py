@@ -25,7 +25,8 @@ COLUMNS = (
     ("age", "right"),
     ("offer", "right"),
 )
-MARKED = (*COLUMNS, ("notes", "left"))
+_NOTES_AT = 5  # behind the provider: what is not plain must be seen on a narrow terminal, too
+MARKED = (*COLUMNS[:_NOTES_AT], ("notes", "left"), *COLUMNS[_NOTES_AT:])
 
 
 def offer_json(offer: Offer, price: Price) -> dict[str, Any]:
@@ -121,4 +122,4 @@ def offers_table(
     notes = [", ".join(filter(None, (*marks(m.offer), text))) for m, text in zip(found, elsewhere, strict=True)]
     if not any(notes):
         return COLUMNS, rows
-    return MARKED, [(*row, note) for row, note in zip(rows, notes, strict=True)]
+    return MARKED, [(*row[:_NOTES_AT], note, *row[_NOTES_AT:]) for row, note in zip(rows, notes, strict=True)]

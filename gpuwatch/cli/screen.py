@@ -13,6 +13,10 @@ import click
 if TYPE_CHECKING:
     from rich.table import Table
 
+_LONG = 24  # letters: a wider column may be cut on a terminal, whatever is in it; piped output and JSON hold all of it
+_LONG_TEXT = 16  # and so may a wider one of text
+_CUT = 10  # so many stay
+
 
 def json_out(value: Any) -> None:
     """One JSON document on standard output."""
@@ -55,15 +59,17 @@ def rich_table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]
 
     cells = [[_printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip([heading for heading, _ in columns], *cells, strict=True)]
-    # where the terminal is too narrow, the widest text is cut, never a number or an id
-    gives_way = max((width, i) for i, width in enumerate(widths) if columns[i][1] == "left")[1]
+    # where the terminal is too narrow, the widest text is cut, never a number or a short id; and what is very long
+    longest = max((width, i) for i, width in enumerate(widths) if columns[i][1] == "left")[1]
+    most = {"left": _LONG_TEXT, "right": _LONG}
+    gives_way = {longest} | {i for i, width in enumerate(widths) if width > most[columns[i][1]]}
     shown = Table(title=Text(title) if title else None, box=None, header_style="bold", pad_edge=False)
     for i, (heading, side) in enumerate(columns):
         shown.add_column(
             heading,
             justify="right" if side == "right" else "left",
-            min_width=None if i == gives_way else widths[i],
-            no_wrap=i != gives_way,  # rich makes room in columns that may wrap; the cells themselves do not
+            min_width=min(widths[i], _CUT) if i in gives_way else widths[i],
+            no_wrap=i not in gives_way,  # rich makes room in columns that may wrap; the cells themselves do not
         )
     for row in cells:
         shown.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in row))
