@@ -96,8 +96,19 @@ class Station:
         return True
 
     def look_after_sight(self) -> None:
-        """Has it been silent for three intervals?"""
-        self.watchman.beat(self.interval_s + self.settings.timeout_s, self._clock())
+        """Has it been silent for three intervals? Where nothing is asked, silence tells nothing."""
+        now = self._clock()
+        every_s = self._asked_every_s(now)
+        if every_s is not None:
+            self.watchman.beat(every_s + self.settings.timeout_s, now)
+
+    def _asked_every_s(self, now: datetime) -> float | None:
+        """How often an answer is to be expected; None: no watch asks there, and nothing is recorded."""
+        if self.hunter is not None:
+            return self.interval_s
+        if self.sweeper is None or not self.sweeper.targets:
+            return None
+        return self.plan(now).sweep_every_s
 
     def keep_hunt(self, query: Query, answer: Answer | ProviderError, now: datetime) -> None:
         """After a hunt: the history, the sight, what is new."""

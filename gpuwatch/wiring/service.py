@@ -170,7 +170,8 @@ class Service:
         mine = self._watches_at(name)
         keep = self._launches_first(station.keep_hunt)
         hunter = Hunter(adapter.market, mine, provider.commission, self.evaluator, keep, self.stopping)
-        targets = sweep_targets(mine, self.settings.record_gpus)
+        named = [watch for watch in self.settings.watches if watch.providers is None or name in watch.providers]
+        targets = sweep_targets(named, self.settings.record_gpus)  # list prices are kept for those that rent, too
         sweeper = Sweeper(adapter.market, targets, station.keep_sweep, self.stopping)
         swept = last_sweep(self._store, name)
         sweeper.rows = swept.rows if swept else None

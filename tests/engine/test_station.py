@@ -102,3 +102,22 @@ def test_a_full_disk_loses_prices_and_not_the_hunt(caplog: pytest.LogCaptureFixt
     assert post.told() == [AlertKind.OFFER]
     assert "not kept" in caplog.text
     assert post.station.finished_beats == 1
+
+
+def test_where_nothing_is_asked_silence_is_no_blindness() -> None:
+    """A provider may be enabled while every watch names another one."""
+    post = Post(CountingHistory())
+    sweeper = Sweeper(post.market, (), post.station.keep_sweep, threading.Event())
+    post.station.man(None, sweeper)
+    post.now += timedelta(hours=12)
+    post.station.look_after_sight()
+    assert post.told() == []
+
+
+def test_what_is_only_swept_is_blind_after_three_sweeps_and_not_after_three_hunts() -> None:
+    post = Post(CountingHistory(), settings=changed(SETTINGS, rows_per_day=0))
+    post.station.man(None, post.station.sweeper)
+    for minutes, told in ((5, []), (31, []), (33, [AlertKind.BLIND])):
+        post.now = NOON + timedelta(minutes=minutes)
+        post.station.look_after_sight()
+        assert post.told() == told
