@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import copy
 import json
-from datetime import UTC, datetime
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from gpuwatch import providers
 from gpuwatch.adapting.answering import Seen
 from gpuwatch.emulator.clouds.runpod import RunPod
 from gpuwatch.errors import KeyRejected, PayloadChanged, RateLimited
 from gpuwatch.market.marks import is_slice
 from gpuwatch.market.offer import OfferKind
 from gpuwatch.market.pricing import Commission, price_of
-from gpuwatch.ports import Completeness, Query
+from gpuwatch.net import Http
+from gpuwatch.ports import Completeness, ProviderSettings, Query
 from gpuwatch.providers.runpod.catalogue import Asked, parse_catalogue
 from gpuwatch.providers.runpod.keyless import catalogue_query, parse_keyless
 from gpuwatch.providers.runpod.places import Wanted, country_of, machine_id, offer_id, wanted_of
@@ -236,6 +239,36 @@ def test_without_a_proof_of_stock_there_is_no_offer() -> None:
         seen = parse_keyless({"data": {"gpuTypes": [row | {"secure1": stock}], "dataCenters": None}}, SECURE)
         assert len(seen.offers) == offers
     assert "secure3: lowestPrice(input: {gpuCount: 3, secureCloud: true})" in catalogue_query([3], ["SECURE"])
+
+
+def test_a_place_without_the_type_is_no_place_of_it() -> None:
+    row = {
+        "id": "NVIDIA L4",
+        "memoryInGb": 24,
+        "secureCloud": True,
+        "securePrice": 0.44,
+        "secure1": {"stockStatus": "Low"},
+    }
+    told = [("EU-RO-1", True, "Low"), ("US-KS-2", False, "Low"), ("CA-MTL-1", True, None)]
+    places = [
+        {"id": place, "n1": [{"gpuTypeId": "NVIDIA L4", "available": there, "stockStatus": stock}]}
+        for place, there, stock in told
+    ]
+    seen = parse_keyless({"data": {"gpuTypes": [row], "dataCenters": places}}, SECURE)
+    assert [offer.region for offer in seen.offers] == ["EU-RO-1"]
+
+
+def test_an_answer_of_several_requests_is_as_old_as_the_first() -> None:
+    moments = (NOW + timedelta(seconds=n) for n in range(1, 100))
+    with BENCH.place() as place, closing(Http()) as http:
+        settings = ProviderSettings(
+            name="runpod", base_url=place.url, api_key="demo-key", search_interval_s=0.0,
+            options={"clouds": ("SECURE", "COMMUNITY"), "registry_id": None},
+        )  # fmt: skip
+        adapter = providers.build(settings, http, lambda: next(moments), lambda: 0.0)
+        answer = adapter.market.search(Query(count_max=2))
+    assert answer.observed_at < NOW + timedelta(seconds=4)
+    assert {offer.observed_at for offer in answer.offers} == {answer.observed_at}
 
 
 def test_a_key_that_is_wrong_is_told_and_not_asked_without() -> None:
