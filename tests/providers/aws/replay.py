@@ -1,0 +1,94 @@
+"""What the AWS adapter makes of every recorded answer. botocore reads the XML, as it does on the wire."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from botocore.loaders import Loader
+from botocore.model import ServiceModel
+from botocore.parsers import create_parser
+
+from gpuwatch.errors import GpuwatchError
+from gpuwatch.providers.aws.asking import Refusal
+from gpuwatch.providers.aws.create import created
+from gpuwatch.providers.aws.instances import parse_instances
+from gpuwatch.providers.aws.machines import table
+from gpuwatch.providers.aws.offers import Place, on_demand_offer, spot_offer
+from gpuwatch.providers.aws.prices import parse_disk, parse_machines, parse_spot
+from gpuwatch.providers.aws.refusals import ordering_error, reading_error
+
+RECORDED = Path(__file__).parents[2] / "recorded" / "aws"
+HERE = Place("us-east-1", {"us-east-1a": "use1-az4", "us-east-1b": "use1-az6"}, datetime(2026, 11, 21, 12, tzinfo=UTC))
+
+
+def replay() -> dict[str, Any]:
+    return {f"{name}.json": read() for name, read in READERS.items()}
+
+
+def _products() -> Any:
+    texts = [json.dumps(product) for product in json.loads((RECORDED / "get_products.json").read_bytes())]
+    prices, disk_usd = parse_machines(texts, HERE.region), parse_disk(texts, HERE.region)
+    known = {name: price for name, price in prices.types.items() if name in table()}
+    offers = [on_demand_offer(HERE, "us-east-1a", table()[name], price, disk_usd) for name, price in known.items()]
+    return {"prices": prices.types, "disk_usd_gb_month": disk_usd, "skipped": prices.skipped, "offers": offers}
+
+
+def _spot() -> Any:
+    skipped: dict[str, int] = {}
+    found = parse_spot(_parsed("DescribeSpotPriceHistory")["SpotPriceHistory"], skipped)
+    offers = [spot_offer(HERE, key.zone, table()[key.type], price, None, 0.08) for key, price in found.items()]
+    return {"offers": offers, "skipped": skipped}
+
+
+def _instances() -> Any:
+    return parse_instances(_parsed("DescribeInstances")["Reservations"], HERE.region)
+
+
+def _ended() -> Any:
+    return [row["CurrentState"]["Name"] for row in _parsed("TerminateInstances")["TerminatingInstances"]]
+
+
+def _errors() -> Any:
+    return [_told(case) for case in json.loads((RECORDED / "errors.json").read_bytes())]
+
+
+READERS: dict[str, Callable[[], Any]] = {
+    "get_products": _products,
+    "describe_spot_price_history": _spot,
+    "describe_instances": _instances,
+    "run_instances": lambda: created(_parsed("RunInstances"), HERE.region),
+    "terminate_instances": _ended,
+    "errors": _errors,
+}
+
+
+def _told(case: dict[str, Any]) -> Any:
+    error = Refusal(case["status"], case["body_text"].encode())
+    return {
+        "status": case["status"],
+        "asking": _shown(reading_error(error, HERE.region)),
+        "ordering": _shown(ordering_error(error, HERE.region)),
+    }
+
+
+def _shown(error: GpuwatchError) -> Any:
+    details = {name: value for name, value in vars(error).items() if value is not None}
+    return {"error": type(error).__name__, "text": str(error)} | msgspec.to_builtins(details)
+
+
+@cache
+def _model() -> ServiceModel:
+    return ServiceModel(Loader().load_service_model("ec2", "service-2"))
+
+
+def _parsed(operation: str) -> Any:
+    words = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in operation).lstrip("_")
+    body = (RECORDED / f"{words}.xml").read_bytes()
+    shape = _model().operation_model(operation).output_shape
+    return create_parser("ec2").parse({"body": body, "headers": {}, "status_code": 200}, shape)

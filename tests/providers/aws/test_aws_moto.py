@@ -1,0 +1,108 @@
+"""The same launcher against moto's EC2: written by others, so it shares no mistake with our emulator.
+
+moto answers inside boto3: nothing leaves the process. It knows no prices that make sense, and no Pricing API.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from gpuwatch import providers
+from gpuwatch.errors import OrderRefused, RefusalKind
+from gpuwatch.ports import InstanceState, Launcher
+from tests.providers.aws.aws_bench import asking, order
+
+OWN = providers.info("aws").base_url
+SPOT_ID = "us-east-1/us-east-1a/g5.xlarge/spot"
+
+
+@pytest.fixture
+def ec2(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")  # seconds for each test
+    with mock_aws():
+        yield boto3.client("ec2", region_name="us-east-1")
+
+
+@pytest.fixture
+def launcher(ec2: Any) -> Iterator[Launcher]:
+    regions = ("us-east-1", "us-west-2")
+    with asking(OWN, "testing:testing", image="ami-0123456789abcdef0", list_regions=regions) as adapter:
+        assert adapter.launcher is not None
+        yield adapter.launcher
+
+
+def _shown(ec2: Any) -> Any:
+    [reservation] = ec2.describe_instances()["Reservations"]
+    return reservation["Instances"][0]
+
+
+def test_a_machine_is_rented_listed_and_ended(ec2: Any, launcher: Launcher) -> None:
+    made = launcher.create(order())
+    [found] = launcher.list_instances()
+    assert (found.instance_id, found.label) == (made.instance_id, "gpuwatch-abcdefgh2345")
+    assert found.state in (InstanceState.STARTING, InstanceState.RUNNING)
+    assert (found.gpu, found.gpu_count, found.spot) == ("A10G", 1, False)
+    shown = _shown(ec2)
+    assert (shown["InstanceType"], shown["Placement"]["AvailabilityZone"]) == ("g5.xlarge", "us-east-1a")
+    assert {tag["Key"]: tag["Value"] for tag in shown["Tags"]}["Name"] == "gpuwatch-abcdefgh2345"
+    launcher.destroy(made.instance_id)
+    assert list(launcher.list_instances()) == []
+    assert _shown(ec2)["State"]["Name"] in ("shutting-down", "terminated")
+    launcher.destroy(made.instance_id)
+
+
+def test_the_same_order_twice_carries_the_same_token(ec2: Any, launcher: Launcher) -> None:
+    launcher.create(order())
+    token = _shown(ec2)["ClientToken"]
+    assert len(token) == 64
+    launcher.create(order("us-west-2/us-west-2a/g5.xlarge/on-demand"))
+    west = boto3.client("ec2", region_name="us-west-2")
+    assert _shown(west)["ClientToken"] != token
+
+
+def test_spot_is_rented_as_spot(ec2: Any, launcher: Launcher) -> None:
+    launcher.create(order(SPOT_ID, bid_usd_hour=0.5))
+    [found] = launcher.list_instances()
+    assert (found.spot, found.bid_usd_hour) == (True, 0.5)
+    assert _shown(ec2)["InstanceLifecycle"] == "spot"
+
+
+def test_script_and_shutdown_arrive(ec2: Any, launcher: Launcher) -> None:
+    made = launcher.create(order(onstart="echo hi", env={"A": "b"}))
+    own_id = made.instance_id.partition("/")[2]
+    said = ec2.describe_instance_attribute(InstanceId=own_id, Attribute="userData")["UserData"]["Value"]
+    assert "\necho hi\n" in base64.b64decode(said).decode()
+    behavior = ec2.describe_instance_attribute(InstanceId=own_id, Attribute="instanceInitiatedShutdownBehavior")
+    assert behavior["InstanceInitiatedShutdownBehavior"]["Value"] == "terminate"
+
+
+def test_the_disk_has_the_size_that_was_asked_for(ec2: Any, launcher: Launcher) -> None:
+    launcher.create(order(disk_gb=150.0))
+    assert [volume["Size"] for volume in ec2.describe_volumes()["Volumes"]] == [150]
+
+
+def test_machines_in_other_regions_are_listed_too(launcher: Launcher) -> None:
+    for region in ("us-east-1", "us-west-2"):
+        launcher.create(order(f"{region}/{region}a/g5.xlarge/on-demand"))
+    assert sorted(one.instance_id.partition("/")[0] for one in launcher.list_instances()) == ["us-east-1", "us-west-2"]
+
+
+def test_a_subnet_that_there_is_not_is_a_bad_order(ec2: Any) -> None:
+    options = {"image": "ami-0123456789abcdef0", "subnets": ("us-east-1a=subnet-0123456789abcdef0",)}
+    with asking(OWN, "testing:testing", **options) as adapter:
+        assert adapter.launcher is not None
+        with pytest.raises(OrderRefused, match=r"InvalidSubnetID\.NotFound") as caught:
+            adapter.launcher.create(order())
+    assert caught.value.kind is RefusalKind.BAD_ORDER
+    assert ec2.describe_instances()["Reservations"] == []
+
+
+def test_what_is_gone_is_ended_already(launcher: Launcher) -> None:
+    launcher.destroy("us-east-1/i-0123456789abcdef0")
