@@ -194,7 +194,8 @@ def test_a_decision_is_one_page() -> None:
 def _pins(lock: str) -> dict[str, Version]:
     text = (ROOT / "requirements" / lock).read_text()
     return {
-        canonicalize_name(name): Version(version) for name, version in re.findall(r"(?m)^([\w.-]+)==([^\s;]+)", text)
+        canonicalize_name(name): Version(version)
+        for name, version in re.findall(r"(?m)^([\w.-]+)(?:\[[^\]]+\])?==([^\s;]+)", text)
     }
 
 
@@ -214,7 +215,7 @@ def test_a_lock_holds_each_direct_dependency_at_an_allowed_version(lock: str) ->
 @each_lock
 def test_every_locked_package_has_a_hash(lock: str) -> None:
     text = (ROOT / "requirements" / lock).read_text()
-    blocks = re.split(r"(?m)^(?=[\w.-]+==)", text)
+    blocks = re.split(r"(?m)^(?=[\w.,\[\]-]+==)", text)
     assert len(blocks) > 1
     assert [block for block in blocks if "==" in block.partition("\n")[0] and "--hash=sha256:" not in block] == []
 
@@ -222,7 +223,7 @@ def test_every_locked_package_has_a_hash(lock: str) -> None:
 @each_lock
 def test_a_lock_holds_pins_and_nothing_else(lock: str) -> None:
     for line in (ROOT / "requirements" / lock).read_text().splitlines():
-        assert re.match(r"[\w.-]+==|    --hash=sha256:[0-9a-f]{64}|    #", line), line
+        assert re.match(r"[\w.-]+(?:\[[\w,.-]+\])?==|    --hash=sha256:[0-9a-f]{64}|    #", line), line
 
 
 def test_what_is_tested_is_what_is_installed() -> None:
