@@ -92,7 +92,7 @@ def texts(row: Row, templates: Sequence[str]) -> Iterator[str]:
     """
     for template in templates:
         whole = _BRACES.sub(lambda found: _text(field(row, found[1])), template) if "{" in template else None
-        told = " ".join(whole.split()) if whole is not None else _text(field(row, template))
+        told = _text(" ".join(whole.split())) if whole is not None else _text(field(row, template))
         if told:
             yield told
 

@@ -53,6 +53,11 @@ def test_a_template_leaves_out_what_is_missing_and_is_nothing_if_all_is() -> Non
     assert text_of(row, ("bad",)) == "��"
 
 
+def test_a_text_from_a_template_is_no_longer_than_any_other() -> None:
+    [row] = rows_of([{"a": "x" * 5000, "b": "y" * 5000}], "*")
+    assert len(text_of(row, ("{a} {b}",)) or "") == 120
+
+
 def test_words_are_compared_as_texts_and_in_lists() -> None:
     [row] = rows_of([{"a": ["x", "consumption"], "b": False, "n": 0, "none": None}], "*")
     assert says(row, "a", ("consumption",))
