@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
+from functools import partial
 
 from gpuwatch.launches.faults import Fault, is_late
 from gpuwatch.launches.instance import Instance
@@ -114,14 +115,18 @@ class Verifier:
         if not host or port is None:
             return
         course.looking = True
-        self._start(lambda: self._work(course, host, port, spec.ssh_key, download))
+        inside: Callable[[], Inside] = Inside  # which says nothing
+        if spec.ssh_key is not None:
+            user = instance.ssh_user
+            inside = partial(self._probe.inside, host, port, spec.ssh_key, download=download, user=user)
+        self._start(lambda: self._work(course, host, port, inside))
 
-    def _work(self, course: _Course, host: str, port: int, key_file: str | None, download: bool) -> None:
+    def _work(self, course: _Course, host: str, port: int, inside: Callable[[], Inside]) -> None:
         try:
             if not course.answers:
                 self._probe.banner(host, port)
                 course.answers = True
-            course.found = Inside() if key_file is None else self._probe.inside(host, port, key_file, download=download)
+            course.found = inside()
         except (NoAnswer, LoginRefused) as error:
             course.found = error
         except Exception as error:

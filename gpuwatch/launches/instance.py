@@ -41,6 +41,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     gpu_utilisation: float | None = None  # percent; None: not measured, never 0
     ssh_host: str | None = None
     ssh_port: int | None = None
+    ssh_user: str | None = None  # None: root
     started_at: datetime | None = None
     ends_at: datetime | None = None  # the host's end of the contract
     maintenance_at: datetime | None = None

@@ -27,12 +27,13 @@ class Probe(Protocol):
     def banner(self, host: str, port: int) -> str:
         """What an SSH server says first, cleaned. Raises NoAnswer."""
 
-    def inside(self, host: str, port: int, key_file: str, *, download: bool) -> Inside:
+    def inside(self, host: str, port: int, key_file: str, *, download: bool, user: str | None = None) -> Inside:
         """Log in and measure; what cannot be told there is None.
 
         Args:
             key_file: the private key.
             download: measure the download speed, too.
+            user: None: root.
 
         Raises:
             NoAnswer, LoginRefused.

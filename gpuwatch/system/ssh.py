@@ -34,6 +34,7 @@ _GONE_S = 2.0  # once it has closed its mouth
 _STREAMS = 4  # one stream seldom fills a line
 _ANSWER_MAX = 16_384
 _BANNER_MAX = 255  # RFC 4253 §4.2
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.:-]{0,252}[A-Za-z0-9])?")
 _REFUSED = ("permission denied", "too many authentication failures", "load key", "no such identity")
 _OPTIONS = (
@@ -69,7 +70,6 @@ class SshProbe:
     Args:
         client: the `ssh` to run; found on PATH.
         url: what is downloaded on the instance to measure its line; no quote in it.
-        user: of the instance.
         monotonic: seconds.
     """
 
@@ -77,13 +77,11 @@ class SshProbe:
         self,
         client: str = "ssh",
         url: str = DOWNLOAD_URL,
-        user: str = "root",
         monotonic: Callable[[], float] = time.monotonic,
         inside_s: float = INSIDE_S,
     ) -> None:
         self._client = client
         self._measure = _MEASURE.replace("{url}", url)
-        self._user = user
         self._monotonic = monotonic
         self._inside_s = inside_s
 
@@ -97,12 +95,13 @@ class SshProbe:
         except OSError as error:
             raise NoAnswer(f"{host}:{port}: {error.strerror or 'no answer'}") from error
 
-    def inside(self, host: str, port: int, key_file: str, *, download: bool) -> Inside:
+    def inside(self, host: str, port: int, key_file: str, *, download: bool, user: str | None = None) -> Inside:
         """Log in and measure, within thirty seconds. Raises NoAnswer, LoginRefused."""
-        _check(host, port)
+        user = user or "root"
+        _check(host, port, user)
         command = f"{_LOOK}; {self._measure}" if download else _LOOK
         options = [part for option in _OPTIONS for part in ("-o", option)]
-        argv = [self._client, "-F", "none", "-n", "-T", "-i", key_file, "-l", self._user, "-p", str(port), *options]
+        argv = [self._client, "-F", "none", "-n", "-T", "-i", key_file, "-l", user, "-p", str(port), *options]
         code, said, complaint = self._run([*argv, "--", host, command])
         if code == 255:  # the client's own: whatever ran there ended otherwise
             raise _why(complaint, host, port)
@@ -191,8 +190,8 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) and 0 <= number < 1e12 else None
 
 
-def _check(host: str, port: int) -> None:
-    if not _HOST.fullmatch(host) or not 0 < port < 65_536:
+def _check(host: str, port: int, user: str = "root") -> None:
+    if not _HOST.fullmatch(host) or not 0 < port < 65_536 or not _USER.fullmatch(user):
         raise NoAnswer("its address is none")
 
 

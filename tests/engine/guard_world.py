@@ -56,14 +56,16 @@ class Looker:
         self.on_banner: list[NoAnswer] = []
         self.on_inside: list[Inside | NoAnswer | LoginRefused | ValueError] = []
         self.downloads: list[bool] = []
+        self.users: list[str | None] = []
 
     def banner(self, host: str, port: int) -> str:
         if self.on_banner:
             raise self.on_banner.pop(0)
         return "SSH-2.0-x"
 
-    def inside(self, host: str, port: int, key_file: str, *, download: bool) -> Inside:
+    def inside(self, host: str, port: int, key_file: str, *, download: bool, user: str | None = None) -> Inside:
         self.downloads.append(download)
+        self.users.append(user)
         found = self.on_inside.pop(0) if len(self.on_inside) > 1 else self.on_inside[0]
         if isinstance(found, Inside):
             return found

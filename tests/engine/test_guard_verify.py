@@ -183,3 +183,11 @@ def test_a_slow_host_holds_no_look(database: Database) -> None:
             return
         time.sleep(0.01)
     pytest.fail("the answer never came")
+
+
+@pytest.mark.parametrize("user", [None, "ubuntu"])
+def test_it_is_looked_at_as_the_user_that_the_list_names(database: Database, user: str | None) -> None:
+    world = GuardWorld(database, launch=KEYED)
+    world.probe.on_inside = [Inside()]
+    world.verify(world.starting(), ssh_user=user)
+    assert world.probe.users == [user]

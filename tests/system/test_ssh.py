@@ -101,6 +101,18 @@ def test_it_logs_in_and_reads_the_gpus(server: SshServer) -> None:
     assert "curl" not in server.commands[0]
 
 
+def test_it_logs_in_as_the_user_that_the_instance_wants(server: SshServer) -> None:
+    SshProbe().inside("127.0.0.1", server.port, str(server.key_file), download=False, user="ubuntu")
+    assert server.users == ["ubuntu"]
+
+
+@pytest.mark.parametrize("user", ["-oProxyCommand=touch x", "a b", "a@b", "x" * 40, "é"])
+def test_a_user_that_is_none_is_not_tried(server: SshServer, user: str) -> None:
+    with pytest.raises(NoAnswer, match="is none"):
+        SshProbe().inside("127.0.0.1", server.port, str(server.key_file), download=False, user=user)
+    assert server.users == []
+
+
 def test_it_measures_a_real_download(server: SshServer) -> None:
     def answer(_request: Request, wire: Wire) -> None:
         wire.answer(200, b"x" * 300_000)
@@ -121,7 +133,7 @@ def test_a_file_that_is_not_there_says_nothing_of_the_speed(server: SshServer) -
 
 def test_a_key_that_it_does_not_know_is_told_apart(server: SshServer, tmp_path: Path) -> None:
     with pytest.raises(LoginRefused, match="ermission denied"):
-        SshProbe(user="nobody").inside("127.0.0.1", server.port, str(_other_key(tmp_path)), download=False)
+        SshProbe().inside("127.0.0.1", server.port, str(_other_key(tmp_path)), download=False)
     assert server.commands == []
 
 

@@ -245,6 +245,7 @@ def _instance(row: object) -> Instance:
         stopped_usd_hour=None if kind is None else kind.usd_hour,  # idle or unhealthy, it is billed until its end
         ssh_host=ip,
         ssh_port=22 if ip else None,
+        ssh_user="ubuntu",
     )
 
 

@@ -230,6 +230,7 @@ def _instance(row: object) -> Instance:
         listed_usd_hour=None if cents is None else usd_hour(cents / 100),
         ssh_host=word(row.get("ip"), 100),
         ssh_port=whole(row.get("ssh_port"), 1, 65_535),
+        ssh_user=word(row.get("ssh_user"), 32),
         started_at=_moment(row.get("active_at")),
     )
 

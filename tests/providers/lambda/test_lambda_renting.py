@@ -155,6 +155,7 @@ def test_it_boots_without_an_address_runs_ends_and_is_gone(
     clock.sleep(180)
     [running] = launcher.list_instances()
     assert (running.state, running.ssh_host, running.ssh_port) == (InstanceState.RUNNING, "198.51.100.1", 22)
+    assert running.ssh_user == "ubuntu"
     assert (running.gpu, running.gpu_count, running.label) == ("H100 SXM", 1, "gpuwatch-abc")
     launcher.destroy(made.instance_id)
     assert [one.status for one in launcher.list_instances()] == ["terminating"]

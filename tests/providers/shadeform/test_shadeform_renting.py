@@ -184,7 +184,8 @@ def test_it_waits_for_its_cloud_runs_ends_and_is_gone(place: Shadeform, launcher
         ("creating", starting), ("pending_provider", starting), ("pending", starting), ("active", running),
     ]  # fmt: skip
     [active] = launcher.list_instances()
-    assert (active.ssh_host, active.ssh_port, active.label) == ("203.0.113.1", 22, "gpuwatch-abc")
+    assert (active.ssh_host, active.ssh_port, active.ssh_user) == ("203.0.113.1", 22, "shadeform")
+    assert active.label == "gpuwatch-abc"
     assert (active.gpu, active.gpu_count, active.listed_usd_hour) == ("H100 PCIe", 1, 2.4)
     assert (active.machine_id, active.started_at) == ("hyperstack/H100/canada-1", NOW + timedelta(seconds=180))
     launcher.destroy(made.instance_id)
