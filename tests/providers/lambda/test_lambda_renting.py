@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -291,6 +292,18 @@ def test_the_limits_are_kept_over_everything_that_is_asked(clock: Clock) -> None
             adapter.launcher.destroy(one.instance_id)
         assert 24.0 <= clock() - began <= 33.0
         assert place.count("POST .*launch") == 3
+
+
+def test_a_burst_over_candidates_keeps_the_distance_of_launches(clock: Clock) -> None:
+    with LambdaCloud(clock=clock, strict=True) as place, at(place, clock) as adapter:
+        assert adapter.launcher is not None
+        sent_at = []
+        for offer in adapter.market.search(Query(gpus=("H100 SXM",), count_max=1)).offers:
+            place.sell_out(offer.offer_id)
+            with pytest.raises(OfferGone):
+                adapter.launcher.create(an_order(offer.offer_id))
+            sent_at.append(clock())
+    assert [round(later - before) for before, later in pairwise(sent_at)] == [13, 13]
 
 
 def test_too_many_launches_are_told_with_the_time_to_wait(clock: Clock) -> None:
