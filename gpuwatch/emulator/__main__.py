@@ -7,13 +7,17 @@ import contextlib
 import signal
 import sys
 import threading
+from typing import Any
 
+from gpuwatch.emulator import clouds
+from gpuwatch.emulator.clouds.stage import Stage
 from gpuwatch.emulator.server import Marketplace
 
 
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m gpuwatch.emulator", description=__doc__)
+    parser.add_argument("--provider", metavar="NAME", help="another provider's instead, small; takes --port and --key")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free port")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--size", type=int, default=200, help="offers on the market")
@@ -26,13 +30,24 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _opened(chosen: dict[str, Any]) -> Marketplace | Stage:
+    provider = chosen.pop("provider")
+    if provider in (None, "vastai"):
+        return Marketplace(tick_every_s=chosen.pop("tick_every"), **chosen)
+    try:
+        return clouds.stage_of(provider)().at(chosen["port"], chosen["key"])
+    except KeyError:
+        known = ", ".join(["vastai", *clouds.names()])
+        raise SystemExit(f"there is no emulator of {provider!r}; expected one of {known}") from None
+
+
 def main() -> int:
     """Serve until SIGINT or SIGTERM."""
     chosen = vars(arguments())
     over = threading.Event()
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, lambda *_: over.set())
-    with Marketplace(tick_every_s=chosen.pop("tick_every"), **chosen) as market, contextlib.suppress(BrokenPipeError):
+    with _opened(chosen) as market, contextlib.suppress(BrokenPipeError):
         sys.stdout.write(f"{market.url}\n")
         sys.stdout.flush()
         over.wait()

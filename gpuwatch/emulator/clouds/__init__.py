@@ -2,3 +2,36 @@
 
 Each is a `Stage`: a server on loopback with a small market, instances, and faults that can be asked for.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from gpuwatch.emulator.clouds.stage import Stage
+
+_ENDING: Final = "_cloud"  # `lambda` is no name for a module
+
+
+def names() -> tuple[str, ...]:
+    """The providers that have one, sorted."""
+    modules = [path.stem for path in Path(__file__).parent.glob("[a-z]*.py")]
+    return tuple(sorted(name.removesuffix(_ENDING) for name in modules if _stage_in(name) is not None))
+
+
+def stage_of(name: str) -> type[Stage]:
+    """The emulator of a provider. Raises KeyError: there is none."""
+    for module in (name, name + _ENDING):
+        if (Path(__file__).parent / f"{module}.py").is_file() and (found := _stage_in(module)) is not None:
+            return found
+    raise KeyError(name)
+
+
+def _stage_in(module: str) -> type[Stage] | None:
+    from gpuwatch.emulator.clouds.stage import Stage  # noqa: PLC0415 a name costs no server
+
+    found = vars(import_module(f"{__name__}.{module}")).values()
+    own = [one for one in found if isinstance(one, type) and issubclass(one, Stage) and one.__module__.endswith(module)]
+    return own[0] if own and own[0] is not Stage else None

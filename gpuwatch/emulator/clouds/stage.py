@@ -50,6 +50,11 @@ class Stage:
         self._wire: Wire | None = None
         self._thread: threading.Thread | None = None
 
+    def at(self, port: int, key: str) -> Self:
+        """Serve on that port, and accept that key; to be said before it starts."""
+        self._port, self.key = port, key
+        return self
+
     def start(self) -> Self:
         """Open the socket and serve in threads of its own."""
         self._wire = wire = Wire(self._port, self._answer)

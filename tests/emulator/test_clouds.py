@@ -1,0 +1,61 @@
+"""The emulators of all providers are found by name, and served by one command."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
+
+import pytest
+
+from gpuwatch import providers
+from gpuwatch.emulator import clouds
+
+
+def status_of(url: str, path: str) -> int:
+    """Of a GET without a key."""
+    connection = HTTPConnection("127.0.0.1", urlsplit(url).port, timeout=10)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_every_provider_has_an_emulator() -> None:
+    assert set(clouds.names()) == set(providers.names()) - {"vastai"}
+
+
+@pytest.mark.parametrize("name", clouds.names())
+def test_an_emulator_serves_as_it_comes_and_closes(name: str) -> None:
+    with clouds.stage_of(name)().at(0, "another-key") as stage:
+        assert stage.key == "another-key"
+        assert status_of(stage.url, "/no/such/path") >= 300
+        assert [request.path for request in stage.requests] == ["/no/such/path"]
+
+
+def test_a_provider_without_one_is_named() -> None:
+    with pytest.raises(KeyError, match="nowhere"):
+        clouds.stage_of("nowhere")
+
+
+def test_the_command_serves_one_until_it_is_interrupted() -> None:
+    command = [sys.executable, "-m", "gpuwatch.emulator", "--provider", "lambda", "--key", "mine"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        url = server.stdout.readline().strip()
+        assert status_of(url, "/instance-types") == 401
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(20) == 0
+    assert url.startswith("http://127.0.0.1:")
+
+
+def test_the_command_names_what_there_is() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gpuwatch.emulator", "--provider", "nowhere"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "there is no emulator of 'nowhere'; expected one of vastai, " in done.stderr
