@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Final
 
@@ -14,7 +13,7 @@ import msgspec
 from gpuwatch.adapting import ProviderInfo, Tools
 from gpuwatch.adapting.answering import Seen, answer, fits
 from gpuwatch.adapting.currency import Exchange
-from gpuwatch.errors import PayloadChanged, ProviderError
+from gpuwatch.errors import PayloadChanged, ProviderDown, ProviderError
 from gpuwatch.ports import Answer, ProviderSettings, Query
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.pricelist.asking import Asker, rebased
@@ -22,7 +21,7 @@ from gpuwatch.providers.pricelist.declared import Source, built_in, own_sources
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE: Final = 16
+_LOOK_EVERY_S: Final = 0.2
 
 
 class PriceLists:
@@ -49,7 +48,7 @@ class PriceLists:
         began, now = self._tools.monotonic(), self._tools.now()
         askers = [one for one in self._ready() if one.source.sells_spot or not query.spot]
         seen, failed = Seen(searches=0), list[ProviderError]()
-        for asker, found in zip(askers, _all_at_once(askers), strict=True):
+        for asker, found in zip(askers, _all_at_once(askers, self._tools.stop), strict=True):
             if isinstance(found, ProviderError):
                 failed.append(found)
                 kind = "not understood" if isinstance(found, PayloadChanged) else "no answer"
@@ -99,17 +98,27 @@ def wanted(options: Mapping[str, Option]) -> list[Source]:
     return list(({name: shipped[name] for name in named if name in shipped} | own).values())
 
 
-def _all_at_once(askers: Sequence[Asker]) -> list[Seen | ProviderError]:
-    def one(asker: Asker) -> Seen | ProviderError:
-        try:
-            return asker.seen()
-        except ProviderError as error:
-            return error
+def _all_at_once(askers: Sequence[Asker], stop: threading.Event) -> list[Seen | ProviderError]:
+    """What each said. The threads are daemons: gpuwatch ends without waiting for a server that is silent."""
+    found: dict[str, Seen | ProviderError] = {}
 
-    if len(askers) < 2:
-        return [one(asker) for asker in askers]
-    with ThreadPoolExecutor(min(len(askers), _AT_ONCE), thread_name_prefix="pricelist") as pool:
-        return list(pool.map(one, askers))
+    def ask(asker: Asker) -> None:
+        try:
+            found[asker.name] = asker.seen()
+        except ProviderError as error:
+            found[asker.name] = error
+        except Exception as error:  # a fault of ours with one source must not hide the others
+            log.exception("%s: reading it failed", asker.name)
+            found[asker.name] = ProviderError(f"{asker.name}: {type(error).__name__}")
+
+    threads = [threading.Thread(target=ask, args=(one,), name=one.name, daemon=True) for one in askers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive() and not stop.is_set():
+            thread.join(_LOOK_EVERY_S)
+    late = {one.name: ProviderDown(f"{one.name}: not waited for, gpuwatch is stopping") for one in askers}
+    return [found.get(asker.name, late[asker.name]) for asker in askers]
 
 
 def _join(seen: Seen, source: Source, found: Seen, query: Query, now: datetime) -> None:

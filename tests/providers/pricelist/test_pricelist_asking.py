@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from loopback_http import Request, Wire, serving
 
 from gpuwatch import providers
 from gpuwatch.emulator.clouds.pricelist import PriceListServer
-from gpuwatch.errors import PayloadChanged, ProviderDown
+from gpuwatch.errors import PayloadChanged, ProviderDown, ProviderError
 from gpuwatch.ports import Completeness, Query
 from gpuwatch.providers.pricelist.asking import rebased
 from gpuwatch.testing.bench import Bench
@@ -174,6 +175,29 @@ def test_a_source_lives_at_its_own_address_unless_another_base_is_set() -> None:
     url = "https://api.example.com/v1/{place}/p?x=1"
     assert rebased(url, "mine", None) == url
     assert rebased(url, "mine", "http://127.0.0.1:1/m/") == "http://127.0.0.1:1/m/mine/v1/{place}/p?x=1"
+
+
+def test_a_silent_source_does_not_hold_up_the_end_of_gpuwatch() -> None:
+    asked = threading.Event()
+
+    def answer(request: Request, wire: Wire) -> None:
+        asked.set()  # and says nothing
+
+    with serving(answer) as server, bench("oracle").pointed_at(server.url, timeout_s=30.0) as adapter:
+        market: Any = adapter.market
+        failed: list[ProviderError] = []
+
+        def search() -> None:
+            with pytest.raises(ProviderDown) as caught:
+                market.search(Query())
+            failed.append(caught.value)
+
+        searching = threading.Thread(target=search)
+        searching.start()
+        assert asked.wait(5)
+        market._tools.stop.set()
+        searching.join(5)
+        assert "gpuwatch is stopping" in str(failed[0])
 
 
 def test_price_lists_never_rent() -> None:
