@@ -303,7 +303,8 @@ def test_a_burst_over_candidates_keeps_the_distance_of_launches(clock: Clock) ->
             with pytest.raises(OfferGone):
                 adapter.launcher.create(an_order(offer.offer_id))
             sent_at.append(clock())
-    assert [round(later - before) for before, later in pairwise(sent_at)] == [13, 13]
+    assert all(12.0 <= later - before <= 14.0 for before, later in pairwise(sent_at))
+    assert len(sent_at) == 3
 
 
 def test_too_many_launches_are_told_with_the_time_to_wait(clock: Clock) -> None:
