@@ -5,11 +5,34 @@ source: AWS's public API reference and the notes on it in our documents, read 20
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from gpuwatch.adapting import Adapter, Billing, OptionSpec, ProviderInfo, Tools
 from gpuwatch.market.offer import OfferKind
 from gpuwatch.ports import ProviderSettings
+from gpuwatch.ports.settings import Option
+
+_REGION: Final = re.compile(r"[a-z]{2,4}(-[a-z]+){1,3}-\d{1,2}")
+_PLACED: Final = re.compile(r"[a-z0-9-]+=[a-z]+-[0-9a-z]+")
+
+
+def _regions(value: Option) -> None:
+    """Names such as us-east-1: a wrong one costs every poll a wait for a host that is not there."""
+    odd = [one for one in _texts(value) if not _REGION.fullmatch(one)]
+    if odd:
+        raise ValueError(f"expected names of regions such as us-east-1, not {odd[0][:40]!r}")
+
+
+def _placed(value: Option) -> None:
+    odd = [one for one in _texts(value) if not _PLACED.fullmatch(one)]
+    if odd:
+        raise ValueError(f"expected place=id, such as us-east-1=sg-0123 or us-east-1a=subnet-0123, not {odd[0][:40]!r}")
+
+
+def _texts(value: Option) -> tuple[str, ...]:
+    return value if isinstance(value, tuple) else ()
+
 
 IMAGE: Final = "/aws/service/deeplearning/ami/{arch}/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
 
@@ -30,11 +53,13 @@ INFO = ProviderInfo(
             kind="texts",
             about="Regions whose offers are asked for.",
             default=("us-east-1", "us-east-2", "us-west-2"),
+            check=_regions,
         ),
         OptionSpec(
             name="list_regions",
             kind="texts",
             about="Regions in which instances are looked for; default: all that the account has enabled.",
+            check=_regions,
         ),
         OptionSpec(name="profile", kind="text", about="Profile of the AWS credential chain."),
         OptionSpec(
@@ -44,16 +69,19 @@ INFO = ProviderInfo(
             default=IMAGE,
         ),
         OptionSpec(name="root_device", kind="text", about="Name of the image's root device.", default="/dev/sda1"),
+        OptionSpec(name="ssh_user", kind="text", about="Who logs in with SSH, as the image has it.", default="ubuntu"),
         OptionSpec(name="key_name", kind="text", about="EC2 key pair for SSH; must exist in each region."),
         OptionSpec(
             name="subnets",
             kind="texts",
             about="Subnets by zone, us-east-1a=subnet-…; other zones use their default subnet.",
+            check=_placed,
         ),
         OptionSpec(
             name="security_groups",
             kind="texts",
             about="Security groups by region, us-east-1=sg-…; other regions use their default group.",
+            check=_placed,
         ),
         OptionSpec(name="instance_profile", kind="text", about="Name of the instance profile (IAM role) of instances."),
     ),

@@ -32,7 +32,7 @@ _TAKEN_AWAY: Final = ("Server.SpotInstanceTermination", "Server.SpotInstanceShut
 _SHOWN: Final = 160
 
 
-def parse_instances(reservations: Sequence[object], region: str) -> list[Instance]:
+def parse_instances(reservations: Sequence[object], region: str, ssh_user: str | None = None) -> list[Instance]:
     """Every instance that is or may be billed, in the order of the answer.
 
     Raises:
@@ -43,7 +43,7 @@ def parse_instances(reservations: Sequence[object], region: str) -> list[Instanc
         rows = at(reservation, "Instances")
         if not isinstance(rows, list) or len(objects(rows)) != len(rows):
             raise PayloadChanged(f"aws: {region}: a reservation without instances")
-        found += [_instance(row, region) for row in objects(rows) if not _has_ended(row, region)]
+        found += [_instance(row, region, ssh_user) for row in objects(rows) if not _has_ended(row, region)]
     return found
 
 
@@ -55,7 +55,7 @@ def _has_ended(row: Mapping[str, Any], region: str) -> bool:
     return state in _ENDING and not taken_away
 
 
-def _instance(row: Mapping[str, Any], region: str) -> Instance:
+def _instance(row: Mapping[str, Any], region: str, ssh_user: str | None) -> Instance:
     tags = {tag.get("Key"): tag.get("Value") for tag in objects(row.get("Tags"))}
     state, name = row["State"]["Name"], word(row.get("InstanceType"), 40)
     machine = table().get(name or "")
@@ -75,6 +75,7 @@ def _instance(row: Mapping[str, Any], region: str) -> Instance:
         bid_usd_hour=usd_hour(tags.get(TAG_BID)),
         ssh_host=host,
         ssh_port=None if host is None else 22,
+        ssh_user=ssh_user,
         started_at=_moment(row.get("LaunchTime")),
     )
 

@@ -82,7 +82,8 @@ class AwsLauncher(PlainRenting):
 
     def _listed(self, region: str) -> list[Instance]:
         rows = self._account.pages("ec2", region, "describe_instances", "Reservations", MaxResults=1000)
-        found = parse_instances(rows, region)
+        user = self._options.get("ssh_user")
+        found = parse_instances(rows, region, str(user) if user else None)
         if not any(_is_priced(instance) for instance in found):
             return found
         return self._priced(found, rows, region)
