@@ -6,6 +6,7 @@ Built from its documents and recorded answers. source: docs/providers/tensordock
 from __future__ import annotations
 
 import itertools
+import random
 import re
 import uuid
 from collections.abc import Mapping
@@ -86,8 +87,10 @@ class TensorDock(Stage):
         wrapped: a single machine comes inside `data`.
         gpus_as_map: a location's GPUs are a map by their ids.
         false_stock: so many of the next creates find nothing, whatever is listed.
+        false_rate: this part of all creates finds nothing, the same ones in every run.
         status: of a new machine; polls_to_ip: looks at it until it has an address.
         stops_at_once: a new machine is stopped at the first look.
+        ignores_forwards: no port leads to a machine, as at one place.
         rate_factor: what is charged, as a part of what was listed.
         limit_per_minute: requests; None: not counted.
     """
@@ -113,13 +116,16 @@ class TensorDock(Stage):
         self.wrapped = False
         self.gpus_as_map = False
         self.false_stock = 0
+        self.false_rate = 0.0
         self.status = "running"
         self.polls_to_ip = 0
         self.stops_at_once = False
+        self.ignores_forwards = False
         self.rate_factor = 1.0
         self.balance_usd = 100.0
         self.limit_per_minute: int | None = None
         self._numbers = itertools.count(1)
+        self._chance = random.Random(7)  # noqa: S311 - nothing secret
 
     def routed(self, request: Request) -> Reply:
         """The rate is looked at first, then the key: locations alone are shown without one."""
@@ -190,8 +196,7 @@ class TensorDock(Stage):
             return self._no(400, "You need at least 1 USD of balance")
         gpu = self._stock(wanted)
         [(name, many)] = wanted["resources"]["gpus"].items()
-        if self.false_stock > 0 or gpu is None or many["count"] > gpu["max_count"]:
-            self.false_stock -= self.false_stock > 0
+        if self._is_not_there() or gpu is None or many["count"] > gpu["max_count"]:
             return self._no(400, CAPACITY[next(self._numbers) % len(CAPACITY)])
         gpu["max_count"] -= many["count"]
         self.orders.append(wanted)
@@ -238,6 +243,12 @@ class TensorDock(Stage):
         words = {"start": "starting", "stop": "stopping"}[how]
         return {"data": {"type": "instance", "id": machine_id, "attributes": {"status": words}}}
 
+    def _is_not_there(self) -> bool:
+        if self.false_stock > 0:
+            self.false_stock -= 1
+            return True
+        return self._chance.random() < self.false_rate
+
     def _stock(self, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
         name = next(iter(wanted["resources"]["gpus"]))
         for place in self.locations:
@@ -258,7 +269,7 @@ class TensorDock(Stage):
             + room["ram_gb"] * rates.get("per_gb_ram_hr", 0.002)
             + room["storage_gb"] * rates.get("per_gb_storage_hr", 0.00005)
         )
-        ports = [one["internal_port"] for one in wanted.get("port_forwards", [])]
+        ports = [] if self.ignores_forwards else [one["internal_port"] for one in wanted.get("port_forwards", [])]
         return {
             "type": "virtualmachine",
             "id": str(uuid.UUID(int=(0x468B716A << 96) + (4 << 76) + (8 << 60) + number)),

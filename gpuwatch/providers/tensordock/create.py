@@ -28,12 +28,11 @@ _SSH_PORT: Final = 22
 _KEY: Final = re.compile(r"[a-z][a-z0-9@.-]{2,40} [A-Za-z0-9+/=]{20,}(?: .*)?")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-# The vendor's own installing of keys failed for one team, so the first script does it too: in front of what is there,
-# for the image may hold the same key behind a command that refuses root.
+# The vendor's own installing of keys failed for one team, so the first script does it too, for the user of its images.
 _LOGIN: Final = (
-    "for home in /root /home/user; do [ -d $home ] || continue; mkdir -p $home/.ssh; cd $home/.ssh;"
-    " { printf '%s\\n' @KEY@; cat authorized_keys 2>/dev/null; } >gpuwatch.new; mv gpuwatch.new authorized_keys;"
-    " chmod 700 .; chmod 600 authorized_keys; chown -R --reference=$home .; done; cd /"
+    "if cd /home/user; then mkdir -p .ssh; cd .ssh;"
+    " grep -qsxF @KEY@ authorized_keys || printf '%s\\n' @KEY@ >>authorized_keys;"
+    " chmod 700 .; chmod 600 authorized_keys; chown -R --reference=/home/user .; fi; cd /"
 )
 
 

@@ -31,6 +31,7 @@ _STATES: Final = {
 _BLANKS: Final = re.compile(r"[_\s-]")
 _ADDRESSES: Final = ("ipAddress", "ip_address")
 _SSH: Final = 22
+_USER: Final = "user"  # of every Linux image there, with sudo. source: public clients
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,12 +39,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     machine_id: str
     name: str | None
-    status: str
+    status: str | None
 
     @property
     def word(self) -> str:
         """Its status, comparable."""
-        return _BLANKS.sub("", self.status).lower()
+        return _comparable(self.status or "")
 
 
 def rows_of(value: Any) -> list[Row]:
@@ -78,8 +79,9 @@ def instance_of(row: Row, machine: Mapping[str, Any], *, died_young: bool) -> In
         died_young: stopped now means that it never came to life.
     """
     wire, count = _gpus(at(machine, "resources", "gpus"))
+    status = row.status or word(machine.get("status"), 40) or "unknown"
     name, memory_gb = gpu_of(wire, None) if wire else (None, None)
-    state = _STATES.get(row.word, InstanceState.UNKNOWN)
+    state = _STATES.get(_comparable(status), InstanceState.UNKNOWN)
     host = _address(machine)
     if state is InstanceState.RUNNING and host is None:
         state = InstanceState.STARTING  # "running" comes before its address does
@@ -92,7 +94,7 @@ def instance_of(row: Row, machine: Mapping[str, Any], *, died_young: bool) -> In
         instance_id=row.machine_id,
         label=label,
         state=state,
-        status=row.status,
+        status=status,
         gpu=name.name if name else None,
         gpu_wire=wire,
         gpu_count=count,
@@ -102,7 +104,12 @@ def instance_of(row: Row, machine: Mapping[str, Any], *, died_young: bool) -> In
         listed_usd_hour=_rate(machine),
         ssh_host=host,
         ssh_port=_port(machine),
+        ssh_user=_USER,
     )
+
+
+def _comparable(status: str) -> str:
+    return _BLANKS.sub("", status).lower()
 
 
 def _row(row: Mapping[str, Any]) -> Row:
@@ -110,7 +117,7 @@ def _row(row: Mapping[str, Any]) -> Row:
     machine_id = flat.get("id")
     if not isinstance(machine_id, str) or not PLACE.fullmatch(machine_id):
         raise PayloadChanged(f"{NAME}: a machine of the list without its id")
-    return Row(machine_id=machine_id, name=word(flat.get("name")), status=word(flat.get("status"), 40) or "unknown")
+    return Row(machine_id=machine_id, name=word(flat.get("name")), status=word(flat.get("status"), 40))
 
 
 def _flat(machine: Mapping[str, Any]) -> Mapping[str, Any]:

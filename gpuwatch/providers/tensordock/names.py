@@ -15,10 +15,6 @@ ID_LENGTH: Final = 64  # the store's column
 PLACE: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")  # of a location, a host or a machine
 GPU: Final = re.compile(r"[A-Za-z0-9._-]{2,40}")  # TensorDock's id of a model
 _MEMORY: Final = re.compile(r"-(\d{1,3})gb$")
-_BUS: Final = re.compile(r"(?:pcie|sxm\d?)$")
-_MAKER: Final = re.compile(r"^(?:geforce|nvidia|tesla)")
-_SERIES: Final = re.compile(r"(rtx|gtx)(?=[a-z]?\d)")
-_SUFFIX: Final = re.compile(r"(?<=\d)(ti|super|ada)(lhr)?$")
 _OFFER: Final = re.compile(r"([a-z])([A-Za-z0-9_-]{1,40})/([A-Za-z0-9._-]{2,40})/(\d{1,2})/(\d{1,4})/(\d{1,5})")
 
 
@@ -30,16 +26,11 @@ def gpu_of(v0_name: str, shown: str | None) -> tuple[GpuName, float | None]:
     """
     found = _MEMORY.search(v0_name)
     memory_gb = float(found[1]) if found else None
-    names = [catalog().resolve(spelling, memory_gb) for spelling in _spellings(v0_name, shown)]
-    return next((name for name in names if name.known), names[0]), memory_gb
-
-
-def _spellings(v0_name: str, shown: str | None) -> list[str]:
-    model, *rest = _MEMORY.sub("", v0_name).split("-")
-    bus = next((part for part in rest if _BUS.match(part)), "")
-    plain = _SUFFIX.sub(r" \1", _SERIES.sub(r"\1 ", _MAKER.sub("", model)))
-    with_bus = [f"{plain} {bus}"] if bus else []
-    return [v0_name, *with_bus, plain, *([shown] if shown else [])]
+    name = catalog().resolve(v0_name, memory_gb)
+    if not name.known and shown:
+        told = catalog().resolve(shown, memory_gb)
+        name = told if told.known else name
+    return name, memory_gb
 
 
 class Ware(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,13 @@ from gpuwatch.testing.bench import Bench
 
 SSH_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUXyTUuLlOwYJjQoQ0Zk0dSTy0o3FQvFnbLxrAhR9Yk o'me@desk"
 BENCH = Bench(name="tensordock", place=TensorDock, gpu="RTX 4090", options={"ssh_key": SSH_KEY})
+HOSTS = Bench(
+    name="tensordock",
+    place=TensorDock,
+    gpu="RTX 4090",
+    options={"ssh_key": SSH_KEY, "source": "hostnodes"},
+    leaves_out={"keyless": "hosts are shown with the key alone"},
+)
 RECORDED = Path(__file__).parents[2] / "recorded" / "tensordock"
 OFFER = "ujdlf8N_5SJybArOKNmtqsQ/geforcertx4090-pcie-24gb/2/16/64"
 

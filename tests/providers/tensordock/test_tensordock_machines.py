@@ -29,7 +29,7 @@ def test_a_machine_is_understood_in_every_shape(
     assert (found.instance_id, found.label, found.state) == (machine_id, "gpuwatch-abc", S.RUNNING)
     assert (found.gpu, found.gpu_count, found.disk_gb) == ("RTX 4090", 1, 100)
     assert found.ssh_port == 20456  # 22 was wished
-    assert found.ssh_host == place.machines[machine_id]["ipAddress"]
+    assert (found.ssh_host, found.ssh_user) == (place.machines[machine_id]["ipAddress"], "user")
 
 
 def test_the_real_price_is_told_even_if_it_is_not_the_listed_one(
@@ -74,6 +74,21 @@ def test_every_word_of_a_state_is_understood(
 ) -> None:
     place.machines[rented(adapter)]["status"] = status
     assert (only(launcher).state, only(launcher).status) == (state, status)
+
+
+def test_a_machine_to_which_no_port_leads_has_none(adapter: Adapter, place: TensorDock, launcher: Launcher) -> None:
+    place.ignores_forwards = True
+    rented(adapter, ports=("8000",))
+    assert (only(launcher).ssh_host is not None, only(launcher).ssh_port) == (True, None)
+
+
+def test_a_status_that_the_list_leaves_out_is_asked_of_the_machine(
+    adapter: Adapter, place: TensorDock, launcher: Launcher
+) -> None:
+    machine_id = rented(adapter)
+    place.fail("GET /api/v2/instances$", 200, {"data": [{"id": machine_id}]})
+    found = only(launcher)
+    assert (found.label, found.status, found.state) == ("gpuwatch-abc", "running", S.RUNNING)
 
 
 def test_a_deleted_machine_is_no_instance(adapter: Adapter, place: TensorDock, launcher: Launcher) -> None:

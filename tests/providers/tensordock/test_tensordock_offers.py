@@ -16,11 +16,10 @@ from gpuwatch.market.pricing import Commission, price_of
 from gpuwatch.ports import Query
 from gpuwatch.providers.tensordock.names import Ware, country_of, gpu_of, ware_of
 from gpuwatch.providers.tensordock.offers import Recipe, parse_hostnodes, parse_locations
-from gpuwatch.testing.bench import Bench
+from tests.providers.tensordock.desk import BENCH, HOSTS
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "tensordock"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
-BENCH = Bench(name="tensordock", place=TensorDock, gpu="RTX 4090")
 
 
 def locations() -> Any:
@@ -206,13 +205,12 @@ def test_one_catalogue_answers_all_watches_for_some_seconds() -> None:
 
 
 def test_hosts_are_asked_for_where_the_owner_wants_them_and_need_the_key() -> None:
-    bench = Bench(name="tensordock", place=TensorDock, gpu="RTX 4090", options={"source": "hostnodes"})
     with TensorDock() as place:
-        with bench.pointed_at(place.url) as adapter:
+        with HOSTS.pointed_at(place.url) as adapter:
             offers = adapter.market.search(Query(gpus=("RTX 4090",))).offers
             assert {offer.reliability for offer in offers} == {0.999}
             assert len({offer.host_id for offer in offers}) == 2
-        with bench.pointed_at(place.url, None) as adapter, pytest.raises(KeyRejected):
+        with HOSTS.pointed_at(place.url, None) as adapter, pytest.raises(KeyRejected):
             adapter.market.search(Query())
         assert place.count("locations") == 0
 

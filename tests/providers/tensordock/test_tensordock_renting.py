@@ -15,7 +15,7 @@ from gpuwatch.emulator.clouds.tensordock import TensorDock
 from gpuwatch.errors import OfferGone, OrderError, OrderRateLimited, OrderRefused, OutcomeUnknown, RefusalKind
 from gpuwatch.ports import Launcher, Query, Registry, Volume
 from gpuwatch.testing.bench import Bench
-from tests.providers.tensordock.desk import BENCH, RECORDED, SSH_KEY, only, order, rented
+from tests.providers.tensordock.desk import BENCH, HOSTS, RECORDED, SSH_KEY, only, order, rented
 
 # --- what is sent -----------------------------------------------------------------------------------------------------
 
@@ -58,8 +58,7 @@ def test_port_22_and_those_of_the_owner_are_forwarded(adapter: Adapter, place: T
 
 
 def test_a_single_host_is_ordered_by_its_own_id(place: TensorDock) -> None:
-    options = {"ssh_key": SSH_KEY, "source": "hostnodes"}
-    with Bench(name="tensordock", place=TensorDock, gpu="RTX 4090", options=options).pointed_at(place.url) as adapter:
+    with HOSTS.pointed_at(place.url) as adapter:
         rented(adapter)
     assert ("hostnode_id" in place.orders[0], "location_id" in place.orders[0]) == (True, False)
 
@@ -76,18 +75,17 @@ def test_environment_and_start_commands_reach_the_machine(adapter: Adapter, plac
     assert (tmp_path / "out").read_text() == told["TOKEN"]
 
 
-def test_the_login_is_installed_in_front_of_what_is_there(adapter: Adapter, place: TensorDock, tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", ["", "ssh-ed25519 AAAA other\n", f"{SSH_KEY}\n"])
+def test_the_login_is_installed_once(adapter: Adapter, place: TensorDock, tmp_path: Path, before: str) -> None:
     rented(adapter)
-    root, user = tmp_path / "root", tmp_path / "user"
-    (root / ".ssh").mkdir(parents=True)
-    (root / ".ssh" / "authorized_keys").write_text('command="echo no" ssh-ed25519 AAAA old\n')
-    user.mkdir()
-    line = place.orders[0]["cloud_init"]["runcmd"][0]
-    line = line.replace("/root /home/user", f"{root} {user}")
+    keys = tmp_path / ".ssh" / "authorized_keys"
+    if before:
+        keys.parent.mkdir()
+        keys.write_text(before)
+    line = place.orders[0]["cloud_init"]["runcmd"][0].replace("/home/user", str(tmp_path))
     subprocess.run(["sh", "-c", line], check=True, capture_output=True)
-    assert (user / ".ssh" / "authorized_keys").read_text() == f"{SSH_KEY}\n"
-    assert (root / ".ssh" / "authorized_keys").read_text().splitlines()[0] == SSH_KEY
-    assert (root / ".ssh" / "authorized_keys").stat().st_mode & 0o777 == 0o600
+    assert keys.read_text() == before + (f"{SSH_KEY}\n" if before != f"{SSH_KEY}\n" else "")
+    assert keys.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize(
