@@ -22,6 +22,7 @@ from gpuwatch.providers.pricelist.paths import Row, first, rows_of, says, text
 PROVIDER: Final = "pricelist"
 _ID_LENGTH: Final = 64
 _COUNTS: Final = (1, 2, 4, 8, 16)
+_TOLD_IF_GONE: Final = ("gpu", "count", "memory", "machine", "host", "region", "free", "least_count")
 Rates = Callable[[str], Rate | None]
 
 
@@ -38,6 +39,7 @@ class Reader:
         self._rates = rates
         self._observed_at = observed_at
         self._told = 0  # rows about GPUs, with a price
+        self._unseen = {name for name in _TOLD_IF_GONE if getattr(source.fields, name)}
         self._terms: dict[object, Terms] = {}
 
     def page(self, value: object, place: str = "") -> None:
@@ -59,6 +61,8 @@ class Reader:
             raise PayloadChanged(
                 f"{self._told} of {self.seen.rows} rows tell of GPUs, and {self._source.least_rows} at least are usual"
             )
+        for name in sorted(self._unseen) if self._told else ():
+            self.seen.drift[f"{self._source.name}: field gone: {name}"] = None
         if self._source.kind == "listed":  # on a live market a bargain is none
             self.seen.offers = without_placeholders(self.seen.offers, self.seen)
         return self.seen
@@ -71,6 +75,7 @@ class Reader:
         free = whole(first(row, paths(source.fields.free)))
         prices = list(self._prices(row, goods))
         self._told += 1
+        self._unseen -= {name for name in self._unseen if _has(row, paths(getattr(source.fields, name)))}
         if free == 0:
             raise LeftOut  # nothing of it can be had now
         for spot, usd, rate in prices:
@@ -163,6 +168,10 @@ def _parts(source: Source, row: Row, goods: Goods, usd: float, free: int | None)
     for count in sorted({least, most, *(one for one in _COUNTS if least <= one <= most)}):
         if least <= count <= most:
             yield count, usd * count / goods.gpus
+
+
+def _has(row: Row, told: tuple[str, ...]) -> bool:
+    return first(row, told) is not None or text(row, told) is not None
 
 
 def _country(told: str | None) -> str | None:

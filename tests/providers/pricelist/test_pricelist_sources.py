@@ -189,3 +189,20 @@ def test_a_long_name_keeps_a_stable_id_that_fits_the_store() -> None:
     assert len(offer.offer_id) == 64
     assert len(offer.machine_id or "") == 64
     assert offer.offer_id == read(built_in()["lium"], recorded("lium")).offers[-1].offer_id
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "field"),
+    [
+        ("lium", "available_gpu_count", "free"),
+        ("lium", "min_rentable_gpu_count", "least_count"),
+        ("verda", "size_in_gigabytes", "memory"),
+        ("scaleway", "gpu", "count"),
+    ],
+)
+def test_a_field_that_no_row_has_any_more_is_told(name: str, word: str, field: str) -> None:
+    body = json.dumps(recorded(name))
+    assert not [line for line in read(built_in()[name], json.loads(body), "here").drift if "field gone" in line]
+    seen = read(built_in()[name], json.loads(body.replace(f'"{word}":', f'"{word}_":')), "here")
+    assert f"{name}: field gone: {field}" in seen.drift
+    assert not [offer for offer in seen.offers if word == "available_gpu_count" and offer.kind is OfferKind.LIVE]
