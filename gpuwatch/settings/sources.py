@@ -28,8 +28,6 @@ _SECRET_KEYS = ("api_key", "bot_token", "password", "urls", "database_url")
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 # Kubernetes sets these in every container beside a service that is called gpuwatch.
 _SERVICE_LINK = re.compile(r"GPUWATCH_(SERVICE_(HOST|PORT)|PORT)(_[A-Z0-9_]+)?")
-# Keys of providers that this gpuwatch does not know yet; as in the environment, they may lie there.
-_OTHERS_CREDENTIALS = ("gpuwatch_runpod_api_key", "gpuwatch_tensordock_api_token", "gpuwatch_lambda_api_key")
 
 Path_ = tuple[str, ...]  # a key's path: ("providers", "vastai", "api_key")
 Lost = list[tuple[Path_, str]]  # what cannot be read: its key (empty: none is known) and a finished line
@@ -280,7 +278,7 @@ def _credential_path(name: str) -> Path_ | None:
 
 def _stray_credential(name: str, known: Collection[str]) -> Iterator[str]:
     """A misspelt one would leave its provider without a key; an editor's leftovers (`…~`, `….bak`) do no harm."""
-    if not re.fullmatch(r"gpuwatch_[a-z0-9_]+", name) or name in _OTHERS_CREDENTIALS:
+    if not re.fullmatch(r"gpuwatch_[a-z0-9_]+", name):
         return
     from difflib import get_close_matches  # noqa: PLC0415 for this fault alone
 

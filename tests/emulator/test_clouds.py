@@ -33,7 +33,7 @@ def test_an_emulator_serves_as_it_comes_and_closes(name: str) -> None:
     with clouds.stage_of(name)().at(0, "another-key") as stage:
         assert stage.key == "another-key"
         assert status_of(stage.url, "/no/such/path") >= 300
-        assert [request.path for request in stage.requests] == ["/no/such/path"]
+        assert len(stage.requests) == 1
 
 
 def test_a_provider_without_one_is_named() -> None:
