@@ -110,7 +110,7 @@ class GpuhuntMarket:
         chosen = settings.options.get("sellers")
         self._sellers = chosen if isinstance(chosen, tuple) else tuple(INFO.options[0].default or ())  # type: ignore[arg-type]
         self._catalogs: dict[str, Catalog] = {}
-        self._asked: Remembered[datetime] = Remembered(settings.poll_every_s / 2, tools.monotonic)
+        self._asked: Remembered[tuple[Seen, datetime]] = Remembered(settings.poll_every_s / 2, tools.monotonic)
         self._usual = Usual()
         self._lock = threading.Lock()  # one poll fetches; others take what it got
 
@@ -142,27 +142,28 @@ class GpuhuntMarket:
 
     def _of(self, seller: str) -> tuple[Seen, datetime]:
         with self._lock:
-            asked_at = self._asked.get(lambda: self._refreshed(seller), seller)
-        kept = self._catalogs[seller]
-        found = parse_items(kept.items, seller, kept.version, asked_at)
+            return self._asked.get(lambda: self._refreshed(seller), seller)
+
+    def _refreshed(self, seller: str) -> tuple[Seen, datetime]:
+        """A seller's prices and now; its newest catalog is fetched unless it is the one that is kept.
+
+        Raises:
+            ProviderError: no usable catalog.
+        """
+        version = self._rest.ask("GET", f"/{seller}/version", max_bytes=200).body.strip()
+        if not _VERSION.fullmatch(version):
+            raise PayloadChanged(f"{self.name}: what {seller} has as its version is none")
+        named, now = version.decode("ascii"), self._tools.now()
+        kept = self._catalogs.get(seller)
+        if kept is None or kept.version != named:
+            archive = self._rest.ask("GET", f"/{seller}/{named}/catalog.zip", max_bytes=_ZIP_BYTES_MAX)
+            kept = self._catalogs[seller] = _read(unpacked(archive.body, seller), seller, named)
+        found = parse_items(kept.items, seller, kept.version, now)
         found.skipped |= {"a row that gpuhunt cannot read": kept.unread} if kept.unread else {}
         if not found.offers:
             raise PayloadChanged(f"{self.name}: the catalog of {seller} has no GPU in it")
         found.partial = self._usual.is_too_few(seller, found.rows)
-        return found, asked_at
-
-    def _refreshed(self, seller: str) -> datetime:
-        """Now; the newest catalog of a seller has been got, unless it is the one that is kept. Raises ProviderError."""
-        reply = self._rest.ask("GET", f"/{seller}/version", max_bytes=200)
-        version = reply.body.strip()
-        if not _VERSION.fullmatch(version):
-            raise PayloadChanged(f"{self.name}: what {seller} has as its version is none")
-        named = version.decode("ascii")
-        kept = self._catalogs.get(seller)
-        if kept is None or kept.version != named:
-            archive = self._rest.ask("GET", f"/{seller}/{named}/catalog.zip", max_bytes=_ZIP_BYTES_MAX)
-            self._catalogs[seller] = _read(unpacked(archive.body, seller), seller, named)
-        return self._tools.now()
+        return found, now
 
 
 def need_library() -> None:

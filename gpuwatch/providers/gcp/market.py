@@ -1,0 +1,206 @@
+"""Google Cloud's search side: one of two sources, kept for hours, and what its prices become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from gpuwatch.adapting import ProviderInfo, Tools
+from gpuwatch.adapting.answering import Seen, answer
+from gpuwatch.adapting.asking import Remembered, Rest
+from gpuwatch.adapting.listed import Usual, is_plausible, without_placeholders
+from gpuwatch.adapting.refusals import Said, reading_error
+from gpuwatch.adapting.untrusted import at, usd_hour, word
+from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderError
+from gpuwatch.market.gpu_names import catalog
+from gpuwatch.market.offer import Offer, OfferKind, Terms
+from gpuwatch.net import Reply
+from gpuwatch.ports import Answer, ProviderSettings, Query
+from gpuwatch.providers.gcp.machines import MACHINES, Machine
+from gpuwatch.providers.gcp.skus import Parts, machine_price, read_skus, regions_of
+from gpuwatch.providers.gcp.weekly import Weekly, read_weekly
+
+WEEKLY_URL: Final = (
+    "https://raw.githubusercontent.com/Cyclenerd/google-cloud-pricing-cost-calculator/master/pricing.yml"
+)
+_SKUS: Final = "/v1/services/6F81-5844-456A/skus"  # Compute Engine
+_PAGE: Final = {"pageSize": "5000", "currencyCode": "USD"}
+_BRIEF_S: Final = 60.0
+_PAGES_MAX: Final = 40  # there are eight
+_OLD_AFTER: Final = timedelta(days=30)  # the file is made every week
+_WITHOUT_ITS_GPUS: Final = (
+    0.3  # of the median of the same GPU: a host alone. source: such a week of a public feed, 2024
+)
+_ASSEMBLED: Final = "assembled from Google's price list, which is up to 12 hours old; disks and addresses come on top"
+
+
+class Priced(NamedTuple):
+    """The price of a machine in a region, as a source has it."""
+
+    machine: Machine
+    region: str
+    spot: bool
+    usd_hour: object
+
+
+class GoogleMarket:
+    """Prices of one source: the price list with a key, the weekly file without. Fetched at most twice a poll."""
+
+    def __init__(self, settings: ProviderSettings, tools: Tools, info: ProviderInfo) -> None:
+        self.name = info.name
+        self._tools = tools
+        key = settings.api_key
+        self._rest = Rest(settings, tools, headers={"X-Goog-Api-Key": key} if key else {}, reading=_reading)
+        self._public = Rest(settings, tools, headers={"Accept": "*/*"})
+        self._weekly_url = _weekly_url(settings, info)
+        self._kept: Remembered[Seen] = Remembered(settings.poll_every_s / 2, tools.monotonic)
+        self._brief: Remembered[Seen] = Remembered(_BRIEF_S, tools.monotonic)  # what is only a part
+        self._usual = Usual()
+
+    def search(self, query: Query) -> Answer:
+        """Prices that fit. Raises ProviderError: no usable answer."""
+        began, now = self._tools.monotonic(), self._tools.now()
+        seen = self._brief.get(lambda: self._kept.get(self._listed if self._rest.has_key else self._computed))
+        if seen.partial:
+            self._kept.forget()
+        return answer(seen, query, self.name, observed_at=now, elapsed_s=self._tools.monotonic() - began)
+
+    def _listed(self) -> Seen:
+        """With a key: all pages of the price list, and the machines that its parts make."""
+        seen, token = Seen(searches=0), ""
+        parts: Parts = {}
+        for _ in range(_PAGES_MAX):
+            try:
+                page = self._rest.get(_SKUS, {**_PAGE, "pageToken": token} if token else _PAGE)
+                token = _next(page)
+            except ProviderError:
+                if not seen.searches:
+                    raise
+                seen.partial = True
+                break
+            seen.searches += 1
+            read_skus(page, parts, seen)
+            if not token:
+                break
+        else:
+            seen.partial = True
+        return self._done(seen, parse_parts(parts, seen, self._tools.now()))
+
+    def _computed(self) -> Seen:
+        """Without a key: the weekly file."""
+        weekly = read_weekly(self._public.ask("GET", self._weekly_url).body)
+        seen = Seen(rows=len(weekly.prices))
+        return self._done(seen, parse_weekly(weekly, seen, self._tools.now()))
+
+    def _done(self, seen: Seen, offers: list[Offer]) -> Seen:
+        seen.offers = offers
+        if not offers:
+            raise PayloadChanged(f"{self.name}: a price list without a machine with GPUs")
+        seen.partial |= self._usual.is_too_few("offers", len(offers))
+        return seen
+
+
+def parse_parts(parts: Parts, seen: Seen, observed_at: datetime) -> list[Offer]:
+    """The machines that the parts of a price list make, in every region that has them all."""
+    priced = [
+        Priced(machine, region, spot, price)
+        for machine in MACHINES.values()
+        for region in regions_of(parts)
+        for spot in (False, True)
+        if (price := machine_price(machine, region, spot, parts)) is not None
+    ]
+    return _offers(priced, _ASSEMBLED, OfferKind.LISTED, seen, observed_at)
+
+
+def parse_weekly(weekly: Weekly, seen: Seen, observed_at: datetime) -> list[Offer]:
+    """The machines with GPUs of a weekly file. One that was made over a month ago is history."""
+    old = weekly.made_at is not None and observed_at - weekly.made_at > _OLD_AFTER
+    made = "at a time that is not told" if weekly.made_at is None else f"on {weekly.made_at.date()}"
+    note = f"reckoned {made} from Google's price list by a public project; disks and addresses come on top"
+    priced = [
+        Priced(MACHINES[name], region, spot, text)
+        for (name, region, spot), text in weekly.prices.items()
+        if name in MACHINES
+    ]
+    return _offers(priced, note, OfferKind.HISTORY if old else OfferKind.LISTED, seen, observed_at)
+
+
+def _offers(priced: Iterable[Priced], note: str, kind: OfferKind, seen: Seen, observed_at: datetime) -> list[Offer]:
+    found = []
+    for one in priced:
+        if not one.spot and not one.machine.on_demand:
+            continue  # reckoned, and not sold
+        price, region = usd_hour(one.usd_hour), word(one.region, 40)
+        if price is None or region is None or not is_plausible(price, one.machine.gpus):
+            seen.skip("a price that nobody would ask")
+            continue
+        found.append(_offer(one._replace(region=region), price, note, kind, observed_at))
+    return _with_their_gpus(without_placeholders(found, seen), seen)
+
+
+def _offer(one: Priced, price: float, note: str, kind: OfferKind, observed_at: datetime) -> Offer:
+    machine = one.machine
+    gpu = catalog().get(machine.gpu)
+    return Offer(
+        provider="gcp",
+        offer_id=f"{machine.name}/{one.region}/{'spot' if one.spot else 'on-demand'}",
+        machine_id=f"{machine.name}/{one.region}",
+        gpu=machine.gpu,
+        gpu_family=gpu.family if gpu else machine.gpu,
+        gpu_wire=machine.accelerator,
+        gpu_known=gpu is not None,
+        gpu_count=max(int(machine.gpus), 1),
+        gpu_memory_gib=machine.memory_gib,
+        spot=one.spot,
+        quoted_usd_hour=price,
+        quoted_disk_gb=0.0,
+        disk_usd_gb_month=None,
+        observed_at=observed_at,
+        region=one.region,
+        vcpu=float(machine.vcpus),
+        ram_gib=machine.ram_gib,
+        kind=kind,
+        terms=_terms(machine.name, min(machine.gpus, 1.0), note),
+    )
+
+
+@lru_cache(maxsize=256)
+def _terms(instance_type: str, fraction: float, note: str) -> Terms:
+    return Terms(instance_type=instance_type, gpu_fraction=fraction, tax_included=False, note=note)
+
+
+def _with_their_gpus(offers: list[Offer], seen: Seen) -> list[Offer]:
+    """Without those that are so cheap beside others with the same GPU that theirs must be missing from the sum."""
+    each = {id(offer): offer.quoted_usd_hour / (offer.gpu_count * offer.terms.gpu_fraction) for offer in offers}
+    groups: dict[tuple[str, bool], list[float]] = {}
+    for offer in offers:
+        groups.setdefault((offer.gpu, offer.spot), []).append(each[id(offer)])
+    floors = {group: sorted(prices)[len(prices) // 2] * _WITHOUT_ITS_GPUS for group, prices in groups.items()}
+    kept = [offer for offer in offers if each[id(offer)] >= floors[offer.gpu, offer.spot]]
+    for _ in range(len(offers) - len(kept)):
+        seen.skip("a machine that is priced as if without its GPUs")
+    return kept
+
+
+def _next(page: object) -> str:
+    """The token of the next page; empty: there is none. Raises PayloadChanged: it is no page."""
+    if not isinstance(at(page, "skus"), list):
+        raise PayloadChanged("gcp: an answer without a list of SKUs")
+    token = at(page, "nextPageToken")
+    return token[:4000] if isinstance(token, str) else ""
+
+
+def _weekly_url(settings: ProviderSettings, info: ProviderInfo) -> str:
+    told = settings.options.get("pricing_url")
+    if isinstance(told, str) and told:
+        return told
+    return WEEKLY_URL if settings.base_url == info.base_url else f"{settings.base_url.rstrip('/')}/pricing.yml"
+
+
+def _reading(name: str, told: Said, reply: Reply, now: datetime) -> ProviderError:
+    """A key that is not valid is answered with 400 there."""
+    if reply.status == 400 and told.has("api key", "api_key_invalid"):
+        return KeyRejected(f"{name}: {told.told}")
+    return reading_error(name, told, reply, now)

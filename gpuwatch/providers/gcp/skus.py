@@ -1,0 +1,129 @@
+"""Google's price list: from SKUs to the price of a part in a region, and from parts to the price of a machine. Pure.
+
+There is no price of a machine. It is GPUs × their price + vCPUs × theirs + GiB × theirs, and the local SSD that is
+built in. If one part has no price in a region, the machine has none there: a host without its GPUs is no bargain.
+
+source: the vendor's page of the Cloud Billing Catalog API v1, and descriptions of SKUs as public readers know them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from gpuwatch.adapting.answering import Seen
+from gpuwatch.adapting.untrusted import at, number, objects, word
+from gpuwatch.providers.gcp.machines import SLICE, Machine
+
+HOURS_A_MONTH: Final = 730.0  # source: the vendor's own reckoning of a month
+_MOST_USD: Final = 1000.0  # of one part in an hour
+_NOT_FOR_ALL: Final = re.compile(
+    r"(?i)commitment|reserved|sole tenancy|custom|premium|\bdws\b|calendar mode|suspended|vgpu|vws|virtual workstation"
+)
+_GPU: Final = re.compile(r"(?i)(?:spot preemptible )?(?:nvidia )?(?:tesla )?(.{2,30}?)(?: gpu)? (?:running|attached)\b")
+_HOST: Final = re.compile(r"(?i)(?:spot preemptible )?([a-z]\d[a-z]{0,5}) instance (core|ram)\b")
+_SLICE: Final = re.compile(r"(?i)(?:spot preemptible )?a4 nvidia (b200) \(1 gpu slice\)")
+_SSD: Final = re.compile(r"(?i)ssd backed local storage\b")
+_SAME: Final = {"h100 80gb plus": "h100 80gb mega"}
+_ACCELERATORS: Final = frozenset(
+    {"a100", "a100 80gb", "h100 80gb", "h100 80gb mega", "h200 141gb", "l4", "rtx 6000 96gb"}
+)
+_HOSTS: Final = frozenset({"a2", "a3", "a3plus", "a3ultra", "g2", "g4"})
+_UNITS: Final = {"core": "h", "gpu": "h", SLICE: "h", "ram": "GiBy.h", "ssd": "GiBy.mo"}
+_USAGES: Final = {"OnDemand": False, "Preemptible": True}
+
+
+class Part(NamedTuple):
+    """What is priced: ("gpu", "l4"), ("core", "g2"), ("ram", "g2"), ("ssd", ""), ("slice", "b200")."""
+
+    kind: str
+    name: str
+
+
+Parts = dict[tuple[Part, str, bool], float]  # part, region, spot? → USD an hour for one GPU, vCPU or GiB
+
+
+def read_skus(page: object, into: Parts, seen: Seen) -> None:
+    """Add the parts of one page that machines with GPUs are made of. What is none of them is passed over."""
+    for sku in objects(at(page, "skus")):
+        description, spot = word(sku.get("description")), _USAGES.get(str(at(sku, "category", "usageType")))
+        part = None if description is None or spot is None else part_of(description)
+        if part is None or spot is None:
+            continue
+        seen.rows += 1
+        price = _price(sku, part, seen)
+        regions = sku.get("serviceRegions")
+        if price is None:
+            continue
+        for region in regions if isinstance(regions, list) else ():
+            name = word(region, 40)
+            if name is not None:
+                into[part, name, spot] = max(price, into.get((part, name, spot), 0.0))  # two of a kind: the dearer
+
+
+def part_of(description: str) -> Part | None:
+    """The part that a description names; None: none that a machine with GPUs is made of, or not sold to everyone."""
+    if _NOT_FOR_ALL.search(description):
+        return None
+    if found := _SLICE.match(description):
+        return Part(SLICE, found[1].lower())
+    if _SSD.match(description):
+        return Part("ssd", "")
+    if (found := _HOST.match(description)) and found[1].lower() in _HOSTS:
+        return Part(found[2].lower(), found[1].lower())
+    if found := _GPU.match(description):
+        name = _SAME.get(found[1].lower(), found[1].lower())
+        return Part("gpu", name) if name in _ACCELERATORS else None
+    return None
+
+
+def machine_price(machine: Machine, region: str, spot: bool, parts: Parts) -> float | None:
+    """US dollars an hour of the whole machine; None: a part of it has no price there."""
+    total = 0.0
+    for part, amount in _bill(machine):
+        price = parts.get((part, region, spot))
+        if price is None:
+            return None
+        total += amount * price
+    return total
+
+
+def regions_of(parts: Parts) -> list[str]:
+    """Every region that has a price of a GPU."""
+    return sorted({region for part, region, _ in parts if part.kind in {"gpu", SLICE}})
+
+
+def _bill(machine: Machine) -> list[tuple[Part, float]]:
+    if machine.host == SLICE:
+        return [(Part(SLICE, machine.accelerator), machine.gpus)]
+    bill = [
+        (Part("gpu", machine.accelerator), machine.gpus),
+        (Part("core", machine.host), float(machine.vcpus)),
+        (Part("ram", machine.host), machine.ram_gib),
+    ]
+    return bill + ([(Part("ssd", ""), machine.ssd_gib)] if machine.ssd_gib else [])
+
+
+def _price(sku: Mapping[str, Any], part: Part, seen: Seen) -> float | None:
+    """Dollars an hour of one unit: of the last tier, the one without a discount or a free allowance."""
+    info = objects(sku.get("pricingInfo"))
+    expression = info[0].get("pricingExpression") if info else None
+    tiers = objects(at(expression, "tieredRates"))
+    price = _money(at(tiers[-1], "unitPrice")) if tiers else None
+    if price is None:
+        seen.skip("a SKU without a price")
+        return None
+    if at(expression, "usageUnit") != _UNITS[part.kind]:
+        seen.skip("a SKU in another unit")
+        return None
+    return price / HOURS_A_MONTH if part.kind == "ssd" else price
+
+
+def _money(value: object) -> float | None:
+    """Units (text) and billionths; None: no dollars, or nothing that a part could cost."""
+    currency, units = at(value, "currencyCode"), number(at(value, "units") or 0, 0.0, _MOST_USD)
+    nanos = number(at(value, "nanos") or 0, 0.0, 999_999_999)
+    if currency not in (None, "USD") or units is None or nanos is None:
+        return None
+    return units + nanos / 1e9 or None

@@ -1,0 +1,55 @@
+"""The weekly pricing.yml of a public project: prices of whole machines, reckoned from Google's own list. Pure.
+
+The file is written by a program, always in the same form: two blanks a level, one key a line. This reads that form
+alone and is no YAML parser: anchors, tags and other inventions of a stranger mean nothing here.
+
+source: github.com/Cyclenerd/google-cloud-pricing-cost-calculator (Apache-2.0), its file of 2025-03-06, read 2026-11.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from gpuwatch.adapting.untrusted import number
+from gpuwatch.errors import PayloadChanged
+
+_LINE: Final = re.compile(r"( *)([A-Za-z0-9_.-]{1,60}):(?: (.{1,100}))?$")
+_PRICES: Final = {"hour": False, "hour_spot": True}
+_LAST_SECOND: Final = 4_102_444_800.0  # 2100
+
+
+class Weekly(NamedTuple):
+    """When it was reckoned, and the price as it stands there by machine type, region and spot."""
+
+    made_at: datetime | None
+    prices: dict[tuple[str, str, bool], str]
+
+
+def read_weekly(body: bytes) -> Weekly:
+    """The machines of a pricing.yml. Raises PayloadChanged: it has none."""
+    path: list[str] = []
+    made_at, prices = None, {}
+    for raw in body.decode("utf-8", "replace").splitlines():
+        line = _LINE.match(raw)
+        if line is None:
+            continue
+        depth = len(line[1]) // 2
+        if depth > len(path):
+            continue
+        path[depth:] = [line[2]]
+        if line[3] is None:
+            continue
+        if path == ["about", "timestamp"]:
+            made_at = _moment(line[3])
+        elif path[:2] == ["compute", "instance"] and len(path) == 6 and path[3] == "cost" and path[5] in _PRICES:
+            prices[path[2], path[4], _PRICES[path[5]]] = line[3]
+    if not prices:
+        raise PayloadChanged("gcp: a pricing.yml without prices of machines")
+    return Weekly(made_at, prices)
+
+
+def _moment(text: str) -> datetime | None:
+    seconds = number(text, 1.0, _LAST_SECOND)
+    return datetime.fromtimestamp(seconds, UTC) if seconds else None

@@ -1,0 +1,22 @@
+"""Recorded Google Cloud price lists, and what the adapter makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gpuwatch.adapting.answering import Seen
+from gpuwatch.providers.gcp.market import parse_weekly
+from gpuwatch.providers.gcp.weekly import read_weekly
+
+_RECORDED = Path(__file__).parents[2] / "recorded" / "gcp"
+
+
+def replay() -> Mapping[str, Any]:
+    """Golden file → offers and skips, as seen a day after the file was made."""
+    weekly = read_weekly((_RECORDED / "pricing-2025-03-06-excerpt.yml").read_bytes())
+    seen = Seen()
+    offers = parse_weekly(weekly, seen, datetime(2025, 3, 7, tzinfo=UTC))
+    return {"pricing-2025-03-06-excerpt.json": {"offers": offers, "skipped": seen.skipped}}

@@ -1,0 +1,294 @@
+"""Google Cloud's prices: parts make machines, nothing is priced without its GPUs, and each source says what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch.adapting.answering import Seen
+from gpuwatch.emulator.clouds.gcp import GooglePrices, price_list, sku
+from gpuwatch.errors import KeyRejected, PayloadChanged
+from gpuwatch.market.gpu_names import catalog
+from gpuwatch.market.offer import Offer, OfferKind
+from gpuwatch.market.slices import gpu_fraction
+from gpuwatch.ports import Completeness, Query
+from gpuwatch.providers.gcp.machines import MACHINES
+from gpuwatch.providers.gcp.market import WEEKLY_URL, parse_weekly
+from gpuwatch.providers.gcp.skus import Part, Parts, machine_price, part_of, read_skus
+from gpuwatch.providers.gcp.weekly import read_weekly
+from gpuwatch.testing.bench import Bench
+
+RECORDED = Path(__file__).parents[2] / "recorded" / "gcp" / "pricing-2025-03-06-excerpt.yml"
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+@contextmanager
+def asked(place: GooglePrices, key: str | None = "demo-key", **options: Any) -> Iterator[Any]:
+    """The adapter's search side, asking this place."""
+    bench = Bench(name="gcp", place=GooglePrices, gpu="L4", options=options)
+    with place, bench.pointed_at(place.url, key) as adapter:
+        yield adapter.market
+
+
+def found(skus: list[dict[str, Any]] | None = None, spot: bool = False, **query: Any) -> dict[str, Offer]:
+    """Offers of a price list, by machine type and region."""
+    with asked(GooglePrices(skus)) as asking:
+        return {offer.machine_id: offer for offer in asking.search(Query(spot=spot, **query)).offers}
+
+
+def test_the_parts_of_a_machine_make_the_price_that_google_lists() -> None:
+    """3.673385 USD is what Google lists for it in Iowa since 2022."""
+    offer = found()["a2-highgpu-1g/us-central1"]
+    assert offer.quoted_usd_hour == pytest.approx(3.673385, abs=1e-9)
+    assert (offer.gpu, offer.gpu_count, offer.gpu_memory_gib) == ("A100 SXM 40GB", 1, 40)
+    assert (offer.vcpu, offer.ram_gib, offer.region) == (12, 85, "us-central1")
+    assert (offer.kind, offer.spot, offer.terms.instance_type) == (OfferKind.LISTED, False, "a2-highgpu-1g")
+    assert offer.terms.tax_included is False
+    assert found()["g2-standard-4/us-central1"].quoted_usd_hour == pytest.approx(0.706832, abs=1e-9)
+
+
+def test_a_built_in_ssd_is_part_of_the_price() -> None:
+    offer = found()["a2-ultragpu-1g/us-central1"]
+    assert offer.quoted_usd_hour == pytest.approx(12 * 0.031611 + 170 * 0.004237 + 3.9 + 375 * 0.08 / 730)
+
+
+def test_spot_has_its_own_parts() -> None:
+    offer = found(spot=True)["a2-highgpu-8g/us-central1"]
+    assert offer.quoted_usd_hour == pytest.approx(96 * 0.009483 + 680 * 0.001271 + 8 * 0.88)
+    assert offer.spot
+
+
+def test_a_slice_of_everything_is_one_part_and_sold_as_spot_alone() -> None:
+    assert found(spot=True)["a4-highgpu-8g/us-central1"].quoted_usd_hour == pytest.approx(8 * 8.1)
+    assert not any(name.startswith("a4-") for name in found())
+
+
+def test_what_is_priced_on_demand_and_not_sold_so_is_left_out() -> None:
+    assert "a3-highgpu-1g/us-central1" not in found()
+    assert "a3-highgpu-1g/us-central1" in found(spot=True)
+    assert "a3-highgpu-8g/us-central1" in found()
+
+
+def test_parts_of_a_gpu_are_told_and_keep_their_share_of_the_memory() -> None:
+    offers = found()
+    half = offers["g4-standard-24/us-central1"]
+    assert (half.terms.gpu_fraction, half.gpu_memory_gib, half.gpu_count) == (0.5, 48, 1)
+    whole = offers["g4-standard-96/us-central1"]
+    assert (whole.terms.gpu_fraction, whole.gpu_memory_gib, whole.gpu_count) == (1.0, 96, 2)
+
+
+@pytest.mark.parametrize("missing", ["Nvidia L4 GPU", "G2 Instance Core", "G2 Instance Ram"])
+def test_a_machine_of_which_a_part_has_no_price_has_none(missing: str) -> None:
+    skus = [one for one in price_list() if missing not in one["description"]]
+    offers = found(skus)
+    assert not any(name.startswith("g2-") for name in offers)
+    assert "a2-highgpu-1g/us-central1" in offers
+
+
+def test_a_part_that_is_missing_in_one_region_costs_that_region_alone() -> None:
+    skus = [one for one in price_list() if one["description"] != "Nvidia L4 GPU running in europe-west4"]
+    offers = found(skus)
+    assert "g2-standard-4/europe-west4" not in offers
+    assert "g2-standard-4/us-central1" in offers
+
+
+def test_every_page_is_read_once_for_all_questions_of_a_poll() -> None:
+    place = GooglePrices()
+    with asked(place) as asking:
+        first = asking.search(Query())
+        pages = place.count("skus")
+        asking.search(Query(spot=True, gpus=("L4",)))
+        assert pages > 3
+        assert place.count("skus") == pages
+        assert first.searches == pages
+        assert first.completeness is Completeness.COMPLETE
+
+
+def test_a_page_that_fails_makes_the_answer_a_part_that_is_not_kept() -> None:
+    place = GooglePrices()
+    place.skus.sort(key=lambda one: "G2" in one["description"] or "L4" in one["description"])
+    with asked(place) as asking:
+        place.pages_at_most = 3
+        part = asking.search(Query())
+        place.pages_at_most = 99
+        assert part.completeness is Completeness.PARTIAL
+        assert part.offers
+        assert not any(offer.gpu == "L4" for offer in part.offers)
+        assert asking.search(Query(gpus=("L4",))).completeness is Completeness.PARTIAL, "not asked again at once"
+        asking._brief.forget()
+        whole = asking.search(Query())
+        assert whole.completeness is Completeness.COMPLETE
+        assert any(offer.gpu == "L4" for offer in whole.offers)
+
+
+@pytest.mark.parametrize("key", ["wrong-key", "another"])
+def test_a_key_that_google_refuses_is_told_as_such(key: str) -> None:
+    place = GooglePrices()
+    with asked(place, key) as asking, pytest.raises(KeyRejected, match="API key not valid"):
+        asking.search(Query())
+
+
+def test_the_key_goes_into_a_header_and_never_into_an_address() -> None:
+    place = GooglePrices()
+    with asked(place) as asking:
+        asking.search(Query())
+    assert place.requests[0].headers["x-goog-api-key"] == "demo-key"
+    assert all("demo-key" not in str(request.params) + request.path for request in place.requests)
+
+
+def test_without_a_key_the_weekly_file_is_read_and_no_price_list() -> None:
+    place = GooglePrices()
+    with asked(place, None) as asking:
+        answer = asking.search(Query())
+        assert {request.path for request in place.requests} == {"/pricing.yml"}
+        assert "authorization" not in place.requests[0].headers
+    offers = {offer.machine_id: offer for offer in answer.offers}
+    assert offers["a2-highgpu-1g/us-central1"].quoted_usd_hour == 3.673385
+    assert offers["a2-highgpu-1g/us-central1"].kind is OfferKind.LISTED
+    assert "2026-11-20" in (offers["a2-highgpu-1g/us-central1"].terms.note or "")
+    assert "a3-highgpu-1g/us-central1" not in offers
+    assert not any(name.startswith("e2-") for name in offers)
+
+
+def test_another_file_can_be_named() -> None:
+    place, other = GooglePrices(), GooglePrices()
+    other.weekly = {("g2-standard-4", "us-east4"): (0.71, 0.28)}
+    with other, asked(place, None, pricing_url=f"{other.url}/pricing.yml") as asking:
+        assert [offer.machine_id for offer in asking.search(Query()).offers] == ["g2-standard-4/us-east4"]
+    assert place.requests == []
+    assert WEEKLY_URL.startswith("https://")
+
+
+def test_a_file_of_last_month_is_history() -> None:
+    place = GooglePrices()
+    place.made_at -= 40 * 86_400
+    with asked(place, None) as asking:
+        assert {offer.kind for offer in asking.search(Query()).offers} == {OfferKind.HISTORY}
+
+
+def test_a_machine_that_was_reckoned_without_its_gpus_is_no_bargain() -> None:
+    """A public feed had an 8 × H100 for 10 USD for a week of 2024."""
+    place = GooglePrices()
+    place.weekly |= {("a3-megagpu-8g", region): (10.2, 4.1) for region in ("us-central1", "us-east4")}
+    with asked(place, None) as asking:
+        answer = asking.search(Query(gpus=("H100 SXM",)))
+    assert {offer.terms.instance_type for offer in answer.offers} == {"a3-highgpu-8g"}
+    assert answer.skipped["a machine that is priced as if without its GPUs"] >= 2
+
+
+def test_the_recorded_file_is_read_as_it_was_published() -> None:
+    weekly = read_weekly(RECORDED.read_bytes())
+    assert weekly.made_at == datetime(2025, 3, 6, 3, 53, 56, tzinfo=UTC)
+    assert weekly.prices["a3-highgpu-8g", "us-central1", True] == "35.3957496986301"
+    assert len(weekly.prices) == 16
+    offers = parse_weekly(weekly, Seen(), datetime(2025, 3, 7, tzinfo=UTC))
+    assert len(offers) == 15  # the a3-highgpu-4g is not sold on demand
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "---", "compute:\n  instance:\n", "<html>", "\0\xff", "compute: &a [*a, *a]", "a" * 100_000,
+        "compute:\n  instance:\n    a2-highgpu-1g: {cost: {us-central1: {hour: 3}}}", " " * 100_000 + "hour: 1",
+        "compute:\n  instance:\n    a2-highgpu-1g:\n      cost:\n        us-central1:\n              hour: 3",
+    ],
+)  # fmt: skip
+def test_a_file_of_another_form_is_told_and_not_guessed_at(text: str) -> None:
+    with pytest.raises(PayloadChanged):
+        read_weekly(text.encode("utf-8", "surrogateescape"))
+
+
+@pytest.mark.parametrize("price", ["nan", "-1", "0", "1e999", "!!python/object", "2,5", "999999"])
+def test_a_price_that_is_none_costs_its_row(price: str) -> None:
+    rows = ["compute:", "  instance:", "    g2-standard-4:", "      cost:"]
+    rows += ["        a:", f"          hour: {price}", "        b:", "          hour: 0.7"]
+    text = "\n".join(rows)
+    seen = Seen()
+    offers = parse_weekly(read_weekly(text.encode()), seen, NOW)
+    assert [offer.region for offer in offers] == ["b"]
+    assert seen.skipped == {"a price that nobody would ask": 1}
+
+
+@pytest.mark.parametrize(
+    ("description", "part"),
+    [
+        ("Nvidia Tesla A100 GPU running in Americas", Part("gpu", "a100")),
+        ("Nvidia Tesla A100 80GB GPU attached to Spot Preemptible VMs running in Iowa", Part("gpu", "a100 80gb")),
+        ("Nvidia H100 80GB GPU running in Tokyo", Part("gpu", "h100 80gb")),
+        ("Nvidia H100 80GB Mega GPU attached to Spot Preemptible VMs running in Tokyo", Part("gpu", "h100 80gb mega")),
+        ("Nvidia H100 80GB Plus GPU running in Tokyo", Part("gpu", "h100 80gb mega")),
+        ("Nvidia H200 141GB GPU attached to Spot Preemptible VMs running in Iowa", Part("gpu", "h200 141gb")),
+        ("RTX 6000 96GB running in Iowa", Part("gpu", "rtx 6000 96gb")),
+        ("RTX 6000 96GB attached to Spot Preemptible VMs running in Iowa", Part("gpu", "rtx 6000 96gb")),
+        ("Nvidia L4 GPU running in Belgium", Part("gpu", "l4")),
+        ("A3Plus Instance Core running in Iowa", Part("core", "a3plus")),
+        ("Spot Preemptible A3Plus Instance Ram running in Tokyo", Part("ram", "a3plus")),
+        ("A3Ultra Instance Core running in Iowa", Part("core", "a3ultra")),
+        ("Spot Preemptible A4 Nvidia B200 (1 gpu slice) running in Iowa", Part("slice", "b200")),
+        ("SSD backed Local Storage attached to Spot Preemptible VMs in Iowa", Part("ssd", "")),
+        ("DWS Calendar Mode A4 Nvidia B200 (1 gpu slice) running in Iowa", None),
+        ("H200 141GB GPU attached to DWS Defined Duration VMs running in Iowa", None),
+        ("Commitment v1: Nvidia H100 80GB GPU in Iowa for 1 Year", None),
+        ("Reserved A2 Instance Core in Iowa", None),
+        ("A2 Sole Tenancy Instance Core running in Iowa", None),
+        ("Nvidia L4 Vws GPU running in Iowa", None),
+        ("G2 Custom Instance Core running in Iowa", None),
+        ("E2 Instance Core running in Iowa", None),
+        ("Nvidia Tesla T4 GPU running in Iowa", None),
+        ("Network Internet Egress from Iowa", None),
+        ("", None),
+    ],
+)
+def test_a_description_names_a_part_or_none(description: str, part: Part | None) -> None:
+    assert part_of(description) == part
+
+
+def _read(*skus: dict[str, Any]) -> tuple[Parts, Seen]:
+    parts: Parts = {}
+    seen = Seen()
+    read_skus({"skus": list(skus)}, parts, seen)
+    return parts, seen
+
+
+def test_a_sku_of_another_unit_or_currency_or_without_a_price_is_counted_and_left_out() -> None:
+    good = sku("Nvidia L4 GPU running in x", "OnDemand", ["x"], "h", 0.56)
+    free = sku("Nvidia L4 GPU running in y", "OnDemand", ["y"], "h", 0.0)
+    month = sku("Nvidia L4 GPU running in z", "OnDemand", ["z"], "mo", 400.0)
+    euro = sku("Nvidia L4 GPU running in e", "OnDemand", ["e"], "h", 0.5)
+    euro["pricingInfo"][0]["pricingExpression"]["tieredRates"][0]["unitPrice"]["currencyCode"] = "EUR"
+    parts, seen = _read(
+        good, free, month, euro, sku("Nvidia L4 GPU running", "OnDemand", ["n"], "h", 1, pricingInfo=[])
+    )
+    assert {region for _, region, _ in parts} == {"x"}
+    assert seen.skipped == {"a SKU without a price": 3, "a SKU in another unit": 1}
+
+
+def test_the_last_tier_counts_and_of_two_skus_the_dearer() -> None:
+    tiered = sku("Nvidia L4 GPU running in x", "OnDemand", ["x"], "h", 0.56)
+    tiered["pricingInfo"][0]["pricingExpression"]["tieredRates"].insert(
+        0, {"startUsageAmount": 0, "unitPrice": {"currencyCode": "USD", "units": "0", "nanos": 0}}
+    )
+    parts, _ = _read(tiered, sku("Nvidia L4 GPU running in the x", "OnDemand", ["x"], "h", 0.4))
+    assert parts == {(Part("gpu", "l4"), "x", False): 0.56}
+
+
+def test_no_price_is_made_of_parts_of_two_kinds() -> None:
+    parts: Parts = {
+        (Part("gpu", "l4"), "x", True): 0.2,
+        (Part("core", "g2"), "x", False): 0.02,
+        (Part("ram", "g2"), "x", False): 0.002,
+    }
+    assert machine_price(MACHINES["g2-standard-4"], "x", True, parts) is None
+    assert machine_price(MACHINES["g2-standard-4"], "x", False, parts) is None
+
+
+def test_every_machine_has_a_card_of_the_catalogue_and_a_share_that_its_name_tells() -> None:
+    for machine in MACHINES.values():
+        assert catalog().get(machine.gpu) is not None, machine.name
+        assert gpu_fraction(machine.name) == min(machine.gpus, 1.0), machine.name
+        assert machine.gpus >= 1 or machine.memory_gib < 96
