@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def providers(as_json: bool, config: str | None) -> int:
     """All providers, enabled or not: status, prices, credentials, last answer, rows. Asks no provider anything."""
     from gpuwatch.wiring.loading import load_settings
-    from gpuwatch.wiring.report import all_standings
+    from gpuwatch.wiring.report import all_standings, left_out
 
     found = all_standings(load_settings(config))
     if as_json:
@@ -35,6 +35,8 @@ def providers(as_json: bool, config: str | None) -> int:
     off = [standing for standing in found if not standing.is_on]
     if off:
         _print_off(off)
+    for name, why in left_out().items():
+        click.echo(f"{name}  left out: {why}")
     return Exit.DONE
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from gpuwatch import providers
+from gpuwatch.market.offer import OfferKind
 from gpuwatch.settings.model import Settings
 from gpuwatch.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
 
@@ -32,8 +33,12 @@ def _of_watch(settings: Settings, watch: Watch) -> Iterator[str]:
 def _places(settings: Settings, watch: Watch) -> Iterator[str]:
     """Providers that it names in vain, and those where it rents something else than its settings say."""
     infos = [providers.info(name) for name in watch.providers or settings.providers if name in settings.providers]
-    vain = [info.name for info in infos if not info.launches and watch.providers is not None]
+    named = infos if watch.providers is not None else []
+    only_listed = [info.name for info in named if OfferKind.LIVE not in info.kinds]
+    vain = [info.name for info in named if not info.launches and OfferKind.LIVE in info.kinds]
     machines = [info.name for info in infos if info.launches and not info.runs_images]
+    if only_listed:
+        yield f"there are list prices alone at {' and '.join(only_listed)}: a watch that rents does not ask there"
     if vain:
         yield f"gpuwatch cannot rent at {' and '.join(vain)}: what fits there is only told of"
     if machines:

@@ -55,6 +55,8 @@ gpu_count = 1                     # a number, or { min = 1, max = 8 }
 max_price = 2.50                  # USD per GPU-hour, commission included; at or under it fires
 action = "alert"                  # "alert", "ask" or "launch"
 spot = "no"                       # "no", "only" or "any"
+# listed = false                  # without list prices, whose stock is not known; a watch that rents never takes them
+# cpu_arch = "any"                # a watch that rents takes Arm machines only with "arm64" or "any"
 disk_gb = 50                      # GB to rent; part of the price
 # min_vram_gib = 79               # GiB of one GPU
 # min_reliability = 0.98          # 0 to 1

@@ -11,7 +11,7 @@ from gpuwatch.errors import GpuwatchError, ProviderError, StoreError
 from gpuwatch.market.pricing import usd
 from gpuwatch.ports import Query
 from gpuwatch.watches.watch import Action, Budget
-from gpuwatch.wiring import adapters, channels, database, http_client, real_now
+from gpuwatch.wiring import adapters, channels, database, http_client, lack_of, real_now
 from gpuwatch.wiring.access import can_rent, has_credentials
 from gpuwatch.wiring.account import Books, account_findings, image_findings, rented_findings
 from gpuwatch.wiring.costs import budgets_used
@@ -35,6 +35,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     books = _books(settings)
     yield from _budgets(settings, books)
     yield from _unwatched(settings, books)
+    yield from _extras(settings)
     with http_client(settings) as http:
         for name, adapter in adapters(settings, http).items():
             yield from _provider(settings, name, adapter, books)
@@ -59,6 +60,13 @@ def _settings(settings: Settings) -> Iterator[Finding]:
     if renting and not settings.dry_run and not any(map(can_rent, settings.providers.values())):
         text = "a watch rents, but there is no provider with a key where gpuwatch can rent"
         yield Finding(area="settings", state="fault", text=text, mend="set VAST_API_KEY, or another provider's key")
+
+
+def _extras(settings: Settings) -> Iterator[Finding]:
+    for name in settings.providers:
+        if lack := lack_of(name):
+            text, _, mend = lack.removeprefix(f"{name}: ").partition(": ")
+            yield Finding(area=name, state="fault", text=text, mend=mend)
 
 
 def _store(settings: Settings) -> Iterator[Finding]:

@@ -105,7 +105,7 @@ def markets_now(
     from gpuwatch.engine.browse import Browsed, browse
     from gpuwatch.wiring.abreast import abreast
 
-    http, stop, late = opened_http(settings), threading.Event(), False
+    http, stop, waiting = opened_http(settings), threading.Event(), set(names)
 
     def one(name: str) -> Browsed:
         market = adapters(settings, http, [name], stop)[name].market
@@ -113,11 +113,12 @@ def markets_now(
 
     try:
         for outcome in abreast(names, one, within_s):
-            late = late or outcome.late
+            if not outcome.late:
+                waiting.discard(outcome.name)
             yield outcome.result or Browsed(provider=outcome.name, error=outcome.error)
     finally:
         stop.set()  # what still waits for its turn gives up
-        if not late:  # what is on its way is left to the end of the process
+        if not waiting:  # what is on its way is left to the end of the process
             http.close()
 
 

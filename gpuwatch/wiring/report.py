@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -66,6 +66,13 @@ def all_standings(settings: Settings) -> list[ProviderStanding]:
     with database(settings) as store:
         on = [_standing(store, provider, is_on=True) for provider in settings.providers.values()]
         return on + [_standing(store, provider, is_on=False) for provider in off]
+
+
+def left_out() -> Mapping[str, str]:
+    """Plugins that cannot be used: name → why."""
+    from gpuwatch import providers
+
+    return providers.broken()
 
 
 def _as_it_would_be(info: ProviderInfo) -> ProviderSettings:

@@ -16,6 +16,8 @@ from gpuwatch.cli.offer_rows import offers_table
 from gpuwatch.cli.screen import rich_table
 from gpuwatch.engine.browse import Browsed
 from gpuwatch.market.offer import OfferKind, Terms
+from gpuwatch.storage.database import open_database
+from gpuwatch.storage.executor import CoreExecutor
 from tests.builders import NOON, a_match, an_offer
 from tests.cli.conftest import Shell
 from tests.stalls import ONE, PRICES, TWO, down, open_stalls
@@ -195,6 +197,14 @@ def test_a_match_is_a_match_though_another_provider_fails(shell: Shell) -> None:
     }  # fmt: skip
 
 
+def test_check_asks_all_providers_at_once(shell: Shell) -> None:
+    together = threading.Barrier(3)
+    for stall in (ONE, TWO, PRICES):
+        stall.waits_for = together
+    assert shell("check", "--gpu", "H100", "--max-price", "3.50", "--json").code == 1
+    assert not together.broken
+
+
 @pytest.mark.parametrize("fault", [down("two_stall"), RecursionError("too deep")])
 def test_no_match_and_one_provider_that_fails_is_not_a_no(shell: Shell, fault: Exception) -> None:
     ONE.sells(9.0)
@@ -250,3 +260,16 @@ def test_providers_lists_all_that_are_known_with_their_status(shell: Shell, monk
     plain = shell("providers")
     assert "shut_stall" in plain.out
     assert "a-secret-of-the-owner" not in ran.out + plain.out + plain.err
+
+
+def test_providers_tells_blindness_and_changes_of_the_format(shell: Shell, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'told.db'}"
+    shell.settings(f'database_url = "{url}"\n')
+    shell("providers")
+    with open_database(url).write() as connection:
+        run = CoreExecutor(connection).run
+        run("INSERT INTO seen_word VALUES (?, ?, ?, ?)", ("one_stall", "field", "new field: x", 1_000))
+        run("INSERT INTO seen_word VALUES (?, ?, ?, ?)", ("one_stall", "gpu", "H9000", 1_000))
+    (one,) = [one for one in shell("providers", "--json").json if one["provider"] == "one_stall"]
+    assert one["drift"] == [{"text": "new field: x", "first_seen_at": "1970-01-01T00:00:01Z"}]
+    assert "format  changed 1 times; last new field: x" in shell("providers").out

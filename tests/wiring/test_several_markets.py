@@ -14,6 +14,8 @@ from gpuwatch.errors import UsageError
 from gpuwatch.settings import Settings, load
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.wiring import access, adapters, database, http_client, real_now
+from gpuwatch.wiring.account import image_findings
+from gpuwatch.wiring.doctor import _extras
 from gpuwatch.wiring.rules import rules_of
 from gpuwatch.wiring.service import Service, build_service
 from tests.stalls import ONE, PRICES, open_stalls
@@ -141,6 +143,7 @@ def test_a_provider_whose_extra_is_missing_is_left_out_and_named(
     ("providers", "told"),
     [
         ('["one_stall", "vastai"]', "gpuwatch cannot rent at one_stall: what fits there is only told of"),
+        ('["prices_stall"]', "there are list prices alone at prices_stall: a watch that rents does not ask there"),
         ('["machines_stall"]', "at machines_stall virtual machines are rented: launch.image is not used there"),
     ],
 )
@@ -149,3 +152,21 @@ def test_a_watch_that_rents_where_it_cannot_or_not_what_it_names_is_warned_of(
 ) -> None:
     settings(RENTS + f"providers = {providers}\n", GPUWATCH_PROVIDERS__MACHINES_STALL__ENABLED="true")
     assert told in caplog.text
+
+
+def test_doctor_says_where_the_image_of_a_watch_is_not_used_and_which_extra_is_missing(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = settings(
+        RENTS,
+        GPUWATCH_PROVIDERS__MACHINES_STALL__ENABLED="true",
+        GPUWATCH_PROVIDERS__NEEDY_STALL__ENABLED="true",
+    )
+    assert [finding.text for finding in image_findings(loaded, "vastai")] == []
+    (found,) = image_findings(loaded, "machines_stall")
+    assert "the image of 'rents' is not used" in found.text
+    monkeypatch.setattr(access, "_is_there", lambda package: False)
+    access.missing_extra.cache_clear()
+    found = next(finding for finding in _extras(loaded) if finding.area == "needy_stall")
+    assert (found.state, found.mend) == ("fault", "pip install 'gpuwatch[postgres]'")
+    access.missing_extra.cache_clear()
