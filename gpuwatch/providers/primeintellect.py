@@ -22,6 +22,7 @@ from gpuwatch.market.gpu_names import GpuName, catalog
 from gpuwatch.market.offer import Offer, OfferKind, Terms
 from gpuwatch.market.pricing import HOURS_A_MONTH
 from gpuwatch.market.resold import known_as
+from gpuwatch.market.slices import gpu_fraction
 from gpuwatch.ports import Answer, ProviderSettings, Query
 
 if TYPE_CHECKING:
@@ -276,6 +277,7 @@ def _terms(row: Mapping[str, Any], seller: str, cloud_id: str, money: _Money, no
     return Terms(
         seller=seller,
         instance_type=cloud_id,
+        gpu_fraction=min(gpu_fraction(cloud_id), gpu_fraction(str(row.get("gpuType")))),
         interconnect=word(row.get("interconnectType"), 40),
         multi_node=False,
         prepaid=True if hours else None,

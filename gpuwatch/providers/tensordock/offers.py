@@ -240,6 +240,7 @@ def _is_reachable(gpu: Mapping[str, Any]) -> bool:
 
 def _offers(lot: _Lot, place: dict[str, Any], recipe: Recipe, reachable: bool) -> Iterator[Offer]:
     name, memory_gb = gpu_of(lot.gpu, lot.shown)
+    terms = _TERMS if name.certain else msgspec.structs.replace(_TERMS, note=f"{name.reason}; {_TERMS.note}")
     for count in range(1, lot.count + 1):
         vcpu, ram_gb = _beside(lot.room, recipe, count)
         if vcpu < 2 or ram_gb < _RAM_STEP_GB or lot.room.disk_gb < LEAST_DISK_GB:
@@ -265,7 +266,7 @@ def _offers(lot: _Lot, place: dict[str, Any], recipe: Recipe, reachable: bool) -
             vcpu=float(vcpu),
             ram_gib=float(ram_gb),
             disk_free_gb=None if lot.room.disk_gb == float("inf") else lot.room.disk_gb,
-            terms=_TERMS,
+            terms=terms,
             **(place if lot.is_host else place | {"host_id": None}),
         )
 

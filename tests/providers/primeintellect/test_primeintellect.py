@@ -160,6 +160,12 @@ def test_a_gpu_that_leaves_its_socket_open_is_not_guessed() -> None:
     assert "H100 SXM or H100 PCIe" in str(offer.terms.note)
 
 
+def test_a_part_of_a_card_is_told_by_its_sellers_plan() -> None:
+    [offer] = parsed(row("vultr", "vcg-a16-2c-8g-2vram", "A16_16GB", "PCIe", 0.06, gpuMemory=2)).offers
+    assert offer.terms.gpu_fraction == pytest.approx(2 / 16)
+    assert one().terms.gpu_fraction == 1.0
+
+
 def test_hours_that_are_charged_at_once_are_told() -> None:
     terms = one(prepaidTime=720).terms
     assert (terms.prepaid, terms.min_billing_s, terms.note) == (True, 720 * 3600, "720 hours are charged at once")

@@ -171,6 +171,11 @@ def test_a_gpu_that_nobody_knows_keeps_its_spelling() -> None:
     assert (found.known, found.name) == (False, "quux9000-pcie-3gb")
 
 
+def test_a_name_that_leaves_the_card_open_says_so() -> None:
+    offers = parse_locations(changed(v0Name="rtxpro6000-96gb", max_count=1), Recipe(), NOW).offers
+    assert [(o.gpu, str(o.terms.note).startswith("not told which")) for o in offers] == [("RTX PRO 6000", True)]
+
+
 @pytest.mark.parametrize("is_host", [False, True])
 @pytest.mark.parametrize("place", ["8dd95ff0-dff9-489c-9b02-b38a366b6ab1", "loc-uuid-12345"])
 def test_an_offer_id_holds_the_whole_order_and_fits_the_store(place: str, is_host: bool) -> None:
