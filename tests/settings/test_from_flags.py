@@ -14,7 +14,7 @@ from gpuwatch.watches.watch import Action, SpotPolicy
 def test_flags_make_one_watch() -> None:
     settings = from_flags(["H100", "rtx4090"], "3.50", count="2-8", spot="any", providers=["vastai"], env={})
     (watch,) = settings.watches
-    assert watch.gpu_names == ("H100 SXM", "H100 PCIe", "H100 NVL", "RTX 4090", "RTX 4090 48GB")
+    assert watch.gpu_names == ("H100 SXM", "H100 PCIe", "H100 NVL", "H100", "RTX 4090", "RTX 4090 48GB")
     assert str(watch.max_price_usd_gpu_hour) == "3.50"
     assert (watch.gpu_count_min, watch.gpu_count_max) == (2, 8)
     assert (watch.spot, watch.action, watch.providers) == (SpotPolicy.ANY, Action.ALERT, ("vastai",))
