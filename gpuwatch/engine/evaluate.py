@@ -284,7 +284,7 @@ class Evaluator:
                 refusal = got
                 break
             starts.append(self._begun(got, watch, left))
-            left = [match for match in left if not is_of(match, got)]
+            left = [match for match in left if match.offer.terms.fungible or not is_of(match, got)]
             if got.dry_run:
                 break
         self._note_full(watch, refusal)

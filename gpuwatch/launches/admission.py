@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from gpuwatch.launches.launch import End, Launch, LaunchState, Refusal, RefusalReason
+from gpuwatch.market.offer import Offer
 from gpuwatch.watches.watch import LaunchSpec
 
 DAY = timedelta(days=1)
@@ -16,6 +17,14 @@ _UNTIL_MENDED = timedelta(hours=1)  # no credit, a refused key, a wrong order: o
 _FIRST_REST_S = 30.0
 _LONGEST_REST_S = 3600.0
 _NEEDS_A_PERSON = (End.NO_CREDIT, End.KEY)
+
+
+def free_offer_slot(alive: Sequence[Launch], offer: Offer) -> int | None:
+    """The lowest number under which a launch may have this offer; None: another launch has the one machine it is."""
+    taken = {one.offer_slot for one in alive if (one.provider, one.offer_id) == (offer.provider, offer.offer_id)}
+    if taken and not offer.terms.fungible:
+        return None
+    return next(number for number in range(len(taken) + 1) if number not in taken)
 
 
 def free_slot(spec: LaunchSpec, watch: str, mine: Sequence[Launch], total: int) -> int | Refusal:

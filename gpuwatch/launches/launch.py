@@ -164,6 +164,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     promised: Promise = Promise()
     tries: int = 1  # offers that were asked for
     relaunch_of: str | None = None  # the launch that was preempted
+    offer_slot: int = 0  # which of several launches that have the same offer, where that is one of a stock
     version: int = 0
 
     @property

@@ -100,8 +100,12 @@ def refuses(machines: Mapping[Machine, Avoided], provider: str, machine_id: str 
 
 
 def offer_refused(machines: Mapping[Machine, Avoided], offer: Offer) -> Refusal | None:
-    """The same for the machine of an offer."""
-    return refuses(machines, offer.provider, offer.machine_id)
+    """The same for the machine of an offer. One of a stock is another machine each time: only its owner blocks it."""
+    refused = refuses(machines, offer.provider, offer.machine_id)
+    if refused is None or not offer.terms.fungible:
+        return refused
+    known = machines[offer.provider, offer.machine_id or ""]
+    return refused if known.by_owner else None
 
 
 def _failed(launch: Launch, now: datetime, relaunching: Collection[str]) -> Avoided | None:

@@ -29,6 +29,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     seller: str | None = None  # whose hardware it is, where the provider resells or lists others: "lambda", "oracle"
     instance_type: str | None = None  # as the seller calls the configuration: "p5.48xlarge"
+    fungible: bool = False  # one of a stock, not one machine: several launches may have the same offer
     gpu_fraction: float = 1.0  # less than 1: a slice (MIG, vGPU) and not a GPU; no watch takes it for one
     interconnect: str | None = None  # between the GPUs, as far as it is told: "NVLink", "PCIe"
     multi_node: bool | None = None  # part of a cluster of several machines

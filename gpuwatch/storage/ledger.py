@@ -25,7 +25,7 @@ from gpuwatch.storage import hooks, outbox
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.launch_rows import event_from, event_of, launch_of, row_of
 from gpuwatch.storage.pauses import wait_for_turn
-from gpuwatch.storage.reserve import not_pointed, not_sent, reserve
+from gpuwatch.storage.reserve import not_sent, pointed_at, reserve
 from gpuwatch.storage.strangers import forget_stranger, load_strangers, note_stranger
 from gpuwatch.storage.tables import OVER_STATES, launch_event
 from gpuwatch.storage.tables import launch as launches
@@ -126,12 +126,12 @@ class Ledger:
         try:
             with self._database.write() as connection:
                 wait_for_turn(connection)
-                refusal = not_pointed(connection, pointed, watch, budget, now)
-                if refusal is None:
-                    self._step(connection, launch, pointed, f"offer {pointed.offer_id}", now)
+                found = pointed_at(connection, pointed, match, watch, budget, now)
+                if isinstance(found, Launch):
+                    self._step(connection, launch, found, f"offer {found.offer_id}", now)
         except IntegrityError:
             return Refusal(RefusalReason.OFFER_TAKEN, f"another launch of yours has offer {pointed.offer_id}")
-        return refusal or pointed
+        return found
 
     def may_send(self, launch: Launch, now: datetime) -> Refusal | None:
         """The last look before its order is sent: renting paused, or the machine blocked, since it was reserved?

@@ -14,7 +14,7 @@ import msgspec
 from sqlalchemy import Connection, and_, bindparam, func, insert, not_, or_, select
 from sqlalchemy.exc import IntegrityError
 
-from gpuwatch.launches.admission import cooling, free_slot, relaunched
+from gpuwatch.launches.admission import cooling, free_offer_slot, free_slot, relaunched
 from gpuwatch.launches.breaker import Breaker, breaker_refusal
 from gpuwatch.launches.budget import admit_all
 from gpuwatch.launches.launch import End, Intent, Launch, LaunchState, Refusal, RefusalReason, new_launch
@@ -73,20 +73,33 @@ def reserve(connection: Connection, intent: Intent, budget: Budget, now: datetim
     if rest is not None:
         return rest
     launch = new_launch(msgspec.structs.replace(intent, match=match), slot, now)
-    launch = msgspec.structs.replace(launch, relaunch_of=relaunched(spec, watch.name, known, now))
+    launch = msgspec.structs.replace(
+        launch,
+        relaunch_of=relaunched(spec, watch.name, known, now),
+        offer_slot=free_offer_slot(_alive(known), match.offer) or 0,
+    )
     return admit_all(launch, known, budget, watch.budget, now) or _written(connection, launch, now)
 
 
-def not_pointed(connection: Connection, pointed: Launch, watch: Watch, budget: Budget, now: datetime) -> Refusal | None:
+def pointed_at(
+    connection: Connection, pointed: Launch, match: Match, watch: Watch, budget: Budget, now: datetime
+) -> Launch | Refusal:
     """May a launch be pointed at another offer, or at the same at another price? The rules of `reserve`, but for the
-    slot, which it has, and the rests, which it has passed."""
+    slot, which it has, and the rests, which it has passed.
+
+    Returns:
+        The launch as it is to be written, or why not.
+    """
     paused = pause_refusal(load_pauses(connection).by_hand, pointed.watch, now)
     if paused is not None:
         return paused
     others = [one for one in relevant(connection, now) if one.launch_id != pointed.launch_id]
-    machines = machines_avoided(connection, others, watch, now)
-    refused = refuses(machines, pointed.provider, pointed.machine_id)
-    return refused or admit_all(pointed, others, budget, watch.budget, now)
+    number = free_offer_slot(_alive(others), match.offer)
+    if number is None:
+        return Refusal(RefusalReason.OFFER_TAKEN, f"another launch of yours has offer {pointed.offer_id}")
+    pointed = msgspec.structs.replace(pointed, offer_slot=number)
+    refused = offer_refused(machines_avoided(connection, others, watch, now), match.offer)
+    return refused or admit_all(pointed, others, budget, watch.budget, now) or pointed
 
 
 def not_sent(connection: Connection, launch: Launch, now: datetime) -> Refusal | None:
@@ -119,16 +132,20 @@ def _remembered(known: Sequence[Launch], breaker: Breaker | None) -> list[Launch
 
 
 def _first_free(intent: Intent, known: Sequence[Launch], machines: Mapping[Machine, Avoided]) -> Match | Refusal:
-    taken = {(launch.provider, launch.offer_id) for launch in known if not launch.is_over}
+    alive = _alive(known)
     reason = Refusal(RefusalReason.OFFER_TAKEN, "another launch of yours has every offer that fits")
     for match in (intent.match, *intent.others):
-        if (match.offer.provider, match.offer.offer_id) in taken:
+        if free_offer_slot(alive, match.offer) is None:
             continue
         refused = offer_refused(machines, match.offer)
         if refused is None:
             return match
         reason = refused
     return reason
+
+
+def _alive(known: Sequence[Launch]) -> list[Launch]:
+    return [launch for launch in known if not launch.is_over]
 
 
 def _total(connection: Connection, watch: str, spec: LaunchSpec) -> int:

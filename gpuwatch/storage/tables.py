@@ -237,9 +237,18 @@ launch = Table(
     Column("promised", Text),  # JSON: what the offer said
     Column("tries", Integer, nullable=False, server_default="1"),
     Column("relaunch_of", String(32)),
+    Column("offer_slot", Integer, nullable=False, server_default="0"),  # which of several launches of one stock
     CheckConstraint("state IN ('" + "', '".join(LAUNCH_STATES) + "')", name="state"),
     Index("uq_launch_slot_alive", "watch", "slot", unique=True, sqlite_where=_ALIVE, postgresql_where=_ALIVE),
-    Index("uq_launch_offer_alive", "provider", "offer_id", unique=True, sqlite_where=_ALIVE, postgresql_where=_ALIVE),
+    Index(
+        "uq_launch_offer_alive",
+        "provider",
+        "offer_id",
+        "offer_slot",
+        unique=True,
+        sqlite_where=_ALIVE,
+        postgresql_where=_ALIVE,
+    ),
     comment="one decision to rent, from the intent to the end; version is a fencing number",
 )
 
