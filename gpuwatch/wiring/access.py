@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cache
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 from gpuwatch import providers
-from gpuwatch.engine.chosen import Unable
 from gpuwatch.market.offer import OfferKind
 from gpuwatch.watches.watch import Action, Watch
 
 if TYPE_CHECKING:
+    from gpuwatch.engine.chosen import Unable
     from gpuwatch.ports import ProviderSettings
     from gpuwatch.settings import Settings
 
@@ -35,6 +34,8 @@ def keyed(settings: Settings) -> frozenset[str]:
 
 def unable(settings: Settings) -> Unable:
     """Where nothing can be rented, and for which of the two reasons."""
+    from gpuwatch.engine.chosen import Unable
+
     no_launcher = frozenset(name for name in settings.providers if not providers.info(name).launches)
     return Unable(no_launcher=no_launcher, no_key=frozenset(settings.providers) - keyed(settings) - no_launcher)
 
@@ -61,6 +62,8 @@ def missing_extra(name: str) -> str | None:
 
 def _packages(extra: str) -> list[str]:
     """What an extra brings, as gpuwatch's own metadata names it."""
+    from importlib import metadata  # it takes 40 ms to come, and few providers have an extra
+
     try:
         lines = metadata.requires("gpuwatch") or []
     except metadata.PackageNotFoundError:  # run from a copy that is not installed
@@ -71,6 +74,8 @@ def _packages(extra: str) -> list[str]:
 
 
 def _is_there(package: str) -> bool:
+    from importlib import metadata
+
     try:
         metadata.distribution(package)
     except metadata.PackageNotFoundError:
