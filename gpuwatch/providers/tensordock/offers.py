@@ -23,7 +23,9 @@ LEAST_DISK_GB: Final = 100.0
 GPUS_MAX: Final = 64  # of one machine; more is a fault
 _RAM_STEP_GB: Final = 8
 _TERMS: Final = Terms(
-    tax_included=False, note="often not there: of 31 launches that one team counted (2026-02) 5 were good"
+    fungible=True,
+    tax_included=False,
+    note="often not there: of 31 launches that one team counted (2026-02) 5 were good",
 )
 _LOCATION: Final = frozenset({"id", "city", "stateprovince", "country", "tier", "gpus"})
 _GPU: Final = frozenset(

@@ -56,8 +56,10 @@ class TensorDockLauncher(PlainRenting):
         self._need_key()
         reply = self._rest.order("POST", _PATH, body, deadline_s=_CREATE_DEADLINE_S)
         made = created(reply, self._rest.tools.now())
+        now_s = self._rest.tools.monotonic()
         with self._lock:
-            self._born_s[made.instance_id] = self._rest.tools.monotonic()
+            young = {key: born_s for key, born_s in self._born_s.items() if now_s - born_s < _YOUNG_S}
+            self._born_s = young | {made.instance_id: now_s}
         return made
 
     def list_instances(self) -> Sequence[Instance]:
