@@ -42,12 +42,19 @@ INFO = ProviderInfo(
     base_url="https://ec2.amazonaws.com",  # stands for AWS's own endpoint of each region and service
     launches=True,
     runs_images=False,
-    kinds=(OfferKind.LIVE,),
+    kinds=(OfferKind.LIVE, OfferKind.LISTED),
     spots=(False, True),
     billing=Billing(minimum_s=60.0, step_s=1.0),
     own_credentials="the AWS credential chain",
     extra="aws",
     options=(
+        OptionSpec(
+            name="source",
+            kind="text",
+            about="account: offers of your AWS account; public: AWS's price pages, list prices without an account.",
+            default="account",
+            choices=("account", "public"),
+        ),
         OptionSpec(
             name="regions",
             kind="texts",

@@ -28,7 +28,7 @@ _CHATTY: Final = ("boto3", "botocore", "urllib3", "s3transfer")
 _NO_BOTO3: Final = "aws: boto3 is not installed: install gpuwatch[aws]"
 _NO_CREDENTIALS: Final = (
     "aws: the AWS credential chain (environment, ~/.aws, an instance's role) holds no credentials, and "
-    "providers.aws.api_key no ACCESS_KEY_ID:SECRET_ACCESS_KEY"
+    'providers.aws.api_key no ACCESS_KEY_ID:SECRET_ACCESS_KEY; without an account: options.source = "public"'
 )
 _CODE: Final = re.compile(rb"<Code>([A-Za-z0-9._-]{1,80})</Code>")
 _MESSAGE: Final = re.compile(rb"<Message>([^<]{1,600})")

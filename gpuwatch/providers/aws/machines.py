@@ -16,6 +16,7 @@ import msgspec
 
 from gpuwatch.adapting.untrusted import at, number, objects, whole, word
 from gpuwatch.market.gpu_names import GpuName, catalog
+from gpuwatch.ports import Query
 
 _MIB: Final = 1024.0
 _NVLINK, _PCIE = "NVLink", "PCIe"
@@ -100,6 +101,15 @@ _OTHERS: Final = (
 def table() -> Mapping[str, Machine]:
     """Every instance type that is known by name."""
     return {machine.name: machine for machine in (*_whole(), *_OTHERS)}
+
+
+def is_wanted(machine: Machine, query: Query) -> bool:
+    """Whether a question is about this type."""
+    return (
+        machine.count >= query.count_min
+        and (query.count_max is None or machine.count <= query.count_max)
+        and (not query.gpus or machine.gpu.name in query.gpus)
+    )
 
 
 def _whole() -> Iterator[Machine]:

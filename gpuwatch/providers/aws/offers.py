@@ -125,6 +125,7 @@ def _offer(  # noqa: PLR0913 two of them are the offer's own
 def _terms(machine: Machine, priced_disk: bool) -> Terms:
     return Terms(
         instance_type=machine.name,
+        fungible=True,
         gpu_fraction=machine.fraction,
         interconnect=machine.interconnect,
         multi_node=machine.multi_node,

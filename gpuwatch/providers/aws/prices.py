@@ -89,7 +89,7 @@ def parse_machines(products: Iterable[object], region: str) -> PriceList:
             continue
         if name in found.types and found.types[name].usd_hour != usd:
             twice.add(name)
-        found.types[name] = ListPrice(usd, number(attributes.get("vcpu"), 1.0, 1e5), _ram_gib(attributes.get("memory")))
+        found.types[name] = ListPrice(usd, number(attributes.get("vcpu"), 1.0, 1e5), ram_gib(attributes.get("memory")))
     for name in twice:
         del found.types[name]
         _skip(found, "several list prices for one instance type")
@@ -144,6 +144,12 @@ def parse_spot(rows: Iterable[object], skipped: dict[str, int]) -> dict[SpotKey,
     return found
 
 
+def ram_gib(text: object) -> float | None:
+    """ "2,048 GiB" as a number."""
+    amount, _, unit = text.replace(",", "").partition(" ") if isinstance(text, str) else ("", "", "")
+    return number(amount, 0.1, 1e6) if unit == "GiB" else None
+
+
 def _price(product: object, unit: str) -> object:
     """The one price of a product's one on-demand term; None: there is none, or more than one."""
     dimensions = [
@@ -164,12 +170,6 @@ def _decoded(product: object) -> object:
         return msgspec.json.decode(product) if isinstance(product, str) else None
     except (*UNREADABLE, UnicodeEncodeError):  # a lone half of a surrogate pair in the text
         return None
-
-
-def _ram_gib(text: object) -> float | None:
-    """ "2,048 GiB" as a number."""
-    amount, _, unit = text.replace(",", "").partition(" ") if isinstance(text, str) else ("", "", "")
-    return number(amount, 0.1, 1e6) if unit == "GiB" else None
 
 
 def _skip(prices: PriceList, reason: str) -> None:

@@ -11,7 +11,7 @@ from gpuwatch.adapting.untrusted import objects, word
 from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.ports import Answer, Query
 from gpuwatch.providers.aws.asking import Account
-from gpuwatch.providers.aws.machines import Machine, table
+from gpuwatch.providers.aws.machines import Machine, is_wanted, table
 from gpuwatch.providers.aws.offers import Place, on_demand_offer, spot_offer
 from gpuwatch.providers.aws.prices import PriceList, SpotKey
 from gpuwatch.providers.aws.shelf import Shelf
@@ -45,7 +45,7 @@ class AwsMarket:
     def _look(self, region: str, query: Query, observed_at: datetime) -> Seen:
         offered = self._offered(region)
         machines = self._shelf.machines(region, (key.type for key in offered))
-        wanted = {name: one for name, one in machines.items() if _is_wanted(one, query)}
+        wanted = {name: one for name, one in machines.items() if is_wanted(one, query)}
         new = [name for name in machines if name not in table()]
         seen = Seen(rows=len(offered), drift={f"new instance type: {name[:40]}": None for name in new})
         keys = [key for key in offered if key.type in wanted]
@@ -102,14 +102,6 @@ class AwsMarket:
             return self._shelf.prices(region, new)
         except ProviderError:
             return PriceList()
-
-
-def _is_wanted(machine: Machine, query: Query) -> bool:
-    return (
-        machine.count >= query.count_min
-        and (query.count_max is None or machine.count <= query.count_max)
-        and (not query.gpus or machine.gpu.name in query.gpus)
-    )
 
 
 def _joined(looks: Mapping[str, Seen | ProviderError]) -> Seen:
