@@ -12,6 +12,8 @@ import pytest
 from sqlalchemy import func, select
 
 from gpuwatch.launches.launch import Intent, Launch, LaunchMoved, LaunchState, Refusal, RefusalReason
+from gpuwatch.launches.machines import Avoided, offer_refused
+from gpuwatch.market.offer import Terms
 from gpuwatch.ports import Alert, AlertKind, News
 from gpuwatch.storage import ledger
 from gpuwatch.storage.database import Database, open_database
@@ -166,6 +168,25 @@ def test_an_ended_launch_frees_slot_and_offer(database: Database) -> None:
     launch = books.move(launch, S.STARTING, "created", NOON, instance_id="1")
     books.move(launch, S.ENDED, "gone", NOON, ended_at=NOON, end_reason="gone at the provider")
     assert isinstance(reserve(database, renting(max_total=0), "1", "b" * 12), Launch)
+
+
+def test_of_a_stock_several_launches_may_have_the_same_offer(database: Database) -> None:
+    stock = a_match(an_offer(offer_id="H100/us-1", machine_id="H100/us-1", terms=Terms(fungible=True)))
+    watch = renting(max_active=3, max_total=3)
+    with database.write() as connection:
+        got = [
+            ledger.reserve(connection, Intent(watch=watch, match=stock, launch_id=name, dry_run=False), Budget(), NOON)
+            for name in ("a" * 12, "b" * 12, "c" * 12)
+        ]
+    assert [(one.offer_id, one.offer_slot) for one in got] == [("H100/us-1", number) for number in range(3)]
+
+
+def test_of_a_stock_what_failed_once_is_not_avoided_but_what_its_owner_blocks_is() -> None:
+    failed = Avoided(provider="vastai", machine_id="77", by_owner=False, why="not ready", since=NOON, until=None)
+    one, stock = an_offer(), an_offer(terms=Terms(fungible=True))
+    assert offer_refused({("vastai", "77"): failed}, one) is not None
+    assert offer_refused({("vastai", "77"): failed}, stock) is None
+    assert offer_refused({("vastai", "77"): changed(failed, by_owner=True)}, stock) is not None
 
 
 def test_another_offer_is_not_taken_from_another_launch(database: Database) -> None:

@@ -140,6 +140,7 @@ def _kind(told: Mapping[str, Any], name: str, count: int, price: float) -> Kind:
         disk_gb=_gb(number(at(told, "specs", "storage_gib"), 1, _MOST * 100)),
         terms=Terms(
             instance_type=name,
+            fungible=True,
             interconnect=_INTERCONNECT[form[1]] if form else None,
             multi_node=False,  # clusters of several machines are not in the API
             tax_included=False,

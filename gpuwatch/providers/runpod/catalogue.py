@@ -18,7 +18,7 @@ from gpuwatch.adapting.answering import Seen
 from gpuwatch.adapting.untrusted import number, objects, usd_hour, whole, word
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.market.gpu_names import catalog
-from gpuwatch.market.offer import PLAIN, Offer, Terms
+from gpuwatch.market.offer import Offer, Terms
 from gpuwatch.market.pricing import HOURS_A_MONTH
 from gpuwatch.market.slices import gpu_fraction
 from gpuwatch.providers.runpod.places import SECURE, Wanted, country_of, is_place, machine_id, offer_id
@@ -185,8 +185,7 @@ def _least_cuda(one: Mapping[str, Any]) -> float | None:
 @lru_cache(maxsize=512)
 def _terms(gpu_id: str) -> Terms:
     """One value for all offers of a type. A MIG slice is a part of a GPU."""
-    fraction = gpu_fraction(gpu_id)
-    return Terms(gpu_fraction=fraction) if fraction < 1 else PLAIN
+    return Terms(fungible=True, gpu_fraction=gpu_fraction(gpu_id))
 
 
 def _name(one: Mapping[str, Any]) -> str:

@@ -189,6 +189,7 @@ def _terms(cloud: str, row: object, hardware: Hardware) -> Terms:
     return Terms(
         seller=_SELLERS.get(cloud, cloud),
         instance_type=instance_type,
+        fungible=True,
         gpu_fraction=min(gpu_fraction(instance_type or ""), gpu_fraction(hardware.gpu_wire)),
         interconnect=hardware.interconnect,
         multi_node=False,  # clusters of several machines have endpoints of their own
