@@ -64,6 +64,7 @@ def test_an_on_demand_offer_is_told_as_it_is(adapter: providers.Adapter) -> None
     assert (offer.vcpu, offer.ram_gib, offer.cpu_arch, offer.country) == (192.0, 2048.0, "x86_64", "US")
     assert (offer.machine_id, offer.kind) == ("use1-az4/p5.48xlarge", OfferKind.LIVE)
     assert (offer.terms.instance_type, offer.terms.interconnect) == ("p5.48xlarge", "NVLink")
+    assert offer.terms.fungible
     assert offer.min_bid_usd_hour is None
 
 
