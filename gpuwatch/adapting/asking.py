@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from urllib.parse import urlsplit
 
 from gpuwatch.adapting.adapter import Tools
 from gpuwatch.adapting.again import again, may_help
@@ -90,7 +91,7 @@ class Rest(Turns):
     """A provider that speaks JSON over HTTP. Every 2xx is an answer; what else means, `reading` and `ordering` say.
 
     Args:
-        headers: sent with every request; None: `Authorization: Bearer KEY`, if there is a key.
+        headers: sent with every request; None: `Authorization: Bearer KEY` if there is a key, to its own host alone.
         intervals_s: seconds between two requests of a class; "search" is the owner's `search_interval`.
     """
 
@@ -106,8 +107,8 @@ class Rest(Turns):
     ) -> None:
         super().__init__(settings, tools, intervals_s or {})
         self.has_key = bool(settings.api_key)
-        bearer = {"Authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
-        self._headers = dict(bearer if headers is None else headers)
+        self._bearer = {"Authorization": f"Bearer {settings.api_key}"} if settings.api_key and headers is None else {}
+        self._headers = dict(headers or {})
         self._base = settings.base_url.rstrip("/")
         self._reading = reading
         self._ordering = ordering
@@ -131,8 +132,9 @@ class Rest(Turns):
         """The 2xx answer to something that only reads. `options`: as `net.Options`. Raises ProviderError."""
 
         def attempt(deadline_s: float) -> Reply:
-            sent: Options = {"headers": self._headers, "deadline_s": deadline_s, **options}  # type: ignore[typeddict-item]
-            reply = self.tools.http.ask(method, self._url(path), **sent)
+            url = self._url(path)
+            sent: Options = {"headers": self._sent_to(url), "deadline_s": deadline_s, **options}  # type: ignore[typeddict-item]
+            reply = self.tools.http.ask(method, url, **sent)
             self.heard(reply, kind)
             if not 200 <= reply.status < 300:
                 raise self._reading(self.name, said(reply), reply, self.tools.now())
@@ -149,12 +151,13 @@ class Rest(Turns):
             OrderRefused: NOT_SENT, nothing has left; or as `ordering` says of the answer.
             OrderError: as `ordering` says; OutcomeUnknown without an answer.
         """
-        options: Options = {"headers": self._headers, "deadline_s": deadline_s or self._timeout_s}
+        url = self._url(path)
+        options: Options = {"headers": self._sent_to(url), "deadline_s": deadline_s or self._timeout_s}
         if body is not None:
             options["json"] = body
         try:
             self.take_turn(kind, urgent=True)
-            reply = self.tools.http.ask(method, self._url(path), **options)
+            reply = self.tools.http.ask(method, url, **options)
         except Stopped as stopped:
             raise OrderRefused(f"{self.name}: not sent, gpuwatch is stopping", RefusalKind.NOT_SENT) from stopped
         except NotSent as error:
@@ -174,8 +177,18 @@ class Rest(Turns):
         if not self.has_key:
             raise KeyRejected(f"{self.name}: no key is set; put it in the environment, or into [providers.{self.name}]")
 
+    def _sent_to(self, url: str) -> dict[str, str]:
+        """A page's link may lead anywhere; the key does not go there."""
+        at_home = url.startswith(f"{self._base}/") or _origin(url) == _origin(self._base)
+        return {**self._headers, **self._bearer} if at_home else self._headers
+
     def _url(self, path: str) -> str:
         return path if path.startswith(("http://", "https://")) else self._base + path
+
+
+def _origin(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc.rpartition("@")[2]
 
 
 class Remembered(Generic[T]):
