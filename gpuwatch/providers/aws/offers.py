@@ -126,7 +126,6 @@ def _terms(machine: Machine, priced_disk: bool) -> Terms:
     return Terms(
         instance_type=machine.name,
         fungible=True,
-        fungible=True,
         gpu_fraction=machine.fraction,
         interconnect=machine.interconnect,
         multi_node=machine.multi_node,
