@@ -27,6 +27,7 @@ _TERMS: Final = Terms(
     tax_included=False,
     note="often not there: of 31 launches that one team counted (2026-02) 5 were good",
 )
+_HOST_TERMS: Final = msgspec.structs.replace(_TERMS, fungible=False)  # a host that failed is avoided
 _LOCATION: Final = frozenset({"id", "city", "stateprovince", "country", "tier", "gpus"})
 _GPU: Final = frozenset(
     {"v0Name", "displayName", "max_count", "price_per_hr", "resources", "pricing", "network_features"}
@@ -242,7 +243,9 @@ def _is_reachable(gpu: Mapping[str, Any]) -> bool:
 
 def _offers(lot: _Lot, place: dict[str, Any], recipe: Recipe, reachable: bool) -> Iterator[Offer]:
     name, memory_gb = gpu_of(lot.gpu, lot.shown)
-    terms = _TERMS if name.certain else msgspec.structs.replace(_TERMS, note=f"{name.reason}; {_TERMS.note}")
+    terms = _HOST_TERMS if lot.is_host else _TERMS
+    if not name.certain:
+        terms = msgspec.structs.replace(terms, note=f"{name.reason}; {terms.note}")
     for count in range(1, lot.count + 1):
         vcpu, ram_gb = _beside(lot.room, recipe, count)
         if vcpu < 2 or ram_gb < _RAM_STEP_GB or lot.room.disk_gb < LEAST_DISK_GB:

@@ -146,6 +146,12 @@ def test_a_host_tells_uptime_line_and_ports() -> None:
     assert [offer.rentable for offer in parse_hostnodes(value, Recipe(), NOW).offers] == [False]
 
 
+def test_a_place_is_a_stock_and_a_host_is_one_machine() -> None:
+    hosts = json.loads((RECORDED / "v2-hostnodes-client-test.json").read_bytes())
+    assert {offer.terms.fungible for offer in parse_locations(locations(), Recipe(), NOW).offers} == {True}
+    assert {offer.terms.fungible for offer in parse_hostnodes(hosts, Recipe(), NOW).offers} == {False}
+
+
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
