@@ -80,7 +80,8 @@ def offers(
         gpu, count=count, max_price=max_price, spot=spot, disk_gb=disk_gb, verified=verified, kind=kind
     )
     names = who_has(loaded, wanted, provider)
-    arriving = markets_now(loaded, wanted, names, None if group_by else limit, timeout_s or TIMEOUT_S)
+    needs_all = group_by is not None or sort == "reliability"  # providers cut their lists by price
+    arriving = markets_now(loaded, wanted, names, None if needs_all else limit, timeout_s or TIMEOUT_S)
     shape = Shape(sort=sort, group_by=group_by, limit=limit)
     found = _all(arriving, names, shape, as_json)
     (print_json if as_json else print_table)(found, shape)

@@ -8,8 +8,7 @@ from itertools import takewhile
 import msgspec
 
 from gpuwatch.launches.launch import Launch, Refusal
-from gpuwatch.market.pricing import money
-from gpuwatch.watches.decide import Match
+from gpuwatch.watches.decide import Decision, Match
 
 NotReady = Callable[[str, int], str | None]
 
@@ -76,29 +75,27 @@ def is_of(match: Match, launch: Launch) -> bool:
     return (match.offer.provider, match.offer.offer_id) == (launch.provider, launch.offer_id)
 
 
-def did(begun: Sequence[Launch], refusal: Refusal | None, choice: Choice, best: Match) -> str:
+def headed_by(decision: Decision, launch: Launch | None) -> Decision:
+    """The decision with the offer that is rented in front: it is what the owner is told of. None: as it is."""
+    if launch is None or not decision.matches or is_of(decision.matches[0], launch):
+        return decision
+    mine = [match for match in decision.matches if is_of(match, launch)]
+    others = [match for match in decision.matches if not is_of(match, launch)]
+    return msgspec.structs.replace(decision, matches=(*mine, *others))
+
+
+def did(begun: Sequence[Launch], refusal: Refusal | None, choice: Choice) -> str:
     """What was done about the matches, a sentence or two; empty: nothing was to be done.
 
     Args:
-        best: the cheapest of all matches, which the alert is headed by.
+        begun: of these the first is "it": the alert is headed by its offer.
     """
     if not begun:
         return f"Not rented: {refusal.text}." if refusal else ""
-    first = begun[0]
-    what = "it" if is_of(best, first) else _other(choice, first)
     why = f" A cheaper one is left: {choice.passed_over}." if choice.passed_over else ""
-    if first.dry_run:
-        return f"Dry run: would rent {what} now (dry_run = true).{why}"
+    if begun[0].dry_run:
+        return f"Dry run: would rent it now (dry_run = true).{why}"
     ids = ", ".join(launch.launch_id for launch in begun)
     if len(begun) == 1:
-        return f"Renting {what} now, launch {ids}.{why}"
+        return f"Renting it now, launch {ids}.{why}"
     return f"Renting {len(begun)} now, launches {ids}.{why}"
-
-
-def _other(choice: Choice, launch: Launch) -> str:
-    """Named, because the alert is headed by another offer."""
-    mine = next((match for match in choice.matches if is_of(match, launch)), None)
-    if mine is None:
-        return f"offer {launch.offer_id} at {launch.provider}"
-    each = money(mine.price.gpu_price_usd_hour(mine.offer.gpu_count))
-    return f"offer {launch.offer_id} at {launch.provider} for ${each} per GPU-hour"

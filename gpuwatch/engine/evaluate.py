@@ -13,7 +13,7 @@ import msgspec
 
 from gpuwatch.engine.alerts import id_from, life_of, offer_alert
 from gpuwatch.engine.ask import Terms, put_question
-from gpuwatch.engine.chosen import Unable, choose, did, is_of
+from gpuwatch.engine.chosen import Unable, choose, did, headed_by, is_of
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.launch_alerts import NOT_READY, after_reserving
 from gpuwatch.launches.ask import Ask
@@ -212,12 +212,13 @@ class Evaluator:
         starts, done, can_do = self._reserve(page, watch, decision, now)
         before = not_ready.get(watch.name)
         is_news = before is not None and bool(done) and _without_numbers(done) != _without_numbers(before)
+        shown = headed_by(decision, starts[0].launch if starts else None)
         if decision.fires:
-            self._tell(page, watch, self._alert(watch, decision, done, can_do=can_do), now)
+            self._tell(page, watch, self._alert(watch, shown, done, can_do=can_do), now)
         elif starts or is_news:  # "not rented" was told before; an offer that flaps must not flood its owner
             what = "renting" if starts else f"refused:{id_from(_without_numbers(done))}"
             once = f"{what}:{watch.name[:150]}:{now:%Y-%m-%dT%H}"
-            self._tell(page, watch, self._alert(watch, decision, done, can_do=can_do), now, once_key=once)
+            self._tell(page, watch, self._alert(watch, shown, done, can_do=can_do), now, once_key=once)
         else:
             return starts
         not_ready.pop(watch.name, None)
@@ -289,7 +290,7 @@ class Evaluator:
                 break
         self._note_full(watch, refusal)
         begun = [one.launch for one in starts]
-        return starts, did(begun, refusal, choice, decision.best), after_reserving(watch, begun, refusal)
+        return starts, did(begun, refusal, choice), after_reserving(watch, begun, refusal)
 
     def _note_full(self, watch: Watch, refusal: Refusal | None) -> None:
         if refusal is None:

@@ -56,7 +56,7 @@ def _run(name: str, do: Callable[[str], T], done: queue.SimpleQueue[Outcome[T]])
         done.put(Outcome(name=name, result=do(name)))
     except GpuwatchError as error:
         done.put(Outcome(name=name, error=str(error).removeprefix(f"{name}: ")))
-    except Exception as error:  # one provider's fault is one line, not the others' end
+    except BaseException as error:  # whatever it is, it is one line, and nobody waits for this one for ever
         log.debug("%s failed", name, exc_info=True)
         what = " ".join(redact(f"{type(error).__name__}: {error}").split())[:200]
         done.put(Outcome(name=name, error=f"a fault in gpuwatch ({what})"))

@@ -95,9 +95,12 @@ def test_a_cheaper_offer_where_gpuwatch_cannot_rent_is_passed_over_and_named() -
     assert (start.launch.provider, [m.offer.provider for m in start.candidates]) == ("vastai", ["vastai"])
     assert world.did()[0] == "Not rented: gpuwatch cannot rent at azure."
     assert world.did()[-1] == (
-        f"Renting offer vastai-0 at vastai for $3.00 per GPU-hour now, launch {start.launch.launch_id}. "
+        f"Renting it now, launch {start.launch.launch_id}. "
         "A cheaper one is left: gpuwatch cannot rent at azure; there is no key for runpod."
     )
+    rented, _ = world.desk.alerts[-1]
+    assert rented.headline == "h100: H100 SXM × 1 at $3.00 per GPU-hour", "headed by what is rented"
+    assert [line.provider for line in rented.offers] == ["vastai", "azure", "runpod"]
 
 
 def test_a_dry_run_names_what_it_would_rent_and_never_what_it_could_not() -> None:
