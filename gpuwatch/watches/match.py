@@ -119,6 +119,15 @@ def _kind(watch: Watch, offer: Offer, _price: Price, _now: datetime) -> Failure 
     return None if watch.listed else Failure("kind", "kind: it is a list price, and listed = false")
 
 
+def _prepaid(watch: Watch, offer: Offer, _price: Price, _now: datetime) -> Failure | None:
+    """What is charged for days or months at once is in no budget of hours."""
+    if not offer.terms.prepaid or watch.action is Action.ALERT:
+        return None
+    return Failure(
+        "prepaid", f'prepaid: it is charged for a term at once, and action = "{watch.action.value}" takes none such'
+    )
+
+
 def _cpu_arch(watch: Watch, offer: Offer, _price: Price, _now: datetime) -> Failure | None:
     """An image for x86 does not run on Arm: what rents takes Arm only where the owner said so."""
     wanted = watch.cpu_arch
@@ -270,6 +279,7 @@ _CLAUSES: tuple[Clause, ...] = (
     _provider,
     _gpu,
     _kind,
+    _prepaid,
     _rentable,
     _count,
     _price,

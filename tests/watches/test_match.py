@@ -86,6 +86,7 @@ CLAUSES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
     ({"action": Action.LAUNCH}, {}, {"kind": LISTED}, 'kind: it is a list price, and action = "launch" takes live offers only'),
     ({"action": Action.ASK}, {}, {"kind": LISTED}, 'kind: it is a list price, and action = "ask" takes live offers only'),
     ({"action": Action.ASK}, {}, {"kind": PAST}, "kind: it is a price of the past"),
+    ({"action": Action.LAUNCH}, {"terms": Terms(prepaid=False)}, {"terms": Terms(prepaid=True)}, 'prepaid: it is charged for a term at once, and action = "launch" takes none such'),
     ({"cpu_arch": CpuArch.X86_64}, {"cpu_arch": "amd64"}, {"cpu_arch": None}, "cpu_arch: unknown is not x86_64"),
     ({"cpu_arch": CpuArch.X86_64}, {"cpu_arch": "x86-64"}, {"cpu_arch": "aarch64"}, "cpu_arch: arm64 is not x86_64"),
     ({"cpu_arch": CpuArch.ARM64}, {"gpu_family": "GH200"}, {"gpu_family": "H100"}, "cpu_arch: unknown is not arm64"),
@@ -155,6 +156,10 @@ def test_a_clause_takes_enough_and_refuses_less_and_the_unknown(
 def test_a_clause_that_is_not_set_or_false_asks_for_nothing(clause: dict[str, Any]) -> None:
     unknown = {"verification": None, "reliability": None, "gpu_memory_gib": None, "region": None, "country": None}
     assert refusals(a_watch(**clause), **unknown) == []
+
+
+def test_a_watch_that_alerts_takes_what_is_paid_in_advance() -> None:
+    assert refusals(a_watch(), terms=Terms(prepaid=True)) == []
 
 
 def test_what_rents_takes_arm_where_its_owner_says_so_and_what_alerts_takes_it_anyway() -> None:
