@@ -20,7 +20,7 @@ from gpuwatch.providers.aws.userdata import user_data
 TAG_LABEL: Final = "gpuwatch-label"
 TAG_BID: Final = "gpuwatch-bid"
 TAG_DISK: Final = "gpuwatch-disk-gb"
-_INSTANCE: Final = re.compile(r"i-[0-9a-f]{8,17}")
+INSTANCE_ID: Final = re.compile(r"i-[0-9a-f]{8,17}")
 _LABEL_LENGTH: Final = 255  # of a tag's value
 _MOST_DISK_GB: Final = 16_384
 _MOST_BID_USD: Final = 10_000.0
@@ -65,7 +65,7 @@ def created(answer: Mapping[str, Any], region: str) -> Created:
     """The receipt. Raises OutcomeUnknown."""
     instances = objects(answer.get("Instances"))
     found = at(instances[0], "InstanceId") if len(instances) == 1 else None
-    if not isinstance(found, str) or not _INSTANCE.fullmatch(found):
+    if not isinstance(found, str) or not INSTANCE_ID.fullmatch(found):
         raise OutcomeUnknown(f"aws: {region}: an answer that is not understood")
     return Created(instance_id=f"{region}/{found}")
 
@@ -73,7 +73,7 @@ def created(answer: Mapping[str, Any], region: str) -> Created:
 def read_instance_id(text: str) -> tuple[str, str]:
     """Region and EC2's own id. Raises OrderRefused."""
     region, _, instance_id = text.partition("/")
-    if not re.fullmatch(r"[a-z0-9-]{4,25}", region) or not _INSTANCE.fullmatch(instance_id):
+    if not re.fullmatch(r"[a-z0-9-]{4,25}", region) or not INSTANCE_ID.fullmatch(instance_id):
         raise bad_order("that is no id of an instance, like us-east-1/i-0123456789abcdef0")
     return region, instance_id
 

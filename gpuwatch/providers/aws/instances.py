@@ -16,7 +16,7 @@ from gpuwatch.errors import PayloadChanged
 from gpuwatch.market.text import clean
 from gpuwatch.net import redact
 from gpuwatch.ports import Instance, InstanceState
-from gpuwatch.providers.aws.create import TAG_BID, TAG_DISK, TAG_LABEL
+from gpuwatch.providers.aws.create import INSTANCE_ID, TAG_BID, TAG_DISK, TAG_LABEL
 from gpuwatch.providers.aws.machines import table
 from gpuwatch.providers.aws.offers import machine_id
 
@@ -49,7 +49,7 @@ def parse_instances(reservations: Sequence[object], region: str, ssh_user: str |
 
 def _has_ended(row: Mapping[str, Any], region: str) -> bool:
     state, instance_id = at(row, "State", "Name"), row.get("InstanceId")
-    if not isinstance(state, str) or not isinstance(instance_id, str):
+    if not isinstance(state, str) or not state or not INSTANCE_ID.fullmatch(str(instance_id)):
         raise PayloadChanged(f"aws: {region}: an instance without an id or a state")
     taken_away = state == "shutting-down" and at(row, "StateReason", "Code") in _TAKEN_AWAY
     return state in _ENDING and not taken_away
@@ -61,7 +61,7 @@ def _instance(row: Mapping[str, Any], region: str, ssh_user: str | None) -> Inst
     machine = table().get(name or "")
     host = word(row.get("PublicIpAddress"), 60)
     return Instance(
-        instance_id=f"{region}/{clean(row['InstanceId'], 40)}",
+        instance_id=f"{region}/{row['InstanceId']}",
         label=word(tags.get(TAG_LABEL)) or word(tags.get("Name")),
         state=_STATES.get(state, InstanceState.UNKNOWN),
         status=_status(row),

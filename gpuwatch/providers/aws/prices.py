@@ -19,6 +19,7 @@ _MACHINE: Final = {
 _ON_DEMAND: Final = "OnDemand"
 _PLACEHOLDER: Final = 0.2  # of the median over regions
 _LEAST_REGIONS: Final = 3  # fewer have no median worth the name
+_LEAP: Final = 3.0  # times dearer or cheaper than hours ago
 _MOST_DISK_USD: Final = 10.0  # for a gigabyte and month
 
 
@@ -119,6 +120,15 @@ def without_placeholders(lists: Mapping[str, PriceList]) -> None:
         for name in [name for name, price in one.types.items() if price.usd_hour < least.get(name, 0.0)]:
             del one.types[name]
             _skip(one, "a list price far under that of other regions")
+
+
+def without_leaps(new: PriceList, before: PriceList | None) -> None:
+    """Drop prices that changed threefold since the last list, and count them: they are believed at the second sight."""
+    for name, old in (before.types if before is not None else {}).items():
+        price = new.types.get(name)
+        if price is not None and not 1 / _LEAP <= price.usd_hour / old.usd_hour <= _LEAP:
+            del new.types[name]
+            _skip(new, "a list price that changed threefold at once")
 
 
 def parse_spot(rows: Iterable[object], skipped: dict[str, int]) -> dict[SpotKey, SpotPrice]:

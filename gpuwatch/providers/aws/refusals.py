@@ -26,7 +26,8 @@ from gpuwatch.net import redact
 _SHOWN: Final = 200
 _GONE: Final = frozenset({
     "InsufficientInstanceCapacity", "InsufficientCapacity", "InsufficientHostCapacity", "ReservationCapacityExceeded",
-    "InsufficientCapacityOnHost", "Unsupported", "UnsupportedHostConfiguration",
+    "InsufficientCapacityOnHost", "InsufficientVolumeCapacity", "InsufficientAddressCapacity",
+    "InsufficientFreeAddressesInSubnet", "Unsupported", "UnsupportedHostConfiguration",
 })  # fmt: skip
 _KEY: Final = frozenset({
     "AuthFailure", "UnauthorizedOperation", "InvalidClientTokenId", "SignatureDoesNotMatch", "AccessDenied",

@@ -21,6 +21,7 @@ from gpuwatch.providers.aws.prices import (
     parse_disk,
     parse_machines,
     parse_spot,
+    without_leaps,
     without_placeholders,
 )
 
@@ -73,6 +74,7 @@ class Shelf:
                 raise PayloadChanged(f"aws: {region}: the Pricing API lists no GPU machine there")
             found.disk_usd_gb_month = parse_disk(self._products(disk_filters(region)), region)
             with self._lock:
+                without_leaps(found, self._seen.get(region))
                 self._seen[region] = found
                 without_placeholders(self._seen)
             return found

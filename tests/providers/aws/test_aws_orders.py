@@ -172,6 +172,7 @@ def test_an_answer_that_was_lost_is_found_by_its_label_and_not_made_again(place:
     [
         (500, "InsufficientInstanceCapacity", OfferGone, None),
         (400, "Unsupported", OfferGone, None),
+        (400, "InsufficientFreeAddressesInSubnet", OfferGone, None),
         (400, "SpotMaxPriceTooLow", OrderRefused, RefusalKind.BID_TOO_LOW),
         (400, "MaxSpotInstanceCountExceeded", OrderRefused, RefusalKind.OTHER),
         (400, "VcpuLimitExceeded", OrderRefused, RefusalKind.OTHER),

@@ -17,6 +17,7 @@ from gpuwatch.providers.aws.prices import (
     parse_disk,
     parse_machines,
     parse_spot,
+    without_leaps,
     without_placeholders,
 )
 
@@ -99,6 +100,20 @@ def test_two_regions_are_no_median() -> None:
     lists = {"a": PriceList(types={"p5": ListPrice(10.0)}), "b": PriceList(types={"p5": ListPrice(1.0)})}
     without_placeholders(lists)
     assert all("p5" in one.types for one in lists.values())
+
+
+def test_a_price_that_changes_threefold_is_believed_at_the_second_sight() -> None:
+    before = PriceList(types={"p5": ListPrice(10.0), "g5": ListPrice(1.0), "g6": ListPrice(1.0), "p4": ListPrice(9.0)})
+    leapt = {"p5": ListPrice(31.0), "g5": ListPrice(0.33), "g6": ListPrice(2.9), "g7": ListPrice(5.0)}
+    first = PriceList(types=dict(leapt))
+    without_leaps(first, before)
+    assert set(first.types) == {"g6", "g7"}
+    assert first.skipped == {"a list price that changed threefold at once": 2}
+    second = PriceList(types=dict(leapt))
+    without_leaps(second, first)
+    assert second.types == leapt
+    without_leaps(second, None)
+    assert second.types == leapt
 
 
 def test_the_price_of_disks_is_read() -> None:
