@@ -88,7 +88,11 @@ def who_has(settings: Settings, wanted: Wanted, only: Sequence[str]) -> list[str
     from gpuwatch import providers
 
     named = named_providers(settings, only)
-    return [name for name in named if only or wanted.kinds & frozenset(providers.info(name).kinds)]
+    found = [name for name in named if only or wanted.kinds & frozenset(providers.info(name).kinds)]
+    if not found:
+        kinds = " or ".join(sorted(kind.value for kind in wanted.kinds))
+        raise UsageError(f"no enabled provider gives {kinds} prices; see: gpuwatch providers")
+    return found
 
 
 def markets_now(

@@ -108,6 +108,13 @@ def test_a_kind_is_shown_alone_and_who_cannot_have_it_is_not_asked(
     assert [one.name for one in (ONE, TWO, PRICES) if one.asked] == asked
 
 
+def test_nobody_who_could_be_asked_is_no_empty_market(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUWATCH_PROVIDERS__PRICES_STALL__ENABLED", "false")
+    ran = shell("offers", "--kind", "listed")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.strip() == "no enabled provider gives listed prices; see: gpuwatch providers"
+
+
 @pytest.mark.parametrize(
     ("sort", "order"),
     [
@@ -239,6 +246,17 @@ def test_a_watch_that_rents_asks_nobody_who_gives_list_prices_alone(shell: Shell
     ran = shell("check", "--json")
     assert ran.code == 1
     assert not PRICES.asked
+
+
+def test_explain_says_which_clause_of_the_new_ones_refused_an_offer(shell: Shell) -> None:
+    PRICES.sells(2.0)
+    ONE.sells(0.4, terms=Terms(gpu_fraction=1 / 7))
+    TWO.sells(2.0, cpu_arch="arm64")
+    shell.settings('[[watch]]\nname = "w"\ngpu = "H100"\nmax_price = 3.0\naction = "launch"\n')
+    told = shell("check", "--explain").err
+    assert 'kind: it is a list price, and action = "launch" takes live offers only' in told
+    assert "gpu: it is a slice of H100 SXM (1/7)" in told
+    assert 'cpu_arch: it is arm64, and the watch does not say cpu_arch = "arm64" or "any"' in told
 
 
 # --- providers --------------------------------------------------------------------------------------------------------
