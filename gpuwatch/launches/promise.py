@@ -69,7 +69,7 @@ def _other_family(launch: Launch, gpus: Sequence[tuple[str, float]]) -> str | No
         return None
     for spelling, mib in gpus:
         found = catalog().resolve(spelling, mib / _MIB_A_GIB)
-        if found.known and found.family != wanted.family:
+        if found.known and found.family != wanted.family and not catalog().may_be(found.name, launch.gpu):
             return f"{found.name} instead of {launch.gpu}"
     return None
 

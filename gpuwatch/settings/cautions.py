@@ -7,6 +7,7 @@ import stat
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from gpuwatch.market.gpu_names import catalog
 from gpuwatch.settings.declared import secret_keys
 from gpuwatch.settings.launch_cautions import launch_cautions
 from gpuwatch.settings.model import Settings
@@ -35,7 +36,7 @@ def tell(
     files = {one.file for one in given} | set(resolved.files)
     if sources.file and _holds_secrets(secrets, origins, resolved.outside):
         files.add(str(sources.file))
-    found = [*_open_files(files), *_plain_http(settings), *launch_cautions(settings)]
+    found = [*_open_files(files), *_plain_http(settings), *_several_cards(settings), *launch_cautions(settings)]
     if found:
         import logging  # noqa: PLC0415 a start without cautions needs none
 
@@ -87,6 +88,16 @@ def _plain_http(settings: Settings) -> Iterator[str]:
             hook: HookSpec | None = getattr(launch, name)
             if hook and hook.url and hook.url.startswith("http://") and not _is_loopback(hook.url):
                 yield f'watch "{watch.name}": launch.{name}.url: it goes over the network unencrypted; use https://'
+
+
+def _several_cards(settings: Settings) -> Iterator[str]:
+    """Names that stand for cards of several families, far apart in price: "RTX 6000"."""
+    for watch in settings.watches:
+        for text in watch.gpu:
+            cards = [gpu for name in catalog().wanted(text) if (gpu := catalog().get(name)) and not gpu.members]
+            families = list(dict.fromkeys(gpu.family for gpu in cards))
+            if len(families) > 1:
+                yield f'watch "{watch.name}": gpu {text!r} means several cards: write {" or ".join(families)}'
 
 
 def _is_loopback(url: str) -> bool:

@@ -83,6 +83,24 @@ def test_a_spelling_that_nobody_knows_is_no_fault() -> None:
     assert not_as_found(LAUNCH, Inside(gpus=(("Graphics Device", 81_559.0),) * 4)) is None
 
 
+@pytest.mark.parametrize("promised", ["H100", "H100 SXM"])
+@pytest.mark.parametrize("given", ["H100", "H100 SXM"])
+def test_a_card_whose_socket_nobody_told_is_no_other_card(promised: str, given: str) -> None:
+    launch = a_running_launch(gpu=promised, gpu_count=4, promised=PROMISED)
+    assert not_as_listed(launch, listed(gpu=given)) is None
+    assert not_as_listed(launch, listed(gpu="A100 80GB")) == (
+        End.NOT_AS_PROMISED,
+        f"A100 80GB instead of {promised}",
+    )
+
+
+def test_a_name_of_three_families_is_kept_by_each_of_them() -> None:
+    launch = a_running_launch(gpu="RTX 6000", gpu_count=1, promised=Promise(gpu_memory_gib=24.0))
+    assert not_as_found(launch, Inside(gpus=(("Quadro RTX 6000", 24_220.0),))) is None
+    other = not_as_found(launch, Inside(gpus=(("NVIDIA RTX A6000", 49_140.0),)))
+    assert other == (End.NOT_AS_PROMISED, "nvidia-smi shows RTX A6000 instead of RTX 6000")
+
+
 def test_slow_is_under_70_percent_of_what_is_wanted() -> None:
     assert too_slow(350.0, 500.0) is None
     assert too_slow(349.0, 500.0) == (End.TOO_SLOW, "349 of 500 Mbit/s download")

@@ -85,3 +85,12 @@ def test_a_key_over_plain_http_is_told_unless_it_stays_here(warnings: Any, base_
 
 def test_plain_http_without_a_key_is_nobodys_concern(warnings: Any) -> None:
     assert warnings('[providers.vastai]\nbase_url = "http://proxy.example.org"\n') == []
+
+
+@pytest.mark.parametrize(
+    ("gpu", "told"), [("RTX 6000", True), ("RTX 6000 Ada", False), ("A100", False), ("RTX PRO 6000", False)]
+)
+def test_a_name_of_several_cards_is_told_with_the_names_to_write(warnings: Any, gpu: str, told: bool) -> None:
+    said = warnings(f'[[watch]]\nname = "w"\ngpu = "{gpu}"\nmax_price = 1.0\n')
+    expected = f"watch \"w\": gpu '{gpu}' means several cards: write RTX PRO 6000 or RTX 6000 Ada or Quadro RTX 6000"
+    assert said == ([expected] if told else [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from math import isfinite
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ import msgspec
 
 from gpuwatch.adapting.untrusted import UNREADABLE
 from gpuwatch.market.gpu_names import GpuName, catalog, fold
-from gpuwatch.market.offer import Offer, Verification
+from gpuwatch.market.offer import PLAIN, Offer, Terms, Verification
 from gpuwatch.market.pricing import HOURS_A_MONTH, MAX_USD_HOUR
 from gpuwatch.market.text import clean_word
 
@@ -226,6 +227,7 @@ class Reader:
             nvlink_gbps=_measured(row.bw_nvlink),
             available_until=_moment(row.end_date),
             dlperf=_measured(row.dlperf),
+            terms=PLAIN if gpu.certain else _open(gpu.reason),
         )
 
     def _quoted_disk_gb(self, row: Row) -> float:
@@ -242,6 +244,12 @@ class Reader:
             return self._disk_gb
         whole = round(disk_gb)
         return float(whole) if abs(disk_gb - whole) <= 1e-6 * max(1.0, disk_gb) else disk_gb
+
+
+@lru_cache(maxsize=256)
+def _open(reason: str | None) -> Terms:
+    """One value for all offers of a name that leaves the card open, such as "Tesla V100"."""
+    return Terms(note=reason)
 
 
 def place(geolocation: str | None) -> tuple[str | None, str | None]:
