@@ -18,7 +18,8 @@ from gpuwatch.emulator.clouds.gpuhunt import COLUMNS, GpuhuntCatalogs, archive, 
 from gpuwatch.errors import PayloadChanged, ProviderDown
 from gpuwatch.market.offer import Offer, OfferKind
 from gpuwatch.ports import Answer, Completeness, Query
-from gpuwatch.providers.gpuhunt import INFO, SELLERS, named, read_items, unpacked
+from gpuwatch.providers.gpuhunt import INFO, SELLERS
+from gpuwatch.providers.gpuhunt.catalogs import named, read_items, unpacked
 from gpuwatch.testing.bench import Bench
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpuwatch.providers.primeintellect import page_of, parse_rows
+from gpuwatch.providers.primeintellect.market import page_of, parse_rows
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "primeintellect"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -18,7 +18,7 @@ from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderDown
 from gpuwatch.market.offer import Offer, OfferKind
 from gpuwatch.market.pricing import Commission, price_of
 from gpuwatch.ports import Completeness, Query
-from gpuwatch.providers.primeintellect import page_of, parse_rows
+from gpuwatch.providers.primeintellect.market import page_of, parse_rows
 from gpuwatch.testing.bench import Bench
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "primeintellect"

@@ -1,7 +1,4 @@
-"""Prime Intellect: one list over two dozen clouds. What it sells is other sellers' stock; gpuwatch only watches it.
-
-source: the vendor's OpenAPI 0.1.0 and documents, and its command line, read 2026-11.
-"""
+"""The list of what can be had: asked for page by page, and understood row by row."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gpuwatch.adapting import Adapter, Billing, OptionSpec, ProviderInfo, Tools
+from gpuwatch.adapting import Tools
 from gpuwatch.adapting.answering import Seen, answer
 from gpuwatch.adapting.asking import Remembered, Rest
 from gpuwatch.adapting.untrusted import at, number, usd_hour, whole, word
@@ -24,30 +21,10 @@ from gpuwatch.market.pricing import HOURS_A_MONTH
 from gpuwatch.market.resold import known_as
 from gpuwatch.market.slices import gpu_fraction
 from gpuwatch.ports import Answer, ProviderSettings, Query
+from gpuwatch.providers.primeintellect import INFO
 
 if TYPE_CHECKING:
     from gpuwatch.adapting.currency import Rate
-
-INFO = ProviderInfo(
-    name="primeintellect",
-    title="Prime Intellect",
-    base_url="https://api.primeintellect.ai",
-    key_names=("PRIME_API_KEY",),
-    kinds=(OfferKind.LIVE, OfferKind.LISTED),
-    spots=(False, True),
-    billing=Billing(prepaid=True),
-    poll_every_s=60.0,
-    search_interval_s=1.0,  # between two pages; no limit is published
-    console_url="https://app.primeintellect.ai",
-    options=(
-        OptionSpec(
-            name="rate_url",
-            kind="text",
-            about="where the rates of exchange come from, for prices that are not in dollars",
-            default="https://www.ecb.europa.eu/stats/eurofxref/eurofxref-daily.xml",
-        ),
-    ),
-)
 
 _PAGE_ROWS: Final = 100  # the most that a page holds
 _PAGES_MAX: Final = 50
@@ -65,11 +42,6 @@ _KNOWN: Final = frozenset(
 _NEEDED: Final = frozenset({"cloudId", "gpuType", "provider", "gpuCount", "prices"})
 _PARTS: Final = ("disk", "vcpu", "memory")  # of a machine that may be charged beside its price
 Rates = Callable[[str], "Rate | None"]
-
-
-def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The adapter; it has no renting side."""
-    return Adapter(name=INFO.name, info=INFO, market=PrimeIntellect(settings, tools))
 
 
 class PrimeIntellect:

@@ -1,10 +1,4 @@
-"""gpuhunt's published price catalogs: clouds that gpuwatch does not ask itself, for alerts and comparison. Never stock.
-
-The catalogs are fetched here, within gpuwatch's deadlines and sizes, and read by the library gpuhunt from a folder:
-its own download has no timeout, and its threads would keep a stopping process alive.
-
-source: the code of gpuhunt 0.1.34 (MPL-2.0), read 2026-11.
-"""
+"""The catalogs: fetched when there is a new version, unpacked, read by the library, understood."""
 
 from __future__ import annotations
 
@@ -25,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.adapting import Adapter, OptionSpec, ProviderInfo, Tools
+from gpuwatch.adapting import Tools
 from gpuwatch.adapting.answering import Seen, answer
 from gpuwatch.adapting.asking import Remembered, Rest
 from gpuwatch.adapting.listed import Usual, is_plausible, without_placeholders
@@ -35,43 +29,10 @@ from gpuwatch.market.gpu_names import GpuName, catalog
 from gpuwatch.market.offer import Offer, OfferKind, Terms
 from gpuwatch.market.slices import WHOLE, gpu_fraction
 from gpuwatch.ports import Answer, ProviderSettings, Query
+from gpuwatch.providers.gpuhunt import INFO, SELLERS
 
 log = logging.getLogger(__name__)
 
-# gpuhunt's names of the clouds whose catalogs it publishes → gpuwatch's.
-SELLERS: Final = {
-    "aws": "aws",
-    "azure": "azure",
-    "cloudrift": "cloudrift",
-    "gcp": "gcp",
-    "lambdalabs": "lambda",
-    "nebius": "nebius",
-    "oci": "oracle",
-    "runpod": "runpod",
-    "verda": "verda",
-}
-INFO = ProviderInfo(
-    name="gpuhunt",
-    title="gpuhunt",
-    base_url="https://dstack-gpu-pricing.s3.eu-west-1.amazonaws.com/v3",
-    searches_without_key=True,
-    runs_images=False,
-    kinds=(OfferKind.LISTED, OfferKind.HISTORY),
-    spots=(False, True),
-    extra="gpuhunt",
-    options=(
-        OptionSpec(
-            name="sellers",
-            kind="texts",
-            default=("cloudrift", "nebius", "oci", "verda"),
-            choices=tuple(SELLERS),
-            about="Clouds whose catalogs are read; default: those without an adapter of their own.",
-        ),
-    ),
-    poll_every_s=1800.0,
-    search_interval_s=0.0,
-    console_url="https://github.com/dstackai/gpuhunt",
-)
 _VERSION: Final = re.compile(rb"[0-9A-Za-z][0-9A-Za-z._-]{0,39}")
 _VERSION_DAY: Final = re.compile(r"(20\d\d)(\d\d)(\d\d)(?!\d)")
 _OLD_AFTER: Final = timedelta(days=3)  # catalogs are collected every hour
@@ -92,11 +53,6 @@ class Catalog(msgspec.Struct, frozen=True):
     version: str
     items: Sequence[Any]  # machines with GPUs
     unread: int  # rows that it could not read
-
-
-def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The adapter. The library is imported with the first catalog; without it every question says what is missing."""
-    return Adapter(name=INFO.name, info=INFO, market=GpuhuntMarket(settings, tools))
 
 
 class GpuhuntMarket:

@@ -1,0 +1,57 @@
+"""gpuhunt's published price catalogs: clouds that gpuwatch does not ask itself, for alerts and comparison. Never stock.
+
+The catalogs are fetched here, within gpuwatch's deadlines and sizes, and read by the library gpuhunt from a folder:
+its own download has no timeout, and its threads would keep a stopping process alive.
+
+source: the code of gpuhunt 0.1.34 (MPL-2.0), read 2026-11.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpuwatch.adapting import Adapter, OptionSpec, ProviderInfo, Tools
+from gpuwatch.market.offer import OfferKind
+from gpuwatch.ports import ProviderSettings
+
+# gpuhunt's names of the clouds whose catalogs it publishes → gpuwatch's.
+SELLERS: Final = {
+    "aws": "aws",
+    "azure": "azure",
+    "cloudrift": "cloudrift",
+    "gcp": "gcp",
+    "lambdalabs": "lambda",
+    "nebius": "nebius",
+    "oci": "oracle",
+    "runpod": "runpod",
+    "verda": "verda",
+}
+INFO = ProviderInfo(
+    name="gpuhunt",
+    title="gpuhunt",
+    base_url="https://dstack-gpu-pricing.s3.eu-west-1.amazonaws.com/v3",
+    searches_without_key=True,
+    runs_images=False,
+    kinds=(OfferKind.LISTED, OfferKind.HISTORY),
+    spots=(False, True),
+    extra="gpuhunt",
+    options=(
+        OptionSpec(
+            name="sellers",
+            kind="texts",
+            default=("cloudrift", "nebius", "oci", "verda"),
+            choices=tuple(SELLERS),
+            about="Clouds whose catalogs are read; default: those without an adapter of their own.",
+        ),
+    ),
+    poll_every_s=1800.0,
+    search_interval_s=0.0,
+    console_url="https://github.com/dstackai/gpuhunt",
+)
+
+
+def build(settings: ProviderSettings, tools: Tools) -> Adapter:
+    """The adapter. The library is imported with the first catalog; without it every question says what is missing."""
+    from gpuwatch.providers.gpuhunt.catalogs import GpuhuntMarket  # noqa: PLC0415 archives are not for start-up
+
+    return Adapter(name=INFO.name, info=INFO, market=GpuhuntMarket(settings, tools))

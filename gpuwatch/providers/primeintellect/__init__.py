@@ -1,0 +1,38 @@
+"""Prime Intellect: one list over two dozen clouds. What it sells is other sellers' stock; gpuwatch only watches it.
+
+source: the vendor's OpenAPI 0.1.0 and documents, and its command line, read 2026-11.
+"""
+
+from __future__ import annotations
+
+from gpuwatch.adapting import Adapter, Billing, OptionSpec, ProviderInfo, Tools
+from gpuwatch.market.offer import OfferKind
+from gpuwatch.ports import ProviderSettings
+
+INFO = ProviderInfo(
+    name="primeintellect",
+    title="Prime Intellect",
+    base_url="https://api.primeintellect.ai",
+    key_names=("PRIME_API_KEY",),
+    kinds=(OfferKind.LIVE, OfferKind.LISTED),
+    spots=(False, True),
+    billing=Billing(prepaid=True),
+    poll_every_s=60.0,
+    search_interval_s=1.0,  # between two pages; no limit is published
+    console_url="https://app.primeintellect.ai",
+    options=(
+        OptionSpec(
+            name="rate_url",
+            kind="text",
+            about="where the rates of exchange come from, for prices that are not in dollars",
+            default="https://www.ecb.europa.eu/stats/eurofxref/eurofxref-daily.xml",
+        ),
+    ),
+)
+
+
+def build(settings: ProviderSettings, tools: Tools) -> Adapter:
+    """The adapter; it has no renting side."""
+    from gpuwatch.providers.primeintellect.market import PrimeIntellect  # noqa: PLC0415 not for start-up
+
+    return Adapter(name=INFO.name, info=INFO, market=PrimeIntellect(settings, tools))

@@ -1,0 +1,21 @@
+"""What all providers say of themselves is read at every start: it costs two milliseconds, and must not cost more."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys
+from gpuwatch import providers
+before = set(sys.modules)
+for name in providers.names():
+    providers.info(name)
+print(sorted(name for name in set(sys.modules) - before if not name.startswith("gpuwatch.providers.")))
+"""
+
+
+def test_reading_what_providers_say_imports_nothing_but_their_own_modules() -> None:
+    """A provider that asks HTTP, unpacks archives or knows a library imports these when it is built."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
