@@ -6,8 +6,10 @@ from datetime import timedelta
 
 from gpuwatch.ports import Completeness
 from gpuwatch.storage.database import Database
+from gpuwatch.storage.desk import StoreDesk
 from gpuwatch.storage.history import History
-from gpuwatch.storage.polls import LastSweep, last_sweep
+from gpuwatch.storage.polls import Drift, LastPoll, LastSweep, drift_of, last_complete, last_poll, last_sweep
+from tests.builders import changed
 from tests.storage.market import NOON, an_answer
 
 
@@ -27,3 +29,27 @@ def test_the_last_sweep_is_the_sum_of_its_searches(database: Database) -> None:
     )
     expected = LastSweep(at=NOON + timedelta(days=3, seconds=9), rows=73)
     assert last_sweep(database, "vastai") == expected
+
+
+def test_the_last_poll_is_the_newest_that_was_answered_and_counts_what_was_understood(database: Database) -> None:
+    history = History(database)
+    assert last_poll(database, "vastai") is None
+    history.record(changed(an_answer(rows=9, after_s=30), skipped={"no price": 2}), lane="hunt", gpu="A40")
+    history.record(an_answer(rows=1, after_s=60, completeness=Completeness.PARTIAL), lane="hunt")
+    at = NOON + timedelta(seconds=30)
+    assert last_poll(database, "vastai") == LastPoll(at=at, offers=7, skipped=2, gpu="A40", lane="hunt")
+    assert last_complete(database, "vastai") == at
+    assert last_poll(database, "runpod") is None
+
+
+def test_changes_of_a_format_are_told_oldest_first_and_other_words_are_none(database: Database) -> None:
+    with StoreDesk(database).open() as page:
+        page.new_word("vastai", "field", "field gone: b", NOON + timedelta(hours=1))
+        page.new_word("vastai", "field", "new field: a", NOON)
+        page.new_word("vastai", "gpu", "H9000", NOON)
+        page.new_word("runpod", "field", "new field: c", NOON)
+    found = drift_of(database, "vastai")
+    assert found == [
+        Drift(text="new field: a", first_seen_at=NOON),
+        Drift(text="field gone: b", first_seen_at=NOON + timedelta(hours=1)),
+    ]
