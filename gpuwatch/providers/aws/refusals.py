@@ -130,8 +130,14 @@ def told(error: Exception) -> str:
         return _WORDS[name]
     sentence = _answer(error, "Error").get("Message")
     code = code_of(error)
-    text = f"{code}: {sentence}" if code else str(error)
+    text = f"{code}: {sentence}" if code else _own_words(error)
     return redact(clean(" ".join(text.split()), _SHOWN))
+
+
+def _own_words(error: Exception) -> str:
+    """What the errors of botocore and ours say; of others the name alone: they may show what was sent."""
+    known = type(error).__module__.startswith(("botocore.", "boto3.", __package__ or "gpuwatch."))
+    return str(error) if known else type(error).__name__
 
 
 def _is_about_the_key(code: str, status: int, name: str) -> bool:

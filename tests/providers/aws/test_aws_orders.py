@@ -21,6 +21,7 @@ from gpuwatch.errors import (
     RefusalKind,
 )
 from gpuwatch.ports import Instance, Launcher
+from gpuwatch.providers.aws.refusals import ordering_error
 from tests.providers.aws.aws_bench import NOW, asking, order
 
 LABEL = "gpuwatch-abcdefgh2345"
@@ -271,3 +272,9 @@ def test_a_receipt_that_is_none_is_an_unknown_outcome(place: Ec2, launcher: Laun
     with pytest.raises(OutcomeUnknown):
         launcher.create(order())
     assert place.count("RunInstances") == 1
+
+
+def test_errors_of_a_strange_kind_show_nothing_of_what_was_sent() -> None:
+    error = ordering_error(TypeError("cannot send {'UserData': 'hush-hush'}"), "us-east-1")
+    assert type(error) is OutcomeUnknown
+    assert str(error) == "aws: us-east-1: TypeError"
