@@ -26,6 +26,8 @@ SELLERS: Final = {
     "runpod": "runpod",
     "verda": "verda",
 }
+# Those that the library asks itself. Not among them: Crusoe, whose prices are constants in its code, and vast.ai.
+ONLINE: Final = ("daytona", "digitalocean", "hotaisle", "jarvislabs", "lium", "seeweb", "vultr")
 INFO = ProviderInfo(
     name="gpuhunt",
     title="gpuhunt",
@@ -42,6 +44,13 @@ INFO = ProviderInfo(
             default=("cloudrift", "nebius", "oci", "verda"),
             choices=tuple(SELLERS),
             about="Clouds whose catalogs are read; default: those without an adapter of their own.",
+        ),
+        OptionSpec(
+            name="online",
+            kind="texts",
+            default=(),
+            choices=ONLINE,
+            about="Clouds that the library asks itself, with its own keys from the environment; default: none.",
         ),
     ),
     poll_every_s=1800.0,

@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +31,7 @@ from gpuwatch.market.offer import Offer, OfferKind, Terms
 from gpuwatch.market.slices import WHOLE, gpu_fraction
 from gpuwatch.ports import Answer, ProviderSettings, Query
 from gpuwatch.providers.gpuhunt import INFO, SELLERS
+from gpuwatch.providers.gpuhunt.online import TimeBox, ask
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +42,7 @@ _ZIP_BYTES_MAX: Final = 32 * 2**20
 _CSV_BYTES_MAX: Final = 128 * 2**20
 _FOLDER: Final = "GPUHUNT_CATALOG_DIR"  # the library reads {seller}.csv from there, and asks no server
 _ID_LENGTH: Final = 64
+_ASKED: Final = "asked through gpuhunt; whether it can be had is not told"
 _VENDORS: Final = frozenset({"nvidia", "amd", "intel"})
 # What these clouds are known to sell, where the catalog drops the socket. source: their own pages of machine types.
 _SOCKETS: Final = {"aws": "sxm", "gcp": "sxm", "nebius": "sxm", "oci": "sxm", "verda": "sxm"}
@@ -63,8 +66,9 @@ class GpuhuntMarket:
     def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
         self._rest = Rest(settings, tools, headers={})
         self._tools = tools
-        chosen = settings.options.get("sellers")
-        self._sellers = chosen if isinstance(chosen, tuple) else tuple(INFO.options[0].default or ())  # type: ignore[arg-type]
+        self._sellers = _texts(settings, "sellers")
+        self._online = _texts(settings, "online")
+        self._box, self._timeout_s = TimeBox(tools.stop), settings.timeout_s
         self._catalogs: dict[str, Catalog] = {}
         self._asked: Remembered[tuple[Seen, datetime]] = Remembered(settings.poll_every_s / 2, tools.monotonic)
         self._usual = Usual()
@@ -78,15 +82,16 @@ class GpuhuntMarket:
         """
         began = self._tools.monotonic()
         need_library()
-        seen, failed, newest = Seen(searches=0), None, self._tools.now()
-        for seller in self._sellers:
+        seen, failed, newest, down = Seen(searches=0), None, self._tools.now(), False
+        for seller in (*self._sellers, *self._online):
+            if down and seller in self._sellers:
+                continue  # one server has all the catalogs
             try:
-                found, asked_at = self._of(str(seller))
+                found, asked_at = self._of(seller)
             except ProviderError as error:
                 failed = failed or error
                 seen.skip(f"{seller}: no answer")
-                if isinstance(error, ProviderDown):
-                    break  # one server has them all
+                down = down or (isinstance(error, ProviderDown) and seller in self._sellers)
                 continue
             _join(seen, found)
             newest = min(newest, asked_at)
@@ -98,7 +103,13 @@ class GpuhuntMarket:
 
     def _of(self, seller: str) -> tuple[Seen, datetime]:
         with self._lock:
-            return self._asked.get(lambda: self._refreshed(seller), seller)
+            fetch = self._refreshed if seller in self._sellers else self._live
+            return self._asked.get(lambda: fetch(seller), seller)
+
+    def _live(self, seller: str) -> tuple[Seen, datetime]:
+        """A cloud's prices, asked by the library, and now. None at all is an answer there. Raises ProviderError."""
+        items, now = self._box.run(seller, partial(ask, seller), self._timeout_s), self._tools.now()
+        return parse_items(items, seller, _ASKED, OfferKind.LISTED, now), now
 
     def _refreshed(self, seller: str) -> tuple[Seen, datetime]:
         """A seller's prices and now; its newest catalog is fetched unless it is the one that is kept.
@@ -114,7 +125,7 @@ class GpuhuntMarket:
         if kept is None or kept.version != named:
             archive = self._rest.ask("GET", f"/{seller}/{named}/catalog.zip", max_bytes=_ZIP_BYTES_MAX)
             kept = self._catalogs[seller] = _read(unpacked(archive.body, seller), seller, named)
-        found = parse_items(kept.items, seller, kept.version, now)
+        found = parse_items(kept.items, seller, *stamp(kept.version, now), now)
         found.skipped |= {"a row that gpuhunt cannot read": kept.unread} if kept.unread else {}
         if not found.offers:
             raise PayloadChanged(f"{self.name}: the catalog of {seller} has no GPU in it")
@@ -173,17 +184,22 @@ def _read(table: bytes, seller: str, version: str) -> Catalog:
     return Catalog(version, with_gpus, max(rows - len(items), 0))
 
 
-def parse_items(items: Iterable[Any], seller: str, version: str, observed_at: datetime) -> Seen:
-    """Offers of one catalog. Pure.
-
-    Args:
-        observed_at: when this version was last seen to be the newest; how old its prices are, nobody tells.
-    """
-    seen = Seen()
+def stamp(version: str, observed_at: datetime) -> tuple[str, OfferKind]:
+    """What the rows of a catalog say of themselves, and their kind: what was collected days ago is history."""
     collected = _collected(version)
     old = collected is not None and observed_at - collected > _OLD_AFTER
-    kind = OfferKind.HISTORY if old else OfferKind.LISTED
     note = f"gpuhunt's catalog {version}; the age of its prices is not told"
+    return note, OfferKind.HISTORY if old else OfferKind.LISTED
+
+
+def parse_items(items: Iterable[Any], seller: str, note: str, kind: OfferKind, observed_at: datetime) -> Seen:
+    """Offers of one seller. Pure.
+
+    Args:
+        note: where the prices come from, for every offer.
+        observed_at: when this was last seen to be the newest; how old the prices are, nobody tells.
+    """
+    seen = Seen()
     shared: dict[Terms, Terms] = {}
     for item in items:
         seen.rows += 1
@@ -261,6 +277,11 @@ def _collected(version: str) -> datetime | None:
         return datetime(int(found[1]), int(found[2]), int(found[3]), tzinfo=UTC) + timedelta(days=1)
     except ValueError:
         return None
+
+
+def _texts(settings: ProviderSettings, option: str) -> tuple[str, ...]:
+    told = settings.options.get(option)
+    return tuple(map(str, told)) if isinstance(told, tuple) else ()
 
 
 def _short(text: str) -> str:
