@@ -22,7 +22,7 @@ from gpuwatch.ports import Now, ProviderSettings
 if TYPE_CHECKING:
     from gpuwatch.net import Http
 
-__all__ = ["Adapter", "ProviderInfo", "Tools", "broken", "build", "info", "names", "stamps"]
+__all__ = ["Adapter", "ProviderInfo", "Tools", "broken", "build", "build_bare", "info", "names", "stamps"]
 
 
 def names() -> tuple[str, ...]:
@@ -68,22 +68,27 @@ def build(
     Raises:
         KeyError: there is no provider of that name.
     """
-    home = _home(settings.name)
     stop = stop or threading.Event()
     tools = Tools(http=http, now=now, monotonic=monotonic, sleep=sleep or _until(stop), stop=stop)
     if settings.name in _built_in():
-        return cast(Adapter, home.build(settings, tools))
-    return _foreign(home, settings, tools)
+        return build_bare(settings, tools)
+    return _foreign(settings, tools)
 
 
-def _foreign(home: Any, settings: ProviderSettings, tools: Tools) -> Adapter:
+def build_bare(settings: ProviderSettings, tools: Tools) -> Adapter:
+    """The adapter as its module builds it: a plugin's mistakes come out as they are. For tests. Raises KeyError."""
+    return cast(Adapter, _home(settings.name).build(settings, tools))
+
+
+def _foreign(settings: ProviderSettings, tools: Tools) -> Adapter:
     """A plugin's adapter: whatever goes wrong in it is its own failure."""
     from gpuwatch.adapting.contained import contained, unusable  # noqa: PLC0415 for plugins alone
 
+    told = info(settings.name)
     try:
-        return contained(home.build(settings, tools))
+        return contained(build_bare(settings, tools))
     except Exception as error:  # a stranger's code
-        return unusable(home.INFO, f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
+        return unusable(told, f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
 
 
 def _home(name: str) -> Any:

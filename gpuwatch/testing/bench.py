@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
@@ -102,7 +103,10 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
         )
         http = _Hasty(timeout_s, [secret] if secret else [])
         try:
-            yield providers.build(settings, http, lambda: NOW, clock, clock.sleep)
+            tools = providers.Tools(
+                http=http, now=lambda: NOW, monotonic=clock, sleep=clock.sleep, stop=threading.Event()
+            )
+            yield providers.build_bare(settings, tools)
         finally:
             http.close()
 

@@ -27,7 +27,7 @@ from gpuwatch.ports import InstanceState, Launcher, Order, Query, Registry, Volu
 from gpuwatch.testing.hostile import spoiled, with_junk
 from gpuwatch.testing.loopback import Wire
 from gpuwatch.testing.oddities import odd_instance
-from gpuwatch.testing.relay import Relay, relaying
+from gpuwatch.testing.relay import Relay, carries, relaying
 from gpuwatch.testing.suite import Suite, case, part
 
 LABEL = "gpuwatch-abcdefgh2345"
@@ -121,9 +121,22 @@ class LauncherSuite(Suite):
         launcher.create(self.order(offers[0].offer_id))
         self.ended(place)
         [found] = launcher.list_instances()
-        assert found.listed_usd_hour is None or 0 < found.listed_usd_hour < 10_000
+        told = found.listed_usd_hour
+        assert told is None or offers[0].quoted_usd_hour / 3 < told < offers[0].quoted_usd_hour * 3, (
+            "cents, or per GPU?"
+        )
         assert found.gpu in (None, offers[0].gpu)
         assert found.gpu_count in (None, offers[0].gpu_count)
+
+    @pytest.mark.parametrize(
+        "wish", [{"env": {"KIT_TOKEN": SECRET}}, {"onstart": f"echo {SECRET}"}], ids=["env", "start"]
+    )
+    def test_what_the_machine_is_to_know_is_sent(
+        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay, wish: dict[str, Any]
+    ) -> None:
+        if self._refused(launcher, self.order(offers[0].offer_id, **wish)) is None:
+            assert any(carries(request, SECRET) for request in relay.requests)
+            assert any(carries(request, LABEL) for request in relay.requests)
 
     def test_many_are_all_listed(self, launcher: Launcher, offers: Sequence[Offer]) -> None:
         made = self._many(launcher, offers)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import unquote, unquote_plus, urlsplit
 
 from gpuwatch.testing.loopback import Request, Wire, serving
 
 MOST_REQUESTS: Final = 300  # in one test: more is an adapter that walks in a circle
 _NOT_PASSED_ON: Final = frozenset({"host", "connection", "content-length", "transfer-encoding", "accept-encoding"})
+_DEEPEST: Final = 4
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/]{12,}={0,2}")
 Ending = Callable[[Wire], None]  # what the adapter gets to see
 
 
@@ -98,6 +101,24 @@ class Relay:
 def line_of(request: Request) -> str:
     """As the patterns of `Bench.creates` and `Relay.fail` see it."""
     return f"{request.method} {request.target} {request.body.decode('utf-8', 'replace')}"
+
+
+def carries(request: Request, text: str) -> bool:
+    """Is a text in what was sent: as it is, quoted for a form, or in Base64, also of a script that holds Base64?"""
+    line = line_of(request).replace("\\/", "/").replace("\\n", "\n")
+    left = [line, unquote(line), unquote_plus(line)]
+    for _ in range(_DEEPEST):
+        if any(text in one for one in left):
+            return True
+        left = [plain for one in left for word in _BASE64.findall(one) if (plain := _decoded(word))]
+    return False
+
+
+def _decoded(word: str) -> str:
+    try:
+        return b64decode(word).decode("utf-8", "replace")
+    except ValueError:
+        return ""
 
 
 @contextmanager
