@@ -14,6 +14,7 @@ import pytest
 from gpuwatch import notifiers, providers
 from gpuwatch.adapting import Adapter
 from gpuwatch.adapting.contained import contained
+from gpuwatch.cli import Exit, run
 from gpuwatch.errors import DeliverLater, DeliveryRefused, OutcomeUnknown, PayloadChanged, ProviderError, RateLimited
 from gpuwatch.net import Http
 from gpuwatch.ports import ChannelSettings, Order, ProviderSettings, Query
@@ -228,3 +229,16 @@ def test_our_channels_cannot_be_replaced(beside: Beside, caplog: pytest.LogCaptu
     )
     assert notifiers.plugins() == ()
     assert "the notifier email of evil-1.0 is left out" in caplog.text
+
+
+def test_the_command_sends_through_a_plugins_channel(
+    beside: Beside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    beside("pager", {"pager_channel": CHANNEL}, {"gpuwatch.notifiers": {"pager": "pager_channel"}})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GPUWATCH_NOTIFY__PAGER__TOKEN", "pager-token-123")
+    assert run(["notify"]) == Exit.DONE
+    assert capsys.readouterr().out == "pager: arrived\n"
+    assert run(["config", "show"]) == Exit.DONE
+    assert "pager-token-123" not in capsys.readouterr().out
