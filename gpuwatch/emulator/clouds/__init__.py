@@ -17,8 +17,9 @@ _ENDING: Final = "_cloud"  # `lambda` is no name for a module
 
 def names() -> tuple[str, ...]:
     """The providers that have one, sorted."""
-    modules = [path.stem for path in Path(__file__).parent.glob("[a-z]*.py")]
-    return tuple(sorted(name.removesuffix(_ENDING) for name in modules if _stage_in(name) is not None))
+    modules = {path.stem for path in Path(__file__).parent.glob("[a-z]*.py")}
+    whole = [name for name in modules if name.rpartition("_")[0] not in modules]  # `aws_pages` is a part of `aws`
+    return tuple(sorted(name.removesuffix(_ENDING) for name in whole if _stage_in(name) is not None))
 
 
 def stage_of(name: str) -> type[Stage]:
