@@ -63,7 +63,8 @@ def _conditions(query: Query, from_usd_hour: float | None) -> dict[str, Any]:
 def wire_names(gpus: tuple[str, ...]) -> tuple[str, ...]:
     """vast.ai's spellings of canonical names. It answers an unknown spelling with an empty list, without a word.
 
-    A GPU that it has never been seen to spell is asked for by every spelling there is: it may be new there.
+    A GPU that it has never been seen to spell is asked for by every spelling there is: it may be new there. Empty: it
+    tells no such card apart.
     """
     names: dict[str, None] = {}
     for gpu in gpus:
@@ -73,11 +74,15 @@ def wire_names(gpus: tuple[str, ...]) -> tuple[str, ...]:
 
 @cache
 def _wire_names_of(gpu: str) -> tuple[str, ...]:
-    spellings, row = catalog().spellings(gpu), catalog().get(gpu)
-    if row is not None and row.members:  # what cards have in common; vast.ai always tells the memory
-        return tuple(name for name in _known() if catalog().resolve(name, row.memory_gib).name == gpu)
-    known = tuple(name for name in _known() if catalog().resolve(name).name == gpu or name in spellings)
-    return known or tuple(dict.fromkeys((gpu, *spellings)))
+    row = catalog().get(gpu)
+    if row is None:
+        return (gpu,)
+    meant = {name: catalog().resolve(name, row.memory_gib) for name in _known()}  # it always tells the memory
+    known = tuple(name for name, found in meant.items() if found.name == gpu)
+    # What it spells so that the card stays open ("Tesla V100") is asked for by its open name alone.
+    if known or row.members or any(gpu in found.candidates for found in meant.values()):
+        return known
+    return row.spellings
 
 
 @cache

@@ -11,7 +11,9 @@ import pytest
 from vast_double import NOW, Searches, a_row, an_adapter, replies
 
 from gpuwatch.errors import PayloadChanged, ProviderDown
+from gpuwatch.market.gpu_names import catalog
 from gpuwatch.ports import Completeness, Query
+from gpuwatch.providers.vastai.query import _known, wire_names
 
 
 def test_a_query_asks_for_what_is_wanted_cheapest_first() -> None:
@@ -64,10 +66,16 @@ def test_a_card_whose_socket_nobody_tells_is_asked_for_by_the_spelling_that_leav
     assert [(offer.gpu, offer.gpu_family) for offer in answer.offers] == [("V100 32GB", "V100")]
 
 
+@pytest.mark.parametrize("name", sorted(_known()))
+def test_every_name_on_its_list_is_asked_for_by_a_card(name: str) -> None:
+    cards = [gpu.name for gpu in (*catalog().gpus(), *catalog().unclear())]
+    assert name in wire_names((*cards, "RTX 4090 Ti", "RTX 5090 Ti"))
+
+
 def test_a_name_that_leaves_open_what_vast_always_tells_is_not_asked_for() -> None:
-    """It spells the socket of every H100, and the memory of every card: "H100" and "A100" can have no offers there."""
+    """It spells the socket of every H100, and of no V100; it tells the memory of every card."""
     market = Searches([a_row(gpu_name="H100 SXM")])
-    answer = an_adapter(market).market.search(Query(gpus=("H100", "A100", "A100 SXM")))
+    answer = an_adapter(market).market.search(Query(gpus=("H100", "A100", "A100 SXM", "V100", "V100 SXM2 16GB")))
     assert market.asked == []
     assert (list(answer.offers), answer.completeness, answer.searches) == ([], Completeness.COMPLETE, 0)
 
