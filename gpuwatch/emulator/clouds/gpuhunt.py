@@ -52,7 +52,7 @@ def market() -> dict[str, list[dict[str, Any]]]:
     ]
     cloudrift = [
         row("rtx49-7c-kn.1", "us-east-nc-nr-1", 0.39, "RTX4090", 24.0),
-        row("h100.pcie.1", "us-east-nc-nr-1", 1.99, "H100", 80.0),
+        row("h100-30c-kn.1", "us-east-nc-nr-1", 1.99, "H100", 80.0),
     ]
     return {"cloudrift": cloudrift, "nebius": nebius, "oci": oci, "verda": verda}
 

@@ -29,6 +29,7 @@ from gpuwatch.errors import PayloadChanged, ProviderDown, ProviderError
 from gpuwatch.market.gpu_names import GpuName, catalog
 from gpuwatch.market.offer import Offer, OfferKind, Terms
 from gpuwatch.market.slices import WHOLE, gpu_fraction
+from gpuwatch.market.spellings import socket_of
 from gpuwatch.ports import Answer, ProviderSettings, Query
 from gpuwatch.providers.gpuhunt import INFO, SELLERS
 from gpuwatch.providers.gpuhunt.online import TimeBox, ask
@@ -265,7 +266,7 @@ def named(seller: str, instance: str, wire: str, memory_gib: float | None) -> Gp
     machine = catalog().resolve(instance, memory_gib)
     if machine.known and machine.certain and machine.name in found.candidates:
         return machine
-    return catalog().resolve(wire, memory_gib, _SOCKETS.get(seller))
+    return catalog().resolve(wire, memory_gib, socket_of(instance) or _SOCKETS.get(seller))
 
 
 def _collected(version: str) -> datetime | None:

@@ -73,6 +73,8 @@ def test_a_catalog_that_was_collected_days_ago_is_history() -> None:
         ("azure", "Standard_NC24ads_A100_v4", "A100", 80.0, "A100 PCIe 80GB"),
         ("azure", "Standard_ND96isr_H100_v5", "H100", 80.0, "H100 SXM"),
         ("cloudrift", "h100.1", "H100", 80.0, "H100"),
+        ("cloudrift", "h100.pcie.1", "H100", 80.0, "H100 PCIe"),
+        ("verda", "1H100-PCIe", "H100", 80.0, "H100 PCIe"),
         ("runpod", "x", "A100", 80.0, "A100 80GB"),
         ("cloudrift", "x", "H100NVL", 94.0, "H100 NVL"),
         ("verda", "x", "RTXPRO6000", 96.0, "RTX PRO 6000"),
