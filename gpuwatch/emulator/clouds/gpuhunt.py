@@ -1,6 +1,6 @@
 """gpuhunt's published catalogs on loopback: a version and an archive with one table for each cloud.
 
-source: the code of gpuhunt 0.1.34 and the columns of its catalogs (v2), read 2026-11; prices invented, in the right order.
+source: the code of gpuhunt 0.1.34 and the columns of its catalogs (v2), read 2026-11; prices invented.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class GpuhuntMarket:
         self._online = _texts(settings, "online")
         self._box, self._timeout_s = TimeBox(tools.stop), settings.timeout_s
         self._catalogs: dict[str, Catalog] = {}
-        self._asked: Remembered[tuple[Seen, datetime]] = Remembered(settings.poll_every_s / 2, tools.monotonic)
+        self._asked: Remembered[Seen] = Remembered(settings.poll_every_s / 2, tools.monotonic)
         self._usual = Usual()
         self._lock = threading.Lock()  # one poll fetches; others take what it got
 
@@ -83,37 +83,36 @@ class GpuhuntMarket:
         """
         began = self._tools.monotonic()
         need_library()
-        seen, failed, newest, down = Seen(searches=0), None, self._tools.now(), False
+        seen, failed, down, now = Seen(searches=0), None, False, self._tools.now()
         for seller in (*self._sellers, *self._online):
             if down and seller in self._sellers:
                 continue  # one server has all the catalogs
             try:
-                found, asked_at = self._of(seller)
+                found = self._of(seller)
             except ProviderError as error:
                 failed = failed or error
                 seen.skip(f"{seller}: no answer")
                 down = down or (isinstance(error, ProviderDown) and seller in self._sellers)
                 continue
             _join(seen, found)
-            newest = min(newest, asked_at)
         if failed is not None and not seen.searches:
             raise failed
         seen.partial |= failed is not None
         elapsed_s = self._tools.monotonic() - began
-        return answer(seen, query, self.name, observed_at=newest, elapsed_s=elapsed_s)
+        return answer(seen, query, self.name, observed_at=now, elapsed_s=elapsed_s)
 
-    def _of(self, seller: str) -> tuple[Seen, datetime]:
+    def _of(self, seller: str) -> Seen:
         with self._lock:
             fetch = self._refreshed if seller in self._sellers else self._live
             return self._asked.get(lambda: fetch(seller), seller)
 
-    def _live(self, seller: str) -> tuple[Seen, datetime]:
-        """A cloud's prices, asked by the library, and now. None at all is an answer there. Raises ProviderError."""
-        items, now = self._box.run(seller, partial(ask, seller), self._timeout_s), self._tools.now()
-        return parse_items(items, seller, _ASKED, OfferKind.LISTED, now), now
+    def _live(self, seller: str) -> Seen:
+        """A cloud's prices, asked by the library. None at all is an answer there. Raises ProviderError."""
+        items = self._box.run(seller, partial(ask, seller), self._timeout_s)
+        return parse_items(items, seller, _ASKED, OfferKind.LISTED, self._tools.now())
 
-    def _refreshed(self, seller: str) -> tuple[Seen, datetime]:
-        """A seller's prices and now; its newest catalog is fetched unless it is the one that is kept.
+    def _refreshed(self, seller: str) -> Seen:
+        """A seller's prices; its newest catalog is fetched unless it is the one that is kept.
 
         Raises:
             ProviderError: no usable catalog.
@@ -131,7 +130,7 @@ class GpuhuntMarket:
         if not found.offers:
             raise PayloadChanged(f"{self.name}: the catalog of {seller} has no GPU in it")
         found.partial = self._usual.is_too_few(seller, found.rows)
-        return found, now
+        return found
 
 
 def need_library() -> None:
