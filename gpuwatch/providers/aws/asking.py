@@ -14,6 +14,7 @@ from gpuwatch.adapting import Tools
 from gpuwatch.adapting.asking import Turns
 from gpuwatch.adapting.pace import Stopped
 from gpuwatch.errors import KeyRejected, OrderRefused, PayloadChanged, ProviderDown, ProviderError, RefusalKind
+from gpuwatch.net import keep_secret
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.providers.aws.refusals import code_of, ordering_error, reading_error
 
@@ -88,7 +89,7 @@ class Account(Turns):
             token = answer.get("NextToken")
             if not token:
                 return found
-            if token in tokens:
+            if not isinstance(token, str) or token in tokens:
                 break
             tokens.add(token)
             values["NextToken"] = token
@@ -191,8 +192,10 @@ class Account(Turns):
         session = _new_session(
             aws_access_key_id=access or None, aws_secret_access_key=secret or None, profile_name=self._profile
         )
-        if session.get_credentials() is None:
+        found = session.get_credentials()
+        if found is None:
             raise KeyRejected(_NO_CREDENTIALS)
+        keep_secret(secret, found.secret_key, found.token)  # the chain's are in no settings
         self._session = session
         return session
 

@@ -160,7 +160,7 @@ def _instance(row: _Row) -> Instance:
         status=_status(row),
         machine_id=None if row.machine_id is None else clean(str(row.machine_id)),
         gpu=None if row.gpu_name is None else catalog().resolve(clean(row.gpu_name), memory_gib).name,
-        gpu_wire=None if row.gpu_name is None else clean(row.gpu_name),
+        gpu_wire=clean(row.gpu_name) or None if row.gpu_name else None,
         gpu_count=row.num_gpus,
         gpu_memory_gib=memory_gib,
         disk_gb=_sized(row.disk_space),

@@ -204,7 +204,7 @@ class Reader:
             quoted_disk_gb=self._quoted_disk_gb(row),
             disk_usd_gb_month=row.storage_cost,
             observed_at=self._observed_at,
-            min_bid_usd_hour=row.min_bid or None,
+            min_bid_usd_hour=row.min_bid if row.min_bid and 0 < row.min_bid <= MAX_USD_HOUR else None,
             host_id=_identifier(row.host_id),
             region=region,
             country=country,

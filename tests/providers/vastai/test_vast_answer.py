@@ -153,6 +153,21 @@ def test_host_text_is_cleaned_and_cut() -> None:
     assert offer.country == "US"
 
 
+@pytest.mark.parametrize("bid", [-1.0, 0.0, 1e308, MAX_USD_HOUR * 2])
+def test_a_bid_that_cannot_be_is_not_told(bid: float) -> None:
+    [found] = _parse(_body(a_row(min_bid=bid))).offers
+    assert found.min_bid_usd_hour is None
+
+
+@pytest.mark.parametrize("odd", [" ", "", "x" * 65, 0])
+def test_an_identifier_that_is_none_is_not_kept(odd: Any) -> None:
+    """The store keeps 64 characters of it."""
+    [found] = _parse(_body(a_row(machine_id=odd, host_id=odd))).offers
+    assert (found.machine_id, found.host_id) == (None, None)
+    parsed = _parse(_body(a_row(id=odd), GOOD))
+    assert [offer.offer_id for offer in parsed.offers] == ["99"]
+
+
 def test_a_lone_surrogate_costs_no_more_than_its_row() -> None:
     body = (
         b'{"offers": ['
