@@ -13,6 +13,7 @@ from gpuwatch.watches.watch import Action, Watch
 
 if TYPE_CHECKING:
     from gpuwatch.engine.chosen import Unable
+    from gpuwatch.net import Http
     from gpuwatch.ports import ProviderSettings
     from gpuwatch.settings import Settings
 
@@ -30,6 +31,17 @@ def can_rent(provider: ProviderSettings) -> bool:
 def keyed(settings: Settings) -> frozenset[str]:
     """The providers whose account can be looked at."""
     return frozenset(name for name, provider in settings.providers.items() if has_credentials(provider))
+
+
+def followable(settings: Settings, http: Http, names: Iterable[str]) -> frozenset[str]:
+    """Of these providers, those where what runs can be looked after: set up, with a key, and its renting side there.
+
+    A key alone is not enough: a plugin may not load, an extra may be missing, an option may leave only prices.
+    """
+    from gpuwatch.wiring import adapters, lack_of
+
+    found = [name for name in sorted(keyed(settings).intersection(names)) if lack_of(name) is None]
+    return frozenset(name for name, one in adapters(settings, http, found).items() if one.launcher is not None)
 
 
 def unable(settings: Settings) -> Unable:

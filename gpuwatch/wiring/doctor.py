@@ -12,7 +12,7 @@ from gpuwatch.market.pricing import usd
 from gpuwatch.ports import Query
 from gpuwatch.watches.watch import Action, Budget
 from gpuwatch.wiring import adapters, channels, database, http_client, lack_of, real_now
-from gpuwatch.wiring.access import can_rent, has_credentials
+from gpuwatch.wiring.access import can_rent, followable, has_credentials
 from gpuwatch.wiring.account import Books, account_findings, image_findings, rented_findings
 from gpuwatch.wiring.costs import budgets_used
 from gpuwatch.wiring.findings import Finding
@@ -34,9 +34,9 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield from _store(settings)
     books = _books(settings)
     yield from _budgets(settings, books)
-    yield from _unwatched(settings, books)
     yield from _extras(settings)
     with http_client(settings) as http:
+        yield from _unwatched(settings, books, http)
         for name, adapter in adapters(settings, http).items():
             yield from _provider(settings, name, adapter, books)
         yield from _rows(settings)
@@ -140,14 +140,16 @@ def _whose(watch: str | None) -> str:
     return "budget" if watch is None else f"budget of {watch}"
 
 
-def _unwatched(settings: Settings, books: Books) -> Iterator[Finding]:
+def _unwatched(settings: Settings, books: Books, http: Http) -> Iterator[Finding]:
     """What lives at a provider that cannot be asked."""
-    for name in dict.fromkeys(one.provider for one in books.launches if not one.is_over):
-        known = settings.providers.get(name)
-        if known is not None and has_credentials(known):
+    alive = dict.fromkeys(one.provider for one in books.launches if not one.is_over)
+    known = followable(settings, http, alive)
+    for name in alive:
+        if name in known:
             continue
         ids = ", ".join(one.launch_id for one in books.alive(name))
-        text = f"{name} is not in the settings, or has no key: nobody looks after what runs there ({ids})"
+        why = f"{name} is not in the settings, has no key, or cannot rent as it is set up"
+        text = f"{why}: nobody looks after what runs there ({ids})"
         mend = f"bring [providers.{name}] and its key back, or end them there by hand; see: gpuwatch launches"
         yield Finding(area=name, state="fault", text=text, mend=mend)
         yield from rented_findings(name, None, books)

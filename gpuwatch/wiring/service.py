@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
@@ -39,8 +38,9 @@ from gpuwatch.storage.uses import StoredUses
 from gpuwatch.system.ssh import SshProbe
 from gpuwatch.watches.watch import Action
 from gpuwatch.wiring import adapters, channels, http_client, monotonic, new_id, pace, real_now
-from gpuwatch.wiring.access import has_credentials, is_asked, keyed, unable
+from gpuwatch.wiring.access import followable, has_credentials, is_asked, unable
 from gpuwatch.wiring.costs import charge_beats
+from gpuwatch.wiring.crew import Crew
 from gpuwatch.wiring.hooks import hooks_of
 from gpuwatch.wiring.renting import status_part
 from gpuwatch.wiring.rules import rules_of
@@ -79,6 +79,7 @@ class Service:
         self.stopping = threading.Event()
         self.nudge: Callable[[str], None] = lambda name: None
         self._store = store
+        self._http = http
         self.desk = StoreDesk(store)
         self.history = History(store)
         self.ledger = Ledger(store)
@@ -91,8 +92,7 @@ class Service:
         self._purses: dict[str, Purse] = {}
         self._shops = {name: shop for name, adapter in self.adapters.items() if (shop := self._shop(name, adapter))}
         self.actor = Actor(self.ledger, self._shops, self._herald, real_now, settings.budget)
-        self._crew = ThreadPoolExecutor(max_workers=4, thread_name_prefix="act")
-        self._begun: list[Future[None]] = []
+        self._crew = Crew()
         self.hooks = hooks_of(settings, store, http, self._channels_of, self.stopping)
         self.guards = {name: self._guard(shop) for name, shop in self._shops.items()}
         self.followers = {name: self._follower(name, shop) for name, shop in self._shops.items()}
@@ -168,7 +168,7 @@ class Service:
         watchman = Watchman(name, self.desk, told, new_id, real_now())
         station = Station(provider, self.history, watchman, Novelty(name, self.desk, told, new_id), real_now)
         mine = self._watches_at(name)
-        keep = self._launches_first(station.keep_hunt)
+        keep = self._launches_first(name, station.keep_hunt)
         hunter = Hunter(adapter.market, mine, provider.commission, self.evaluator, keep, self.stopping)
         named = [watch for watch in self.settings.watches if watch.providers is None or name in watch.providers]
         targets = sweep_targets(named, self.settings.record_gpus)  # list prices are kept for those that rent, too
@@ -189,22 +189,22 @@ class Service:
 
     def unwatched(self, settings: Settings) -> list[Launch]:
         """Launches that are alive and that nobody could follow under these settings: no provider, or no key."""
-        known = keyed(settings)
-        return [launch for launch in self.ledger.alive() if launch.provider not in known]
+        alive = self.ledger.alive()
+        known = followable(settings, self._http, {launch.provider for launch in alive})
+        return [launch for launch in alive if launch.provider not in known]
 
     def _remind(self) -> int:
-        return remind(self.ledger, self._herald, keyed(self.settings), real_now())
+        return remind(self.ledger, self._herald, frozenset(self.followers), real_now())
 
     def _start(self, start: Start) -> None:
-        self._begun.append(self._crew.submit(self._act, start))
+        self._crew.begin(start.launch.provider, partial(self._act, start))
         self.nudge("deliver")
 
-    def _launches_first(self, keep: Recorder) -> Recorder:
+    def _launches_first(self, provider: str, keep: Recorder) -> Recorder:
         """Writing the history takes the interpreter's lock from a request that is just being sent: it comes after."""
 
         def kept(query: Query, answer: Answer | ProviderError, now: datetime) -> None:
-            begun, self._begun = self._begun, []
-            wait(begun, timeout=LAUNCH_FIRST_S)
+            self._crew.wait_for_begun(provider, LAUNCH_FIRST_S)
             keep(query, answer, now)
 
         return kept
