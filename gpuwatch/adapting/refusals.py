@@ -28,6 +28,7 @@ from gpuwatch.market.text import clean
 from gpuwatch.net import Reply, redact
 
 _SHOWN: Final = 160
+_READ: Final = 4_000  # characters: far beyond what is shown, so that a key that is cut is not among it
 _WAIT_MIN_S: Final = 1.0
 _WAIT_MAX_S: Final = 3600.0
 _INSIDE: Final = ("error", "errors", "detail", "extensions")
@@ -68,12 +69,12 @@ def said(reply: Reply) -> Said:
     except UNREADABLE:
         value = None
     if value is None:
-        plain = "" if b"<" in reply.body[:200] else reply.body[:400].decode("utf-8", "replace")
+        plain = "" if b"<" in reply.body[:200] else reply.body[:_READ].decode("utf-8", "replace")
         return Said(reply.status, "", _fit(plain or "an answer that is not JSON"), plain.lower(), None)
     found = list(_objects(value))
     code = next((str(one["code"]) for one in found if isinstance(one.get("code"), str | int)), "")[:120]
     words = [one[key] for one in found for key in _SENTENCES if isinstance(one.get(key), str)]
-    sentence = " ".join(dict.fromkeys(words))[:400]
+    sentence = " ".join(dict.fromkeys(words))[:_READ]
     return Said(
         reply.status, code, _fit(sentence or code or "an answer that says nothing"), f"{code} {sentence}".lower(), value
     )
@@ -140,4 +141,4 @@ def _objects(value: Any, depth: int = 0) -> Sequence[Mapping[str, Any]]:
 
 
 def _fit(sentence: str) -> str:
-    return redact(clean(" ".join(sentence.split()), _SHOWN))
+    return clean(redact(" ".join(sentence.split())), _SHOWN)  # in this order: half a key is none that is known

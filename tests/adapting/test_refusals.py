@@ -20,7 +20,7 @@ from gpuwatch.errors import (
     RateLimited,
     RefusalKind,
 )
-from gpuwatch.net import Reply
+from gpuwatch.net import Reply, keep_secret
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -145,3 +145,12 @@ def test_the_wait_is_held_between_a_second_and_an_hour(header: str, seconds: flo
 
 def test_without_the_header_no_wait_is_told() -> None:
     assert retry_after_s(reply(429), NOW) is None
+
+
+@pytest.mark.parametrize("before", range(0, 420, 7))
+def test_half_a_key_is_shown_of_no_answer_wherever_it_is_cut(before: int) -> None:
+    key = "Kq7-zW3.mB9_pX5+tR1vN8sD4"
+    keep_secret(key)
+    for body in (f"{'y' * before} {key} and more", {"error": f"{'y' * before} {key}"}):
+        told = said(reply(401, body.encode() if isinstance(body, str) else body)).told
+        assert key[:6] not in told, told

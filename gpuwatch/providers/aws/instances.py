@@ -93,4 +93,4 @@ def _status(row: Mapping[str, Any]) -> str:
     """AWS's own words: the state, and why."""
     why = at(row, "StateReason", "Message") or at(row, "StateReason", "Code")
     parts = [row["State"]["Name"], why if isinstance(why, str) else ""]
-    return redact(clean(" ".join(": ".join(part for part in parts if part).split()), _SHOWN))
+    return clean(redact(" ".join(": ".join(part for part in parts if part).split())), _SHOWN)

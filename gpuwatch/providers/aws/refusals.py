@@ -131,7 +131,7 @@ def told(error: Exception) -> str:
     sentence = _answer(error, "Error").get("Message")
     code = code_of(error)
     text = f"{code}: {sentence}" if code else _own_words(error)
-    return redact(clean(" ".join(text.split()), _SHOWN))
+    return clean(redact(" ".join(text.split())), _SHOWN)
 
 
 def _own_words(error: Exception) -> str:

@@ -84,7 +84,7 @@ def created(reply: Reply) -> Created:
     pod_id = value.get("id") if isinstance(value, dict) else None
     if not isinstance(pod_id, str) or not POD_ID.fullmatch(pod_id):
         raise OutcomeUnknown("runpod: the answer to the create names no pod: it may have been made")
-    return Created(instance_id=pod_id, starting=value.get("status") not in _DEAD)
+    return Created(instance_id=pod_id, starting=str(value.get("status")) not in _DEAD)
 
 
 def _check(order: Order, registry_id: str | None) -> None:

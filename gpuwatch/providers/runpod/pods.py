@@ -128,7 +128,7 @@ def _pod(row: Any) -> Pod:
 
 def _instance(pod_id: str, status: str, row: Mapping[str, Any], uptime_s: float | None) -> Instance:
     gpu_id, state = word(at(row, "gpu", "id"), 80), _STATES.get(status, InstanceState.UNKNOWN)
-    words = redact(word(status, 60) or "unknown")
+    words = word(redact(status), 60) or "unknown"
     if state is InstanceState.RUNNING and not _is_up(row, uptime_s):
         state, words = InstanceState.STARTING, f"{words}: its container is not up yet"
     host, port = _ssh(row)

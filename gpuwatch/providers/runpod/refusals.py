@@ -106,8 +106,9 @@ def graphql_data(value: Any, name: str) -> Any:
     """
     errors = objects(value.get("errors")) if isinstance(value, dict) else []
     if errors:
-        sentence = word(errors[0].get("message"), 160) or "an error without words"
-        line = f"{name}: GraphQL: {redact(sentence)}"
+        message = errors[0].get("message")
+        sentence = (word(redact(message), 160) if isinstance(message, str) else None) or "an error without words"
+        line = f"{name}: GraphQL: {sentence}"
         if any(mark in sentence.lower() for mark in ("unauthorized", "not authenticated", "not authorized", "api key")):
             raise KeyRejected(line)
         raise PayloadChanged(line)
@@ -120,5 +121,6 @@ def graphql_data(value: Any, name: str) -> Any:
 def _line(name: str, told: Said) -> str:
     """Status, sentence, and what `errors` says of each field that is wrong."""
     value = told.value.get("errors") if isinstance(told.value, dict) else None
-    lines = [text for one in (value if isinstance(value, list) else [])[:_LINES] if (text := word(one, _LINE_LENGTH))]
-    return f"{name}: {told.told}" + (f" ({redact('; '.join(lines))})" if lines else "")
+    rows = [one for one in (value if isinstance(value, list) else [])[:_LINES] if isinstance(one, str)]
+    lines = [text for one in rows if (text := word(redact(one), _LINE_LENGTH))]
+    return f"{name}: {told.told}" + (f" ({'; '.join(lines)})" if lines else "")

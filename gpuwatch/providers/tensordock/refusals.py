@@ -31,7 +31,11 @@ _CAPACITY: Final = (
     "out of stock", "resource unavailable",
 )  # fmt: skip
 _LOST: Final = ("unexpected error during deployment",)
-_BALANCE: Final = ("balance", "insufficient funds")
+# A "load balancer" that gave up is none of these.
+_BALANCE: Final = (
+    "of balance", "your balance", "account balance", "insufficient balance", "insufficient funds", "balance too low",
+    "balance is",
+)  # fmt: skip
 _KEY: Final = ("unauthorized", "unauthenticated", "forbidden", "invalid token", "api token", "api key")
 _GONE: Final = ("not found", "already terminated", "already deleted")
 
@@ -48,8 +52,8 @@ def status_of(reply: Reply, value: Any) -> int:
     """The status that an answer means: of HTTP, or what a body under a 2xx says; 0: an error of no status."""
     if not 200 <= reply.status < 300:
         return reply.status
-    if isinstance(value, list):  # what did not pass the validation, one object for each fault
-        return 400
+    if isinstance(value, list) and value and all(isinstance(one, dict) and "message" in one for one in value):
+        return 400  # what did not pass the validation, one object for each fault
     if not isinstance(value, dict):
         return reply.status
     told = value.get("status")

@@ -169,4 +169,4 @@ def _number(value: object) -> float | None:
 
 
 def _fit(sentence: str) -> str:
-    return redact(clean(" ".join(sentence.split()), _SHOWN))
+    return clean(redact(" ".join(sentence.split())), _SHOWN)

@@ -15,6 +15,7 @@ from gpuwatch.emulator.clouds.aws import Ec2
 from gpuwatch.emulator.clouds.aws_market import MARKET, Sold
 from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderDown, ProviderError, RateLimited
 from gpuwatch.market.offer import OfferKind
+from gpuwatch.net import redact
 from gpuwatch.ports import Answer, Completeness, Query
 from tests.providers.aws.aws_bench import BOTH, KEY, NOW, Clock, asking
 
@@ -280,6 +281,14 @@ def chain(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> pytest.MonkeyPatch:
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     return monkeypatch
+
+
+def test_what_the_credential_chain_holds_is_blanked_out_like_a_key(place: Ec2, chain: pytest.MonkeyPatch) -> None:
+    chain.setenv("AWS_ACCESS_KEY_ID", "demo-key")
+    chain.setenv("AWS_SECRET_ACCESS_KEY", "secret-of-the-chain-4711")
+    with asking(place.url, None) as adapter:
+        adapter.market.search(Query())
+    assert "4711" not in redact("Message: secret-of-the-chain-4711 is wrong")
 
 
 def test_without_a_key_the_credential_chain_is_used(place: Ec2, chain: pytest.MonkeyPatch) -> None:

@@ -144,3 +144,8 @@ def test_a_pod_that_is_made_and_does_not_run_is_told_so() -> None:
 def test_an_answer_that_names_no_pod_leaves_its_fate_open(answer: bytes) -> None:
     with pytest.raises(OutcomeUnknown):
         created(Reply(201, {}, answer))
+
+
+@pytest.mark.parametrize("status", ["[]", "{}", "17", "null"])
+def test_a_pod_whose_status_is_no_word_was_made(status: str) -> None:
+    assert created(Reply(201, {}, b'{"id": "a1", "status": %b}' % status.encode())).instance_id == "a1"
