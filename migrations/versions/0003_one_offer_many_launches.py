@@ -1,6 +1,5 @@
 """An offer of a whole stock may be rented several times: what is unique is the offer and a number."""
 
-# ruff: noqa: E501
 from __future__ import annotations
 
 import sqlalchemy as sa
