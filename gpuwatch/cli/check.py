@@ -45,6 +45,8 @@ def check(
 ) -> int:
     """One poll now: which watches are under their threshold.
 
+    With --gpu and --max-price no file is looked for; one that --config names counts, but for its watches.
+
     Exit codes: 0 matched, 1 everything answered and nothing matched, 2 settings are wrong, 3 cannot tell.
     """
     settings = _settings(gpu, max_price, count, spot, provider, config)
@@ -88,7 +90,7 @@ def _settings(
         return load_settings(config)
     if not gpu or max_price is None:
         raise UsageError("--gpu and --max-price go together: for example --gpu H100 --max-price 3.50")
-    return settings.from_flags(gpu, max_price, count=count, spot=spot, providers=providers or None)
+    return settings.from_flags(gpu, max_price, count=count, spot=spot, providers=providers or None, config=config)
 
 
 def _chosen(settings: Settings, names: Sequence[str]) -> Sequence[Watch]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _LONG = 24  # letters: a wider column may be cut on a terminal, whatever is in it; piped output and JSON hold all of it
 _LONG_TEXT = 16  # and so may a wider one of text
 _CUT = 10  # so many stay
+_CUT_FIRST = 22  # and of the first column, which says what a row is: "1× A100 PCIe 80GB spot"
 
 
 def json_out(value: Any) -> None:
@@ -68,7 +69,7 @@ def rich_table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]
         shown.add_column(
             heading,
             justify="right" if side == "right" else "left",
-            min_width=min(widths[i], _CUT) if i in gives_way else widths[i],
+            min_width=min(widths[i], _CUT if i else _CUT_FIRST) if i in gives_way else widths[i],
             no_wrap=i not in gives_way,  # rich makes room in columns that may wrap; the cells themselves do not
         )
     for row in cells:

@@ -93,6 +93,7 @@ class _Round:
         self._clock = clock
         self._answers: list[tuple[Query, Answer]] = []
         self._errors: list[str] = []
+        self._in_vain_s = 0.0  # spent on what was not answered
         self._open: set[str] = set()  # watches of which not everything is known
 
     def ask(self, query: Query, watches: Sequence[Watch]) -> None:
@@ -113,9 +114,11 @@ class _Round:
         self._errors.append(f"the answer for watch {watch.name!r} was cut short")
 
     def _search(self, query: Query, watches: Sequence[Watch]) -> Answer | None:
+        began = self._clock()
         try:
             answer = self._market.search(query)
         except ProviderError as error:
+            self._in_vain_s += max(0.0, (self._clock() - began).total_seconds())
             self._errors.append(str(error).removeprefix(f"{self._market.name}: "))
             self._open.update(watch.name for watch in watches)
             return None
@@ -144,7 +147,7 @@ class _Round:
             ok=not self._errors,
             offers=len(seen),
             skipped=_added_up(answer.skipped for _, answer in self._answers),
-            elapsed_s=sum(answer.elapsed_s for _, answer in self._answers),
+            elapsed_s=sum(answer.elapsed_s for _, answer in self._answers) + self._in_vain_s,
             error="; ".join(dict.fromkeys(self._errors)) or None,
         )
         return Checked(report=report, answers=self._answers, matches=found)

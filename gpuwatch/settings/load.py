@@ -94,25 +94,30 @@ def store_url(config: str | None = None, *, env: Mapping[str, str] | None = None
     return database_url(str(tree.get("database_url") or ""), sources.env, sources.cwd)
 
 
-def from_flags(
+def from_flags(  # noqa: PLR0913 each is a flag of the command
     gpu: Sequence[str],
     max_price: str,
     *,
     count: str | None = None,
     spot: str | None = None,
     providers: Sequence[str] | None = None,
+    config: str | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Settings:
     """One watch out of flags, without a file; the environment still counts.
+
+    Args:
+        config: a file that is named on the command line counts, too, but for its watches.
 
     Raises:
         UsageError: a flag is wrong.
         SettingsError: the environment is wrong.
     """
     watch = _watch_of_flags(gpu, max_price, count, spot, providers)
-    sources = collect(None, os.environ if env is None else env, Path.cwd(), aliases(), with_file=False)
+    used = os.environ if env is None else env
+    sources = collect(config, used, Path.cwd(), aliases(), with_file=config is not None)
     given = tuple(one for one in sources.given if one.path[0] != "watch")
-    sources = Sources(None, b"", given, sources.env, sources.cwd)
+    sources = Sources(sources.file, sources.content, given, sources.env, sources.cwd)
     try:
         return _resolve(sources, (), {"watch": [watch]})
     except SettingsError as error:

@@ -50,8 +50,16 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def errors(self) -> dict[str, GpuwatchError]:
         """What was not answered, by what it is."""
-        found = {"list": self.instances, "credit": self.credit_usd, "charges": self.charges}
-        return {name: one for name, one in found.items() if isinstance(one, GpuwatchError)}
+        return {name: one for name, one in self._found.items() if isinstance(one, GpuwatchError)}
+
+    @property
+    def told(self) -> frozenset[str]:
+        """What was answered; None is a provider that does not tell it to any key."""
+        return frozenset(name for name, one in self._found.items() if not isinstance(one, GpuwatchError | None))
+
+    @property
+    def _found(self) -> dict[str, Any]:
+        return {"list": self.instances, "credit": self.credit_usd, "charges": self.charges}
 
 
 def account_findings(
@@ -64,7 +72,7 @@ def account_findings(
     """
     account = ask(launcher)
     wanting = renting_watches(settings, name)
-    if len(account.errors) == len(_MAY) and all(isinstance(one, KeyRejected) for one in account.errors.values()):
+    if not account.told and account.errors and all(isinstance(one, KeyRejected) for one in account.errors.values()):
         why = account.errors["list"]
         yield Finding(area=name, state="fault", text=f"the key does not work: {why}", mend="renew the key")
     else:
@@ -145,7 +153,7 @@ def _answer(question: Callable[[], Any]) -> Any:
 
 
 def _rights(name: str, account: Account, rights: Mapping[str, str], rents: bool) -> Iterator[Finding]:
-    may = [words for what, words in _MAY.items() if what not in account.errors]
+    may = [words for what, words in _MAY.items() if what in account.told]
     if may:
         credit = account.credit_usd
         known = isinstance(credit, float | int)

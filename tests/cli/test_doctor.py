@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpuwatch.emulator import Marketplace
 from gpuwatch.launches.launch import End, LaunchState
+from gpuwatch.settings import load
+from gpuwatch.wiring.account import Books, account_findings
 from tests.cli.conftest import Shell
 from tests.cli.test_launches import ID, Rows, rent
 
@@ -142,3 +146,21 @@ def test_asking_twice_changes_nothing(shell: Shell, rows: Rows, market: Marketpl
     assert shell("doctor").code == first.code
     assert rows.state() is S.UNKNOWN
     assert {request.method for request in market.requests} == {"GET"}
+
+
+class Taciturn:
+    """Lists instances, and tells neither credit nor charges to anybody."""
+
+    def list_instances(self) -> list[Any]:
+        return []
+
+    def credit_usd(self) -> None:
+        return None
+
+    def charges(self, since: date, until: date) -> None:
+        return None
+
+
+def test_what_a_provider_tells_nobody_is_no_right_of_the_key(tmp_path: Path) -> None:
+    findings = account_findings(load(env={}, cwd=tmp_path), "lambda", Taciturn(), {}, Books())  # type: ignore[arg-type] what is asked
+    assert [one.text for one in findings] == ["the key works: it may list instances"]

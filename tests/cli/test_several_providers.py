@@ -191,6 +191,13 @@ def test_on_a_narrow_terminal_marks_and_prices_stay_and_only_what_is_long_is_cut
     assert "x" * 60 not in text
 
 
+def test_on_a_narrow_terminal_spot_is_never_cut_off() -> None:
+    offer = an_offer(gpu="A100 PCIe 80GB", spot=True, offer_id="x" * 60, region="far away from here", provider="p" * 14)
+    screen = Console(file=io.StringIO(), force_terminal=True, width=80)
+    screen.print(rich_table(*offers_table([a_match(offer)], NOON)))
+    assert "1× A100 PCIe 80GB spot" in screen.file.getvalue()  # type: ignore[attr-defined] it is the StringIO
+
+
 # --- check ------------------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from decimal import Decimal
+from itertools import count
 
 import msgspec
 
@@ -78,6 +80,13 @@ def test_a_provider_that_does_not_answer_is_told_and_never_raises() -> None:
     assert not part.report.ok
     assert part.report.error == "HTTP 502"
     assert part.matches["h100"] == ()
+
+
+def test_time_that_was_spent_in_vain_is_told() -> None:
+    ticks = count()
+    market = ScriptedMarket(ProviderDown("vastai: no answer in time"))
+    part = check_provider(market, [WATCH], TWENTY, lambda: NOON + timedelta(seconds=30 * next(ticks)))
+    assert part.report.elapsed_s == 30.0
 
 
 def test_rows_that_were_not_understood_are_counted() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +32,14 @@ def test_the_environment_counts_but_not_its_watches() -> None:
     assert settings.providers["vastai"].base_url == "http://127.0.0.1:9"
     assert settings.providers["vastai"].api_key == "abc"
     assert len(settings.watches) == 1
+
+
+def test_a_file_named_beside_the_flags_counts_but_not_its_watches(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('[providers.lambda]\napi_key = "k"\n[[watch]]\nname = "own"\ngpu = "T4"\nmax_price = 1\n')
+    settings = from_flags(["H100"], "3", config=str(file), env={})
+    assert set(settings.providers) == {"vastai", "lambda"}
+    assert [watch.name for watch in settings.watches] == ["H100"]
 
 
 @pytest.mark.parametrize(
