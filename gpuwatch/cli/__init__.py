@@ -81,9 +81,13 @@ def run(argv: Sequence[str] | None = None) -> int:
     except click.exceptions.NoArgsIsHelpError as fault:
         click.echo(fault.ctx.get_help() if fault.ctx else "", err=True)
         return Exit.USAGE
+    except click.UsageError as fault:
+        place = fault.ctx.command_path if fault.ctx else "gpuwatch"
+        click.echo(f"{place}: {' '.join(fault.format_message().split())} See: {place} --help", err=True)
+        return Exit.USAGE
     except click.ClickException as fault:
         fault.show()
-        return Exit.USAGE if isinstance(fault, click.UsageError) else Exit.FAILED
+        return Exit.FAILED
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
         return 130

@@ -207,24 +207,6 @@ def drift_alert(provider: str, notes: Sequence[str], *, alert_id: str, now: date
     )
 
 
-def refused_alert(watch: str, reason: str, *, alert_id: str, now: datetime) -> Alert:
-    """A launch was refused: budget, credit, limits, the provider's no."""
-    return Alert(
-        alert_id=alert_id,
-        kind=AlertKind.REFUSED,
-        created_at=now,
-        headline=f"{watch}: not rented",
-        watch=watch,
-        facts=(("Refused", redact(reason)),),
-        why="A launch was due, and was refused.",
-        did="Nothing was rented.",
-        can_do=(
-            "See what is running, and what it costs: gpuwatch launches",
-            "Check budget and credit: gpuwatch doctor",
-        ),
-    )
-
-
 def channel_alert(channel: str, error: str, *, alert_id: str, now: datetime) -> Alert:
     """A channel does not take alerts; for the others."""
     return Alert(
