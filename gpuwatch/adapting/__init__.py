@@ -5,6 +5,6 @@ An adapter, ours or a plugin's, needs this package and the ports, and nothing el
 
 from __future__ import annotations
 
-from gpuwatch.adapting.adapter import Adapter, Billing, OptionSpec, ProviderInfo, Tools
+from gpuwatch.adapting.adapter import Adapter, Billing, OptionSpec, ProviderInfo, Tools, web_address
 
-__all__ = ["Adapter", "Billing", "OptionSpec", "ProviderInfo", "Tools"]
+__all__ = ["Adapter", "Billing", "OptionSpec", "ProviderInfo", "Tools", "web_address"]

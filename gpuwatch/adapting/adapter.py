@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
@@ -37,6 +38,12 @@ class OptionSpec(msgspec.Struct, frozen=True, kw_only=True):
     secret: bool = False
     needed: bool = False  # a fault if it is not set and its provider or channel is on
     check: Callable[[Option], None] | None = None  # what else a given value must be; raises ValueError with one line
+
+
+def web_address(value: Option) -> None:
+    """For `OptionSpec.check`: something that can be asked. Raises ValueError."""
+    if not isinstance(value, str) or not re.fullmatch(r"https?://[^\s/]+(/\S*)?", value):
+        raise ValueError("expected an http(s) address")
 
 
 class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):

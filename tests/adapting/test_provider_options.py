@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.adapting import OptionSpec, ProviderInfo
+from gpuwatch.adapting import OptionSpec, ProviderInfo, web_address
 from gpuwatch.ports.settings import Option
 from gpuwatch.settings.provider_options import options_of
 
@@ -82,3 +82,9 @@ VALUES: Any = st.none() | st.integers() | st.floats() | st.text(max_size=9) | st
 def test_every_value_is_taken_or_told(kind: str, value: Any) -> None:
     found, faults = of(option(kind), value)
     assert (found is None) == bool(faults)
+
+
+@pytest.mark.parametrize("value", ["ftp://a.example", "nope", "https://", "http:///x", "http://a b", "HTTPX://a"])
+def test_an_address_is_one_that_can_be_asked(value: str) -> None:
+    assert of(option("text", check=web_address), value)[1] == ["expected an http(s) address"]
+    assert of(option("text", check=web_address), "https://a.example:8080/x.yml?y=1")[1] == []

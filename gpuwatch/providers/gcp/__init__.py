@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpuwatch.adapting import Adapter, OptionSpec, ProviderInfo, Tools
+from gpuwatch.adapting import Adapter, OptionSpec, ProviderInfo, Tools, web_address
 from gpuwatch.market.offer import OfferKind
 from gpuwatch.ports import ProviderSettings
 
@@ -26,6 +26,7 @@ INFO: Final = ProviderInfo(
             name="pricing_url",
             kind="text",
             about="Address of the weekly pricing.yml, read without a key; default: GitHub's, or an own base_url's.",
+            check=web_address,
         ),
     ),
     poll_every_s=12 * 3600.0,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuwatch.adapting import Adapter, OptionSpec, ProviderInfo, Tools
+from gpuwatch.adapting import Adapter, OptionSpec, ProviderInfo, Tools, web_address
 from gpuwatch.market.offer import OfferKind
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.settings import Option
@@ -43,6 +43,7 @@ INFO = ProviderInfo(
             kind="text",
             about="Where the rates of exchange come from: the European Central Bank's daily file, or one like it.",
             default="https://www.ecb.europa.eu/stats/eurofxref/eurofxref-daily.xml",
+            check=web_address,
         ),
     ),
     poll_every_s=300.0,

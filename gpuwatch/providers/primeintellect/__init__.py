@@ -5,7 +5,7 @@ source: the vendor's OpenAPI 0.1.0 and documents, and its command line, read 202
 
 from __future__ import annotations
 
-from gpuwatch.adapting import Adapter, Billing, OptionSpec, ProviderInfo, Tools
+from gpuwatch.adapting import Adapter, Billing, OptionSpec, ProviderInfo, Tools, web_address
 from gpuwatch.market.offer import OfferKind
 from gpuwatch.ports import ProviderSettings
 
@@ -26,6 +26,7 @@ INFO = ProviderInfo(
             kind="text",
             about="where the rates of exchange come from, for prices that are not in dollars",
             default="https://www.ecb.europa.eu/stats/eurofxref/eurofxref-daily.xml",
+            check=web_address,
         ),
     ),
 )
