@@ -35,6 +35,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     multi_node: bool | None = None  # part of a cluster of several machines
     prepaid: bool | None = None  # must be paid before it runs (a day, a month), or for a term
     tax_included: bool | None = None
+    least_disk_gb: float = 0.0  # a smaller disk is neither rented nor priced
     min_billing_s: float | None = None  # the least that is billed; None: as the provider's settings say
     currency: str = "USD"  # of the quote as received
     usd_rate: float | None = None  # dollars for one unit of `currency`

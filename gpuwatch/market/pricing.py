@@ -92,7 +92,8 @@ def price_of(offer: Offer, disk_gb: float | None, commission: Commission) -> Pri
 
     Args:
         disk_gb: None or the size that the quote already includes: the quote stands as it is. It also stands where
-            taking the surplus disk off would leave nothing: such a quote does not hold that disk.
+            taking the surplus disk off would leave nothing: such a quote does not hold that disk. A disk under the
+            provider's least is priced as that, for that is what is rented.
     """
     rate = commission.on_top_rate(offer.fee_rate)
     listed = _listed_microusd(offer, disk_gb, Decimal(1))
@@ -120,6 +121,7 @@ def _listed_microusd(offer: Offer, disk_gb: float | None, factor: Decimal) -> in
     quoted, extra_gb = offer.quoted_usd_hour, 0.0
     rate = offer.disk_usd_gb_month
     if disk_gb is not None and rate:
+        disk_gb = max(disk_gb, offer.terms.least_disk_gb)
         extra_gb = disk_gb - offer.quoted_disk_gb
     listed = quoted + (rate or 0.0) * extra_gb / HOURS_A_MONTH
     if listed <= 0:

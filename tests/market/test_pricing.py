@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gpuwatch.market.offer import Terms
 from gpuwatch.market.pricing import (
     Commission,
     CommissionMode,
@@ -102,6 +103,13 @@ def test_the_disk_that_is_asked_for_is_part_of_the_price() -> None:
     """72 GB more than quoted, at 0.20 $ a GB and month of 720 hours: two cents an hour."""
     offer = an_offer(quoted_usd_hour=3.0, quoted_disk_gb=8.0, disk_usd_gb_month=0.2)
     assert price_of(offer, 80.0, TWENTY) == Price(3_020_000, 3_624_000, 0.2)
+
+
+def test_a_disk_under_the_providers_least_costs_what_the_least_costs() -> None:
+    terms = Terms(least_disk_gb=100.0)
+    offer = an_offer(quoted_usd_hour=1.0, quoted_disk_gb=100.0, disk_usd_gb_month=7.2, terms=terms)
+    assert price_of(offer, 20.0, Commission()) == price_of(offer, 100.0, Commission())
+    assert price_of(offer, 101.0, Commission()).listed_microusd_hour == 1_010_000
 
 
 def test_a_smaller_disk_than_quoted_is_cheaper() -> None:

@@ -25,6 +25,7 @@ _RAM_STEP_GB: Final = 8
 _TERMS: Final = Terms(
     fungible=True,
     tax_included=False,
+    least_disk_gb=LEAST_DISK_GB,
     note="often not there: of 31 launches that one team counted (2026-02) 5 were good",
 )
 _HOST_TERMS: Final = msgspec.structs.replace(_TERMS, fungible=False)  # a host that failed is avoided
