@@ -13,6 +13,8 @@ from gpuwatch.market.pricing import MAX_USD_HOUR
 from gpuwatch.market.text import MAX_TEXT_LENGTH, clean
 
 # Not JSON or not of the type; invalid UTF-8 inside a text; 200,000 nested lists.
+_MORE: Final = ("hasMore", "has_more", "page_token")
+_TOTALS: Final = ("total", "totalCount", "total_count", "count")
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -66,3 +68,20 @@ def at(value: object, *path: str) -> Any:
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value
+
+
+def need_whole(value: object, rows: int, name: str) -> None:
+    """A list that is documented to have no pages: should there be some one day, its first page is not the list.
+
+    Args:
+        value: the object around the list.
+        rows: how many came.
+
+    Raises:
+        PayloadChanged: there are more.
+    """
+    if not isinstance(value, dict):
+        return
+    more = any(value[key] for key in value if key.lower().startswith("next") or key in _MORE)
+    if more or any((whole(value.get(key)) or 0) > rows for key in _TOTALS):
+        raise PayloadChanged(f"{name}: the list of instances is not whole: it has more pages")

@@ -15,7 +15,7 @@ from gpuwatch.adapting.asking import Rest
 from gpuwatch.adapting.first_boot import first_boot_script
 from gpuwatch.adapting.refusals import Said, ordering_error, retry_after_s
 from gpuwatch.adapting.renting import PlainRenting
-from gpuwatch.adapting.untrusted import at, decoded, objects, word
+from gpuwatch.adapting.untrusted import at, decoded, need_whole, objects, word
 from gpuwatch.errors import (
     OfferGone,
     OrderError,
@@ -37,6 +37,7 @@ _CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
 _NAME_LENGTH: Final = 64
 _USER_DATA_BYTES: Final = 1_000_000
 _TAG: Final = "gpuwatch"  # its value is the label
+_LABEL: Final = "gpuwatch-"
 _OFFER: Final = re.compile(r"([A-Za-z0-9_.-]{1,40})/([a-z0-9-]{1,23})")
 _ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _IMAGE_ID: Final = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}")
@@ -217,6 +218,7 @@ def parse_instances(value: object) -> list[Instance]:
     rows = at(value, "data")
     if not isinstance(rows, list):
         raise PayloadChanged("lambda: the answer is no list of instances")
+    need_whole(value, len(rows), PROVIDER)
     return [_instance(row) for row in rows if word(at(row, "status")) not in _ENDED]
 
 
@@ -258,8 +260,11 @@ def _kind(row: Mapping[str, Any]) -> Kind | None:
 
 
 def _label(row: Mapping[str, Any]) -> str | None:
-    tags = (tag.get("value") for tag in objects(row.get("tags")) if tag.get("key") == _TAG)
-    return word(next(tags, None)) or word(row.get("name"))
+    """The tag, which stays when somebody renames it, if it is one of ours; else its name."""
+    tags = [word(tag.get("value")) for tag in objects(row.get("tags")) if tag.get("key") == _TAG]
+    name = word(row.get("name"))
+    ours = next((one for one in (*tags, name) if one is not None and one.startswith(_LABEL)), None)
+    return ours or name or next(iter(tags), None)
 
 
 def _json(reply: Reply, instance_id: str | None = None) -> Any:

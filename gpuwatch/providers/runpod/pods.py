@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.adapting.untrusted import at, number, objects, usd_hour, whole, word
-from gpuwatch.errors import PayloadChanged, ProviderError
+from gpuwatch.adapting.untrusted import at, need_whole, number, objects, usd_hour, whole, word
+from gpuwatch.errors import PayloadChanged
 from gpuwatch.market.gpu_names import catalog
 from gpuwatch.net import redact
 from gpuwatch.ports import Instance, InstanceState
@@ -37,7 +37,6 @@ LOOP_S: Final = 180.0  # … for so long, and fell back so often, is in a restar
 FALLS: Final = 2
 STUCK_S: Final = 600.0
 _MOST_DISK_GB: Final = 1e6
-_LIST_FIELDS: Final = ("total", "totalCount", "count")
 
 
 class Pod(msgspec.Struct, frozen=True):
@@ -55,12 +54,12 @@ def parse_pods(value: Any) -> list[Pod]:
     """Every pod of a list. One that is not understood spoils it: it may be billed.
 
     Raises:
-        ProviderError: the list is not whole; PayloadChanged: it is not understood.
+        PayloadChanged: it is not understood, or not whole.
     """
     rows = value.get("pods") if isinstance(value, dict) else None
     if not isinstance(rows, list):
         raise PayloadChanged(f"{PROVIDER}: the answer holds no list of pods")
-    _need_whole(value, len(rows))
+    need_whole(value, len(rows), PROVIDER)
     return [_pod(row) for row in rows if at(row, "status") != _GONE]
 
 
@@ -108,13 +107,6 @@ class Restarts:
         if young is None or age_s < LOOP_S or (young.falls < FALLS and age_s < STUCK_S):
             return pod.instance
         return msgspec.structs.replace(pod.instance, state=InstanceState.FAILED, status=_LOOPING)
-
-
-def _need_whole(value: Mapping[str, Any], rows: int) -> None:
-    """No pages are documented; should there be some one day, a first page is not the list."""
-    more = any(value[key] for key in value if key.lower().startswith("next") or key == "hasMore")
-    if more or any((whole(value.get(key)) or 0) > rows for key in _LIST_FIELDS):
-        raise ProviderError(f"{PROVIDER}: the list of pods is not whole: it has more pages")
 
 
 def _pod(row: Any) -> Pod:

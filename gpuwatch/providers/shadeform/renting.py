@@ -17,7 +17,7 @@ from gpuwatch.adapting import Tools
 from gpuwatch.adapting.asking import Rest
 from gpuwatch.adapting.refusals import Said, ordering_error
 from gpuwatch.adapting.renting import PlainRenting
-from gpuwatch.adapting.untrusted import at, decoded, number, usd_hour, whole, word
+from gpuwatch.adapting.untrusted import at, decoded, need_whole, number, usd_hour, whole, word
 from gpuwatch.errors import OfferGone, OrderError, OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
 from gpuwatch.net import Reply
 from gpuwatch.ports import Created, Instance, InstanceState, Order, ProviderSettings
@@ -81,7 +81,7 @@ class ShadeformLauncher(PlainRenting):
         """Every instance of the account that is not deleted; the list has no pages. Raises ProviderError."""
         self._account.need_key()
         found = parse_instances(self._account.get("/instances", kind="instances"))
-        self._ending = frozenset(one.instance_id for one in found if one.status.startswith(_ENDING))
+        self._ending = frozenset(one.instance_id for one in found if one.status.partition(":")[0] == _ENDING)
         return found
 
     def destroy(self, instance_id: str) -> None:
@@ -207,6 +207,7 @@ def parse_instances(value: object) -> list[Instance]:
     rows = at(value, "instances")
     if not isinstance(rows, list):
         raise PayloadChanged("shadeform: the answer is no list of instances")
+    need_whole(value, len(rows), PROVIDER)
     return [_instance(row) for row in rows if word(at(row, "status")) != _GONE]
 
 

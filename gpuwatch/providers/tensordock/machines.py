@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.adapting.untrusted import at, number, objects, whole, word
+from gpuwatch.adapting.untrusted import at, need_whole, number, objects, whole, word
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.market.text import clean
 from gpuwatch.ports import Instance, InstanceState
@@ -56,6 +56,8 @@ def rows_of(value: Any) -> list[Row]:
     rows = at(value, "data", "instances") if isinstance(at(value, "data"), dict) else at(value, "data")
     if not isinstance(rows, list) or len(objects(rows)) != len(rows):
         raise PayloadChanged(f"{NAME}: an answer without its list of machines")
+    for around in (value, at(value, "data"), at(value, "meta"), at(value, "links")):
+        need_whole(around, len(rows), NAME)
     return [_row(row) for row in rows]
 
 

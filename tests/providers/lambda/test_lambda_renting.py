@@ -323,3 +323,18 @@ def test_a_list_with_a_row_that_is_none_is_no_list() -> None:
     for row in ({"status": "active"}, {"id": "1"}, {"id": "", "status": "active"}, None, {"id": 1, "status": []}):
         with pytest.raises(PayloadChanged):
             parse({"data": [row]})
+
+
+@pytest.mark.parametrize(
+    ("tags", "name", "label"),
+    [
+        ([{"key": "gpuwatch", "value": "prod"}], "gpuwatch-abcdefgh2345", "gpuwatch-abcdefgh2345"),
+        ([{"key": "gpuwatch", "value": "gpuwatch-abcdefgh2345"}], "renamed", "gpuwatch-abcdefgh2345"),
+        ([{"key": "gpuwatch", "value": "prod"}], "mine", "mine"),
+        ([], None, None),
+    ],
+)
+def test_name_and_tag_may_disagree_ours_is_the_label(tags: list[Any], name: str | None, label: str | None) -> None:
+    row = {"id": "1", "status": "active", "tags": tags, "name": name}
+    [found] = import_module("gpuwatch.providers.lambda.renting").parse_instances({"data": [row]})
+    assert found.label == label
