@@ -47,7 +47,7 @@ def free_slot(spec: LaunchSpec, watch: str, mine: Sequence[Launch], total: int) 
 
 
 def cooling(failed: Sequence[Launch], watch: str, provider: str, now: datetime) -> Refusal | None:
-    """Must a watch rest after failures? None: no.
+    """Must a watch rest at a provider after failures there? None: no.
 
     One failure is followed by the next offer at once; from the second within an hour on, the rest doubles from 30 s.
 
@@ -55,8 +55,9 @@ def cooling(failed: Sequence[Launch], watch: str, provider: str, now: datetime) 
         failed: launches of any watch that failed within the last hour.
     """
     recent = [launch for launch in failed if launch.ended_at is not None and launch.ended_at > now - _UNTIL_MENDED]
+    recent = [launch for launch in recent if launch.provider == provider]
     for launch in recent:
-        theirs = launch.provider == provider and launch.ended_because(*_NEEDS_A_PERSON)
+        theirs = launch.ended_because(*_NEEDS_A_PERSON)
         ours = launch.watch == watch and launch.ended_because(End.BAD_ORDER)
         if theirs or ours:
             return Refusal(

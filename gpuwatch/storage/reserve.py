@@ -66,12 +66,12 @@ def reserve(connection: Connection, intent: Intent, budget: Budget, now: datetim
     slot = free_slot(spec, watch.name, mine, _total(connection, watch.name, spec))
     if isinstance(slot, Refusal):
         return slot
-    match = _first_free(intent, known, machines_avoided(connection, known, watch, now))
+    failed = _remembered(known, breaker)
+    sellers = {one.offer.provider for one in (intent.match, *intent.others)}
+    rests = {provider: cooling(failed, watch.name, provider, now) for provider in sellers}
+    match = _first_free(intent, known, machines_avoided(connection, known, watch, now), rests)
     if isinstance(match, Refusal):
         return match
-    rest = cooling(_remembered(known, breaker), watch.name, match.offer.provider, now)
-    if rest is not None:
-        return rest
     launch = new_launch(msgspec.structs.replace(intent, match=match), slot, now)
     launch = msgspec.structs.replace(
         launch,
@@ -131,16 +131,23 @@ def _remembered(known: Sequence[Launch], breaker: Breaker | None) -> list[Launch
     return [one for one in failed if one.watch != breaker.watch or one.ended_at is None or one.ended_at > breaker.at]
 
 
-def _first_free(intent: Intent, known: Sequence[Launch], machines: Mapping[Machine, Avoided]) -> Match | Refusal:
+def _first_free(
+    intent: Intent,
+    known: Sequence[Launch],
+    machines: Mapping[Machine, Avoided],
+    rests: Mapping[str, Refusal | None],
+) -> Match | Refusal:
+    """The cheapest that may be asked for: a provider that rests after failures keeps nobody from the others."""
     alive = _alive(known)
     reason = Refusal(RefusalReason.OFFER_TAKEN, "another launch of yours has every offer that fits")
     for match in (intent.match, *intent.others):
         if free_offer_slot(alive, match.offer) is None:
             continue
-        refused = offer_refused(machines, match.offer)
+        refused = offer_refused(machines, match.offer) or rests[match.offer.provider]
         if refused is None:
             return match
-        reason = refused
+        if reason.reason is not RefusalReason.COOLING:  # that is over soon
+            reason = refused
     return reason
 
 

@@ -98,6 +98,24 @@ def test_a_refusal_that_only_a_person_can_mend_is_told_and_not_repeated(world: W
     assert again.reason is RefusalReason.COOLING
 
 
+def test_a_provider_that_rests_keeps_nobody_from_the_next_cheapest_elsewhere(world: World) -> None:
+    world.provider.on_create = [OrderRefused("vastai: 400 no", RefusalKind.NO_CREDIT)]
+    world.rent()
+    elsewhere = a_match(an_offer(provider="lambda", offer_id="gpu_1x_h100/us-east-1", machine_id="l"))
+    launch = world.reserve(match_on("1", "11"), elsewhere)
+    assert isinstance(launch, Launch)
+    assert (launch.provider, launch.offer_id) == ("lambda", "gpu_1x_h100/us-east-1")
+
+
+def test_a_launch_that_is_pointed_at_another_offer_says_what_that_one_is(world: World) -> None:
+    other = an_offer(machine_id="2", offer_id="22", gpu="H100 PCIe", gpu_count=2, quoted_usd_hour=4.0)
+    world.watch = changed(world.watch, gpu_names=("H100 SXM", "H100 PCIe"), gpu_count_max=2)
+    world.market.script = [an_answer(other)]
+    world.provider.on_create = [OfferGone("no_such_ask")]
+    launch = world.rent(match_on("1", "11"), a_match(other))
+    assert (launch.offer_id, launch.gpu, launch.gpu_count) == ("22", "H100 PCIe", 2)
+
+
 def test_too_many_orders_fail_this_launch_and_nothing_was_made(world: World) -> None:
     world.provider.on_create = [OrderRateLimited("429", 4.5)]
     assert world.rent().state is S.FAILED

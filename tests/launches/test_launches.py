@@ -211,6 +211,12 @@ def test_a_wrong_order_rests_its_own_watch_alone() -> None:
     assert cooling(failed, "another", "vastai", NOON) is None
 
 
+def test_failures_at_one_provider_do_not_rest_a_watch_at_another() -> None:
+    failed = [a_failed(End.OFFERS_GONE)] * 3 + [a_failed(End.BAD_ORDER)]
+    assert cooling(failed, "h100", "vastai", NOON) is not None
+    assert cooling(failed, "h100", "elsewhere", NOON) is None
+
+
 def test_one_failure_is_followed_at_once_and_more_rest_longer_and_longer() -> None:
     def rest_s(failures: int) -> int:
         failed = [a_failed(End.OFFERS_GONE)] * failures
