@@ -32,6 +32,7 @@ T = TypeVar("T")
 SLOW_STOP_S = 300.0
 ALIVE_EVERY = timedelta(seconds=3)  # while anything is on its way
 STEADY_EVERY = timedelta(seconds=10)  # while all of it runs, and with nothing alive: for instances that nobody knows
+LISTED_WITHIN = timedelta(minutes=2)  # so long after its order a list, and an end by id, may not yet know of it
 ELSEWHERE_FOR = timedelta(minutes=5)  # so long a request of another process may be on its way
 _MOVING = frozenset({LaunchState.REQUESTED, LaunchState.UNKNOWN, LaunchState.STARTING, LaunchState.STOPPING})
 _STEPS = 4  # in one look: found, come to life, ended, …
@@ -110,6 +111,7 @@ class Follower:
         self._seen_s: dict[tuple[str, LaunchState], float] = {}  # monotonic, since it was first seen so
         self._stopping_since_s: dict[str, float] = {}
         self._destroyed: set[str] = set()  # launches whose destroy was acknowledged
+        self._shown: set[str] = set()  # launches that a list has shown
         self._began_at: datetime | None = None
         self._next_at: datetime | None = None
         self._strangers: Sequence[str] = ()
@@ -214,6 +216,7 @@ class Follower:
     def _look(self, launch: Launch, listing: Listing, alive: Sequence[Launch], now: datetime) -> None:
         instance = listing.of(launch)
         if instance is not None:
+            self._shown.add(launch.launch_id)
             self._absence.seen(launch)
             self._go_on(launch, lambda each: self._listed(each, instance, now), now)
         elif launch.state is not LaunchState.REQUESTED or self._is_lost(launch, now):
@@ -257,8 +260,14 @@ class Follower:
         if launch.state is LaunchState.HELD:
             return Verdict.LOOKING
         if launch.state is LaunchState.STOPPING and self._is_destroyed(launch, now):
-            return self._absence.missing_after_destroy(launch)
+            return Verdict.LOOKING if self._is_too_new(launch, now) else self._absence.missing_after_destroy(launch)
         return self._absence.missing(launch, listing, alive)
+
+    def _is_too_new(self, launch: Launch, now: datetime) -> bool:
+        """ "There is no such instance" proves nothing of one that was just ordered, and that no list has shown yet."""
+        if launch.running_at is not None or launch.launch_id in self._shown:
+            return False
+        return self._at_least(launch, now) - (launch.requested_at or launch.intended_at) < LISTED_WITHIN
 
     def _is_destroyed(self, launch: Launch, now: datetime) -> bool:
         """Acknowledged in this process; else asked once more: to destroy what is gone already is no error."""
@@ -336,6 +345,7 @@ class Follower:
         self._absence.seen(launch)
         self._stopping_since_s.pop(launch.launch_id, None)
         self._destroyed.discard(launch.launch_id)
+        self._shown.discard(launch.launch_id)
         self._seen_s = {key: value for key, value in self._seen_s.items() if key[0] != launch.launch_id}
 
 

@@ -150,6 +150,20 @@ def test_a_stop_of_what_is_looked_for_ends_it_when_it_is_found(world: World) -> 
     assert world.state(launch) is S.ENDED
 
 
+def test_what_was_stopped_before_any_list_shows_it_is_not_believed_gone_before_it_could_be_listed(world: World) -> None:
+    """A list and an end by id may both lag behind an order: "no such instance" is what a new one gets, too."""
+    launch = world.rent()
+    late = dict(world.provider.alive)
+    world.provider.alive.clear()
+    stop(world, launch)
+    world.look(6)
+    assert world.state(launch) is S.STOPPING
+    world.provider.alive.update(late)
+    world.look(8)
+    assert world.provider.alive == {}
+    assert world.state(launch) is S.ENDED
+
+
 def test_a_stop_outlasts_that_it_was_held(world: World) -> None:
     world.provider.on_create = [OutcomeUnknown("timeout")]
     launch = world.rent()
