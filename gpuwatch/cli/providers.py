@@ -69,6 +69,7 @@ def _json(standing: ProviderStanding) -> dict[str, object]:
         "last_sweep_at": rfc3339(standing.swept_at),
         "next_sweep_at": rfc3339(standing.next_sweep_at),
         "complete_at": rfc3339(sight.complete_at),
+        "last_poll_gpu": None if newest is None else newest.gpu or None,
         "last_poll_offers": None if newest is None else newest.offers,
         "last_poll_skipped": None if newest is None else newest.skipped,
         "blind_since": rfc3339(sight.blind_since),
@@ -144,4 +145,5 @@ def _seen(standing: ProviderStanding) -> str:
     if newest is None:
         return "never yet"
     skipped = f", {newest.skipped} rows not understood" if newest.skipped else ""
-    return f"{rfc3339(newest.at)}, {newest.offers} offers at that poll ({newest.lane}){skipped}"
+    of = f" of {newest.gpu}" if newest.gpu else ""  # one question of several: another GPU's may have had more
+    return f"{rfc3339(newest.at)}, {newest.offers} offers{of} at that poll ({newest.lane}){skipped}"

@@ -169,7 +169,9 @@ def _provider(settings: Settings, name: str, adapter: Adapter, books: Books) -> 
         yield Finding(area=name, state="note", text="offers are watched; gpuwatch cannot rent there")
     elif not has_key:
         mend = f"set {adapter.info.key_names[0]} to rent there" if adapter.info.key_names else None
-        yield Finding(area=name, state="note", text="no key: offers are watched, nothing can be rented", mend=mend)
+        seen = "offers are watched, nothing can be rented"
+        text = f"no key: {seen if adapter.info.searches_without_key else 'nothing is seen, nothing can be rented'}"
+        yield Finding(area=name, state="note", text=text, mend=mend)
     elif adapter.launcher is not None:
         yield from image_findings(settings, name)
         yield from account_findings(settings, name, adapter.launcher, adapter.info.key_rights, books)

@@ -148,6 +148,11 @@ def test_asking_twice_changes_nothing(shell: Shell, rows: Rows, market: Marketpl
     assert {request.method for request in market.requests} == {"GET"}
 
 
+def test_without_a_key_nothing_is_said_to_be_seen_where_searching_needs_one(shell: Shell, rows: Rows) -> None:
+    shell.settings(f'database_url = "{rows.url}"\n[providers.lambda]\n')
+    assert the(found(shell, "lambda"), "no key:")["text"] == "no key: nothing is seen, nothing can be rented"
+
+
 class Taciturn:
     """Lists instances, and tells neither credit nor charges to anybody."""
 

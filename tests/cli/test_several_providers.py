@@ -287,6 +287,14 @@ def test_providers_lists_all_that_are_known_with_their_status(shell: Shell, monk
     assert "a-secret-of-the-owner" not in ran.out + plain.out + plain.err
 
 
+def test_providers_says_of_which_gpu_the_offers_of_the_last_poll_are(shell: Shell) -> None:
+    ONE.sells(3.0)
+    shell("check", "--gpu", "H100 SXM", "--max-price", "3.50")
+    (one,) = [one for one in shell("providers", "--json").json if one["provider"] == "one_stall"]
+    assert (one["last_poll_gpu"], one["last_poll_offers"]) == ("H100 SXM", 1)
+    assert "1 offers of H100 SXM at that poll (check)" in shell("providers").out
+
+
 def test_providers_tells_blindness_and_changes_of_the_format(shell: Shell, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'told.db'}"
     shell.settings(f'database_url = "{url}"\n')
