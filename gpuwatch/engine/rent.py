@@ -175,6 +175,8 @@ class Ladder:
             if error.instance_id is None or not self._shop.is_another(error.instance_id, launch.launch_id):
                 raise
             raise OutcomeUnknown(str(error)) from error
+        except ProviderError as error:  # no word for an order: what was sent, and how far it came, is not known
+            raise OutcomeUnknown(str(error)) from error
         if self._shop.is_another(created.instance_id, launch.launch_id):
             raise OutcomeUnknown(f"its answer names instance {created.instance_id}, which was there before")
         return created

@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch.engine.ordering import order_of
 from gpuwatch.engine.purse import STALE_S, Purse
-from gpuwatch.errors import OfferGone, ProviderDown
+from gpuwatch.errors import OfferGone, PayloadChanged, ProviderDown, ProviderError, RateLimited
 from gpuwatch.launches.launch import End, Launch, LaunchState, Refusal, RefusalReason
 from gpuwatch.market.offer import Offer
 from gpuwatch.ports import Created, Order
@@ -50,6 +50,15 @@ def test_the_way_down_the_ladder_is_bounded_in_time(world: World, monkeypatch: p
     launch = world.rent(match_on("1", "11"), match_on("2", "22"), match_on("3", "33"))
     assert asked == ["11", "22"]
     assert (launch.state, launch.ended_because(End.OFFERS_GONE)) == (S.FAILED, True)
+
+
+@pytest.mark.parametrize("error", [PayloadChanged("no JSON"), ProviderDown("timeout"), RateLimited("slow down")])
+def test_an_order_that_fails_like_a_question_may_have_been_carried_out(world: World, error: ProviderError) -> None:
+    """A plugin reads the answer to its order as it reads all others: nothing is sent again because of that."""
+    world.provider.on_create = [error]
+    launch = world.rent(match_on("1", "11"), match_on("2", "22"))
+    assert world.state(launch) is S.UNKNOWN
+    assert len(world.provider.orders) == 1
 
 
 def test_a_pause_between_intent_and_order_holds_the_order_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
