@@ -30,6 +30,7 @@ api_key = "{key}"
 poll_every = "1s"
 search_interval = "0.05s"
 sweep_every = "2s"
+rows_per_day = 0
 {extra}
 [[watch]]
 name = "cheap"
