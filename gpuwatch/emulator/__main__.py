@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import signal
 import sys
-import threading
 from typing import Any
 
 from gpuwatch.emulator import clouds
@@ -44,13 +43,15 @@ def _opened(chosen: dict[str, Any]) -> Marketplace | Stage:
 def main() -> int:
     """Serve until SIGINT or SIGTERM."""
     chosen = vars(arguments())
-    over = threading.Event()
-    for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, lambda *_: over.set())
+    ending = (signal.SIGINT, signal.SIGTERM)
+    for name in ending:
+        signal.signal(name, lambda *_: None)  # a shell ignores SIGINT for what it starts behind itself
+    # waited for, not handled: an Event that is set by two signals at once waits for itself for ever
+    signal.pthread_sigmask(signal.SIG_BLOCK, ending)
     with _opened(chosen) as market, contextlib.suppress(BrokenPipeError):
         sys.stdout.write(f"{market.url}\n")
         sys.stdout.flush()
-        over.wait()
+        signal.sigwait(ending)
     return 0
 
 

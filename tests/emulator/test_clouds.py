@@ -52,6 +52,19 @@ def test_the_command_serves_one_until_it_is_interrupted() -> None:
     assert url.startswith("http://127.0.0.1:")
 
 
+def test_two_signals_at_once_end_the_command() -> None:
+    command = [sys.executable, "-m", "gpuwatch.emulator", "--provider", "lambda"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        server.send_signal(signal.SIGINT)
+        server.send_signal(signal.SIGTERM)
+        try:
+            assert server.wait(20) == 0
+        finally:
+            server.kill()
+
+
 def test_the_command_names_what_there_is() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "gpuwatch.emulator", "--provider", "nowhere"],
