@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 
 from apscheduler.events import (
@@ -142,10 +143,16 @@ WATCH_EVERY_S = 5.0
 
 
 class Signals:
-    """SIGTERM and SIGINT ask for the end, SIGHUP for a fresh look at the settings."""
+    """SIGTERM and SIGINT ask for the end, SIGHUP for a fresh look at the settings.
+
+    They wake the waiting one through a pipe: a lock that one signal holds would stop the next one, in the same thread,
+    for ever.
+    """
 
     def __init__(self) -> None:
-        self._woken = threading.Event()
+        self._woken, self._waking = os.pipe()
+        for end in (self._woken, self._waking):
+            os.set_blocking(end, False)
         self.stop = False
         self.reload = False
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -154,16 +161,20 @@ class Signals:
 
     def wait(self, timeout_s: float) -> None:
         """Sleep until a signal comes or the time is over."""
-        self._woken.wait(timeout_s)
-        self._woken.clear()
+        if select.select([self._woken], [], [], timeout_s)[0]:
+            os.read(self._woken, 4096)
 
     def _on_stop(self, *_: object) -> None:
         self.stop = True
-        self._woken.set()
+        self._wake()
 
     def _on_reload(self, *_: object) -> None:
         self.reload = True
-        self._woken.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        with suppress(BlockingIOError):  # the pipe is full of wakes already
+            os.write(self._waking, b"!")
 
 
 def serve(config: str | None, log_format: str = "auto", verbose: bool = False) -> int:

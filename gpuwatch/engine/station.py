@@ -36,6 +36,7 @@ class Station:
         self._novelty = novelty
         self._clock = clock
         self._swept_at: datetime | None = None
+        self._asks = False  # was anything asked of the provider itself? A spot watch asks nothing where nothing is spot
         self._next_plan: Plan | None = None
         self.hunter: Hunter | None = None
         self.sweeper: Sweeper | None = None
@@ -97,6 +98,8 @@ class Station:
 
     def look_after_sight(self) -> None:
         """Has it been silent for three intervals? Where nothing is asked, silence tells nothing."""
+        if not self._asks:
+            return
         now = self._clock()
         every_s = self._asked_every_s(now)
         if every_s is not None:
@@ -119,6 +122,9 @@ class Station:
         self._keep("sweep", gpu, spot, answer, now)
 
     def _keep(self, lane: str, gpu: str, spot: bool, answer: Answer | ProviderError, now: datetime) -> None:
+        if isinstance(answer, Answer) and answer.searches == 0:
+            return  # nothing was asked: what a provider never has proves neither sight nor a market without offers
+        self._asks = True
         try:
             if isinstance(answer, ProviderError):
                 self.watchman.failed(answer, now)

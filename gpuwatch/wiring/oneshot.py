@@ -79,7 +79,7 @@ def store_check(settings: Settings, checked: Sequence[Checked]) -> None:
     """Keep what a check saw. Raises StoreError."""
     from gpuwatch.storage.quick import record_answers
 
-    answers = [(query, answer) for part in checked for query, answer in part.answers]
+    answers = [(query, answer) for part in checked for query, answer in part.answers if answer.searches]
     record_answers(settings.database_url, answers, real_now())
 
 

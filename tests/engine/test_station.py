@@ -12,8 +12,8 @@ from gpuwatch.engine.novelty import Novelty
 from gpuwatch.engine.sight import Watchman
 from gpuwatch.engine.station import Station
 from gpuwatch.engine.sweep import Sweeper
-from gpuwatch.errors import StoreError
-from gpuwatch.ports import Alert, AlertKind, Answer, ProviderSettings
+from gpuwatch.errors import ProviderDown, StoreError
+from gpuwatch.ports import Alert, AlertKind, Answer, ProviderSettings, Query
 from tests.builders import changed
 from tests.engine.desk_fakes import NOON, MemoryDesk, ScriptedMarket, an_answer
 from tests.engine.test_evaluate import WATCH, Bench, h100
@@ -116,8 +116,32 @@ def test_where_nothing_is_asked_silence_is_no_blindness() -> None:
 
 def test_what_is_only_swept_is_blind_after_three_sweeps_and_not_after_three_hunts() -> None:
     post = Post(CountingHistory(), settings=changed(SETTINGS, rows_per_day=0))
+    post.station.keep_sweep("H100 SXM", False, ProviderDown("vastai: 502"), NOON)
     post.station.man(None, post.station.sweeper)
     for minutes, told in ((5, []), (31, []), (33, [AlertKind.BLIND])):
         post.now = NOON + timedelta(minutes=minutes)
         post.station.look_after_sight()
         assert post.told() == told
+
+
+def test_an_answer_for_which_nobody_was_asked_is_no_sight() -> None:
+    """A provider that is down must not look alive because one of the questions needs no request."""
+    post = Post(CountingHistory(), settings=changed(SETTINGS, rows_per_day=0))
+    unasked = changed(an_answer(), searches=0)
+    for seconds in range(0, 200, 10):
+        post.now = NOON + timedelta(seconds=seconds)
+        post.station.keep_hunt(Query(gpus=("H100 SXM",)), ProviderDown("vastai: 502"), post.now)
+        post.station.keep_sweep("H100", False, unasked, post.now)
+        post.station.look_after_sight()
+    assert post.told() == [AlertKind.BLIND]
+
+
+def test_where_every_question_needs_no_request_there_is_no_blindness() -> None:
+    """A spot watch at a provider without spot."""
+    history = CountingHistory()
+    post = Post(history, settings=changed(SETTINGS, rows_per_day=0))
+    for minutes in range(60):
+        post.now = NOON + timedelta(minutes=minutes)
+        post.station.keep_hunt(Query(spot=True), changed(an_answer(), searches=0), post.now)
+        post.station.look_after_sight()
+    assert (post.told(), history.kept) == ([], 0)
