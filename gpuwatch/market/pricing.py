@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import msgspec
 
-from gpuwatch.market.offer import Offer
+from gpuwatch.market.offer import PLAIN, Offer
 
 MICRO = 1_000_000
 HOURS_A_MONTH = 720  # source: vast.ai bills storage per GB and month of 720 h (docs, read 2026-08)
@@ -98,7 +98,9 @@ def price_of(offer: Offer, disk_gb: float | None, commission: Commission) -> Pri
     rate = commission.on_top_rate(offer.fee_rate)
     listed = _listed_microusd(offer, disk_gb, Decimal(1))
     price = listed if not rate else _listed_microusd(offer, disk_gb, 1 + rate)
-    least_s = max(commission.min_billing_s, offer.terms.min_billing_s or 0.0)
+    least_s = commission.min_billing_s
+    if offer.terms is not PLAIN:
+        least_s = max(least_s, offer.terms.min_billing_s or 0.0)
     return Price(listed, price, float(rate), least_s, commission.billing_step_s)
 
 

@@ -38,12 +38,13 @@ def by_kind(answer: Answer, has_some: Callable[[str], bool]) -> list[Answer]:
     Args:
         has_some: are there prices under this name on offer? They may have ended.
     """
+    kinds = {offer.kind for offer in answer.offers}
     parts = [answer]
-    if any(offer.kind is not OfferKind.LIVE for offer in answer.offers):
+    if kinds - {OfferKind.LIVE}:
         parts = [replace(answer, offers=[offer for offer in answer.offers if offer.kind is OfferKind.LIVE])]
     for kind in _OTHERS:
         name = history_name(answer.provider, kind)
-        mine = [replace(offer, provider=name) for offer in answer.offers if offer.kind is kind]
+        mine = [replace(offer, provider=name) for offer in answer.offers if offer.kind is kind] if kind in kinds else []
         if mine or has_some(name):
             parts.append(replace(answer, provider=name, offers=mine, rows=0, skipped={}))
     return parts
