@@ -78,29 +78,37 @@ def run(argv: Sequence[str] | None = None) -> int:
     """Run one command and answer its exit code; faults become one line each on standard error."""
     try:
         code = main.main(args=None if argv is None else list(argv), prog_name="gpuwatch", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as fault:
-        click.echo(fault.ctx.get_help() if fault.ctx else "", err=True)
-        return Exit.USAGE
-    except click.UsageError as fault:
-        place = fault.ctx.command_path if fault.ctx else "gpuwatch"
-        click.echo(f"{place}: {' '.join(fault.format_message().split())} See: {place} --help", err=True)
-        return Exit.USAGE
-    except click.ClickException as fault:
-        fault.show()
-        return Exit.FAILED
+    except (click.ClickException, GpuwatchError) as fault:
+        return _told(fault)
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
         return 130
-    except (SettingsError, UsageError) as fault:
-        click.echo(str(fault), err=True)
-        return Exit.USAGE
-    except GpuwatchError as fault:
-        click.echo(f"gpuwatch: {fault}", err=True)
-        return Exit.FAILED
     except BrokenPipeError:
         sys.stderr.close()
         return Exit.DONE
+    except SystemExit as left:
+        if isinstance(left.__context__, BrokenPipeError):  # click leaves so: nobody reads any more, as behind `| head`
+            return Exit.DONE
+        raise
     return code if isinstance(code, int) else Exit.DONE
+
+
+def _told(fault: click.ClickException | GpuwatchError) -> Exit:
+    """Say what is wrong."""
+    if isinstance(fault, click.exceptions.NoArgsIsHelpError):
+        click.echo(fault.ctx.get_help() if fault.ctx else "", err=True)
+    elif isinstance(fault, click.UsageError):
+        place = fault.ctx.command_path if fault.ctx else "gpuwatch"
+        click.echo(f"{place}: {' '.join(fault.format_message().split())} See: {place} --help", err=True)
+    elif isinstance(fault, click.ClickException):
+        fault.show()
+        return Exit.FAILED
+    elif isinstance(fault, SettingsError | UsageError):
+        click.echo(str(fault), err=True)
+    else:
+        click.echo(f"gpuwatch: {fault}", err=True)
+        return Exit.FAILED
+    return Exit.USAGE
 
 
 def _version(ctx: click.Context, wanted: bool) -> None:

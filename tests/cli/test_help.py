@@ -36,3 +36,13 @@ def test_help_without_a_terminal_is_the_prepared_text(word: str) -> None:
 
 def test_a_narrow_terminal_gets_narrow_help() -> None:
     assert max(map(len, _help("--help", COLUMNS="60").splitlines())) <= 60
+
+
+def test_a_reader_that_has_had_enough_is_no_fault(tmp_path: Path) -> None:
+    """`gpuwatch config schema | head`: the other end of the pipe is closed before anything is written."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        command = [sys.executable, "-m", "gpuwatch", "config", "schema"]
+        ran = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, cwd=tmp_path, timeout=60, check=False)
+    assert (ran.returncode, ran.stderr) == (0, b"")
