@@ -86,10 +86,10 @@ def run(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return Exit.DONE
-    except SystemExit as left:
-        if isinstance(left.__context__, BrokenPipeError):  # click leaves so: nobody reads any more, as behind `| head`
-            return Exit.DONE
-        raise
+    except SystemExit:  # click leaves so where nobody reads any more, as behind `| head`, and muffles the stream
+        if "PacifyFlush" not in type(sys.stdout).__name__:
+            raise
+        return Exit.DONE
     return code if isinstance(code, int) else Exit.DONE
 
 
