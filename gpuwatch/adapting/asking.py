@@ -182,6 +182,11 @@ class Rest(Turns):
         at_home = url.startswith(f"{self._base}/") or _origin(url) == _origin(self._base)
         return {**self._headers, **self._bearer} if at_home else self._headers
 
+    def need_key_to_order(self) -> None:
+        """The same before something is changed. Raises OrderRefused: KEY, nothing was sent."""
+        if not self.has_key:
+            raise OrderRefused(f"{self.name}: no key is set; nothing was sent", RefusalKind.KEY)
+
     def _url(self, path: str) -> str:
         return path if path.startswith(("http://", "https://")) else self._base + path
 

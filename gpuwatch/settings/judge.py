@@ -44,7 +44,7 @@ def judge(
 def read_root(resolved: Resolved, sources: Sources, origins: Mapping[Path_, Given]) -> Root:
     """The tables, each key right by itself. Raises Misjudged."""
     tree = resolved.tree
-    found = [*unknown_keys(tree), *_unknown_providers(tree), *resolved.faults]
+    found = [*unknown_keys(tree), *_unknown_providers(tree), *_wrong_options(tree), *resolved.faults]
     ours = {key: value for key, value in tree.items() if key in Root.model_fields}
     if isinstance(ours.get("notify"), dict):  # what plugins add is judged by what they declare
         ours["notify"] = {key: value for key, value in ours["notify"].items() if key not in notifiers.plugins()}
@@ -147,6 +147,16 @@ def _unknown_providers(tree: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
             near = get_close_matches(str(name).lower(), known, n=1, cutoff=0.6)
             hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
             yield ("providers", name), f"this gpuwatch knows no such provider; {hint}"
+
+
+def _wrong_options(tree: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:
+    """Options as given, told beside the other faults; what is missing shows only once the tables are read."""
+    tables = tree.get("providers")
+    for name, table in tables.items() if isinstance(tables, dict) else ():
+        given = table.get("options") if isinstance(table, dict) else None
+        if name in providers.names() and isinstance(given, dict):
+            faults = options_of(providers.info(name), given)[1]
+            yield from ((("providers", name, "options", key), text) for key, text in faults if key in given)
 
 
 def _option_faults(root: Root, asked: Collection[str], added: Mapping[str, Any]) -> Iterator[tuple[Loc, str]]:

@@ -104,6 +104,14 @@ def test_a_wrong_option_is_one_line_with_file_line_key_and_what_was_expected(
     assert found == f"{home / 'gpuwatch.toml'}:3: providers.acme.options.{key}: {text}"
 
 
+def test_a_wrong_option_is_told_beside_the_other_faults(faults: Faults) -> None:
+    """Who mends the one must not meet the other at the next start."""
+    told = faults('[providers.acme]\ntimeout = "soon"\n[providers.acme.options]\nzone = "west"\nzones = "north"\n')
+    assert sorted(line.split(": ")[1] for line in told) == [
+        "providers.acme.options.zone", "providers.acme.options.zones", "providers.acme.timeout",
+    ]  # fmt: skip
+
+
 def test_a_wrong_option_of_the_environment_names_its_variable(faults: Faults) -> None:
     (found,) = faults("", env={"GPUWATCH_PROVIDERS__ACME__OPTIONS__SHARE": "lots"})
     expected = "expected a number of at least 0.1"

@@ -88,7 +88,7 @@ class LambdaLauncher(PlainRenting):
             OutcomeUnknown: it may have been made.
         """
         body = launch_body(order, self._options)
-        self._need_key()
+        self._account.need_key_to_order()
         path = "/instance-operations/launch"
         return created(self._account.order("POST", path, body, kind="launch", deadline_s=_CREATE_DEADLINE_S))
 
@@ -108,7 +108,7 @@ class LambdaLauncher(PlainRenting):
         """
         if not _ID.fullmatch(instance_id):
             raise bad_order("that is no id of an instance")
-        self._need_key()
+        self._account.need_key_to_order()
         if instance_id in self._ending:
             return
         body = {"instance_ids": [instance_id]}
@@ -119,10 +119,6 @@ class LambdaLauncher(PlainRenting):
         ended = objects(at(_json(reply, instance_id), "data", "terminated_instances"))
         if instance_id not in [one.get("id") for one in ended]:
             raise OutcomeUnknown("lambda: the answer does not name what was to be terminated", instance_id)
-
-    def _need_key(self) -> None:
-        if not self._account.has_key:
-            raise OrderRefused("lambda: no key is set; nothing was sent", RefusalKind.KEY)
 
 
 class _Gone(OrderRefused):

@@ -8,7 +8,7 @@ from typing import Final
 
 from gpuwatch.adapting.renting import PlainRenting
 from gpuwatch.adapting.untrusted import decoded
-from gpuwatch.errors import OfferGone, OrderRefused, RefusalKind
+from gpuwatch.errors import OfferGone, OrderRefused
 from gpuwatch.ports import Charge, Created, Instance, Order, ProviderSettings
 from gpuwatch.providers.runpod.account import Account
 from gpuwatch.providers.runpod.catalogue import PROVIDER
@@ -40,7 +40,7 @@ class RunpodLauncher(PlainRenting):
             OutcomeUnknown: it may have been made.
         """
         body = create_body(order, self._registry_id)
-        self._need_key()
+        self._account.need_key_to_order()
         return created(self._account.order("POST", "/v2/pods", body, deadline_s=_CREATE_DEADLINE_S))
 
     def list_instances(self) -> Sequence[Instance]:
@@ -54,7 +54,7 @@ class RunpodLauncher(PlainRenting):
         """Terminate a pod, its disks with it; one that is gone is no error. Raises OrderError."""
         if not POD_ID.fullmatch(instance_id):
             raise bad_order("that is no id of a pod")
-        self._need_key()
+        self._account.need_key_to_order()
         try:
             self._account.order("DELETE", f"/v2/pods/{instance_id}")
         except OfferGone as error:  # a 400 speaks of capacity to a create alone
@@ -72,7 +72,3 @@ class RunpodLauncher(PlainRenting):
         self._account.need_key()
         value = self._account.get("/v2/billing/pods", charges_params(since, until), kind="charges")
         return charges_of(value, since, until, self._account.tools.now())
-
-    def _need_key(self) -> None:
-        if not self._account.has_key:
-            raise OrderRefused(f"{PROVIDER}: no key is set; nothing was sent", RefusalKind.KEY)

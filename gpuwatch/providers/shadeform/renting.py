@@ -74,7 +74,7 @@ class ShadeformLauncher(PlainRenting):
             OutcomeUnknown: it may have been made.
         """
         body = create_body(order, self._options, self._account.tools.now())
-        self._need_key()
+        self._account.need_key_to_order()
         return created(self._account.order("POST", "/instances/create", body, deadline_s=_CREATE_DEADLINE_S))
 
     def list_instances(self) -> Sequence[Instance]:
@@ -93,17 +93,13 @@ class ShadeformLauncher(PlainRenting):
         """
         if not _ID.fullmatch(instance_id):
             raise bad_order("that is no id of an instance")
-        self._need_key()
+        self._account.need_key_to_order()
         if instance_id in self._ending:
             return
         try:
             self._account.order("POST", f"/instances/{instance_id}/delete", kind="delete")
         except OfferGone:
             return  # 404: there is no such instance
-
-    def _need_key(self) -> None:
-        if not self._account.has_key:
-            raise OrderRefused("shadeform: no key is set; nothing was sent", RefusalKind.KEY)
 
 
 def create_body(order: Order, options: Mapping[str, Option], now: datetime) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import msgspec
 
 from gpuwatch.adapting.asking import Rest
 from gpuwatch.adapting.renting import PlainRenting
-from gpuwatch.errors import KeyRejected, OrderRefused, ProviderError, RefusalKind
+from gpuwatch.errors import KeyRejected, ProviderError
 from gpuwatch.ports import Created, Instance, Order
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.tensordock.create import bad_order, create_body, created, ended
@@ -53,7 +53,7 @@ class TensorDockLauncher(PlainRenting):
             OutcomeUnknown: it may have been made.
         """
         body = create_body(order, self._options)
-        self._need_key()
+        self._rest.need_key_to_order()
         reply = self._rest.order("POST", _PATH, body, deadline_s=_CREATE_DEADLINE_S)
         made = created(reply, self._rest.tools.now())
         now_s = self._rest.tools.monotonic()
@@ -84,7 +84,7 @@ class TensorDockLauncher(PlainRenting):
         """
         if not PLACE.fullmatch(instance_id):
             raise bad_order("that is no id of a machine")
-        self._need_key()
+        self._rest.need_key_to_order()
         try:
             ended(self._rest.order("DELETE", f"{_PATH}/{instance_id}"), self._rest.tools.now())
         except NoSuchMachine:
@@ -116,12 +116,6 @@ class TensorDockLauncher(PlainRenting):
         with self._lock:
             self._looks[row.machine_id] = look
         return look
-
-    def _need_key(self) -> None:
-        try:
-            self._rest.need_key()
-        except KeyRejected as error:
-            raise OrderRefused(str(error), RefusalKind.KEY) from error
 
 
 def _good_for_s(look: _Look) -> float:
