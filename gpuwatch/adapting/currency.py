@@ -23,7 +23,8 @@ from gpuwatch.net import NetError
 log = logging.getLogger(__name__)
 
 ECB_URL: Final = "https://www.ecb.europa.eu/stats/eurofxref/eurofxref-daily.xml"
-# What is used where no rate was ever had; source: the bank's reference rate of that day.
+# What is used where no rate was ever had. About what the bank told at that time: written down from memory, without a
+# record of the day, so every offer that is reckoned with it says that the rate is built in.
 BUILT_IN_ON: Final = date(2025, 6, 30)
 BUILT_IN_USD_PER_EUR: Final = 1.1720
 OLD_AFTER_DAYS: Final = 7  # Easter has four days without a rate

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.adapting.untrusted import UNREADABLE
+from gpuwatch.adapting.untrusted import UNREADABLE, number
 from gpuwatch.errors import (
     KeyRejected,
     OrderError,
@@ -113,19 +113,20 @@ def ordering_error(name: str, told: Said, reply: Reply, now: datetime) -> OrderE
 def retry_after_s(reply: Reply, now: datetime) -> float | None:
     """Seconds to wait as the header says, held between a second and an hour; None: it does not say."""
     value = reply.headers.get("retry-after")
-    if value is None:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        from email.utils import parsedate_to_datetime  # noqa: PLC0415 7 ms at every start, for a rare header
+    seconds = number(value)
+    if seconds is None and value is not None:
+        seconds = _until_s(value, now)
+    return None if seconds is None else min(max(seconds, _WAIT_MIN_S), _WAIT_MAX_S)
 
-        try:
-            moment = parsedate_to_datetime(value)
-        except (ValueError, OverflowError):
-            return None
-        seconds = ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds()
-    return min(max(seconds, _WAIT_MIN_S), _WAIT_MAX_S) if seconds == seconds else None  # noqa: PLR0124 NaN
+
+def _until_s(date: str, now: datetime) -> float | None:
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - 6 ms, and hardly anybody sends a date
+
+    try:
+        moment = parsedate_to_datetime(date)
+    except (ValueError, OverflowError):
+        return None
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds()
 
 
 def _objects(value: Any, depth: int = 0) -> Sequence[Mapping[str, Any]]:

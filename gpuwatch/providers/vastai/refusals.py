@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.adapting.untrusted import UNREADABLE
+from gpuwatch.adapting.refusals import retry_after_s as asked_wait_s
+from gpuwatch.adapting.untrusted import UNREADABLE, number
 from gpuwatch.errors import (
     KeyRejected,
     OfferGone,
@@ -120,7 +120,7 @@ def ordering_error(reply: Reply, now: datetime) -> OrderError:
 
 def retry_after_s(reply: Reply, refusal: Refusal, now: datetime) -> float | None:
     """Seconds to wait, held between a second and an hour; None: it does not say."""
-    for said in (_header_s(reply.headers.get("retry-after"), now), _number(refusal.values.get("retry_after"))):
+    for said in (asked_wait_s(reply, now), number(refusal.values.get("retry_after"))):
         if said is not None:
             return min(max(said, _WAIT_MIN_S), _WAIT_MAX_S)
     found = _THRESHOLD.search(refusal.text)  # seconds between two calls, not calls per second
@@ -132,8 +132,8 @@ def retry_after_s(reply: Reply, refusal: Refusal, now: datetime) -> float | None
 def quota_resets_at(reply: Reply, refusal: Refusal, now: datetime) -> datetime:
     """When the day's rows begin anew: as the answer says if that is within a day, else the next 00:00 UTC."""
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
-    unix_s = _number(reply.headers.get("x-ratelimit-reset"))
-    wait_s = _number(refusal.values.get("retry_after"))
+    unix_s = number(reply.headers.get("x-ratelimit-reset"))
+    wait_s = number(refusal.values.get("retry_after"))
     soonest, latest = now, now + timedelta(days=1, minutes=5)
     for moment in (
         datetime.fromtimestamp(unix_s, UTC) if unix_s is not None and 0 < unix_s < 4e9 else None,
@@ -142,30 +142,6 @@ def quota_resets_at(reply: Reply, refusal: Refusal, now: datetime) -> datetime:
         if moment is not None and soonest < moment <= latest:
             return moment
     return midnight
-
-
-def _header_s(value: str | None, now: datetime) -> float | None:
-    """Retry-After: seconds, or a date."""
-    if value is None:
-        return None
-    number = _number(value)
-    if number is not None:
-        return number
-    try:
-        moment = parsedate_to_datetime(value)
-    except (ValueError, OverflowError):
-        return None
-    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds()
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if abs(number) < 1e15 else None
 
 
 def _fit(sentence: str) -> str:
