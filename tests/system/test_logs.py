@@ -42,7 +42,10 @@ def root() -> Iterator[logging.Logger]:
     """The root logger, put back as it was after the test."""
     logger = logging.getLogger()
     handlers, level, hook = list(logger.handlers), logger.level, threading.excepthook
-    chatty = {name: logging.getLogger(name).level for name in ("alembic", "apscheduler", "httpcore", "httpx")}
+    names = ("alembic", "apscheduler", "apscheduler.scheduler", "httpcore", "httpx")
+    chatty = {name: logging.getLogger(name).level for name in names}
+    for name in names:  # a daemon that another test ran in this process has set some of them
+        logging.getLogger(name).setLevel(logging.NOTSET)
     yield logger
     for own in [handler for handler in logger.handlers if handler not in handlers]:
         own.close()
