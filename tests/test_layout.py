@@ -33,6 +33,7 @@ LOCKS = {
         *PROJECT["project"]["dependencies"],
         *(one for one in PROJECT["dependency-groups"]["dev"] if isinstance(one, str)),
     ],
+    "model.txt": PROJECT["dependency-groups"]["model"],
     "bench.txt": PROJECT["dependency-groups"]["bench"],
     "official-client.txt": PROJECT["dependency-groups"]["official-client"],
 }

@@ -15,6 +15,7 @@ from gpuwatch.ports import AppriseSettings, ChannelSettings, EmailSettings, Prov
 from gpuwatch.settings.faults import Loc, Misjudged, faults_of, unknown_keys
 from gpuwatch.settings.launch_rules import launch_faults, unlimited
 from gpuwatch.settings.model import Channels, Settings
+from gpuwatch.settings.price_rules import price_faults
 from gpuwatch.settings.provider_options import options_of
 from gpuwatch.settings.references import Resolved
 from gpuwatch.settings.sources import Given, Path_, Sources
@@ -188,7 +189,7 @@ def _joint_faults(root: Root, added: Mapping[str, Any]) -> Iterator[tuple[Loc, s
         known["notify"] = (watch.notify, channels, (*NotifyTable.model_fields, *notifiers.plugins()))
         for section, (named, have, there_are) in known.items():
             yield from (((*here, section), text) for text in _strangers(named, have, there_are, section))
-        yield from ((here + key, text) for key, text in launch_faults(watch))
+        yield from ((here + key, text) for key, text in (*price_faults(watch), *launch_faults(watch)))
         if not root.dry_run:
             yield from ((here + key, text) for key, text in unlimited(watch, root.budget))
 

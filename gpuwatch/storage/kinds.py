@@ -1,7 +1,8 @@
 """Kinds of price lie apart in the history: what is rentable under its provider's name, the rest beside it.
 
 A list price that nobody could rent at must not pull a minimum or a median down. So it is kept under a name of its own,
-"azure:listed", with polls of its own; sums over all providers count what was live alone.
+"azure:listed", with polls of its own; sums over all providers count what was live alone. What was imported lies apart,
+too ("vastai:history", "gcp:listed-history"): other people's looks must not end what ours saw, nor the other way round.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from gpuwatch.ports import Answer
 
 _BETWEEN = ":"  # in no provider's name
 _OTHERS = (OfferKind.LISTED, OfferKind.HISTORY)
+_IMPORTED = {OfferKind.LIVE: "history", OfferKind.HISTORY: "history", OfferKind.LISTED: "listed-history"}
 
 
 def history_name(provider: str, kind: OfferKind) -> str:
@@ -30,6 +32,36 @@ def provider_in(name: str) -> str:
 def is_live(name: str) -> bool:
     """Are these prices that could be rented at?"""
     return _BETWEEN not in name
+
+
+def imported_name(provider: str, kind: OfferKind) -> str:
+    """The name under which a provider's prices of a kind are kept that were imported."""
+    return f"{provider}{_BETWEEN}{_IMPORTED[kind]}"
+
+
+def kind_in(name: str) -> OfferKind:
+    """What the prices under a name were when they were seen."""
+    return OfferKind.LISTED if name.partition(_BETWEEN)[2].startswith("listed") else OfferKind.LIVE
+
+
+def is_imported(name: str) -> bool:
+    """Did somebody else see these prices?"""
+    return name.partition(_BETWEEN)[2] in _IMPORTED.values()
+
+
+def is_meant(name: str, wanted: str | None) -> bool:
+    """Is a name in the history meant? Imported prices go with what they are.
+
+    Args:
+        wanted: None: whatever is or was live; "vastai": that one's live prices; "gcp:listed": its list prices;
+            a name in the history: just that.
+    """
+    if wanted is None:
+        return kind_in(name) is OfferKind.LIVE
+    provider, _, kind = wanted.partition(_BETWEEN)
+    if kind in ("", "listed"):
+        return provider_in(name) == provider and kind_in(name) is (OfferKind.LISTED if kind else OfferKind.LIVE)
+    return name == wanted
 
 
 def by_kind(answer: Answer, has_some: Callable[[str], bool]) -> list[Answer]:

@@ -12,7 +12,7 @@ from gpuwatch.market.pricing import Commission
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import CoreExecutor, Executor
 from gpuwatch.storage.hours import covers_between, roll_span
-from gpuwatch.storage.kinds import is_live, provider_in
+from gpuwatch.storage.kinds import is_meant, provider_in
 from gpuwatch.storage.recording import seconds
 from gpuwatch.storage.rollup import ALL_COUNTS, ALL_PROVIDERS, COVER_LASTS_S, HOUR_S, HourRow, Segment
 from gpuwatch.storage.sketch import merge, quantile
@@ -33,13 +33,14 @@ _SINGLE = f" WHERE gpu_count <> {ALL_COUNTS}"
 class Part(msgspec.Struct, frozen=True, kw_only=True):
     """Which part of the market is meant. `gpus` are canonical names or families; None: any.
 
-    `provider` None: all that is live; "azure:listed" is what Azure lists without proof of stock (`storage.kinds`).
+    `provider` None: all that is or was live; "azure:listed": what Azure lists without proof of stock. What was imported
+    of it counts, too (`storage.kinds`).
     """
 
     gpus: tuple[str, ...] | None = None
     provider: str | None = None
     gpu_count: int | None = None
-    spot: bool = False
+    spot: bool | None = False  # None: both
 
 
 class TrackPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,9 +156,9 @@ def _segments(executor: Executor, part: Part, *, sums: bool) -> dict[int, Segmen
     return {
         number: (provider, gpu, count, spot)
         for number, provider, gpu, count, spot, family in rows
-        if spot == int(part.spot)
+        if (part.spot is None or spot == int(part.spot))
         and (part.gpus is None or gpu in part.gpus or family in families)
-        and (is_live(provider) if part.provider is None else provider == part.provider)
+        and (is_meant(provider, part.provider) if provider else part.provider is None)
         and (part.gpu_count is None or count == part.gpu_count)
     }
 

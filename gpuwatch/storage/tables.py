@@ -166,6 +166,26 @@ watch_memory = Table(
     comment="what a watch remembers between looks",
 )
 
+auto_price = Table(
+    "auto_price",
+    metadata,
+    Column("watch", String(200), primary_key=True),
+    Column("since_ms", BigInteger, nullable=False),
+    Column("limit_microusd_gpu_hour", BigInteger),
+    Column("reckoned_at_ms", BigInteger),
+    comment='max_price = "auto": when the watch was first looked at, and the newest limit that was reckoned',
+)
+
+checklist_tick = Table(
+    "checklist_tick",
+    metadata,
+    Column("watch", String(200), primary_key=True),
+    Column("item", String(200), primary_key=True),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("words", Text),
+    comment="what the owner has ticked of a watch's `require`",
+)
+
 alert = Table(
     "alert",
     metadata,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -12,6 +13,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 
 from gpuwatch.market.gpu_names import catalog, clean_name, fold
 from gpuwatch.watches.fields import (
+    MAX_USD,
     Line,
     Lines,
     Measure,
@@ -22,12 +24,14 @@ from gpuwatch.watches.fields import (
     Usd,
     Whole,
     Words,
+    number,
     one_or_many,
     seconds,
 )
+from gpuwatch.watches.job_schema import JobTable
 from gpuwatch.watches.launch_parts import float_or_none
 from gpuwatch.watches.launch_schema import BudgetTable, LaunchTable
-from gpuwatch.watches.watch import Action, CpuArch, SpotPolicy, Watch
+from gpuwatch.watches.watch import Action, AutoPrice, ChecklistPolicy, CpuArch, SpotPolicy, Watch
 from gpuwatch.watches.windows import parse_window
 
 # Spellings that providers use and no catalogue knows; a context, because pydantic-settings passes none to validators.
@@ -52,6 +56,34 @@ def _version(value: Any) -> str:
     return value.strip()
 
 
+def _max_price(value: Any) -> Any:
+    if value == "auto":
+        return value
+    found = number(value)
+    if found <= 0:
+        raise ValueError("expected a number above 0")
+    if found > MAX_USD:
+        raise ValueError(f"expected a number of at most {MAX_USD}")
+    return found
+
+
+def _deadline(value: Any) -> float | datetime:
+    """A duration, or a moment; TOML knows moments, the environment writes them as text."""
+    if isinstance(value, str) and not _LOOKS_LIKE_A_TIME.match(value):
+        return seconds(value)
+    try:
+        found = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        found = None
+    if not isinstance(found, datetime) or found.tzinfo is None:
+        raise ValueError('expected a duration such as "2d", or a time with its zone such as 2026-12-01T08:00:00Z')
+    return found.astimezone(UTC)
+
+
+_LOOKS_LIKE_A_TIME = re.compile(r"[0-9]{4}-")
+_MAX_PRICE_SCHEMA = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "auto", "type": "string"}]}
+_DEADLINE_SCHEMA = {"type": "string", "examples": ["2d", "2026-12-01T08:00:00Z"]}
+HIGHEST_USD = Decimal(10_000)  # no GPU is that dear: where the job's cost is the threshold
 _VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,5}")
 _WINDOW_SCHEMA = {"type": "string", "examples": ["22:00-08:00", "Mon-Fri 09:00-18:00", "Sat-Sun"]}
 Window = Annotated[str, BeforeValidator(_window), WithJsonSchema(_WINDOW_SCHEMA)]
@@ -92,7 +124,23 @@ class WatchTable(Table):
     gpu_count: Annotated[GpuCount, BeforeValidator(_gpu_count, json_schema_input_type=int | GpuCount)] = Field(
         default=GpuCount(min=1, max=1), description="GPUs of one offer: a number, or { min = 1, max = 8 }."
     )
-    max_price: Usd = Field(description="USD per GPU-hour, commission included; at or under it fires.")
+    max_price: (
+        Annotated[Decimal | Literal["auto"], BeforeValidator(_max_price), WithJsonSchema(_MAX_PRICE_SCHEMA)] | None
+    ) = Field(
+        default=None,
+        description='USD per GPU-hour, commission included; at or under it fires. "auto": the history decides.',
+    )
+    max_price_cap: Usd | None = Field(
+        default=None, description='USD per GPU-hour that max_price = "auto" never goes beyond.'
+    )
+    deadline: Annotated[float | datetime, BeforeValidator(_deadline), WithJsonSchema(_DEADLINE_SCHEMA)] | None = Field(
+        default=None,
+        description='By when max_price = "auto" must have one: a duration from the first look, or a time with zone.',
+    )
+    max_job_cost: Usd | None = Field(
+        default=None, description="USD for the whole job of [watch.job], instead of max_price; at or under it fires."
+    )
+    job: JobTable | None = Field(default=None, description="The job that max_job_cost is about.")
     action: Literal["alert", "ask", "launch"] = Field(default="alert", description="What to do when it fires.")
     providers: Lines | None = Field(default=None, description="Which providers; default: all that are enabled.")
     spot: Literal["no", "only", "any"] = Field(default="no", description="Interruptible offers.")
@@ -141,6 +189,12 @@ class WatchTable(Table):
         default=Decimal(1), description="Ready to fire anew when no offer is under max_price times this, in two polls."
     )
     notify: Lines | None = Field(default=None, description="Channels; default: all that are configured.")
+    require: Words = Field(
+        default=(), description="Items that must be ticked (gpuwatch checklist tick) before it rents."
+    )
+    require_policy: Literal["block", "warn"] = Field(
+        default="block", description="While an item is not ticked: block rents nothing, warn rents and says so."
+    )
     launch: LaunchTable | None = Field(default=None, description="What to rent; for action launch and ask.")
     budget: BudgetTable = Field(default=BudgetTable(), description="Limits over what this watch rents.")
 
@@ -149,13 +203,29 @@ class WatchTable(Table):
     def _gpus(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return check_gpus(value)
 
+    def _ceiling(self) -> Decimal:
+        """A GPU price that no fitting offer exceeds."""
+        if isinstance(self.max_price, Decimal):
+            return self.max_price
+        return self.max_price_cap or HIGHEST_USD
+
+    def _auto(self) -> AutoPrice | None:
+        if self.max_price != "auto" or self.max_price_cap is None:
+            return None
+        after = self.deadline if isinstance(self.deadline, float) else None
+        at = self.deadline if isinstance(self.deadline, datetime) else None
+        return AutoPrice(cap_usd_gpu_hour=self.max_price_cap, deadline_s=after, deadline_at=at)
+
     def value(self) -> Watch:
         """As the engine uses it."""
         return Watch(
             name=self.name,
             gpu=self.gpu,
             gpu_names=gpu_names(self.gpu),
-            max_price_usd_gpu_hour=self.max_price,
+            max_price_usd_gpu_hour=self._ceiling(),
+            auto=self._auto(),
+            max_job_cost_usd=self.max_job_cost,
+            job=self.job.value() if self.job else None,
             gpu_count_min=self.gpu_count.min,
             gpu_count_max=self.gpu_count.max,
             action=Action(self.action),
@@ -189,6 +259,8 @@ class WatchTable(Table):
             improve_by=float(self.improve_by),
             rearm=float(self.rearm),
             notify=self.notify,
+            require=self.require,
+            require_policy=ChecklistPolicy(self.require_policy),
             launch=self.launch.value() if self.launch else None,
             budget=self.budget.value(),
         )

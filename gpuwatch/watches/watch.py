@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
 import msgspec
+
+from gpuwatch.planning.job_spec import JobSpec
 
 
 class Action(StrEnum):
@@ -53,6 +56,21 @@ class OnBudget(StrEnum):
 
     WARN = "warn"
     STOP = "stop"
+
+
+class ChecklistPolicy(StrEnum):
+    """What is done about items of `require` that are not ticked."""
+
+    BLOCK = "block"  # nothing is rented
+    WARN = "warn"  # it is rented, and told
+
+
+class AutoPrice(msgspec.Struct, frozen=True, kw_only=True):
+    """`max_price = "auto"`: the history decides, by how much time is left; never above the cap."""
+
+    cap_usd_gpu_hour: Decimal
+    deadline_s: float | None = None  # after the watch was first looked at …
+    deadline_at: datetime | None = None  # … or a moment; one of the two
 
 
 class BidSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,7 +167,12 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     gpu: tuple[str, ...]  # as the owner wrote it
     gpu_names: tuple[str, ...]  # canonical names that `gpu` stands for; an uncatalogued spelling stands for itself
-    max_price_usd_gpu_hour: Decimal  # commission included
+    # Commission included. Where the history decides, the highest that it may come to; where the job's cost decides, one
+    # that no fitting offer exceeds.
+    max_price_usd_gpu_hour: Decimal
+    auto: AutoPrice | None = None
+    max_job_cost_usd: Decimal | None = None  # the threshold is the cost of the whole job; `job` says which
+    job: JobSpec | None = None
     gpu_count_min: int = 1
     gpu_count_max: int = 1
     action: Action = Action.ALERT
@@ -183,5 +206,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     improve_by: float = 0.05
     rearm: float = 1.0
     notify: tuple[str, ...] | None = None  # None: all configured channels
+    require: tuple[str, ...] = ()  # items that must be ticked before it rents
+    require_policy: ChecklistPolicy = ChecklistPolicy.BLOCK
     launch: LaunchSpec | None = None
     budget: Budget = Budget()

@@ -1,0 +1,1 @@
+"""Less to train on: what of a data set repeats itself, and a copy without it. Wants the extra `dataset`."""
