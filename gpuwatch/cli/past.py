@@ -1,0 +1,85 @@
+"""Options of the commands that ask the past: which GPU, since when, and from where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from gpuwatch.analysis.scope import Scope
+
+Command = Callable[..., Any]
+_FIRST_YEAR = 2000
+
+
+def past_options(default_since: str) -> Callable[[Command], Command]:
+    """`--count`, `--spot`, `--provider`, `--since`, `--until`, `--data`; they arrive as `count: str | None`,
+    `spot: str`, `provider: str | None`, `since: str`, `until: str | None`, `data: Path | None`.
+    """
+
+    def added(command: Command) -> Command:
+        for option in reversed(_OPTIONS):
+            command = option(command)
+        return click.option("--since", default=default_since, show_default=True, help=_SINCE)(command)
+
+    return added
+
+
+_SINCE = 'How far back ("30d", "12h"), a day ("2026-03-01"), or "all".'
+_OPTIONS = (
+    click.option("--count", default=None, metavar="N|A-B", help="How many GPUs an offer has. Default: any number."),
+    click.option(
+        "--spot", type=click.Choice(["no", "only", "any"]), default="no", show_default=True, help="Interruptible."
+    ),
+    click.option("--provider", default=None, help="Only this provider; NAME:listed for list prices."),
+    click.option("--until", default=None, help="Up to this day, or so long ago; default: now."),
+    click.option(
+        "--data",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        default=None,
+        help="A file of price rows (CSV, gzipped or not, or Parquet) instead of the store.",
+    ),
+)
+
+
+def moment(text: str, now: datetime) -> datetime:
+    """A day, a time, a duration back from now, or "all". Raises click.BadParameter."""
+    from datetime import UTC
+
+    from gpuwatch.watches.durations import parse_duration
+
+    if text == "all":
+        return datetime(_FIRST_YEAR, 1, 1, tzinfo=UTC)
+    try:
+        found = datetime.fromisoformat(text)
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
+    except ValueError:
+        pass
+    try:
+        return now - timedelta(seconds=parse_duration(text))
+    except (ValueError, OverflowError) as fault:
+        raise click.BadParameter(
+            f'expected a duration such as "30d", a day such as "2026-03-01", or "all": {text!r}'
+        ) from fault
+
+
+def scope_of(gpus: tuple[str, ...] | None, count: str | None, spot: str, provider: str | None) -> Scope:
+    """The part of the market that the options name. Raises click.BadParameter."""
+    from gpuwatch.analysis.scope import Scope
+
+    low, high = _counts(count)
+    is_spot = {"no": False, "only": True, "any": None}[spot]
+    return Scope(gpus=gpus, provider=provider, gpu_count_min=low, gpu_count_max=high, spot=is_spot)
+
+
+def _counts(text: str | None) -> tuple[int | None, int | None]:
+    if text is None:
+        return None, None
+    low, dash, high = text.partition("-")
+    if not low.isdecimal() or int(low) < 1 or (dash and (not high.isdecimal() or int(high) < int(low))):
+        raise click.BadParameter(f'expected a number of GPUs such as "8", or a range such as "1-4": {text!r}')
+    return int(low), int(high) if dash else int(low)

@@ -1,0 +1,69 @@
+"""What the catalogue's data sheets say of a GPU. Sources per row: `gpu-catalog.csv`."""
+
+from __future__ import annotations
+
+import os
+from csv import DictReader
+from functools import cache
+
+import msgspec
+
+_TENSOR_CORES = frozenset(
+    {"Volta", "Turing", "Ampere", "Ada Lovelace", "Hopper", "Blackwell", "Blackwell Ultra"}
+)  # NVIDIA's own word; AMD's and Intel's matrix units do the same work
+
+
+class GpuSpecs(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the catalogue, of one GPU. None: the data sheet does not say."""
+
+    name: str
+    family: str
+    vendor: str
+    architecture: str
+    form_factor: str
+    memory_gib: float
+    fp16_tflops: float | None  # dense, with the matrix units
+    fp8_tflops: float | None  # dense
+    bandwidth_gb_s: float | None  # of its memory
+    power_w: float | None
+    nvlink: bool  # between all cards of a machine; a bridge between pairs is none
+    release_year: int | None
+
+    @property
+    def has_tensor_cores(self) -> bool:
+        """Units for matrices in half precision: training wants them."""
+        if self.name.startswith(("GTX", "CMP")):  # Turing's small ones have none
+            return False
+        return self.architecture in _TENSOR_CORES or self.form_factor == "OAM"
+
+
+@cache
+def gpu_specs() -> dict[str, GpuSpecs]:
+    """All rows of the catalogue, by canonical name; read once."""
+    path = os.path.join(os.path.dirname(__file__), "gpu-catalog.csv")
+    lines = __spec__.loader.get_data(path).decode().splitlines()  # type: ignore[union-attr]
+    return {row["canonical_name"]: _specs(row) for row in DictReader(lines)}
+
+
+def _specs(row: dict[str, str]) -> GpuSpecs:
+    return GpuSpecs(
+        name=row["canonical_name"],
+        family=row["family"],
+        vendor=row["vendor"],
+        architecture=row["architecture"],
+        form_factor=row["form_factor"],
+        memory_gib=float(row["vram_gib"]),
+        fp16_tflops=_number(row["fp16_dense_tflops"]),
+        fp8_tflops=_number(row["fp8_dense_tflops"]),
+        bandwidth_gb_s=_number(row["mem_bandwidth_gb_s"]),
+        power_w=_number(row["tdp_w"]),
+        nvlink=row["nvlink"] == "yes",
+        release_year=int(row["release_year"]) if row["release_year"].isdigit() else None,
+    )
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
