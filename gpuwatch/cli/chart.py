@@ -1,0 +1,189 @@
+"""Line charts in text: two by four dots a letter, gaps left open, and shaded where nobody looked."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import click
+
+_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # by row and column within a letter
+_BRAILLE = 0x2800
+_UNKNOWN = "░"
+_STRIDES = (1, 2, 4)  # the first line is solid, the second has every other dot, the third every fourth
+_KEYS = ("━", "╍", "┄")
+_COLOURS = ("cyan", "yellow", "magenta")
+_WIDEST = 100
+_HEIGHT = 12
+_TICK_EVERY = 16  # letters
+
+Text = Callable[[float], str]
+
+
+class _Frame(NamedTuple):
+    """What lies where: x from the left in letters, y from the top."""
+
+    x_low: float
+    x_high: float
+    y_low: float
+    y_high: float
+    width: int
+    height: int
+
+    def dot(self, x: float, y: float) -> tuple[int, int]:
+        """Column and row of a dot."""
+        across = (x - self.x_low) / (self.x_high - self.x_low)
+        down = (self.y_high - y) / (self.y_high - self.y_low)
+        return round(across * (2 * self.width - 1)), round(down * (4 * self.height - 1))
+
+    def x_of(self, column: int) -> float:
+        """What a letter stands for; the first and the last for the ends."""
+        return self.x_low + column / (self.width - 1) * (self.x_high - self.x_low)
+
+
+def line_chart(
+    xs: Sequence[float],
+    series: Mapping[str, Sequence[float | None]],
+    title: str,
+    *,
+    unknown: Sequence[bool] = (),
+    x_text: Text = "{:.4g}".format,
+    y_text: Text | None = None,
+    width: int | None = None,
+    height: int = _HEIGHT,
+) -> str:
+    """Up to three lines over the same xs, in plain text; in colours on a terminal, unless NO_COLOR is set.
+
+    Args:
+        xs: rising.
+        series: label → a value for each x; None leaves a gap.
+        unknown: for each x, whether nothing is known there; shaded.
+        x_text, y_text: what stands at an axis; y_text None: as many digits as the steps need.
+        width: letters in all; None: as the terminal has, but at most 100.
+    """
+    known = [y for ys in series.values() for y in ys if y is not None]
+    if not known:
+        return f"{title}: nothing to draw"
+    steps = _steps(min(known), max(known))
+    y_label = y_text or f"{{:.{_digits(steps)}f}}".format
+    margin = max(len(y_label(y)) for y in steps) + 2
+    inside = max(10, (width or _screen_width()) - margin)
+    frame = _Frame(xs[0], xs[-1] if xs[-1] > xs[0] else xs[0] + 1, steps[0], steps[-1], inside, height)
+    cells = _shaded(xs, unknown, frame)
+    for number, ys in reversed(list(enumerate(series.values()))):
+        _draw(cells, _dots(xs, ys, frame), number)
+    labels = {frame.dot(frame.x_low, y)[1] // 4: y_label(y) for y in steps}
+    lines = [
+        f"{labels.get(row, ''):>{margin - 2}} {'┤' if row in labels else '│'}{_row(cells, row, frame)}"
+        for row in range(height)
+    ]
+    return "\n".join([title, *lines, *_x_axis(frame, margin, x_text), _key(series, any(unknown))])
+
+
+def is_colourful() -> bool:
+    """Does somebody look at a terminal who has not asked for no colours?"""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+_Cells = dict[tuple[int, int], tuple[int, int]]  # row, column → dots, the line they belong to
+
+
+def _shaded(xs: Sequence[float], unknown: Sequence[bool], frame: _Frame) -> _Cells:
+    """A letter is shaded where nothing is known at all of what it shows."""
+    if not any(unknown):
+        return {}
+    step = (frame.x_high - frame.x_low) / frame.width
+    found: _Cells = {}
+    for column in range(frame.width):
+        middle = frame.x_of(column)
+        first, after = bisect_left(xs, middle - step / 2), bisect_left(xs, middle + step / 2)
+        first = min(first, len(xs) - 1) if after > first else max(0, bisect_left(xs, middle) - 1)
+        if all(unknown[first : max(after, first + 1)]):
+            found.update({(row, column): (0, -1) for row in range(frame.height)})
+    return found
+
+
+def _dots(xs: Sequence[float], ys: Sequence[float | None], frame: _Frame) -> list[tuple[int, int]]:
+    """The dots of a line, in order."""
+    found: list[tuple[int, int]] = []
+    before: tuple[int, int] | None = None
+    for x, y in zip(xs, ys, strict=True):
+        here = None if y is None else frame.dot(x, y)
+        if here is not None:
+            found += [here] if before is None else _between(before, here)
+        before = here
+    return found
+
+
+def _between(start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, int]]:
+    """The dots from one to another, without the first."""
+    across, down = end[0] - start[0], end[1] - start[1]
+    steps = max(abs(across), abs(down))
+    return [(start[0] + round(across * i / steps), start[1] + round(down * i / steps)) for i in range(1, steps + 1)]
+
+
+def _draw(cells: _Cells, dots: Sequence[tuple[int, int]], number: int) -> None:
+    stride = _STRIDES[number % len(_STRIDES)]
+    for at, (x, y) in enumerate(dots):
+        if at % stride == 0:
+            place = (y // 4, x // 2)
+            cells[place] = (cells.get(place, (0, number))[0] | _DOTS[y % 4][x % 2], number)
+
+
+def _row(cells: _Cells, row: int, frame: _Frame) -> str:
+    colourful = is_colourful()
+    made: list[str] = []
+    for column in range(frame.width):
+        bits, number = cells.get((row, column), (0, -2))
+        letter = chr(_BRAILLE + bits) if bits else _UNKNOWN if number == -1 else " "
+        if colourful and (bits or number == -1):
+            letter = click.style(letter, fg=_colour(number), dim=number == -1)
+        made.append(letter)
+    return "".join(made).rstrip()
+
+
+def _colour(number: int) -> str | None:
+    return None if number < 0 else _COLOURS[number % len(_COLOURS)]
+
+
+def _x_axis(frame: _Frame, margin: int, x_text: Text) -> list[str]:
+    """The axis with its ticks, and what they say."""
+    line, words = list("─" * frame.width), [" "] * frame.width
+    free_from = 0
+    for column in range(0, frame.width, _TICK_EVERY):
+        word = x_text(frame.x_of(column))
+        if column >= free_from and column + len(word) <= frame.width:
+            line[column] = "┬"
+            words[column : column + len(word)] = word
+            free_from = column + len(word) + 1
+    return [" " * (margin - 1) + "└" + "".join(line), (" " * margin + "".join(words)).rstrip()]
+
+
+def _key(series: Mapping[str, object], has_unknown: bool) -> str:
+    named = [(f"{_KEYS[number % len(_KEYS)]} {label}", number) for number, label in enumerate(series)]
+    shown = [click.style(text, fg=_colour(number)) if is_colourful() else text for text, number in named]
+    return "  ".join([*shown, *([f"{_UNKNOWN} nobody looked"] if has_unknown else [])])
+
+
+def _steps(low: float, high: float) -> list[float]:
+    """Round numbers a step of 1, 2 or 5 apart, from under the lowest to over the highest."""
+    span = (high - low) or abs(high) / 10 or 1.0
+    rough = span / 4
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * nice for nice in (1, 2, 5, 10) if power * nice >= rough * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [step * number for number in range(first, max(last, first + 1) + 1)]
+
+
+def _digits(steps: Sequence[float]) -> int:
+    return max(0, -math.floor(math.log10(steps[1] - steps[0]) + 1e-9))
+
+
+def _screen_width() -> int:
+    import shutil
+
+    return min(_WIDEST, shutil.get_terminal_size((80, 24)).columns)
