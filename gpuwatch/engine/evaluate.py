@@ -17,6 +17,7 @@ from gpuwatch.engine.chosen import Unable, choose, did, headed_by, is_of
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.launch_alerts import NOT_READY, after_reserving
 from gpuwatch.launches.ask import Ask
+from gpuwatch.launches.checklist import checklist_warning
 from gpuwatch.launches.launch import Intent, Launch, Refusal, RefusalReason
 from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Alert, AlertKind, Answer, Completeness, Desk, Page
@@ -210,6 +211,8 @@ class Evaluator:
     ) -> list[Start]:
         """`not_ready` is changed: what was told while nothing could be tried is no answer, the true one follows it."""
         starts, done, can_do = self._reserve(page, watch, decision, now)
+        if starts or (decision.fires and watch.action is Action.ALERT):
+            done += checklist_warning(page.unticked(watch))
         before = not_ready.get(watch.name)
         is_news = before is not None and bool(done) and _without_numbers(done) != _without_numbers(before)
         shown = headed_by(decision, starts[0].launch if starts else None)
@@ -252,7 +255,8 @@ class Evaluator:
         else:
             self._unasked.add(watch.name)
         until = now if question.ask is None else question.ask.deadline
-        self._tell(page, watch, self._alert(watch, question.decision, question.did, question.ask), now, until)
+        done = question.did + ("" if question.ask is None else checklist_warning(page.unticked(watch)))
+        self._tell(page, watch, self._alert(watch, question.decision, done, question.ask), now, until)
 
     def _is_new(self, watch: Watch, decision: Decision) -> bool:
         return decision.memory != self._memories.get(watch.name, WatchMemory())
@@ -330,7 +334,7 @@ class Evaluator:
         page.tell(alert, channels, max(now + life_of(AlertKind.OFFER), until or now), once_key)
 
 
-_MAY_END_ANY_MOMENT = {RefusalReason.PAUSED, RefusalReason.BREAKER}  # by the owner's word
+_MAY_END_ANY_MOMENT = {RefusalReason.PAUSED, RefusalReason.BREAKER, RefusalReason.CHECKLIST}  # by the owner's word
 _ONLY_TOLD = {Action.ALERT: 'Told you; this watch does not rent (action = "alert").'}
 
 

@@ -193,6 +193,8 @@ def after_reserving(watch: Watch, begun: Sequence[Launch], refusal: Refusal | No
     if refusal.reason is RefusalReason.PAUSED:
         own = refusal.text.startswith("renting by watch")
         return (f"Rent again: gpuwatch resume {name}" if own else "Rent again: gpuwatch resume",)
+    if refusal.reason is RefusalReason.CHECKLIST:
+        return (f"Say what is done: gpuwatch checklist tick {name} ITEM",)
     if refusal.reason is RefusalReason.BREAKER:
         return ("See what failed: gpuwatch launches", f"Go on at once: gpuwatch resume {name}")
     if refusal.reason is RefusalReason.MACHINE_FAILED:

@@ -230,6 +230,7 @@ class RefusalReason(StrEnum):
     MACHINE_FAILED = "machine_failed"  # a launch failed on it lately, or the owner blocked it
     PAUSED = "paused"  # by `gpuwatch pause`
     BREAKER = "breaker"  # too many launches of this watch failed
+    CHECKLIST = "checklist"  # its owner has not ticked all that it requires
     NO_CREDIT = "no_credit"
     STRANGERS = "strangers"  # a new database, and instances that carry gpuwatch's label
 
@@ -252,8 +253,7 @@ def label_of(launch_id: str, extra: str | None = None) -> str:
 
 def launch_id_in(label: str | None) -> str | None:
     """The launch that a label names; None: not one of ours, however similar."""
-    found = _LABEL.fullmatch(label or "")
-    return found.group(1) if found else None
+    return found.group(1) if (found := _LABEL.fullmatch(label or "")) else None
 
 
 def may_move(from_state: LaunchState, to_state: LaunchState) -> bool:

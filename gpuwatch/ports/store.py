@@ -45,6 +45,9 @@ class Page(Protocol):
         is asked. None: the owner denied all of them lately; `rearmed` forgets that.
         """
 
+    def unticked(self, watch: Watch) -> Sequence[str]:
+        """What the watch requires before it rents, and its owner has not ticked."""
+
     def asks_left_open(self, watch: str, now: datetime) -> bool:
         """Did the owner approve a quote lately that was no more, and was not asked again since?"""
 

@@ -9,12 +9,14 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from gpuwatch.launches.ask import Ask
+from gpuwatch.launches.checklist import unticked
 from gpuwatch.launches.launch import Intent, Launch, Refusal
 from gpuwatch.ports import Alert, Sight
 from gpuwatch.storage import asks, health, ledger, memory, outbox, words
+from gpuwatch.storage.checklists import ticked_of
 from gpuwatch.storage.database import Database
 from gpuwatch.watches.decide import WatchMemory
-from gpuwatch.watches.watch import Budget
+from gpuwatch.watches.watch import Budget, Watch
 
 
 class StoreDesk:
@@ -59,6 +61,10 @@ class StorePage:
     ) -> Ask | Refusal | None:
         """Put a question to the owner, or say why not."""
         return asks.put(self._connection, intent, budget, deadline, now, rearmed)
+
+    def unticked(self, watch: Watch) -> Sequence[str]:
+        """What the watch requires, and its owner has not ticked."""
+        return unticked(watch, ticked_of(self._connection, watch))
 
     def asks_left_open(self, watch: str, now: datetime) -> bool:
         """Did the owner approve a quote lately that was no more?"""

@@ -1,4 +1,5 @@
-"""What stands between a decision and an intent, in one transaction: pause, breaker, slot, machine, rest, money.
+"""What stands between a decision and an intent, in one transaction: pause, checklist, breaker, slot, machine,
+rest, money.
 
 Two daemons on one PostgreSQL: a reservation takes a lock of its transaction, so that budgets are counted by one at a
 time; what must be unique (a slot of a watch, an offer) is a unique row besides.
@@ -17,9 +18,11 @@ from sqlalchemy.exc import IntegrityError
 from gpuwatch.launches.admission import cooling, free_offer_slot, free_slot, relaunched
 from gpuwatch.launches.breaker import Breaker, breaker_refusal
 from gpuwatch.launches.budget import admit_all
+from gpuwatch.launches.checklist import checklist_refusal
 from gpuwatch.launches.launch import End, Intent, Launch, LaunchState, Refusal, RefusalReason, new_launch
 from gpuwatch.launches.machines import AVOID_FOR, Avoided, Machine, avoided, offer_refused, refuses
 from gpuwatch.launches.pause import pause_refusal
+from gpuwatch.storage.checklists import ticked_of
 from gpuwatch.storage.launch_rows import event_of, launch_of, row_of
 from gpuwatch.storage.machines import load_notes
 from gpuwatch.storage.memory import to_ms
@@ -57,6 +60,9 @@ def reserve(connection: Connection, intent: Intent, budget: Budget, now: datetim
     paused = pause_refusal(pauses.by_hand, watch.name, now)
     if paused is not None:
         return paused
+    unready = checklist_refusal(watch, ticked_of(connection, watch))
+    if unready is not None:
+        return unready
     known = relevant(connection, now)
     breaker = pauses.breaker_of(watch.name)
     mine = [launch for launch in known if launch.watch == watch.name and not launch.is_over]

@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 
 from gpuwatch.errors import ProviderError
 from gpuwatch.launches.ask import Ask
+from gpuwatch.launches.checklist import unticked
 from gpuwatch.launches.launch import Intent, Launch, Refusal, new_launch
 from gpuwatch.market.offer import Offer
 from gpuwatch.ports import Alert, Answer, Completeness, Query, Sight
 from gpuwatch.watches.decide import WatchMemory
-from gpuwatch.watches.watch import Budget
+from gpuwatch.watches.watch import Budget, Watch
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -60,6 +61,7 @@ class MemoryDesk:
     def __init__(self, refusal: Refusal | None = None) -> None:
         self.refusal = refusal
         self.left_open = False
+        self.ticked: set[str] = set()
         self.remembered: dict[str, WatchMemory] = {}
         self.launches: list[Launch] = []
         self.alerts: list[tuple[Alert, tuple[str, ...]]] = []
@@ -118,6 +120,9 @@ class MemoryPage:
             )
         )
         return self.asks[-1]
+
+    def unticked(self, watch: Watch) -> Sequence[str]:
+        return unticked(watch, self._desk.ticked)
 
     def asks_left_open(self, watch: str, now: datetime) -> bool:
         return self._desk.left_open
