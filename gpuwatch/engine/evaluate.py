@@ -24,6 +24,7 @@ from gpuwatch.ports import Alert, AlertKind, Answer, Completeness, Desk, Page
 from gpuwatch.watches.decide import Decision, Look, Match, Reason, WatchMemory, decide
 from gpuwatch.watches.index import WatchIndex
 from gpuwatch.watches.match import is_near, matches, rank
+from gpuwatch.watches.rounds import Rounds
 from gpuwatch.watches.watch import Action, Budget, Watch
 
 log = logging.getLogger(__name__)
@@ -87,7 +88,7 @@ class Evaluator:
         self._new_id = new_id
         self._memories = dict(desk.memories())
         self._views: dict[str, dict[tuple[str, bool], View]] = {}
-        self._looked_at: dict[str, set[tuple[str, bool]]] = {}  # watch → what was looked at since its last whole round
+        self._rounds: dict[str, Rounds] = {}
         self._indexes: dict[tuple[tuple[str, bool], tuple[str, ...]], WatchIndex] = {}
         self._reasons: dict[str, Reason] = {}
         self._unasked: set[str] = set()  # watches that could ask nothing when they last fired
@@ -172,18 +173,13 @@ class Evaluator:
         fresh = {key: view for key, view in views.items() if now - view.observed_at <= self._rules.age_of(key[0])}
         found = sorted((match for view in fresh.values() for match in view.matches), key=rank)
         expected = self._rules.views_expected[watch.name]
-        all_known = expected <= {key for key, view in fresh.items() if view.known}
-        # a miss is one round without a match: every provider and rental type has been looked at since the last one
-        looked_at = self._looked_at.setdefault(watch.name, set())
-        looked_at.add(key)
-        whole_round = all_known and self._rules.paces(expected) <= looked_at
-        if found or whole_round:
-            looked_at.clear()
-        return Look(
-            matches=tuple(found),
-            known=bool(found) or all_known,
-            ends_round=whole_round,
+        return self._rounds.setdefault(watch.name, Rounds()).look(
+            (key,),
+            tuple(found),
             near=any(view.near for view in fresh.values()),
+            known={key for key, view in fresh.items() if view.known},
+            expected=expected,
+            paces=self._rules.paces(expected),
             observed_at=max((view.observed_at for view in fresh.values()), default=now),
         )
 

@@ -1,0 +1,49 @@
+"""A watch is asked for in rounds: every provider and rental type once. A miss is one whole round without a match."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Set
+from datetime import datetime
+
+from gpuwatch.watches.decide import Look, Match
+
+
+class Rounds:
+    """Which questions of one watch were answered since its last whole round. Not for several threads at once."""
+
+    def __init__(self) -> None:
+        self._looked_at: set[Hashable] = set()
+
+    def look(  # noqa: PLR0913 all that is known at this moment
+        self,
+        just_asked: Collection[Hashable],
+        found: tuple[Match, ...],
+        *,
+        near: bool,
+        known: Set[Hashable],
+        expected: Set[Hashable],
+        paces: Set[Hashable],
+        observed_at: datetime,
+    ) -> Look:
+        """All fresh views of a watch as one look, after some questions were asked.
+
+        Args:
+            just_asked: the questions that were asked now.
+            found: what the fresh views show, cheapest first, whoever sells it.
+            near: does any of them show an otherwise fitting offer at or under threshold × rearm?
+            known: questions whose newest answer is fresh, and proves what it does not show.
+            expected: all that is asked for the watch.
+            paces: of them, what makes up its rounds.
+        """
+        all_known = expected <= known
+        self._looked_at.update(just_asked)
+        whole_round = all_known and paces <= self._looked_at
+        if found or whole_round:
+            self._looked_at.clear()
+        return Look(
+            matches=found,
+            known=bool(found) or all_known,
+            ends_round=whole_round,
+            near=near,
+            observed_at=observed_at,
+        )
