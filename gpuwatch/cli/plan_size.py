@@ -1,0 +1,187 @@
+"""`gpuwatch plan size`: the memory that a model wants, by parts, and the cards that hold it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.options import json_option
+from gpuwatch.cli.plan_options import Chosen, workload_of, workload_options
+
+if TYPE_CHECKING:
+    from gpuwatch.planning.cards import Fit
+    from gpuwatch.planning.size import Need, Workload
+
+_SHOWN = 15
+_COLUMNS = (
+    ("cards", "left"),
+    ("GB each", "right"),
+    ("filled", "right"),
+    ("at least", "right"),
+    ("machines", "right"),
+    ("but", "left"),
+)
+
+
+@click.command()
+@workload_options(needed=True)
+@click.option("--gpu", multiple=True, metavar="GPU", help="Only these cards; may be repeated.")
+@click.option("--max-cards", type=click.IntRange(1, 4096), default=64, show_default=True, help="No more cards.")
+@click.option("--all", "show_all", is_flag=True, help="Every card that holds it.")
+@click.option("--seed", is_flag=True, help="As the sources reckon: weights and input alone, cards by the printed GB.")
+@click.option(
+    "--input-gb", type=click.FloatRange(min=0), default=0.0, help="With --seed: GB of one input of the batch."
+)
+@json_option
+def size(
+    gpu: tuple[str, ...], max_cards: int, show_all: bool, seed: bool, input_gb: float, as_json: bool, **given: Any
+) -> int:
+    """How much GPU memory a model wants, and which cards hold it.
+
+    \b
+    gpuwatch plan size --params 70B --method qlora
+    gpuwatch plan size --params 8B --method full --optimizer adamw8bit --context 8192
+    gpuwatch plan size --params 70B --method inference --precision fp8 --batch 16
+    """
+    from gpuwatch.errors import UsageError
+    from gpuwatch.planning.size import need
+    from gpuwatch.wiring.past import gpus_named
+
+    chosen = Chosen(**given)
+    work = workload_of(chosen)
+    names = [name for text in gpu for name in gpus_named(text)] or None
+    if seed:
+        return _seed(work, names, max_cards, input_gb, as_json)
+    if input_gb:
+        raise UsageError("--input-gb goes with --seed: without it, activations are reckoned from --context")
+    try:
+        needed = need(work)
+    except ValueError as fault:
+        raise UsageError(str(fault)) from fault
+    from gpuwatch.planning.cards import fits
+
+    found = fits(needed, max_cards, names)
+    if as_json:
+        _print_json(needed, found)
+    else:
+        _print(needed, found, None if show_all else _SHOWN, max_cards)
+    return Exit.DONE
+
+
+def _print(needed: Need, found: list[Fit], limit: int | None, max_cards: int) -> None:
+    from gpuwatch.cli.screen import note, table
+    from gpuwatch.planning.size import METHOD_TEXT
+
+    work, rows = needed.workload, [(part.name, f"{part.gb:,.2f}", part.how) for part in needed.parts]
+    rows.append(("in all", f"{needed.gb:,.2f}", "and 1 GB of overhead on each card"))
+    table((("part", "left"), ("GB", "right"), ("reckoned as", "left")), rows, title=_title(work))
+    click.echo()
+    if not found:
+        click.echo(f"No card holds it with {max_cards} or fewer.")
+    else:
+        table(_COLUMNS, [_cells(fit) for fit in found[:limit]], title="Cards that hold it, 90 % of each filled at most")
+        if limit is not None and len(found) > limit:
+            click.echo(f"… and {len(found) - limit} more (--all)")
+    if work.model.like:
+        note(f"the shape of a model of this size is taken from {work.model.like}; --shape FILE: its own config.json")
+    note(METHOD_TEXT)
+    note(_differs(work))
+
+
+def _title(work: Workload) -> str:
+    what = f"{work.model.name}, {work.method.value}, {work.precision.value}"
+    rest = f", {work.optimizer}" if work.trains else ""
+    return f"{what}{rest}, batch {work.batch} × {work.context:,} tokens"
+
+
+def _cells(fit: Fit) -> tuple[str, ...]:
+    from gpuwatch.planning.size import GIB_GB
+
+    return (
+        f"{fit.cards}× {fit.gpu.name}",
+        f"{fit.gpu.memory_gib * GIB_GB:.1f}",
+        f"{fit.filled * 100:.0f} %",
+        str(fit.least),
+        str(-(-fit.cards // 8)),
+        ", ".join(fit.against) or "–",
+    )
+
+
+def _differs(work: Workload) -> str:
+    """Where and why this is not what the sources print."""
+    from gpuwatch.planning.size import Method, Precision, seed_gb
+
+    held = Precision.INT4 if work.method is Method.QLORA else work.precision
+    seed = seed_gb(work.model.params, held)
+    return f"the sources count weights alone (--seed): {seed:,.1f} GB; the other parts lie in the same memory"
+
+
+def _seed(work: Workload, names: list[str] | None, max_cards: int, input_gb: float, as_json: bool) -> int:
+    from gpuwatch.cli.screen import json_out, note, table
+    from gpuwatch.market.gpu_specs import gpu_specs
+    from gpuwatch.planning.size import GB, seed_cards, seed_gb
+
+    weights = seed_gb(work.model.params, work.precision)
+    total = seed_gb(work.model.params, work.precision, work.batch, input_gb)
+    specs = [one for one in gpu_specs().values() if names is None or one.name in names]
+    found = sorted((seed_cards(total, one.memory_gib), one.memory_gib, one.name) for one in specs if one.memory_gib)
+    found = [one for one in found if one[0] <= max_cards]
+    if as_json:
+        cards = [{"gpu": name, "cards": cards, "memory_gb": memory} for cards, memory, name in found]
+        json_out(
+            {"method": "seed", "weights_gb": weights, "input_gb": total - weights, "total_gb": total, "fits": cards}
+        )
+        return Exit.DONE
+    params = f"{work.model.params / GB:g}B × {work.precision.value}"
+    rows = [
+        ("weights", f"{weights:,.2f}", params),
+        ("input", f"{total - weights:,.2f}", f"{work.batch} × {input_gb:g} GB"),
+    ]
+    rows.append(("in all", f"{total:,.2f}", "as the sources reckon"))
+    table((("part", "left"), ("GB", "right"), ("reckoned as", "left")), rows)
+    click.echo()
+    shown = [(f"{cards}× {name}", f"{memory:g}") for cards, memory, name in found[:_SHOWN]]
+    table((("cards", "left"), ("GB each, as printed", "right")), shown)
+    note(
+        "left out: gradients, optimizer, activations, KV cache, what a card keeps for itself; they count without --seed"
+    )
+    return Exit.DONE
+
+
+def _print_json(needed: Need, found: list[Fit]) -> None:
+    from gpuwatch.cli.screen import json_out
+    from gpuwatch.planning.size import METHOD_TEXT, OVERHEAD_GB, RESERVE
+
+    work = needed.workload
+    json_out(
+        {
+            "method": METHOD_TEXT,
+            "model": work.model.name,
+            "params": work.model.params,
+            "shape_from": work.model.like or work.model.name,
+            "workload": work.method.value,
+            "precision": work.precision.value,
+            "optimizer": work.optimizer if work.trains else None,
+            "batch": work.batch,
+            "context": work.context,
+            "parts": [{"name": part.name, "gb": part.gb, "how": part.how} for part in needed.parts],
+            "total_gb": needed.gb,
+            "overhead_gb_card": OVERHEAD_GB,
+            "reserve": RESERVE,
+            "fits": [
+                {
+                    "gpu": fit.gpu.name,
+                    "cards": fit.cards,
+                    "least_cards": fit.least,
+                    "memory_gib": fit.gpu.memory_gib,
+                    "filled": round(fit.filled, 4),
+                    "nvlink": fit.gpu.nvlink,
+                    "tensor_cores": fit.gpu.has_tensor_cores,
+                    "against": list(fit.against),
+                }
+                for fit in found
+            ],
+        }
+    )
