@@ -189,9 +189,10 @@ class WatchTable(Table):
         default=Decimal(1), description="Ready to fire anew when no offer is under max_price times this, in two polls."
     )
     notify: Lines | None = Field(default=None, description="Channels; default: all that are configured.")
-    require: Words = Field(
-        default=(), description="Items that must be ticked (gpuwatch checklist tick) before it rents."
-    )
+    require: Annotated[
+        tuple[Annotated[Line, Field(max_length=200)], ...],
+        BeforeValidator(one_or_many, json_schema_input_type=str | list[str]),
+    ] = Field(default=(), description="Items that must be ticked (gpuwatch checklist tick) before it rents.")
     require_policy: Literal["block", "warn"] = Field(
         default="block", description="While an item is not ticked: block rents nothing, warn rents and says so."
     )

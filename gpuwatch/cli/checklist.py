@@ -1,0 +1,207 @@
+"""`gpuwatch checklist`: what must be done before a watch rents; tick it once it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuwatch.wiring.checklist import Standing
+
+_INDENT = "      "
+
+
+class ShowsByDefault(click.Group):
+    """`gpuwatch checklist WATCH` is `gpuwatch checklist show WATCH`."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            return "show", show, args
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=ShowsByDefault, invoke_without_command=True, subcommand_metavar="[WATCH | COMMAND [ARGS]...]")
+@json_option
+@config_option
+@click.pass_context
+def checklist(ctx: click.Context, as_json: bool, config: str | None) -> int:
+    """What must be done before a watch rents: `require` of each watch, and what of it is ticked.
+
+    With WATCH: of that one. A watch that blocks (the default) rents nothing before all is ticked; require_policy =
+    "warn" rents, and its alert says what is missing.
+    """
+    ctx.find_root().obj = config
+    ctx.obj = as_json
+    return Exit.DONE if ctx.invoked_subcommand is not None else _show(None, as_json, config)
+
+
+@checklist.command()
+@click.argument("watch", required=False)
+@json_option
+@config_option
+@click.pass_context
+def show(ctx: click.Context, watch: str | None, as_json: bool, config: str | None) -> int:
+    """The list of one WATCH, or of all that require something."""
+    return _show(watch, as_json or bool(ctx.obj), config)
+
+
+@checklist.command()
+@click.argument("watch")
+@click.argument("items", metavar="ITEM...", nargs=-1, required=True)
+@click.option("--note", default="", help="For your own record, such as where the run is to be found.")
+@json_option
+@config_option
+@click.pass_context
+def tick(ctx: click.Context, watch: str, items: tuple[str, ...], note: str, as_json: bool, config: str | None) -> int:
+    """Say that ITEMs of WATCH are done. They stay so until they are unticked."""
+    from gpuwatch.wiring.checklist import tick as keep
+    from gpuwatch.wiring.loading import load_settings
+
+    loaded = load_settings(config)
+    _print([keep(loaded, watch, items, note)], as_json or bool(ctx.obj), loaded.timezone)
+    return Exit.DONE
+
+
+@checklist.command()
+@click.argument("watch")
+@click.argument("items", metavar="ITEM...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All of them, as for a new job.")
+@json_option
+@config_option
+@click.pass_context
+def untick(
+    ctx: click.Context, watch: str, items: tuple[str, ...], everything: bool, as_json: bool, config: str | None
+) -> int:
+    """ITEMs of WATCH are to be done again before the next rent. What runs goes on."""
+    from gpuwatch.cli.screen import note
+    from gpuwatch.wiring.checklist import untick as forget
+    from gpuwatch.wiring.loading import load_settings
+
+    if bool(items) == everything:
+        raise UsageError("say which items, or --all")
+    loaded = load_settings(config)
+    undone, left = forget(loaded, watch, items)
+    if not undone:
+        note("nothing of it was ticked")
+    _print([left], as_json or bool(ctx.obj), loaded.timezone)
+    return Exit.DONE
+
+
+def _show(watch: str | None, as_json: bool, config: str | None) -> Exit:
+    from gpuwatch.wiring.checklist import standings
+    from gpuwatch.wiring.loading import load_settings
+
+    loaded = load_settings(config)
+    found = standings(loaded, watch)
+    _print(found, as_json, loaded.timezone)
+    if not as_json and not any(one.required for one in found):
+        _print_known()
+    return Exit.DONE
+
+
+def _print(found: Sequence[Standing], as_json: bool, timezone: str) -> None:
+    from gpuwatch.cli.screen import json_out
+
+    if as_json:
+        json_out([standing_json(one) for one in found])
+        return
+    for one in found:
+        _print_standing(one, timezone)
+
+
+def _print_standing(one: Standing, timezone: str) -> None:
+    click.echo(f"{one.watch.name}: {_summary(one)}")
+    for item in one.required:
+        _print_item(one, item, timezone)
+    for tick_ in one.ticks:
+        if tick_.item not in one.required:
+            click.echo(f"  [x] {_clean(tick_.item)} (not required any more)")
+
+
+def _print_item(one: Standing, item: str, timezone: str) -> None:
+    from gpuwatch.cli.screen import local
+    from gpuwatch.launches.checklist import KNOWN
+
+    done = one.tick_of(item)
+    if done is not None:
+        words = f": {_clean(done.words)}" if done.words else ""
+        click.echo(f"  [x] {_clean(item)}  {local(done.at, timezone)}{words}")
+        return
+    click.echo(f"  [ ] {_clean(item)}")
+    if item in KNOWN:
+        click.echo(_wrapped(KNOWN[item]))
+
+
+def _summary(one: Standing) -> str:
+    from gpuwatch.watches.watch import Action, ChecklistPolicy
+
+    if not one.required:
+        return 'requires nothing; name items in its settings, such as require = ["dry_epoch", "loss_falls"]'
+    done = len(one.required) - len(one.missing)
+    counted = f"{done} of {len(one.required)} done"
+    if not one.missing:
+        return counted
+    if one.watch.action is Action.ALERT:
+        return f'{counted}; its alerts remind you of the rest (action = "alert")'
+    if one.watch.require_policy is ChecklistPolicy.WARN:
+        return f'{counted}; it rents all the same, and says so (require_policy = "warn")'
+    return f'{counted}; it rents nothing before the rest is ticked (require_policy = "block")'
+
+
+def _print_known() -> None:
+    from gpuwatch.launches.checklist import KNOWN
+
+    click.echo("Items that are known; any other text is an item of your own:")
+    for item, text in KNOWN.items():
+        click.echo(f"  {item}\n{_wrapped(text)}")
+
+
+def _wrapped(text: str) -> str:
+    return click.wrap_text(text, width=100, initial_indent=_INDENT, subsequent_indent=_INDENT)
+
+
+def _clean(text: str) -> str:
+    from gpuwatch.market.text import clean
+
+    return clean(text, 500)
+
+
+def standing_json(one: Standing) -> dict[str, Any]:
+    """One watch's list; `ready`: the list keeps it from nothing."""
+    from gpuwatch.watches.watch import Action, ChecklistPolicy
+
+    blocks = one.watch.action is not Action.ALERT and one.watch.require_policy is ChecklistPolicy.BLOCK
+    gone = [tick_.item for tick_ in one.ticks if tick_.item not in one.required]
+    return {
+        "watch": one.watch.name,
+        "action": one.watch.action.value,
+        "policy": one.watch.require_policy.value,
+        "ready": not (one.missing and blocks),
+        "missing": list(one.missing),
+        "items": [_item_json(one, item, required=True) for item in one.required]
+        + [_item_json(one, item, required=False) for item in gone],
+    }
+
+
+def _item_json(one: Standing, item: str, *, required: bool) -> dict[str, Any]:
+    from gpuwatch.cli.screen import rfc3339
+    from gpuwatch.launches.checklist import KNOWN
+
+    done = one.tick_of(item)
+    return {
+        "item": item,
+        "required": required,
+        "ticked": done is not None,
+        "ticked_at": rfc3339(done.at) if done else None,
+        "note": done.words if done else None,
+        "about": KNOWN.get(item),
+    }
