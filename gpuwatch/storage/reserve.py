@@ -1,5 +1,4 @@
-"""What stands between a decision and an intent, in one transaction: pause, checklist, breaker, slot, machine,
-rest, money.
+"""What stands between a decision and an intent (`launches.reserving`), asked in one transaction, with what it writes.
 
 Two daemons on one PostgreSQL: a reservation takes a lock of its transaction, so that budgets are counted by one at a
 time; what must be unique (a slot of a watch, an offer) is a unique row besides.
@@ -15,13 +14,12 @@ import msgspec
 from sqlalchemy import Connection, and_, bindparam, func, insert, not_, or_, select
 from sqlalchemy.exc import IntegrityError
 
-from gpuwatch.launches.admission import cooling, free_offer_slot, free_slot, relaunched
-from gpuwatch.launches.breaker import Breaker, breaker_refusal
+from gpuwatch.launches.admission import free_offer_slot
 from gpuwatch.launches.budget import admit_all
-from gpuwatch.launches.checklist import checklist_refusal
-from gpuwatch.launches.launch import End, Intent, Launch, LaunchState, Refusal, RefusalReason, new_launch
+from gpuwatch.launches.launch import End, Intent, Launch, LaunchState, Refusal, RefusalReason
 from gpuwatch.launches.machines import AVOID_FOR, Avoided, Machine, avoided, offer_refused, refuses
 from gpuwatch.launches.pause import pause_refusal
+from gpuwatch.launches.reserving import Standing, alive_of, reserved
 from gpuwatch.storage.checklists import ticked_of
 from gpuwatch.storage.launch_rows import event_of, launch_of, row_of
 from gpuwatch.storage.machines import load_notes
@@ -55,36 +53,17 @@ def reserve(connection: Connection, intent: Intent, budget: Budget, now: datetim
     The launch is written as `requested` at once: from here on it may have been sent, whatever dies.
     """
     wait_for_turn(connection)
-    watch, spec = intent.watch, intent.watch.launch or LaunchSpec()
-    pauses = load_pauses(connection)
-    paused = pause_refusal(pauses.by_hand, watch.name, now)
-    if paused is not None:
-        return paused
-    unready = checklist_refusal(watch, ticked_of(connection, watch))
-    if unready is not None:
-        return unready
-    known = relevant(connection, now)
-    breaker = pauses.breaker_of(watch.name)
-    mine = [launch for launch in known if launch.watch == watch.name and not launch.is_over]
-    resting = breaker_refusal(breaker, mine, now)
-    if resting is not None:
-        return resting
-    slot = free_slot(spec, watch.name, mine, _total(connection, watch.name, spec))
-    if isinstance(slot, Refusal):
-        return slot
-    failed = _remembered(known, breaker)
-    sellers = {one.offer.provider for one in (intent.match, *intent.others)}
-    rests = {provider: cooling(failed, watch.name, provider, now) for provider in sellers}
-    match = _first_free(intent, known, machines_avoided(connection, known, watch, now), rests)
-    if isinstance(match, Refusal):
-        return match
-    launch = new_launch(msgspec.structs.replace(intent, match=match), slot, now)
-    launch = msgspec.structs.replace(
-        launch,
-        relaunch_of=relaunched(spec, watch.name, known, now),
-        offer_slot=free_offer_slot(_alive(known), match.offer) or 0,
+    watch, pauses = intent.watch, load_pauses(connection)
+    standing = Standing(
+        known=lambda: relevant(connection, now),
+        total=lambda: _total(connection, watch.name, watch.launch or LaunchSpec()),
+        avoided=lambda known: machines_avoided(connection, known, watch, now),
+        ticked=lambda: ticked_of(connection, watch),
+        pauses=pauses.by_hand,
+        breaker=pauses.breaker_of(watch.name),
     )
-    return admit_all(launch, known, budget, watch.budget, now) or _written(connection, launch, now)
+    got = reserved(intent, standing, budget, now)
+    return got if isinstance(got, Refusal) else _written(connection, got, now)
 
 
 def pointed_at(
@@ -100,7 +79,7 @@ def pointed_at(
     if paused is not None:
         return paused
     others = [one for one in relevant(connection, now) if one.launch_id != pointed.launch_id]
-    number = free_offer_slot(_alive(others), match.offer)
+    number = free_offer_slot(alive_of(others), match.offer)
     if number is None:
         return Refusal(RefusalReason.OFFER_TAKEN, f"another launch of yours has offer {pointed.offer_id}")
     pointed = msgspec.structs.replace(pointed, offer_slot=number)
@@ -127,38 +106,6 @@ def machines_avoided(
     over = [launch for launch in known if launch.is_over]
     relaunching = (watch.name,) if watch.launch is not None and watch.launch.relaunch else ()
     return avoided(over, load_notes(connection), now, relaunching)
-
-
-def _remembered(known: Sequence[Launch], breaker: Breaker | None) -> list[Launch]:
-    """What failed, without what the watch's owner, or a launch that ran, has made good since."""
-    failed = [launch for launch in known if launch.state is LaunchState.FAILED]
-    if breaker is None or not breaker.is_closed:
-        return failed
-    return [one for one in failed if one.watch != breaker.watch or one.ended_at is None or one.ended_at > breaker.at]
-
-
-def _first_free(
-    intent: Intent,
-    known: Sequence[Launch],
-    machines: Mapping[Machine, Avoided],
-    rests: Mapping[str, Refusal | None],
-) -> Match | Refusal:
-    """The cheapest that may be asked for: a provider that rests after failures keeps nobody from the others."""
-    alive = _alive(known)
-    reason = Refusal(RefusalReason.OFFER_TAKEN, "another launch of yours has every offer that fits")
-    for match in (intent.match, *intent.others):
-        if free_offer_slot(alive, match.offer) is None:
-            continue
-        refused = offer_refused(machines, match.offer) or rests[match.offer.provider]
-        if refused is None:
-            return match
-        if reason.reason is not RefusalReason.COOLING:  # that is over soon
-            reason = refused
-    return reason
-
-
-def _alive(known: Sequence[Launch]) -> list[Launch]:
-    return [launch for launch in known if not launch.is_over]
 
 
 def _total(connection: Connection, watch: str, spec: LaunchSpec) -> int:
