@@ -24,13 +24,12 @@ from gpuwatch.ports import Alert, AlertKind, Answer, Completeness, Desk, Page
 from gpuwatch.watches.decide import Decision, Look, Match, Reason, WatchMemory, decide
 from gpuwatch.watches.index import WatchIndex
 from gpuwatch.watches.match import is_near, matches, rank
-from gpuwatch.watches.rounds import Rounds
+from gpuwatch.watches.rounds import Rounds, paces_of
 from gpuwatch.watches.watch import Action, Budget, Watch
 
 log = logging.getLogger(__name__)
 
 _WORTH_AN_INDEX = 5_000  # pairs of watch and offer
-_SLOW = 10  # times the quickest one's pace: such a provider's newest view stands for many rounds
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,11 +70,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_ages.get(provider, self.max_age)
 
     def paces(self, expected: frozenset[tuple[str, bool]]) -> frozenset[tuple[str, bool]]:
-        """Of what is asked for a watch, what makes up its rounds: the quick do not wait for those asked hourly."""
-        if not self.max_ages:
-            return expected
-        slowest = _SLOW * min((self.age_of(provider) for provider, _ in expected), default=self.max_age)
-        return frozenset(key for key in expected if self.age_of(key[0]) <= slowest)
+        """Of what is asked for a watch, what makes up its rounds."""
+        return paces_of(expected, self.age_of) if self.max_ages else expected
 
 
 class Evaluator:

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Set
-from datetime import datetime
+from collections.abc import Callable, Collection, Set
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
 
 from gpuwatch.watches.decide import Look, Match
+
+Question = tuple[Any, ...]  # the provider, and what else tells one question from another
+Q = TypeVar("Q", bound=Question)
+_SLOW = 10  # times the quickest one's pace: such a provider's newest view stands for many rounds
 
 
 class Rounds:
     """Which questions of one watch were answered since its last whole round. Not for several threads at once."""
 
     def __init__(self) -> None:
-        self._looked_at: set[Hashable] = set()
+        self._looked_at: set[Question] = set()
 
     def look(  # noqa: PLR0913 all that is known at this moment
         self,
-        just_asked: Collection[Hashable],
+        just_asked: Collection[Question],
         found: tuple[Match, ...],
         *,
         near: bool,
-        known: Set[Hashable],
-        expected: Set[Hashable],
-        paces: Set[Hashable],
+        known: Set[Question],
+        expected: Set[Question],
+        paces: Set[Question],
         observed_at: datetime,
     ) -> Look:
         """All fresh views of a watch as one look, after some questions were asked.
@@ -47,3 +52,15 @@ class Rounds:
             near=near,
             observed_at=observed_at,
         )
+
+
+def paces_of(expected: Set[Q], age_of: Callable[[str], timedelta]) -> frozenset[Q]:
+    """Of what is asked for a watch, what makes up its rounds: the quick do not wait for those asked hourly.
+
+    Args:
+        age_of: how old a view of a provider may be.
+    """
+    if not expected:
+        return frozenset()
+    slowest = _SLOW * min(age_of(question[0]) for question in expected)
+    return frozenset(question for question in expected if age_of(question[0]) <= slowest)
