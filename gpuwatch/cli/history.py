@@ -13,7 +13,7 @@ import click
 from gpuwatch.cli.options import config_option, json_option
 
 if TYPE_CHECKING:
-    from gpuwatch.storage.questions import TrackPoint
+    from gpuwatch.analysis.summary import TrackPoint
 
 Wanted = tuple[str, int | None, str | None, bool]  # GPU, count, provider, spot
 

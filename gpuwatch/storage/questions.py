@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
-from itertools import groupby
 
 import msgspec
 
+from gpuwatch.analysis.scope import Scope
+from gpuwatch.analysis.series import PriceSeries
+from gpuwatch.analysis.summary import Every, Track, TrackPoint, hours_of_spans, starts_of
 from gpuwatch.market.pricing import Commission
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import CoreExecutor, Executor
@@ -15,17 +18,19 @@ from gpuwatch.storage.hours import covers_between, roll_span
 from gpuwatch.storage.kinds import is_meant, provider_in
 from gpuwatch.storage.recording import seconds
 from gpuwatch.storage.rollup import ALL_COUNTS, ALL_PROVIDERS, COVER_LASTS_S, HOUR_S, HourRow, Segment
-from gpuwatch.storage.sketch import merge, quantile
+from gpuwatch.storage.sketch import STEP, Weights, merge, quantile
 
 HourLow = tuple[int, int]  # hours since 1970 (UTC); micro-dollars per GPU-hour
 
-Found = dict[int, list[tuple[str, HourRow]]]  # hour → (provider, figures) of each part
+Rows = Sequence[tuple[str, HourRow]]  # (provider, figures) of each part
+Found = dict[int, list[tuple[str, HourRow]]]  # by hour
 
 _LOW = "SELECT hour, min_microusd FROM hourly WHERE segment_id = ? AND hour >= ? AND hour < ? ORDER BY hour"
 _SKETCHES = "SELECT hour, sketch FROM hourly WHERE segment_id = ? AND hour >= ? AND hour < ?"
 _HOURS = """SELECT hour, min_microusd, q1_microusd, median_microusd, q3_microusd, offers, offer_seconds, sketch
  FROM hourly WHERE segment_id = ? AND hour >= ? AND hour < ?"""
 _SEGMENTS = "SELECT id, provider, gpu, gpu_count, spot, gpu_family FROM segment"
+_FIRST = "SELECT (SELECT min(at_s) FROM poll), (SELECT min(hour) FROM hourly)"
 _SUMS = f" WHERE gpu_count = {ALL_COUNTS} AND provider = '{ALL_PROVIDERS}'"
 _SINGLE = f" WHERE gpu_count <> {ALL_COUNTS}"
 
@@ -42,19 +47,16 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     gpu_count: int | None = None
     spot: bool | None = False  # None: both
 
-
-class TrackPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A span of a price track. Without offers the prices are None; `looked` tells whether that is known."""
-
-    starts_at: datetime
-    hours: int
-    looked: bool
-    offers: int = 0  # identities; the most that any hour of the span had
-    min_microusd: int | None = None
-    min_with_commission_microusd: int | None = None
-    q1_microusd: int | None = None
-    median_microusd: int | None = None
-    q3_microusd: int | None = None
+    @property
+    def scope(self) -> Scope:
+        """The same in the words of all questions about the past."""
+        return Scope(
+            gpus=self.gpus,
+            provider=self.provider,
+            gpu_count_min=self.gpu_count,
+            gpu_count_max=self.gpu_count,
+            spot=self.spot,
+        )
 
 
 def cheapest_per_hour(
@@ -77,7 +79,7 @@ def cheapest_per_hour(
         executor = CoreExecutor(connection)
         return {
             segment[1]: executor.rows(_LOW, (number, first, after))
-            for number, segment in _segments(executor, part, sums=True).items()
+            for number, segment in _segments(executor, part.scope, sums=True).items()
         }
 
 
@@ -96,7 +98,7 @@ def hour_of_week_median(
     by_hour: dict[int, list[bytes]] = {}
     with database.read() as connection:
         executor = CoreExecutor(connection)
-        for number in _segments(executor, part, sums=part.provider is None and part.gpu_count is None):
+        for number in _segments(executor, part.scope, sums=part.provider is None and part.gpu_count is None):
             for hour, sketch in executor.rows(_SKETCHES, (number, first, after)):
                 by_hour.setdefault(hour, []).append(sketch)
     by_week: dict[int, list[bytes]] = {}
@@ -119,21 +121,58 @@ def price_track(
 
     Args:
         day_in: a point for each day of this zone; None: for each hour.
-        commissions: by provider, for the lowest price with commission; a provider that is not named has none.
+        commissions: by provider, for prices with commission; a provider that is not named has none.
 
     Raises:
         StoreError: the database cannot be read.
     """
-    first, after = _hours(since, now)
+    rates = {name: 1 + float(one.on_top_rate(None)) for name, one in (commissions or {}).items()}
+    every = Every.HOUR if day_in is None else Every.DAY
+    return track(database, part.scope, (since, now), every=every, zone=day_in or UTC, rates=rates).points
+
+
+def track(
+    database: Database,
+    scope: Scope,
+    span: tuple[datetime, datetime],
+    *,
+    every: Every,
+    zone: tzinfo,
+    rates: Mapping[str, float],
+) -> Track:
+    """The price track of a part of the market, out of the roll-up and, for what is not summed up yet, the intervals.
+
+    Args:
+        rates: provider → price ÷ listed price; 1 for one that is not named.
+
+    Raises:
+        StoreError: the database cannot be read.
+    """
+    first, after = _hours(*span)
     with database.read() as connection:
         executor = CoreExecutor(connection)
-        segments = _segments(executor, part, sums=False)
+        segments = _segments(executor, scope, sums=False)
         found = _stored(executor, segments, first, after)
-        found.update(_running(executor, segments, first, now))
-        looked = _looked(executor, segments, first, after)
-    rates = {name: 1 + float(one.on_top_rate(None)) for name, one in (commissions or {}).items()}
-    spans = groupby(range(first, after), key=lambda hour: _day(hour, day_in))
-    return [_point(list(hours), found, looked, rates) for _, hours in spans]
+        found.update(_running(executor, segments, first, span[1]))
+        looked = _looked(executor, segments, first, after) | {hour for hour, rows in found.items() if rows}
+    spans = hours_of_spans(first, after, every, zone)
+    return Track(
+        points=[_point(hours, found, looked, rates) for hours in spans],
+        series=PriceSeries(
+            first_hour=first,
+            lows=[_low(rows, rates) if (rows := found.get(hour)) else None for hour in range(first, after)],
+            looked=[hour in looked for hour in range(first, after)],
+            source="the store",
+        ),
+    )
+
+
+def first_look(database: Database) -> datetime | None:
+    """Since when anything is known; None: nothing is. Raises StoreError."""
+    with database.read() as connection:
+        ((polled_s, hour),) = CoreExecutor(connection).rows(_FIRST)
+    starts = [start for start in (polled_s, None if hour is None else hour * HOUR_S) if start is not None]
+    return datetime.fromtimestamp(min(starts), UTC) if starts else None
 
 
 def spellings_seen(database: Database) -> frozenset[str]:
@@ -148,18 +187,17 @@ def _hours(since: datetime, until: datetime) -> tuple[int, int]:
     return seconds(since) // HOUR_S, -(-seconds(until) // HOUR_S)
 
 
-def _segments(executor: Executor, part: Part, *, sums: bool) -> dict[int, Segment]:
+def _segments(executor: Executor, scope: Scope, *, sums: bool) -> dict[int, Segment]:
     """The parts that are meant; `sums`: those over all providers and counts, instead of the single ones."""
     rows = executor.rows(_SEGMENTS + (_SUMS if sums else _SINGLE))
-    models = {row[2] for row in rows}
-    families = set(part.gpus or ()) - models  # "RTX 4090" is a family and a model: then the model is meant
+    models = frozenset(row[2] for row in rows)
     return {
         number: (provider, gpu, count, spot)
         for number, provider, gpu, count, spot, family in rows
-        if (part.spot is None or spot == int(part.spot))
-        and (part.gpus is None or gpu in part.gpus or family in families)
-        and (is_meant(provider, part.provider) if provider else part.provider is None)
-        and (part.gpu_count is None or count == part.gpu_count)
+        if scope.has_spot(bool(spot))
+        and scope.has_gpu(gpu, family, models)
+        and (is_meant(provider, scope.provider) if provider else scope.provider is None)
+        and (sums or scope.has_count(count))
     }
 
 
@@ -168,10 +206,6 @@ def _hour_of_week(hour: int, zone: tzinfo) -> int:
         return (hour + 72) % 168  # 1970 began on a Thursday
     local = datetime.fromtimestamp(hour * HOUR_S, zone)
     return local.weekday() * 24 + local.hour
-
-
-def _day(hour: int, zone: tzinfo | None) -> object:
-    return hour if zone is None else datetime.fromtimestamp(hour * HOUR_S, zone).date()
 
 
 def _stored(executor: Executor, segments: Mapping[int, Segment], first: int, after: int) -> Found:
@@ -211,27 +245,55 @@ def _looked(executor: Executor, segments: Mapping[int, Segment], first: int, aft
 
 
 def _point(hours: Sequence[int], found: Found, looked: set[int], rates: Mapping[str, float]) -> TrackPoint:
-    starts_at = datetime.fromtimestamp(hours[0] * HOUR_S, UTC)
+    known = sum(hour in looked for hour in hours)
     rows = [row for hour in hours for row in found.get(hour, ())]
     if not rows:
-        known = any(hour in looked for hour in hours)
-        return TrackPoint(starts_at=starts_at, hours=len(hours), looked=known)
-    if len(rows) == 1:
-        only = rows[0][1]
-        q1, median, q3 = only.q1_microusd, only.median_microusd, only.q3_microusd
-    else:
-        merged = merge(row.sketch for _, row in rows)
-        q1, median, q3 = (quantile(merged, share) or 0 for share in (0.25, 0.5, 0.75))
+        return TrackPoint(starts_at=starts_of(hours), hours=len(hours), looked=known > 0, known_hours=known)
+    q1, median, q3 = _quartiles(rows)
+    q1_priced, median_priced, q3_priced = _with_commission(rows, (q1, median, q3), rates)
     return TrackPoint(
-        starts_at=starts_at,
+        starts_at=starts_of(hours),
         hours=len(hours),
         looked=True,
+        known_hours=known,
         offers=max(sum(row.offers for _, row in found.get(hour, ())) for hour in hours),
         min_microusd=min(row.min_microusd for _, row in rows),
-        min_with_commission_microusd=min(
-            round(row.min_microusd * rates.get(provider_in(name), 1.0)) for name, row in rows
-        ),
+        min_with_commission_microusd=_low(rows, rates),
         q1_microusd=q1,
         median_microusd=median,
         q3_microusd=q3,
+        q1_with_commission_microusd=q1_priced,
+        median_with_commission_microusd=median_priced,
+        q3_with_commission_microusd=q3_priced,
     )
+
+
+def _low(rows: Rows, rates: Mapping[str, float]) -> int:
+    return min(round(row.min_microusd * rates.get(provider_in(name), 1.0)) for name, row in rows)
+
+
+def _quartiles(rows: Rows) -> Sequence[int]:
+    if len(rows) == 1:
+        only = rows[0][1]
+        return only.q1_microusd, only.median_microusd, only.q3_microusd
+    return _quartiles_of(merge(row.sketch for _, row in rows))
+
+
+def _with_commission(rows: Rows, listed: Sequence[int], rates: Mapping[str, float]) -> Sequence[int]:
+    """The quartiles of prices with commission; of several commissions together right within 1 %."""
+    by_rate: dict[float, list[bytes]] = {}
+    for name, row in rows:
+        by_rate.setdefault(rates.get(provider_in(name), 1.0), []).append(row.sketch)
+    if len(by_rate) == 1:
+        (rate,) = by_rate
+        return [round(price * rate) for price in listed]
+    total: Weights = {}
+    for rate, sketches in by_rate.items():
+        shift = round(math.log(rate) / math.log(STEP))
+        for step, weight in merge(sketches).items():
+            total[step + shift] = total.get(step + shift, 0) + weight
+    return _quartiles_of(total)
+
+
+def _quartiles_of(weights: Weights) -> Sequence[int]:
+    return [quantile(weights, share) or 0 for share in (0.25, 0.5, 0.75)]

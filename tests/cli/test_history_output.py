@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from gpuwatch.cli.history import neutral, print_csv, print_track, sparkline
-from gpuwatch.storage.questions import TrackPoint
+from gpuwatch.analysis.summary import TrackPoint
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 TRACK = [
