@@ -19,12 +19,23 @@ _FIRST_YEAR = 2000
 def past_options(default_since: str) -> Callable[[Command], Command]:
     """`--count`, `--spot`, `--provider`, `--since`, `--until`, `--data`; they arrive as `count: str | None`,
     `spot: str`, `provider: str | None`, `since: str`, `until: str | None`, `data: Path | None`.
+
+    Of a file all counts, where no `--since` is given: it ended long ago as a rule.
     """
+
+    def since_or_default(ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
+        return value or ("all" if ctx.params.get("data") else default_since)
 
     def added(command: Command) -> Command:
         for option in reversed(_OPTIONS):
             command = option(command)
-        return click.option("--since", default=default_since, show_default=True, help=_SINCE)(command)
+        return click.option(
+            "--since",
+            default=None,
+            callback=since_or_default,
+            show_default=f"{default_since}; of a file, all",
+            help=_SINCE,
+        )(command)
 
     return added
 
@@ -33,7 +44,13 @@ _SINCE = 'How far back ("30d", "12h"), a day ("2026-03-01"), or "all".'
 _OPTIONS = (
     click.option("--count", default=None, metavar="N|A-B", help="How many GPUs an offer has. Default: any number."),
     click.option(
-        "--spot", type=click.Choice(["no", "only", "any"]), default="no", show_default=True, help="Interruptible."
+        "--spot",
+        type=click.Choice(["no", "only", "any"]),
+        default="no",
+        is_flag=False,
+        flag_value="only",
+        show_default=True,
+        help='Interruptible; without a word behind it, "only".',
     ),
     click.option("--provider", default=None, help="Only this provider; NAME:listed for list prices."),
     click.option("--until", default=None, help="Up to this day, or so long ago; default: now."),
@@ -41,6 +58,7 @@ _OPTIONS = (
         "--data",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         default=None,
+        is_eager=True,  # --since asks whether it is there
         help="A file of price rows (CSV, gzipped or not, or Parquet) instead of the store.",
     ),
 )
