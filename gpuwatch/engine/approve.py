@@ -21,7 +21,7 @@ from gpuwatch.market.pricing import MICRO, money, usd
 from gpuwatch.market.text import clean
 from gpuwatch.ports import Answer, Asks, Completeness, Market, Query
 from gpuwatch.watches.decide import Match
-from gpuwatch.watches.match import NO_COMMISSION, failures, price_for
+from gpuwatch.watches.match import NO_COMMISSION, failures, match_of, price_for
 from gpuwatch.watches.watch import Action, LaunchSpec, Watch
 from gpuwatch.watches.windows import is_open
 
@@ -207,7 +207,7 @@ def _quote(ask: Ask, watch: Watch, answer: Answer, terms: Terms, now: datetime) 
     if found is None:
         gone = f"machine {was.offer.machine_id or 'unknown'} does not offer it any more"
         return gone if answer.completeness is Completeness.COMPLETE else None
-    listed = Match(found, price_for(watch, found, terms.commissions))
+    listed = match_of(watch, found, price_for(watch, found, terms.commissions))
     quote = quoted(listed, watch, terms.commissions)
     if quote is None:
         return "the least bid is over the limit now"

@@ -15,8 +15,8 @@ from gpuwatch.launches.budget import admit_all
 from gpuwatch.launches.faults import Fault
 from gpuwatch.launches.guard import Answer, answer_to, ends_before, extra_microusd, raised_microusd_hour
 from gpuwatch.launches.launch import End, Launch, LaunchState
-from gpuwatch.market.pricing import threshold_microusd
 from gpuwatch.ports import Launcher, PriceIncrease
+from gpuwatch.watches.job_cost import ceiling_microusd
 from gpuwatch.watches.watch import Budget, OnIncrease, Watch
 
 log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class PriceGuard:
         spec = None if watch is None else watch.launch
         if watch is None or spec is None:
             return Answer.NONE
-        ceiling = threshold_microusd(watch.max_price_usd_gpu_hour, launch.gpu_count)
+        ceiling = ceiling_microusd(watch, launch.gpu, launch.gpu_count)
         fits = (
             spec.on_price_increase is OnIncrease.ACCEPT_UNDER
             and raised is not None

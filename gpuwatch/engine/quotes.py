@@ -13,7 +13,8 @@ from gpuwatch.market.offer import Identity, Offer
 from gpuwatch.market.pricing import Commission, price_of, threshold_microusd
 from gpuwatch.ports import Market, Query
 from gpuwatch.watches.decide import Match
-from gpuwatch.watches.match import matches
+from gpuwatch.watches.job_cost import most_microusd
+from gpuwatch.watches.match import match_of, matches
 from gpuwatch.watches.watch import LaunchSpec, Watch
 
 _BID_STEP = 2e-6  # the rounding of a bid
@@ -77,4 +78,6 @@ def payable(match: Match, watch: Watch, commission: Commission) -> Match | None:
     limit = watch.max_price_usd_gpu_hour if spec is None else spec.max_usd_gpu_hour
     if price.price_microusd_hour > threshold_microusd(limit, offer.gpu_count):
         return None
-    return Match(dearer, price)
+    quote = match_of(watch, dearer, price)
+    dear_job = quote.job_microusd is not None and quote.job_microusd > most_microusd(watch)
+    return None if dear_job else quote

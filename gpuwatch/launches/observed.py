@@ -10,7 +10,7 @@ from gpuwatch.launches.absence import Verdict
 from gpuwatch.launches.faults import Fault
 from gpuwatch.launches.instance import Instance
 from gpuwatch.launches.launch import End, Launch
-from gpuwatch.market.pricing import threshold_microusd
+from gpuwatch.watches.job_cost import ceiling_microusd
 from gpuwatch.watches.watch import Action, BidSpec, OnIncrease, Watch
 
 
@@ -97,7 +97,7 @@ def terms_of(watch: Watch | None, launch: Launch) -> Terms:
     """The terms of a launch, by its watch as the settings have it now."""
     if watch is None:
         return Terms()
-    ceiling = threshold_microusd(watch.max_price_usd_gpu_hour, launch.gpu_count)
+    ceiling = ceiling_microusd(watch, launch.gpu, launch.gpu_count)
     if watch.action is Action.ASK:  # its owner approved that price, and no other
         ceiling = min(ceiling, launch.bound_microusd_hour)
     spec = watch.launch

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpuwatch.planning.speed import hours_on
 from gpuwatch.settings.sources import Path_
-from gpuwatch.watches.schema import WatchTable
+from gpuwatch.watches.job_schema import JobTable
+from gpuwatch.watches.schema import WatchTable, gpu_names
 
 
 def price_faults(watch: WatchTable) -> Iterator[tuple[Path_, str]]:
@@ -30,3 +32,34 @@ def _job_faults(watch: WatchTable) -> Iterator[tuple[Path_, str]]:
         yield ("job",), "expected beside max_job_cost: add [watch.job]"
     if watch.job is not None and watch.max_job_cost is None:
         yield ("job",), "expected only beside max_job_cost"
+    if watch.job is not None and watch.max_job_cost is not None:
+        found = [(("job", key), text) for key, text in _job_says_too_little(watch, watch.job)]
+        yield from found or _job_is_nowhere(watch, watch.job)
+
+
+def _job_says_too_little(watch: WatchTable, job: JobTable) -> Iterator[tuple[str, str]]:
+    """What a job's length and cost cannot be reckoned without."""
+    if job.hours is None and job.tokens is None:
+        yield "hours", "it is missing; expected: hours of work, or tokens"
+    if job.hours is not None and job.tokens is not None:
+        yield "tokens", "expected either hours or tokens, not both"
+    if job.tokens is not None and not job.tokens_per_s and (job.model is None or job.utilisation is None):
+        yield "tokens_per_s", "it is missing; expected beside tokens, or model and utilisation"
+    several = len(watch.gpu) > 1 or watch.gpu_count.min != watch.gpu_count.max
+    if job.hours is not None and job.on is None and several:
+        yield "on", 'it is missing; expected where a watch takes different GPUs, such as on = "4x A100"'
+    if job.speedup and (job.hours is None or job.on is None):
+        yield "speedup", "expected only beside hours and on"
+    if job.utilisation is not None and job.utilisation.high > 1:
+        yield "utilisation", "expected a share of at most 1, such as 0.4"
+    if watch.spot != "no" and job.interruptions_per_day is None:
+        yield "interruptions_per_day", f'it is missing; expected beside spot = "{watch.spot}", such as 2'
+
+
+def _job_is_nowhere(watch: WatchTable, job: JobTable) -> Iterator[tuple[Path_, str]]:
+    """None of the GPUs that the watch takes can do it in a time that is known."""
+    spec, counts = job.value(), range(watch.gpu_count.min, watch.gpu_count.max + 1)
+    found = [hours_on(spec, gpu, count) for gpu in gpu_names(watch.gpu) for count in counts]
+    reasons = [one for one in found if isinstance(one, str)]
+    if len(reasons) == len(found):
+        yield ("job",), f"how long it takes is not known on any GPU of the watch: {reasons[0]}"

@@ -35,18 +35,24 @@ class Match(msgspec.Struct, frozen=True, gc=False):
 
     offer: Offer
     price: Price
+    job_microusd: int | None = None  # what the watch's whole job costs there at worst, if it goes by that
 
     @property
     def price_microusd_gpu_hour(self) -> float:
         """For comparing offers of different sizes; money itself stays whole."""
         return self.price.price_microusd_hour / self.offer.gpu_count
 
+    @property
+    def figure(self) -> float:
+        """What the matches of one watch are compared by: the job's cost, or the GPU price."""
+        return self.price_microusd_gpu_hour if self.job_microusd is None else float(self.job_microusd)
+
 
 class WatchMemory(msgspec.Struct, frozen=True, kw_only=True):
     """What a watch remembers between looks; kept in the store."""
 
     fired_at: datetime | None = None  # the newest telling; None: armed
-    fired_microusd_gpu_hour: float | None = None  # the price that was told then
+    fired_microusd_gpu_hour: float | None = None  # the price that was told then, or what its job cost (Match.figure)
     under_since: datetime | None = None  # an offer is under the threshold without a break since then
     misses: int = 0  # complete looks in a row without an offer under threshold × rearm
 
@@ -112,9 +118,7 @@ def decide(
     memory = msgspec.structs.replace(memory, under_since=memory.under_since or now, misses=0)
     reason = _reason(watch, look.matches[0], memory, now, zone)
     if reason in FIRES:
-        memory = msgspec.structs.replace(
-            memory, fired_at=now, fired_microusd_gpu_hour=look.matches[0].price_microusd_gpu_hour
-        )
+        memory = msgspec.structs.replace(memory, fired_at=now, fired_microusd_gpu_hour=look.matches[0].figure)
     return Decision(watch=watch.name, reason=reason, decided_at=now, matches=look.matches, memory=memory)
 
 
@@ -126,7 +130,7 @@ def _reason(watch: Watch, best: Match, memory: WatchMemory, now: datetime, zone:
         return Reason.HOLDING
     if memory.fired_at is None:
         return Reason.FIRST_MATCH
-    if _is_cheaper(best.price_microusd_gpu_hour, memory.fired_microusd_gpu_hour, watch.improve_by):
+    if _is_cheaper(best.figure, memory.fired_microusd_gpu_hour, watch.improve_by):
         return Reason.CHEAPER
     if watch.repeat_every_s is not None and now - memory.fired_at >= timedelta(seconds=watch.repeat_every_s):
         return Reason.REPEAT_DUE

@@ -19,12 +19,13 @@ import msgspec
 from gpuwatch.market.offer import Offer
 from gpuwatch.market.pricing import HOURS_A_MONTH, Commission, Price, listed_ceiling_usd, threshold_microusd
 from gpuwatch.watches.decide import Match
-from gpuwatch.watches.match import NO_COMMISSION, accepts, price_for, rank
+from gpuwatch.watches.match import NO_COMMISSION, accepts, match_of, price_for, rank
 from gpuwatch.watches.watch import Watch
 
 _HAIR = 1e-6  # dollars: more than floats may lose in comparing a quote with a ceiling
 _RANK = itemgetter(0)
-_Hit = tuple[int, Price, tuple[Any, ...]]  # number of the watch, what it costs there, its rank
+# number of the watch, what an hour costs there, and its job, its rank
+_Hit = tuple[int, Price, int | None, tuple[Any, ...]]
 
 
 class _Wanted(msgspec.Struct, frozen=True):
@@ -63,8 +64,8 @@ class WatchIndex:
             if seen is None or not _is_same(seen[0], offer):
                 seen = copy(offer), self._hits(offer, now)
             after[offer_id] = seen
-            for number, price, order in seen[1]:
-                found[number].append((order, Match(offer, price)))
+            for number, price, job, order in seen[1]:
+                found[number].append((order, Match(offer, price, job)))
         self._seen = after
         pairs = zip(self._watches, found, strict=True)
         return {watch.name: _in_order(watch, matched, now) for watch, matched in pairs}
@@ -87,7 +88,8 @@ class WatchIndex:
             if price is None:
                 price = prices[watch.disk_gb] = price_for(watch, offer, self._commissions)
             if price.price_microusd_hour <= threshold and accepts(watch, offer, price, now):
-                hits.append((number, price, rank(Match(offer, price))))
+                match = match_of(watch, offer, price)
+                hits.append((number, price, match.job_microusd, rank(match)))
         return tuple(hits)
 
 

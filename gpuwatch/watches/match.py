@@ -17,8 +17,9 @@ import msgspec
 from gpuwatch.market.gpu_names import catalog
 from gpuwatch.market.marks import arch_of, is_slice, slice_text
 from gpuwatch.market.offer import Identity, Offer, OfferKind
-from gpuwatch.market.pricing import Commission, Price, price_of, threshold_microusd
+from gpuwatch.market.pricing import Commission, Price, price_of, threshold_microusd, usd
 from gpuwatch.watches.decide import Match
+from gpuwatch.watches.job_cost import job_cost, job_microusd, most_microusd
 from gpuwatch.watches.watch import Action, CpuArch, SpotPolicy, Watch
 
 NO_COMMISSION = Commission()
@@ -50,24 +51,32 @@ def accepts(watch: Watch, offer: Offer, price: Price, now: datetime) -> bool:
     return all(clause(watch, offer, price, now) is None for clause in _CLAUSES)
 
 
+def match_of(watch: Watch, offer: Offer, price: Price) -> Match:
+    """An offer at its price, and with what the watch's job costs there."""
+    return Match(offer, price, job_microusd(watch, offer, price))
+
+
 def matches(
     watch: Watch, offers: Iterable[Offer], commissions: Mapping[str, Commission], now: datetime
 ) -> tuple[Match, ...]:
-    """Offers that a watch accepts: cheapest GPU price first, then the more reliable, then by identity."""
+    """Offers that a watch accepts: cheapest first (job or GPU price), then the more reliable, then by identity."""
     names = frozenset(watch.gpu_names)
     found = []
     for offer in offers:
         if offer.gpu in names and offer.rentable:
             price = price_for(watch, offer, commissions)
             if accepts(watch, offer, price, now):
-                found.append(Match(offer, price))
+                found.append(match_of(watch, offer, price))
     return tuple(sorted(found, key=rank))
 
 
 def is_near(watch: Watch, offers: Iterable[Offer], commissions: Mapping[str, Commission], now: datetime) -> bool:
     """Is an otherwise fitting offer at or under threshold × rearm?"""
+    by, job = Decimal(repr(watch.rearm)), watch.max_job_cost_usd
     wider = msgspec.structs.replace(
-        watch, max_price_usd_gpu_hour=watch.max_price_usd_gpu_hour * Decimal(repr(watch.rearm))
+        watch,
+        max_price_usd_gpu_hour=watch.max_price_usd_gpu_hour * by,
+        max_job_cost_usd=None if job is None else job * by,
     )
     return any(
         accepts(wider, offer, price_for(wider, offer, commissions), now)
@@ -80,7 +89,7 @@ def rank(match: Match) -> tuple[float, float, str, str, str, int, bool, str]:
     """The order in which matches are taken and shown."""
     identity: Identity = match.offer.identity
     return (
-        match.price_microusd_gpu_hour,
+        match.figure,
         -(match.offer.reliability or 0.0),
         identity.provider,
         identity.machine_id,
@@ -155,10 +164,24 @@ def _count(watch: Watch, offer: Offer, _price: Price, _now: datetime) -> Failure
 
 def _price(watch: Watch, offer: Offer, price: Price, _now: datetime) -> Failure | None:
     most = threshold_microusd(watch.max_price_usd_gpu_hour, offer.gpu_count)
-    if price.price_microusd_hour <= most:
-        return None
+    if price.price_microusd_hour <= most or _job(watch, offer, price, _now) is not None:
+        return None  # what the job costs says more
     is_, wanted = price.gpu_price_usd_hour(offer.gpu_count), watch.max_price_usd_gpu_hour
     return Failure("max_price", f"max_price: {_money_above(is_, wanted)}", float(is_ / wanted) - 1)
+
+
+def _job(watch: Watch, offer: Offer, price: Price, _now: datetime) -> Failure | None:
+    found = None if watch.max_job_cost_usd is None else job_cost(watch, offer, price)
+    if found is None:
+        return None
+    if isinstance(found, str):
+        return Failure("job", f"job: {found}")
+    most = most_microusd(watch)
+    if found.microusd <= most:
+        return None
+    return Failure(
+        "max_job_cost", f"max_job_cost: {_money_above(usd(found.microusd), usd(most))}", found.microusd / most - 1
+    )
 
 
 def _spot(watch: Watch, offer: Offer, _price: Price, _now: datetime) -> Failure | None:
@@ -283,6 +306,7 @@ _CLAUSES: tuple[Clause, ...] = (
     _rentable,
     _count,
     _price,
+    _job,
     _spot,
     _cpu_arch,
     _memory,

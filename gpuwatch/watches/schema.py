@@ -28,6 +28,7 @@ from gpuwatch.watches.fields import (
     one_or_many,
     seconds,
 )
+from gpuwatch.watches.job_cost import highest_usd_gpu_hour
 from gpuwatch.watches.job_schema import JobTable
 from gpuwatch.watches.launch_parts import float_or_none
 from gpuwatch.watches.launch_schema import BudgetTable, LaunchTable
@@ -83,7 +84,8 @@ def _deadline(value: Any) -> float | datetime:
 _LOOKS_LIKE_A_TIME = re.compile(r"[0-9]{4}-")
 _MAX_PRICE_SCHEMA = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "auto", "type": "string"}]}
 _DEADLINE_SCHEMA = {"type": "string", "examples": ["2d", "2026-12-01T08:00:00Z"]}
-HIGHEST_USD = Decimal(10_000)  # no GPU is that dear: where the job's cost is the threshold
+HIGHEST_USD = Decimal(10_000)  # no GPU is that dear
+_LOWEST_USD = Decimal("0.000001")  # no GPU is that cheap: where the job cannot be reckoned on any
 _VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,5}")
 _WINDOW_SCHEMA = {"type": "string", "examples": ["22:00-08:00", "Mon-Fri 09:00-18:00", "Sat-Sun"]}
 Window = Annotated[str, BeforeValidator(_window), WithJsonSchema(_WINDOW_SCHEMA)]
@@ -208,7 +210,10 @@ class WatchTable(Table):
         """A GPU price that no fitting offer exceeds."""
         if isinstance(self.max_price, Decimal):
             return self.max_price
-        return self.max_price_cap or HIGHEST_USD
+        if self.job is None or self.max_job_cost is None:
+            return self.max_price_cap or HIGHEST_USD
+        counts = range(self.gpu_count.min, self.gpu_count.max + 1)
+        return highest_usd_gpu_hour(self.job.value(), self.max_job_cost, gpu_names(self.gpu), counts) or _LOWEST_USD
 
     def _auto(self) -> AutoPrice | None:
         if self.max_price != "auto" or self.max_price_cap is None:

@@ -1,0 +1,101 @@
+"""How long a job takes on some GPUs: by what was measured, by a speed-up, or by FLOP/s at a stated utilisation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+import msgspec
+
+from gpuwatch.market.gpu_specs import gpu_specs
+from gpuwatch.planning.figures import Range
+from gpuwatch.planning.job_spec import JobSpec, Rate
+
+HOUR_S = 3600.0
+
+
+class Hours(msgspec.Struct, frozen=True):
+    """Hours of work on some GPUs, and how they were found."""
+
+    is_: Range
+    how: str
+
+
+@lru_cache(maxsize=8192)  # the same few GPUs for every offer of every poll
+def hours_on(job: JobSpec, gpu: str, count: int) -> Hours | str:
+    """Hours of work on so many of a GPU; a text: why they are not known, one clause."""
+    if job.hours is not None:
+        return _by_reference(job, job.hours, gpu, count)
+    if job.tokens is None:
+        return "neither hours nor tokens are said"
+    if (rate := _nearest(job.tokens_per_s, gpu, count)) is not None:
+        factor = _factor(rate, gpu, count, job)
+        per_s = Range(rate.is_.low * factor, rate.is_.high * factor)
+        hours = Range(job.tokens / per_s.high / HOUR_S, job.tokens / per_s.low / HOUR_S)
+        return Hours(hours, f"{_span(per_s)} tok/s, from those of {rate.on.text}")
+    if job.flop is not None and job.utilisation is not None:
+        return _by_flops(job, job.flop, job.utilisation, gpu, count)
+    return f"no tokens_per_s of {gpu} is said, nor the model's size with a utilisation"
+
+
+def gain(count: int, scaling: float) -> float:
+    """How many times as fast as one GPU so many are."""
+    return 1 + (count - 1) * scaling
+
+
+def peak_flops(gpu: str, *, fp8: bool) -> float | None:
+    """FLOP/s by the data sheet: matrix units, dense. None: it does not say."""
+    specs = gpu_specs().get(gpu)
+    tflops = None if specs is None else (specs.fp8_tflops if fp8 else specs.fp16_tflops)
+    return None if tflops is None else tflops * 1e12
+
+
+def _by_reference(job: JobSpec, hours: Range, gpu: str, count: int) -> Hours | str:
+    if job.on is None:
+        return Hours(hours, "as said")
+    own = job.on.count or 1
+    if gpu in job.on.gpus:
+        factor = gain(own, job.scaling) / gain(count, job.scaling)
+        how = "as said" if count == own else f"scaled from {job.on.text}"
+        return Hours(Range(hours.low * factor, hours.high * factor), how)
+    if (rate := _nearest(job.speedup, gpu, count)) is not None:
+        return _sped_up(job, hours, rate, count)
+    if job.utilisation is None:
+        return f"neither a speedup of {gpu} is said, nor a utilisation"
+    mine, theirs = peak_flops(gpu, fp8=job.fp8), peak_flops(job.on.gpus[0], fp8=job.fp8)
+    if not mine or not theirs:
+        return f"no data sheet says the FLOP/s of {gpu if not mine else job.on.gpus[0]}"
+    factor = theirs * gain(own, job.scaling) / (mine * gain(count, job.scaling))
+    return Hours(Range(hours.low * factor, hours.high * factor), f"by FLOP/s, from {job.on.text}")
+
+
+def _sped_up(job: JobSpec, hours: Range, rate: Rate, count: int) -> Hours:
+    """A speed-up with a count is one of those GPUs against `on`; without, of each GPU against each of `on`."""
+    own = job.on.count if job.on and job.on.count else 1
+    base = 1.0 if rate.on.count is not None else gain(own, job.scaling)
+    factor = base * gain(rate.on.count or 1, job.scaling) / gain(count, job.scaling)
+    found = Range(hours.low * factor / rate.is_.high, hours.high * factor / rate.is_.low)
+    return Hours(found, f"{_span(rate.is_)}× as fast as {job.on.text if job.on else 'said'}")
+
+
+def _by_flops(job: JobSpec, flop: float, utilisation: Range, gpu: str, count: int) -> Hours | str:
+    peak = peak_flops(gpu, fp8=job.fp8)
+    if not peak:
+        return f"no data sheet says the FLOP/s of {gpu}{' in 8 bits' if job.fp8 else ''}"
+    seconds = flop / (peak * gain(count, job.scaling))
+    hours = Range(seconds / utilisation.high / HOUR_S, seconds / utilisation.low / HOUR_S)
+    return Hours(hours, f"{peak / 1e12:g} TFLOP/s × {_span(Range(*(100 * one for one in utilisation)))} %")
+
+
+def _nearest(rates: Iterable[Rate], gpu: str, count: int) -> Rate | None:
+    """Of a GPU's figures that of the nearest count; of two such, the one that names fewer models."""
+    mine = [rate for rate in rates if gpu in rate.on.gpus]
+    return min(mine, key=lambda rate: (abs((rate.on.count or 1) - count), len(rate.on.gpus)), default=None)
+
+
+def _factor(rate: Rate, gpu: str, count: int, job: JobSpec) -> float:
+    return gain(count, job.scaling) / gain(rate.on.count or 1, job.scaling)
+
+
+def _span(is_: Range) -> str:
+    return f"{is_.low:,.4g}–{is_.high:,.4g}" if is_.is_wide else f"{is_.low:,.4g}"

@@ -1,0 +1,56 @@
+"""What the job of a watch costs on an offer, and what follows for prices: `max_job_cost` instead of `max_price`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import ROUND_CEILING, Decimal
+
+from gpuwatch.market.offer import Offer
+from gpuwatch.market.pricing import Price, microusd, threshold_microusd
+from gpuwatch.planning.job import JobCost, Traffic, cost_on, stage_of
+from gpuwatch.planning.job_spec import JobSpec
+from gpuwatch.planning.speed import hours_on
+from gpuwatch.watches.watch import Watch
+
+_FINE = Decimal("0.000001")
+
+
+def job_cost(watch: Watch, offer: Offer, price: Price) -> JobCost | str | None:
+    """What it costs there; a text: why that cannot be told. None: the watch goes by price."""
+    if watch.job is None or watch.max_job_cost_usd is None:
+        return None
+    return cost_on(watch.job, stage_of(offer, price), Traffic(watch.download_gb, watch.upload_gb))
+
+
+def job_microusd(watch: Watch, offer: Offer, price: Price) -> int | None:
+    """The same at worst, in whole micro-dollars; None: it cannot be told, or the watch goes by price."""
+    found = job_cost(watch, offer, price)
+    return found.microusd if isinstance(found, JobCost) else None
+
+
+def most_microusd(watch: Watch) -> int:
+    """The limit for the whole job."""
+    return microusd(watch.max_job_cost_usd or Decimal(0))
+
+
+def ceiling_microusd(watch: Watch, gpu: str, count: int) -> int:
+    """The highest price an hour at which so many of this GPU can be worth it: by price, and by the job's cost."""
+    most = threshold_microusd(watch.max_price_usd_gpu_hour, count)
+    if watch.job is None or watch.max_job_cost_usd is None:
+        return most
+    found = _gpu_ceiling(watch.job, watch.max_job_cost_usd, gpu, count)
+    return 0 if found is None else min(most, threshold_microusd(found, count))
+
+
+def highest_usd_gpu_hour(job: JobSpec, most_usd: Decimal, gpus: Iterable[str], counts: range) -> Decimal:
+    """A GPU price that no offer exceeds on which the job's work alone keeps within the limit; 0: there is none such."""
+    found = (_gpu_ceiling(job, most_usd, gpu, count) for gpu in gpus for count in counts)
+    return max((one for one in found if one is not None), default=Decimal(0)).quantize(_FINE, ROUND_CEILING)
+
+
+def _gpu_ceiling(job: JobSpec, most_usd: Decimal, gpu: str, count: int) -> Decimal | None:
+    hours = hours_on(job, gpu, count)
+    if isinstance(hours, str):
+        return None
+    # hours are floats: a hair of room, for the job's own limit is exact
+    return most_usd / (Decimal(hours.is_.high) * count) * Decimal("1.000000001")
