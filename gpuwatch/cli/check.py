@@ -119,13 +119,13 @@ def _ask(settings: Settings, watches: Sequence[Watch], only: Sequence[str], as_j
 
 def _joined(name: str, checked: Sequence[Checked]) -> Sequence[Match]:
     found = [match for part in checked for match in part.matches.get(name, ())]
-    return sorted(found, key=lambda match: match.price_microusd_gpu_hour)
+    return sorted(found, key=lambda match: match.figure)
 
 
 def _print_json(
     watches: Sequence[Watch], checked: Sequence[Checked], matches: Mapping[str, Sequence[Match]], now: datetime
 ) -> None:
-    from gpuwatch.cli.offer_rows import offer_json
+    from gpuwatch.cli.offer_rows import match_json
     from gpuwatch.cli.screen import json_out, rfc3339
 
     json_out(
@@ -135,15 +135,28 @@ def _print_json(
             "watches": [
                 {
                     "name": watch.name,
-                    "max_price": float(watch.max_price_usd_gpu_hour),
+                    **_limit_json(watch),
                     "matched": bool(matches[watch.name]),
-                    "offers": [offer_json(match.offer, match.price) for match in matches[watch.name]],
+                    "offers": [match_json(match) for match in matches[watch.name]],
                 }
                 for watch in watches
             ],
             "providers": [_report_json(part) for part in checked],
         }
     )
+
+
+def _limit_json(watch: Watch) -> dict[str, float | None]:
+    """What offers are held against: a price, or the cost of the job."""
+    if watch.max_job_cost_usd is None:
+        return {"max_price": float(watch.max_price_usd_gpu_hour)}
+    return {"max_price": None, "max_job_cost_usd": float(watch.max_job_cost_usd)}
+
+
+def _limit_text(watch: Watch) -> str:
+    if watch.max_job_cost_usd is None:
+        return f"{watch.max_price_usd_gpu_hour:f} $/GPU-h"
+    return f"{watch.max_job_cost_usd:f} $ for the job"
 
 
 def _report_json(part: Checked) -> dict[str, Any]:
@@ -166,7 +179,7 @@ def _print_tables(
 
     for watch in watches:
         found = matches[watch.name]
-        headline = f"{watch.name}: {', '.join(watch.gpu)} at or under {watch.max_price_usd_gpu_hour:f} $/GPU-h"
+        headline = f"{watch.name}: {', '.join(watch.gpu)} at or under {_limit_text(watch)}"
         if found:
             table(*offers_table(found[:10], now), title=headline)
         else:

@@ -25,8 +25,7 @@ COLUMNS = (
     ("age", "right"),
     ("offer", "right"),
 )
-_NOTES_AT = 5  # behind the provider: what is not plain must be seen on a narrow terminal, too
-MARKED = (*COLUMNS[:_NOTES_AT], ("notes", "left"), *COLUMNS[_NOTES_AT:])
+_JOB_AT = 1  # behind the GPU: it is what the watch goes by
 
 
 def offer_json(offer: Offer, price: Price) -> dict[str, Any]:
@@ -69,6 +68,12 @@ def offer_json(offer: Offer, price: Price) -> dict[str, Any]:
         "cpu_arch": arch_of(offer),
         **_terms_json(offer.terms),
     }
+
+
+def match_json(match: Match) -> dict[str, Any]:
+    """The same of a watch's match; with what its job costs there, where the watch goes by that."""
+    found = offer_json(match.offer, match.price)
+    return found if match.job_microusd is None else found | {"job_cost_usd": match.job_microusd / MICRO}
 
 
 def _terms_json(terms: Terms) -> dict[str, Any]:
@@ -117,9 +122,18 @@ def offers_table(
     Args:
         also: for each offer, where else it is; empty: nothing is known of that.
     """
-    rows = [offer_cells(match, now) for match in found]
+    rows, columns = [offer_cells(match, now) for match in found], COLUMNS
+    if any(match.job_microusd is not None for match in found):
+        rows = [(*row[:_JOB_AT], _job_cell(match), *row[_JOB_AT:]) for row, match in zip(rows, found, strict=True)]
+        columns = (*COLUMNS[:_JOB_AT], ("$ job", "right"), *COLUMNS[_JOB_AT:])
+    notes_at = columns.index(("provider", "left")) + 1  # what is not plain must be seen on a narrow terminal, too
     elsewhere = also or [""] * len(found)
     notes = [", ".join(filter(None, (*marks(m.offer), text))) for m, text in zip(found, elsewhere, strict=True)]
     if not any(notes):
-        return COLUMNS, rows
-    return MARKED, [(*row[:_NOTES_AT], note, *row[_NOTES_AT:]) for row, note in zip(rows, notes, strict=True)]
+        return columns, rows
+    marked = [(*row[:notes_at], note, *row[notes_at:]) for row, note in zip(rows, notes, strict=True)]
+    return (*columns[:notes_at], ("notes", "left"), *columns[notes_at:]), marked
+
+
+def _job_cell(match: Match) -> str:
+    return "–" if match.job_microusd is None else f"{match.job_microusd / MICRO:,.2f}"

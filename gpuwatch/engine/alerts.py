@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from gpuwatch.engine.job_facts import job_facts, job_mark
 from gpuwatch.engine.offer_facts import hint, line_marks, rare_facts
 from gpuwatch.launches.ask import Ask
 from gpuwatch.launches.launch import most_microusd_hour
@@ -79,7 +80,8 @@ def offer_alert(  # noqa: PLR0913 - the decision, and all that is told beside it
         ("GPU", f"{line.gpu} × {line.gpu_count}" + (", interruptible (spot)" if line.spot else "")),
         ("Price", f"${line.price_usd_gpu_hour} per GPU-hour with commission; listed ${line.listed_usd_gpu_hour}"),
         ("Total", f"${line.price_usd_hour} per hour for {_gpus(line.gpu_count)}"),
-        ("Threshold", f"${_decimal(watch.max_price_usd_gpu_hour)} per GPU-hour"),
+        *job_facts(watch, best),
+        ("Threshold", _threshold(watch)),
         ("Place", line.place),
         ("Reliability", line.reliability + _VERIFIED[line.verified]),
     ]
@@ -95,14 +97,24 @@ def offer_alert(  # noqa: PLR0913 - the decision, and all that is told beside it
         alert_id=alert_id,
         kind=AlertKind.OFFER,
         created_at=decision.decided_at,
-        headline=f"{watch.name}: {line.gpu} × {line.gpu_count} at ${line.price_usd_gpu_hour} per GPU-hour{_sure(best)}",
+        headline=f"{watch.name}: {line.gpu} × {line.gpu_count} at ${line.price_usd_gpu_hour} per GPU-hour"
+        + "".join(f", {mark}" for mark in job_mark(best))
+        + _sure(best),
         watch=watch.name,
         facts=tuple(facts),
-        offers=tuple(offer_line(one.shown, links, line_marks(one)) for one in folded[:_OFFERS_SHOWN]),
+        offers=tuple(
+            offer_line(one.shown, links, (*job_mark(one.shown), *line_marks(one))) for one in folded[:_OFFERS_SHOWN]
+        ),
         why=why(watch, decision),
         did=did or "Nothing: it is up to you.",
         can_do=(*(can_do or _can_do(best.offer, ask)), f"Look again: gpuwatch check {shlex.quote(watch.name)}"),
     )
+
+
+def _threshold(watch: Watch) -> str:
+    if watch.max_job_cost_usd is not None:
+        return f"${_decimal(watch.max_job_cost_usd)} for the whole job"
+    return f"${_decimal(watch.max_price_usd_gpu_hour)} per GPU-hour"
 
 
 def why(watch: Watch, decision: Decision) -> str:
