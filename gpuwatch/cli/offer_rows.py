@@ -122,7 +122,8 @@ def offers_table(
     Args:
         also: for each offer, where else it is; empty: nothing is known of that.
     """
-    rows, columns = [offer_cells(match, now) for match in found], COLUMNS
+    rows = [offer_cells(match, now) for match in found]
+    columns: Sequence[tuple[str, str]] = COLUMNS
     if any(match.job_microusd is not None for match in found):
         rows = [(*row[:_JOB_AT], _job_cell(match), *row[_JOB_AT:]) for row, match in zip(rows, found, strict=True)]
         columns = (*COLUMNS[:_JOB_AT], ("$ job", "right"), *COLUMNS[_JOB_AT:])
@@ -131,7 +132,9 @@ def offers_table(
     notes = [", ".join(filter(None, (*marks(m.offer), text))) for m, text in zip(found, elsewhere, strict=True)]
     if not any(notes):
         return columns, rows
-    marked = [(*row[:notes_at], note, *row[notes_at:]) for row, note in zip(rows, notes, strict=True)]
+    marked: list[Sequence[str]] = [
+        (*row[:notes_at], note, *row[notes_at:]) for row, note in zip(rows, notes, strict=True)
+    ]
     return (*columns[:notes_at], ("notes", "left"), *columns[notes_at:]), marked
 
 
