@@ -1,4 +1,4 @@
-"""`gpuwatch history`: price over time for a GPU, from the store."""
+"""`gpuwatch history`: price over time for a GPU, from the store or from a file of price rows."""
 
 from __future__ import annotations
 
@@ -6,116 +6,202 @@ import csv
 import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta, tzinfo
+from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.past import past_options
+from gpuwatch.cli.png import png_option
 
 if TYPE_CHECKING:
-    from gpuwatch.analysis.summary import TrackPoint
+    from gpuwatch.analysis.summary import Every, TrackPoint
+    from gpuwatch.wiring.price_history import PriceHistory
 
-Wanted = tuple[str, int | None, str | None, bool]  # GPU, count, provider, spot
-
+METHOD = (
+    "prices weighted by the time they were on offer; a look vouches for what it showed until the next one, at most 3 h"
+)
 _BARS = "▁▂▃▄▅▆▇█"
-_BY_HOUR_UP_TO_DAYS = 3
+_BY_HOUR_UP_TO = timedelta(days=3)
+_BY_DAY_UP_TO = timedelta(days=120)
+_NOBODY = "no data; nobody has looked (is `gpuwatch run` running, and is this GPU watched or recorded?)"
 _COLUMNS = (
     ("", "right"),  # of one width: it must not wrap
     ("lowest", "right"),
-    ("listed", "right"),
     ("25 %", "right"),
     ("median", "right"),
     ("75 %", "right"),
+    ("listed", "right"),
     ("offers", "right"),
+    ("known", "right"),
 )
 
 
 @click.command()
-@click.option("--gpu", required=True, help="A GPU family or model.")
-@click.option("--count", type=click.IntRange(min=1), default=None, help="How many GPUs. Default: any.")
-@click.option("--spot", is_flag=True, help="Interruptible offers.")
-@click.option("--provider", default=None, help="Only this provider; NAME:listed for list prices.")
-@click.option("--days", type=click.FloatRange(min=0.05, max=3660), default=30, show_default=True, help="How far back.")
-@click.option("--csv", "as_csv", is_flag=True, help="CSV on standard output, hour by hour.")
+@click.argument("gpu", required=False)
+@click.option("--gpu", "gpu_option", default=None, hidden=True)
+@click.option("--days", type=click.FloatRange(min=0.05, max=3660), default=None, hidden=True)
+@past_options("30d")
+@click.option("--every", type=click.Choice(["1h", "1d", "1w"]), default=None, help="How long a line's time is.")
+@click.option(
+    "--under",
+    type=click.FloatRange(min=0, min_open=True),
+    multiple=True,
+    metavar="USD",
+    help="Also: how much of the time it was at or under this price. May be given several times.",
+)
+@click.option("--csv", "as_csv", is_flag=True, help="CSV on standard output.")
+@png_option
 @json_option
 @config_option
 def history(
-    gpu: str,
-    count: int | None,
-    spot: bool,
+    gpu: str | None,
+    gpu_option: str | None,
+    days: float | None,
+    count: str | None,
+    spot: str,
     provider: str | None,
-    days: float,
+    since: str,
+    until: str | None,
+    data: Path | None,
+    every: str | None,
+    under: tuple[float, ...],
     as_csv: bool,
+    png: Path | None,
     as_json: bool,
     config: str | None,
-) -> None:
-    """Price over time for a GPU, from the store: USD per GPU-hour.
+) -> int:
+    """Price over time for a GPU (a family or a model): USD per GPU-hour, commission included.
 
-    "lowest" holds the commission; the others are listed prices with the marketplace's default disk: the lowest, and
-    what a quarter, half and three quarters of the offers cost at most, by time on offer. A line without prices says
+    The lowest price, and what a quarter, half and three quarters of the offers cost at most, by time on offer;
+    "listed" is the lowest without commission. All with the marketplace's default disk. A line without prices says
     whether nothing was on offer, or nobody looked.
     """
     from zoneinfo import ZoneInfo
 
+    from gpuwatch.cli import Exit
+    from gpuwatch.cli.past import moment, scope_of
     from gpuwatch.wiring import real_now
     from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.wiring.price_history import Question, price_history
 
-    loaded = load_settings(config)
-    now = real_now()
-    by_hour = as_csv or as_json or days <= _BY_HOUR_UP_TO_DAYS
+    named = gpu or gpu_option
+    if named is None or (gpu and gpu_option):
+        raise click.UsageError("name one GPU, as in: gpuwatch history H100.")
+    if as_csv and as_json:
+        raise click.UsageError("--csv and --json: one of them.")
+    loaded, now = load_settings(config), real_now()
     zone = ZoneInfo(loaded.timezone)
-    points = _track(loaded, (gpu, count, provider, spot), now - timedelta(days=days), now, None if by_hour else zone)
+    asked = Question(
+        gpu=named,
+        scope=scope_of(None, count, spot, provider),
+        since=now - timedelta(days=days) if days else moment(since, now),
+        until=moment(until, now) if until else now,
+        data=data,
+        every=lambda span: _every(every, span, as_csv or as_json, old=gpu is None),
+        zone=zone,
+        under_usd=under,
+    )
+    if asked.since >= asked.until:
+        raise click.UsageError("--since must lie before --until.")
+    found = price_history(loaded, asked)
+    title = f"{named}{f' × {count}' if count else ''}{_SPOT[spot]}"
     if as_json:
         from gpuwatch.cli.screen import json_out
 
-        json_out([_json(point) for point in points])
+        points = [_json(point) for point in found.track.points]
+        json_out(points if gpu is None else _document(found, points))  # --gpu answers as it always did
     elif as_csv:
-        print_csv(points)
+        print_csv(found.track.points)
     else:
-        print_track(points, f"{gpu}{f' × {count}' if count else ''}{', spot' if spot else ''}", zone, by_hour)
+        print_track(found.track.points, title, zone, found.every.value == "1h")
+        print_sums(found, zone)
+    if not found.track.series.known:
+        return Exit.CANNOT_TELL
+    if png:
+        save_picture(png, found, f"{title}, USD per GPU-hour")
+    return Exit.DONE
 
 
-def _gpus(text: str, seen: frozenset[str]) -> tuple[str, ...]:
-    """Canonical names that are meant; a spelling that no catalogue knows, but a marketplace used, stands for itself."""
-    from gpuwatch.errors import UsageError
-    from gpuwatch.market.gpu_names import catalog
-
-    found = catalog().wanted(text)
-    if not found and text not in seen:
-        near = " or ".join(catalog().suggest(text))
-        raise UsageError(f"no GPU is called {text!r}" + (f"; did you mean {near}?" if near else ""))
-    return found or (text,)
+_SPOT = {"no": "", "only": ", spot", "any": ", spot or not"}
 
 
-def _track(loaded: Any, wanted: Wanted, since: datetime, now: datetime, day_in: tzinfo | None) -> list[TrackPoint]:
-    from gpuwatch.storage.database import open_database
-    from gpuwatch.storage.migrate import require_head
-    from gpuwatch.storage.questions import Part, price_track, spellings_seen
+def _every(wanted: str | None, span: timedelta, for_machines: bool, *, old: bool) -> Every:
+    from gpuwatch.analysis.summary import Every
 
-    database = open_database(loaded.database_url)
-    try:
-        require_head(database)
-        gpu, count, provider, spot = wanted
-        part = Part(gpus=_gpus(gpu, spellings_seen(database)), provider=provider, gpu_count=count, spot=spot)
-        commissions = {name: provider.commission for name, provider in loaded.providers.items()}
-        return price_track(database, part, since, now, day_in=day_in, commissions=commissions)
-    finally:
-        database.close()
+    if wanted:
+        return Every(wanted)
+    if for_machines:
+        return Every.HOUR if old or span <= _BY_DAY_UP_TO else Every.DAY
+    return Every.HOUR if span <= _BY_HOUR_UP_TO else Every.DAY if span <= _BY_DAY_UP_TO else Every.WEEK
 
 
 def print_track(points: Sequence[TrackPoint], title: str, zone: tzinfo, by_hour: bool) -> None:
-    """A sparkline and a table."""
+    """A chart and a table."""
     from gpuwatch.cli.screen import table
 
     if not any(point.looked for point in points):
-        click.echo(
-            f"{title}: no data; nobody has looked (is `gpuwatch run` running, and is this GPU watched or recorded?)"
-        )
+        click.echo(f"{title}: {_NOBODY}")
         return
     points = points[next(i for i, point in enumerate(points) if point.looked) :]  # before: nobody was there to look
-    click.echo(f"{title}, lowest listed price: {sparkline([point.min_microusd for point in points])}")
+    click.echo(_chart(points, f"{title}: USD per GPU-hour, commission included", zone, by_hour))
+    click.echo()
     shape = "%Y-%m-%d %H:%M" if by_hour else "%Y-%m-%d %a"
-    table(_COLUMNS, [(point.starts_at.astimezone(zone).strftime(shape), *_cells(point)) for point in points])
+    table(_COLUMNS, [(point.starts_at.astimezone(zone).strftime(shape), *_cells(point)) for point in _folded(points)])
+
+
+def _chart(points: Sequence[TrackPoint], title: str, zone: tzinfo, by_hour: bool) -> str:
+    from gpuwatch.cli.chart import line_chart
+
+    shape = "%d %b %H:%M" if by_hour else "%Y-%m-%d"
+    return line_chart(
+        [point.starts_at.timestamp() for point in points],
+        {
+            "lowest": [_usd(point.min_with_commission_microusd) for point in points],
+            "median": [_usd(point.median_with_commission_microusd) for point in points],
+        },
+        title,
+        unknown=[not point.looked for point in points],
+        x_text=lambda at_s: datetime.fromtimestamp(at_s, zone).strftime(shape),
+    )
+
+
+def _folded(points: Sequence[TrackPoint]) -> list[TrackPoint]:
+    """Lines without prices that say the same, as one."""
+    from msgspec.structs import replace
+
+    folded: list[TrackPoint] = []
+    for (is_empty, _), group in groupby(points, key=lambda point: (point.min_microusd is None, point.looked)):
+        same = list(group)
+        if is_empty:
+            hours, known = sum(point.hours for point in same), sum(point.known_hours for point in same)
+            same = [replace(same[0], hours=hours, known_hours=known)]
+        folded += same
+    return folded
+
+
+def print_sums(found: PriceHistory, zone: tzinfo) -> None:
+    """What is known, and how long it was under the prices that were asked about."""
+    from gpuwatch.analysis.summary import gaps_of
+
+    series = found.track.series
+    if not series.known:
+        return
+    gaps = gaps_of(series)
+    line = f"known: {series.known} of {len(series.looked)} h ({found.source})"
+    if gaps:
+        longest = max(gaps, key=lambda gap: gap.hours)
+        at = longest.starts_at.astimezone(zone).strftime("%Y-%m-%d %H:%M")
+        line += f"; {len(gaps)} gap{'s' if len(gaps) > 1 else ''}, the longest {longest.hours} h from {at}"
+    click.echo(line)
+    for usd, share in found.under:
+        percent = "–" if share.share is None else f"{share.share:.1%}".replace("%", " %")
+        click.echo(
+            f"at or under {usd:.4f}: {percent} of the time that is known"
+            f" ({share.under_s / 3600:.1f} of {share.known_s / 3600:.1f} h; gaps do not count)"
+        )
 
 
 def sparkline(prices: Sequence[int | None]) -> str:
@@ -127,16 +213,47 @@ def sparkline(prices: Sequence[int | None]) -> str:
 
 
 def _cells(point: TrackPoint) -> tuple[str, ...]:
+    known = "" if point.known_hours == point.hours else f"{point.known_hours} of {point.hours} h"
     if point.min_microusd is None:
-        return ("no offers" if point.looked else "no data", "", "", "", "", "")
+        return ("no offers" if point.looked else "no data", "", "", "", "", "", known)
     prices = (
         point.min_with_commission_microusd,
+        point.q1_with_commission_microusd,
+        point.median_with_commission_microusd,
+        point.q3_with_commission_microusd,
         point.min_microusd,
-        point.q1_microusd,
-        point.median_microusd,
-        point.q3_microusd,
     )
-    return (*("" if price is None else f"{price / 1e6:.4f}" for price in prices), str(point.offers))
+    return (*("" if price is None else f"{price / 1e6:.4f}" for price in prices), str(point.offers), known)
+
+
+def _document(found: PriceHistory, points: list[dict[str, Any]]) -> dict[str, Any]:
+    from gpuwatch.analysis.summary import gaps_of
+    from gpuwatch.cli.screen import rfc3339
+
+    series = found.track.series
+    return {
+        "gpus": found.gpus,
+        "every": found.every.value,
+        "source": found.source,
+        "method": METHOD,
+        "samples": series.known,  # hours in which somebody looked
+        "since": rfc3339(series.starts_at(0)) if series.looked else None,
+        "until": rfc3339(series.starts_at(len(series.looked))) if series.looked else None,
+        "hours": len(series.looked),
+        "known_hours": series.known,
+        "gaps": [{"starts_at": rfc3339(gap.starts_at), "hours": gap.hours} for gap in gaps_of(series)],
+        "under": [
+            {
+                "price_usd_gpu_hour": usd,
+                "share": share.share,
+                "under_hours": share.under_s / 3600,
+                "known_hours": share.known_s / 3600,
+                "method": share.method,
+            }
+            for usd, share in found.under
+        ],
+        "points": points,
+    }
 
 
 def _json(point: TrackPoint) -> dict[str, Any]:
@@ -151,6 +268,11 @@ def _json(point: TrackPoint) -> dict[str, Any]:
         "q1_listed_usd_gpu_hour": _usd(point.q1_microusd),
         "median_listed_usd_gpu_hour": _usd(point.median_microusd),
         "q3_listed_usd_gpu_hour": _usd(point.q3_microusd),
+        "q1_price_usd_gpu_hour": _usd(point.q1_with_commission_microusd),
+        "median_price_usd_gpu_hour": _usd(point.median_with_commission_microusd),
+        "q3_price_usd_gpu_hour": _usd(point.q3_with_commission_microusd),
+        "hours": point.hours,
+        "known_hours": point.known_hours,
     }
 
 
@@ -168,6 +290,33 @@ def neutral(value: Any) -> Any:
     if isinstance(value, str) and value[:1] in {"=", "+", "-", "@", "\t", "\r", "\n", "|", "%"}:
         return "'" + value
     return value
+
+
+def save_picture(path: Path, found: PriceHistory, title: str) -> None:
+    """The same as a picture; grey where nobody looked."""
+    from gpuwatch.analysis.summary import gaps_of
+    from gpuwatch.cli.png import save_png
+
+    def draw(axes: Any) -> None:
+        points = [*found.track.points, found.track.points[-1]]  # the last step reaches to its end
+        times = [point.starts_at for point in points]
+        times[-1] += timedelta(hours=points[-1].hours)
+        nan = float("nan")
+        low, q1, median, q3 = (
+            [nan if (price := getattr(point, f"{name}_with_commission_microusd")) is None else price / 1e6
+             for point in points]
+            for name in ("min", "q1", "median", "q3")
+        )  # fmt: skip
+        axes.fill_between(times, q1, q3, step="post", alpha=0.2, label="25 – 75 %")
+        axes.step(times, median, where="post", label="median")
+        axes.step(times, low, where="post", label="lowest")
+        for gap in gaps_of(found.track.series):
+            axes.axvspan(gap.starts_at, gap.starts_at + timedelta(hours=gap.hours), color="0.9", zorder=0)
+        axes.set_title(title)
+        axes.set_xlabel("UTC")
+        axes.legend()
+
+    save_png(path, draw)
 
 
 def _usd(microusd: int | None) -> float | None:

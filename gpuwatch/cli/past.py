@@ -40,12 +40,21 @@ def past_options(default_since: str) -> Callable[[Command], Command]:
     return added
 
 
+class _Spot(click.Choice[str]):
+    """Says what to do where the word behind `--spot` was meant for something else."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self.choices:
+            self.fail(f"{value!r} is none of no, only, any; a GPU's name stands before --spot.", param, ctx)
+        return str(super().convert(value, param, ctx))
+
+
 _SINCE = 'How far back ("30d", "12h"), a day ("2026-03-01"), or "all".'
 _OPTIONS = (
     click.option("--count", default=None, metavar="N|A-B", help="How many GPUs an offer has. Default: any number."),
     click.option(
         "--spot",
-        type=click.Choice(["no", "only", "any"]),
+        type=_Spot(["no", "only", "any"]),
         default="no",
         is_flag=False,
         flag_value="only",

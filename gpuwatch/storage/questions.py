@@ -175,6 +175,13 @@ def first_look(database: Database) -> datetime | None:
     return datetime.fromtimestamp(min(starts), UTC) if starts else None
 
 
+def kept_from(database: Database) -> datetime | None:
+    """From when on the prices themselves are there, not only what hours sum up; None: always. Raises StoreError."""
+    with database.read() as connection:
+        ((kept_s,),) = CoreExecutor(connection).rows("SELECT kept_from_s FROM history_state WHERE id = 1")
+    return None if kept_s is None else datetime.fromtimestamp(kept_s, UTC)
+
+
 def spellings_seen(database: Database) -> frozenset[str]:
     """Every GPU name and family that was ever met: what a watch may name. Raises StoreError."""
     with database.read() as connection:
