@@ -14,6 +14,7 @@ import msgspec
 
 from gpuwatch.launches.faults import Fault
 from gpuwatch.launches.launch import End
+from gpuwatch.planning.use import useful_usd_hour
 
 LOOK_BACK = 3  # times the span: so far back a known sample may lie on which a rule leans
 
@@ -61,9 +62,8 @@ def useful_usd_gpu_hour(gpu_price_usd_hour: Decimal, percent: float) -> Decimal 
     Args:
         percent: 0 to 100.
     """
-    if not percent > 0:
-        return None
-    return (gpu_price_usd_hour * 100 / Decimal(repr(percent))).quantize(Decimal("0.01"))
+    found = useful_usd_hour(gpu_price_usd_hour, percent)
+    return None if found is None else found.quantize(Decimal("0.01"))
 
 
 def wasted_microusd(cost_microusd: int, percent: float) -> int:

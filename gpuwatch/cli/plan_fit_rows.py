@@ -1,0 +1,206 @@
+"""What `gpuwatch plan fit` prints: classes of GPU with their measures, and the sources' own table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli import Exit
+
+if TYPE_CHECKING:
+    from gpuwatch.planning.fit import By, Choice, Priced, Wish
+    from gpuwatch.planning.fit import Chosen as Fitting
+    from gpuwatch.wiring.plan_fit import Prices
+
+METHOD = (
+    "per class the cheapest offer that holds the task with 10 % of each card left free; a token takes at least what it "
+    "reads ÷ 60 % of the data sheet's bandwidth; TFLOPS are dense 16-bit ones"
+)
+
+
+def print_table(wish: Wish, chosen: Fitting, found: Prices, other: Priced | None, limit: int) -> None:
+    """Classes, best first; what is cheapest by each measure; what is left out and why."""
+    from gpuwatch.cli.screen import note, table
+
+    if chosen.choices:
+        rows = [_row(wish, one, other) for one in chosen.choices[:limit]]
+        table(_columns(wish, other), rows, title=_title(wish, found))
+        if len(chosen.choices) > limit:
+            click.echo(f"… and {len(chosen.choices) - limit} more (--limit)")
+        click.echo()
+        click.echo(_bests(chosen))
+    elif found.offers:
+        click.echo("Nothing that is on offer fits.")
+    for why, gpus in chosen.left_out.items():
+        click.echo(f"left out, {why}: {_few(gpus)}")
+    _print_source(found, note)
+    note(METHOD)
+
+
+def _title(wish: Wish, found: Prices) -> str:
+    what = f"{wish.task.value}" if wish.task.value != "any" else "any task"
+    size = f", {wish.vram_gb:,.1f} GB" if wish.vram_gb else ""
+    quick = f", a token within {wish.token_s * 1000:.0f} ms" if wish.token_s else ""
+    return f"{what}{size}{quick}: cheapest first"
+
+
+def _columns(wish: Wish, other: Priced | None) -> tuple[tuple[str, str], ...]:
+    token = (("ms/token", "right"),) if _tells_tokens(wish) else ()
+    against = ((f"× {other.gpu}", "right"),) if other else ()
+    return (
+        ("offer", "left"),
+        ("where", "left"),
+        ("$/h", "right"),
+        ("$/GPU-h", "right"),
+        ("$/GB-h", "right"),
+        ("$/TFLOP-h", "right"),
+        ("$/(TB/s)-h", "right"),
+        *token,
+        *against,
+        ("", "left"),
+    )
+
+
+def _tells_tokens(wish: Wish) -> bool:
+    return wish.task.value == "inference" and wish.vram_gb > 0
+
+
+def _row(wish: Wish, one: Choice, other: Priced | None) -> tuple[str, ...]:
+    from gpuwatch.planning.fit import By, ratio, remarks
+
+    token = ("–" if one.token_s is None else f"{one.token_s * 1000:.1f}",) if _tells_tokens(wish) else ()
+    against: tuple[str, ...] = ()
+    if other is not None:
+        low, high = ratio(one.priced, other)
+        against = (f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f}–{high:.2f}",)
+    return (
+        f"{one.priced.cards}× {one.gpu.name}{' spot' if one.priced.spot else ''}",
+        one.priced.provider or "–",
+        f"{one.usd_hour:,.3f}",
+        f"{one.usd_hour / one.priced.cards:,.3f}",
+        *(_measure(one, by) for by in (By.MEMORY, By.COMPUTE, By.BANDWIDTH)),
+        *token,
+        *against,
+        ", ".join(remarks(wish, one.gpu)),
+    )
+
+
+def _measure(one: Choice, by: By) -> str:
+    value = one.per(by)
+    return "–" if value is None else f"{value:.3f}" if by.value == "bandwidth" else f"{value:.5f}"
+
+
+def _bests(chosen: Fitting) -> str:
+    from gpuwatch.planning.fit import By
+
+    words = {By.HOUR: "by the hour", By.MEMORY: "per GB", By.COMPUTE: "per TFLOP", By.BANDWIDTH: "per TB/s"}
+    named = [f"{words[by]} {best.gpu.name}" for by in words if (best := chosen.best(by)) is not None]
+    return f"cheapest {', '.join(named)}"
+
+
+def _few(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return ", ".join(names[:8]) + more
+
+
+def _print_source(found: Prices, note: Any) -> None:
+    from gpuwatch.wiring import real_now
+
+    if not found.offers:
+        note(f"not enough data: {found.source} knows no price; --now asks the providers, --price takes your own")
+        return
+    as_of = "" if found.as_of is None else f", as of {found.as_of:%Y-%m-%d %H:%M} UTC"
+    old = " (old: --now asks the providers)" if found.is_old(real_now()) else ""
+    note(f"{len(found.offers)} prices of {found.source}{as_of}{old}, commission included")
+
+
+def print_json(wish: Wish, chosen: Fitting, found: Prices, other: Priced | None) -> None:
+    """The same for programs, every class."""
+    from gpuwatch.cli.screen import json_out, rfc3339
+
+    json_out(
+        {
+            "method": METHOD,
+            "samples": len(found.offers),
+            "since": rfc3339(found.as_of),
+            "until": rfc3339(found.as_of),
+            "source": found.source,
+            "task": wish.task.value,
+            "vram_gb": wish.vram_gb,
+            "max_token_ms": None if wish.token_s is None else wish.token_s * 1000,
+            "by": chosen.by.value,
+            "choices": [_choice_json(one, other) for one in chosen.choices],
+            "left_out": {why: list(gpus) for why, gpus in chosen.left_out.items()},
+            "troubles": list(found.troubles),
+        }
+    )
+
+
+def _choice_json(one: Choice, other: Priced | None) -> dict[str, Any]:
+    from gpuwatch.cli.screen import number
+    from gpuwatch.planning.fit import By, ratio
+
+    times = None if other is None else ratio(one.priced, other)
+    return {
+        "gpu": one.gpu.name,
+        "gpu_count": one.priced.cards,
+        "cards_needed": one.needed,
+        "provider": one.priced.provider,
+        "spot": one.priced.spot,
+        "offers": one.offers,
+        "price_usd_hour": number(one.usd_hour),
+        "price_usd_gpu_hour": number(one.usd_hour / one.priced.cards),
+        "price_usd_gb_hour": number(one.per(By.MEMORY)),
+        "price_usd_tflop_hour": number(one.per(By.COMPUTE)),
+        "price_usd_tb_s_hour": number(one.per(By.BANDWIDTH)),
+        "token_ms": None if one.token_s is None else one.token_s * 1000,
+        "times_dearer": None
+        if times is None
+        else {"than": other and other.gpu, "low": number(times[0]), "high": number(times[1])},
+    }
+
+
+def print_seed(wish: Wish, as_json: bool) -> int:
+    """The sources' table, with what does not add up in it."""
+    from gpuwatch.cli.screen import json_out, note, number, table
+    from gpuwatch.planning.fit import seed_classes, seed_ratio
+
+    found = seed_classes(wish.task, wish.vram_gb)
+    ratios = {pair: seed_ratio(*pair) for pair in (("B200", "H100"), ("A100", "T4"))}
+    if as_json:
+        json_out(
+            {
+                "method": "the sources' own table",
+                "samples": len(found),
+                "classes": [
+                    {
+                        "gpu": one.gpu,
+                        "task": one.task.value,
+                        "memory_gb": one.memory_gb,
+                        "low_usd_gpu_hour": number(one.low),
+                        "high_usd_gpu_hour": number(one.high or one.low),
+                    }
+                    for one in found
+                ],
+                "ratios": {" : ".join(pair): [number(low), number(high)] for pair, (low, high) in ratios.items()},
+            }
+        )
+        return Exit.DONE
+    rows = [
+        (
+            one.gpu,
+            "both" if one.task.value == "any" else one.task.value,
+            str(one.memory_gb),
+            "–" if one.low is None else f"{one.low:.3f}" + ("" if one.high is None else f"–{one.high:.3f}"),
+            one.source,
+        )
+        for one in found
+    ]
+    table((("class", "left"), ("for", "left"), ("GB", "right"), ("$/GPU-h", "right"), ("source's", "left")), rows)
+    b200, a100 = ratios["B200", "H100"], ratios["A100", "T4"]
+    click.echo()
+    click.echo(f"B200 : H100 = {b200[0]:.2f}–{b200[1]:.2f} times the price for 2.4 times the memory")
+    click.echo(f"A100 : T4 = {a100[0]:.1f} times the price")
+    note("the source says 2.5 times, or as much as 3 H100, of the first, and 5 to 7 times of the second")
+    return Exit.DONE

@@ -1,0 +1,150 @@
+"""`gpuwatch plan scenario`: ways of working, compared step by step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from decimal import Decimal
+
+    from gpuwatch.planning.scenario import Costed, Plan
+
+_MOST_BYTES = 1_000_000
+_SEED_WAYS = 2  # of the built-in file: what the source adds up
+METHOD = "each step's hours × price, percentages of the steps they name; exact decimals"
+
+
+@click.command()
+@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--seed", is_flag=True, help="The source's own two ways alone, to the cent.")
+@click.option("--example", is_flag=True, help="Print the built-in file, as a start for your own.")
+@json_option
+@config_option
+def scenario(file: Path | None, seed: bool, example: bool, as_json: bool, config: str | None) -> int:
+    """Compare ways of working, step by step, from a TOML FILE; without one, the built-in example.
+
+    A step costs hours × price (usd_hour, usd_gpu_hour × gpus, or the cheapest price of `gpu` in the store), an amount
+    (usd), or a percentage of other steps. The first scenario is what the others are compared with.
+    """
+    if file is not None and (seed or example):
+        raise UsageError("--seed and --example are about the built-in file: name no other")
+    if example:
+        click.echo(_built_in(), nl=False)
+        return Exit.DONE
+    plan = _read(file)
+    found = _compared(plan, config)[: _SEED_WAYS if seed else None]
+    if as_json:
+        _print_json(plan, found, file)
+    else:
+        _print(plan, found)
+    return Exit.DONE
+
+
+def _built_in() -> str:
+    from importlib.resources import files
+
+    return (files("gpuwatch.planning") / "scenarios" / "naive-or-smart.toml").read_text(encoding="utf-8")
+
+
+def _read(file: Path | None) -> Plan:
+    import tomllib
+    from decimal import Decimal
+
+    from gpuwatch.market.text import clean
+    from gpuwatch.planning.scenario import plan_from
+
+    try:
+        if file is not None and file.stat().st_size > _MOST_BYTES:
+            raise UsageError(f"{file}: larger than a scenario file can be (1 MB)")
+        text = _built_in() if file is None else file.read_text(encoding="utf-8")
+        return plan_from(tomllib.loads(text, parse_float=Decimal))
+    except OSError as fault:
+        raise UsageError(f"{file}: {fault.strerror}") from fault
+    except (ValueError, ArithmeticError, RecursionError) as fault:  # TOML's and UTF-8's own faults are ValueErrors
+        raise UsageError(f"{file}: {clean(' '.join(str(fault).split()), 300)}") from fault
+
+
+def _compared(plan: Plan, config: str | None) -> list[Costed]:
+    from gpuwatch.planning.scenario import compared
+
+    return compared(plan, lambda gpu, count: _live(config, gpu, count))
+
+
+def _live(config: str | None, gpu: str, count: int) -> Decimal:
+    """The cheapest price per GPU-hour that the store knows for so many of a GPU."""
+    from decimal import Decimal
+
+    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.wiring.plan_fit import cheapest_gpu_hour
+
+    found = cheapest_gpu_hour(load_settings(config), gpu, count)
+    return Decimal(found).quantize(Decimal("0.0001")).normalize()
+
+
+def _print(plan: Plan, found: Sequence[Costed]) -> None:
+    from gpuwatch.cli.screen import note, table
+    from gpuwatch.market.text import clean
+
+    if plan.title:
+        click.echo(clean(plan.title, 200))
+        click.echo()
+    for one in found:
+        rows = [(clean(cost.name, 100), clean(cost.how, 200), _money(cost.usd)) for cost in one.costs]
+        rows.append(("in all", "", _money(one.total_usd)))
+        table((("step", "left"), ("reckoned as", "left"), ("$", "right")), rows, title=clean(one.name, 100))
+        if one.note:
+            click.echo(f"({clean(one.note, 300)})")
+        click.echo()
+    for one in found[1:]:
+        click.echo(_sentence(one, found[0]))
+    note(METHOD)
+
+
+def _sentence(one: Costed, first: Costed) -> str:
+    from gpuwatch.market.text import clean
+
+    percent = "" if one.saving_percent is None else f" ({abs(one.saving_percent):.2f} %)"
+    verb = "saves" if one.saving_usd >= 0 else "costs more by"
+    amount = f"${_money(abs(one.saving_usd))}{percent}"
+    return f"{clean(one.name, 100)!r} {verb} {amount} against {clean(first.name, 100)!r}"
+
+
+def _money(usd: Decimal) -> str:
+    return f"{usd:,.2f}"
+
+
+def _print_json(plan: Plan, found: Sequence[Costed], file: Path | None) -> None:
+    from gpuwatch.cli.screen import json_out
+
+    json_out(
+        {
+            "title": plan.title or None,
+            "file": None if file is None else str(file),
+            "method": METHOD,
+            "samples": sum(len(one.costs) for one in found),
+            "since": None,
+            "until": None,
+            "scenarios": [_way_json(one) for one in found],
+        }
+    )
+
+
+def _way_json(one: Costed) -> dict[str, Any]:
+    from gpuwatch.cli.screen import number
+
+    return {
+        "name": one.name,
+        "note": one.note or None,
+        "steps": [{"name": cost.name, "how": cost.how, "cost_usd": number(cost.usd)} for cost in one.costs],
+        "total_usd": number(one.total_usd),
+        "saving_usd": number(one.saving_usd),
+        "saving_percent": number(one.saving_percent),
+    }

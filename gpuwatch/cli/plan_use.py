@@ -1,0 +1,197 @@
+"""`gpuwatch plan use`: what an hour of real work costs at a GPU's utilisation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from decimal import Decimal
+
+    from gpuwatch.planning.use import Used
+    from gpuwatch.wiring.plan_own import OwnUse
+
+_EXAMPLE = (15.0, 70.0, 90.0, 100.0)
+METHOD = "price ÷ use"
+_COLUMNS = (("use", "right"), ("$ a useful hour", "right"), ("idle $/h", "right"), ("", "left"))
+_OWN_COLUMNS = (
+    ("launch", "left"),
+    ("GPU", "left"),
+    ("$/GPU-h", "right"),
+    ("cost $", "right"),
+    ("use", "right"),
+    ("$ a useful hour", "right"),
+    ("wasted $", "right"),
+    ("", "left"),
+)
+
+
+@click.command()
+@click.option("--price", default=None, metavar="USD", help="USD per GPU-hour.")
+@click.option("--use", "uses", multiple=True, type=click.FloatRange(0, 100), metavar="PERCENT", help="May be repeated.")
+@click.option("--low", type=click.FloatRange(0, 100), default=70.0, show_default=True, help="Under it: a bottleneck.")
+@click.option("--good", type=click.FloatRange(0, 100), default=90.0, show_default=True, help="From it on: well used.")
+@click.option("--launches", "own", is_flag=True, help="Your own launches, by what was measured of them.")
+@click.option("--since", default="30d", show_default=True, help="With --launches: how far back.")
+@json_option
+@config_option
+def use(
+    price: str | None,
+    uses: tuple[float, ...],
+    low: float,
+    good: float,
+    own: bool,
+    since: str,
+    as_json: bool,
+    config: str | None,
+) -> int:
+    """What an hour of real work costs: price ÷ utilisation.
+
+    \b
+    gpuwatch plan use --price 4.00 --use 15
+    gpuwatch plan use --launches
+    """
+    if low > good:
+        raise UsageError("--low is above --good")
+    if own:
+        if price is not None or uses:
+            raise UsageError("--launches takes price and use from your own launches: leave --price and --use out")
+        return _own(since, low, good, as_json, config)
+    if price is None:
+        raise UsageError("say --price USD per GPU-hour, or --launches for your own")
+    _asked(_usd(price), uses or _EXAMPLE, low, good, as_json)
+    return Exit.DONE
+
+
+def _usd(text: str) -> Decimal:
+    from gpuwatch.cli.plan_money import usd
+
+    return usd("--price", text)
+
+
+def _asked(price: Decimal, uses: Sequence[float], low: float, good: float, as_json: bool) -> None:
+    from gpuwatch.cli.screen import json_out, note, number, table
+    from gpuwatch.planning.use import used
+
+    found = [used(price, percent, low, good) for percent in uses]
+    if as_json:
+        shown = [_json(one) for one in found]
+        json_out({"method": METHOD, "samples": len(found), "price_usd_gpu_hour": number(price), "uses": shown})
+        return
+    rows = [
+        (f"{one.percent:g} %", _money(one.useful_usd_hour), _money(one.idle_usd_hour), _advice(one, low, good))
+        for one in found
+    ]
+    table(_COLUMNS, rows, title=f"${price} per GPU-hour")
+    note(METHOD)
+
+
+def _own(since: str, low: float, good: float, as_json: bool, config: str | None) -> int:
+    from gpuwatch.cli.past import moment
+    from gpuwatch.planning.use import used
+    from gpuwatch.wiring import real_now
+    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.wiring.plan_own import own_uses
+
+    now = real_now()
+    start = moment(since, now)
+    found = own_uses(load_settings(config), start)
+    judged = [(one, None if one.percent is None else used(one.usd_gpu_hour, one.percent, low, good)) for one in found]
+    known = sum(judged_ is not None for _, judged_ in judged)
+    if as_json:
+        from gpuwatch.cli.screen import json_out, rfc3339
+
+        json_out(
+            {
+                "method": f"{METHOD}, mean of the looks at each launch",
+                "samples": known,
+                "since": rfc3339(start),
+                "until": rfc3339(now),
+                "launches": [_own_json(*pair) for pair in judged],
+            }
+        )
+    else:
+        _print_own(judged, low, good)
+    return Exit.DONE if known else Exit.CANNOT_TELL
+
+
+def _print_own(judged: Sequence[tuple[OwnUse, Used | None]], low: float, good: float) -> None:
+    from gpuwatch.cli.screen import note, table
+
+    if judged:
+        table(_OWN_COLUMNS, [_own_row(one, found, low, good) for one, found in judged])
+    if all(found is None for _, found in judged):
+        note("not enough data: " + ("no provider said how its GPUs were used" if judged else "nothing was rented then"))
+        return
+    wasted = sum(_wasted(one) for one, found in judged if found is not None)
+    note(f"{METHOD}, mean of the looks at each launch; in all ${wasted:,.2f} bought no work")
+
+
+def _own_row(one: OwnUse, found: Used | None, low: float, good: float) -> tuple[str, ...]:
+    launch = one.launch
+    first = (
+        launch.launch_id,
+        f"{launch.gpu_count}× {launch.gpu}",
+        f"{one.usd_gpu_hour:.3f}",
+        f"{one.cost_usd:.2f}",
+    )
+    if found is None:
+        return (*first, "–", "–", "–", "not measured")
+    useful = _money(found.useful_usd_hour)
+    return (*first, f"{found.percent:.0f} %", useful, f"{_wasted(one):.2f}", _advice(found, low, good))
+
+
+def _wasted(one: OwnUse) -> Decimal:
+    from decimal import Decimal
+
+    from gpuwatch.launches.use import wasted_microusd
+    from gpuwatch.market.pricing import MICRO
+
+    return Decimal(wasted_microusd(int(one.cost_usd * MICRO), one.percent or 0.0)) / MICRO
+
+
+def _advice(one: Used, low: float, good: float) -> str:
+    from gpuwatch.planning.use import Verdict
+
+    return {
+        Verdict.BOTTLENECK: f"under {low:g} %: find what the GPU waits for before you rent more",
+        Verdict.WASTEFUL: f"under {good:g} %: a larger batch, or a smaller GPU",
+        Verdict.GOOD: "well used",
+    }[one.verdict]
+
+
+def _money(usd: Decimal | None) -> str:
+    return "–" if usd is None else f"{usd:,.2f}"
+
+
+def _json(one: Used) -> dict[str, Any]:
+    from gpuwatch.cli.screen import number
+
+    return {
+        "use_percent": one.percent,
+        "useful_usd_gpu_hour": number(one.useful_usd_hour),
+        "idle_usd_gpu_hour": number(one.idle_usd_hour),
+        "verdict": one.verdict.value,
+    }
+
+
+def _own_json(one: OwnUse, found: Used | None) -> dict[str, Any]:
+    from gpuwatch.cli.screen import number
+
+    empty = {"use_percent": None, "useful_usd_gpu_hour": None, "idle_usd_gpu_hour": None, "verdict": None}
+    return {
+        "launch_id": one.launch.launch_id,
+        "watch": one.launch.watch,
+        "gpu": one.launch.gpu,
+        "gpu_count": one.launch.gpu_count,
+        "price_usd_gpu_hour": number(one.usd_gpu_hour),
+        "cost_usd": number(one.cost_usd),
+        "wasted_usd": None if found is None else number(_wasted(one)),
+        **(empty if found is None else _json(found)),
+    }

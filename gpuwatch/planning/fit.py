@@ -1,0 +1,276 @@
+"""Which class of GPU is right for a task: what holds it, quickly enough, for least money.
+
+Inference reads the weights once for each token, so the memory's bandwidth bounds the time of a token; training is bound
+by arithmetic (the roofline model, Williams et al. 2009). So for training the dollars per TFLOP-hour decide, for
+inference the dollars per hour of the smallest thing that holds it and is quick enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from enum import StrEnum
+from math import ceil
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from gpuwatch.market.gpu_names import catalog
+from gpuwatch.market.gpu_specs import GpuSpecs, gpu_specs
+from gpuwatch.planning.size import GIB_GB, cards_for
+
+BANDWIDTH_REACHED: Final = (
+    0.6  # of the data sheet's, as measured for single streams on A100 and H100 (MBU, MosaicML 2023)
+)
+_BF16_LACKS = frozenset({"Volta", "Turing", "Pascal", "Maxwell", "Kepler"})
+
+
+class Task(StrEnum):
+    """What the GPU is for."""
+
+    TRAINING = "training"
+    INFERENCE = "inference"
+    ANY = "any"
+
+
+class Latency(StrEnum):
+    """How soon the next token of one stream must come."""
+
+    REALTIME = "realtime"
+    INTERACTIVE = "interactive"
+    BATCH = "batch"
+
+
+TOKEN_S: Final[Mapping[Latency, float | None]] = MappingProxyType(
+    {
+        Latency.REALTIME: 0.02,  # 50 tokens a second: speech, agents that wait for each other
+        Latency.INTERACTIVE: 0.1,  # 10 tokens a second: quicker than a person reads
+        Latency.BATCH: None,
+    }
+)
+
+
+class By(StrEnum):
+    """What "cheapest" is measured by."""
+
+    HOUR = "hour"
+    MEMORY = "memory"
+    COMPUTE = "compute"
+    BANDWIDTH = "bandwidth"
+
+
+class Priced(msgspec.Struct, frozen=True, kw_only=True):
+    """So many of a GPU for so much an hour, commission included. `high_usd_hour`: where a price is a range."""
+
+    gpu: str
+    cards: int
+    usd_hour: Decimal
+    high_usd_hour: Decimal | None = None
+    provider: str | None = None
+    spot: bool = False
+    any_number: bool = False  # the price of one card holds for any number of them
+
+    def of(self, cards: int) -> Priced:
+        """So many of them, where any number can be had."""
+        if not self.any_number:
+            return self
+        high = None if self.high_usd_hour is None else self.high_usd_hour * cards
+        return msgspec.structs.replace(self, cards=cards, usd_hour=self.usd_hour * cards, high_usd_hour=high)
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done."""
+
+    task: Task = Task.ANY
+    vram_gb: float = 0.0  # that the task fills, in all
+    read_gb: float | None = None  # of it, what is read for each token; None: all
+    token_s: float | None = None  # the longest that one token may take
+    any_link: bool = False  # several cards need no NVLink between them
+    max_cards: int = 8
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """The cheapest offer of a class that fits."""
+
+    gpu: GpuSpecs  # of a name that leaves the card open, the weakest in each figure
+    priced: Priced
+    needed: int  # cards that the task needs
+    offers: int  # that fit, of this class
+    token_s: float | None  # that a token takes at least; None: not asked, or not known
+
+    @property
+    def usd_hour(self) -> Decimal:
+        """Of the whole offer; the middle of a range."""
+        high = self.priced.high_usd_hour
+        return self.priced.usd_hour if high is None else (self.priced.usd_hour + high) / 2
+
+    def per(self, by: By) -> Decimal | None:
+        """Dollars an hour, or for a GB, a TFLOP or a TB/s an hour; None: the data sheet does not say."""
+        if by is By.HOUR:
+            return self.usd_hour
+        unit = {
+            By.MEMORY: self.gpu.memory_gib * GIB_GB,
+            By.COMPUTE: self.gpu.fp16_tflops,
+            By.BANDWIDTH: None if self.gpu.bandwidth_gb_s is None else self.gpu.bandwidth_gb_s / 1000,
+        }[by]
+        return self.usd_hour / (Decimal(repr(unit)) * self.priced.cards) if unit else None
+
+
+class Chosen(msgspec.Struct, frozen=True, kw_only=True):
+    """What fits, best first, and why the rest does not."""
+
+    choices: tuple[Choice, ...]
+    left_out: Mapping[str, tuple[str, ...]]  # reason → GPUs
+    by: By
+
+    def best(self, by: By) -> Choice | None:
+        """The cheapest by another measure."""
+        known = [(value, one) for one in self.choices if (value := one.per(by)) is not None]
+        return min(known, key=lambda pair: pair[0])[1] if known else None
+
+
+def default_by(task: Task) -> By:
+    """Training is bought by its arithmetic, the rest by the hour."""
+    return By.COMPUTE if task is Task.TRAINING else By.HOUR
+
+
+def choose(wish: Wish, priced: Iterable[Priced], by: By | None = None) -> Chosen:
+    """Of each class the cheapest offer that fits; the classes by `by`."""
+    wanted = by or default_by(wish.task)
+    classes: dict[str, list[Priced]] = {}
+    for one in priced:
+        classes.setdefault(one.gpu, []).append(one)
+    found: list[Choice] = []
+    left_out: dict[str, list[str]] = {}
+    for name, offers in sorted(classes.items()):
+        got = _choice(wish, specs_of(name), offers, wanted)
+        if isinstance(got, Choice):
+            found.append(got)
+        else:
+            left_out.setdefault(got, []).append(name)
+    found.sort(key=lambda one: (one.per(wanted) is None, one.per(wanted) or 0, one.usd_hour, one.gpu.name))
+    return Chosen(choices=tuple(found), left_out={why: tuple(names) for why, names in left_out.items()}, by=wanted)
+
+
+def _choice(wish: Wish, gpu: GpuSpecs | None, offers: Sequence[Priced], by: By) -> Choice | str:
+    """The cheapest that fits, or why none does."""
+    if gpu is None:
+        return "in no data sheet of ours"
+    if wish.task is Task.TRAINING and not gpu.has_tensor_cores:
+        return "no Tensor cores"
+    needed = cards_needed(wish, gpu)
+    if needed is None:
+        return "bandwidth not known" if gpu.bandwidth_gb_s is None else "holds nothing"
+    if needed > wish.max_cards:
+        return f"more than {wish.max_cards} cards"
+    if wish.task is Task.TRAINING and needed > 1 and not (gpu.nvlink or wish.any_link):
+        return "several cards without NVLink"
+    fitting = [one for offer in offers if needed <= (one := offer.of(needed)).cards <= wish.max_cards]
+    if not fitting:
+        return "no offer with so many cards"
+    choices = [
+        Choice(gpu=gpu, priced=one, needed=needed, offers=len(fitting), token_s=_token_s(wish, gpu, one.cards))
+        for one in fitting
+    ]
+    return min(choices, key=lambda one: (one.per(by) or 0, one.usd_hour, one.priced.cards))
+
+
+def specs_of(name: str) -> GpuSpecs | None:
+    """What is sure of a GPU; "H100" may be any of them: then the least of each figure. None: no data sheet of ours."""
+    known, open_name = gpu_specs(), catalog().get(name)
+    members = [known[one] for one in (open_name.members if open_name else ()) if one in known]
+    if name in known or not members:
+        return known.get(name)
+    return msgspec.structs.replace(
+        members[0],
+        name=name,
+        memory_gib=min(one.memory_gib for one in members),
+        fp16_tflops=_least([one.fp16_tflops for one in members]),
+        bandwidth_gb_s=_least([one.bandwidth_gb_s for one in members]),
+        nvlink=all(one.nvlink for one in members),
+    )
+
+
+def _least(figures: Sequence[float | None]) -> float | None:
+    known = [one for one in figures if one is not None]
+    return min(known) if len(known) == len(figures) else None
+
+
+def cards_needed(wish: Wish, gpu: GpuSpecs) -> int | None:
+    """Cards that hold the task and are quick enough; None: no number of them, or it cannot be told."""
+    held = max(1, cards_for(wish.vram_gb, gpu.memory_gib)) if wish.vram_gb else 1
+    if wish.vram_gb and not cards_for(wish.vram_gb, gpu.memory_gib):
+        return None
+    if wish.token_s is None:
+        return held
+    one = _token_s(wish, gpu, 1)
+    return None if one is None else max(held, ceil(round(one / wish.token_s, 9)))
+
+
+def _token_s(wish: Wish, gpu: GpuSpecs, cards: int) -> float | None:
+    """What is read for a token, at the bandwidth that is reached; the cards read their parts at once."""
+    read = wish.vram_gb if wish.read_gb is None else wish.read_gb
+    if wish.task is not Task.INFERENCE or gpu.bandwidth_gb_s is None or not read:
+        return None
+    return read / (gpu.bandwidth_gb_s * BANDWIDTH_REACHED * cards)
+
+
+def remarks(wish: Wish, gpu: GpuSpecs) -> list[str]:
+    """What to know of a card beside its price."""
+    found = ["FP16 only, no BF16"] if wish.task is Task.TRAINING and gpu.architecture in _BF16_LACKS else []
+    if gpu.nvlink:
+        found.append("NVLink")
+    if gpu.name not in gpu_specs():
+        found.append("which card is open: the weakest is reckoned")
+    return found
+
+
+def ratio(one: Priced, other: Priced) -> tuple[Decimal, Decimal]:
+    """How many times dearer a GPU is than another: cheapest against cheapest, dearest against dearest; lower first."""
+    low = (one.usd_hour / one.cards) / (other.usd_hour / other.cards)
+    dear, dear_other = one.high_usd_hour or one.usd_hour, other.high_usd_hour or other.usd_hour
+    high = (dear / one.cards) / (dear_other / other.cards)
+    return min(low, high), max(low, high)
+
+
+# --- as the sources print ---------------------------------------------------------------------------------------------
+
+
+class SeedClass(msgspec.Struct, frozen=True, kw_only=True):
+    """A class in the sources' tables. Prices are per GPU-hour; None: they print none."""
+
+    gpu: str
+    task: Task  # ANY: for both
+    memory_gb: int
+    low: Decimal | None = None
+    high: Decimal | None = None
+    source: str = ""
+
+
+SEED: tuple[SeedClass, ...] = (
+    SeedClass(gpu="T4", task=Task.INFERENCE, memory_gb=16, low=Decimal("0.526"), source="g4dn.xlarge"),
+    SeedClass(gpu="L4", task=Task.INFERENCE, memory_gb=24),
+    SeedClass(gpu="A10", task=Task.INFERENCE, memory_gb=24),
+    SeedClass(gpu="L40S", task=Task.ANY, memory_gb=48),
+    SeedClass(gpu="V100", task=Task.TRAINING, memory_gb=16, low=Decimal("3.06"), source="p3.2xlarge"),
+    SeedClass(gpu="A100", task=Task.TRAINING, memory_gb=40, low=Decimal("42.14") / 8, source="p4d.24xlarge ÷ 8"),
+    SeedClass(gpu="H100", task=Task.TRAINING, memory_gb=80, low=Decimal("3.50"), high=Decimal("5.50")),
+    SeedClass(gpu="B200", task=Task.TRAINING, memory_gb=192, low=Decimal("9.50"), high=Decimal("12.00")),
+)
+
+
+def seed_classes(task: Task, vram_gb: float) -> list[SeedClass]:
+    """Those for a task whose printed memory holds it on one card: cheapest first, those without a price last."""
+    fitting = [one for one in SEED if vram_gb <= one.memory_gb and (Task.ANY in {task, one.task} or task is one.task)]
+    return sorted(fitting, key=lambda one: (one.low is None, one.low or 0))
+
+
+def seed_ratio(one: str, other: str) -> tuple[Decimal, Decimal]:
+    """How many times dearer a class is than another by the sources' own prices."""
+    priced = {
+        found.gpu: Priced(gpu=found.gpu, cards=1, usd_hour=found.low, high_usd_hour=found.high)
+        for found in SEED
+        if found.low is not None
+    }
+    return ratio(priced[one], priced[other])

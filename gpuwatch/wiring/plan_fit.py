@@ -1,0 +1,189 @@
+"""What GPUs cost now, for the planner: from the store, from a file of price rows, or from the markets themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpuwatch.errors import UsageError
+from gpuwatch.market.offer import OfferKind
+from gpuwatch.market.pricing import MICRO
+from gpuwatch.planning.fit import Priced
+from gpuwatch.wiring import real_now
+
+if TYPE_CHECKING:
+    from gpuwatch.analysis.tape import Tape
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.database import Database
+    from gpuwatch.storage.moment import OnSale
+
+FRESH = timedelta(hours=3)  # an older look is told
+_WITHIN_S = 30.0
+
+
+class Prices(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found, as of when, and where."""
+
+    offers: tuple[Priced, ...]
+    as_of: datetime | None  # the newest look; None: nobody looked
+    source: str
+    troubles: tuple[str, ...] = ()  # why some may be missing, a line each
+
+    def is_old(self, now: datetime) -> bool:
+        """May it have changed since?"""
+        return self.as_of is not None and now - self.as_of > FRESH
+
+
+class Where(msgspec.Struct, frozen=True, kw_only=True):
+    """Which prices are wanted. `spot` None: interruptible ones too."""
+
+    spot: bool | None = False
+    provider: str | None = None
+    listed: bool = False  # list prices, without proof of stock, too
+
+
+def prices_now(settings: Settings, where: Where, data: Path | None = None, poll: bool = False) -> Prices:
+    """Every offer's price, commission included.
+
+    Args:
+        data: a file of price rows: its newest look; None: the store.
+        poll: ask the providers instead.
+
+    Raises:
+        UsageError: the file is no good, or no provider can be asked.
+        StoreError: the store cannot be read.
+    """
+    if poll:
+        return _polled(settings, where)
+    return _in_file(settings, where, data) if data is not None else _in_store(settings, where)
+
+
+def cheapest_gpu_hour(settings: Settings, gpu: str, count: int) -> Decimal:
+    """The cheapest price per GPU-hour of at least so many of a GPU, by the store.
+
+    Raises:
+        UsageError: nobody spells a GPU so, or the store knows no price.
+        StoreError: the store cannot be read.
+    """
+    found = cheapest(prices_now(settings, Where()), gpu, count)
+    return found.usd_hour / found.cards
+
+
+def cheapest(prices: Prices, gpu: str, count: int) -> Priced:
+    """The cheapest offer with at least so many of a GPU. Raises UsageError: there is none."""
+    from gpuwatch.wiring.past import gpus_named
+
+    names = gpus_named(gpu, frozenset(one.gpu for one in prices.offers))
+    fitting = [one for one in prices.offers if one.gpu in names and one.cards >= count]
+    if not fitting:
+        raise UsageError(f"{prices.source} knows no offer with {count}× {gpu}; say its price instead")
+    return min(fitting, key=lambda one: one.usd_hour)
+
+
+def _in_store(settings: Settings, where: Where) -> Prices:
+    from gpuwatch.storage.moment import at
+    from gpuwatch.wiring.past import opened_store, rates_on_top
+
+    now = real_now()
+    with opened_store(settings) as store:
+        found = [one for one in at(store, now).offers if _is_wanted(one, where)]
+        looked = _looked(store, {one.identity.provider for one in found})
+    newest, rates = max(looked.values(), default=None), rates_on_top(settings)
+    fresh = [
+        _priced(one, rates)
+        for one in found
+        if newest is not None and newest - looked.get(one.identity.provider, newest - 2 * FRESH) <= FRESH
+    ]
+    return Prices(offers=tuple(fresh), as_of=newest, source="the store")
+
+
+def _looked(store: Database, names: set[str]) -> dict[str, datetime]:
+    """Name in the history → its newest complete poll."""
+    from gpuwatch.storage.polls import last_poll
+
+    return {name: poll.at for name in names if (poll := last_poll(store, name)) is not None}
+
+
+def _is_wanted(one: OnSale, where: Where) -> bool:
+    from gpuwatch.storage.kinds import is_imported, kind_in, provider_in
+
+    name = one.identity.provider
+    if is_imported(name) or (where.provider is not None and provider_in(name) != where.provider):
+        return False
+    if kind_in(name) is OfferKind.LISTED and not where.listed:
+        return False
+    return where.spot is None or one.identity.spot == where.spot
+
+
+def _priced(one: OnSale, rates: Mapping[str, float]) -> Priced:
+    from gpuwatch.storage.kinds import provider_in
+
+    provider = provider_in(one.identity.provider)
+    listed = Decimal(one.listed_microusd_hour()) / MICRO
+    return Priced(
+        gpu=one.identity.gpu,
+        cards=one.identity.gpu_count,
+        usd_hour=listed * (1 + Decimal(repr(rates.get(provider, 0.0)))),
+        provider=provider,
+        spot=one.identity.spot,
+    )
+
+
+def _in_file(settings: Settings, where: Where, data: Path) -> Prices:
+    """What the file's newest look of each provider shows."""
+    from gpuwatch.analysis.scope import Scope
+    from gpuwatch.wiring.past import past_tape
+
+    scope = Scope(gpus=None, provider=where.provider, gpu_count_min=None, gpu_count_max=None, spot=where.spot)
+    tape = past_tape(settings, scope, datetime(2000, 1, 1, tzinfo=UTC), real_now(), data)
+    as_of = None if tape.ends_s is None else datetime.fromtimestamp(tape.ends_s, UTC)
+    return Prices(offers=tuple(_open_in(settings, tape)), as_of=as_of, source=data.name)
+
+
+def _open_in(settings: Settings, tape: Tape) -> list[Priced]:
+    from gpuwatch.wiring.past import gpu_price
+
+    ends_s = tape.ends_s or 0
+    found = []
+    for spell in tape.spells:
+        if spell.gone_s is not None or ends_s - spell.seen_s > FRESH.total_seconds():
+            continue
+        who = tape.listings[spell.listing].identity
+        usd_hour = Decimal(repr(gpu_price(settings, tape, spell))) * who.gpu_count / MICRO
+        priced = Priced(gpu=who.gpu, cards=who.gpu_count, usd_hour=usd_hour, provider=who.provider, spot=who.spot)
+        found.append(priced)
+    return found
+
+
+def _polled(settings: Settings, where: Where) -> Prices:
+    from gpuwatch.engine.browse import wanted_on_market
+    from gpuwatch.wiring.oneshot import markets_now, who_has
+
+    spot = {False: "no", True: "only", None: "any"}[where.spot]
+    wanted = wanted_on_market((), spot=spot, kind="all" if where.listed else "live")
+    names = who_has(settings, wanted, () if where.provider is None else (where.provider,))
+    found: list[Priced] = []
+    troubles: list[str] = []
+    for one in markets_now(settings, wanted, names, None, _WITHIN_S):
+        found += [
+            Priced(
+                gpu=match.offer.gpu,
+                cards=match.offer.gpu_count,
+                usd_hour=Decimal(match.price.price_microusd_hour) / MICRO,
+                provider=match.offer.provider,
+                spot=match.offer.spot,
+            )
+            for match in one.matches
+        ]
+        if one.error:
+            troubles.append(f"{one.provider}: {one.error}")
+    return Prices(offers=tuple(found), as_of=real_now(), source=_markets(names), troubles=tuple(troubles))
+
+
+def _markets(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= 3 else f"{len(names)} providers"
