@@ -13,7 +13,7 @@ import msgspec
 
 from gpuwatch.market.gpu_specs import gpu_specs
 from gpuwatch.market.offer import Offer
-from gpuwatch.market.pricing import MICRO, Price
+from gpuwatch.market.pricing import HOURS_A_MONTH, MICRO, Price
 from gpuwatch.planning.figures import Range
 from gpuwatch.planning.job_spec import JobSpec
 from gpuwatch.planning.size import holds
@@ -31,6 +31,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     memory_gib: float | None  # of one GPU
     microusd_hour: int  # price of the whole offer, commission and disk included
+    disk_microusd_hour: float = 0.0  # what of it is the disk
     can_be_interrupted: bool = False
     download_mbps: float | None = None
     download_usd_gb: float | None = None
@@ -56,6 +57,7 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
     minimum_h: float
     interruptions: float
     microusd_hour: int
+    disk_microusd_hour: float  # in it
     traffic_usd: float
 
     @property
@@ -68,6 +70,11 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
         """The whole job, in whole micro-dollars."""
         billed = self.hours + self.minimum_h
         return round(self.microusd_hour * billed + self.traffic_usd * MICRO)
+
+    @property
+    def disk_usd(self) -> float:
+        """What of the money is the disk's, whatever the hours are spent on."""
+        return (self.hours + self.minimum_h) * self.disk_microusd_hour / MICRO
 
     def usd_for(self, hours: float) -> float:
         """What of the money is for some of the hours."""
@@ -88,13 +95,16 @@ class JobCost(msgspec.Struct, frozen=True, kw_only=True):
         return self.high.microusd
 
 
-def stage_of(offer: Offer, price: Price) -> Stage:
-    """An offer at its price."""
+def stage_of(offer: Offer, price: Price, disk_gb: float | None = None) -> Stage:
+    """An offer at its price, which is with this disk; None: with the one that is quoted."""
+    held_gb = offer.quoted_disk_gb if disk_gb is None else max(disk_gb, offer.terms.least_disk_gb)
+    disk_usd_hour = (offer.disk_usd_gb_month or 0.0) * held_gb / HOURS_A_MONTH * (1 + price.commission_rate)
     return Stage(
         gpu=offer.gpu,
         count=offer.gpu_count,
         memory_gib=offer.gpu_memory_gib or _memory_of(offer.gpu),
         microusd_hour=price.price_microusd_hour,
+        disk_microusd_hour=min(disk_usd_hour * MICRO, price.price_microusd_hour),
         can_be_interrupted=offer.spot,
         download_mbps=offer.download_mbps,
         download_usd_gb=offer.download_usd_gb,
@@ -153,6 +163,7 @@ def _bill(job: JobSpec, stage: Stage, work_h: float, start_h: float, setup_h: fl
         minimum_h=_beyond(hours, 1 + interruptions, stage),
         interruptions=interruptions,
         microusd_hour=stage.microusd_hour,
+        disk_microusd_hour=stage.disk_microusd_hour,
         traffic_usd=moved,
     )
 

@@ -1,0 +1,211 @@
+"""`gpuwatch plan job`: what a job costs, all in, on cards that are named or on real offers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.options import config_option, duration_option, json_option
+from gpuwatch.cli.plan_job_options import job_of, job_options
+from gpuwatch.cli.plan_options import Chosen, workload_of, workload_options
+from gpuwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuwatch.planning.candidates import Extras
+    from gpuwatch.planning.job import Traffic
+    from gpuwatch.planning.job_spec import JobSpec
+
+_POLL_S = 60.0
+_SHARE = click.FloatRange(min=0, max=10)
+_OFFER_ONLY = ("gpu", "count", "provider", "verified", "data", "poll")
+
+
+@click.command()
+@click.argument("candidates", nargs=-1, metavar="[CANDIDATE]...")
+@job_options
+@workload_options(needed=False)
+@click.option("--download-gb", type=click.FloatRange(min=0), default=0.0, help="GB that the job downloads.")
+@click.option("--upload-gb", type=click.FloatRange(min=0), default=0.0, help="GB that it uploads.")
+@click.option("--disk-gb", type=click.FloatRange(min=1), default=None, help="GB of disk; part of the price.")
+@click.option("--gpu", multiple=True, metavar="GPU", help="Only offers of these; may be repeated.")
+@click.option("--count", default=None, help="Only offers of so many GPUs; a number or MIN-MAX.")
+@click.option("--spot", type=click.Choice(["no", "only", "any"]), default="no", help="Interruptible offers.")
+@click.option("--provider", multiple=True, metavar="NAME", help="Only this provider; may be repeated.")
+@click.option("--verified", is_flag=True, help="Verified hosts only.")
+@click.option("--listed", is_flag=True, help="List prices, without proof of stock, too.")
+@click.option("--poll", is_flag=True, help="Ask the providers now, instead of the store.")
+@click.option(
+    "--data",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file of price rows instead of the store: its newest look.",
+)
+@duration_option("--timeout", "timeout_s", "With --poll: how long to wait for all; default 60s.")
+@click.option("--commission", type=_SHARE, default=0.0, help="On top of the candidates' prices: 0.2.")
+@click.option("--disk-usd-gb-month", type=click.FloatRange(min=0), default=0.0, help="Candidates: price of the disk.")
+@click.option("--download-usd-gb", type=click.FloatRange(min=0), default=None, help="Candidates: price of traffic.")
+@click.option("--upload-usd-gb", type=click.FloatRange(min=0), default=None, help="Candidates: price of traffic.")
+@duration_option("--min-billing", "min_billing_s", "Candidates: the least that is billed, such as 1h.")
+@click.option("--credit", type=click.FloatRange(min=0), default=0.0, help="USD of free credit, taken off at the end.")
+@click.option("--limit", type=click.IntRange(1, 5000), default=20, show_default=True, help="Offers shown.")
+@click.option("--seed", is_flag=True, help="Candidates: price × hours alone, as the sources reckon.")
+@json_option
+@config_option
+def job(candidates: tuple[str, ...], config: str | None, as_json: bool, **given: Any) -> int:
+    """What a job costs, all in: work, getting ready, restarts, least billing, traffic.
+
+    On cards that you name:
+
+    \b
+    gpuwatch plan job "4x A100 @ 1.20 for 72h" "4x H100 @ 3.50 for 24h"
+    gpuwatch plan job "4x A100 @ 1.20" "4x H100 @ 3.50" --hours 72 --on "4x A100" --speedup "4x H100=2.5"
+
+    Without any, on real offers, cheapest job first:
+
+    \b
+    gpuwatch plan job --size-of 70B --method qlora --tokens 50M --utilisation 0.35 --load 6m --disk-gb 200
+
+    Exit codes: 0 done, 1 the job fits no offer, 2 usage, 3 no prices are known, or a provider did not answer.
+    """
+    from gpuwatch.planning.job import Traffic
+
+    workload = {key: given.pop(key) for key in Chosen._fields}
+    spec = _spec(given | workload, Chosen(**workload))
+    traffic = Traffic(given["download_gb"], given["upload_gb"])
+    if candidates:
+        return _on_candidates(candidates, spec, traffic, given, as_json)
+    if given["seed"]:
+        raise UsageError("--seed goes with candidates: the sources name their cards and prices")
+    return _on_offers(spec, traffic, given, config, as_json)
+
+
+def _spec(given: dict[str, Any], chosen: Chosen) -> JobSpec:
+    """The job; with the model's exact shape, if a file says it."""
+    import msgspec
+
+    from gpuwatch.planning.size import need
+
+    spec = job_of(given, chosen.params)
+    if (chosen.params is None and chosen.shape is None) or given["memory_gb"] is not None:
+        return spec
+    try:
+        return msgspec.structs.replace(spec, memory_gb=need(workload_of(chosen)).gb)
+    except ValueError as fault:
+        raise UsageError(str(fault)) from fault
+
+
+def _on_candidates(texts: Sequence[str], spec: JobSpec, traffic: Traffic, given: dict[str, Any], as_json: bool) -> int:
+    from gpuwatch.cli.plan_job_tables import candidates_json, print_candidates
+    from gpuwatch.planning.candidates import candidate, compared
+
+    if any(given[name] for name in _OFFER_ONLY):
+        named = next(name for name in _OFFER_ONLY if given[name])
+        raise UsageError(f"--{named} goes with real offers: leave the candidates out")
+    if given["spot"] == "any":
+        raise UsageError("--spot any goes with real offers; of candidates, either all are interruptible or none")
+    try:
+        parsed = [candidate(text) for text in texts]
+        extras = _extras(given)
+        if given["seed"]:
+            spec, traffic, extras = _as_sources(spec, extras)
+        found = compared(spec, parsed, traffic, extras)
+    except ValueError as fault:
+        raise UsageError(str(fault)) from fault
+    show = candidates_json if as_json else print_candidates
+    show(found, spec, credit_usd=given["credit"], seed=given["seed"], load_said=given["load"])
+    return Exit.DONE
+
+
+def _extras(given: dict[str, Any]) -> Extras:
+    from decimal import Decimal
+
+    from gpuwatch.market.pricing import HOURS_A_MONTH
+    from gpuwatch.planning.candidates import Extras
+
+    disk = Decimal(repr(given["disk_usd_gb_month"])) * Decimal(repr(given["disk_gb"] or 0.0)) / HOURS_A_MONTH
+    return Extras(
+        commission=Decimal(repr(given["commission"])),
+        spot=given["spot"] == "only",
+        disk_usd_hour=disk,
+        download_usd_gb=given["download_usd_gb"],
+        upload_usd_gb=given["upload_usd_gb"],
+        min_billing_s=given["min_billing_s"] or 0.0,
+    )
+
+
+def _as_sources(spec: JobSpec, extras: Extras) -> tuple[JobSpec, Traffic, Extras]:
+    """Price × hours, and a commission if one is said; nothing else."""
+    import msgspec
+
+    from gpuwatch.planning.figures import exactly
+    from gpuwatch.planning.job import Traffic
+
+    plain = msgspec.structs.replace(
+        spec, setup_s=exactly(0.0), load_s=exactly(0.0), image_gb=0.0, interruptions_per_day=0.0, memory_gb=0.0
+    )
+    kind = type(extras)
+    return plain, Traffic(), kind(commission=extras.commission)
+
+
+def _on_offers(spec: JobSpec, traffic: Traffic, given: dict[str, Any], config: str | None, as_json: bool) -> int:
+    from gpuwatch.cli.plan_job_tables import offers_json, print_offers, tell_refused
+    from gpuwatch.cli.screen import note
+    from gpuwatch.engine.browse import wanted_on_market
+    from gpuwatch.planning.ranking import ranked
+    from gpuwatch.wiring import real_now
+    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.wiring.plan_job import FRESH, offers_now
+
+    _is_enough(spec, given)
+    settings = load_settings(config)
+    wanted = wanted_on_market(
+        given["gpu"],
+        count=given["count"],
+        spot=given["spot"],
+        disk_gb=given["disk_gb"],
+        verified=given["verified"],
+        kind="all" if given["listed"] else "live",
+    )
+    within_s = (given["timeout_s"] or _POLL_S) if given["poll"] else None
+    found = offers_now(settings, wanted, given["provider"], given["data"], within_s)
+    ranking = ranked(spec, found.offers, traffic, given["disk_gb"])
+    if as_json:
+        offers_json(found, ranking, given["limit"], given["credit"])
+    else:
+        print_offers(found, ranking, given["limit"], settings.timezone, given["credit"])
+    tell_refused(ranking)
+    for line in found.troubles:
+        note(line)
+    if found.as_of is not None and given["data"] is None and real_now() - found.as_of > FRESH:
+        note("these prices are old: --poll asks the providers now")
+    if not ranking.seen or found.troubles:
+        if not ranking.seen:
+            note(_nothing_known(given))
+        return Exit.CANNOT_TELL
+    return Exit.DONE if ranking.placed else Exit.FAILED
+
+
+def _is_enough(spec: JobSpec, given: dict[str, Any]) -> None:
+    """Without these, no offer could be reckoned."""
+    if spec.hours is None and spec.tokens is None:
+        raise UsageError(
+            "how long does it take? Say --hours with --on, or --tokens with --tokens-per-s or --utilisation"
+        )
+    if spec.hours is not None and spec.tokens is not None:
+        raise UsageError("say either --hours or --tokens")
+    if spec.hours is not None and spec.on is None:
+        raise UsageError('on what does it take those hours? Say --on "4x A100"')
+    if spec.tokens is not None and not spec.tokens_per_s and (spec.flop is None or spec.utilisation is None):
+        raise UsageError("how quick is it? Say --tokens-per-s, or --size-of with --utilisation")
+    if given["spot"] != "no" and given["interruptions_per_day"] is None:
+        raise UsageError("how often is it interrupted? Say --interruptions-per-day (0: never)")
+
+
+def _nothing_known(given: dict[str, Any]) -> str:
+    if given["data"] is not None:
+        return f"{given['data']} holds no such offer"
+    return "no such offer is known" if given["poll"] else "the store knows no such offer: --poll asks the providers now"

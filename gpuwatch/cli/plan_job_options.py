@@ -1,0 +1,90 @@
+"""Options that say what a job is; the same words as in `[watch.job]`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.planning.job_spec import JobSpec
+
+Command = Callable[..., Any]
+_PAIRS = ("speedup", "tokens_per_s")
+_TEXTS = ("hours", "on", "tokens", "utilisation", "setup", "load", "checkpoint_every")
+_NUMBERS = ("scaling", "memory_gb", "image_gb", "download_mbps", "interruptions_per_day")
+_OF_WORKLOAD = ("method", "precision", "optimizer", "batch", "context")
+
+_OPTIONS = (
+    click.option("--hours", help='Hours of work, "72" or "60-80"; where: --on.'),
+    click.option("--on", metavar="GPUS", help='GPUs on which it takes those hours: "4x A100".'),
+    click.option(
+        "--speedup", multiple=True, metavar="GPUS=X", help='How many times as fast others are: "4x H100=2.5".'
+    ),
+    click.option("--tokens", help='Tokens of the whole job, instead of hours: "10B".'),
+    click.option("--tokens-per-s", multiple=True, metavar="GPUS=N", help='As measured: "2x H100=350-500".'),
+    click.option("--utilisation", help='Share of the FLOP/s of the data sheet that arrives: "0.4", "0.35-0.45".'),
+    click.option("--scaling", help="What each further GPU adds, as a share of one; default 1."),
+    click.option("--memory-gb", help="GB that all GPUs together must hold; default: what --size-of needs."),
+    click.option("--setup", metavar="DURATION", help='Getting ready, once: "10m".'),
+    click.option("--load", metavar="DURATION", help='Loading the model, at every start: "5m-7m".'),
+    click.option("--image-gb", help="GB of the image, pulled at every start."),
+    click.option("--download-mbps", help="Mbit/s where an offer says nothing."),
+    click.option("--checkpoint-every", metavar="DURATION", help="Between two checkpoints."),
+    click.option("--interruptions-per-day", help="Of interruptible offers, while it runs."),
+)
+
+
+def job_options(command: Command) -> Command:
+    """The options of a job; they arrive under the names of `[watch.job]`'s keys, as text."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def job_of(given: dict[str, Any], model: str | None) -> JobSpec:
+    """The job that the options say. Raises UsageError: one line that names the option."""
+    from decimal import Decimal, InvalidOperation
+
+    from pydantic import ValidationError
+
+    from gpuwatch.watches.job_schema import JobTable
+
+    fields: dict[str, Any] = {key: given[key] for key in _TEXTS if given[key] is not None}
+    for key in _NUMBERS:
+        if given[key] is not None:
+            try:
+                fields[key] = Decimal(given[key])
+            except InvalidOperation:
+                raise UsageError(f"{_flag(key)} {given[key]!r}: expected a number") from None
+    fields |= {key: _pairs(key, given[key]) for key in _PAIRS if given[key]}
+    fields |= {key: given[key] for key in _OF_WORKLOAD}
+    if model is not None:
+        fields["model"] = model
+    try:
+        return JobTable(**fields).value()
+    except ValidationError as error:
+        raise UsageError("\n".join(_line(one) for one in error.errors(include_url=False))) from None
+
+
+def _pairs(key: str, given: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for text in given:
+        gpus, equals, figure = text.rpartition("=")
+        if not equals or not gpus.strip():
+            raise UsageError(f'{_flag(key)} {text!r}: expected GPUs and a figure, such as "4x H100=2.5"')
+        found[gpus.strip()] = figure.strip()
+    return found
+
+
+def _line(error: Any) -> str:
+    key = str(error["loc"][0]) if error["loc"] else "method"
+    flag = "--size-of" if key == "model" else _flag(key)
+    return f"{flag}: {error['msg'].removeprefix('Value error, ')}"
+
+
+def _flag(key: str) -> str:
+    return f"--{key.replace('_', '-')}"

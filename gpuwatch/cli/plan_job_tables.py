@@ -1,0 +1,248 @@
+"""What `plan job` prints: candidates held against each other, offers by what the job costs on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gpuwatch.cli.screen import json_out, note, rfc3339, table
+from gpuwatch.market.pricing import MICRO
+from gpuwatch.planning.job import METHOD_TEXT, SEED_LOAD_USD_GPU_HOUR, Bill, JobCost, load_usd
+
+if TYPE_CHECKING:
+    from gpuwatch.planning.candidates import Compared
+    from gpuwatch.planning.figures import Range
+    from gpuwatch.planning.job_spec import JobSpec
+    from gpuwatch.planning.ranking import Placed, Ranking
+    from gpuwatch.wiring.plan_job import OnOffer
+
+_REASONS_SHOWN = 4
+_PARTS: Sequence[tuple[str, Callable[[Bill], float]]] = (
+    ("work", lambda bill: bill.usd_for(bill.work_h)),
+    ("ready", lambda bill: bill.usd_for(bill.ready_h)),
+    ("restarts", lambda bill: bill.usd_for(bill.restart_h + bill.lost_h)),
+    ("least", lambda bill: bill.usd_for(bill.minimum_h)),
+    ("traffic", lambda bill: bill.traffic_usd),
+    ("(disk)", lambda bill: bill.disk_usd),
+)
+
+
+def print_candidates(
+    found: Sequence[Compared], spec: JobSpec, *, credit_usd: float, seed: bool, load_said: str | None
+) -> None:
+    """A table, the first line being what the others are held against."""
+    parts = _parts_of([one.cost for one in found])
+    columns = [("cards", "left"), ("$ job", "right"), ("against 1st", "right"), ("hours", "right"), ("$/h", "right")]
+    columns += [("speed", "right"), ("even at", "right"), *((name, "right") for name, _ in parts)]
+    if credit_usd:
+        columns.insert(2, ("- credit", "right"))
+    rows = [_candidate_cells(one, found[0], parts, credit_usd) for one in found]
+    table(columns, rows, title=None)
+    if any(one.cost.high.interruptions for one in found):
+        note(_loss(found, spec))
+    _tell_load(found, spec, seed, load_said)
+    _tell_difference(found, seed)
+    for text in dict.fromkeys(text for one in found for text in one.cost.unknown):
+        note(f"not in it: {text}, which is not known")
+
+
+def _candidate_cells(
+    one: Compared, first: Compared, parts: Sequence[tuple[str, Callable[[Bill], float]]], credit_usd: float
+) -> list[str]:
+    cost = one.cost
+    cells = [one.candidate.on.text, _money(cost), _against(cost, first.cost), _range(cost.low.hours, cost.high.hours)]
+    cells += [f"{one.stage.microusd_hour / MICRO:,.2f}", _factor(one.speed), f"{one.break_even:.4f}×"]
+    if credit_usd:
+        cells.insert(2, f"{max(0.0, cost.microusd / MICRO - credit_usd):,.2f}")
+    return [*cells, *(f"{part(cost.high):,.2f}" for _, part in parts)]
+
+
+def _tell_load(found: Sequence[Compared], spec: JobSpec, seed: bool, load_said: str | None) -> None:
+    """One load by itself; and where the sources' figure for it comes from."""
+    if load_said is None:
+        return
+    for one in found:
+        usd = _load_of(one, spec, load_said)
+        note(f"{one.candidate.on.text}: one load of the model costs {_range(usd.low, usd.high, 2)}")
+    if seed:
+        was = SEED_LOAD_USD_GPU_HOUR
+        note(f"the sources print 2.33 a load (23.30 for ten): that is 4 cards at {was:.2f}, not 4.00, for 7 minutes")
+
+
+def _load_of(one: Compared, spec: JobSpec, load_said: str) -> Range:
+    from gpuwatch.planning.figures import Range, exactly
+    from gpuwatch.watches.durations import parse_duration
+
+    low, dash, high = load_said.partition("-")
+    said = Range(parse_duration(low), parse_duration(high)) if dash else exactly(parse_duration(low))
+    load_s = spec.load_s if spec.load_s.high else said
+    return load_usd(1, one.stage.microusd_hour / MICRO, load_s)
+
+
+def _tell_difference(found: Sequence[Compared], seed: bool) -> None:
+    """Where and why this is not what the sources print."""
+    if seed:
+        note("price × hours alone, as the sources reckon; loading, restarts, least billing and traffic are left out")
+        return
+    plain = [one.cost.high.usd_for(one.cost.high.work_h) for one in found]
+    if any(abs(usd - one.cost.microusd / MICRO) >= 0.005 for usd, one in zip(plain, found, strict=True)):
+        note(f"the sources count price × hours alone (--seed): {', '.join(f'{usd:,.2f}' for usd in plain)}")
+
+
+def _loss(found: Sequence[Compared], spec: JobSpec) -> str:
+    interval_h = (spec.checkpoint_s or 0.0) / 3600
+    if not interval_h:
+        return "without checkpoints an interruption loses all the work: --checkpoint-every"
+    most = max(one.stage.microusd_hour for one in found) / MICRO * interval_h
+    return f"one interruption loses at most what is between two checkpoints: {most:,.2f} $"
+
+
+def candidates_json(
+    found: Sequence[Compared], spec: JobSpec, *, credit_usd: float, seed: bool, load_said: str | None
+) -> None:
+    """The same for a program."""
+    json_out(
+        {
+            "method": "price × hours, as the sources reckon" if seed else METHOD_TEXT,
+            "seed": seed,
+            "candidates": [_compared_json(one, found[0], spec, credit_usd, load_said) for one in found],
+        }
+    )
+
+
+def _compared_json(
+    one: Compared, first: Compared, spec: JobSpec, credit_usd: float, load_said: str | None
+) -> dict[str, Any]:
+    load = None if load_said is None else _load_of(one, spec, load_said)
+    return {
+        "cards": one.candidate.on.text,
+        "gpu": one.stage.gpu,
+        "gpu_count": one.stage.count,
+        "price_usd_hour": one.stage.microusd_hour / MICRO,
+        "difference_usd": (one.cost.microusd - first.cost.microusd) / MICRO,
+        "break_even_speedup": round(one.break_even, 6),
+        "speedup": list(one.speed),
+        "load_usd": None if load is None else list(load),
+        "after_credit_usd": max(0.0, one.cost.microusd / MICRO - credit_usd),
+        **cost_json(one.cost),
+    }
+
+
+def cost_json(cost: JobCost) -> dict[str, Any]:
+    """What a job costs, at worst by parts; more keys may follow."""
+    high = cost.high
+    return {
+        "job_cost_usd": cost.microusd / MICRO,
+        "job_cost_low_usd": cost.low.microusd / MICRO,
+        "hours": high.hours,
+        "hours_low": cost.low.hours,
+        "hours_from": cost.how,
+        "interruptions": high.interruptions,
+        "work_usd": high.usd_for(high.work_h),
+        "ready_usd": high.usd_for(high.ready_h),
+        "restarts_usd": high.usd_for(high.restart_h + high.lost_h),
+        "least_billing_usd": high.usd_for(high.minimum_h),
+        "traffic_usd": high.traffic_usd,
+        "disk_usd": high.disk_usd,
+        "unknown": list(cost.unknown),
+    }
+
+
+def print_offers(found: OnOffer, ranking: Ranking, limit: int, timezone: str, credit_usd: float) -> None:
+    """A table, cheapest job first."""
+    from gpuwatch.cli.screen import local
+
+    if not ranking.placed:
+        return
+    shown = ranking.placed[:limit]
+    parts = _parts_of([one.cost for one in shown])
+    columns = [("GPU", "left"), ("$ job", "right"), ("hours", "right"), ("$/GPU-h", "right"), ("$/h", "right")]
+    columns += [*((name, "right") for name, _ in parts), ("provider", "left"), ("place", "left"), ("offer", "right")]
+    if credit_usd:
+        columns.insert(2, ("- credit", "right"))
+    title = f"{len(ranking.placed)} offers by the whole job's cost; {found.source}, {local(found.as_of, timezone)}"
+    table(columns, [_offer_cells(one, parts, credit_usd) for one in shown], title=title)
+    if len(ranking.placed) > limit:
+        note(f"… and {len(ranking.placed) - limit} more (--limit)")
+    note("hours: " + "; ".join(list(dict.fromkeys(one.cost.how for one in shown))[:_REASONS_SHOWN]))
+    for text in dict.fromkeys(text for one in shown for text in one.cost.unknown):
+        note(f"not in it where an offer does not say: {text}")
+    _tell_order(ranking)
+    note(METHOD_TEXT)
+
+
+def _tell_order(ranking: Ranking) -> None:
+    """What the list by GPU price would have chosen."""
+    best = ranking.placed[0]
+    by_price = min(ranking.placed, key=lambda one: one.price.price_microusd_hour / one.offer.gpu_count)
+    more = by_price.cost.microusd - best.cost.microusd
+    if more > 0:
+        named = f"{by_price.offer.gpu_count}× {by_price.offer.gpu}, offer {by_price.offer.offer_id}"
+        note(f"the lowest GPU price ({named}) would cost {more / MICRO:,.2f} $ more for this job")
+
+
+def _offer_cells(one: Placed, parts: Sequence[tuple[str, Callable[[Bill], float]]], credit_usd: float) -> list[str]:
+    offer, price, cost = one.offer, one.price.price_microusd_hour / MICRO, one.cost
+    cells = [f"{offer.gpu_count}× {offer.gpu}{' spot' if offer.spot else ''}", _money(cost)]
+    if credit_usd:
+        cells.append(f"{max(0.0, cost.microusd / MICRO - credit_usd):,.2f}")
+    cells += [_range(cost.low.hours, cost.high.hours), f"{price / offer.gpu_count:.3f}", f"{price:.3f}"]
+    cells += [f"{part(cost.high):,.2f}" for _, part in parts]
+    listed = "" if offer.kind.value == "live" else f" ({offer.kind.value})"
+    return [*cells, offer.provider + listed, offer.place or "–", offer.offer_id]
+
+
+def offers_json(found: OnOffer, ranking: Ranking, limit: int, credit_usd: float) -> None:
+    """The same for a program."""
+    from gpuwatch.cli.offer_rows import offer_json
+
+    as_of = rfc3339(found.as_of)
+    json_out(
+        {
+            "method": METHOD_TEXT,
+            "samples": ranking.seen,
+            "since": as_of,
+            "until": as_of,
+            "source": found.source,
+            "offers": [
+                offer_json(one.offer, one.price)
+                | cost_json(one.cost)
+                | {"after_credit_usd": max(0.0, one.cost.microusd / MICRO - credit_usd)}
+                for one in ranking.placed[:limit]
+            ],
+            "refused": [{"reason": reason, "offers": count} for reason, count in ranking.refused],
+        }
+    )
+
+
+def tell_refused(ranking: Ranking) -> None:
+    """Why the job cannot be reckoned, or done, on the other offers."""
+    if not ranking.refused:
+        return
+    told = [f"{count}: {reason}" for reason, count in ranking.refused[:_REASONS_SHOWN]]
+    more = sum(count for _, count in ranking.refused[_REASONS_SHOWN:])
+    told += [f"{more} for other reasons"] if more else []
+    note(f"left out, of {ranking.seen} offers: {'; '.join(told)}")
+
+
+def _parts_of(costs: Sequence[JobCost]) -> list[tuple[str, Callable[[Bill], float]]]:
+    """The columns that hold anything; work alone is no column of its own."""
+    found = [one for one in _PARTS if any(one[1](cost.high) >= 0.005 for cost in costs)]
+    return [] if [name for name, _ in found] == ["work"] else found
+
+
+def _money(cost: JobCost) -> str:
+    return _range(cost.low.microusd / MICRO, cost.microusd / MICRO, 2)
+
+
+def _against(cost: JobCost, first: JobCost) -> str:
+    return "–" if cost is first else f"{(cost.microusd - first.microusd) / MICRO:+,.2f}"
+
+
+def _range(low: float, high: float, digits: int = 1) -> str:
+    shown = f"{low:,.{digits}f}", f"{high:,.{digits}f}"
+    return shown[1] if shown[0] == shown[1] else "–".join(shown)
+
+
+def _factor(speed: Range) -> str:
+    return f"{_range(speed.low, speed.high, 2)}×"
