@@ -1,0 +1,206 @@
+"""A tape, look by look: what each watch would have decided, and what would have been rented.
+
+The decisions are `watches.decide` and `launches.reserving`, as in the daemon. Nothing here sees further than the look
+at hand: cut the tape behind any look, and what came before it stays as it is.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import groupby
+from typing import NamedTuple
+
+import msgspec
+
+from gpuwatch.analysis.tape import Poll, Tape
+from gpuwatch.backtest.book import Begun, Book
+from gpuwatch.backtest.candidates import Candidate, Key, Progress
+from gpuwatch.backtest.shelf import Shelf
+from gpuwatch.launches.launch import Refusal
+from gpuwatch.market.pricing import Commission, threshold_microusd
+from gpuwatch.watches.decide import Decision, Match, Reason, WatchMemory, decide
+from gpuwatch.watches.rounds import Rounds, paces_of
+from gpuwatch.watches.watch import Action, Budget, SpotPolicy, Watch
+
+_TOLD_EVERY = 1024
+_NONE = -1.0
+_LOOKS_MISSED = 3  # so many may fail before what they would have shown is not known any more
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for all watches."""
+
+    commissions: Mapping[str, Commission]
+    max_age: timedelta  # an older answer is not known any more
+    max_ages: Mapping[str, timedelta] = {}  # provider → its own
+    budget: Budget = Budget()
+    zone: tzinfo = UTC
+    job: timedelta | None = None  # how long a launch is needed; None: its `max_runtime`
+    reference_disk_gb: float = 0.0  # in a quote, where no disk is asked for
+    able: Callable[[Sequence[Match]], Sequence[Match]] = lambda found: found  # where anything can be rented
+    limit: Callable[[Watch, datetime], Watch] = lambda watch, now: watch  # `max_price = "auto"`: as it is at a moment
+
+    def age_of(self, provider: str) -> timedelta:
+        """How old an answer of a provider may be."""
+        return self.max_ages.get(provider, self.max_age)
+
+
+class Turn(NamedTuple):
+    """A look that changed something: the reason, the best offer or its price, or that something was rented."""
+
+    at: datetime
+    reason: Reason
+    best: Match | None
+    begun: tuple[Begun, ...] = ()
+    refusal: Refusal | None = None
+
+
+class Course(msgspec.Struct, kw_only=True):
+    """What became of one watch, look by look. Prices are micro-dollars per GPU-hour; -1: there was none."""
+
+    watch: Watch
+    turns: list[Turn] = []
+    at_s: array[int] = msgspec.field(default_factory=lambda: array("q"))
+    cheapest: array[float] = msgspec.field(default_factory=lambda: array("d"))  # of what fits at any price
+    taken: array[float] = msgspec.field(default_factory=lambda: array("d"))  # the best match, where the watch holds
+    blind: int = 0  # looks that could not tell
+    refused: dict[str, int] = {}  # reason → looks
+    first: Match | None = None  # the cheapest that fitted when anything first did
+    first_s: int = 0
+
+
+def replay(
+    watches: Sequence[tuple[Watch, Sequence[Candidate]]],
+    tape: Tape,
+    setting: Setting,
+    progress: Progress | None = None,
+) -> tuple[list[Course], Book]:
+    """What these watches would have done, together: they share the budget."""
+    book = Book([watch for watch, _ in watches], setting.budget, setting.zone, setting.job)
+    players = [_Player(watch, found, setting, book) for watch, found in watches]
+    for number, (at_s, polls) in enumerate(_looks(tape)):
+        if progress is not None and number % _TOLD_EVERY == 0:
+            progress(at_s - (tape.starts_s or 0), (tape.ends_s or 0) - (tape.starts_s or 0))
+        now = datetime.fromtimestamp(at_s, UTC)
+        book.advance(now)
+        for player in players:
+            player.sees(polls, at_s, now)
+    return [player.course for player in players], book
+
+
+def _looks(tape: Tape) -> Iterator[tuple[int, list[Poll]]]:
+    """All questions of one second are one look: which came first is not known."""
+    for at_s, polls in groupby(tape.polls, key=lambda poll: poll.at_s):
+        yield at_s, list(polls)
+
+
+class _Player:
+    """One watch of a replay."""
+
+    def __init__(self, watch: Watch, found: Sequence[Candidate], setting: Setting, book: Book) -> None:
+        self.course = Course(watch=watch)
+        self._watch = watch
+        self._setting = setting
+        self._book = book
+        self._shelf = Shelf(watch, found)
+        self._memory = WatchMemory()
+        self._rounds = Rounds()
+        self._asked: dict[tuple[str, str, bool], tuple[Key, ...]] = {}
+        self._ages_s: dict[str, int] = {}
+        self._asked_s: dict[str, int] = {}  # provider → its newest look
+
+    def sees(self, polls: Sequence[Poll], at_s: int, now: datetime) -> None:
+        """One look at the market; nothing, if it was not asked for this watch."""
+        keys = self._keys(polls, at_s)
+        if not keys:
+            return
+        self._shelf.advance(at_s)
+        decision = self._decide(keys, at_s, now)
+        begun, refusal = self._rent(decision, now)
+        self._note(decision, begun, refusal, at_s)
+
+    def _keys(self, polls: Sequence[Poll], at_s: int) -> list[Key]:
+        found: list[Key] = []
+        for poll in polls:
+            self._age(poll.provider, at_s)
+            for key in self._keys_of(poll):
+                self._shelf.asked(key, at_s, poll.answered)
+                found.append(key)
+        return found
+
+    def _keys_of(self, poll: Poll) -> tuple[Key, ...]:
+        asked = (poll.provider, poll.gpu, poll.spot)
+        keys = self._asked.get(asked)
+        if keys is None:
+            watch, (provider, gpu, spot) = self._watch, asked
+            is_mine = (watch.providers is None or provider in watch.providers) and _wants(watch.spot, spot)
+            gpus = (name for name in watch.gpu_names if gpu in ("", name))
+            keys = self._asked[asked] = tuple((provider, name, spot) for name in gpus) if is_mine else ()
+        return keys
+
+    def _age(self, provider: str, at_s: int) -> None:
+        """How old a provider's answers may be: as set, or three of its own rounds, where it is asked less often."""
+        every_s = at_s - self._asked_s.get(provider, at_s)
+        if every_s or provider not in self._ages_s:
+            self._asked_s[provider] = at_s
+            least_s = int(self._setting.age_of(provider).total_seconds())
+            self._ages_s[provider] = max(least_s, _LOOKS_MISSED * every_s)
+
+    def _decide(self, keys: Sequence[Key], at_s: int, now: datetime) -> Decision:
+        shelf, setting = self._shelf, self._setting
+        oldest_s = {provider: at_s - age_s for provider, age_s in self._ages_s.items()}
+        shelf.drop_older(oldest_s)
+        expected = shelf.asked_since(oldest_s)
+        watch, found = setting.limit(self._watch, now), shelf.under
+        if watch is not self._watch:
+            found = tuple(match for match in found if _is_under(watch, match))
+        look = self._rounds.look(
+            keys,
+            found,
+            near=shelf.near,
+            known=shelf.known,
+            expected=expected,
+            paces=paces_of(expected, lambda provider: timedelta(seconds=self._ages_s[provider])),
+            observed_at=now,
+        )
+        decision = decide(watch, look, self._memory, now, setting.zone)
+        self._memory = decision.memory
+        return decision
+
+    def _rent(self, decision: Decision, now: datetime) -> tuple[list[Begun], Refusal | None]:
+        if self._watch.action is not Action.LAUNCH or not decision.true_now:
+            return [], None
+        return self._book.fill(self._watch, self._setting.able(decision.matches), now)
+
+    def _note(self, decision: Decision, begun: Sequence[Begun], refusal: Refusal | None, at_s: int) -> None:
+        course, cheapest, best = self.course, self._shelf.cheapest, decision.best
+        course.at_s.append(at_s)
+        course.cheapest.append(_NONE if cheapest is None else cheapest.price_microusd_gpu_hour)
+        course.taken.append(best.price_microusd_gpu_hour if best is not None and decision.true_now else _NONE)
+        course.blind += decision.reason is Reason.NO_DATA
+        if course.first is None and cheapest is not None:
+            course.first, course.first_s = cheapest, at_s
+        if refusal is not None:
+            course.refused[refusal.reason.value] = course.refused.get(refusal.reason.value, 0) + 1
+        last = course.turns[-1] if course.turns else None
+        if decision.fires or begun or last is None or _differs(last, decision, refusal):
+            turn = Turn(decision.decided_at, decision.reason, best, tuple(begun), refusal)
+            course.turns.append(turn)
+
+
+def _differs(last: Turn, decision: Decision, refusal: Refusal | None) -> bool:
+    """Of refusals the reason counts: their words hold sums that change with every look."""
+    if last.reason is not decision.reason or last.best is not decision.best:
+        return True
+    return (last.refusal and last.refusal.reason) is not (refusal and refusal.reason)
+
+
+def _wants(policy: SpotPolicy, spot: bool) -> bool:
+    return policy is SpotPolicy.ANY or spot is (policy is SpotPolicy.ONLY)
+
+
+def _is_under(watch: Watch, match: Match) -> bool:
+    most = threshold_microusd(watch.max_price_usd_gpu_hour, match.offer.gpu_count)
+    return match.price.price_microusd_hour <= most

@@ -1,0 +1,263 @@
+"""What a replay comes to: what was paid, how long it took, what waiting saved and what it missed.
+
+This looks at the whole tape, unlike the replay: only in hindsight is it known what was missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuwatch.analysis.series import LOOK_LASTS_S
+from gpuwatch.analysis.survival import kaplan_meier
+from gpuwatch.backtest.book import Begun, Book
+from gpuwatch.backtest.replay import Course, Turn
+from gpuwatch.launches.launch import RefusalReason
+from gpuwatch.market.offer import Offer
+from gpuwatch.market.pricing import MICRO
+from gpuwatch.watches.decide import FIRES, Reason
+from gpuwatch.watches.watch import Action
+
+BUDGET_REASONS = frozenset(
+    {
+        RefusalReason.MAX_USD_HOUR,
+        RefusalReason.MAX_USD_DAY,
+        RefusalReason.MAX_USD_MONTH,
+        RefusalReason.MAX_INSTANCES,
+    }
+)
+_STARTS_EVERY_S = 3600
+_HOUR = timedelta(hours=1)
+
+Numbers = NDArray[np.float64]
+
+
+class Later(msgspec.Struct, frozen=True, kw_only=True):
+    """A fitting offer that was cheaper, after one was taken."""
+
+    at: datetime
+    usd_gpu_hour: float
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """The watch fired, or something was rented."""
+
+    at: datetime
+    reason: str
+    did: str  # "alert", "ask", "launch", or why it was not rented
+    offer: Offer
+    usd_hour: float  # the whole offer, commission included
+    usd_gpu_hour: float
+    waited: timedelta  # since the watch's first look
+    launched: bool
+    cost_usd: float | None = None  # of a launch, to its end
+    hours: float | None = None
+    cheaper_later: Later | None = None
+
+    @property
+    def is_reminder(self) -> bool:
+        """It only says again what was told."""
+        return not self.launched and self.reason == Reason.REPEAT_DUE.value
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """The same watch, begun at the first look of every hour: how long until it held, and at which price."""
+
+    starts: int
+    judged: int  # of them with the whole deadline ahead of them in the data: what follows is about these
+    within_deadline: float | None  # the share that came to an offer in time
+    paid_usd_gpu_hour: float | None  # mean; one that came to none buys at its deadline, at what that costs
+    at_once_usd_gpu_hour: float | None  # mean of the same starts, had they bought at once
+    median_s: float | None  # of all, by Kaplan and Meier; None: more than half were still waiting
+
+    @property
+    def saved(self) -> float | None:
+        """Against buying at once, as a share of that; below 0: waiting was dearer."""
+        return saved(self.paid_usd_gpu_hour, self.at_once_usd_gpu_hour)
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What one watch would have done."""
+
+    course: Course
+    since: datetime
+    until: datetime
+    looks: int
+    blind: int
+    held: float  # share of the looks at which the watch could have rented
+    events: tuple[Event, ...]
+    launches: int
+    fires: int
+    budget_refusals: dict[str, int]  # reason → looks at which an offer was there, and no money
+    paid_usd_gpu_hour: float | None  # of what it rented; of its first alert, where it only tells
+    at_once_usd_gpu_hour: float | None
+    median_usd_gpu_hour: float | None
+    cost_usd: float
+    waiting: Waiting
+
+    @property
+    def first(self) -> Event | None:
+        """What ended the wait: the first launch, where the watch rents; else the first alert."""
+        rents = self.course.watch.action is Action.LAUNCH
+        return next((event for event in self.events if event.launched or not rents), None)
+
+    @property
+    def saved_against_at_once(self) -> float | None:
+        """What was paid, against the cheapest that fitted when anything first did."""
+        return saved(self.paid_usd_gpu_hour, self.at_once_usd_gpu_hour)
+
+    @property
+    def saved_against_median(self) -> float | None:
+        """What was paid, against the median of the cheapest that fitted."""
+        return saved(self.paid_usd_gpu_hour, self.median_usd_gpu_hour)
+
+    def track(self) -> tuple[list[datetime], list[float]]:
+        """When each look was, and what the cheapest that fitted cost then, in dollars; NaN: nothing did."""
+        times = [datetime.fromtimestamp(at_s, UTC) for at_s in self.course.at_s]
+        return times, [price / MICRO if price >= 0 else float("nan") for price in self.course.cheapest]
+
+
+def result_of(course: Course, book: Book, deadline: timedelta) -> Result | None:
+    """None: nobody asked for this watch."""
+    if not course.at_s:
+        return None
+    at_s, cheapest = np.asarray(course.at_s, float), np.asarray(course.cheapest, float)
+    taken = np.asarray(course.taken, float)
+    events = tuple(_events(course, book, deadline, at_s, cheapest))
+    takes = [event for event in events if event.launched]
+    if course.watch.action is not Action.LAUNCH:
+        takes = list(events[:1])
+    return Result(
+        course=course,
+        since=_moment(at_s[0]),
+        until=_moment(at_s[-1]),
+        looks=len(at_s),
+        blind=course.blind,
+        held=float(np.mean(taken >= 0)),
+        events=events,
+        launches=sum(event.launched for event in events),
+        fires=sum(turn.reason in FIRES for turn in course.turns),
+        budget_refusals={reason: looks for reason, looks in course.refused.items() if reason in BUDGET_REASONS},
+        paid_usd_gpu_hour=_mean_paid(takes),
+        at_once_usd_gpu_hour=None if course.first is None else course.first.price_microusd_gpu_hour / MICRO,
+        median_usd_gpu_hour=_median(at_s, cheapest),
+        cost_usd=sum(event.cost_usd or 0.0 for event in events),
+        waiting=_waiting(at_s, cheapest, taken, deadline),
+    )
+
+
+def saved(paid: float | None, instead: float | None) -> float | None:
+    """The share that was saved; below 0: it was dearer. None: one of them is not known."""
+    return None if paid is None or not instead else 1 - paid / instead
+
+
+def _events(course: Course, book: Book, deadline: timedelta, at_s: Numbers, cheapest: Numbers) -> Iterator[Event]:
+    for turn in course.turns:
+        for launch, match in turn.begun:
+            later = _later(turn.at, match.price_microusd_gpu_hour, deadline, at_s, cheapest)
+            yield _launched(turn, (launch, match), course, book, later)
+        if turn.reason in FIRES and not turn.begun and turn.best is not None:
+            price = turn.best.price_microusd_gpu_hour
+            yield _told(turn, course, _later(turn.at, price, deadline, at_s, cheapest))
+
+
+def _launched(turn: Turn, begun: Begun, course: Course, book: Book, later: Later | None) -> Event:
+    launch, match = book.newest(begun[0]), begun[1]
+    return Event(
+        at=turn.at,
+        reason=turn.reason.value,
+        did="launch",
+        offer=match.offer,
+        usd_hour=match.price.price_microusd_hour / MICRO,
+        usd_gpu_hour=match.price_microusd_gpu_hour / MICRO,
+        waited=_waited(turn, course),
+        launched=True,
+        cost_usd=book.cost_microusd(launch) / MICRO,
+        hours=book.life_of(launch) / _HOUR,
+        cheaper_later=later,
+    )
+
+
+def _told(turn: Turn, course: Course, later: Later | None) -> Event:
+    assert turn.best is not None
+    refused = turn.refusal is not None and course.watch.action is Action.LAUNCH
+    return Event(
+        at=turn.at,
+        reason=turn.reason.value,
+        did=f"refused: {turn.refusal.reason.value}" if refused and turn.refusal else course.watch.action.value,
+        offer=turn.best.offer,
+        usd_hour=turn.best.price.price_microusd_hour / MICRO,
+        usd_gpu_hour=turn.best.price_microusd_gpu_hour / MICRO,
+        waited=_waited(turn, course),
+        launched=False,
+        cheaper_later=later,
+    )
+
+
+def _later(at: datetime, price: float, deadline: timedelta, at_s: Numbers, cheapest: Numbers) -> Later | None:
+    """The cheapest that came within the deadline, if it was cheaper."""
+    start = at.timestamp()
+    ahead = (at_s > start) & (at_s <= start + deadline.total_seconds()) & (cheapest >= 0) & (cheapest < price)
+    if not ahead.any():
+        return None
+    best = int(np.argmin(np.where(ahead, cheapest, np.inf)))
+    return Later(at=_moment(at_s[best]), usd_gpu_hour=float(cheapest[best]) / MICRO)
+
+
+def _waiting(at_s: Numbers, cheapest: Numbers, taken: Numbers, deadline: timedelta) -> Waiting:
+    """From the first look of every hour on. One whose wait outlasts the data waited at least to its end."""
+    begun = np.flatnonzero(np.diff(at_s // _STARTS_EVERY_S, prepend=-1.0) > 0)
+    held, starts, limit_s = np.flatnonzero(taken >= 0), at_s[begun], deadline.total_seconds()
+    ahead = np.searchsorted(held, begun)
+    reached = ahead < len(held)
+    waits = at_s[-1] - starts
+    waits[reached] = at_s[held[ahead[reached]]] - starts[reached]
+    judged = starts + limit_s <= at_s[-1]
+    in_time = (reached & (waits <= limit_s))[judged]
+    at_once = cheapest[begun[judged]]
+    paid = cheapest[np.searchsorted(at_s, starts[judged] + limit_s)]
+    paid[in_time] = taken[held[ahead[judged][in_time]]]
+    both = (at_once >= 0) & (paid >= 0)
+    return Waiting(
+        starts=len(starts),
+        judged=int(judged.sum()),
+        within_deadline=float(in_time.mean()) if judged.any() else None,
+        median_s=kaplan_meier(waits.tolist(), reached.tolist()).median_s if reached.any() else None,
+        paid_usd_gpu_hour=_mean(paid[both]),
+        at_once_usd_gpu_hour=_mean(at_once[both]),
+    )
+
+
+def _median(at_s: Numbers, cheapest: Numbers) -> float | None:
+    """Of the cheapest that fitted, by time: each look counts until the next, for at most three hours."""
+    lasts = np.minimum(np.append(np.diff(at_s), LOOK_LASTS_S), LOOK_LASTS_S)
+    there = cheapest >= 0
+    if not there.any():
+        return None
+    order = np.argsort(cheapest[there], kind="stable")
+    prices, weights = cheapest[there][order], np.cumsum(lasts[there][order])
+    return float(prices[np.searchsorted(weights, weights[-1] / 2)]) / MICRO
+
+
+def _mean_paid(takes: Sequence[Event]) -> float | None:
+    """By GPU-hours."""
+    if not takes:
+        return None
+    weights = [event.offer.gpu_count * (event.hours or 1.0) for event in takes]
+    return sum(event.usd_gpu_hour * weight for event, weight in zip(takes, weights, strict=True)) / sum(weights)
+
+
+def _mean(microusd: Numbers) -> float | None:
+    return float(microusd.mean()) / MICRO if len(microusd) else None
+
+
+def _waited(turn: Turn, course: Course) -> timedelta:
+    return turn.at - _moment(course.at_s[0])
+
+
+def _moment(at_s: float) -> datetime:
+    return datetime.fromtimestamp(int(at_s), UTC)
