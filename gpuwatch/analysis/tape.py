@@ -53,6 +53,8 @@ class Poll(NamedTuple):
     gpu: str  # "": all
     spot: bool
     answered: bool  # False: no answer, or one that shows only a part: that proves no absence
+    lane: str = "sweep"  # "hunt": the daemon asked for what is cheap, and decided on it; only a sweep proves absence
+    failed: bool = False  # no answer at all
 
 
 class Tape(msgspec.Struct, frozen=True, kw_only=True):
