@@ -1,0 +1,172 @@
+"""Buy now or wait, with a deadline: optimal stopping on the empirical paths, and what it was worth out of sample.
+
+A rule is one limit for each number of hours left. Backward induction finds it: with one hour left the price is held
+against what the last hour would cost, with two against what the rule for one comes to, and so on, each time the limit
+that costs least over all hours of the history (the parametrised boundary of Andersen, 2000, for options that may be
+exercised early). Whole paths are used, so that prices which stay for days stay so. A limit never falls as the deadline
+nears. Two yardsticks are fitted: the price itself, and the price against the median of the week up to it, which a
+market that moved to another level does not fool. Each is judged on stretches of the history that came after what it was
+fitted on, and so is buying at once; what cost least is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuwatch.analysis.series import PriceSeries
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+METHOD = "optimal stopping by backward induction on the empirical paths (Andersen, 2000), judged by rolling origin"
+STRETCHES = 6
+LEVEL_H = 168  # the level is the median of so many hours up to now …
+_LEVEL_LEAST = 24  # … if so many of them are known
+_HAIR = 1e-9
+
+
+class Path(msgspec.Struct, frozen=True, kw_only=True):
+    """An hourly series as arrays. `prices`: NaN where nothing was on offer, or nobody looked."""
+
+    prices: Floats
+    looked: Bools
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """`limits[k]`: buy at or under it with k hours left; at 0 at any price. In dollars, or as a share of the level."""
+
+    limits: tuple[float, ...]
+    relative: bool
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """What a way of buying came to in hours that it was not fitted on. NaN where the history does not say."""
+
+    rule: Rule  # fitted on everything
+    costs: Floats  # per hour in which the waiting begins
+    at_once: Floats  # buying at the first price there is
+    waits: Bools  # it would not have bought in that very hour
+
+
+def path_of(series: PriceSeries) -> Path:
+    """In dollars per GPU-hour."""
+    prices = np.array([np.nan if low is None else low / 1e6 for low in series.lows], float)
+    looked = np.asarray(series.looked, bool)
+    return Path(prices=prices, looked=looked)
+
+
+def level_of(path: Path) -> Floats:
+    """The median of the week up to each hour, that hour included; NaN until a day of it is known."""
+    found = np.full(len(path.prices), np.nan)
+    for at in range(len(found)):
+        week = path.prices[max(0, at - LEVEL_H + 1) : at + 1]
+        week = week[~np.isnan(week)]
+        if len(week) >= _LEVEL_LEAST:
+            found[at] = np.median(week)
+    return found
+
+
+def best_rule(path: Path, hours: int, miss: float, cap: float = np.inf) -> Judged:
+    """The way that cost least out of sample, and what always taking the best one so far came to.
+
+    Args:
+        hours: until the deadline.
+        miss: what it costs to have none by then, in dollars per GPU-hour.
+        cap: nothing dearer is ever bought.
+    """
+    level = level_of(path)
+    path = msgspec.structs.replace(path, prices=np.where(path.prices <= cap, path.prices, np.nan))
+    ways = [judged(path, level, hours, miss), judged(path, None, hours, miss), _at_once(path, hours, miss)]
+    costs, waits = np.full(len(level), np.nan), np.zeros(len(level), bool)
+    for stretch in _stretches(path):
+        best = _best(ways, stretch.start - hours)
+        costs[stretch], waits[stretch] = best.costs[stretch], best.waits[stretch]
+    rule = _best(ways, len(level)).rule
+    return Judged(rule=rule, costs=costs, at_once=ways[-1].costs, waits=waits)
+
+
+def _best(ways: Sequence[Judged], until: int) -> Judged:
+    """By what they cost before; of equally good ones the first."""
+    until = max(until, 0)
+    known = ~np.isnan([way.costs[:until] for way in ways]).any(axis=0)
+    return min(ways, key=lambda way: round(float(way.costs[:until][known].sum()), 6))
+
+
+def judged(path: Path, level: Floats | None, hours: int, miss: float) -> Judged:
+    """A rule of one yardstick, and what one that was fitted on the past alone came to, stretch after stretch."""
+    signal = path.prices if level is None else path.prices / level
+    costs, waits = np.full(len(signal), np.nan), np.zeros(len(signal), bool)
+    for stretch in _stretches(path):
+        before = Path(prices=path.prices[: stretch.start], looked=path.looked[: stretch.start])
+        limits = fitted(before, signal[: stretch.start], hours, miss)
+        costs[stretch] = cost_of(path, signal, limits, miss)[stretch]
+        waits[stretch] = ~(signal[stretch] <= limits[-1])
+    return Judged(
+        rule=Rule(limits=tuple(fitted(path, signal, hours, miss)), relative=level is not None),
+        costs=costs,
+        at_once=_at_once(path, hours, miss).costs,
+        waits=waits & path.looked,
+    )
+
+
+def _at_once(path: Path, hours: int, miss: float) -> Judged:
+    """Buying at the first price there is."""
+    limits = (np.inf,) * (hours + 1)
+    costs = cost_of(path, path.prices, limits, miss)
+    waits = np.isnan(path.prices) & path.looked
+    return Judged(rule=Rule(limits=limits, relative=False), costs=costs, at_once=costs, waits=waits)
+
+
+def _stretches(path: Path) -> Iterator[slice]:
+    """Stretches to judge a rule on, each after some history (rolling origin; Tashman, 2000)."""
+    edges = np.linspace(0, len(path.prices), STRETCHES + 1).astype(int)[1:]
+    return (slice(begin, end) for begin, end in pairwise(edges))
+
+
+def fitted(path: Path, signal: Floats, hours: int, miss: float) -> list[float]:
+    """The limits by backward induction, for 0 to `hours` hours left."""
+    order = np.argsort(signal, kind="stable")
+    order = order[~np.isnan(signal[order])]
+    ranked = signal[order]
+    ends = np.append(ranked[1:] > ranked[:-1], True) if len(ranked) else np.zeros(0, bool)
+    limits = [np.inf]
+    costs = _costs_at_the_end(path, miss)
+    for _ in range(hours):
+        later = _later(costs)
+        gains = (path.prices - later)[order]
+        limits.append(_cheapest_limit(ranked, ends, gains, limits[-1]))
+        costs = np.where(signal <= limits[-1], path.prices, later)
+    return limits
+
+
+def _cheapest_limit(ranked: Floats, ends: Bools, gains: Floats, most: float) -> float:
+    """Buying at or under it adds up to the least; of equally good ones the highest, for a price in hand is sure."""
+    allowed = ends & (ranked <= most)
+    if not allowed.any():
+        return most
+    sums = np.cumsum(np.nan_to_num(gains))
+    best = sums[allowed].min()
+    return float(ranked[allowed & (sums <= best + _HAIR)].max())
+
+
+def cost_of(path: Path, signal: Floats, limits: Sequence[float], miss: float) -> Floats:
+    """What following a rule comes to, for each hour in which the waiting begins."""
+    costs = _costs_at_the_end(path, miss)
+    for limit in limits[1:]:
+        later = _later(costs)
+        costs = np.where(signal <= limit, path.prices, later)
+    return costs
+
+
+def _costs_at_the_end(path: Path, miss: float) -> Floats:
+    """In the last hour the price is taken as it is; what nobody looked at is not known."""
+    return np.where(np.isnan(path.prices), np.where(path.looked, miss, np.nan), path.prices)
+
+
+def _later(costs: Floats) -> Floats:
+    return np.append(costs[1:], np.nan)

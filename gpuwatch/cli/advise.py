@@ -1,0 +1,278 @@
+"""`gpuwatch advise`: wait or buy, with a deadline, by what the history shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.past import past_options
+
+if TYPE_CHECKING:
+    from gpuwatch.analysis.advice import Advice, Saving
+    from gpuwatch.analysis.snipe import Snipe
+    from gpuwatch.settings import Settings
+    from gpuwatch.wiring.advise import Answered, Wanted
+
+_MOST_HOURS = 30 * 24
+_ODDS_METHOD = "Kaplan and Meier (1958) on lives known between two looks"
+
+
+def _span(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    from gpuwatch.watches.durations import parse_duration
+
+    if value is None:
+        return None
+    try:
+        seconds = parse_duration(value)
+    except ValueError as fault:
+        raise click.BadParameter(str(fault)) from fault
+    if not seconds:
+        raise click.BadParameter("expected a duration above 0")
+    return seconds
+
+
+@click.command()
+@click.argument("gpu")
+@click.option("--deadline", default="2d", show_default=True, callback=_span, help="When you must have one; up to 30d.")
+@click.option(
+    "--hours", type=click.FloatRange(min=0, min_open=True, max=100_000), default=24, show_default=True,
+    help="How long your job runs, to say the saving in dollars.",
+)  # fmt: skip
+@click.option("--under", type=click.FloatRange(min=0, min_open=True), default=None, help="Odds of offers at or under.")
+@click.option("--poll-every", default=None, callback=_span, help="Odds of looking so often. Default: as configured.")
+@past_options("90d")
+@json_option
+@config_option
+def advise(
+    gpu: str,
+    deadline: float,
+    hours: float,
+    under: float | None,
+    poll_every: float | None,
+    count: str | None,
+    spot: str,
+    provider: str | None,
+    since: str,
+    until: str | None,
+    data: Path | None,
+    as_json: bool,
+    config: str | None,
+) -> int:
+    """Wait or buy: which price to hold out for, with a deadline, by what the history shows.
+
+    "Now" is the newest hour of the history. Prices are per GPU-hour and hold the commission.
+
+    Exit codes: 0 there is an answer, 2 usage is wrong, 3 the history is not enough to tell.
+    """
+    from gpuwatch.cli.past import moment, scope_of
+    from gpuwatch.wiring import real_now
+    from gpuwatch.wiring.advise import Wanted, answer, gpus_meant
+    from gpuwatch.wiring.loading import load_settings
+
+    if deadline > _MOST_HOURS * 3600:
+        raise click.BadParameter("expected at most 30d", param_hint="--deadline")
+    settings, now = load_settings(config), real_now()
+    wanted = Wanted(
+        scope=scope_of(gpus_meant(settings, gpu, data), count, spot, provider),
+        since=moment(since, now),
+        until=moment(until, now) if until else now + timedelta(seconds=1),
+        data=data,
+        hours=max(1, int(deadline // 3600)),
+        under_usd=under,
+        every_s=poll_every or _configured_s(settings, provider),
+    )
+    answered = answer(settings, wanted)
+    if as_json:
+        from gpuwatch.cli.screen import json_out
+
+        json_out(_json(gpu, wanted, answered, hours))
+    else:
+        _print(gpu, wanted, answered, (hours, settings.timezone))
+    return Exit.DONE if answered.advice else Exit.CANNOT_TELL
+
+
+def _configured_s(settings: Settings, provider: str | None) -> float:
+    """How often the daemon looks, where it looks most often."""
+    named = [one for name, one in settings.providers.items() if provider is None or provider.startswith(name)]
+    return min((one.poll_every_s for one in named), default=30.0)
+
+
+# --- for a person -----------------------------------------------------------------------------------------------------
+
+
+def _print(gpu: str, wanted: Wanted, answered: Answered, shown_for: tuple[float, str]) -> None:
+    from gpuwatch.cli.screen import local
+    from gpuwatch.watches.durations import format_duration
+
+    hours, zone = shown_for
+    click.echo(f"{gpu}: wait or buy? You must have one within {format_duration(wanted.hours * 3600)}.\n")
+    advice = answered.advice
+    if advice is None:
+        click.echo(f"Not enough data in {answered.source}: {answered.why_none}.")
+    else:
+        _print_advice(advice, hours)
+    for line in _odds_lines(answered):
+        click.echo(line)
+    if advice is not None:
+        from gpuwatch.analysis.waiting import METHOD
+
+        click.echo(f"\nMethod: {METHOD}.")
+        click.echo(
+            f"{answered.source}: {advice.known_hours} hours with a look, of {advice.span_hours}, "
+            f"from {local(answered.since, zone)} to {local(answered.until, zone)}."
+        )
+
+
+def _print_advice(advice: Advice, hours: float) -> None:
+    from gpuwatch.analysis.advice import limits_to_show
+    from gpuwatch.cli.screen import table
+    from gpuwatch.watches.durations import format_duration
+
+    verdict = advice.verdict.value.replace("_", " ").upper()
+    click.echo(f"{verdict}: {advice.why}.")
+    click.echo(f"  price now  {_usd(advice.now_usd)}\n  limit now  {_limit(advice.limit_usd)}")
+    click.echo(f"  waiting    {_saving_text(advice.saving, advice.now_usd, hours)}\n")
+    rows = [(format_duration(left * 3600) if left else "the last hour", _limit(usd))
+            for left, usd in limits_to_show(advice)]  # fmt: skip
+    moves = ", as long as the week's median stays" if advice.relative else ""
+    table((("time left", "left"), ("buy at or under", "right")), rows, title=f"The limit as the deadline nears{moves}")
+    click.echo()
+    met = [(f"{share:.0%}", _usd(price)) for share, price in advice.reached]
+    table((("of the starts", "right"), ("met this price, or less", "right")), met, title="Within the deadline")
+
+
+def _saving_text(saving: Saving | None, now_usd: float | None, hours: float) -> str:
+    if saving is None:
+        return "what it saves is not known: there are too few hours in which one would have waited"
+    dollars = "" if now_usd is None else f", {now_usd * saving.share * hours:+.2f} $ a GPU for {hours:g} h"
+    return (
+        f"saved {saving.share:.1%} ({saving.low:.1%} to {saving.high:.1%}){dollars}; "
+        f"{saving.hours} starts on {saving.days} days"
+    )
+
+
+def _odds_lines(answered: Answered) -> Iterator[str]:
+    from gpuwatch.watches.durations import format_duration
+
+    if answered.under_usd is None:
+        return
+    yield f"\nOffers at or under {answered.under_usd:.4f}:"
+    snipe = answered.snipe
+    if snipe is None:
+        yield "  too few were seen to begin; nothing can be said of how long they last"
+        return
+    yield f"  {snipe.lives} began, {snipe.a_day:.1f} a day; half of them last longer than {_life(snipe)}"
+    for odds in snipe.odds:
+        every = format_duration(odds.every_s)
+        yield (
+            f"  a look every {every} sees {odds.chance:.1%} of them "
+            f"({odds.chance_low:.1%} to {odds.chance_high:.1%}), {odds.a_day:.1f} a day"
+        )
+    apart = format_duration(round(snipe.looks_apart_s))
+    yield f"  The history's own looks lie {apart} apart: what came and went between two of them is not in it."
+    yield f"  Method: {_ODDS_METHOD}."
+
+
+def _life(snipe: Snipe) -> str:
+    from gpuwatch.watches.durations import format_duration
+
+    if snipe.median_s is None:
+        return "was watched"
+    low, high = ("?" if one is None else format_duration(round(one, -1)) for one in snipe.median_interval_s)
+    return f"{format_duration(round(snipe.median_s, -1))} ({low} to {high})"
+
+
+def _usd(amount: float | None) -> str:
+    return "–" if amount is None else f"{amount:.4f}"
+
+
+def _limit(amount: float | None) -> str:
+    return "any price" if amount is None else f"{amount:.4f}"
+
+
+# --- for a program ----------------------------------------------------------------------------------------------------
+
+
+def _json(gpu: str, wanted: Wanted, answered: Answered, hours: float) -> dict[str, Any]:
+    from gpuwatch.analysis.waiting import METHOD
+    from gpuwatch.cli.screen import rfc3339
+
+    advice = answered.advice
+    return {
+        "gpu": gpu,
+        "deadline_hours": wanted.hours,
+        "enough_data": advice is not None,
+        "why": advice.why if advice else answered.why_none,
+        "verdict": advice.verdict.value if advice else None,
+        "now_usd_gpu_hour": advice.now_usd if advice else None,
+        "limit_usd_gpu_hour": advice.limit_usd if advice else None,
+        "limits": _limits_json(advice),
+        "reached": _reached_json(advice),
+        "saving": _saving_json(advice, hours),
+        "follows_median_of_week": advice.relative if advice else None,
+        "snipe": _snipe_json(answered),
+        "method": METHOD,
+        "samples": advice.known_hours if advice else 0,
+        "since": rfc3339(answered.since),
+        "until": rfc3339(answered.until),
+    }
+
+
+def _limits_json(advice: Advice | None) -> list[dict[str, Any]]:
+    limits = advice.limits_usd if advice else ()
+    found = [{"hours_left": left, "limit_usd_gpu_hour": limit} for left, limit in enumerate(limits)]
+    return found[::-1]
+
+
+def _reached_json(advice: Advice | None) -> list[dict[str, Any]]:
+    reached = advice.reached if advice else ()
+    return [{"share": share, "price_usd_gpu_hour": price} for share, price in reached]
+
+
+def _saving_json(advice: Advice | None, hours: float) -> dict[str, Any] | None:
+    saving = advice.saving if advice else None
+    if advice is None or saving is None:
+        return None
+    return {
+        "share": saving.share,
+        "share_low": saving.low,
+        "share_high": saving.high,
+        "saving_usd": None if advice.now_usd is None else advice.now_usd * saving.share * hours,
+        "job_hours": hours,
+        "samples": saving.hours,
+        "days": saving.days,
+        "method": "out of sample (rolling origin); circular block bootstrap over days (Politis and Romano, 1992)",
+    }
+
+
+def _snipe_json(answered: Answered) -> dict[str, Any] | None:
+    snipe = answered.snipe
+    if snipe is None:
+        return None
+    return {
+        "under_usd_gpu_hour": answered.under_usd,
+        "samples": snipe.lives,
+        "ended": snipe.ended,
+        "a_day": snipe.a_day,
+        "median_life_s": snipe.median_s,
+        "median_life_low_s": snipe.median_interval_s[0],
+        "median_life_high_s": snipe.median_interval_s[1],
+        "looks_apart_s": snipe.looks_apart_s,
+        "odds": [
+            {
+                "poll_every_s": odds.every_s,
+                "chance": odds.chance,
+                "chance_low": odds.chance_low,
+                "chance_high": odds.chance_high,
+                "seen_a_day": odds.a_day,
+            }
+            for odds in snipe.odds
+        ],
+        "method": _ODDS_METHOD,
+    }
