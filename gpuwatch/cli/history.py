@@ -82,7 +82,7 @@ def history(
     from zoneinfo import ZoneInfo
 
     from gpuwatch.cli import Exit
-    from gpuwatch.cli.past import moment, scope_of
+    from gpuwatch.cli.past import scope_of, span_of
     from gpuwatch.wiring import real_now
     from gpuwatch.wiring.loading import load_settings
     from gpuwatch.wiring.price_history import Question, price_history
@@ -93,19 +93,18 @@ def history(
     if as_csv and as_json:
         raise click.UsageError("--csv and --json: one of them.")
     loaded, now = load_settings(config), real_now()
+    start, end = span_of(f"{days}d" if days else since, until, now)
     zone = ZoneInfo(loaded.timezone)
     asked = Question(
         gpu=named,
         scope=scope_of(None, count, spot, provider),
-        since=now - timedelta(days=days) if days else moment(since, now),
-        until=moment(until, now) if until else now,
+        since=start,
+        until=end,
         data=data,
         every=lambda span: _every(every, span, as_csv or as_json, old=gpu is None),
         zone=zone,
         under_usd=under,
     )
-    if asked.since >= asked.until:
-        raise click.UsageError("--since must lie before --until.")
     found = price_history(loaded, asked)
     title = f"{named}{f' × {count}' if count else ''}{_SPOT[spot]}"
     if as_json:

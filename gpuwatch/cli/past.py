@@ -73,6 +73,19 @@ _OPTIONS = (
 )
 
 
+def span_of(since: str, until: str | None, now: datetime) -> tuple[datetime, datetime]:
+    """From when to when. A duration counts back from now; where `until` names a day, `since` counts back from that day.
+
+    Raises click.BadParameter.
+    """
+    end = now if until is None else moment(until, now)
+    is_day = until is not None and moment(until, now + timedelta(days=1)) == end
+    start = moment(since, end if is_day else now)
+    if start >= end:
+        raise click.BadParameter("--since must lie before --until.")
+    return start, end
+
+
 def moment(text: str, now: datetime) -> datetime:
     """A day, a time, a duration back from now, or "all". Raises click.BadParameter."""
     from datetime import UTC

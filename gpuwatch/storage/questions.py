@@ -79,7 +79,7 @@ def cheapest_per_hour(
         executor = CoreExecutor(connection)
         return {
             segment[1]: executor.rows(_LOW, (number, first, after))
-            for number, segment in _segments(executor, part.scope, sums=True).items()
+            for number, segment in segments_meant(executor, part.scope, sums=True).items()
         }
 
 
@@ -98,7 +98,7 @@ def hour_of_week_median(
     by_hour: dict[int, list[bytes]] = {}
     with database.read() as connection:
         executor = CoreExecutor(connection)
-        for number in _segments(executor, part.scope, sums=part.provider is None and part.gpu_count is None):
+        for number in segments_meant(executor, part.scope, sums=part.provider is None and part.gpu_count is None):
             for hour, sketch in executor.rows(_SKETCHES, (number, first, after)):
                 by_hour.setdefault(hour, []).append(sketch)
     by_week: dict[int, list[bytes]] = {}
@@ -151,7 +151,7 @@ def track(
     first, after = _hours(*span)
     with database.read() as connection:
         executor = CoreExecutor(connection)
-        segments = _segments(executor, scope, sums=False)
+        segments = segments_meant(executor, scope, sums=False)
         found = _stored(executor, segments, first, after)
         found.update(_running(executor, segments, first, span[1]))
         looked = _looked(executor, segments, first, after) | {hour for hour, rows in found.items() if rows}
@@ -194,7 +194,7 @@ def _hours(since: datetime, until: datetime) -> tuple[int, int]:
     return seconds(since) // HOUR_S, -(-seconds(until) // HOUR_S)
 
 
-def _segments(executor: Executor, scope: Scope, *, sums: bool) -> dict[int, Segment]:
+def segments_meant(executor: Executor, scope: Scope, *, sums: bool) -> dict[int, Segment]:
     """The parts that are meant; `sums`: those over all providers and counts, instead of the single ones."""
     rows = executor.rows(_SEGMENTS + (_SUMS if sums else _SINGLE))
     models = frozenset(row[2] for row in rows)
@@ -223,8 +223,10 @@ def _stored(executor: Executor, segments: Mapping[int, Segment], first: int, aft
     return found
 
 
-def _running(executor: Executor, segments: Mapping[int, Segment], first: int, now: datetime) -> Found:
-    """Hours that are not summed up yet, from the intervals; nothing is written."""
+def running_hours(
+    executor: Executor, segments: Mapping[int, Segment], first: int, now: datetime
+) -> dict[int, dict[int, HourRow]]:
+    """Hours that are not summed up yet, from the intervals, by part and hour; nothing is written."""
     next_hour = executor.rows("SELECT next_hour FROM history_state WHERE id = 1")[0][0]
     at_s = seconds(now)
     if next_hour is None or not segments:
@@ -233,12 +235,21 @@ def _running(executor: Executor, segments: Mapping[int, Segment], first: int, no
     if not hours:
         return {}
     everything = {row[0]: (row[1], row[2], row[3], row[4]) for row in executor.rows(_SEGMENTS)}
-    wanted = set(segments.values())
-    rolled = roll_span(executor, hours, everything, at_s)
-    return {
-        hour: [(segment[0], row) for segment, row in made.rows().items() if segment in wanted]
-        for hour, made in rolled.items()
-    }
+    numbers = {segment: number for number, segment in segments.items()}
+    found: dict[int, dict[int, HourRow]] = {}
+    for hour, made in roll_span(executor, hours, everything, at_s).items():
+        for segment, row in made.rows().items():
+            if segment in numbers:
+                found.setdefault(numbers[segment], {})[hour] = row
+    return found
+
+
+def _running(executor: Executor, segments: Mapping[int, Segment], first: int, now: datetime) -> Found:
+    found: Found = {}
+    for number, by_hour in running_hours(executor, segments, first, now).items():
+        for hour, row in by_hour.items():
+            found.setdefault(hour, []).append((segments[number][0], row))
+    return found
 
 
 def _looked(executor: Executor, segments: Mapping[int, Segment], first: int, after: int) -> set[int]:

@@ -1,0 +1,185 @@
+"""`gpuwatch market`: each GPU on one page."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.past import past_options
+
+if TYPE_CHECKING:
+    from gpuwatch.analysis.standing import Standing
+    from gpuwatch.wiring.market_page import MarketPage, Question
+
+_STALE = timedelta(hours=3)
+_UNKNOWN = "–"
+_COLUMNS = (
+    ("GPU", "left"),
+    ("now", "right"),
+    ("24 h", "right"),
+    ("7 d", "right"),
+    ("30 d", "right"),
+    ("place", "right"),
+    ("offers", "right"),
+    ("under", "right"),
+    ("life", "right"),
+    ("", "left"),  # how old, if it is
+)
+
+
+@click.command()
+@click.argument("gpus", nargs=-1, metavar="[GPU]...")
+@click.option("--gpu", "more", multiple=True, help="Only this GPU (family or model); may be given several times.")
+@past_options("30d")
+@click.option(
+    "--under",
+    type=click.FloatRange(min=0, min_open=True),
+    default=None,
+    metavar="USD",
+    help="How long do offers at or under this last? Default: each GPU's median price.",
+)
+@json_option
+@config_option
+def market(
+    gpus: tuple[str, ...],
+    more: tuple[str, ...],
+    count: str | None,
+    spot: str,
+    provider: str | None,
+    since: str,
+    until: str | None,
+    data: Path | None,
+    under: float | None,
+    as_json: bool,
+    config: str | None,
+) -> int:
+    """Each GPU on one page: USD per GPU-hour, commission included.
+
+    "now" is the cheapest at the newest look; then what that is against 24 hours, 7 and 30 days before. "place": in so
+    many of the known hours since --since it was cheaper than now (0 %: it never was). "life": half of the offers that
+    came to or under "under" stayed so at least so long. "–": not known.
+    """
+    from gpuwatch.cli import Exit
+    from gpuwatch.cli.past import scope_of, span_of
+    from gpuwatch.wiring import real_now
+    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.wiring.market_page import Question, market_page
+
+    loaded = load_settings(config)
+    start, end = span_of(since, until, real_now())
+    asked = Question(
+        gpus=(*gpus, *more),
+        scope=scope_of(None, count, spot, provider),
+        since=start,
+        until=end,
+        data=data,
+        under_usd=under,
+    )
+    page = market_page(loaded, asked)
+    if as_json:
+        from gpuwatch.cli.screen import json_out
+
+        json_out(_document(page, asked))
+    else:
+        print_page(page, asked.until, loaded.timezone)
+    return Exit.DONE if page.rows else Exit.CANNOT_TELL
+
+
+def print_page(page: MarketPage, now: datetime, timezone: str) -> None:
+    """A table, and what it is as of."""
+    from gpuwatch.cli.screen import local, note, table
+
+    if page.looked_at is None:
+        click.echo("no data; nobody has looked (is `gpuwatch run` running, and is anything watched or recorded?)")
+        return
+    click.echo(f"USD per GPU-hour, commission included, as of {local(page.looked_at, timezone)} ({page.source})")
+    table(_COLUMNS, [_cells(row, page.looked_at, timezone) for row in page.rows])
+    age = now - page.looked_at
+    if age > _STALE:
+        note(f"the newest look is {lasting(age.total_seconds())} old: what stands under now may be gone")
+
+
+def _cells(row: Standing, newest: datetime, timezone: str) -> tuple[str, ...]:
+    from gpuwatch.cli.screen import local
+
+    looked_at = datetime.fromtimestamp(row.looked_s, UTC)
+    return (
+        row.gpu,
+        _price(row.now),
+        *(_change(change) for change in row.changes.values()),
+        _UNKNOWN if row.percentile is None else f"{row.percentile:.0%}".replace("%", " %"),
+        str(row.offers),
+        _price(row.under),
+        _life(row),
+        f"as of {local(looked_at, timezone)}" if newest - looked_at > _STALE else "",
+    )
+
+
+def _change(change: float | None) -> str:
+    if change is None:
+        return _UNKNOWN
+    return f"{change:+.1%}".replace("%", " %") if round(change, 3) else "0.0 %"
+
+
+def _life(row: Standing) -> str:
+    if not row.is_life_known:
+        return _UNKNOWN
+    median_s = row.life.median_s
+    return f"> {lasting(row.life.longest_s)}" if median_s is None else lasting(median_s)
+
+
+def lasting(seconds: float) -> str:
+    """A length of time in one unit, for a person."""
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86_400:.1f} d"
+
+
+def _price(microusd: int | None) -> str:
+    return _UNKNOWN if microusd is None else f"{microusd / 1e6:.4f}"
+
+
+def _document(page: MarketPage, asked: Question) -> dict[str, Any]:
+    from gpuwatch.analysis.standing import METHOD
+    from gpuwatch.cli.screen import rfc3339
+
+    return {
+        "looked_at": rfc3339(page.looked_at),
+        "source": page.source,
+        "method": METHOD,
+        "samples": sum(row.known_hours for row in page.rows),  # hours in which somebody looked, over all GPUs
+        "since": rfc3339(page.since),
+        "until": rfc3339(asked.until),
+        "gpus": [_json(row) for row in page.rows],
+    }
+
+
+def _json(row: Standing) -> dict[str, Any]:
+    from gpuwatch.cli.screen import rfc3339
+
+    low_s, high_s = row.life.median_interval_s if row.is_life_known else (None, None)
+    return {
+        "gpu": row.gpu,
+        "looked_at": rfc3339(datetime.fromtimestamp(row.looked_s, UTC)),
+        "price_usd_gpu_hour": _usd(row.now),
+        "change_24h": row.changes[24],
+        "change_7d": row.changes[7 * 24],
+        "change_30d": row.changes[30 * 24],
+        "percentile": row.percentile,
+        "known_hours": row.known_hours,
+        "offers": row.offers,
+        "under_usd_gpu_hour": _usd(row.under),
+        "life_median_seconds": row.life.median_s if row.is_life_known else None,
+        "life_median_low_seconds": low_s,
+        "life_median_high_seconds": high_s,
+        "life_samples": row.life.samples,
+        "life_ended": row.life.ended,
+    }
+
+
+def _usd(microusd: int | None) -> float | None:
+    return None if microusd is None else microusd / 1e6

@@ -1,0 +1,161 @@
+"""What a page about the whole market is made of, in few reads: each GPU's lowest price an hour, and all its prices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import numpy as np
+
+from gpuwatch.analysis.scope import Scope
+from gpuwatch.analysis.series import PriceSeries
+from gpuwatch.analysis.standing import NEVER, GpuPast, Ints, Stays
+from gpuwatch.market.pricing import HOURS_A_MONTH
+from gpuwatch.storage.changes import REFERENCE_DISK_GB
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.executor import CoreExecutor, Executor
+from gpuwatch.storage.kinds import provider_in
+from gpuwatch.storage.questions import running_hours, segments_meant
+from gpuwatch.storage.recording import seconds
+from gpuwatch.storage.rollup import COVER_LASTS_S, HOUR_S, HourRow, Segment
+
+_LOWS = "SELECT hour, min_microusd FROM hourly WHERE segment_id = ? AND hour >= ? AND hour < ?"
+_LOOKS = """SELECT provider, gpu, spot, at_s FROM poll WHERE covers = 1 AND at_s >= ? AND at_s < ? ORDER BY at_s"""
+_PRICES = """SELECT s.id, p.seen_from_s, coalesce(p.seen_to_s, -1), p.machine_microusd_hour,
+ coalesce(p.disk_microusd_gb_month, 0) FROM series s JOIN price_interval p ON p.series_id = s.id
+ WHERE s.segment_id = ? AND p.seen_from_s < ? AND (p.seen_to_s IS NULL OR p.seen_to_s >= ?)"""
+
+_Running = Mapping[int, Mapping[int, HourRow]]
+_Looks = dict[tuple[str, str, int], Ints]  # name, GPU, spot → when somebody looked
+
+
+class _Span(NamedTuple):
+    start_s: int
+    end_s: int
+
+    @property
+    def hours(self) -> range:
+        return range(self.start_s // HOUR_S, -(-self.end_s // HOUR_S))
+
+
+def read_pasts(
+    database: Database, scope: Scope, since: datetime, until: datetime, rates: Mapping[str, float]
+) -> list[GpuPast]:
+    """Each GPU that somebody looked at in this time.
+
+    Args:
+        rates: provider → price ÷ listed price; 1 for one that is not named.
+
+    Raises:
+        StoreError: the database cannot be read.
+    """
+    span = _Span(seconds(since), seconds(until))
+    with database.read() as connection:
+        executor = CoreExecutor(connection)
+        segments = segments_meant(executor, scope, sums=False)
+        looks = _looks(executor, segments, span)
+        running = running_hours(executor, segments, span.hours[0], until)
+        by_gpu: dict[str, dict[int, Segment]] = {}
+        for number, segment in segments.items():
+            if len(looks[_scope(segment)]):
+                by_gpu.setdefault(segment[1], {})[number] = segment
+        return [
+            GpuPast(
+                gpu=gpu,
+                series=_series(executor, mine, span, looks, (running, rates)),
+                stays=_stays(executor, mine, span, looks, rates),
+                looked_s=max(int(looks[_scope(segment)][-1]) for segment in mine.values()),
+            )
+            for gpu, mine in sorted(by_gpu.items())
+        ]
+
+
+def _scope(segment: Segment) -> tuple[str, str, int]:
+    return segment[0], segment[1], segment[3]
+
+
+def _looks(executor: Executor, segments: Mapping[int, Segment], span: _Span) -> _Looks:
+    """The covering polls of each part; one of all models counts for each."""
+    times: dict[tuple[str, str, int], list[int]] = {}
+    for name, gpu, spot, at_s in executor.rows(_LOOKS, (span.start_s - COVER_LASTS_S, span.end_s)):
+        times.setdefault((name, gpu, spot), []).append(at_s)
+    found: _Looks = {}
+    for name, gpu, spot in {_scope(segment) for segment in segments.values()}:
+        both = times.get((name, gpu, spot), []) + times.get((name, "", spot), [])
+        found[name, gpu, spot] = np.unique(np.array(both, np.int64))
+    return found
+
+
+def _series(
+    executor: Executor,
+    segments: Mapping[int, Segment],
+    span: _Span,
+    looks: _Looks,
+    more: tuple[_Running, Mapping[str, float]],
+) -> PriceSeries:
+    running, rates = more
+    first, after = span.hours[0], span.hours[-1] + 1
+    none = np.iinfo(np.int64).max
+    lows, looked = np.full(after - first, none), np.zeros(after - first, bool)
+    for number, segment in segments.items():
+        rate = rates.get(provider_in(segment[0]), 1.0)
+        rows = [*executor.rows(_LOWS, (number, first, after)), *_lows(running.get(number, {}))]
+        if rows:
+            hours, prices = np.array(rows, np.int64).T
+            np.minimum.at(lows, hours - first, np.rint(prices * rate).astype(np.int64))
+    for scope in {_scope(segment) for segment in segments.values()}:
+        for reach_s in range(0, COVER_LASTS_S, HOUR_S):
+            looked[_within((looks[scope] + reach_s) // HOUR_S - first, len(looked))] = True
+        looked[_within((looks[scope] + COVER_LASTS_S - 1) // HOUR_S - first, len(looked))] = True
+    looked |= lows != none
+    return PriceSeries(
+        first_hour=first,
+        lows=[None if low == none else low for low in lows.tolist()],
+        looked=looked.tolist(),
+        source="the store",
+    )
+
+
+def _lows(running: Mapping[int, HourRow]) -> list[tuple[int, int]]:
+    return [(hour, row.min_microusd) for hour, row in running.items()]
+
+
+def _within(hours: Ints, count: int) -> Ints:
+    return hours[(hours >= 0) & (hours < count)]
+
+
+def _stays(
+    executor: Executor, segments: Mapping[int, Segment], span: _Span, looks: _Looks, rates: Mapping[str, float]
+) -> Stays:
+    parts = []
+    for number, segment in segments.items():
+        rows = executor.rows(_PRICES, (number, span.end_s, span.start_s))
+        if rows:
+            rate = rates.get(provider_in(segment[0]), 1.0) / segment[2]
+            parts.append(_stays_of(rows, looks[_scope(segment)], rate))
+    if not parts:
+        return Stays(*(np.empty(0, np.int64) for _ in Stays._fields))
+    return Stays(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def _stays_of(rows: Sequence[tuple[int, ...]], looks: Ints, rate: float) -> Stays:
+    """Of one part: an interval ended with the first covering poll after it was last seen, or with the next price."""
+    table = np.array(rows, np.int64)
+    series, from_s, to_s, machine, disk = table[np.lexsort((table[:, 1], table[:, 0]))].T
+    later = np.searchsorted(looks, to_s, side="right")
+    gone_s = np.where(later < len(looks), looks[np.minimum(later, len(looks) - 1)], to_s + COVER_LASTS_S)
+    replaced = np.append(series[1:] == series[:-1], [False])
+    gone_s = np.where(replaced, np.minimum(gone_s, np.append(from_s[1:], [0])), gone_s)
+    stands = ~replaced & ((to_s == NEVER) | (to_s >= looks[-1]))
+    before = np.searchsorted(looks, from_s, side="left") - 1
+    listed = machine + np.rint(disk * REFERENCE_DISK_GB / HOURS_A_MONTH)
+    return Stays(
+        listing=series,
+        from_s=from_s,
+        before_s=np.where(before >= 0, looks[np.maximum(before, 0)], NEVER),
+        seen_s=np.where(to_s == NEVER, np.maximum(from_s, looks[-1]), to_s),
+        gone_s=np.where(stands, NEVER, gone_s),
+        looked_s=np.full(len(series), looks[-1]),
+        price=np.rint(listed * rate).astype(np.int64),
+    )
