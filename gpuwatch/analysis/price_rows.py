@@ -1,25 +1,27 @@
-"""Price rows: one listed price of one offer at one moment, as files in nine columns hold them, and the tape they make.
+"""Price rows: one listed price of one offer at one moment, as files in nine columns hold them.
 
-Columns: `observed_at` (UTC, RFC 3339 with Z), `provider` ("vastai"; behind a colon, a seller), `offer_key`, `region`,
-`gpu_name_raw`, `gpu_count`, `gpu_mem_gib` (of one GPU; may be empty), `spot` (true or false), `price_usd_hour` (listed,
-whole offer, no commission). A row says that this was listed at that moment; a moment at which an offer has no row says
-that it was not. So each moment of a file is a look at all that the file is about.
+Columns: `observed_at` (UTC, RFC 3339 with Z), `provider` ("vastai"; behind a colon a seller, or "listed": no proof of
+stock), `offer_key`, `region`, `gpu_name_raw`, `gpu_count`, `gpu_mem_gib` (of one GPU; may be empty), `spot` (true or
+false), `price_usd_hour` (listed, whole offer, no commission). A row says that this was listed at that moment.
+
+A row without `offer_key` and `gpu_count` is a look: somebody read all there was of this GPU (of any GPU, without a
+name) and rental type; with a price, all that was listed at or under it. What follows from rows is in `row_tapes`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 
 import msgspec
 
-from gpuwatch.analysis.tape import Listing, Poll, Spell, Tape
+from gpuwatch.analysis.tape import Listing
 from gpuwatch.market.gpu_names import catalog, clean_name
 from gpuwatch.market.offer import Identity, OfferKind
-from gpuwatch.market.pricing import MAX_USD_HOUR, microusd
+from gpuwatch.market.pricing import MAX_USD_HOUR, MICRO, microusd
 from gpuwatch.market.text import clean
 
 COLUMNS = (
@@ -35,10 +37,15 @@ COLUMNS = (
 )
 MOST_GPUS = 1024
 _SWITCH = {"true": True, "false": False}
+_KINDS = {"live": OfferKind.LIVE, "listed": OfferKind.LISTED}
+_LONGEST_PROVIDER = 17  # the history puts a word of its own behind it
+_LONGEST_MACHINE = 64
+_ENDINGS = {True: "/spot", False: "/ondemand"}
+_BEST = "/best"  # the cheapest of a seller or model, whichever offer that is: no rental type belongs to the name
 
 
 class PriceRow(msgspec.Struct, frozen=True, gc=False):
-    """One row, understood."""
+    """One row, understood. A look has no key and no GPUs; its price, if any, is how far it reached."""
 
     at_s: int
     provider: str  # without the seller
@@ -50,6 +57,18 @@ class PriceRow(msgspec.Struct, frozen=True, gc=False):
     gpu_memory_gib: float | None
     spot: bool
     listed_microusd_hour: int
+    kind: OfferKind | None = None  # None: the file does not say
+
+    @property
+    def is_look(self) -> bool:
+        """Does it only say that somebody looked?"""
+        return not self.gpu_count
+
+
+def missing_columns(names: Iterable[str]) -> list[str]:
+    """Those of the nine columns that are not there."""
+    there = set(names)
+    return [column for column in COLUMNS if column not in there]
 
 
 def read_row(cells: Mapping[str, str | None]) -> PriceRow:
@@ -61,47 +80,65 @@ def read_row(cells: Mapping[str, str | None]) -> PriceRow:
     Raises:
         ValueError: it makes no sense; the message names the column.
     """
-    provider, _, seller = _word(cells, "provider", 32 + 1 + 64).partition(":")
-    if not provider or len(provider) > 20:  # the history puts a word of its own behind it
-        raise ValueError("provider: expected a short name")
+    provider, seller, kind = _provider(cells.get("provider") or "")
+    is_look = not cells.get("offer_key") and not cells.get("gpu_count")
+    spot = _spot(cells.get("spot") or "")
     return PriceRow(
         _moment(cells.get("observed_at") or ""),
         provider,
-        seller or None,
-        _word(cells, "offer_key", 64),
-        clean(cells.get("region") or "")[:200] or None,
-        _word(cells, "gpu_name_raw", 200),
-        _count(cells.get("gpu_count") or ""),
+        seller,
+        "" if is_look else _key(cells.get("offer_key") or "", spot),
+        clean(cells.get("region") or "", 200).strip() or None,
+        "" if is_look and not cells.get("gpu_name_raw") else _word(cells, "gpu_name_raw", 200),
+        0 if is_look else _count(cells.get("gpu_count") or ""),
         _memory(cells.get("gpu_mem_gib") or ""),
-        _spot(cells.get("spot") or ""),
-        _price(cells.get("price_usd_hour") or ""),
+        spot,
+        0 if is_look and not cells.get("price_usd_hour") else _price(cells.get("price_usd_hour") or ""),
+        kind,
     )
 
 
-def tape_of(rows: Iterable[PriceRow], source: str, kinds: Mapping[str, OfferKind] | None = None) -> Tape:
-    """The tape that rows make; of one offer twice at one moment, the cheaper price counts.
+def cells_of(row: PriceRow) -> tuple[str, ...]:
+    """The nine cells of a row; `read_row` reads them back to the same row."""
+    words = [row.provider, row.seller or ("" if row.kind is None else row.kind.value)]
+    return (
+        _time_text(row.at_s),
+        ":".join(word for word in words if word),
+        row.offer_key,
+        row.region or "",
+        row.gpu_wire,
+        str(row.gpu_count or ""),
+        "" if row.gpu_memory_gib is None else repr(row.gpu_memory_gib).removesuffix(".0"),
+        "true" if row.spot else "false",
+        "" if row.is_look and not row.listed_microusd_hour else usd_text(row.listed_microusd_hour),
+    )
 
-    Args:
-        kinds: provider → what its prices are; one that is not named is live.
-    """
-    moments: dict[int, dict[Identity, PriceRow]] = {}
-    for row in rows:
-        seen, identity = moments.setdefault(row.at_s, {}), identity_of(row)
-        if identity not in seen or row.listed_microusd_hour < seen[identity].listed_microusd_hour:
-            seen[identity] = row
-    times = sorted(moments)
-    listings: dict[Identity, Listing] = {}
-    for at_s in times:
-        listings.update((identity, listing_of(row, kinds or {})) for identity, row in moments[at_s].items())
-    numbers = {identity: number for number, identity in enumerate(listings)}
-    scopes = sorted({(identity.provider, identity.spot) for identity in listings})
-    polls = [Poll(at_s, provider, "", spot, True) for at_s in times for provider, spot in scopes]
-    return Tape(listings=tuple(listings.values()), spells=_spells(times, moments, numbers), polls=polls, source=source)
+
+def usd_text(microusd_hour: int) -> str:
+    """Dollars, exactly: 3308444 → 3.308444, 1350000 → 1.35."""
+    whole, part = divmod(microusd_hour, MICRO)
+    return f"{whole}.{part:06}".rstrip("0") if part else str(whole)
+
+
+def kind_of(row: PriceRow, kinds: Mapping[str, OfferKind]) -> OfferKind:
+    """What a row's price was: as the file says, else as is usual for its provider (`kinds`), else live."""
+    return row.kind or kinds.get(row.provider, OfferKind.LIVE)
 
 
 def identity_of(row: PriceRow) -> Identity:
-    """Who it is: the key that the file gives, for a machine's name it has none."""
-    return Identity(row.provider, row.offer_key, _gpu(row.gpu_wire, row.gpu_memory_gib)[0], row.gpu_count, row.spot)
+    """Who it is: the key that the file gives, without its rental type, for a machine's name it has none."""
+    gpu = gpu_of(row.gpu_wire, row.gpu_memory_gib)[0]
+    return Identity(row.provider, machine_in(row.offer_key, row.spot), gpu, row.gpu_count, row.spot)
+
+
+def machine_in(offer_key: str, spot: bool) -> str:
+    """What of a key stands for the machine: "10952073/spot" and "10952073/ondemand" are one."""
+    return offer_key.removesuffix(_ENDINGS[spot]) or offer_key
+
+
+def key_of(identity: Identity) -> str:
+    """The key that `machine_in` reads back."""
+    return identity.machine_id + ("" if identity.machine_id.endswith(_BEST) else _ENDINGS[identity.spot])
 
 
 def listing_of(row: PriceRow, kinds: Mapping[str, OfferKind]) -> Listing:
@@ -109,42 +146,34 @@ def listing_of(row: PriceRow, kinds: Mapping[str, OfferKind]) -> Listing:
     country = (row.region or "").rpartition(",")[2].strip()
     return Listing(
         identity=identity_of(row),
-        gpu_family=_gpu(row.gpu_wire, row.gpu_memory_gib)[1],
+        gpu_family=gpu_of(row.gpu_wire, row.gpu_memory_gib)[1],
         offer_id=row.offer_key.partition("/")[0],
         gpu_memory_gib=row.gpu_memory_gib,
-        kind=kinds.get(row.provider, OfferKind.LIVE),
+        kind=kind_of(row, kinds),
         region=row.region,
-        country=country if len(country) == 2 and country.isalpha() and country.isupper() else None,
+        country=country if len(country) == 2 and country.isascii() and country.isupper() else None,
     )
 
 
-def _spells(
-    times: Sequence[int], moments: Mapping[int, Mapping[Identity, PriceRow]], numbers: Mapping[Identity, int]
-) -> list[Spell]:
-    made: list[Spell] = []
-    standing: dict[Identity, tuple[int, int]] = {}  # identity → (first seen, price)
-    before_s = 0
-    for at_s in times:
-        seen = moments[at_s]
-        over = [who for who, (_, price) in standing.items() if who not in seen or _price_of(seen, who) != price]
-        for who in over:
-            from_s, price = standing.pop(who)
-            made.append(Spell(numbers[who], from_s, before_s, at_s, price, None))
-        for who, row in seen.items():
-            standing.setdefault(who, (at_s, row.listed_microusd_hour))
-        before_s = at_s
-    made += [Spell(numbers[who], from_s, before_s, None, price, None) for who, (from_s, price) in standing.items()]
-    return sorted(made, key=lambda spell: (spell.from_s, spell.listing))
-
-
-def _price_of(seen: Mapping[Identity, PriceRow], who: Identity) -> int:
-    return seen[who].listed_microusd_hour
-
-
 @lru_cache(maxsize=4096)
-def _gpu(wire: str, memory_gib: float | None) -> tuple[str, str]:
+def gpu_of(wire: str, memory_gib: float | None) -> tuple[str, str]:
+    """The canonical name and the family of a spelling; one that no catalogue knows stands for itself."""
     found = catalog().resolve(wire, memory_gib)
     return (found.name, found.family) if found.known else (clean_name(wire), clean_name(wire))
+
+
+def _provider(text: str) -> tuple[str, str | None, OfferKind | None]:
+    provider, _, word = clean(text).strip().partition(":")
+    if not 1 <= len(provider) <= _LONGEST_PROVIDER or len(word) > _LONGEST_MACHINE:
+        raise ValueError(f"provider: expected a name of 1 to {_LONGEST_PROVIDER} characters, perhaps with :seller")
+    return provider, None if word in _KINDS else word or None, _KINDS.get(word)
+
+
+def _key(text: str, spot: bool) -> str:
+    text = clean(text)
+    if not text or len(machine_in(text, spot)) > _LONGEST_MACHINE:
+        raise ValueError(f"offer_key: expected text of 1 to {_LONGEST_MACHINE} characters")
+    return text
 
 
 def _word(cells: Mapping[str, str | None], column: str, longest: int) -> str:
@@ -154,6 +183,7 @@ def _word(cells: Mapping[str, str | None], column: str, longest: int) -> str:
     return text
 
 
+@lru_cache(maxsize=4096)
 def _moment(text: str) -> int:
     try:
         found = datetime.fromisoformat(text)
@@ -162,6 +192,11 @@ def _moment(text: str) -> int:
     if found is None or found.tzinfo is None or not 2000 <= found.year < 2100:
         raise ValueError("observed_at: expected a UTC time such as 2026-03-01T12:00:00Z")
     return int(found.astimezone(UTC).timestamp())
+
+
+@lru_cache(maxsize=64)
+def _time_text(at_s: int) -> str:
+    return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _count(text: str) -> int:
@@ -188,6 +223,7 @@ def _spot(text: str) -> bool:
     return _SWITCH[text.lower()]
 
 
+@lru_cache(maxsize=4096)
 def _price(text: str) -> int:
     try:
         found = Decimal(text)

@@ -8,6 +8,7 @@ from itertools import groupby
 
 from gpuwatch.storage.changes import reference_microusd
 from gpuwatch.storage.executor import Executor, Row
+from gpuwatch.storage.kinds import is_imported
 from gpuwatch.storage.open_prices import OpenPrices
 from gpuwatch.storage.recording import Ended
 from gpuwatch.storage.rollup import COVER_LASTS_S, HOUR_S, Cover, Hour, HourRow, Scope, Segment, Stay, ended_at
@@ -137,8 +138,23 @@ def roll_span(executor: Executor, hours: Sequence[int], segments: dict[int, Segm
 
 
 def write_hour(executor: Executor, hour: int, rows: dict[Segment, HourRow], prices: OpenPrices) -> None:
-    """Store an hour, in place of what was stored of it."""
-    executor.run("DELETE FROM hourly WHERE hour = ?", (hour,))
+    """Store an hour, in place of what was stored of it; figures of imported prices stay where `rows` has none.
+
+    Memory knows nothing of what was imported, and the import has summed that up already.
+    """
+    instead_of = [
+        number for segment, number in prices.segments.items() if segment in rows or not is_imported(segment[0])
+    ]
+    write_rows(executor, hour, rows, prices, instead_of=instead_of)
+
+
+def write_rows(
+    executor: Executor, hour: int, rows: dict[Segment, HourRow], prices: OpenPrices, *, instead_of: Sequence[int]
+) -> None:
+    """Store some parts of an hour, in place of these segments."""
+    numbers = ", ".join(map(str, instead_of))
+    if numbers:
+        executor.run(f"DELETE FROM hourly WHERE hour = ? AND segment_id IN ({numbers})", (hour,))  # noqa: S608
     made: list[Row] = []
     for segment, row in rows.items():
         made.append((segment_id(executor, segment, prices), hour, *row))

@@ -1,17 +1,33 @@
-"""Files of price rows: CSV (also gzipped) and Parquet, in the nine columns of `analysis.price_rows`."""
+"""Files of price rows, read: CSV (also gzipped) and Parquet, in the nine columns of `analysis.price_rows`.
+
+What a file is shows its first bytes, whatever it is called. Rows are handed out one by one: a file may be bigger than
+the memory.
+"""
 
 from __future__ import annotations
 
 import csv
 import gzip
+import io
+import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
 
 import msgspec
 
-from gpuwatch.analysis.price_rows import COLUMNS, PriceRow, read_row
+from gpuwatch.analysis.price_rows import PriceRow, missing_columns, read_row
 from gpuwatch.errors import UsageError
+from gpuwatch.storage.neutral import unneutral
+
+Told = Callable[[int, int], None]  # bytes done, bytes in all
+Cells = Mapping[str, str | None]
+
+_LONGEST_LINE = 100_000  # letters
+_TOLD_EVERY = 5000  # rows
+_GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
 
 
 class ReadRows(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,27 +43,66 @@ def read_rows(path: Path) -> ReadRows:
     Raises:
         UsageError: it cannot be read, or a column is missing.
     """
-    rows: list[PriceRow] = []
     skipped: Counter[str] = Counter()
-    try:
-        for cells in _cells(path):
-            try:
-                rows.append(read_row(cells))
-            except ValueError as fault:
-                skipped[str(fault)] += 1
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as fault:
-        raise UsageError(f"{path}: it cannot be read: {fault}") from fault
+    rows = list(rows_in(path, skipped))
     return ReadRows(rows=rows, skipped=dict(skipped))
 
 
-def _cells(path: Path) -> Iterator[dict[str, str | None]]:
-    with (
-        gzip.open(path, "rt", encoding="utf-8", newline="")
-        if path.suffix == ".gz"
-        else path.open(encoding="utf-8", newline="") as file
-    ):
-        reader = csv.DictReader(file)
-        missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
-        if missing:
-            raise UsageError(f"{path}: these columns are missing: {', '.join(missing)}")
-        yield from reader
+def rows_in(path: Path, skipped: Counter[str], told: Told = lambda done, total: None) -> Iterator[PriceRow]:
+    """The rows of a file, one after the other.
+
+    Args:
+        skipped: is added to: reason → rows that could not be understood.
+        told: is called now and then with how far it is.
+
+    Raises:
+        UsageError: it cannot be read, or a column is missing.
+    """
+    try:
+        for cells in _cells(path, told):
+            try:
+                row = read_row(cells)
+            except ValueError as fault:
+                skipped[str(fault)] += 1
+            else:
+                yield row
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as fault:
+        raise UsageError(f"{path}: it cannot be read: {fault}") from fault
+
+
+def _cells(path: Path, told: Told) -> Iterator[Cells]:
+    if not path.is_file():
+        raise UsageError(f"{path}: it is no file")
+    with path.open("rb") as raw:
+        first = raw.read(4)
+        raw.seek(0)
+        if first == _PARQUET:
+            from gpuwatch.storage.parquet import parquet_cells  # noqa: PLC0415 an extra, and slow to come
+
+            yield from parquet_cells(path, told)
+            return
+        size = path.stat().st_size
+        with _text(raw, zipped=first[:2] == _GZIP) as text:
+            reader = csv.DictReader(_lines(path, text))
+            if missing := missing_columns(reader.fieldnames or ()):
+                raise UsageError(f"{path}: these columns are missing: {', '.join(missing)}")
+            for number, cells in enumerate(reader):
+                if not number % _TOLD_EVERY:
+                    told(raw.tell(), size)
+                yield {column: unneutral(text) if text else text for column, text in cells.items() if column}
+    told(size, size)
+
+
+@contextmanager
+def _text(raw: IO[bytes], *, zipped: bool) -> Iterator[IO[str]]:
+    inner: Any = gzip.GzipFile(fileobj=raw) if zipped else raw
+    with io.TextIOWrapper(inner, encoding="utf-8-sig", newline="") as text:
+        yield text
+
+
+def _lines(path: Path, text: IO[str]) -> Iterator[str]:
+    """Lines of a bounded length: what is no CSV may be one line of gigabytes."""
+    while line := text.readline(_LONGEST_LINE):
+        if len(line) == _LONGEST_LINE:
+            raise UsageError(f"{path}: a line has more than {_LONGEST_LINE:,} letters: it is no file of price rows")
+        yield line

@@ -2,36 +2,57 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from itertools import groupby
+from typing import NamedTuple
 
 from gpuwatch.analysis.scope import Scope
+from gpuwatch.analysis.sightings import Look
 from gpuwatch.analysis.tape import Listing, Poll, Spell, Tape
-from gpuwatch.market.offer import Identity
+from gpuwatch.market.gpu_names import catalog
+from gpuwatch.market.offer import Identity, OfferKind
 from gpuwatch.storage.changes import verification_from
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import CoreExecutor, Executor, Row
 from gpuwatch.storage.hours import covers_between
 from gpuwatch.storage.kinds import is_meant, kind_in, provider_in
 from gpuwatch.storage.recording import seconds
-from gpuwatch.storage.rollup import COVER_LASTS_S, Segment, ended_at
+from gpuwatch.storage.rollup import COVER_LASTS_S, Segment
 from gpuwatch.storage.rollup import Scope as Covered
 
+Names = Callable[[str], bool]
+
 _SEGMENTS = """SELECT id, provider, gpu, gpu_count, spot, gpu_family, gpu_memory_gib FROM segment
- WHERE gpu_count > 0 AND provider <> ''"""
+ WHERE gpu_count > 0 AND provider <> '' ORDER BY id"""
 _SPELLS = """SELECT s.id, p.seen_from_s, p.seen_to_s, p.machine_microusd_hour, p.disk_microusd_gb_month
  FROM price_interval p JOIN series s ON s.id = p.series_id
  WHERE s.segment_id = ? AND p.seen_from_s < ? AND (p.seen_to_s IS NULL OR p.seen_to_s >= ?)
  ORDER BY s.id, p.seen_from_s"""
 _LISTINGS = """SELECT s.id, s.machine_id, s.offer_id, w.region, w.country, s.reliability_ppm, s.verification
  FROM series s JOIN place w ON w.id = s.place_id WHERE s.segment_id = ?"""
-_POLLS = """SELECT at_s, provider, gpu, spot, completeness FROM poll WHERE at_s >= ? AND at_s < ? ORDER BY at_s, id"""
+_POLLS = """SELECT at_s, provider, gpu, spot, completeness, covers, complete_to_microusd, lane FROM poll
+ WHERE at_s >= ? AND at_s < ? ORDER BY at_s, id"""
 
 
-def read_tape(database: Database, scope: Scope, since: datetime, until: datetime) -> Tape:
+class StoredLook(NamedTuple):
+    """A look that ends what it does not show."""
+
+    look: Look
+    provider: str
+    kind: OfferKind
+    gpu: str
+    spot: bool
+
+
+def read_tape(
+    database: Database, scope: Scope, since: datetime, until: datetime, *, names: Names | None = None
+) -> Tape:
     """What was seen of a part of the market in [since, until).
+
+    Args:
+        names: which names in the history (`kinds`) are meant; None: those that the scope means.
 
     Raises:
         StoreError: the database cannot be read.
@@ -39,32 +60,70 @@ def read_tape(database: Database, scope: Scope, since: datetime, until: datetime
     start_s, end_s = seconds(since), seconds(until)
     with database.read() as connection:
         executor = CoreExecutor(connection)
-        rows = _meant(executor, scope)
-        segments: dict[int, Segment] = {row[0]: (row[1], row[2], row[3], row[4]) for row in rows}
+        meant = _Meant(executor, scope, names)
         covers = {
             covered: [cover.at_s for cover in found]
-            for covered, found in covers_between(executor, start_s, end_s, segments).items()
+            for covered, found in covers_between(executor, start_s, end_s, meant.scopes).items()
         }
         listings: list[Listing] = []
         spells: list[Spell] = []
-        for row in rows:
+        for row in meant.segments:
             _add_segment(executor, row, (start_s, end_s), covers, (listings, spells))
-        polls = list(_polls(executor, start_s, end_s, segments))
+        polls = [
+            Poll(row[0], provider_in(row[1]), row[2], bool(row[3]), row[4] == "complete", row[7], row[4] == "failed")
+            for row in executor.rows(_POLLS, (start_s, end_s))
+            if meant.speaks(row[1], row[2], row[3])
+        ]
     spells.sort(key=lambda spell: (spell.from_s, spell.listing))
     return Tape(listings=tuple(listings), spells=spells, polls=polls, source="the store")
 
 
-def _meant(executor: Executor, scope: Scope) -> list[Row]:
-    rows = executor.rows(_SEGMENTS)
-    models = frozenset(row[2] for row in rows)
-    return [
-        row
-        for row in rows
-        if is_meant(row[1], scope.provider)
-        and scope.has_gpu(row[2], row[5], models)
-        and scope.has_count(row[3])
-        and scope.has_spot(bool(row[4]))
-    ]
+def read_looks(
+    database: Database, scope: Scope, since: datetime, until: datetime, *, names: Names | None = None
+) -> list[StoredLook]:
+    """The looks in [since, until) that end what they do not show, by time. Arguments and faults as `read_tape`."""
+    with database.read() as connection:
+        executor = CoreExecutor(connection)
+        meant = _Meant(executor, scope, names)
+        return [
+            StoredLook(Look(at_s, bound), provider_in(name), kind_in(name), gpu, bool(spot))
+            for at_s, name, gpu, spot, _, covers, bound, _ in executor.rows(_POLLS, (seconds(since), seconds(until)))
+            if covers and meant.speaks(name, gpu, spot)
+        ]
+
+
+class _Meant:
+    """Which segments and polls a question is about."""
+
+    def __init__(self, executor: Executor, scope: Scope, names: Names | None) -> None:
+        rows = executor.rows(_SEGMENTS)
+        self._scope = scope
+        self._is_meant = names or (lambda name: is_meant(name, scope.provider))
+        self._models = frozenset(row[2] for row in rows)
+        self._known: dict[tuple[str, str, int], bool] = {}
+        self.segments = [
+            row
+            for row in rows
+            if scope.has_count(row[3]) and self._names(row[1], row[4]) and self._has_gpu(*row[2:6:3])
+        ]
+        self.scopes: dict[int, Segment] = {row[0]: (row[1], row[2], row[3], row[4]) for row in self.segments}
+        self._families = {row[2]: row[5] for row in rows}
+
+    def speaks(self, name: str, gpu: str, spot: int) -> bool:
+        """Is this a question about some of it? Of all GPUs, or of one that is meant, if it never was on offer, too."""
+        key = (name, gpu, spot)
+        if key not in self._known:
+            self._known[key] = self._names(name, spot) and (not gpu or self._has_gpu(gpu, self._family(gpu)))
+        return self._known[key]
+
+    def _family(self, gpu: str) -> str:
+        return self._families.get(gpu) or catalog().resolve(gpu).family
+
+    def _names(self, name: str, spot: int) -> bool:
+        return self._is_meant(name) and self._scope.has_spot(bool(spot))
+
+    def _has_gpu(self, gpu: str, family: str) -> bool:
+        return self._scope.has_gpu(gpu, family, self._models)
 
 
 def _add_segment(
@@ -89,14 +148,22 @@ def _add_segment(
 
 def _spells_of(rows: Sequence[Row], listing: int, looks: list[int], span: tuple[int, int]) -> Iterator[Spell]:
     start_s, end_s = span
-    seen = [(row[1], row[2]) for row in rows]
     for at, (_, from_s, to_s, machine, disk) in enumerate(rows):
-        gone_s = ended_at(seen, at, looks)
-        if gone_s is not None and gone_s <= start_s:
-            continue
-        last = to_s if to_s is not None else looks[bisect_right(looks, end_s - 1) - 1] if looks else from_s
-        is_gone = gone_s is not None and gone_s < end_s
-        yield Spell(listing, from_s, max(from_s, min(last, end_s - 1)), gone_s if is_gone else None, machine, disk)
+        next_s = rows[at + 1][1] if at + 1 < len(rows) else end_s
+        gone_s = min(next_s, end_s if to_s is None else _first_after(looks, to_s, end_s))
+        if gone_s > start_s:
+            seen_s = to_s if to_s is not None and to_s < end_s else _last_before(looks, end_s, from_s)
+            yield Spell(listing, from_s, seen_s, gone_s if gone_s < end_s else None, machine, disk)
+
+
+def _first_after(looks: list[int], after_s: int, else_s: int) -> int:
+    at = bisect_right(looks, after_s)
+    return looks[at] if at < len(looks) else else_s
+
+
+def _last_before(looks: list[int], before_s: int, least_s: int) -> int:
+    at = bisect_left(looks, before_s)
+    return max(least_s, looks[at - 1]) if at else least_s
 
 
 def _listing(segment: Row, facts: Row) -> Listing:
@@ -113,11 +180,3 @@ def _listing(segment: Row, facts: Row) -> Listing:
         reliability=None if reliability_ppm is None else reliability_ppm / 1e6,
         verification=verification_from(verification),
     )
-
-
-def _polls(executor: Executor, start_s: int, end_s: int, segments: dict[int, Segment]) -> Iterator[Poll]:
-    about = {(name, gpu, spot) for name, gpu, _, spot in segments.values()}
-    about |= {(name, "", spot) for name, _, spot in about}
-    for at_s, name, gpu, spot, completeness in executor.rows(_POLLS, (start_s, end_s)):
-        if (name, gpu, spot) in about:
-            yield Poll(at_s, provider_in(name), gpu, bool(spot), completeness == "complete")

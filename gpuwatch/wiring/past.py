@@ -82,11 +82,11 @@ def gpu_price(settings: Settings, tape: Tape, spell: Spell) -> float:
     from gpuwatch.storage.changes import REFERENCE_DISK_GB
 
     identity = tape.listings[spell.listing].identity
-    rate = _rates(settings).get(identity.provider, 0.0)
+    rate = rates_on_top(settings).get(identity.provider, 0.0)
     return spell.listed_microusd_hour(REFERENCE_DISK_GB) * (1 + rate) / identity.gpu_count
 
 
-def _rates(settings: Settings) -> Mapping[str, float]:
+def rates_on_top(settings: Settings) -> Mapping[str, float]:
     """Provider → what is added to its listed prices: as set, or as it is by default for one that is not enabled."""
     from gpuwatch import providers
 
@@ -95,7 +95,7 @@ def _rates(settings: Settings) -> Mapping[str, float]:
 
 
 def _file_tape(data: Path, scope: Scope, since: datetime, until: datetime) -> Tape:
-    from gpuwatch.analysis.price_rows import tape_of
+    from gpuwatch.analysis.row_tapes import tape_of
     from gpuwatch.storage.price_files import read_rows
 
     found = read_rows(data)
@@ -141,10 +141,11 @@ def narrowed(tape: Tape, scope: Scope) -> Tape:
             and scope.has_spot(who.spot)
         ):
             kept[number] = len(kept)
-    scopes = {(tape.listings[number].identity.provider, tape.listings[number].identity.spot) for number in kept}
+    meant = [tape.listings[number].identity for number in kept]
+    scopes = {(who.provider, gpu, who.spot) for who in meant for gpu in ("", who.gpu)}
     return replace(
         tape,
         listings=tuple(tape.listings[number] for number in kept),
         spells=[one._replace(listing=kept[one.listing]) for one in tape.spells if one.listing in kept],
-        polls=[poll for poll in tape.polls if (poll.provider, poll.spot) in scopes],
+        polls=[poll for poll in tape.polls if (poll.provider, poll.gpu, poll.spot) in scopes],
     )

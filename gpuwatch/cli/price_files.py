@@ -1,0 +1,259 @@
+"""`gpuwatch import` and `gpuwatch export`: price rows that others recorded, and the store's own, in files."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli.options import config_option, json_option
+
+if TYPE_CHECKING:
+    from gpuwatch.analysis.price_rows import PriceRow
+    from gpuwatch.analysis.scope import Scope
+    from gpuwatch.settings import Settings
+    from gpuwatch.wiring.price_files import FileImport
+
+Told = Callable[[str, int, int], None]
+_KIND_WORDS = {"live": "live prices", "listed": "list prices"}
+_STEPS = 1000  # of a progress bar
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command("import")
+@click.argument("files", nargs=-1, required=True, type=_FILE)
+@click.option(
+    "--kind",
+    type=click.Choice(["live", "listed"]),
+    default=None,
+    help="What the prices are: of offers that could be rented, or list prices. Default: as is usual for the provider.",
+)
+@click.option("--dry-run", is_flag=True, help="Count what is new, and write nothing.")
+@json_option
+@config_option
+def import_(files: tuple[Path, ...], kind: str | None, dry_run: bool, as_json: bool, config: str | None) -> int:
+    """Bring price rows that others recorded into the store.
+
+    FILES are CSV (gzipped or not) or Parquet with the columns observed_at, provider, offer_key, region, gpu_name_raw,
+    gpu_count, gpu_mem_gib, spot, price_usd_hour: see docs/data.md. What is known already changes nothing. Works beside
+    a running daemon; what it sees itself is not touched.
+    """
+    from gpuwatch.cli import Exit
+    from gpuwatch.cli.screen import json_out
+    from gpuwatch.market.offer import OfferKind
+    from gpuwatch.wiring import real_now
+    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.wiring.price_files import import_file, writable_store
+
+    wanted = None if kind is None else OfferKind(kind)
+    made: list[dict[str, Any]] = []
+    all_good = True
+    with writable_store(load_settings(config), dry_run=dry_run) as database:
+        for path in files:
+            with _progress(path.name) as told:
+                done = import_file(database, path, wanted, real_now(), dry_run=dry_run, told=told)
+            made.append(_import_json(path, done, dry_run))
+            all_good &= bool(done.found.sources) or not done.found.rows
+            if not as_json:
+                _tell_import(path, done, dry_run)
+            _tell_notes(path, done)
+    if as_json:
+        json_out({"files": made})
+    return Exit.DONE if all_good else Exit.FAILED
+
+
+@click.command()
+@click.argument("target", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True))
+@click.option("--gpu", "gpus", multiple=True, help="A GPU family or model; may be given several times. Default: all.")
+@click.option("--count", default=None, metavar="N|A-B", help="How many GPUs an offer has. Default: any number.")
+@click.option(
+    "--spot", type=click.Choice(["no", "only", "any"]), default="any", show_default=True, help="Interruptible."
+)
+@click.option("--provider", default=None, help="Only this provider; NAME:listed for list prices.")
+@click.option("--since", default="all", show_default=True, help='How far back ("30d", "12h"), a day, or "all".')
+@click.option("--until", default=None, help="Up to this day, or so long ago; default: now.")
+@click.option("--imported-too", is_flag=True, help="Also what was imported, and not only what this store saw itself.")
+@click.option(
+    "--data", type=_FILE, default=None, help="A file of price rows instead of the store: to convert or cut it."
+)
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@json_option
+@config_option
+def export(
+    target: Path,
+    gpus: tuple[str, ...],
+    count: str | None,
+    spot: str,
+    provider: str | None,
+    since: str,
+    until: str | None,
+    imported_too: bool,
+    data: Path | None,
+    force: bool,
+    as_json: bool,
+    config: str | None,
+) -> int:
+    """Write the store's prices into FILE, for `gpuwatch import` or anything else that reads tables.
+
+    FILE ends in .csv, .csv.gz or .parquet; - writes CSV to standard output. One row for each offer at each look that
+    saw it, and one without offer_key for the look itself: see docs/data.md.
+    """
+    from gpuwatch.cli import Exit
+    from gpuwatch.cli.past import moment, scope_of
+    from gpuwatch.storage.exports import check_target
+    from gpuwatch.wiring import real_now
+    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.wiring.price_files import exported_rows, gpus_meant
+
+    to_screen = str(target) == "-"
+    if to_screen and as_json:
+        raise click.UsageError("--json tells of a file: name one.")
+    if not to_screen:
+        check_target(target, force=force)
+    now = real_now()
+    span = moment(since, now), now if until is None else moment(until, now)
+    loaded = load_settings(config)
+    scope = scope_of(gpus_meant(loaded, gpus, data), count, spot, provider)
+    skipped: Counter[str] = Counter()
+    with exported_rows(loaded, scope, span, data, skipped, imported_too=imported_too) as rows:
+        written = _write(target, rows, to_screen=to_screen)
+    for reason, number in skipped.items():
+        _note(f"{data}: {number:,} rows are left out: {reason}")
+    if not written:
+        _note(_nothing(loaded, scope, span, data, imported_too=imported_too))
+        return Exit.CANNOT_TELL
+    if count is not None:
+        _note("only offers of some sizes are in it: to an import it says that there were no others")
+    _tell_export(target, written, as_json=as_json)
+    return Exit.DONE
+
+
+def _write(target: Path, rows: Iterator[PriceRow], *, to_screen: bool) -> int:
+    from gpuwatch.storage.exports import write_csv
+    from gpuwatch.wiring.price_files import export_file
+
+    return write_csv(sys.stdout, rows) if to_screen else export_file(target, rows)
+
+
+def _nothing(
+    loaded: Settings, scope: Scope, span: tuple[datetime, datetime], data: Path | None, *, imported_too: bool
+) -> str:
+    """Why there is nothing to write."""
+    from gpuwatch.wiring.price_files import exported_rows
+
+    if data is not None:
+        return f"{data} holds no row of that; nothing was written"
+    if not imported_too:
+        with exported_rows(loaded, scope, span, None, Counter(), imported_too=True) as rows:
+            if next(rows, None) is not None:
+                return "all that the store has of that was imported: --imported-too writes it; nothing was written"
+    return "the store holds nothing of that; nothing was written"
+
+
+def _tell_export(target: Path, written: int, *, as_json: bool) -> None:
+    from gpuwatch.cli.screen import json_out
+
+    if str(target) == "-":
+        return
+    size = target.stat().st_size
+    if as_json:
+        json_out({"path": str(target), "rows": written, "bytes": size})
+    else:
+        click.echo(f"{target}: {written:,} rows, {size:,} bytes")
+
+
+def _import_json(path: Path, done: FileImport, dry_run: bool) -> dict[str, Any]:
+    from gpuwatch.cli.screen import rfc3339
+
+    found = done.found
+    return {
+        "path": str(path),
+        "dry_run": dry_run,
+        "rows": found.rows,
+        "new": found.new,
+        "known": found.known,
+        "twice": found.twice,
+        "skipped": dict(found.skipped),
+        "looks": found.looks,
+        "since": rfc3339(_moment(found.first_s)),
+        "until": rfc3339(_moment(found.last_s)),
+        "sources": [
+            {"provider": provider, "kind": kind.value, "rows": rows} for (provider, kind), rows in found.sources.items()
+        ],
+        "unknown_providers": list(done.unknown),
+        "own_looks": [
+            {"provider": one.provider, "since": rfc3339(one.since), "until": rfc3339(one.until)}
+            for one in done.overlaps
+        ],
+    }
+
+
+def _tell_import(path: Path, done: FileImport, dry_run: bool) -> None:
+    found = done.found
+    click.echo(
+        f"{path}: {found.rows:,} rows: {found.new:,} {'would be new' if dry_run else 'new'}, {found.known:,} known"
+        + (f", {found.twice:,} twice" if found.twice else "")
+        + (f", {sum(found.skipped.values()):,} left out" if found.skipped else "")
+    )
+    for (provider, kind), rows in found.sources.items():
+        click.echo(f"  {provider}, {_KIND_WORDS[kind.value]}: {rows:,} rows")
+    first, last = _moment(found.first_s), _moment(found.last_s)
+    if first and last:
+        click.echo(f"  {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, {found.looks:,} new looks")
+    for reason, rows in sorted(found.skipped.items(), key=lambda one: -one[1]):
+        click.echo(f"  left out: {rows:,}: {reason}")
+
+
+def _tell_notes(path: Path, done: FileImport) -> None:
+    for provider in done.unknown:
+        _note(f"{path}: gpuwatch knows no provider {provider!r}; its prices are kept under that name")
+    for one in done.overlaps:
+        _note(
+            f"{path}: the store looked at {one.provider} itself from {one.since:%Y-%m-%d %H:%M} to"
+            f" {one.until:%Y-%m-%d %H:%M} UTC: what the same time holds twice counts twice"
+        )
+
+
+def _moment(stored_s: int | None) -> datetime | None:
+    return None if stored_s is None else datetime.fromtimestamp(stored_s, UTC)
+
+
+@contextmanager
+def _progress(name: str) -> Iterator[Told]:
+    """A bar on a terminal for each step; elsewhere nothing."""
+    if not sys.stderr.isatty():
+        yield lambda what, done, total: None
+        return
+    bars: dict[str, Any] = {}
+
+    def told(what: str, done: int, total: int) -> None:
+        if what not in bars:
+            _finish(bars)
+            bars[what] = click.progressbar(length=_STEPS, label=f"{name}: {what}", file=sys.stderr)
+            bars[what].render_progress()
+        bar = bars[what]
+        bar.update(_STEPS * done // max(1, total) - bar.pos)
+
+    try:
+        yield told
+    finally:
+        _finish(bars)
+
+
+def _finish(bars: dict[str, Any]) -> None:
+    for bar in bars.values():
+        if not bar.finished:
+            bar.render_finish()
+            bar.finished = True
+
+
+def _note(line: str) -> None:
+    from gpuwatch.cli.screen import note
+
+    note(line)
