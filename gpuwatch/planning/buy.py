@@ -29,6 +29,7 @@ class Verdict(StrEnum):
 class Own(msgspec.Struct, frozen=True, kw_only=True):
     """A machine of one's own."""
 
+    card: str
     cards: int
     card_usd: Decimal
     other_usd: Decimal  # the rest of the hardware
@@ -168,6 +169,7 @@ SEED_DAYS = Decimal(7)
 SEED_SLOWER = Decimal("2.5")  # the source measured 2 to 3 times the tokens a second on the rented cards
 SEED_TARIFF = Tariff(name="on demand", usd_hour=Decimal("98.32"), extra_percent=Decimal(10))
 SEED_OWN = Own(
+    card="RTX 4090",
     cards=6,
     card_usd=Decimal(2000),
     other_usd=Decimal(5000),
@@ -204,6 +206,13 @@ def seed_calculator(own: Own = SEED_OWN, tariff: Tariff = SEED_TARIFF, days: Dec
         payback_days=payback,
         verdict=verdict_of(payback),
     )
+
+
+def seed_corrected() -> tuple[Decimal, Decimal, Decimal]:
+    """The source's pay-back in days with the own running cost; with slower own cards alone; with both."""
+    a_day, running = seed_calculator().rented_usd_day, SEED_OWN.running_usd_day(DAY_HOURS)
+    invested = SEED_OWN.investment_usd
+    return invested / (a_day - running), invested * SEED_SLOWER / a_day, invested / (a_day / SEED_SLOWER - running)
 
 
 class Simple(msgspec.Struct, frozen=True, kw_only=True):

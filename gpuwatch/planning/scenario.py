@@ -78,8 +78,9 @@ def plan_from(raw: Mapping[str, Any]) -> Plan:
         if not way.step:
             raise ValueError(f"scenario {way.name!r}: expected at least one [[scenario.step]]")
         for number, step in enumerate(way.step):
-            if fault := _fault(step, [before.name for before in way.step[:number]]):
-                raise ValueError(f"scenario {way.name!r}, step {step.name!r}: {fault}")
+            wrong = _fault(step, [before.name for before in way.step[:number]])
+            if wrong is not None:
+                raise ValueError(f"scenario {way.name!r}, step {step.name!r}: {wrong}")
     return plan
 
 

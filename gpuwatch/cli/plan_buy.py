@@ -1,0 +1,248 @@
+"""`gpuwatch plan buy`: own cards or rented ones; when does buying pay?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from gpuwatch.planning.buy import Against, Own, Tariff, Usage
+    from gpuwatch.wiring.plan_own import OwnRent
+
+_EXAMPLE_CARD = "RTX 4090"
+_EXAMPLE_GB = 140.0
+_EXAMPLE_USD = "2000"
+_EXAMPLE_EXTRA = 10.0  # percent
+
+
+class Bought(NamedTuple):
+    """What the options say of the machine that would be bought, as they were written."""
+
+    card: str | None
+    cards: int | None
+    memory: float | None
+    card_memory: float | None
+    card_price: str | None
+    card_watts: float | None
+    other: str
+    system_watts: float
+    kwh: str
+    cooling: float
+    yearly: str
+
+
+@click.command()
+@click.option("--card", default=None, metavar="GPU", help=f"Which card you would buy. Default: {_EXAMPLE_CARD}.")
+@click.option("--cards", type=click.IntRange(1, 10_000), default=None, help="How many. Default: what holds --memory.")
+@click.option("--memory", type=click.FloatRange(0.1, 1e6), default=None, help="GB that the model wants. Default: 140.")
+@click.option("--card-memory", type=click.FloatRange(0.1, 1e4), default=None, help="GB of one; default: data sheet.")
+@click.option("--card-price", default=None, metavar="USD", help="For one. Default: 2000 for the example's card.")
+@click.option("--card-watts", type=click.FloatRange(0, 1e4), default=None, help="Of one; default: data sheet.")
+@click.option("--other", default="5000", show_default=True, help="USD for the rest of the hardware.")
+@click.option("--system-watts", type=click.FloatRange(0, 1e5), default=500.0, show_default=True, help="Of the rest.")
+@click.option("--kwh", default="0.15", show_default=True, help="USD for a kWh.")
+@click.option("--cooling", type=click.FloatRange(0, 1000), default=30.0, show_default=True, help="Percent of power.")
+@click.option("--yearly", default="0", show_default=True, help="USD a year for space, repairs, risk.")
+@click.option(
+    "--slower",
+    type=click.FloatRange(0.01, 1000),
+    default=None,
+    help="So many times longer than the rented machine your own takes. Default: 2.5 for the example, else 1.",
+)
+@click.option("--rent", default=None, metavar="USD", help="Of an hour of the rented machine. Default: 98.32.")
+@click.option("--rent-gpu", default=None, metavar='"8x GPU"', help="Instead: the cheapest offer that the store knows.")
+@click.option("--extra", type=click.FloatRange(0, 1000), default=None, help="Storage, traffic: percent. Default: 10.")
+@click.option("--days", type=click.FloatRange(0.01, 36500), default=7.0, show_default=True, help="The job, rented.")
+@click.option(
+    "--hours-a-day", type=click.FloatRange(0.01, 24), default=24.0, show_default=True, help="Rented, day by day."
+)
+@click.option("--loss", default="30-40", show_default=True, help="Percent of its value that hardware loses a year.")
+@click.option("--reserved", default="40-60", show_default=True, help="Discount in percent, or none.")
+@click.option("--spot", default="70-90", show_default=True, help="Discount in percent, or none.")
+@click.option("--launches", "own_log", is_flag=True, help="As much as you really rented, by your own launches.")
+@click.option("--since", default="90d", show_default=True, help="With --launches: how far back.")
+@click.option("--log-gpu", default=None, metavar="GPU", help="With --launches: only these.")
+@click.option("--seed", is_flag=True, help="The sources' own reckoning, to the cent.")
+@json_option
+@config_option
+def buy(
+    slower: float | None,
+    rent: str | None,
+    rent_gpu: str | None,
+    extra: float | None,
+    days: float,
+    hours_a_day: float,
+    loss: str,
+    reserved: str,
+    spot: str,
+    own_log: bool,
+    since: str,
+    log_gpu: str | None,
+    seed: bool,
+    as_json: bool,
+    config: str | None,
+    **bought: object,
+) -> int:
+    """Own cards or rented ones: what each costs, and when buying pays back.
+
+    Without options: the source's example, 140 GB on RTX 4090 cards against a machine with 8 H100.
+
+    \b
+    gpuwatch plan buy --card "RTX 4090" --cards 4 --card-price 1500 --other 0 --rent 10
+    gpuwatch plan buy --cards 4 --launches
+
+    Exit codes: 0 done, 2 usage, 3 your own launches say too little.
+    """
+    from gpuwatch.cli.plan_buy_rows import print_json, print_seed, print_table
+    from gpuwatch.cli.plan_money import percents
+    from gpuwatch.cli.screen import note
+    from gpuwatch.planning.buy import compare
+
+    if seed:
+        return print_seed(as_json)
+    if rent is not None and rent_gpu is not None:
+        raise UsageError("say either --rent or --rent-gpu")
+    machine = Bought(**bought)  # type: ignore[arg-type]
+    is_example = machine.card is None and rent is None and rent_gpu is None and not own_log
+    _warn_of_memory(machine)
+    own = _own(machine, slower if slower is not None else 2.5 if is_example else 1.0)
+    usage = _usage(days, hours_a_day)
+    lost = percents("--loss", loss, 101) or (_zero(),)
+    found = []
+    if not own_log or rent is not None or rent_gpu is not None:
+        base = _tariff(config, rent, rent_gpu, extra)
+        found = [compare(own, one, usage, lost) for one in _tariffs(base, reserved, spot)]
+        if rent is None and rent_gpu is None:
+            note("rented: the example's machine, 8 H100 for $98.32 an hour; --rent or --rent-gpu say yours")
+    log = _log(config, since, log_gpu) if own_log else None
+    if log is not None and log.gpu_hours:
+        found.append(_as_rented(own, log, usage, lost))
+    (print_json if as_json else print_table)(own, found, usage, lost, log)
+    return Exit.CANNOT_TELL if log is not None and not log.gpu_hours else Exit.DONE
+
+
+def _own(machine: Bought, slower: float) -> Own:
+    from gpuwatch.cli.plan_money import usd
+    from gpuwatch.planning.buy import Own, cards_needed
+
+    memory_gb, watts = _data_sheet(machine)
+    if machine.card is not None and machine.card_price is None:
+        raise UsageError(f"say what one {machine.card} costs: --card-price USD")
+    return Own(
+        card=machine.card or _EXAMPLE_CARD,
+        cards=machine.cards or cards_needed(_decimal(machine.memory or _EXAMPLE_GB), memory_gb),
+        card_usd=usd("--card-price", _EXAMPLE_USD if machine.card_price is None else machine.card_price, zero=True),
+        other_usd=usd("--other", machine.other, zero=True),
+        card_watts=watts,
+        system_watts=_decimal(machine.system_watts),
+        usd_kwh=usd("--kwh", machine.kwh, zero=True),
+        cooling_percent=_decimal(machine.cooling),
+        yearly_usd=usd("--yearly", machine.yearly, zero=True),
+        slower=_decimal(slower),
+    )
+
+
+def _warn_of_memory(machine: Bought) -> None:
+    """Cards that do not hold the model are told, not refused: they may hold another one."""
+    if machine.cards is None or machine.memory is None:
+        return
+    from gpuwatch.cli.screen import note
+
+    memory_gb, _ = _data_sheet(machine)
+    if machine.cards * memory_gb < _decimal(machine.memory):
+        note(f"{machine.cards} cards of {memory_gb:f} GB do not hold {machine.memory:g} GB")
+
+
+def _data_sheet(machine: Bought) -> tuple[Decimal, Decimal]:
+    """GB and watts of one card: as said, else as its data sheet says."""
+    from gpuwatch.market.gpu_specs import gpu_specs
+    from gpuwatch.wiring.past import gpus_named
+
+    name = machine.card or _EXAMPLE_CARD
+    specs = gpu_specs().get(gpus_named(name)[0])
+    memory, watts = machine.card_memory, machine.card_watts
+    if specs is not None:
+        memory = specs.memory_gib if memory is None else memory
+        watts = specs.power_w if watts is None else watts
+    if memory is None or watts is None:
+        raise UsageError(f"no data sheet of ours says what a {name} has: say --card-memory and --card-watts")
+    return _decimal(memory), _decimal(watts)
+
+
+def _usage(days: float, hours_a_day: float) -> Usage:
+    from gpuwatch.planning.buy import DAY_HOURS, Usage
+
+    return Usage(job_hours=_decimal(days) * DAY_HOURS, hours_a_day=_decimal(hours_a_day))
+
+
+def _tariff(config: str | None, rent: str | None, rent_gpu: str | None, extra: float | None) -> Tariff:
+    from gpuwatch.cli.plan_money import usd
+    from gpuwatch.planning.buy import SEED_TARIFF, Tariff
+
+    if rent_gpu is None:
+        price = SEED_TARIFF.usd_hour if rent is None else usd("--rent", rent)
+        return Tariff(
+            name="on demand", usd_hour=price, extra_percent=_decimal(_EXAMPLE_EXTRA if extra is None else extra)
+        )
+    from gpuwatch.planning.figures import config as gpus_of
+    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.wiring.plan_fit import Where, cheapest, prices_now
+
+    try:
+        wanted = gpus_of(rent_gpu)
+    except ValueError as fault:
+        raise UsageError(f"--rent-gpu: {fault}") from fault
+    count = wanted.count or 1
+    name = rent_gpu.strip().partition("x")[2].strip() if wanted.count else rent_gpu
+    found = cheapest(prices_now(load_settings(config), Where()), name, count)
+    return Tariff(name=f"{found.cards}× {found.gpu}", usd_hour=found.usd_hour, extra_percent=_decimal(extra or 0.0))
+
+
+def _tariffs(base: Tariff, reserved: str, spot: str) -> list[Tariff]:
+    from gpuwatch.cli.plan_money import percents
+    from gpuwatch.planning.buy import discounted
+
+    return [
+        base,
+        *discounted(base, "reserved", percents("--reserved", reserved)),
+        *discounted(base, "spot", percents("--spot", spot)),
+    ]
+
+
+def _log(config: str | None, since: str, gpu: str | None) -> OwnRent:
+    from gpuwatch.cli.past import moment
+    from gpuwatch.wiring import real_now
+    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.wiring.past import gpus_named
+    from gpuwatch.wiring.plan_own import own_rent
+
+    names = None if gpu is None else gpus_named(gpu)
+    return own_rent(load_settings(config), moment(since, real_now()), names)
+
+
+def _as_rented(own: Own, log: OwnRent, usage: Usage, lost: tuple[Decimal, ...]) -> Against:
+    """As much as was really rented, at what it cost: as if on a machine with as many cards as the own one."""
+    from msgspec.structs import replace
+
+    from gpuwatch.planning.buy import Tariff, compare
+
+    a_day = log.gpu_hours / own.cards / max(log.days, _decimal(1))
+    tariff = Tariff(name="as you rented", usd_hour=log.usd / log.gpu_hours * own.cards)
+    return compare(own, tariff, replace(usage, hours_a_day=a_day), lost)
+
+
+def _decimal(value: float) -> Decimal:
+    from decimal import Decimal
+
+    return Decimal(repr(value)).normalize()
+
+
+def _zero() -> Decimal:
+    return _decimal(0.0)

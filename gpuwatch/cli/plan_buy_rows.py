@@ -1,0 +1,236 @@
+"""What `gpuwatch plan buy` prints: owning beside each tariff, and the sources' own reckoning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli import Exit
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from gpuwatch.planning.buy import Against, Own, Seed, Simple, Usage
+    from gpuwatch.wiring.plan_own import OwnRent
+
+METHOD = (
+    "pays back: investment ÷ (rent saved a day − own running cost a day), for the work the own machine does in a day"
+)
+_FEW_DAYS = 7
+
+
+def print_table(own: Own, found: Sequence[Against], usage: Usage, lost: Sequence[Decimal], log: OwnRent | None) -> None:
+    """Figures down, tariffs across."""
+    from gpuwatch.cli.screen import note, table
+
+    click.echo(_machine(own, usage))
+    if not found:
+        note(_log_line(own, log) if log is not None else "")
+        return
+    click.echo()
+    columns = (("", "left"), *((one.tariff.name, "right") for one in found))
+    table(columns, _rows(found, usage, lost))
+    click.echo()
+    best = found[0]
+    click.echo(f"{best.tariff.name}: {_VERDICTS[best.verdict.value]}")
+    if log is not None:
+        note(_log_line(own, log))
+    note(METHOD)
+    if any(one.tariff.name.startswith("spot") for one in found):
+        note("spot: what interruptions cost is not in it; gpuwatch plan job reckons them")
+    note(_differs(own, found[0]))
+
+
+_VERDICTS = {
+    "green": "buy: it pays back in under 30 days",
+    "amber": "near: it pays back in 30 to 90 days, if that work goes on",
+    "red": "rent: it pays back in no less than 90 days, or never",
+}
+
+
+def _machine(own: Own, usage: Usage) -> str:
+    from gpuwatch.planning.buy import DAY_HOURS
+
+    days = usage.job_hours * own.slower / DAY_HOURS
+    power = own.usd_hour * usage.job_hours * own.slower
+    return (
+        f"Own: {own.cards}× {own.card} for ${own.investment_usd:,.2f}; {own.kilowatts:.2f} kW, "
+        f"${own.usd_hour:.3f} an hour under load.\n"
+        f"The job takes {_figure(days)} days on it, and ${power:,.2f} of power and cooling."
+    )
+
+
+def _rows(found: Sequence[Against], usage: Usage, lost: Sequence[Decimal]) -> list[tuple[str, ...]]:
+    span = "–".join(dict.fromkeys(f"{one.normalize():f}" for one in (min(lost), max(lost))))
+    return [
+        ("$ an hour", *(f"{one.tariff.usd_hour:,.2f}" for one in found)),
+        ("… with storage and traffic", *(f"{one.tariff.effective_usd_hour:,.2f}" for one in found)),
+        (f"the job, {_figure(usage.job_hours)} h", *(f"{one.job_usd:,.2f}" for one in found)),
+        ("a day of rent", *(f"{one.day_usd:,.2f}" for one in found)),
+        ("saved a day by owning", *(f"{one.saved_usd_day:,.2f}" for one in found)),
+        ("pays back in days", *(_days(one.payback_days) for one in found)),
+        ("", *(one.verdict.value for one in found)),
+        (f"rented h in year 1, loss {span} %", *(_hours(one) for one in found)),
+    ]
+
+
+def _log_line(own: Own, log: OwnRent) -> str:
+    if not log.gpu_hours:
+        return "not enough data: nothing was rented in that time"
+    share = log.gpu_hours / own.cards / max(log.days, type(log.days)(1)) * own.slower / 24 * 100
+    beyond = " (more than it can do: the rest stays rented)" if share > 100 else ""
+    short = f"; only {_figure(log.days)} days: a weak guess" if log.days < _FEW_DAYS else ""
+    return (
+        f"as you rented: {log.launches} launches since {log.since:%Y-%m-%d}, {log.gpu_hours:,.1f} GPU-hours for "
+        f"${log.usd:,.2f}; your own cards would be busy {share:.0f} % of the time{beyond}{short}"
+    )
+
+
+def _differs(own: Own, first: Against) -> str:
+    """Where and why this is not what the source prints."""
+    if not first.day_usd:
+        return ""
+    plain = own.investment_usd / first.day_usd
+    return (
+        "the source's formula (--seed) leaves out the own running cost and the difference in speed, and would say "
+        f"{plain:.2f} days; here the own machine takes {_times(own.slower)} as long (--slower)"
+    )
+
+
+def _days(days: Decimal | None) -> str:
+    return "never" if days is None else f"{days:,.1f}" if days >= 10 else f"{days:.2f}"
+
+
+def _hours(one: Against) -> str:
+    low, high = one.hours_a_year
+    texts = ["never" if hours is None else f"{hours:,.0f}" for hours in (low, high)]
+    return "–".join(dict.fromkeys(texts))
+
+
+def _times(slower: Decimal) -> str:
+    return "just" if slower == 1 else f"{_figure(slower)} times"
+
+
+def _figure(value: Decimal) -> str:
+    return f"{value:,.2f}".rstrip("0").rstrip(".")
+
+
+def print_json(own: Own, found: Sequence[Against], usage: Usage, lost: Sequence[Decimal], log: OwnRent | None) -> None:
+    """The same for programs."""
+    from gpuwatch.cli.screen import json_out, number, rfc3339
+
+    json_out(
+        {
+            "method": METHOD,
+            "samples": 0 if log is None else log.launches,
+            "since": None if log is None else rfc3339(log.since),
+            "until": None if log is None else rfc3339(log.until),
+            "own": {
+                "card": own.card,
+                "cards": own.cards,
+                "investment_usd": number(own.investment_usd),
+                "kilowatts": number(own.kilowatts),
+                "running_usd_hour": number(own.usd_hour),
+                "yearly_usd": number(own.yearly_usd),
+                "times_slower": number(own.slower),
+                "job_days": number(usage.job_hours * own.slower / 24),
+            },
+            "loss_percent_a_year": [number(one) for one in lost],
+            "tariffs": [_against_json(one) for one in found],
+            "log": None if log is None else _log_json(log),
+        }
+    )
+
+
+def _against_json(one: Against) -> dict[str, Any]:
+    from gpuwatch.cli.screen import number
+
+    return {
+        "name": one.tariff.name,
+        "price_usd_hour": number(one.tariff.usd_hour),
+        "with_extra_usd_hour": number(one.tariff.effective_usd_hour),
+        "job_usd": number(one.job_usd),
+        "day_usd": number(one.day_usd),
+        "saved_day_usd": number(one.saved_usd_day),
+        "payback_days": number(one.payback_days),
+        "verdict": one.verdict.value,
+        "rented_hours_year_one": [number(hours) for hours in one.hours_a_year],
+    }
+
+
+def _log_json(log: OwnRent) -> dict[str, Any]:
+    from gpuwatch.cli.screen import number
+
+    return {
+        "launches": log.launches,
+        "days": number(log.days),
+        "hours": number(log.hours),
+        "gpu_hours": number(log.gpu_hours),
+        "cost_usd": number(log.usd),
+    }
+
+
+# --- as the sources print ---------------------------------------------------------------------------------------------
+
+
+def print_seed(as_json: bool) -> int:
+    """The calculator and the division of the sources, and what the corrected reckoning makes of the first."""
+    from decimal import Decimal
+
+    from gpuwatch.planning.buy import seed_calculator, simple
+
+    seed, plain = seed_calculator(), simple(Decimal(6000) + Decimal(1000), Decimal(10))
+    if as_json:
+        _print_seed_json(seed, plain)
+        return Exit.DONE
+    from gpuwatch.cli.screen import note, table
+    from gpuwatch.planning.buy import SEED_SLOWER, seed_corrected
+
+    table((("6× RTX 4090 against p5.48xlarge, 7 days", "left"), ("", "right")), _seed_rows(seed))
+    click.echo()
+    click.echo(f"simple: $7,000 ÷ $10 an hour = {plain.hours:.0f} h = {plain.days:.2f} days")
+    running, slower, both = seed_corrected()
+    note(
+        f"corrected: {running:.2f} days with the own running cost taken off, {slower:.2f} if the own cards take "
+        f"{SEED_SLOWER} times as long, {both:.2f} with both; the source's count of cards (140 // 24 + 1) is one too "
+        "many where it divides exactly"
+    )
+    note("for your own figures: gpuwatch plan buy")
+    return Exit.DONE
+
+
+def _seed_rows(seed: Seed) -> list[tuple[str, str]]:
+    return [
+        ("cards", str(seed.cards)),
+        ("investment $", f"{seed.investment_usd:,.2f}"),
+        ("power kWh", f"{seed.kilowatt_hours:.1f}"),
+        ("operating $", f"{seed.operating_usd:,.2f}"),
+        ("own in all $", f"{seed.own_total_usd:,.2f}"),
+        ("rented compute $", f"{seed.compute_usd:,.2f}"),
+        ("rented storage and traffic $", f"{seed.extra_usd:,.2f}"),
+        ("rented in all $", f"{seed.rented_total_usd:,.2f}"),
+        ("rented a day $", f"{seed.rented_usd_day:,.2f}"),
+        ("pays back in days", f"{seed.payback_days:.1f}"),
+        ("verdict", f"{seed.verdict.value} (under 30 days; amber to 90, then red)"),
+    ]
+
+
+def _print_seed_json(seed: Seed, plain: Simple) -> None:
+    import msgspec
+
+    from gpuwatch.cli.screen import json_out, number
+    from gpuwatch.planning.buy import seed_corrected
+
+    corrected = zip(("with_running_cost", "slower", "both"), map(number, seed_corrected()), strict=True)
+    figures = {key: value for key, value in msgspec.structs.asdict(seed).items() if key != "verdict"}
+    json_out(
+        {
+            "method": "the sources' own reckoning",
+            "samples": 0,
+            "calculator": {key: number(value) for key, value in figures.items()} | {"verdict": seed.verdict.value},
+            "corrected_payback_days": dict(corrected),
+            "simple": {"hours": number(plain.hours), "days": number(plain.days)},
+        }
+    )
