@@ -132,4 +132,5 @@ def _scaled(shape: Shape, ratio: float) -> Shape:
         kv_heads=min(shape.kv_heads, heads),
         ffn=max(_GRAIN, round(shape.ffn * by / _GRAIN) * _GRAIN),
         vocab=shape.vocab,
+        tied=shape.tied,
     )

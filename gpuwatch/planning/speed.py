@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import msgspec
 
+from gpuwatch.market.gpu_names import catalog
 from gpuwatch.market.gpu_specs import gpu_specs
 from gpuwatch.planning.figures import Range
 from gpuwatch.planning.job_spec import JobSpec, Rate
@@ -44,10 +45,15 @@ def gain(count: int, scaling: float) -> float:
 
 
 def peak_flops(gpu: str, *, fp8: bool) -> float | None:
-    """FLOP/s by the data sheet: matrix units, dense. None: it does not say."""
-    specs = gpu_specs().get(gpu)
-    tflops = None if specs is None else (specs.fp8_tflops if fp8 else specs.fp16_tflops)
-    return None if tflops is None else tflops * 1e12
+    """FLOP/s by the data sheet: matrix units, dense. None: it does not say.
+
+    Of a name that leaves the card open ("V100 32GB"), the slowest that it may be.
+    """
+    names = (gpu,) if gpu in gpu_specs() else catalog().wanted(gpu)
+    sheets = [specs for name in names if (specs := gpu_specs().get(name)) is not None]
+    found = [specs.fp8_tflops if fp8 else specs.fp16_tflops for specs in sheets]
+    known = [tflops for tflops in found if tflops is not None]
+    return min(known) * 1e12 if known and len(known) == len(found) else None
 
 
 def _by_reference(job: JobSpec, hours: Range, gpu: str, count: int) -> Hours | str:

@@ -155,6 +155,8 @@ def _from_tape(listing: Listing, spell: Spell) -> Offer:
 def _offer(**known: Any) -> Offer:
     specs = gpu_specs().get(known["gpu"])
     memory = known.pop("gpu_memory_gib", None) or (None if specs is None else specs.memory_gib)
+    if known["region"] and known["country"]:  # some files say the country twice
+        known["region"] = known["region"].removesuffix(f", {known['country']}")
     return Offer(
         gpu_family=known["gpu"] if specs is None else specs.family,
         gpu_wire=known["gpu"],
