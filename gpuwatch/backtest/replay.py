@@ -17,7 +17,7 @@ import msgspec
 from gpuwatch.analysis.tape import Poll, Tape
 from gpuwatch.backtest.book import Begun, Book
 from gpuwatch.backtest.candidates import Candidate, Key, Progress
-from gpuwatch.backtest.shelf import Shelf
+from gpuwatch.backtest.shelf import HUNT, SWEEP, Shelf
 from gpuwatch.launches.launch import Refusal
 from gpuwatch.market.pricing import Commission, threshold_microusd
 from gpuwatch.watches.decide import Decision, Match, Reason, WatchMemory, decide
@@ -26,6 +26,7 @@ from gpuwatch.watches.watch import Action, Budget, SpotPolicy, Watch
 
 _TOLD_EVERY = 1024
 _NONE = -1.0
+_NEVER = -(10**12)
 _LOOKS_MISSED = 3  # so many may fail before what they would have shown is not known any more
 
 
@@ -110,10 +111,11 @@ class _Player:
         self._asked: dict[tuple[str, str, bool], tuple[Key, ...]] = {}
         self._ages_s: dict[str, int] = {}
         self._asked_s: dict[str, int] = {}  # provider → its newest look
+        self._hunted_s: dict[Key, int] = {}
 
     def sees(self, polls: Sequence[Poll], at_s: int, now: datetime) -> None:
         """One look at the market; nothing, if it was not asked for this watch."""
-        keys = self._keys(polls, at_s)
+        keys = self._keys(polls)
         if not keys:
             return
         self._shelf.advance(at_s)
@@ -121,13 +123,17 @@ class _Player:
         begun, refusal = self._rent(decision, now)
         self._note(decision, begun, refusal, at_s)
 
-    def _keys(self, polls: Sequence[Poll], at_s: int) -> list[Key]:
+    def _keys(self, polls: Sequence[Poll]) -> list[Key]:
+        """What is to be decided on. Where the daemon hunts, it decides on hunts, and sweeps are for the history."""
         found: list[Key] = []
         for poll in polls:
-            self._age(poll.provider, at_s)
             for key in self._keys_of(poll):
-                self._shelf.asked(key, at_s, poll.answered)
-                found.append(key)
+                self._age(poll.provider, poll.at_s)
+                self._shelf.asked(key, poll)
+                if poll.lane == HUNT:
+                    self._hunted_s[key] = poll.at_s
+                if poll.lane != SWEEP or self._hunted_s.get(key, _NEVER) < poll.at_s - self._ages_s[poll.provider]:
+                    found.append(key)
         return found
 
     def _keys_of(self, poll: Poll) -> tuple[Key, ...]:
@@ -160,7 +166,7 @@ class _Player:
             keys,
             found,
             near=shelf.near,
-            known=shelf.known,
+            known=shelf.known(oldest_s),
             expected=expected,
             paces=paces_of(expected, lambda provider: timedelta(seconds=self._ages_s[provider])),
             observed_at=now,

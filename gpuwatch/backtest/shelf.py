@@ -7,25 +7,28 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from gpuwatch.analysis.tape import Poll
 from gpuwatch.backtest.candidates import Candidate, Key
 from gpuwatch.market.pricing import threshold_microusd
 from gpuwatch.watches.decide import Match
 from gpuwatch.watches.watch import Watch
 
+SWEEP, HUNT = "sweep", "hunt"
 _Place = tuple[tuple[Any, ...], int]  # rank, number of the candidate
 
 
 class _Box:
     """What stands on offer at one key, cheapest first."""
 
-    __slots__ = ("fitting", "near", "seen_s", "under", "works")
+    __slots__ = ("fitting", "is_seen", "near", "seen_s", "under", "whole_s")
 
     def __init__(self) -> None:
         self.under: list[_Place] = []  # at or under the threshold
         self.fitting: list[_Place] = []  # at any price
         self.near = 0  # how many are at or under threshold × rearm
         self.seen_s = 0  # the newest question
-        self.works = False  # was it answered?
+        self.whole_s = 0  # the newest answer that proves what it does not show
+        self.is_seen = False  # was it answered, and not too long ago?
 
 
 class Shelf:
@@ -43,12 +46,14 @@ class Shelf:
         self._has_changed = True
         self._under: tuple[Match, ...] = ()
 
-    def asked(self, key: Key, at_s: int, answered: bool) -> None:
-        """A question, and whether it was answered whole."""
+    def asked(self, key: Key, poll: Poll) -> None:
+        """A question. One that failed blinds; a part of an answer, or a hunt, shows but proves no absence."""
         box = self._box(key)
-        if box.works != answered:
+        if box.is_seen is poll.failed:
             self._has_changed = True
-        box.seen_s, box.works = at_s, answered
+        box.seen_s, box.is_seen = poll.at_s, not poll.failed
+        if poll.answered and poll.lane == SWEEP:
+            box.whole_s = poll.at_s
 
     def advance(self, at_s: int) -> None:
         """All that is known from a moment on. What began and was gone again in between was never seen."""
@@ -62,24 +67,25 @@ class Shelf:
 
     def drop_older(self, oldest_s: Mapping[str, int]) -> None:
         """What nobody asked for so long is not known any more: provider → the oldest question that counts."""
-        for key in [key for key, box in self._boxes.items() if box.works and box.seen_s < oldest_s[key[0]]]:
-            self._boxes[key].works = False
-            self._has_changed = True
+        for key, box in self._boxes.items():
+            if box.is_seen and box.seen_s < oldest_s[key[0]]:
+                box.is_seen = False
+                self._has_changed = True
 
     def asked_since(self, oldest_s: Mapping[str, int]) -> frozenset[Key]:
         """What was asked at all."""
         return frozenset(key for key, box in self._boxes.items() if box.seen_s and box.seen_s >= oldest_s[key[0]])
 
-    @property
-    def known(self) -> frozenset[Key]:
-        """What was answered, and not too long ago."""
-        return frozenset(key for key, box in self._boxes.items() if box.works)
+    def known(self, oldest_s: Mapping[str, int]) -> frozenset[Key]:
+        """Of what is it known that there is nothing else?"""
+        boxes = self._boxes.items()
+        return frozenset(key for key, box in boxes if box.is_seen and box.whole_s >= oldest_s[key[0]])
 
     @property
     def under(self) -> tuple[Match, ...]:
         """What is on offer at or under the threshold as far as is known, cheapest first."""
         if self._has_changed:
-            places = [place for box in self._boxes.values() if box.works for place in box.under]
+            places = [place for box in self._boxes.values() if box.is_seen for place in box.under]
             places.sort()
             self._under = tuple([self._found[number].match for _, number in places])
             self._has_changed = False
@@ -88,12 +94,12 @@ class Shelf:
     @property
     def near(self) -> bool:
         """Is a fitting offer at or under threshold × rearm?"""
-        return any(box.works and box.near for box in self._boxes.values())
+        return any(box.is_seen and box.near for box in self._boxes.values())
 
     @property
     def cheapest(self) -> Match | None:
         """The cheapest fitting offer, whatever it costs."""
-        firsts = [box.fitting[0] for box in self._boxes.values() if box.works and box.fitting]
+        firsts = [box.fitting[0] for box in self._boxes.values() if box.is_seen and box.fitting]
         return self._found[min(firsts)[1]].match if firsts else None
 
     def _box(self, key: Key) -> _Box:

@@ -173,8 +173,8 @@ def show_sweep(found: Backtest) -> None:
         click.echo(line_chart(xs, {"median wait": ys}, "median wait in hours, by max_price"))
     first = known[0][1]
     click.echo(
-        f"  {first.looks} looks; in time: begun at any of {first.waiting.judged}, one an hour, the share that came to an "
-        f"offer within {_span(found.deadline)}; paid: those that came to none take what there is then"
+        f"  {first.looks} looks; in time: begun at any of {first.waiting.judged}, one an hour, the share that came to "
+        f"an offer within {_span(found.deadline)}; paid: those that came to none take what there is then"
     )
     if clauses := found.ignored.get(watch.name):
         click.echo(f"  the history does not say: {', '.join(clauses)}; these clauses were left out (--strict refuses)")
