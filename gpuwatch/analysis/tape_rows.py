@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
 
+from gpuwatch.analysis.implied import implied
 from gpuwatch.analysis.price_rows import PriceRow, gpu_of, key_of
 from gpuwatch.analysis.row_tapes import Scope
 from gpuwatch.analysis.sightings import Look
@@ -15,33 +15,28 @@ from gpuwatch.market.offer import OfferKind
 _CHEAPEST = 1  # micro-dollar: a row without a price is none
 
 
-class SeenLook(NamedTuple):
-    """A look that what it does not show was not on offer."""
-
-    look: Look
-    scope: Scope
-
-
 def rows_of(
-    tape: Tape, looks: Iterable[SeenLook], since_s: int, kinds: Mapping[str, OfferKind], disk_gb: float
+    tape: Tape, looks: Mapping[Scope, set[Look]], since_s: int, kinds: Mapping[str, OfferKind], disk_gb: float
 ) -> Iterator[PriceRow]:
     """By time: a row for each look, and one for each offer that it saw; also where an offer was seen beside a look.
 
+    Looks that the other rows say already have no row of their own (`implied`).
+
     Args:
-        looks: those that end what they do not show.
+        looks: by scope; what they do not show was not on offer.
         since_s: what was seen before is left out.
         kinds: provider → the kind of price that a row need not name.
         disk_gb: the disk that is in the price of a row.
     """
-    walk = _Walk(tape)
-    at_looks = deque(sorted(looks, key=lambda one: (one.look.at_s, one.scope)))
-    for at_s in sorted({one.look.at_s for one in at_looks} | walk.edges()):
+    walk, unsaid = _Walk(tape), implied(tape, looks, since_s)
+    at_looks = deque(sorted(((look, scope) for scope, found in looks.items() for look in found), key=_when))
+    for at_s in sorted({look.at_s for look, _ in at_looks} | walk.edges()):
         speaking: set[Scope] = set()
-        while at_looks and at_looks[0].look.at_s == at_s:
-            one = at_looks.popleft()
-            speaking.add(one.scope)
-            if at_s >= since_s:
-                yield _look_row(one, kinds)
+        while at_looks and at_looks[0][0].at_s == at_s:
+            look, scope = at_looks.popleft()
+            speaking.add(scope)
+            if at_s >= since_s and scope[0] not in unsaid:
+                yield _look_row(look, scope, kinds)
         seen = walk.seen_at(at_s, speaking)
         if at_s >= since_s:
             made = (_row(tape.listings[spell.listing], spell, at_s, kinds, disk_gb) for spell in seen)
@@ -84,6 +79,10 @@ class _Walk:
         del self._standing[self._scopes[self._spells[at].listing]][at]
 
 
+def _when(one: tuple[Look, Scope]) -> tuple[int, Scope, int]:
+    return one[0].at_s, one[1], one[0].to_microusd or 0
+
+
 def _order(row: PriceRow) -> tuple[str, str, str, int, str]:
     return row.provider, row.offer_key, row.gpu_wire, row.gpu_count, row.kind or ""
 
@@ -93,10 +92,10 @@ def _scope_of(listing: Listing) -> Scope:
     return (who.provider, listing.kind), who.gpu, who.spot
 
 
-def _look_row(one: SeenLook, kinds: Mapping[str, OfferKind]) -> PriceRow:
-    (provider, kind), gpu, spot = one.scope
-    bound = one.look.to_microusd or 0
-    return PriceRow(one.look.at_s, provider, None, "", None, gpu, 0, None, spot, bound, _told(provider, kind, kinds))
+def _look_row(look: Look, scope: Scope, kinds: Mapping[str, OfferKind]) -> PriceRow:
+    (provider, kind), gpu, spot = scope
+    bound = look.to_microusd or 0
+    return PriceRow(look.at_s, provider, None, "", None, gpu, 0, None, spot, bound, _told(provider, kind, kinds))
 
 
 def _row(listing: Listing, spell: Spell, at_s: int, kinds: Mapping[str, OfferKind], disk_gb: float) -> PriceRow:

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from gpuwatch.analysis.price_rows import COLUMNS, PriceRow, cells_of
+from gpuwatch.analysis.row_tapes import Scope as _Looked
 from gpuwatch.analysis.scope import Scope
-from gpuwatch.analysis.tape_rows import SeenLook, rows_of
+from gpuwatch.analysis.sightings import Look
+from gpuwatch.analysis.tape_rows import rows_of
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.market.offer import OfferKind
 from gpuwatch.storage.changes import REFERENCE_DISK_GB
@@ -46,9 +48,10 @@ def history_rows(
         return wanted and (imported_too or not is_imported(name))
 
     tape = read_tape(database, scope, since, until, names=names)
-    looks = read_looks(database, scope, since, until, names=names)
-    seen = [SeenLook(look, ((provider, kind), gpu, spot)) for look, provider, kind, gpu, spot in looks]
-    return rows_of(tape, seen, seconds(since), kinds, REFERENCE_DISK_GB)
+    looks: dict[_Looked, set[Look]] = {}
+    for look, provider, kind, gpu, spot in read_looks(database, scope, since, until, names=names):
+        looks.setdefault(((provider, kind), gpu, spot), set()).add(look)
+    return rows_of(tape, looks, seconds(since), kinds, REFERENCE_DISK_GB)
 
 
 def check_target(path: Path, *, force: bool) -> None:

@@ -70,7 +70,15 @@ def read_tape(
         for row in meant.segments:
             _add_segment(executor, row, (start_s, end_s), covers, (listings, spells))
         polls = [
-            Poll(row[0], provider_in(row[1]), row[2], bool(row[3]), row[4] == "complete", row[7], row[4] == "failed")
+            Poll(
+                row[0],
+                provider_in(row[1]),
+                row[2],
+                bool(row[3]),
+                row[4] == "complete",
+                "sweep" if row[5] else row[7],
+                row[4] == "failed",
+            )
             for row in executor.rows(_POLLS, (start_s, end_s))
             if meant.speaks(row[1], row[2], row[3])
         ]
