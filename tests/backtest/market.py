@@ -1,0 +1,110 @@
+"""Tapes for tests: markets that are told look by look, and random ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from hypothesis import strategies as st
+
+from gpuwatch.analysis.tape import Listing, Poll, Spell, Tape
+from gpuwatch.backtest.candidates import candidates
+from gpuwatch.backtest.replay import Course, Setting, replay
+from gpuwatch.market.offer import Identity
+from gpuwatch.watches.watch import Action, LaunchSpec, Watch
+from tests.builders import a_watch
+
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)  # a Monday
+START_S = int(NOON.timestamp())
+Prices = Mapping[str, float]  # machine → dollars an hour, listed
+
+
+def tape_of(looks: Sequence[tuple[float, Prices | None]], gpu: str = "H100 SXM", spot: bool = False) -> Tape:
+    """One GPU at one provider. `looks`: (seconds after noon, what was on offer; None: no answer)."""
+    machines = sorted({machine for _, prices in looks for machine in prices or ()})
+    listings = tuple(
+        Listing(
+            identity=Identity("vastai", machine, gpu, 1, spot),
+            gpu_family="H100",
+            offer_id=f"9{machine}",
+            gpu_memory_gib=80.0,
+        )
+        for machine in machines
+    )
+    seen = [(START_S + int(after_s), prices) for after_s, prices in looks]
+    spells = [spell for number, machine in enumerate(machines) for spell in _spells(number, machine, seen)]
+    polls = [Poll(at_s, "vastai", "", spot, prices is not None, failed=prices is None) for at_s, prices in seen]
+    return Tape(listings=listings, spells=sorted(spells, key=lambda s: (s.from_s, s.listing)), polls=polls, source="t")
+
+
+def _spells(number: int, machine: str, seen: Sequence[tuple[int, Prices | None]]) -> list[Spell]:
+    made: list[Spell] = []
+    for at_s, prices in seen:
+        if prices is None:
+            continue
+        price = prices.get(machine)
+        micro = None if price is None else round(price * 1e6)
+        last = made[-1] if made and made[-1].gone_s is None else None
+        if last is not None and last.machine_microusd_hour == micro:
+            made[-1] = last._replace(seen_s=at_s)
+            continue
+        if last is not None:
+            made[-1] = last._replace(gone_s=at_s)
+        if micro is not None:
+            made.append(Spell(number, at_s, at_s, None, micro, None))
+    return made
+
+
+def a_rule(max_price: float = 2.0, **changes: Any) -> Watch:
+    """H100 SXM, alerting, told once."""
+    plain = {"gpu_names": ("H100 SXM",), "max_price_usd_gpu_hour": Decimal(str(max_price)), "repeat_every_s": None}
+    return a_watch(**(plain | changes))
+
+
+def a_renting_rule(max_price: float = 2.0, hours: float = 1.0, **changes: Any) -> Watch:
+    """The same, but it rents: one at a time, as often as it can."""
+    spec = LaunchSpec(max_active=1, max_total=0, max_runtime_s=hours * 3600)
+    return a_rule(max_price, **({"action": Action.LAUNCH, "launch": spec} | changes))
+
+
+def a_setting(**changes: Any) -> Setting:
+    """Without commissions: what is listed is what is paid."""
+    return Setting(**({"commissions": {}, "max_age": timedelta(hours=3)} | changes))
+
+
+def played(tape: Tape, *watches: Watch, **setting: Any) -> list[Course]:
+    """What becomes of these watches."""
+    rules = a_setting(**setting)
+    found = [(watch, candidates(watch, tape, rules.commissions, 0.0)) for watch in watches]
+    return replay(found, tape, rules)[0]
+
+
+def told(course: Course) -> list[tuple[float, str, str | None, float | None, int]]:
+    """(seconds after noon, reason, machine, dollars per GPU-hour, launches begun) of each turn."""
+    return [
+        (
+            (turn.at - NOON).total_seconds(),
+            turn.reason.value,
+            turn.best.offer.machine_id if turn.best else None,
+            turn.best.price_microusd_gpu_hour / 1e6 if turn.best else None,
+            len(turn.begun),
+        )
+        for turn in course.turns
+    ]
+
+
+def a_story(most: int = 25) -> st.SearchStrategy[list[tuple[float, Prices | None]]]:
+    """Looks at three machines whose prices come, go and change, seconds to hours apart; some fail."""
+    prices = st.dictionaries(st.sampled_from("abc"), st.sampled_from([1.0, 1.5, 1.9, 2.0, 2.1, 3.0]), max_size=3)
+    step = st.tuples(st.sampled_from([30, 300, 3600, 4 * 3600]), st.one_of(prices, prices, prices, st.none()))
+
+    def timed(steps: list[tuple[int, Prices | None]]) -> list[tuple[float, Prices | None]]:
+        at, looks = 0.0, []
+        for wait, prices in steps:
+            looks.append((at, prices))
+            at += wait
+        return looks
+
+    return st.lists(step, min_size=1, max_size=most).map(timed)
