@@ -1,0 +1,323 @@
+"""`gpuwatch dataset`: less to train on. What of a data set repeats itself, and a copy without it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.options import config_option, json_option
+
+if TYPE_CHECKING:
+    from gpuwatch.dataset.audit import Audit, Models
+    from gpuwatch.dataset.removal import Rules
+    from gpuwatch.dataset.saving import Price, Saving, Work
+    from gpuwatch.dataset.scan import Progress
+
+Command = Callable[..., Any]
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+_WORK = click.Path(file_okay=False, path_type=Path)
+_NEW = click.Path(path_type=Path)
+BACKENDS = ("onnx", "sentence-transformers")  # as `dataset.embedding` has them, which is not imported yet
+_POSITIVE = click.FloatRange(min=0, min_open=True)
+
+
+@click.group()
+def dataset() -> None:
+    """Less to train on: what of a data set repeats itself, and a copy without it.
+
+    On this machine's CPU, before anything is rented. Wants: pip install 'gpuwatch[dataset]'
+    """
+
+
+def _options(command: Command) -> Command:
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def _figure(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    from gpuwatch.planning.figures import figure
+
+    try:
+        return None if value is None else figure(value)
+    except ValueError as fault:
+        raise click.BadParameter(str(fault)) from fault
+
+
+def _near(_ctx: click.Context, _param: click.Parameter, value: str) -> float | None:
+    if value == "off":
+        return None
+    try:
+        found = float(value)
+    except ValueError:
+        found = 0.0
+    if not 0.5 <= found <= 1:
+        raise click.BadParameter('expected a cosine from 0.5 to 1, such as 0.95, or "off"')
+    return found
+
+
+_OPTIONS = (
+    click.option("--field", multiple=True, help="A field with text; may be repeated. Default: by the first rows."),
+    click.option(
+        "--near", default="0.95", show_default=True, callback=_near, help='Rows of this cosine are the same, or "off".'
+    ),
+    click.option("--per-cluster", type=click.IntRange(1), default=None, help="Of a cluster no more rows stay."),
+    click.option("--clusters", type=click.IntRange(2, 2_000), default=100, show_default=True, help="Groups to find."),
+    click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=42, show_default=True, help="Of what is drawn."),
+    click.option("--model", type=_FOLDER, default=None, help="The embedding model. Default: MiniLM on this machine."),
+    click.option("--backend", type=click.Choice(BACKENDS), default=BACKENDS[0], show_default=True, help="Runs it."),
+    click.option("--perplexity-model", type=_FOLDER, default=None, help="A small causal language model (ONNX)."),
+    click.option("--max-perplexity", type=_POSITIVE, default=None, help="Rows above it go."),
+    click.option("--min-perplexity", type=_POSITIVE, default=None, help="Rows below it go."),
+    click.option("--tokenizer", type=_FILE, default=None, help="tokenizer.json to count with. Default: an estimate."),
+    click.option("--threads", type=click.IntRange(1, 1024), default=None, help="Processors to use. Default: all."),
+    click.option("--work", type=_WORK, default=None, help="Where it keeps what is done. Default: FILE.audit."),
+    click.option("--anew", is_flag=True, help="Begin again, whatever was kept."),
+    click.option("--gpu", default=None, help="For dollars: trained on it, at its cheapest offer now in the store."),
+    click.option("--poll", is_flag=True, help="Ask the providers for that offer instead."),
+    click.option("--price", type=_POSITIVE, default=None, help="For dollars: USD per GPU-hour."),
+    click.option("--gpu-hours", type=_POSITIVE, default=None, help="What training on the whole file takes."),
+    click.option("--tokens-per-s", callback=_figure, default=None, metavar="N", help="Or: what one GPU trains on."),
+    click.option(
+        "--params", callback=_figure, default=None, metavar="N", help="Or: size of the model to be trained (7B)."
+    ),
+    click.option("--lora", is_flag=True, help="With --params: its weights are left alone."),
+    click.option(
+        "--utilisation", type=click.FloatRange(0.01, 1), default=0.4, show_default=True, help="Of the GPU's FLOP/s."
+    ),
+    click.option("--epochs", type=_POSITIVE, default=1.0, show_default=True, help="Rounds over the data."),
+)
+
+
+@dataset.command()
+@click.argument("file", type=_FILE)
+@_options
+@json_option
+@config_option
+def audit(file: Path, as_json: bool, config: str | None, **chosen: Any) -> int:
+    """What of FILE (JSON lines, also .gz) repeats itself, and what training on less would save.
+
+    Writes report.html and report.json into FILE.audit. Exit codes: 0 done, 2 usage, 3 nothing in FILE can be judged.
+    """
+    return _told(file, as_json, config, chosen, write=None)
+
+
+@dataset.command("filter")
+@click.argument("file", type=_FILE)
+@click.argument("out", type=_NEW)
+@click.option("--removed", type=_NEW, default=None, help="Write the rows that go there.")
+@click.option("--keep-unread", is_flag=True, help="Lines that are no rows stay, too.")
+@click.option("--force", is_flag=True, help="Replace OUT if it exists; never FILE.")
+@_options
+@json_option
+@config_option
+def filter_(
+    file: Path,
+    out: Path,
+    removed: Path | None,
+    keep_unread: bool,
+    force: bool,
+    as_json: bool,
+    config: str | None,
+    **chosen: Any,
+) -> int:
+    """Write the rows of FILE that stay to OUT, byte for byte, in their order. FILE is never written to.
+
+    What an audit has read already is not read again. Exit codes as of `audit`.
+    """
+    from gpuwatch.dataset.filtering import check_target, write_kept
+
+    for target in (out, removed) if removed else (out,):
+        check_target(file, target, force=force)
+
+    def write(done: Audit) -> dict[str, Any]:
+        found = write_kept(done, out, removed, keep_unread=keep_unread, force=force)
+        return {"file": str(out), "rows": found.rows, "bytes": found.bytes, "unread_lines": found.unread}
+
+    return _told(file, as_json, config, chosen, write=write)
+
+
+def _told(
+    file: Path,
+    as_json: bool,
+    config: str | None,
+    chosen: dict[str, Any],
+    write: Callable[[Audit], dict[str, Any]] | None,
+) -> int:
+    """Audit, write what is to be written, and say what was found."""
+    from gpuwatch.dataset.scan import NoRows
+    from gpuwatch.dataset.work_folder import opened
+
+    if not file.is_file():
+        raise click.UsageError(f"{file} is no file that can be read twice")
+    work, price = _work(chosen), _price(chosen, config)
+    place = chosen["work"] or file.with_name(f"{file.name}.audit")
+    try:
+        with opened(place, anew=chosen["anew"]) as folder:
+            done = _audited(file, folder, chosen)
+            report = _report(done, _saving(done, work, price, chosen))
+            if write is not None:
+                report["written"] = write(done)
+            _keep(report, place)
+    except NoRows as fault:
+        click.echo(str(fault), err=True)
+        return Exit.CANNOT_TELL
+    _show(report, place, as_json)
+    return Exit.DONE
+
+
+def _audited(file: Path, folder: Any, chosen: dict[str, Any]) -> Audit:
+    from gpuwatch.dataset.audit import audited
+
+    rules, models = _rules(chosen), _models(chosen)
+    with _progress() as progress:
+        return audited(file, chosen["field"], rules, models, folder, progress)
+
+
+def _rules(chosen: dict[str, Any]) -> Rules:
+    from gpuwatch.dataset.removal import Rules
+
+    least, most = chosen["min_perplexity"], chosen["max_perplexity"]
+    if (least or most) and chosen["perplexity_model"] is None:
+        raise click.UsageError("a limit of perplexity wants --perplexity-model.")
+    if least and most and least > most:
+        raise click.UsageError("--min-perplexity is above --max-perplexity.")
+    return Rules(
+        near=chosen["near"],
+        least_perplexity=least,
+        most_perplexity=most,
+        per_cluster=chosen["per_cluster"],
+        clusters=chosen["clusters"],
+        seed=chosen["seed"],
+    )
+
+
+def _models(chosen: dict[str, Any]) -> Models:
+    from gpuwatch.dataset.audit import Models
+    from gpuwatch.dataset.embedding import open_embedder
+    from gpuwatch.dataset.model_folder import find_model
+    from gpuwatch.dataset.perplexity import CausalModel
+    from gpuwatch.dataset.tokens import TokenCounter
+
+    threads = chosen["threads"] or len(os.sched_getaffinity(0))
+    named, causal = chosen["tokenizer"], chosen["perplexity_model"]
+    return Models(
+        embedder=open_embedder(chosen["model"], chosen["backend"], threads),
+        counter=TokenCounter(named or find_model(chosen["model"]).tokenizer, estimate=named is None),
+        causal=None if causal is None else CausalModel(causal, threads),
+    )
+
+
+def _work(chosen: dict[str, Any]) -> Work:
+    from gpuwatch.dataset.saving import Work
+
+    names = ("gpu_hours", "tokens_per_s", "params", "lora", "utilisation", "epochs")
+    if chosen["params"] is not None and chosen["gpu"] is None:
+        raise click.UsageError("--params wants the GPU, too, such as --gpu H100.")
+    return Work(**{name: chosen[name] for name in names})
+
+
+def _price(chosen: dict[str, Any], config: str | None) -> Price | None:
+    """As it was said, else of the cheapest offer now."""
+    from gpuwatch.dataset.saving import Price
+    from gpuwatch.wiring.past import gpus_named
+
+    gpu = chosen["gpu"]
+    gpus = gpus_named(gpu) if gpu else ()
+    if chosen["price"] is not None:
+        return Price(usd_gpu_hour=chosen["price"], source="as said", gpu=next(iter(gpus), None))
+    if gpu is None:
+        return None
+    from gpuwatch.errors import StoreError
+    from gpuwatch.wiring import real_now
+    from gpuwatch.wiring.dataset import polled_price, stored_price
+    from gpuwatch.wiring.loading import load_settings
+
+    loaded = load_settings(config)
+    try:
+        found = polled_price(loaded, gpu) if chosen["poll"] else stored_price(loaded, gpus, real_now())
+    except StoreError as fault:
+        click.echo(f"no price out of the store: {fault}", err=True)
+        return None
+    if found is None:
+        known = "nobody offers it" if chosen["poll"] else "no offer of the last three hours is in the store"
+        click.echo(
+            f"no price of {gpu}: {known}; --price says one" + ("" if chosen["poll"] else ", --poll asks"), err=True
+        )
+    return found
+
+
+def _saving(done: Audit, work: Work, price: Price | None, chosen: dict[str, Any]) -> Saving:
+    from gpuwatch.dataset.report import tokens_of
+    from gpuwatch.dataset.saving import saving
+    from gpuwatch.wiring.past import gpus_named
+
+    gpu = price.gpu if price else None
+    if gpu is None and chosen["gpu"]:
+        gpu = gpus_named(chosen["gpu"])[0]
+    return saving(*tokens_of(done), work, gpu, price)
+
+
+def _report(done: Audit, saved: Saving) -> dict[str, Any]:
+    from gpuwatch.dataset.examples import examples_of
+    from gpuwatch.dataset.report import report_of
+
+    return report_of(done, saved, examples_of(done))
+
+
+def _keep(report: dict[str, Any], place: Path) -> None:
+    """The report, in files."""
+    import msgspec
+
+    from gpuwatch.dataset.page import page_of
+    from gpuwatch.dataset.summary import lines_for
+
+    (place / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    (place / "report.html").write_text(page_of(report, lines_for(report)), encoding="utf-8")
+
+
+def _show(report: dict[str, Any], place: Path, as_json: bool) -> None:
+    from gpuwatch.cli.screen import json_out
+    from gpuwatch.dataset.summary import lines_for, size
+    from gpuwatch.market.text import clean
+
+    lines = [clean(line, 1_000) for line in lines_for(report)]
+    if as_json:
+        if report["clusters"]["verdict"] == "crowded":
+            click.echo(lines[0], err=True)
+        json_out(report)
+        return
+    for line in lines:
+        click.echo(line)
+    if written := report.get("written"):
+        click.echo(f"{clean(written['file'], 1_000)}: {written['rows']:,} rows, {size(written['bytes'])}")
+    click.echo(f"Report: {clean(str(place / 'report.html'), 1_000)}, report.json beside it")
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A bar on a terminal; nothing elsewhere."""
+    import sys
+
+    if not sys.stderr.isatty():
+        yield lambda _what, _done, _all: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+
+    with Bars(console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, Any] = {}
+
+        def told(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total or None)
+            bars.update(tasks[what], completed=done, total=total or None)
+
+        yield told

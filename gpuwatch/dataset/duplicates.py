@@ -1,0 +1,105 @@
+"""Rows that are there already: the same text, or nearly the same.
+
+Exact: equal texts, by a 128-bit hash. Near: the cosine of the vectors is at or above a threshold inside a cluster, as
+in SemDeDup (Abbas et al., 2023); the first of those that are alike stays. A model reads the beginning of a text alone,
+so where it did not see all of one of the two, their wording must be alike, too (`sketch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from gpuwatch.dataset.clusters import Labels, clustered
+from gpuwatch.dataset.embedding import Vectors
+from gpuwatch.dataset.scan import Progress, Scanned
+from gpuwatch.dataset.sketch import likeness
+
+NEAR = 0.95  # cosine
+ALIKE = 0.8  # of the runs of words, where the model did not see all
+_BLOCK = 1_024
+_PART_ROWS = 20_000  # a larger cluster is parted again: comparing takes time with the square of the rows
+NONE = -1
+
+Places = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def exact_duplicates(rows: np.ndarray[Any, Any]) -> Places:
+    """For each row the first one with the same text; `NONE` where it is the first itself."""
+    found = np.full(len(rows), NONE, np.int64)
+    if len(rows) < 2:
+        return found
+    order = np.lexsort((np.arange(len(rows)), rows["hash_rest"], rows["hash"]))
+    first, rest = rows["hash"][order], rows["hash_rest"][order]
+    begins = np.concatenate(([True], (first[1:] != first[:-1]) | (rest[1:] != rest[:-1])))
+    leaders = order[np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))]
+    found[order[~begins]] = leaders[~begins]
+    return found
+
+
+def near_duplicates(
+    scanned: Scanned, labels: Labels, exact: Places, threshold: float, progress: Progress
+) -> tuple[Places, np.ndarray[Any, np.dtype[np.float32]]]:
+    """For each row an earlier one that stays and is nearly the same, and how near (cosine); `NONE`: there is none."""
+    near = np.full(len(labels), NONE, np.int64)
+    cosines = np.zeros(len(labels), np.float32)
+    firsts = np.flatnonzero(exact == NONE)
+    done = 0
+    for members in _parts(scanned.vectors, firsts, labels):
+        _compare(scanned, members, threshold, near, cosines)
+        done += len(members)
+        progress("comparing", done, len(firsts))
+    return near, cosines
+
+
+def _parts(vectors: Vectors, firsts: Places, labels: Labels) -> Iterator[Places]:
+    """The rows of each cluster in order; of a large one, those of its own clusters."""
+    order = firsts[np.argsort(labels[firsts], kind="stable")]
+    for members in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1) if len(order) else ():
+        if len(members) <= _PART_ROWS:
+            yield members
+            continue
+        inner = clustered(vectors[members], len(members), 2 * len(members) // _PART_ROWS + 1, 42).labels
+        yield from (members[inner == number] for number in range(int(inner.max()) + 1))
+
+
+def _compare(scanned: Scanned, members: Places, threshold: float, near: Places, cosines: np.ndarray[Any, Any]) -> None:
+    """Each row against those before it that stay."""
+    kept: list[Places] = []
+    for start in range(0, len(members), _BLOCK):
+        block = members[start : start + _BLOCK]
+        vectors = np.asarray(scanned.vectors[block])
+        for earlier in kept:
+            alike = vectors @ np.asarray(scanned.vectors[earlier]).T
+            _judge(scanned, block, earlier, alike, (threshold, near, cosines))
+        inside = np.tril(vectors @ vectors.T, -1)
+        _judge(scanned, block, block, inside, (threshold, near, cosines))
+        kept.append(block[near[block] == NONE])
+
+
+def _judge(
+    scanned: Scanned,
+    block: Places,
+    earlier: Places,
+    alike: Vectors,
+    found: tuple[float, Places, np.ndarray[Any, Any]],
+) -> None:
+    """Row by row, since one that goes takes no other with it; nearest first."""
+    threshold, near, cosines = found
+    for place in np.flatnonzero((alike >= threshold).any(axis=1)):
+        row = block[place]
+        if near[row] != NONE:
+            continue
+        hits = np.flatnonzero(alike[place] >= threshold)
+        for other in hits[np.argsort(-alike[place, hits], kind="stable")]:
+            if near[earlier[other]] == NONE and _worded_alike(scanned, row, earlier[other]):
+                near[row], cosines[row] = earlier[other], alike[place, other]
+                break
+
+
+def _worded_alike(scanned: Scanned, one: int, other: int) -> bool:
+    if not (scanned.rows["cut"][one] or scanned.rows["cut"][other]):
+        return True
+    return likeness(scanned.sketches[one], scanned.sketches[other]) >= ALIKE

@@ -1,0 +1,164 @@
+"""One pass over a data set: what each row weighs, and where its text lies among the others."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from gpuwatch.dataset import sketch
+from gpuwatch.dataset.embedding import Embedder, Vectors
+from gpuwatch.dataset.lines import Line, lines_of
+from gpuwatch.dataset.texts import NotARow, Reading, parsed, reading_of, text_of
+from gpuwatch.dataset.tokens import TokenCounter
+from gpuwatch.dataset.work_folder import Stage, WorkFolder
+from gpuwatch.errors import GpuwatchError, UsageError
+
+Progress = Callable[[str, int, int], None]  # what is done, so much of so much
+
+ROW = np.dtype(
+    [("line", "<u8"), ("bytes", "<u4"), ("tokens", "<u4"), ("cut", "u1"), ("hash", "<u8"), ("hash_rest", "<u8")]
+)
+_VECTOR = np.dtype("<f4")
+_FIRST = 200  # rows that say which fields hold the text
+_BLOCK_ROWS = 512
+_BLOCK_CHARACTERS = 16 << 20
+
+
+class Scanned(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that was read. `rows` has one record a row with text, `vectors` and `sketches` one line each."""
+
+    rows: np.ndarray[Any, Any]
+    vectors: Vectors
+    sketches: np.ndarray[Any, Any]
+    skipped: Mapping[str, int]  # reason → lines
+    lines: int
+    bytes: int
+    of: str  # all that this depends on
+
+
+class Text(msgspec.Struct, frozen=True):
+    """A row that can be read."""
+
+    line: Line
+    text: str
+
+
+def scan(
+    path: Path, reading: Reading, folder: WorkFolder, embedder: Embedder, counter: TokenCounter, progress: Progress
+) -> Scanned:
+    """Read the file, or what of it was not read yet.
+
+    Raises:
+        UsageError: it cannot be read, or it changed meanwhile.
+    """
+    file_is = fingerprint(path)
+    of = f"{file_is}|{','.join(reading.fields)}|{embedder.digest}|{counter.digest}"
+    stage = folder.stage("scan", of)
+    files = (
+        folder.grown("rows", ROW, 1, stage.rows),
+        folder.grown("vectors", _VECTOR, embedder.dimensions, stage.rows),
+        folder.grown("sketches", sketch.KIND, sketch.WIDTH, stage.rows),
+    )
+    for block, reached in blocks(path, reading.fields, stage):
+        if block:
+            for file, rows in zip(files, _measured(block, embedder, counter), strict=True):
+                file.append(rows)
+        stage = reached
+        folder.keep("scan", stage)
+        progress("reading", stage.offset, 0 if path.suffix == ".gz" else path.stat().st_size)
+    for file in files:
+        file.close()
+    if fingerprint(path) != file_is:
+        raise UsageError(f"{path} was changed while it was read; run it again")
+    return Scanned(
+        rows=folder.table("rows", ROW, 1, stage.rows),
+        vectors=folder.table("vectors", _VECTOR, embedder.dimensions, stage.rows),
+        sketches=folder.table("sketches", sketch.KIND, sketch.WIDTH, stage.rows),
+        skipped=stage.skipped,
+        lines=stage.line,
+        bytes=stage.offset,
+        of=of,
+    )
+
+
+def blocks(path: Path, fields: Sequence[str], stage: Stage) -> Iterator[tuple[list[Text], Stage]]:
+    """Rows with text by some hundreds, each with where the pass stands after them; the same blocks in every run."""
+    if stage.finished:
+        return
+    skipped = Counter(stage.skipped)
+    block: list[Text] = []
+    characters = 0
+    for line in lines_of(path, stage.line, stage.offset):
+        try:
+            block.append(Text(line, _text(line, fields)))
+            characters += len(block[-1].text)
+        except NotARow as reason:
+            skipped[str(reason)] += 1
+        stage = msgspec.structs.replace(stage, line=line.number + 1, offset=line.after)
+        if len(block) >= _BLOCK_ROWS or characters >= _BLOCK_CHARACTERS:
+            stage = msgspec.structs.replace(stage, rows=stage.rows + len(block), skipped=dict(skipped))
+            yield block, stage
+            block, characters = [], 0
+    yield block, msgspec.structs.replace(stage, rows=stage.rows + len(block), skipped=dict(skipped), finished=True)
+
+
+def read_as(path: Path, named: tuple[str, ...]) -> Reading:
+    """Which fields hold the text, by the first rows.
+
+    Raises:
+        NoRows: no line can be read.
+        UsageError: no field holds text, or the file cannot be read.
+    """
+    first: list[Mapping[str, Any]] = []
+    reasons: Counter[str] = Counter()
+    for line in lines_of(path):
+        try:
+            first.append(_object(line))
+        except NotARow as reason:
+            reasons[str(reason)] += 1
+        if len(first) >= _FIRST:
+            break
+    if not first:
+        why = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common(3))
+        raise NoRows(f"{path}: no line is a row of data" + (f": {why}" if why else ": it is empty"))
+    return reading_of(first, named)
+
+
+class NoRows(GpuwatchError):
+    """There is nothing in the file that could be judged."""
+
+
+def fingerprint(path: Path) -> str:
+    """Changes when the file does."""
+    found = path.stat()
+    return f"{found.st_size} {found.st_mtime_ns}"
+
+
+def _text(line: Line, fields: Sequence[str]) -> str:
+    return text_of(_object(line), fields)
+
+
+def _object(line: Line) -> Mapping[str, Any]:
+    if line.content is None:
+        raise NotARow("longer than 16 MiB")
+    return parsed(line.content)
+
+
+def _measured(block: Sequence[Text], embedder: Embedder, counter: TokenCounter) -> tuple[np.ndarray[Any, Any], ...]:
+    texts = [one.text for one in block]
+    vectors, cut = embedder.vectors(texts)
+    rows = np.zeros(len(block), ROW)
+    rows["line"] = [one.line.number for one in block]
+    rows["bytes"] = [one.line.length for one in block]
+    rows["tokens"] = counter.counts(texts)
+    rows["cut"] = cut
+    digests = [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts]
+    rows["hash"] = [int.from_bytes(digest[:8], "little") for digest in digests]
+    rows["hash_rest"] = [int.from_bytes(digest[8:], "little") for digest in digests]
+    return rows, vectors, np.stack([sketch.sketch(text) for text in texts])

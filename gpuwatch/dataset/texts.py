@@ -1,0 +1,137 @@
+"""The text of a row: which fields hold it, and how they become one text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from gpuwatch.errors import UsageError
+
+_SHAPES: tuple[
+    tuple[str, ...], ...
+] = (  # the first that fits; what comes after the first fields belongs to the text, too
+    ("messages",),
+    ("conversations",),
+    ("instruction", "input", "output"),
+    ("instruction", "output"),
+    ("instruction", "response"),
+    ("prompt", "chosen", "rejected"),
+    ("prompt", "completion"),
+    ("prompt", "response"),
+    ("question", "answer"),
+    ("text",),
+    ("content",),
+)
+_FITS = 0.9  # of the first rows
+_SPOKEN = ("content", "value", "text")  # of one message
+
+
+class NotARow(ValueError):
+    """A line that holds no text; its text is the reason, the same for all lines of a kind."""
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """How a file's rows are read."""
+
+    fields: tuple[str, ...]
+    guessed: bool
+    others: tuple[str, ...] = ()  # fields with text that are not looked at
+
+
+def parsed(line: bytes) -> Mapping[str, Any]:
+    """One line as an object. Raises NotARow."""
+    line = line.removeprefix(b"\xef\xbb\xbf")
+    if not line.strip():
+        raise NotARow("empty line")
+    try:
+        found = msgspec.json.decode(line)
+    except (msgspec.DecodeError, RecursionError):
+        found = _parsed_slowly(line)
+    if not isinstance(found, dict):
+        raise NotARow("not a JSON object")
+    return found
+
+
+def _parsed_slowly(line: bytes) -> Any:
+    """What Python writes and JSON has not: NaN, and half of a surrogate pair."""
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError:
+        raise NotARow("not UTF-8") from None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise NotARow("not JSON") from None
+
+
+def text_of(row: Mapping[str, Any], fields: Sequence[str]) -> str:
+    """The text of a row. Raises NotARow."""
+    parts = [part for field in fields for part in _spoken(row.get(field))]
+    text = "\n".join(parts)
+    if not text.strip():
+        raise NotARow(f"no text in {', '.join(fields)}")
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _spoken(value: Any) -> Iterable[str]:
+    """A text, or what the messages of a conversation say, in order."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for one in value:
+            if isinstance(one, str):
+                yield one
+            elif isinstance(one, dict):
+                yield from next(([one[key]] for key in _SPOKEN if isinstance(one.get(key), str)), _parts(one))
+
+
+def _parts(message: Mapping[str, Any]) -> Iterable[str]:
+    """A message whose content is in parts, as of models that see pictures."""
+    content = message.get("content")
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, dict) and isinstance(part.get("text"), str):
+            yield part["text"]
+
+
+def reading_of(rows: Sequence[Mapping[str, Any]], named: tuple[str, ...]) -> Reading:
+    """Which fields hold the text: those that were named, or those that a known shape of row has, or the longest.
+
+    Args:
+        rows: the first ones that are objects.
+
+    Raises:
+        UsageError: no field holds any text.
+    """
+    with_text = {field for row in rows for field in row if _has(row, field)}
+    chosen = named or _known(rows) or _longest(rows)
+    if not chosen or not with_text & set(chosen):
+        seen = ", ".join(sorted(with_text)[:8])
+        raise UsageError(
+            f"no text in {', '.join(named) or 'any field'} of the first {len(rows)} rows"
+            + (f"; --field may name one of these: {seen}" if seen else "")
+        )
+    return Reading(fields=chosen, guessed=not named, others=tuple(sorted(with_text - set(chosen))))
+
+
+def _known(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    for shape in _SHAPES:
+        fitting = sum(all(_has(row, field) or (field == "input" and field in row) for field in shape) for row in rows)
+        if rows and fitting >= _FITS * len(rows):
+            return shape
+    return ()
+
+
+def _longest(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    lengths: dict[str, int] = {}
+    for row in rows:
+        for field in row:
+            if isinstance(row[field], str) and row[field].strip():
+                lengths[field] = lengths.get(field, 0) + len(row[field])
+    return (max(lengths, key=lambda field: (lengths[field], field)),) if lengths else ()
+
+
+def _has(row: Mapping[str, Any], field: str) -> bool:
+    return any(part.strip() for part in _spoken(row.get(field)))
