@@ -8,6 +8,7 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.plan_money import Between
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,28 +42,26 @@ class Bought(NamedTuple):
 @click.command()
 @click.option("--card", default=None, metavar="GPU", help=f"Which card you would buy. Default: {_EXAMPLE_CARD}.")
 @click.option("--cards", type=click.IntRange(1, 10_000), default=None, help="How many. Default: what holds --memory.")
-@click.option("--memory", type=click.FloatRange(0.1, 1e6), default=None, help="GB that the model wants. Default: 140.")
-@click.option("--card-memory", type=click.FloatRange(0.1, 1e4), default=None, help="GB of one; default: data sheet.")
+@click.option("--memory", type=Between(0.1, 1e6), default=None, help="GB that the model wants. Default: 140.")
+@click.option("--card-memory", type=Between(0.1, 1e4), default=None, help="GB of one; default: data sheet.")
 @click.option("--card-price", default=None, metavar="USD", help="For one. Default: 2000 for the example's card.")
-@click.option("--card-watts", type=click.FloatRange(0, 1e4), default=None, help="Of one; default: data sheet.")
+@click.option("--card-watts", type=Between(0, 1e4), default=None, help="Of one; default: data sheet.")
 @click.option("--other", default="5000", show_default=True, help="USD for the rest of the hardware.")
-@click.option("--system-watts", type=click.FloatRange(0, 1e5), default=500.0, show_default=True, help="Of the rest.")
+@click.option("--system-watts", type=Between(0, 1e5), default=500.0, show_default=True, help="Of the rest.")
 @click.option("--kwh", default="0.15", show_default=True, help="USD for a kWh.")
-@click.option("--cooling", type=click.FloatRange(0, 1000), default=30.0, show_default=True, help="Percent of power.")
+@click.option("--cooling", type=Between(0, 1000), default=30.0, show_default=True, help="Percent of power.")
 @click.option("--yearly", default="0", show_default=True, help="USD a year for space, repairs, risk.")
 @click.option(
     "--slower",
-    type=click.FloatRange(0.01, 1000),
+    type=Between(0.01, 1000),
     default=None,
     help="So many times longer than the rented machine your own takes. Default: 2.5 for the example, else 1.",
 )
 @click.option("--rent", default=None, metavar="USD", help="Of an hour of the rented machine. Default: 98.32.")
 @click.option("--rent-gpu", default=None, metavar='"8x GPU"', help="Instead: the cheapest offer that the store knows.")
-@click.option("--extra", type=click.FloatRange(0, 1000), default=None, help="Storage, traffic: percent. Default: 10.")
-@click.option("--days", type=click.FloatRange(0.01, 36500), default=7.0, show_default=True, help="The job, rented.")
-@click.option(
-    "--hours-a-day", type=click.FloatRange(0.01, 24), default=24.0, show_default=True, help="Rented, day by day."
-)
+@click.option("--extra", type=Between(0, 1000), default=None, help="Storage, traffic: percent. Default: 10.")
+@click.option("--days", type=Between(0.01, 36500), default=7.0, show_default=True, help="The job, rented.")
+@click.option("--hours-a-day", type=Between(0.01, 24), default=24.0, show_default=True, help="Rented, day by day.")
 @click.option("--loss", default="30-40", show_default=True, help="Percent of its value that hardware loses a year.")
 @click.option("--reserved", default="40-60", show_default=True, help="Discount in percent, or none.")
 @click.option("--spot", default="70-90", show_default=True, help="Discount in percent, or none.")

@@ -9,8 +9,9 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.plan_money import Between
 from gpuwatch.cli.plan_options import Chosen, workload_options
-from gpuwatch.errors import UsageError
+from gpuwatch.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.planning.fit import Priced, Wish
@@ -21,9 +22,7 @@ _LATENCIES = ("realtime", "interactive", "batch")
 
 @click.command()
 @click.option("--task", type=click.Choice(["training", "inference", "any"]), default=None, help="What it is for.")
-@click.option(
-    "--vram", type=click.FloatRange(0, 1e6), default=None, metavar="GB", help="That the task fills; see plan size."
-)
+@click.option("--vram", type=Between(0, 1e6), default=None, metavar="GB", help="That the task fills; see plan size.")
 @workload_options(needed=False)
 @click.option(
     "--latency",
@@ -178,7 +177,10 @@ def _prices(config: str | None, provider: str | None, spot: str, listed: bool, n
     from gpuwatch.wiring.plan_fit import Where, prices_now
 
     where = Where(spot={"no": False, "only": True, "any": None}[spot], provider=provider, listed=listed)
-    return prices_now(load_settings(config), where, data, now)
+    try:
+        return prices_now(load_settings(config), where, data, now)
+    except StoreError as fault:
+        raise StoreError(f"{fault}; --now asks the providers, --price takes your own") from fault
 
 
 def _only(found: Prices, gpus: tuple[str, ...]) -> list[Priced]:

@@ -8,6 +8,7 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.plan_money import Between
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,9 +35,9 @@ _OWN_COLUMNS = (
 
 @click.command()
 @click.option("--price", default=None, metavar="USD", help="USD per GPU-hour.")
-@click.option("--use", "uses", multiple=True, type=click.FloatRange(0, 100), metavar="PERCENT", help="May be repeated.")
-@click.option("--low", type=click.FloatRange(0, 100), default=70.0, show_default=True, help="Under it: a bottleneck.")
-@click.option("--good", type=click.FloatRange(0, 100), default=90.0, show_default=True, help="From it on: well used.")
+@click.option("--use", "uses", multiple=True, type=Between(0, 100), metavar="PERCENT", help="May be repeated.")
+@click.option("--low", type=Between(0, 100), default=70.0, show_default=True, help="Under it: a bottleneck.")
+@click.option("--good", type=Between(0, 100), default=90.0, show_default=True, help="From it on: well used.")
 @click.option("--launches", "own", is_flag=True, help="Your own launches, by what was measured of them.")
 @click.option("--since", default="30d", show_default=True, help="With --launches: how far back.")
 @json_option
