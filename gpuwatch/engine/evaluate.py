@@ -85,7 +85,7 @@ class Evaluator:
         self._memories = dict(desk.memories())
         self._views: dict[str, dict[tuple[str, bool], View]] = {}
         self._rounds: dict[str, Rounds] = {}
-        self._indexes: dict[tuple[tuple[str, bool], tuple[str, ...]], WatchIndex] = {}
+        self._indexes: dict[tuple[tuple[str, bool], tuple[str, ...]], tuple[tuple[Watch, ...], WatchIndex]] = {}
         self._reasons: dict[str, Reason] = {}
         self._unasked: set[str] = set()  # watches that could ask nothing when they last fired
         self._full: set[str] = set()  # watches that could begin no further launch when they last tried
@@ -131,10 +131,11 @@ class Evaluator:
         """Many watches on many offers are looked at by what changed; a handful is quicker looked at as it is."""
         if len(watches) * len(answer.offers) < _WORTH_AN_INDEX:
             return {w.name: matches(w, answer.offers, self._rules.commissions, now) for w in watches}
-        names = tuple(watch.name for watch in watches)
-        index = self._indexes.get((key, names))
-        if index is None:
-            index = self._indexes[key, names] = WatchIndex(watches, self._rules.commissions)
+        names, mine = tuple(watch.name for watch in watches), tuple(watches)
+        of, index = self._indexes.get((key, names), ((), None))
+        if index is None or of != mine:  # a limit out of the history has moved
+            index = WatchIndex(watches, self._rules.commissions)
+            self._indexes[key, names] = mine, index
         return index.update(answer.offers, now)
 
     def _judge(

@@ -19,6 +19,7 @@ from gpuwatch.watches.watch import Watch
 log = logging.getLogger(__name__)
 
 Recorder = Callable[[Query, Answer | ProviderError, datetime], None]
+InForce = Callable[[Watch, datetime], Watch]
 
 
 class Hunter:
@@ -33,7 +34,11 @@ class Hunter:
         record: Recorder,
         stopping: threading.Event,
     ) -> None:
+        self.in_force: InForce = lambda watch, now: watch  # a watch with the limit of a moment; may raise StoreError
         self.market = market
+        self._watches = tuple(watches)
+        self._commission = commission
+        self._moved: list[Watch] = []  # the watches as they were asked for last
         self._watches_of = _by_query(watches, commission)
         self._evaluator = evaluator
         self._record = record
@@ -53,6 +58,7 @@ class Hunter:
 
     def beat(self, clock: Callable[[], datetime], poll_every_s: float, matched_every_s: float) -> None:
         """Ask every question that is due; decide on each answer at once, before the next is asked."""
+        self._take_up_limits(clock())
         for query, watches in self._watches_of.items():
             if self._stopping.is_set():
                 return
@@ -63,6 +69,22 @@ class Hunter:
             if asked_at is not None and timedelta(0) <= clock() - asked_at < timedelta(seconds=every_s * 0.9):
                 continue
             self._ask(query, watches, clock)
+
+    def _take_up_limits(self, now: datetime) -> None:
+        """Ask for what is at or under the limits of this moment; where one is not known, for nothing."""
+        if all(watch.auto is None for watch in self._watches):
+            return
+        moved = []
+        for watch in self._watches:
+            try:
+                moved.append(self.in_force(watch, now))
+            except StoreError as error:
+                log.error("watch %s: its limit is not known: %s", watch.name, error)  # noqa: TRY400
+        if moved == self._moved:
+            return
+        self._moved, self._watches_of = moved, _by_query(moved, self._commission)
+        self._asked_at = {query: at for query, at in self._asked_at.items() if query in self._watches_of}
+        self._matched = {query: has for query, has in self._matched.items() if query in self._watches_of}
 
     def _ask(self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]) -> None:
         self._asked_at[query] = clock()

@@ -13,6 +13,7 @@ from gpuwatch.engine.queries import RENTAL_TYPES
 from gpuwatch.wiring.access import asked_for, unable
 
 if TYPE_CHECKING:
+    from gpuwatch.market.pricing import Commission
     from gpuwatch.settings import Settings
 
 _LOOKS_MISSED = 3  # so many looks may fail before what they would have shown is not known any more
@@ -32,7 +33,7 @@ def rules_of(
     """
     ages = max_ages(settings, names)
     return Rules(
-        commissions={name: provider.commission for name, provider in settings.providers.items()},
+        commissions=commissions_of(settings),
         budget=settings.budget,
         dry_run=settings.dry_run,
         channels=channels,
@@ -47,6 +48,11 @@ def rules_of(
         unable=unable(settings),
         not_ready=not_ready,
     )
+
+
+def commissions_of(settings: Settings) -> Mapping[str, Commission]:
+    """Provider → what is reckoned on its listed prices; of those that are enabled."""
+    return {name: provider.commission for name, provider in settings.providers.items()}
 
 
 def max_ages(settings: Settings, names: Collection[str]) -> Mapping[str, timedelta]:

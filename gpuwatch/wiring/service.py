@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from gpuwatch.engine.act import Actor
+from gpuwatch.engine.auto_price import AutoPrices
 from gpuwatch.engine.beat import Beat
 from gpuwatch.engine.deliver import Deliverer
 from gpuwatch.engine.distress import Distress
@@ -29,6 +30,7 @@ from gpuwatch.engine.station import Station
 from gpuwatch.engine.sweep import Sweeper, sweep_targets
 from gpuwatch.errors import GpuwatchError
 from gpuwatch.launches.launch import LaunchState
+from gpuwatch.storage.auto_prices import StoredWaits
 from gpuwatch.storage.desk import StoreDesk
 from gpuwatch.storage.history import History
 from gpuwatch.storage.ledger import Ledger
@@ -43,7 +45,7 @@ from gpuwatch.wiring.costs import charge_beats
 from gpuwatch.wiring.crew import Crew
 from gpuwatch.wiring.hooks import hooks_of
 from gpuwatch.wiring.renting import status_part
-from gpuwatch.wiring.rules import rules_of
+from gpuwatch.wiring.rules import commissions_of, rules_of
 
 if TYPE_CHECKING:
     from gpuwatch.errors import ProviderError
@@ -65,6 +67,7 @@ ROLL_UP_EVERY_S = 60.0
 GUARD_EVERY_S = 5.0
 HOOKS_EVERY_S = 2.0
 REMIND_EVERY_S = 3600.0
+AUTO_PRICE_EVERY_S = 60.0
 LAUNCH_FIRST_S = 0.2  # at most so long the history waits for launches that have just begun
 _STUCK_FACTOR = 5  # rounds without an end, after which the watchdog is not fed
 
@@ -97,6 +100,7 @@ class Service:
         self.guards = {name: self._guard(shop) for name, shop in self._shops.items()}
         self.followers = {name: self._follower(name, shop) for name, shop in self._shops.items()}
         self.evaluator = Evaluator(self.desk, self._rules(), self._start, new_id)
+        self.auto_prices = AutoPrices(StoredWaits(store, commissions_of(settings)))
         self.stations = {name: self._station(name, adapter) for name, adapter in self.adapters.items()}
         self._progress: dict[str, tuple[int, float]] = {}
 
@@ -170,6 +174,7 @@ class Service:
         mine = self._watches_at(name)
         keep = self._launches_first(name, station.keep_hunt)
         hunter = Hunter(adapter.market, mine, provider.commission, self.evaluator, keep, self.stopping)
+        hunter.in_force = self.auto_prices.in_force
         named = [watch for watch in self.settings.watches if watch.providers is None or name in watch.providers]
         targets = sweep_targets(named, self.settings.record_gpus)  # list prices are kept for those that rent, too
         sweeper = Sweeper(adapter.market, targets, station.keep_sweep, self.stopping)
@@ -233,6 +238,8 @@ class Service:
             Beat(name="remind", run=self._remind, every_s=REMIND_EVERY_S),
             Beat(name="roll-up", run=lambda: self.history.roll_up(real_now()), every_s=ROLL_UP_EVERY_S),
         ]
+        if any(watch.auto for watch in self.settings.watches):
+            found.append(Beat(name="auto price", run=self._reckon_limits, every_s=AUTO_PRICE_EVERY_S))
         for name, station in self.stations.items():
             poll_s = station.settings.poll_every_s
             found += [
@@ -252,6 +259,9 @@ class Service:
     def _rents(self) -> bool:
         """May anything be rented at all?"""
         return not self.settings.dry_run and any(w.action is not Action.ALERT for w in self.settings.watches)
+
+    def _reckon_limits(self) -> None:
+        self.auto_prices.beat(self.settings.watches, real_now())
 
     def _sweep_look_s(self, station: Station) -> float:
         wanted_s = station.settings.sweep_every_s
