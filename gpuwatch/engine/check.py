@@ -106,7 +106,9 @@ class _Round:
 
     def _ask_alone(self, watch: Watch, spot: bool) -> None:
         own = next(q for q in queries_for(watch, self._commission, SHARED_ROWS) if q.spot == spot)
-        for query in (own, msgspec.structs.replace(own, limit=None)):
+        whole = msgspec.structs.replace(own, limit=None)
+        by_price = watch.max_job_cost_usd is None  # the cheapest for a whole job may stand anywhere in the list
+        for query in (own, whole) if by_price else (whole,):
             answer = self._search(query, (watch,))
             if answer is None or self._settled(watch, answer) or self._matches(watch, answer):
                 return

@@ -7,7 +7,9 @@ from decimal import Decimal
 
 from gpuwatch import providers
 from gpuwatch.market.offer import OfferKind
+from gpuwatch.planning.speed import HOUR_S, Hours, hours_on
 from gpuwatch.settings.model import Settings
+from gpuwatch.watches.durations import format_duration
 from gpuwatch.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
 
 _HOURS = {"max_usd_hour": 1.0, "max_usd_day": 24.0, "max_usd_month": 31 * 24.0}  # the longest time that each counts
@@ -23,6 +25,7 @@ def _of_watch(settings: Settings, watch: Watch) -> Iterator[str]:
     rents = watch.action is not Action.ALERT
     if watch.launch is not None:
         yield from _thresholds(watch, watch.launch)
+        yield from _job(watch, watch.launch)
     if rents:
         yield from _places(settings, watch)
     if watch.launch is not None and rents:
@@ -55,10 +58,27 @@ def _thresholds(watch: Watch, launch: LaunchSpec) -> Iterator[str]:
             f"launch.wasteful_below = {wasteful:g} is under idle_below = {idle:g}: "
             "an instance is ended before anyone is told that it is badly used"
         )
-    if launch.bid is not None and launch.bid.max_usd_gpu_hour > watch.max_price_usd_gpu_hour:
+    by_price = watch.max_job_cost_usd is None
+    if by_price and launch.bid is not None and launch.bid.max_usd_gpu_hour > watch.max_price_usd_gpu_hour:
         yield (
             f"launch.bid.max = {launch.bid.max_usd_gpu_hour} is above max_price = {watch.max_price_usd_gpu_hour}: "
             "an instance may come to cost more than the offer that fired"
+        )
+
+
+def _job(watch: Watch, launch: LaunchSpec) -> Iterator[str]:
+    """Where the cost of the whole job decides."""
+    if watch.job is None:
+        return
+    if launch.bid is not None:
+        yield "launch.bid.max is not held against max_job_cost: raised bids may make the job dearer than that"
+    counts = range(watch.gpu_count_min, watch.gpu_count_max + 1)
+    found = [hours_on(watch.job, gpu, count) for gpu in watch.gpu_names for count in counts]
+    least_h = min((hours.is_.low for hours in found if isinstance(hours, Hours)), default=0.0)
+    if launch.max_runtime_s is not None and launch.max_runtime_s < least_h * HOUR_S:
+        yield (
+            f"launch.max_runtime = {format_duration(launch.max_runtime_s)} ends every instance before its job is done: "
+            f"that takes {least_h:.1f} h at least"
         )
 
 

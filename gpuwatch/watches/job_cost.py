@@ -52,5 +52,5 @@ def _gpu_ceiling(job: JobSpec, most_usd: Decimal, gpu: str, count: int) -> Decim
     hours = hours_on(job, gpu, count)
     if isinstance(hours, str):
         return None
-    # hours are floats: a hair of room, for the job's own limit is exact
-    return most_usd / (Decimal(hours.is_.high) * count) * Decimal("1.000000001")
+    # a hair of room: hours are floats, and the job's cost is rounded; its own limit is exact
+    return (most_usd + _FINE) / (Decimal(hours.is_.high) * count) * Decimal("1.000000001")

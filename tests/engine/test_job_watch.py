@@ -1,0 +1,162 @@
+"""A watch by its job's cost through the daemon's own ways: decided, told, quoted anew, rented."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+import pytest
+
+from gpuwatch.engine import alerts
+from gpuwatch.engine.check import check_provider
+from gpuwatch.engine.evaluate import Evaluator, Rules, Start
+from gpuwatch.engine.quotes import Quotes, payable
+from gpuwatch.launches.launch import LaunchState
+from gpuwatch.market.offer import Offer
+from gpuwatch.market.pricing import Commission
+from gpuwatch.planning.figures import config, exactly
+from gpuwatch.planning.job_spec import JobSpec, Rate
+from gpuwatch.ports import Completeness
+from gpuwatch.storage.database import Database
+from gpuwatch.watches.decide import Match, Reason
+from gpuwatch.watches.job_cost import highest_usd_gpu_hour
+from gpuwatch.watches.match import match_of, matches, price_for
+from gpuwatch.watches.watch import Action, BidSpec, Budget, LaunchSpec, SpotPolicy, Watch
+from tests.builders import a_watch, an_offer
+from tests.engine.desk_fakes import NOON, MemoryDesk, ScriptedMarket, an_answer
+from tests.engine.launch_world import World
+
+VAST = {"vastai": Commission("0.20")}
+GPUS = ("A100 SXM 80GB", "H100 SXM")
+JOB = JobSpec(hours=exactly(72.0), on=config("4x A100 SXM 80GB"), speedup=(Rate(config("4x H100 SXM"), exactly(3.0)),))
+
+
+def a_job_watch(most: str = "420", **changes: Any) -> Watch:
+    plain: dict[str, Any] = {
+        "name": "tune",
+        "gpu": GPUS,
+        "gpu_names": GPUS,
+        "gpu_count_min": 4,
+        "gpu_count_max": 4,
+        "max_job_cost_usd": Decimal(most),
+        "job": JOB,
+        "max_price_usd_gpu_hour": highest_usd_gpu_hour(JOB, Decimal(most), GPUS, range(4, 5)),
+    }
+    return a_watch(**(plain | changes))
+
+
+def a100(usd_hour: float = 4.80, **changes: Any) -> Offer:
+    plain = {"gpu": "A100 SXM 80GB", "gpu_count": 4, "quoted_usd_hour": usd_hour, "offer_id": "a", "machine_id": "1"}
+    return an_offer(**(plain | changes))
+
+
+def h100(usd_hour: float = 14.00, **changes: Any) -> Offer:
+    plain = {"gpu": "H100 SXM", "gpu_count": 4, "quoted_usd_hour": usd_hour, "offer_id": "h", "machine_id": "2"}
+    return an_offer(**(plain | changes))
+
+
+def matched(watch: Watch, offer: Offer) -> Match:
+    return match_of(watch, offer, price_for(watch, offer, VAST))
+
+
+def an_evaluator(watch: Watch, desk: MemoryDesk, started: list[Start]) -> Evaluator:
+    rules = Rules(
+        commissions=VAST,
+        budget=Budget(),
+        dry_run=False,
+        channels=("telegram",),
+        zone=ZoneInfo("UTC"),
+        views_expected={watch.name: frozenset({("vastai", False)})},
+        max_age=timedelta(minutes=2),
+        links={},
+    )
+    ids = iter(f"id{n:010d}" for n in range(100))
+    return Evaluator(desk, rules, started.append, lambda: next(ids))
+
+
+def test_the_daemon_tells_the_cheapest_job_first_with_what_it_costs() -> None:
+    watch, desk = a_job_watch(), MemoryDesk()
+    (decision,) = an_evaluator(watch, desk, []).judge([watch], an_answer(a100(), h100()), False, NOON)
+    assert decision.reason is Reason.FIRST_MATCH
+    ((alert, _),) = desk.alerts
+    assert alert.headline == "tune: H100 SXM × 4 at $4.20 per GPU-hour, job $403.20"
+    facts = dict(alert.facts)
+    assert facts["Threshold"] == "$420.00 for the whole job"
+    assert facts["Job"] == "$403.20 in all: work $403.20"
+    assert facts["Hours"] == "24.0, 3× as fast as 4x A100 SXM 80GB"
+    assert [line.marks[0] for line in alert.offers] == ["job $403.20", "job $414.72"]
+
+
+def test_an_alert_names_the_parts_of_a_range_and_what_is_not_known() -> None:
+    job = msgspec.structs.replace(JOB, load_s=exactly(3600.0), image_gb=10.0)
+    watch = a_job_watch("600", job=job)
+    match = matched(watch, a100(download_mbps=None))
+    decision = an_evaluator(watch, MemoryDesk(), []).judge([watch], an_answer(a100()), False, NOON)[0]
+    alert = alerts.offer_alert(
+        watch, msgspec.structs.replace(decision, matches=(match,)), alert_id="a", zone=ZoneInfo("UTC"), did=""
+    )
+    facts = dict(alert.facts)
+    assert facts["Job"] == "$420.48 in all: work $414.72, getting ready $5.76"
+    assert facts["Not in it"] == "the time of its downloads, what downloads cost: not known"
+
+
+def test_a_watch_by_price_is_told_as_ever() -> None:
+    watch, desk = a_watch(), MemoryDesk()
+    an_evaluator(watch, desk, []).judge([watch], an_answer(an_offer(observed_at=NOON)), False, NOON)
+    ((alert, _),) = desk.alerts
+    assert "job" not in alert.headline
+    assert not {"Job", "Hours"} & set(dict(alert.facts))
+
+
+def test_the_launch_takes_the_cheapest_job_and_the_others_behind_it() -> None:
+    watch = a_job_watch(action=Action.LAUNCH, launch=LaunchSpec(max_runtime_s=360_000.0))
+    started: list[Start] = []
+    an_evaluator(watch, MemoryDesk(), started).judge([watch], an_answer(a100(), h100()), False, NOON)
+    start = started[0]
+    assert start.launch.gpu == "H100 SXM"
+    assert [match.offer.offer_id for match in start.candidates] == ["h", "a"]
+
+
+def test_a_quote_at_which_the_job_is_too_dear_is_not_rented() -> None:
+    """The H100's hour stays far under what an hour may cost at all; its job does not stay under the limit."""
+    watch = a_job_watch("420", launch=LaunchSpec(quote_ttl_s=5.0))
+    match = matched(watch, a100(4.80))
+    for usd_hour, fits in ((4.86, True), (4.87, False)):
+        market = ScriptedMarket(an_answer(a100(usd_hour), at=NOON))
+        quotes = Quotes(market, VAST["vastai"], watch, lambda: NOON)
+        quote = quotes.of(match, NOON - timedelta(minutes=1))
+        assert (quote is not None) is fits
+        assert quote is None or quote.job_microusd == round(usd_hour * 1.2 * 72 * 1e6)
+
+
+@pytest.mark.parametrize(("bid", "fits"), [(None, False), (BidSpec(max_usd_gpu_hour=Decimal(9)), False)])
+def test_a_bid_is_never_begun_at_which_the_job_is_too_dear(bid: BidSpec | None, fits: bool) -> None:
+    watch = a_job_watch("420", spot=SpotPolicy.ONLY, launch=LaunchSpec(bid=bid))
+    cheap = a100(4.80, spot=True, min_bid_usd_hour=6.00)
+    assert (payable(matched(watch, cheap), watch, VAST["vastai"]) is not None) is fits
+
+
+def test_check_ranks_by_the_job_and_asks_for_the_whole_list() -> None:
+    """A list cut at 64 rows by price may hold the cheapest hour and not the cheapest job."""
+    watch = a_job_watch()
+    cut = an_answer(a100(4.75), completeness=Completeness.TRUNCATED, complete_to=4.9)
+    whole = an_answer(a100(4.75), h100(13.50))
+    market = ScriptedMarket(cut, whole)
+    found = check_provider(market, [watch], VAST["vastai"], lambda: NOON)
+    assert [match.offer.offer_id for match in found.matches["tune"]] == ["h", "a"]
+    assert [query.limit is None for query in market.asked] == [False, True]
+    assert found.report.ok
+
+
+def test_it_is_rented_through_the_ledger_as_any_other(database: Database) -> None:
+    watch = a_job_watch(action=Action.LAUNCH, launch=LaunchSpec(max_runtime_s=360_000.0))
+    world = World(database, watch)
+    world.market = ScriptedMarket(an_answer(a100(), h100()))
+    world.start_process()
+    found = matches(watch, [a100(), h100()], VAST, NOON)
+    launch = world.rent(*found)
+    assert launch.gpu == "H100 SXM"
+    assert launch.state in {LaunchState.REQUESTED, LaunchState.STARTING}
