@@ -1,0 +1,130 @@
+"""`gpuwatch market`, from the store and from the public series."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.market import lasting
+from gpuwatch.storage.database import open_database
+from gpuwatch.storage.history import History
+from gpuwatch.storage.migrate import upgrade
+from gpuwatch.wiring import real_now
+from tests.cli.conftest import Shell
+from tests.storage.market import an_answer, an_offer
+
+SERIES = Path(__file__).parent.parent / "recorded" / "price-history"
+AGGREGATOR = str(SERIES / "primeintellect-best-2025-10-19_11-03.csv.gz")
+VAST = str(SERIES / "vastai-offers-2026-02-27_03-03.csv.gz")
+
+
+@pytest.fixture
+def now() -> datetime:
+    return real_now() - timedelta(minutes=10)
+
+
+def record(shell: Shell, now: datetime, *looks: tuple[float, dict[str, dict[str, float]]]) -> None:
+    """Looks of so many hours ago: GPU → machine → listed price."""
+    shell.settings(f'database_url = "sqlite:///{shell.folder}/gpuwatch.db"\n')
+    database = open_database(f"sqlite:///{shell.folder}/gpuwatch.db")
+    upgrade(database)
+    history = History(database)
+    for hours, market in looks:
+        offers = [
+            an_offer(machine, usd, gpu=gpu, gpu_family=gpu.split()[0], disk_usd_gb_month=None)
+            for gpu, prices in market.items()
+            for machine, usd in prices.items()
+        ]
+        history.record(an_answer(*offers, observed_at=now - timedelta(hours=hours)), lane="sweep")
+    database.close()
+
+
+def test_a_page_of_the_store(shell: Shell, now: datetime) -> None:
+    record(
+        shell,
+        now,
+        (30 * 24, {"H100 SXM": {"a": 4.0}, "A40": {"z": 1.0}}),
+        (7 * 24, {"H100 SXM": {"a": 2.5}, "A40": {"z": 1.0}}),
+        (24, {"H100 SXM": {"a": 2.0}, "A40": {"z": 1.0}}),
+        (0, {"H100 SXM": {"a": 3.0, "b": 5.0}}),
+    )
+    ran = shell("market", "--json")
+    assert ran.code == Exit.DONE, ran.err
+    rows = {row["gpu"]: row for row in ran.json["gpus"]}
+    h100 = rows["H100 SXM"]
+    assert (h100["price_usd_gpu_hour"], h100["offers"]) == (3.6, 2)
+    assert [h100[f"change_{back}"] for back in ("24h", "7d", "30d")] == pytest.approx([0.5, 0.2, -0.25])
+    assert rows["A40"]["price_usd_gpu_hour"] is None
+    assert rows["A40"]["change_24h"] is None
+    assert {"method", "samples", "since", "until", "looked_at", "source"} <= ran.json.keys()
+    line = next(line for line in shell("market").out.splitlines() if line.startswith("A40"))
+    assert line.split() == ["A40", "–", "–", "–", "–", "–", "0", "1.2000", "–"]
+
+
+def test_some_gpus_alone(shell: Shell, now: datetime) -> None:
+    record(shell, now, (0, {"H100 SXM": {"a": 3.0}, "A40": {"z": 1.0}, "L4": {"l": 0.5}}))
+    assert [row["gpu"] for row in shell("market", "h100", "--gpu", "A40", "--json").json["gpus"]] == ["A40", "H100 SXM"]
+    wrong = shell("market", "--gpu", "H1000")
+    assert wrong.code == Exit.USAGE
+    assert "did you mean" in wrong.err
+
+
+def test_an_old_look_is_told(shell: Shell, now: datetime) -> None:
+    record(shell, now, (5, {"H100 SXM": {"a": 3.0}}))
+    ran = shell("market")
+    assert "the newest look is 5.2 h old" in ran.err
+    record(shell, now, (1, {"H100 SXM": {"a": 3.0}}))
+    assert not shell("market").err
+
+
+def test_a_gpu_that_is_no_longer_looked_at_says_since_when(shell: Shell, now: datetime) -> None:
+    record(shell, now, (9, {"H100 SXM": {"a": 3.0}, "A40": {"z": 1.0}}))
+    database = open_database(f"sqlite:///{shell.folder}/gpuwatch.db")
+    answer = an_answer(an_offer("a", 3.0), observed_at=now)
+    History(database).record(answer, lane="sweep", gpu="H100 SXM")
+    database.close()
+    lines = {line.split()[0]: line for line in shell("market").out.splitlines()[2:]}
+    assert "as of" in lines["A40"]
+    assert "as of" not in lines["H100"]
+
+
+def test_an_empty_store_cannot_tell(shell: Shell, now: datetime) -> None:
+    record(shell, now)
+    assert shell("market").code == Exit.CANNOT_TELL
+    ran = shell("market", "--json")
+    assert (ran.code, ran.json["gpus"], ran.json["looked_at"]) == (Exit.CANNOT_TELL, [], None)
+
+
+def test_without_a_store_it_says_how_to_get_one(shell: Shell) -> None:
+    ran = shell("market")
+    assert ran.code == Exit.FAILED
+    assert "gpuwatch db upgrade" in ran.err
+
+
+def test_the_public_series(shell: Shell) -> None:
+    ran = shell("market", "--data", AGGREGATOR, "--json")
+    rows = {row["gpu"]: row for row in ran.json["gpus"]}
+    assert rows["A100 PCIe 80GB"]["price_usd_gpu_hour"] == 1.2
+    assert rows["A100 PCIe 80GB"]["change_7d"] > 0.2
+    assert rows["H100 SXM"]["percentile"] < 0.5
+    assert rows["H100 SXM"]["life_samples"] >= 5
+    assert ran.json["since"] == "2025-10-19T21:00:00Z"
+
+
+def test_lives_are_about_the_price_that_is_asked(shell: Shell) -> None:
+    typical = {row["gpu"]: row for row in shell("market", "--data", VAST, "--json").json["gpus"]}
+    asked = {row["gpu"]: row for row in shell("market", "--data", VAST, "--under", "0.3", "--json").json["gpus"]}
+    assert {row["under_usd_gpu_hour"] for row in asked.values()} == {0.3}
+    assert asked["RTX 4090"]["life_samples"] < typical["RTX 4090"]["life_samples"]
+    assert asked["H200 SXM"]["life_samples"] == 0
+    assert asked["H200 SXM"]["life_median_seconds"] is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0 min"), (3600, "60 min"), (7200, "2.0 h"), (47 * 3600, "47.0 h"), (864_000, "10.0 d")]
+)
+def test_a_length_of_time_has_one_unit(seconds: float, text: str) -> None:
+    assert lasting(seconds) == text
