@@ -1,0 +1,250 @@
+"""Is it cheaper at night, or at weekends? Effects with intervals and tests, and a verdict that may be "no effect"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import datetime, tzinfo
+from enum import StrEnum
+
+import msgspec
+import numpy as np
+
+from gpuwatch.analysis.contrasts import DAY, WEEK, Bools, HourlyLogs, day_profiles, hourly_logs, turned_contrasts
+from gpuwatch.analysis.hour_week import Cell, cells_of
+from gpuwatch.analysis.resampling import (
+    Floats,
+    holm,
+    largest_p,
+    mean_interval,
+    rotation_p,
+    t_of,
+    t_quantile,
+    t_tail,
+)
+from gpuwatch.analysis.series import PriceSeries
+from gpuwatch.watches.windows import Window
+
+FEWEST_DAYS, FEWEST_WEEKS = 14, 4
+ALPHA = 0.05
+CLAIMED_PERCENT = (30, 40)  # what guides promise for nights and weekends
+METHOD = (
+    "lowest price of each hour, in logarithms; each part against the rest of the same day or week by least squares with"
+    " a straight line; p: studentised rotation test, or Student's t where that is larger, Holm over all comparisons;"
+    " interval: circular block bootstrap of whole days or weeks"
+)
+HOURS_METHOD = (
+    "each hour against the centred mean of the 24 hours around it; p: rotation test of the largest (Westfall and Young)"
+)
+
+
+class Verdict(StrEnum):
+    """What can be said of a difference."""
+
+    NO_EFFECT = "no effect"
+    CHEAPER = "cheaper"
+    DEARER = "dearer"
+    VARIES = "varies"  # the hours of the day are not alike
+    NOT_ENOUGH = "not enough data"
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Hours of the week that are compared with all others."""
+
+    name: str
+    window: str  # as it was asked
+    mask: tuple[bool, ...]  # 168 hours, Monday 00:00 first
+
+    @property
+    def period(self) -> int:
+        """24 if every day is alike, else 168."""
+        return DAY if self.mask == self.mask[:DAY] * 7 else WEEK
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """How much cheaper a part is, in percent; below 0 it is dearer."""
+
+    name: str
+    window: str
+    verdict: Verdict
+    samples: int  # days or weeks that tell
+    sample: str  # "days" or "weeks"
+    needed: int
+    cheaper_percent: float | None = None
+    low_percent: float | None = None
+    high_percent: float | None = None
+    p: float | None = None
+    p_adjusted: float | None = None
+    detectable_percent: float | None = None  # this much would be found four times in five
+    without_offers_share: float | None = None  # of the looked-at hours inside
+    without_offers_elsewhere_share: float | None = None
+
+
+class HourEffect(msgspec.Struct, frozen=True, kw_only=True):
+    """One hour of the local day against the day around it."""
+
+    hour: int
+    cheaper_percent: float
+    p_adjusted: float
+    verdict: Verdict = Verdict.NO_EFFECT
+
+
+class Calendar(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer. `since`, `until`: the first and the last hour with a price; None: there is none."""
+
+    since: datetime | None
+    until: datetime | None
+    hours: int  # with a price
+    hours_looked: int
+    changes: int  # hours in which the price was another than in the hour before
+    median_microusd: float | None
+    cells: list[Cell]
+    effects: list[Effect]
+    any_hour: Effect  # is any hour of the day unlike the others? no size of its own
+    by_hour: list[HourEffect]
+    comparisons: int
+
+    @property
+    def is_answered(self) -> bool:
+        """Was there enough for any comparison?"""
+        return self.comparisons > 0
+
+
+def part_of(name: str, text: str, windows: Sequence[Window]) -> Part:
+    """Hours that lie in one of these windows.
+
+    Raises:
+        ValueError: all hours do, or none; or a window does not begin and end on the hour.
+    """
+    if any(window.start_minute % 60 or window.end_minute % 60 for window in windows):
+        raise ValueError("a part of the week must begin and end on the hour")
+    mask = tuple(any(one.holds(at // DAY, at % DAY * 60) for one in windows) for at in range(WEEK))
+    if all(mask) or not any(mask):
+        raise ValueError("nothing is left to compare it with" if all(mask) else "it holds no hour")
+    return Part(name, text, mask)
+
+
+def calendar_of(series: PriceSeries, zone: tzinfo, parts: Sequence[Part], seed: int = 0) -> Calendar:
+    """All of it."""
+    hours = hourly_logs(series, zone)
+    effects = [_effect(hours, part, seed) for part in parts]
+    any_hour, by_hour = _hours(day_profiles(hours), seed)
+    *effects, any_hour = _judged([*effects, any_hour])
+    known = np.flatnonzero(~np.isnan(hours.logs))
+    logs = hours.logs[known]
+    return Calendar(
+        since=series.starts_at(int(known[0])) if len(known) else None,
+        until=series.starts_at(int(known[-1]) + 1) if len(known) else None,
+        hours=len(known),
+        hours_looked=series.known,
+        changes=int(np.sum(np.abs(np.diff(logs)) > 1e-12)),
+        median_microusd=float(np.exp(np.median(logs))) if len(known) else None,
+        cells=cells_of(hours, seed),
+        effects=[_with_absences(one, part, hours, series) for one, part in zip(effects, parts, strict=True)],
+        any_hour=any_hour,
+        by_hour=_with_all_in_mind(by_hour, any_hour),
+        comparisons=sum(one.p is not None for one in [*effects, any_hour]),
+    )
+
+
+def _effect(hours: HourlyLogs, part: Part, seed: int) -> Effect:
+    """One part against the rest, by itself."""
+    sample, needed = ("days", FEWEST_DAYS) if part.period == DAY else ("weeks", FEWEST_WEEKS)
+    turned = turned_contrasts(hours, np.array(part.mask), part.period, needed)
+    found = Effect(
+        name=part.name,
+        window=part.window,
+        verdict=Verdict.NOT_ENOUGH,
+        samples=len(turned),
+        sample=sample,
+        needed=needed,
+    )
+    if len(turned) < needed:
+        return found
+    own = turned[:, 0]
+    low, high = mean_interval(own, seed)
+    return msgspec.structs.replace(
+        found,
+        cheaper_percent=_cheaper(float(own.mean())),
+        low_percent=_cheaper(high),
+        high_percent=_cheaper(low),
+        p=max(rotation_p(turned, seed), t_tail(float(t_of(own)), len(own) - 1)),
+        detectable_percent=_detectable(own),
+    )
+
+
+def _detectable(own: Floats) -> float:
+    """What an effect must be to be found four times in five, with no other comparison in mind."""
+    freedom = len(own) - 1
+    error = float(own.std(ddof=1)) / math.sqrt(len(own))
+    return _cheaper(-error * (t_quantile(1 - ALPHA / 2, freedom) + t_quantile(0.8, freedom)))
+
+
+def _hours(profiles: Floats, seed: int) -> tuple[Effect, list[HourEffect]]:
+    """Is any hour of the day unlike the others, and by how much is each?"""
+    found = Effect(
+        name="any hour",
+        window="00-23",
+        verdict=Verdict.NOT_ENOUGH,
+        samples=len(profiles),
+        sample="days",
+        needed=FEWEST_DAYS,
+    )
+    if len(profiles) < FEWEST_DAYS:
+        return found, []
+    ps, means = largest_p(profiles, seed), profiles.mean(0)
+    by_hour = [
+        HourEffect(hour=at, cheaper_percent=_cheaper(float(means[at])), p_adjusted=float(ps[at])) for at in range(DAY)
+    ]
+    return msgspec.structs.replace(found, p=float(ps.min())), by_hour
+
+
+def _judged(effects: Sequence[Effect]) -> list[Effect]:
+    """Verdicts, with all comparisons in mind for which there was enough."""
+    adjusted = iter(holm([one.p for one in effects if one.p is not None]))
+    return [one if one.p is None else _with_verdict(one, next(adjusted)) for one in effects]
+
+
+def _with_verdict(effect: Effect, p_adjusted: float) -> Effect:
+    verdict = Verdict.NO_EFFECT
+    if p_adjusted <= ALPHA and effect.low_percent is not None and effect.high_percent is not None:
+        verdict = _side(effect.low_percent, effect.high_percent)
+    elif p_adjusted <= ALPHA:
+        verdict = Verdict.VARIES
+    return msgspec.structs.replace(effect, p_adjusted=p_adjusted, verdict=verdict)
+
+
+def _side(low: float, high: float) -> Verdict:
+    """An interval must say the same as the test."""
+    return Verdict.CHEAPER if low > 0 else Verdict.DEARER if high < 0 else Verdict.NO_EFFECT
+
+
+def _with_all_in_mind(by_hour: Sequence[HourEffect], any_hour: Effect) -> list[HourEffect]:
+    """Each hour's p, raised as that of all hours together was; and its verdict."""
+    if any_hour.p is None or any_hour.p_adjusted is None:
+        return []
+    raised = any_hour.p_adjusted / any_hour.p
+    found = [msgspec.structs.replace(one, p_adjusted=min(1.0, one.p_adjusted * raised)) for one in by_hour]
+    return [
+        msgspec.structs.replace(one, verdict=_side(one.cheaper_percent, one.cheaper_percent))
+        if one.p_adjusted <= ALPHA
+        else one
+        for one in found
+    ]
+
+
+def _with_absences(effect: Effect, part: Part, hours: HourlyLogs, series: PriceSeries) -> Effect:
+    """How often nothing was on offer inside and outside: a price that is not there is no cheap one."""
+    looked = np.array(series.looked, dtype=bool)
+    absent, inside = looked & np.isnan(hours.logs), np.array(part.mask)[hours.labels]
+    shares = [_share(absent, looked & where) for where in (inside, ~inside)]
+    return msgspec.structs.replace(effect, without_offers_share=shares[0], without_offers_elsewhere_share=shares[1])
+
+
+def _share(absent: Bools, among: Bools) -> float | None:
+    return float(absent[among].mean()) if among.any() else None
+
+
+def _cheaper(log_difference: float) -> float:
+    """Percent, from how much dearer something is in logarithms."""
+    return 100 * (1 - math.exp(log_difference)) + 0.0
