@@ -7,6 +7,7 @@ import os
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import click
@@ -135,19 +136,23 @@ def _draw(cells: _Cells, dots: Sequence[tuple[int, int]], number: int) -> None:
 
 
 def _row(cells: _Cells, row: int, frame: _Frame) -> str:
-    colourful = is_colourful()
-    made: list[str] = []
-    for column in range(frame.width):
-        bits, number = cells.get((row, column), (0, -2))
-        letter = chr(_BRAILLE + bits) if bits else _UNKNOWN if number == -1 else " "
-        if colourful and (bits or number == -1):
-            letter = click.style(letter, fg=_colour(number), dim=number == -1)
-        made.append(letter)
-    return "".join(made).rstrip()
+    letters = [_letter(cells.get((row, column))) for column in range(frame.width)]
+    if not is_colourful():
+        return "".join(letter for letter, _ in letters).rstrip()
+    runs = ((number, "".join(letter for letter, _ in run)) for number, run in groupby(letters, key=lambda one: one[1]))
+    return "".join(text if number is None else _styled(text, number) for number, text in runs).rstrip()
 
 
-def _colour(number: int) -> str | None:
-    return None if number < 0 else _COLOURS[number % len(_COLOURS)]
+def _letter(cell: tuple[int, int] | None) -> tuple[str, int | None]:
+    """What stands in a cell, and the line it belongs to."""
+    if cell is None:
+        return " ", None
+    bits, number = cell
+    return (chr(_BRAILLE + bits), number) if bits else (_UNKNOWN, -1)
+
+
+def _styled(text: str, number: int) -> str:
+    return click.style(text, dim=True) if number < 0 else click.style(text, fg=_COLOURS[number % len(_COLOURS)])
 
 
 def _x_axis(frame: _Frame, margin: int, x_text: Text) -> list[str]:
@@ -165,7 +170,7 @@ def _x_axis(frame: _Frame, margin: int, x_text: Text) -> list[str]:
 
 def _key(series: Mapping[str, object], has_unknown: bool) -> str:
     named = [(f"{_KEYS[number % len(_KEYS)]} {label}", number) for number, label in enumerate(series)]
-    shown = [click.style(text, fg=_colour(number)) if is_colourful() else text for text, number in named]
+    shown = [_styled(text, number) if is_colourful() else text for text, number in named]
     return "  ".join([*shown, *([f"{_UNKNOWN} nobody looked"] if has_unknown else [])])
 
 

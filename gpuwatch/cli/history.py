@@ -28,7 +28,7 @@ _BY_HOUR_UP_TO = timedelta(days=3)
 _BY_DAY_UP_TO = timedelta(days=120)
 _NOBODY = "no data; nobody has looked (is `gpuwatch run` running, and is this GPU watched or recorded?)"
 _COLUMNS = (
-    ("", "right"),  # of one width: it must not wrap
+    ("", "left"),
     ("lowest", "right"),
     ("25 %", "right"),
     ("median", "right"),

@@ -97,15 +97,15 @@ def print_page(page: MarketPage, now: datetime, timezone: str) -> None:
         click.echo("no data; nobody has looked (is `gpuwatch run` running, and is anything watched or recorded?)")
         return
     click.echo(f"USD per GPU-hour, commission included, as of {local(page.looked_at, timezone)} ({page.source})")
-    table(_COLUMNS, [_cells(row, page.looked_at, timezone) for row in page.rows])
+    rows = [_cells(row, page.looked_at, now) for row in page.rows]
+    shown = len(_COLUMNS) if any(row[-1] for row in rows) else len(_COLUMNS) - 1
+    table(_COLUMNS[:shown], [row[:shown] for row in rows])
     age = now - page.looked_at
     if age > _STALE:
         note(f"the newest look is {lasting(age.total_seconds())} old: what stands under now may be gone")
 
 
-def _cells(row: Standing, newest: datetime, timezone: str) -> tuple[str, ...]:
-    from gpuwatch.cli.screen import local
-
+def _cells(row: Standing, newest: datetime, now: datetime) -> tuple[str, ...]:
     looked_at = datetime.fromtimestamp(row.looked_s, UTC)
     return (
         row.gpu,
@@ -115,7 +115,7 @@ def _cells(row: Standing, newest: datetime, timezone: str) -> tuple[str, ...]:
         str(row.offers),
         _price(row.under),
         _life(row),
-        f"as of {local(looked_at, timezone)}" if newest - looked_at > _STALE else "",
+        f"{lasting((now - looked_at).total_seconds())} old" if newest - looked_at > _STALE else "",
     )
 
 

@@ -74,6 +74,13 @@ def test_a_screen_shows_gaps_and_hours_without_offers_apart(shell: Shell, stored
     assert any(line.startswith("known: ") and "1 gap, the longest 44 h" in line for line in lines)
 
 
+def test_a_terminal_gets_the_same(shell: Shell, stored: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    ran = shell("history", "H100", "--since", "60h")
+    assert ran.code == Exit.DONE, ran.err
+    assert "no offers" in ran.out
+
+
 def test_the_old_spelling_answers_as_it_did(shell: Shell, stored: History) -> None:
     ran = shell("history", "--gpu", "H100", "--days", "3", "--json")
     assert ran.code == Exit.DONE
