@@ -50,8 +50,6 @@ def _job_says_too_little(watch: WatchTable, job: JobTable) -> Iterator[tuple[str
         yield "on", 'it is missing; expected where a watch takes different GPUs, such as on = "4x A100"'
     if job.speedup and (job.hours is None or job.on is None):
         yield "speedup", "expected only beside hours and on"
-    if job.utilisation is not None and job.utilisation.high > 1:
-        yield "utilisation", "expected a share of at most 1, such as 0.4"
     if watch.spot != "no" and job.interruptions_per_day is None:
         yield "interruptions_per_day", f'it is missing; expected beside spot = "{watch.spot}", such as 2'
 

@@ -39,6 +39,13 @@ def _figures(value: Any) -> Range:
     return value if isinstance(value, Range) else figures(_plain(value))
 
 
+def _shares(value: Any) -> Range:
+    found = _figures(value)
+    if found.high > 1:
+        raise ValueError('expected a share of at most 1, such as 0.4, or "0.35-0.45"')
+    return found
+
+
 def _rates(value: Any) -> tuple[Rate, ...]:
     if not isinstance(value, dict) or not value:
         raise ValueError('expected figures by GPU, such as { "4x A100" = 900, "H100" = "350-500" }')
@@ -71,6 +78,7 @@ def _json(*kinds: str, example: Any) -> WithJsonSchema:
 
 Figure = Annotated[float, PlainValidator(_figure), _json("number", "string", example="10B")]
 Figures = Annotated[Range, PlainValidator(_figures), _json("number", "string", example="350-500")]
+Shares = Annotated[Range, PlainValidator(_shares), _json("number", "string", example=0.4)]
 Rates = Annotated[tuple[Rate, ...], PlainValidator(_rates), _json("object", example={"4x A100": 900})]
 Spans = Annotated[Range, PlainValidator(_spans), _json("string", example="5m-7m")]
 GpuConfig = Annotated[Config, PlainValidator(_config), _json("string", example="4x A100")]
@@ -105,7 +113,7 @@ class JobTable(Table):
     )
     batch: Whole = Field(default=1, ge=1, le=1_000_000, description="Sequences in memory at once; part of the memory.")
     context: Whole = Field(default=4096, ge=1, le=100_000_000, description="Tokens of one; part of the memory.")
-    utilisation: Figures | None = Field(
+    utilisation: Shares | None = Field(
         default=None,
         description='Share of the data sheet\'s FLOP/s that arrives: 0.4, or "0.35-0.45"; for GPUs without a speed.',
     )

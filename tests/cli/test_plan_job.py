@@ -1,0 +1,211 @@
+"""`gpuwatch plan job`: the sources' figures, real offers by the whole job's cost; and a watch that goes by it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch.emulator import Marketplace
+from tests.cli.conftest import Ran, Shell
+
+JOB = ("plan", "job")
+A100, H100 = "4x A100 @ 1.20 for 72h", "4x H100 @ 3.50 for 24h"
+RECORDED = Path(__file__).parent.parent / "recorded" / "price-history" / "vastai-offers-2026-02-27_03-03.csv.gz"
+TUNE = ("--hours", "72", "--on", "4x A100", "--speedup", "4x H100=3")
+
+
+def costs(shell: Shell, *argv: str) -> list[Any]:
+    found: list[Any] = shell(*JOB, *argv, "--json").json["candidates"]
+    return found
+
+
+@pytest.mark.parametrize("mode", [(), ("--seed",)])
+def test_the_sources_comparison(shell: Shell, mode: tuple[str, ...]) -> None:
+    a100, h100 = costs(shell, A100, H100, *mode)
+    assert (a100["job_cost_usd"], h100["job_cost_usd"]) == (345.60, 336.00)
+    assert h100["difference_usd"] == -9.60
+    assert round(h100["break_even_speedup"], 4) == 2.9167
+
+
+def test_with_twenty_percent_on_top(shell: Shell) -> None:
+    a100, h100 = costs(shell, A100, H100, "--commission", "0.2")
+    assert (a100["job_cost_usd"], h100["job_cost_usd"]) == (414.72, 403.20)
+    assert h100["difference_usd"] == -11.52
+
+
+@pytest.mark.parametrize(("speedup", "usd"), [("2.5", 403.20), ("2", 504.00), ("1.5", 672.00)])
+def test_at_other_speed_ups(shell: Shell, speedup: str, usd: float) -> None:
+    job = ("--hours", "72", "--on", "4x A100", "--speedup", f"4x H100={speedup}")
+    assert costs(shell, "4x A100 @ 1.20", "4x H100 @ 3.50", *job)[1]["job_cost_usd"] == usd
+
+
+def test_the_hyperscaler(shell: Shell) -> None:
+    one, four = costs(shell, "1x H100 @ 8.00 for 72h", "4x H100 @ 8.00 for 72h")
+    assert (one["job_cost_usd"], four["job_cost_usd"]) == (576.00, 2304.00)
+
+
+def test_loading_costs_1_33_to_1_87_and_the_sources_slip_is_told(shell: Shell) -> None:
+    (h100,) = costs(shell, "4x H100 @ 4.00 for 24h", "--load", "5m-7m")
+    assert [round(usd, 2) for usd in h100["load_usd"]] == [1.33, 1.87]
+    assert h100["job_cost_usd"] == pytest.approx(384 + 4 * 4 * 7 / 60)
+    ran = shell(*JOB, "4x H100 @ 4.00 for 24h", "--load", "5m-7m", "--seed")
+    assert "384.00" in ran.out
+    assert "1.33–1.87" in ran.err
+    assert "2.33" in ran.err
+
+
+def test_it_says_where_it_differs_from_the_sources(shell: Shell) -> None:
+    ran = shell(*JOB, A100, H100, "--setup", "1h")
+    assert "the sources count price × hours alone (--seed): 345.60, 336.00" in ran.err
+    assert "350.40" in ran.out
+    assert "sources" not in shell(*JOB, A100, H100).err
+
+
+def test_measured_speeds_give_a_range(shell: Shell) -> None:
+    options = ("--tokens", "10M", "--tokens-per-s", "4x RTX 4090=120-180", "--tokens-per-s", "2x H100=350-500")
+    slow, quick = costs(shell, "4x RTX 4090 @ 0.40", "2x H100 @ 3.50", *options)
+    assert slow["job_cost_low_usd"] < slow["job_cost_usd"]
+    assert slow["hours"] == pytest.approx(10e6 / 120 / 3600)
+    assert quick["hours_low"] == pytest.approx(10e6 / 500 / 3600)
+    assert "–" in shell(*JOB, "4x RTX 4090 @ 0.40", *options).out
+
+
+def test_an_interruption_loses_at_most_eight_dollars(shell: Shell) -> None:
+    options = ("--spot", "only", "--interruptions-per-day", "4", "--checkpoint-every", "30m")
+    ran = shell(*JOB, "8x H100 @ 2.00 for 100h", *options)
+    assert "at most what is between two checkpoints: 8.00 $" in ran.err
+    (found,) = costs(shell, "8x H100 @ 2.00 for 100h", *options)
+    assert 0 < found["restarts_usd"] <= found["interruptions"] * 8.00
+
+
+def test_credit_is_taken_off_at_the_end(shell: Shell) -> None:
+    found = costs(shell, A100, "1x H100 @ 1.00 for 1h", "--credit", "300")
+    assert [one["after_credit_usd"] for one in found] == pytest.approx([45.60, 0.0])
+    assert "45.60" in shell(*JOB, A100, "--credit", "300").out
+
+
+@pytest.fixture
+def tune_market(market: Marketplace) -> Marketplace:
+    market.publish(gpu="A100 SXM4", count=4, usd_hour=4.80)
+    market.publish(gpu="H100 SXM", count=4, usd_hour=14.00)
+    market.publish(gpu="RTX 4090", count=4, usd_hour=0.80)
+    return market
+
+
+def offers(ran: Ran) -> list[tuple[str, float]]:
+    return [(one["gpu"], round(one["job_cost_usd"], 2)) for one in ran.json["offers"]]
+
+
+def test_real_offers_by_the_jobs_cost_from_a_poll_and_then_from_the_store(
+    shell: Shell, tune_market: Marketplace
+) -> None:
+    polled = shell(*JOB, *TUNE, "--poll", "--json", "--gpu", "A100", "--gpu", "H100", "--gpu", "RTX 4090")
+    assert polled.code == 0, polled.err
+    assert offers(polled) == [("H100 SXM", 403.20), ("A100 SXM 80GB", 414.72)]
+    assert polled.json["samples"] == 3
+    assert "neither a speedup of RTX 4090" in polled.json["refused"][0]["reason"]
+    shell("check", "--gpu", "A100", "--gpu", "H100", "--max-price", "9", "--count", "4")
+    stored = shell(*JOB, *TUNE, "--json")
+    assert offers(stored) == [("H100 SXM", 403.20), ("A100 SXM 80GB", 414.72)]
+    assert stored.json["source"] == "the store"
+    assert stored.json["since"].endswith("Z")
+
+
+def test_the_lowest_hour_is_held_against_the_lowest_job(shell: Shell, tune_market: Marketplace) -> None:
+    ran = shell(*JOB, *TUNE, "--poll", "--gpu", "A100", "--gpu", "H100")
+    assert "the lowest GPU price (4× A100 SXM 80GB" in ran.err
+    assert "would cost 11.52 $ more for this job" in ran.err
+
+
+def test_an_empty_store_is_no_answer(shell: Shell) -> None:
+    shell("db", "upgrade")
+    ran = shell(*JOB, *TUNE)
+    assert ran.code == 3
+    assert "--poll asks the providers now" in ran.err
+
+
+def test_a_job_that_fits_no_offer_is_told(shell: Shell, tune_market: Marketplace) -> None:
+    ran = shell(*JOB, *TUNE, "--poll", "--gpu", "A100", "--memory-gb", "9000")
+    assert ran.code == 1
+    assert "do not hold 9,000 GB" in ran.err
+
+
+def test_a_provider_that_does_not_answer_is_told(shell: Shell, market: Marketplace) -> None:
+    market.faults.add("search", "502", times=None)
+    ran = shell(*JOB, *TUNE, "--poll", "--timeout", "20s")
+    assert ran.code == 3
+    assert "vastai:" in ran.err
+
+
+def test_on_the_public_prices(shell: Shell) -> None:
+    options = ("--size-of", "8B", "--method", "lora", "--tokens", "50M", "--utilisation", "0.35-0.4")
+    ran = shell(*JOB, *options, "--data", str(RECORDED), "--json", "--limit", "5000")
+    assert ran.code == 0, ran.err
+    found = ran.json["offers"]
+    assert len(found) > 50
+    assert found == sorted(found, key=lambda one: one["job_cost_usd"])
+    assert all(one["gpu_count"] * one["gpu_memory_gib"] > 20 for one in found)
+    assert ran.json["samples"] == len(found) + sum(one["offers"] for one in ran.json["refused"])
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        ((), "how long does it take?"),
+        (("--hours", "72"), "on what does it take those hours?"),
+        (("--tokens", "1B"), "how quick is it?"),
+        (("--tokens", "1B", "--hours", "3", "--on", "A100"), "say either --hours or --tokens"),
+        ((*TUNE, "--spot", "any"), "how often is it interrupted?"),
+        ((*TUNE, "--seed"), "--seed goes with candidates"),
+        (("4x A100",), "expected cards at a price"),
+        (("4x A100 @ 1.20",), "neither hours nor tokens are said"),
+        (("4x NoCard @ 1.20 for 3h",), "expected GPUs such as"),
+        ((A100, "--poll"), "--poll goes with real offers"),
+        ((A100, "--gpu", "H100"), "--gpu goes with real offers"),
+        ((A100, "--speedup", "4x H100"), "expected GPUs and a figure"),
+        ((A100, "--image-gb", "lots"), "--image-gb 'lots': expected a number"),
+        ((A100, "--load", "5"), "--load: expected a duration"),
+        ((A100, "--hours", "x"), "--hours: expected a number"),
+        ((A100, "--utilisation", "40"), "--utilisation"),
+        ((A100, "--size-of", "70B", "--precision", "int4"), "cannot be trained"),
+        ((A100, "--size-of", "nope"), "--size-of: expected a number of parameters"),
+        (("1x T4 @ 1 for 3h", "--size-of", "70B"), "do not hold"),
+    ],
+)
+def test_wrong_options_are_one_line(shell: Shell, argv: tuple[str, ...], told: str) -> None:
+    ran = shell(*JOB, *argv)
+    assert ran.code == 2
+    assert told in ran.err
+    assert "Traceback" not in ran.err
+    assert ran.out == ""
+
+
+WATCH = """
+[[watch]]
+name = "tune"
+gpu = ["A100 SXM 80GB", "H100"]
+gpu_count = 4
+max_job_cost = {most}
+[watch.job]
+hours = 72
+on = "4x A100"
+speedup = {{ "4x H100" = 3 }}
+"""
+
+
+def test_a_watch_by_its_jobs_cost_is_checked(shell: Shell, tune_market: Marketplace) -> None:
+    shell.settings(WATCH.format(most=410))
+    ran = shell("check", "--json")
+    assert ran.code == 0, ran.err
+    (watch,) = ran.json["watches"]
+    assert (watch["max_price"], watch["max_job_cost_usd"]) == (None, 410.0)
+    assert [(one["gpu"], one["job_cost_usd"]) for one in watch["offers"]] == [("H100 SXM", 403.2)]
+    shown = shell("check", "--explain")
+    assert "tune: A100 SXM 80GB, H100 at or under 410 $ for the job" in shown.out
+    assert "$ job" in shown.out
+    assert "403.20" in shown.out
+    assert "max_job_cost: 414.72 > 410.00" in shown.err
+    shell.settings(WATCH.format(most=400))
+    assert shell("check").code == 1

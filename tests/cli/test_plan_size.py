@@ -1,0 +1,112 @@
+"""`gpuwatch plan size`: the sources' figures by --seed, the parts without."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Shell
+
+SIZE = ("plan", "size")
+
+
+@pytest.mark.parametrize(
+    ("params", "precision", "gb"),
+    [("7B", "fp32", 28.0), ("70B", "fp32", 280.0), ("70B", "bf16", 140.0), ("70B", "int4", 35.0)],
+)
+def test_seed_prints_the_sources_figures(shell: Shell, params: str, precision: str, gb: float) -> None:
+    found = shell(*SIZE, "--params", params, "--precision", precision, "--seed", "--json").json
+    assert found["total_gb"] == gb
+    assert found["method"] == "seed"
+
+
+def test_the_batch_term_of_the_sources(shell: Shell) -> None:
+    options = ("--params", "7B", "--precision", "fp32", "--batch", "4", "--input-gb", "0.5", "--seed")
+    assert shell(*SIZE, *options, "--json").json["total_gb"] == 30.0
+    ran = shell(*SIZE, *options)
+    assert "30.00" in ran.out
+    assert "left out" in ran.err
+
+
+def test_six_cards_of_24_gb_for_140(shell: Shell) -> None:
+    options = ("--params", "70B", "--seed", "--gpu", "RTX 3090", "--json")
+    assert shell(*SIZE, *options).json["fits"] == [{"gpu": "RTX 3090", "cards": 6, "memory_gb": 24.0}]
+
+
+def test_the_parts_add_up_and_are_explained(shell: Shell) -> None:
+    ran = shell(*SIZE, "--params", "Llama 3.1 8B", "--method", "qlora")
+    assert ran.code == 0
+    assert "weights" in ran.out
+    assert "in all" in ran.out
+    assert "the sources count weights alone (--seed): 4.0 GB" in ran.err
+    found = shell(*SIZE, "--params", "Llama 3.1 8B", "--method", "qlora", "--json").json
+    assert sum(part["gb"] for part in found["parts"]) == pytest.approx(found["total_gb"])
+    assert {"weights", "adapters", "gradients", "optimizer", "activations", "logits"} == {
+        part["name"] for part in found["parts"]
+    }
+
+
+def test_what_speaks_against_a_card_is_said_for_training_alone(shell: Shell) -> None:
+    train = shell(*SIZE, "--params", "70B", "--gpu", "RTX 4090", "--json").json["fits"]
+    assert train[0]["against"] == ["no NVLink"]
+    run = shell(*SIZE, "--params", "70B", "--gpu", "RTX 4090", "--method", "inference", "--json").json["fits"]
+    assert run[0]["against"] == []
+    assert run[0]["cards"] == 8
+
+
+def test_no_card_at_all_is_an_answer(shell: Shell) -> None:
+    ran = shell(*SIZE, "--params", "70B", "--gpu", "T4", "--max-cards", "4")
+    assert (ran.code, "No card holds it with 4 or fewer." in ran.out) == (0, True)
+
+
+def test_a_models_config_says_its_shape(shell: Shell) -> None:
+    fields = {
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "num_hidden_layers": 32,
+        "intermediate_size": 14336,
+        "vocab_size": 128256,
+    }
+    path = shell.folder / "config.json"
+    path.write_text(json.dumps(fields))
+    found = shell(*SIZE, "--shape", str(path), "--json").json
+    assert found["params"] == pytest.approx(8.03e9, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "{", '{"hidden_size": "x"}', "", "\x00", "[" * 100_000, '{"hidden_size": 0}']
+)
+def test_a_config_that_is_none_is_one_line(shell: Shell, content: str) -> None:
+    path = shell.folder / "config.json"
+    path.write_text(content)
+    ran = shell(*SIZE, "--shape", str(path))
+    assert ran.code == 2
+    assert "config.json" in ran.err
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ((), "which model?"),
+        (("--params", "huge"), "expected a number of parameters"),
+        (("--params", "70B", "--precision", "int4"), "cannot be trained"),
+        (("--params", "70B", "--gpu", "NoCard"), "no GPU is called"),
+        (("--params", "70B", "--input-gb", "1"), "--input-gb goes with --seed"),
+        (("--params", "70B", "--batch", "0"), "--batch"),
+        (("--params", "70B", "--shape", "absent.json"), "absent.json"),
+    ],
+)
+def test_wrong_options_are_told(shell: Shell, options: tuple[str, ...], told: str) -> None:
+    ran = shell(*SIZE, *options)
+    assert ran.code == 2
+    assert told in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_it_needs_no_settings_and_no_store(shell: Shell, tmp_path: Path) -> None:
+    (shell.folder / "gpuwatch.toml").write_text("this is no TOML")
+    assert shell(*SIZE, "--params", "7B").code == 0
