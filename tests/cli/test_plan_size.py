@@ -49,9 +49,9 @@ def test_the_parts_add_up_and_are_explained(shell: Shell) -> None:
 
 
 def test_what_speaks_against_a_card_is_said_for_training_alone(shell: Shell) -> None:
-    train = shell(*SIZE, "--params", "70B", "--gpu", "RTX 4090", "--json").json["fits"]
+    train = shell(*SIZE, "--params", "70B", "--gpu", "RTX 3090", "--json").json["fits"]
     assert train[0]["against"] == ["no NVLink"]
-    run = shell(*SIZE, "--params", "70B", "--gpu", "RTX 4090", "--method", "inference", "--json").json["fits"]
+    run = shell(*SIZE, "--params", "70B", "--gpu", "RTX 3090", "--method", "inference", "--json").json["fits"]
     assert run[0]["against"] == []
     assert run[0]["cards"] == 8
 
