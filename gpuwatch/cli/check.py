@@ -14,10 +14,12 @@ from gpuwatch.cli.options import config_option, json_option
 from gpuwatch.errors import GpuwatchError, UsageError
 
 if TYPE_CHECKING:
+    from gpuwatch.engine.auto_price import Standing
     from gpuwatch.engine.check import Checked
     from gpuwatch.settings import Settings
     from gpuwatch.watches.decide import Match
     from gpuwatch.watches.watch import Watch
+    from gpuwatch.wiring.auto_prices import InForce
 
 
 @click.command()
@@ -50,14 +52,15 @@ def check(
     Exit codes: 0 matched, 1 everything answered and nothing matched, 2 settings are wrong, 3 cannot tell.
     """
     settings = _settings(gpu, max_price, count, spot, provider, config)
-    watches = _chosen(settings, names)
+    in_force = _in_force(settings, _chosen(settings, names), keep=not no_store)
+    watches = in_force.watches
     from gpuwatch.wiring import real_now
 
     checked = _ask(settings, watches, provider, as_json)
     now = real_now()
     matches = {watch.name: _joined(watch.name, checked) for watch in watches}
     if as_json:
-        _print_json(watches, checked, matches, now)
+        _print_json(in_force, checked, matches, now)
     else:
         _print_tables(watches, checked, matches, now)
     for part in checked:
@@ -105,6 +108,20 @@ def _chosen(settings: Settings, names: Sequence[str]) -> Sequence[Watch]:
     return [known[name] for name in names] or settings.watches
 
 
+def _in_force(settings: Settings, watches: Sequence[Watch], keep: bool) -> InForce:
+    """The watches with the limits of this moment; those out of the history are told, with what they rest on."""
+    from gpuwatch.wiring.auto_prices import limits_in_force
+
+    found = limits_in_force(settings, watches, keep)
+    if found.fault:
+        click.echo(f"max_price = auto: the caps count, for the history cannot be read: {found.fault}", err=True)
+    for name, standing in found.standing.items():
+        why = f"the history is not enough: {standing.why_none}" if standing.why_none else "by the history"
+        until = standing.deadline.strftime("%Y-%m-%d %H:%M UTC")
+        click.echo(f"{name}: at or under {standing.limit_usd_gpu_hour:f} $/GPU-h now ({why}), until {until}", err=True)
+    return found
+
+
 def _ask(settings: Settings, watches: Sequence[Watch], only: Sequence[str], as_json: bool) -> Sequence[Checked]:
     from gpuwatch.wiring.oneshot import check_markets
 
@@ -123,7 +140,7 @@ def _joined(name: str, checked: Sequence[Checked]) -> Sequence[Match]:
 
 
 def _print_json(
-    watches: Sequence[Watch], checked: Sequence[Checked], matches: Mapping[str, Sequence[Match]], now: datetime
+    in_force: InForce, checked: Sequence[Checked], matches: Mapping[str, Sequence[Match]], now: datetime
 ) -> None:
     from gpuwatch.cli.offer_rows import match_json
     from gpuwatch.cli.screen import json_out, rfc3339
@@ -138,8 +155,9 @@ def _print_json(
                     **_limit_json(watch),
                     "matched": bool(matches[watch.name]),
                     "offers": [match_json(match) for match in matches[watch.name]],
+                    **_auto_json(watch, in_force.standing.get(watch.name)),
                 }
-                for watch in watches
+                for watch in in_force.watches
             ],
             "providers": [_report_json(part) for part in checked],
         }
@@ -157,6 +175,18 @@ def _limit_text(watch: Watch) -> str:
     if watch.max_job_cost_usd is None:
         return f"{watch.max_price_usd_gpu_hour:f} $/GPU-h"
     return f"{watch.max_job_cost_usd:f} $ for the job"
+
+
+def _auto_json(watch: Watch, standing: Standing | None) -> dict[str, Any]:
+    """Of a limit out of the history, what it rests on; nothing for a price of the owner's own."""
+    from gpuwatch.cli.screen import number, rfc3339
+
+    if watch.auto is None:
+        return {}
+    why_none = standing.why_none if standing else "the history cannot be read"
+    cap = number(watch.auto.cap_usd_gpu_hour)
+    deadline = rfc3339(standing.deadline if standing else None)
+    return {"auto": {"max_price_cap": cap, "deadline": deadline, "why_none": why_none}}
 
 
 def _report_json(part: Checked) -> dict[str, Any]:

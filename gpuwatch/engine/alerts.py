@@ -114,7 +114,8 @@ def offer_alert(  # noqa: PLR0913 - the decision, and all that is told beside it
 def _threshold(watch: Watch) -> str:
     if watch.max_job_cost_usd is not None:
         return f"${_decimal(watch.max_job_cost_usd)} for the whole job"
-    return f"${_decimal(watch.max_price_usd_gpu_hour)} per GPU-hour"
+    limit = f"${_decimal(watch.max_price_usd_gpu_hour)} per GPU-hour"
+    return limit if watch.auto is None else f"{limit} now, never above ${_decimal(watch.auto.cap_usd_gpu_hour)} (auto)"
 
 
 def why(watch: Watch, decision: Decision) -> str:
