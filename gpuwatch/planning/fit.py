@@ -21,9 +21,10 @@ from gpuwatch.market.gpu_specs import GpuSpecs, gpu_specs
 from gpuwatch.planning.size import GIB_GB, cards_for
 
 BANDWIDTH_REACHED: Final = (
-    0.6  # of the data sheet's, as measured for single streams on A100 and H100 (MBU, MosaicML 2023)
+    0.6  # of the data sheet's; single streams reach 55 to 60 % on A100 and H100 (MosaicML's MBU, 2023)
 )
-_BF16_LACKS = frozenset({"Volta", "Turing", "Pascal", "Maxwell", "Kepler"})
+_NO_BF16 = frozenset({"Volta", "Turing"})
+_DROPPED = frozenset({"Kepler", "Maxwell"})  # CUDA 12 and 13 no longer know them
 
 
 class Task(StrEnum):
@@ -136,7 +137,7 @@ def default_by(task: Task) -> By:
 
 
 def choose(wish: Wish, priced: Iterable[Priced], by: By | None = None) -> Chosen:
-    """Of each class the cheapest offer that fits; the classes by `by`."""
+    """Of each class the offer that fits for least money an hour; the classes by `by`."""
     wanted = by or default_by(wish.task)
     classes: dict[str, list[Priced]] = {}
     for one in priced:
@@ -144,7 +145,7 @@ def choose(wish: Wish, priced: Iterable[Priced], by: By | None = None) -> Chosen
     found: list[Choice] = []
     left_out: dict[str, list[str]] = {}
     for name, offers in sorted(classes.items()):
-        got = _choice(wish, specs_of(name), offers, wanted)
+        got = _choice(wish, specs_of(name), offers)
         if isinstance(got, Choice):
             found.append(got)
         else:
@@ -153,10 +154,12 @@ def choose(wish: Wish, priced: Iterable[Priced], by: By | None = None) -> Chosen
     return Chosen(choices=tuple(found), left_out={why: tuple(names) for why, names in left_out.items()}, by=wanted)
 
 
-def _choice(wish: Wish, gpu: GpuSpecs | None, offers: Sequence[Priced], by: By) -> Choice | str:
+def _choice(wish: Wish, gpu: GpuSpecs | None, offers: Sequence[Priced]) -> Choice | str:
     """The cheapest that fits, or why none does."""
     if gpu is None:
         return "in no data sheet of ours"
+    if wish.task is not Task.ANY and gpu.architecture in _DROPPED:
+        return "too old for today's CUDA"
     if wish.task is Task.TRAINING and not gpu.has_tensor_cores:
         return "no Tensor cores"
     needed = cards_needed(wish, gpu)
@@ -169,11 +172,9 @@ def _choice(wish: Wish, gpu: GpuSpecs | None, offers: Sequence[Priced], by: By) 
     fitting = [one for offer in offers if needed <= (one := offer.of(needed)).cards <= wish.max_cards]
     if not fitting:
         return "no offer with so many cards"
-    choices = [
-        Choice(gpu=gpu, priced=one, needed=needed, offers=len(fitting), token_s=_token_s(wish, gpu, one.cards))
-        for one in fitting
-    ]
-    return min(choices, key=lambda one: (one.per(by) or 0, one.usd_hour, one.priced.cards))
+    cheapest = min(fitting, key=lambda one: (one.usd_hour, one.cards))
+    token_s = _token_s(wish, gpu, cheapest.cards)
+    return Choice(gpu=gpu, priced=cheapest, needed=needed, offers=len(fitting), token_s=token_s)
 
 
 def specs_of(name: str) -> GpuSpecs | None:
@@ -218,7 +219,7 @@ def _token_s(wish: Wish, gpu: GpuSpecs, cards: int) -> float | None:
 
 def remarks(wish: Wish, gpu: GpuSpecs) -> list[str]:
     """What to know of a card beside its price."""
-    found = ["FP16 only, no BF16"] if wish.task is Task.TRAINING and gpu.architecture in _BF16_LACKS else []
+    found = ["FP16 only, no BF16"] if wish.task is Task.TRAINING and gpu.architecture in _NO_BF16 else []
     if gpu.nvlink:
         found.append("NVLink")
     if gpu.name not in gpu_specs():
