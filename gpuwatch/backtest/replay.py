@@ -26,8 +26,7 @@ from gpuwatch.watches.watch import Action, Budget, SpotPolicy, Watch
 
 _TOLD_EVERY = 1024
 _NONE = -1.0
-_NEVER = -(10**12)
-_LOOKS_MISSED = 3  # so many may fail before what they would have shown is not known any more
+_SEVERAL = ""  # in a poll: it asked for several GPUs, or for all
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,60 +104,49 @@ class _Player:
         self._watch = watch
         self._setting = setting
         self._book = book
-        self._shelf = Shelf(watch, found)
+        self._shelf = Shelf(watch, found, lambda provider: int(setting.age_of(provider).total_seconds()))
         self._memory = WatchMemory()
         self._rounds = Rounds()
-        self._asked: dict[tuple[str, str, bool], tuple[Key, ...]] = {}
-        self._ages_s: dict[str, int] = {}
-        self._asked_s: dict[str, int] = {}  # provider → its newest look
+        self._keys_asked: dict[tuple[str, str, bool], tuple[Key, ...]] = {}
+        self._own_label = watch.gpu_names[0] if len(watch.gpu_names) == 1 else _SEVERAL
         self._hunted_s: dict[Key, int] = {}
 
     def sees(self, polls: Sequence[Poll], at_s: int, now: datetime) -> None:
         """One look at the market; nothing, if it was not asked for this watch."""
-        keys = self._keys(polls)
+        keys = [key for poll in polls for key in self._asked(poll)]
         if not keys:
             return
-        self._shelf.advance(at_s)
         decision = self._decide(keys, at_s, now)
         begun, refusal = self._rent(decision, now)
         self._note(decision, begun, refusal, at_s)
 
-    def _keys(self, polls: Sequence[Poll]) -> list[Key]:
-        """What is to be decided on. Where the daemon hunts, it decides on hunts, and sweeps are for the history."""
-        found: list[Key] = []
-        for poll in polls:
-            for key in self._keys_of(poll):
-                self._age(poll.provider, poll.at_s)
+    def _asked(self, poll: Poll) -> Iterator[Key]:
+        """What is to be decided on. Where the daemon hunted for this watch, it decided on that, and not on sweeps."""
+        is_own = poll.lane == HUNT and poll.gpu == self._own_label
+        least_s = poll.at_s - int(self._setting.age_of(poll.provider).total_seconds())
+        for key in self._keys_of(poll):
+            if poll.lane == SWEEP and poll.answered:
+                self._shelf.whole(key, poll.at_s)
+            if is_own:
+                self._hunted_s[key] = poll.at_s
+            if is_own or self._hunted_s.get(key, least_s - 1) < least_s:
                 self._shelf.asked(key, poll)
-                if poll.lane == HUNT:
-                    self._hunted_s[key] = poll.at_s
-                if poll.lane != SWEEP or self._hunted_s.get(key, _NEVER) < poll.at_s - self._ages_s[poll.provider]:
-                    found.append(key)
-        return found
+                yield key
 
     def _keys_of(self, poll: Poll) -> tuple[Key, ...]:
         asked = (poll.provider, poll.gpu, poll.spot)
-        keys = self._asked.get(asked)
+        keys = self._keys_asked.get(asked)
         if keys is None:
             watch, (provider, gpu, spot) = self._watch, asked
             is_mine = (watch.providers is None or provider in watch.providers) and _wants(watch.spot, spot)
-            gpus = (name for name in watch.gpu_names if gpu in ("", name))
-            keys = self._asked[asked] = tuple((provider, name, spot) for name in gpus) if is_mine else ()
+            gpus = (name for name in watch.gpu_names if gpu in (_SEVERAL, name))
+            keys = self._keys_asked[asked] = tuple((provider, name, spot) for name in gpus) if is_mine else ()
         return keys
-
-    def _age(self, provider: str, at_s: int) -> None:
-        """How old a provider's answers may be: as set, or three of its own rounds, where it is asked less often."""
-        every_s = at_s - self._asked_s.get(provider, at_s)
-        if every_s or provider not in self._ages_s:
-            self._asked_s[provider] = at_s
-            least_s = int(self._setting.age_of(provider).total_seconds())
-            self._ages_s[provider] = max(least_s, _LOOKS_MISSED * every_s)
 
     def _decide(self, keys: Sequence[Key], at_s: int, now: datetime) -> Decision:
         shelf, setting = self._shelf, self._setting
-        oldest_s = {provider: at_s - age_s for provider, age_s in self._ages_s.items()}
-        shelf.drop_older(oldest_s)
-        expected = shelf.asked_since(oldest_s)
+        shelf.drop_older(at_s)
+        expected = shelf.asked_lately(at_s)
         watch, found = setting.limit(self._watch, now), shelf.under
         if watch is not self._watch:
             found = tuple(match for match in found if _is_under(watch, match))
@@ -166,9 +154,9 @@ class _Player:
             keys,
             found,
             near=shelf.near,
-            known=shelf.known(oldest_s),
+            known=shelf.known(at_s),
             expected=expected,
-            paces=paces_of(expected, lambda provider: timedelta(seconds=self._ages_s[provider])),
+            paces=paces_of(expected, setting.age_of),
             observed_at=now,
         )
         decision = decide(watch, look, self._memory, now, setting.zone)

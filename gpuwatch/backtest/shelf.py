@@ -1,9 +1,9 @@
-"""The market as it was known at each look, as one watch sees it. Only what changed costs anything."""
+"""The market as one watch was shown it, question by question. Only what changed costs anything."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -14,34 +14,51 @@ from gpuwatch.watches.decide import Match
 from gpuwatch.watches.watch import Watch
 
 SWEEP, HUNT = "sweep", "hunt"
+_LOOKS_MISSED = 3  # so many may fail before what they would have shown is not known any more
 _Place = tuple[tuple[Any, ...], int]  # rank, number of the candidate
 
 
 class _Box:
-    """What stands on offer at one key, cheapest first."""
-
-    __slots__ = ("fitting", "is_seen", "near", "seen_s", "under", "whole_s")
+    """What one question showed when it was asked last, cheapest first."""
 
     def __init__(self) -> None:
         self.under: list[_Place] = []  # at or under the threshold
         self.fitting: list[_Place] = []  # at any price
         self.near = 0  # how many are at or under threshold × rearm
-        self.seen_s = 0  # the newest question
-        self.whole_s = 0  # the newest answer that proves what it does not show
+        self.seen_s: int | None = None  # the newest question
+        self.whole_s: int | None = None  # the newest answer that proves what it does not show
         self.is_seen = False  # was it answered, and not too long ago?
+        self.age_s = 0  # how old its answer may be
+        self.changes: list[tuple[int, bool, int]] = []  # (when, did it come?, number of the candidate), by time
+        self.done = 0  # so many of them were shown
+
+    def turned(self, at_s: int) -> Iterator[tuple[bool, int]]:
+        """What came and went since the last question."""
+        while self.done < len(self.changes) and self.changes[self.done][0] <= at_s:
+            _, came, number = self.changes[self.done]
+            self.done += 1
+            yield came, number
 
 
 class Shelf:
     """Walks along the candidates of one watch. An offer stands from the look that saw it to the one that missed it."""
 
-    def __init__(self, watch: Watch, found: Sequence[Candidate]) -> None:
+    def __init__(self, watch: Watch, found: Sequence[Candidate], age_s: Callable[[str], int]) -> None:
         self._found = found
-        self._ends = sorted((i for i, one in enumerate(found) if one.gone_s is not None), key=lambda i: _gone(found[i]))
-        self._begun = self._ended = 0
+        self._age_s = age_s
         self._boxes: dict[Key, _Box] = {}
+        for number, one in enumerate(found):
+            box = self._box(one.key)
+            if one.gone_s is not None and one.gone_s <= one.from_s:
+                continue
+            box.changes.append((one.from_s, True, number))
+            if one.gone_s is not None:
+                box.changes.append((one.gone_s, False, number))
+        for box in self._boxes.values():
+            box.changes.sort()  # at one moment, what is gone goes first
         limit = watch.max_price_usd_gpu_hour
-        self._is_under = [one.accepted and _at_most(limit, one) for one in found]
         wider = limit * Decimal(repr(watch.rearm))
+        self._is_under = [one.accepted and _at_most(limit, one) for one in found]
         self._is_near = self._is_under if watch.rearm <= 1 else [one.near and _at_most(wider, one) for one in found]
         self._has_changed = True
         self._under: tuple[Match, ...] = ()
@@ -49,37 +66,35 @@ class Shelf:
     def asked(self, key: Key, poll: Poll) -> None:
         """A question. One that failed blinds; a part of an answer, or a hunt, shows but proves no absence."""
         box = self._box(key)
-        if box.is_seen is poll.failed:
-            self._has_changed = True
+        self._has_changed = self._has_changed or box.is_seen is poll.failed
+        every_s = 0 if box.seen_s is None else poll.at_s - box.seen_s
+        box.age_s = max(self._age_s(poll.provider), _LOOKS_MISSED * every_s)
         box.seen_s, box.is_seen = poll.at_s, not poll.failed
-        if poll.answered and poll.lane == SWEEP:
-            box.whole_s = poll.at_s
+        for came, number in box.turned(poll.at_s):
+            self._put(box, number, came)
 
-    def advance(self, at_s: int) -> None:
-        """All that is known from a moment on. What began and was gone again in between was never seen."""
-        found = self._found
-        while self._begun < len(found) and found[self._begun].from_s <= at_s:
-            self._place(self._begun)
-            self._begun += 1
-        while self._ended < len(self._ends) and _gone(found[self._ends[self._ended]]) <= at_s:
-            self._take(self._ends[self._ended])
-            self._ended += 1
+    def whole(self, key: Key, at_s: int) -> None:
+        """What was not on offer at this moment is known to have been gone."""
+        self._box(key).whole_s = at_s
 
-    def drop_older(self, oldest_s: Mapping[str, int]) -> None:
-        """What nobody asked for so long is not known any more: provider → the oldest question that counts."""
-        for key, box in self._boxes.items():
-            if box.is_seen and box.seen_s < oldest_s[key[0]]:
+    def drop_older(self, at_s: int) -> None:
+        """What nobody asked for so long is not known any more."""
+        for box in self._boxes.values():
+            if box.is_seen and box.seen_s is not None and box.seen_s < at_s - box.age_s:
                 box.is_seen = False
                 self._has_changed = True
 
-    def asked_since(self, oldest_s: Mapping[str, int]) -> frozenset[Key]:
-        """What was asked at all."""
-        return frozenset(key for key, box in self._boxes.items() if box.seen_s and box.seen_s >= oldest_s[key[0]])
+    def asked_lately(self, at_s: int) -> frozenset[Key]:
+        """What was asked, answered or not."""
+        boxes = self._boxes.items()
+        return frozenset(key for key, box in boxes if box.seen_s is not None and box.seen_s >= at_s - box.age_s)
 
-    def known(self, oldest_s: Mapping[str, int]) -> frozenset[Key]:
+    def known(self, at_s: int) -> frozenset[Key]:
         """Of what is it known that there is nothing else?"""
         boxes = self._boxes.items()
-        return frozenset(key for key, box in boxes if box.is_seen and box.whole_s >= oldest_s[key[0]])
+        return frozenset(
+            key for key, box in boxes if box.is_seen and box.whole_s is not None and box.whole_s >= at_s - box.age_s
+        )
 
     @property
     def under(self) -> tuple[Match, ...]:
@@ -108,28 +123,21 @@ class Shelf:
             box = self._boxes[key] = _Box()
         return box
 
-    def _place(self, number: int) -> None:
-        one = self._found[number]
-        box, place = self._box(one.key), (one.rank, number)
-        insort(box.fitting, place)
-        box.near += self._is_near[number]
+    def _put(self, box: _Box, number: int, came: bool) -> None:
+        place = (self._found[number].rank, number)
+        _change(box.fitting, place, came)
+        box.near += self._is_near[number] * (1 if came else -1)
         if self._is_under[number]:
-            insort(box.under, place)
+            _change(box.under, place, came)
             self._has_changed = True
 
-    def _take(self, number: int) -> None:
-        one = self._found[number]
-        box, place = self._box(one.key), (one.rank, number)
-        del box.fitting[bisect_left(box.fitting, place)]
-        box.near -= self._is_near[number]
-        if self._is_under[number]:
-            del box.under[bisect_left(box.under, place)]
-            self._has_changed = True
+
+def _change(places: list[_Place], place: _Place, came: bool) -> None:
+    if came:
+        insort(places, place)
+    else:
+        del places[bisect_left(places, place)]
 
 
 def _at_most(limit: Decimal, one: Candidate) -> bool:
     return one.match.price.price_microusd_hour <= threshold_microusd(limit, one.match.offer.gpu_count)
-
-
-def _gone(one: Candidate) -> int:
-    return one.gone_s if one.gone_s is not None else 0

@@ -73,7 +73,7 @@ def test_what_nobody_asked_for_hours_is_not_believed_any_more() -> None:
 def test_where_the_daemon_hunts_sweeps_are_for_the_history_alone() -> None:
     tape = tape_of([(0, {"a": 3.0}), (60, {"a": 3.0}), (90, {"a": 2.0}), (120, {"a": 2.0})])
     lanes = ["sweep", "hunt", "sweep", "hunt"]
-    polls = [poll._replace(lane=lane) for poll, lane in zip(tape.polls, lanes, strict=True)]
+    polls = [poll._replace(lane=lane, gpu="H100 SXM") for poll, lane in zip(tape.polls, lanes, strict=True)]
     hunted = msgspec.structs.replace(tape, polls=polls)
     assert [turn[:2] for turn in told(played(tape, a_rule())[0])][1] == (90, "first_match")
     assert [turn[:2] for turn in told(played(hunted, a_rule())[0])][1] == (120, "first_match")
@@ -165,10 +165,9 @@ def test_cutting_the_future_off_changes_nothing_before_it(looks: list, cut_s: in
 def test_the_shelf_shows_at_each_look_what_the_watch_s_own_rules_find_in_all_that_stands(looks: list) -> None:
     tape, watch = tape_of(looks), a_rule(1.9, rearm=1.2)
     found = candidates(watch, tape, TWENTY, 8.0)
-    shelf = Shelf(watch, found)
+    shelf = Shelf(watch, found, lambda provider: 10**9)
     for poll in tape.polls:
         shelf.asked(("vastai", "H100 SXM", False), poll)
-        shelf.advance(poll.at_s)
         standing = [
             offer_of(tape.listings[spell.listing], spell, 8.0)
             for spell in tape.spells
