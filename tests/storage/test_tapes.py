@@ -1,0 +1,199 @@
+"""The tape of the store says of every moment what the store says of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpuwatch.analysis.scope import Scope
+from gpuwatch.analysis.series import series_of
+from gpuwatch.analysis.tape import Spell, Tape, usd_gpu_hour
+from gpuwatch.market.offer import OfferKind
+from gpuwatch.ports import Completeness
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.history import History
+from gpuwatch.storage.moment import at
+from gpuwatch.storage.questions import Part
+from gpuwatch.storage.series import read_series
+from gpuwatch.storage.tapes import read_looks, read_tape
+from tests.storage.market import NOON, an_answer, an_offer, machines
+from tests.storage.test_history_model import Poll, a_poll, emptied, told
+
+ALL = Scope()
+NOON_S = int(NOON.timestamp())
+fresh_each_time = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+@pytest.fixture
+def history(database: Database) -> History:
+    return History(database)
+
+
+def tape_until(database: Database, second: int, since_s: int = -10, **scope: Any) -> Tape:
+    return read_tape(database, Scope(**scope), NOON + timedelta(seconds=since_s), NOON + timedelta(seconds=second))
+
+
+def spells(tape: Tape) -> list[tuple[str, int, int, int | None]]:
+    """(machine, from, seen, gone), seconds after noon."""
+    return [
+        (
+            tape.listings[one.listing].identity.machine_id,
+            one.from_s - NOON_S,
+            one.seen_s - NOON_S,
+            None if one.gone_s is None else one.gone_s - NOON_S,
+        )
+        for one in tape.spells
+    ]
+
+
+def standing(tape: Tape, second: int) -> dict[tuple[str, str], int]:
+    """(machine, GPU) → listed price at a moment, out of the tape."""
+    at_s = NOON_S + second
+    return {
+        (who.machine_id, who.gpu): spell.listed_microusd_hour(8)
+        for spell in tape.spells
+        if spell.from_s <= at_s and (spell.gone_s is None or at_s < spell.gone_s)
+        for who in [tape.listings[spell.listing].identity]
+    }
+
+
+def stored(database: Database, second: int) -> dict[tuple[str, str], int]:
+    offers = at(database, NOON + timedelta(seconds=second)).offers
+    return {(one.identity.machine_id, one.identity.gpu): one.listed_microusd_hour() for one in offers}
+
+
+@pytest.mark.slow
+@fresh_each_time
+@given(story=st.lists(a_poll(), min_size=1, max_size=12))
+def test_a_tape_says_of_each_moment_what_the_store_says(database: Database, story: list[Poll]) -> None:
+    emptied(database)
+    moments = sorted({0, *(second for second, _ in told(database, story))})
+    tape = tape_until(database, moments[-1] + 100)
+    for second in {*moments, *(second - 1 for second in moments[1:]), moments[-1] + 99}:
+        assert standing(tape, second) == stored(database, second)
+
+
+@pytest.mark.slow
+@fresh_each_time
+@given(story=st.lists(a_poll(), min_size=2, max_size=12), share=st.floats(0, 1))
+def test_a_tape_that_is_cut_off_knows_nothing_of_later(
+    sqlite_database: Database, story: list[Poll], share: float
+) -> None:
+    emptied(sqlite_database)
+    ends = [second for second, _ in told(sqlite_database, story)]
+    until = 1 + int(ends[-1] * share)
+    whole, part = tape_until(sqlite_database, ends[-1] + 100), tape_until(sqlite_database, until)
+    assert {(part.listings[one.listing].identity, one.from_s, one.gone_s) for one in part.spells} == {
+        (whole.listings[one.listing].identity, one.from_s, one.gone_s) for one in whole.before(NOON_S + until).spells
+    }
+    assert list(part.polls) == list(whole.before(NOON_S + until).polls)
+
+
+@pytest.mark.slow
+@fresh_each_time
+@given(story=st.lists(a_poll(), min_size=1, max_size=12))
+def test_the_lows_of_the_hours_are_those_of_the_tape(sqlite_database: Database, story: list[Poll]) -> None:
+    """Hunts count as looks on a tape, and a look at one GPU beside another: so one GPU is told of, by sweeps."""
+    emptied(sqlite_database)
+    sweeps = [Poll(one.wait_s, "sweep", one.gpu, one.market, Completeness.COMPLETE, None, one.restart) for one in story]
+    last = [second for second, _ in told(sqlite_database, sweeps)][-1]
+    until = NOON + timedelta(seconds=last + 1)
+    tape = read_tape(sqlite_database, Scope(gpus=("H100 SXM",), spot=False), NOON, until)
+    made = series_of(tape, lambda listing, spell: spell.listed_microusd_hour(8))
+    read = read_series(sqlite_database, Part(gpus=("H100 SXM",)), NOON, until, {})
+    if tape.listings:
+        assert made.first_hour == read.first_hour
+        count = min(len(made.lows), len(read.lows))
+        assert list(made.lows[:count]) == list(read.lows[:count])
+        assert list(made.looked[:count]) == list(read.looked[:count])
+        assert not any(read.looked[count:])
+
+
+def test_an_offer_that_stays_is_one_spell(database: Database, history: History) -> None:
+    for after_s in (0, 60, 120):
+        history.record(an_answer(an_offer(), after_s=after_s), lane="sweep")
+    assert spells(tape_until(database, 200)) == [("m1", 0, 120, None)]
+
+
+def test_what_a_later_look_ended_has_not_ended_before_it(database: Database, history: History) -> None:
+    history.record(an_answer(an_offer()), lane="sweep")
+    history.record(an_answer(after_s=20_000), lane="sweep")
+    assert spells(tape_until(database, 15_000)) == [("m1", 0, 0, None)]
+    assert spells(tape_until(database, 20_001)) == [("m1", 0, 0, 20_000)]
+
+
+def test_what_was_gone_before_the_stretch_is_not_in_it(database: Database, history: History) -> None:
+    history.record(an_answer(an_offer("a"), an_offer("b")), lane="sweep")
+    history.record(an_answer(an_offer("b"), after_s=60), lane="sweep")
+    assert spells(tape_until(database, 200, since_s=60)) == [("b", 0, 60, None)]
+    assert spells(tape_until(database, 200, since_s=59)) == [("a", 0, 0, 60), ("b", 0, 60, None)]
+
+
+def test_a_gpu_that_was_looked_for_and_never_seen_is_no_gap(database: Database, history: History) -> None:
+    history.record(an_answer(), lane="sweep", gpu="H200 SXM")
+    history.record(an_answer(an_offer(), after_s=60), lane="sweep", gpu="H100 SXM")
+    tape = tape_until(database, 200, gpus=("H200 SXM",))
+    assert [(poll.gpu, poll.answered) for poll in tape.polls] == [("H200 SXM", True)]
+    assert series_of(tape, lambda listing, spell: 1).lows[0] is None
+    assert series_of(tape, lambda listing, spell: 1).looked[0]
+
+
+def test_a_failed_look_is_told_and_answered_nothing(database: Database, history: History) -> None:
+    history.record(an_answer(an_offer()), lane="sweep")
+    history.record_failure("vastai", lane="sweep", at=NOON + timedelta(seconds=60), error="500")
+    assert [(poll.answered, poll.failed) for poll in tape_until(database, 200).polls] == [(True, False), (False, True)]
+
+
+def test_hunts_end_nothing_and_are_no_look_of_an_export(database: Database, history: History) -> None:
+    history.record(an_answer(an_offer("a"), an_offer("b")), lane="sweep")
+    history.record(an_answer(an_offer("c"), after_s=30), lane="hunt", gpu="H100 SXM")
+    assert spells(tape_until(database, 200)) == [("a", 0, 0, None), ("b", 0, 0, None), ("c", 30, 30, None)]
+    looks = read_looks(database, ALL, NOON, NOON + timedelta(hours=1))
+    assert [(one.look.at_s, one.gpu) for one in looks] == [(NOON_S, "")]
+
+
+@pytest.mark.parametrize(
+    ("scope", "found"),
+    [
+        ({}, {"live", "spot", "pair", "a100"}),
+        ({"provider": "vastai"}, {"live", "spot", "pair", "a100"}),
+        ({"provider": "vastai:listed"}, {"listed"}),
+        ({"provider": "runpod"}, set()),
+        ({"spot": True}, {"spot"}),
+        ({"gpu_count_min": 2}, {"pair"}),
+        ({"gpu_count_max": 1, "spot": False}, {"live", "a100"}),
+        ({"gpus": ("H100",)}, {"live", "spot", "pair"}),
+        ({"gpus": ("A100 SXM 80GB",)}, {"a100"}),
+    ],
+)
+def test_a_tape_holds_what_was_asked_for(
+    database: Database, history: History, scope: dict[str, Any], found: set[str]
+) -> None:
+    offers = [
+        an_offer("live"),
+        an_offer("pair", gpu_count=2),
+        an_offer("a100", gpu="A100 SXM 80GB", gpu_family="A100"),
+        an_offer("listed", kind=OfferKind.LISTED),
+    ]
+    history.record(an_answer(*offers), lane="sweep")
+    history.record(an_answer(an_offer("spot", spot=True)), lane="sweep", spot=True)
+    tape = tape_until(database, 100, **scope)
+    assert {listing.identity.machine_id for listing in tape.listings} == found
+
+
+def test_facts_and_money_come_through(database: Database, history: History) -> None:
+    history.record(an_answer(an_offer("m", 4.0, gpu_count=2)), lane="sweep")
+    tape = tape_until(database, 10)
+    (listing,), (spell,) = tape.listings, tape.spells
+    assert (listing.region, listing.country, listing.reliability, listing.gpu_memory_gib) == (
+        "Texas, US", "US", 0.99, 80.0,
+    )  # fmt: skip
+    assert isinstance(spell, Spell)
+    assert usd_gpu_hour(spell.listed_microusd_hour(8), 2) == 2.0
+    assert machines(at(database, NOON).offers) == {"m": 4_000_000}
