@@ -38,7 +38,7 @@ class Hunter:
         self.market = market
         self._watches = tuple(watches)
         self._commission = commission
-        self._moved: list[Watch] = []  # the watches as they were asked for last
+        self._moved: list[Watch] | None = None  # the watches as they were asked for last
         self._watches_of = _by_query(watches, commission)
         self._evaluator = evaluator
         self._record = record

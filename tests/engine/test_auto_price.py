@@ -1,0 +1,311 @@
+"""`max_price = "auto"`: the limit of a moment; what the daemon asks, decides and tells with it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+import msgspec
+import pytest
+
+from gpuwatch.analysis.auto_limit import Plan, deadline_of, limit_at, plan
+from gpuwatch.analysis.series import PriceSeries
+from gpuwatch.engine.auto_price import AutoPrices
+from gpuwatch.engine.hunt import Hunter
+from gpuwatch.errors import StoreError
+from gpuwatch.market.pricing import Commission
+from gpuwatch.ports import Completeness
+from gpuwatch.storage.auto_prices import StoredWaits
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.executor import CoreExecutor
+from gpuwatch.storage.history import History
+from gpuwatch.watches.decide import Reason
+from gpuwatch.watches.watch import Action, AutoPrice, LaunchSpec, SpotPolicy, Watch
+from tests.builders import a_watch, an_offer
+from tests.engine.desk_fakes import NOON, ScriptedMarket, an_answer
+from tests.engine.test_evaluate import Bench, h100
+
+H = timedelta(hours=1)
+AUTO = AutoPrice(cap_usd_gpu_hour=Decimal("3.50"), deadline_s=2 * 86_400.0)
+WATCH = a_watch(name="h100", gpu_names=("H100 SXM",), max_price_usd_gpu_hour=Decimal("3.50"), auto=AUTO)
+
+
+def nightly(days: int = 30, low: float = 2.0, high: float = 3.0) -> PriceSeries:
+    """Cheap in the first six hours of each day."""
+    lows = [round((low if hour % 24 < 6 else high) * 1e6) for hour in range(days * 24)]
+    return PriceSeries(first_hour=480_000, lows=lows, looked=[True] * len(lows), source="a test")
+
+
+class Waits:
+    """What is kept, in memory."""
+
+    def __init__(self, series: PriceSeries, since: datetime = NOON) -> None:
+        self.given, self.since = series, since
+        self.read = 0
+        self.limits: list[Decimal] = []
+        self.known: list[str] = []
+        self.broken = False
+
+    def began(self, watch: Watch, now: datetime) -> datetime:
+        if self.broken:
+            raise StoreError("the disk is full")
+        return self.since
+
+    def keep_limit(self, watch: Watch, limit_usd_gpu_hour: Decimal, now: datetime) -> None:
+        self.limits.append(limit_usd_gpu_hour)
+
+    def forget_but(self, watches: Sequence[str]) -> None:
+        self.known = list(watches)
+
+    def series(self, watch: Watch, now: datetime) -> PriceSeries:
+        self.read += 1
+        return self.given
+
+
+# --- the limit --------------------------------------------------------------------------------------------------------
+
+
+def test_it_holds_out_for_the_night_and_takes_the_cap_in_the_last_hour() -> None:
+    prices = AutoPrices(Waits(nightly()))
+    limits = [prices.in_force(WATCH, NOON + half * H / 2).max_price_usd_gpu_hour for half in range(98)]
+    assert Decimal(2) <= limits[0] < Decimal(3)
+    assert limits == sorted(limits)
+    assert [limit == Decimal("3.50") for limit in limits[-4:]] == [False, True, True, True]
+
+
+def test_it_never_goes_beyond_the_cap_nor_takes_up_dearer_history() -> None:
+    auto = msgspec.structs.replace(AUTO, cap_usd_gpu_hour=Decimal("2.5"))
+    found = plan(nightly(), auto, NOON + 48 * H, NOON)
+    for hours in range(60):
+        assert limit_at(found, auto, NOON + 48 * H, NOON + hours * H) <= Decimal("2.5")
+
+
+def test_after_the_deadline_the_cap_stays() -> None:
+    prices = AutoPrices(Waits(nightly(), since=NOON - timedelta(days=30)))
+    assert prices.in_force(WATCH, NOON).max_price_usd_gpu_hour == Decimal("3.50")
+
+
+def test_the_deadline_is_a_moment_or_counts_from_the_first_look() -> None:
+    moment = AutoPrice(cap_usd_gpu_hour=Decimal(3), deadline_at=NOON + 5 * H)
+    assert deadline_of(moment, NOON) == NOON + 5 * H
+    assert deadline_of(AUTO, NOON - H) == NOON + 47 * H
+
+
+def test_a_price_that_the_history_holds_is_under_its_own_limit() -> None:
+    """Eight GPUs for 2.0000004 each: rounded down, the limit would refuse the very price it stands for."""
+    found = Plan(limits_usd=(None, 2.0000004))
+    assert limit_at(found, AUTO, NOON + 2 * H, NOON) == Decimal("2.0001")
+
+
+def test_too_little_history_is_told_once_and_the_cap_counts(caplog: pytest.LogCaptureFixture) -> None:
+    short = PriceSeries(first_hour=0, lows=[2_000_000] * 10, looked=[True] * 10, source="a test")
+    prices = AutoPrices(Waits(short))
+    with caplog.at_level(logging.WARNING):
+        for minute in range(3):
+            prices.beat([WATCH], NOON + timedelta(minutes=minute))
+    assert prices.in_force(WATCH, NOON).max_price_usd_gpu_hour == Decimal("3.50")
+    assert [record.message for record in caplog.records] == [
+        "watch h100: the history is not enough for max_price = auto (somebody looked in 10 hours; 72 are needed); "
+        "until it is, the cap of $3.50 counts"
+    ]
+
+
+def test_a_deadline_far_away_uses_what_the_history_allows() -> None:
+    """Eight days of history say nothing of a month, but of two days; a longer wait holds out for as much."""
+    far = AutoPrice(cap_usd_gpu_hour=Decimal("3.50"), deadline_s=30 * 86_400.0)
+    found = plan(nightly(days=8), far, NOON + timedelta(days=30), NOON)
+    assert (found.why_none, len(found.limits_usd)) == (None, 49)
+    assert limit_at(found, far, NOON + timedelta(days=30), NOON) < Decimal(3)
+
+
+# --- when it is reckoned ----------------------------------------------------------------------------------------------
+
+
+def test_the_history_is_read_every_half_hour_and_the_time_left_asked_at_every_look() -> None:
+    waits = Waits(nightly())
+    prices = AutoPrices(waits)
+    for minute in range(61):
+        prices.beat([WATCH, a_watch(name="plain")], NOON + timedelta(minutes=minute))
+    assert (waits.read, waits.known) == (3, ["h100"])
+    prices.beat([WATCH], NOON + 47.5 * H)
+    assert waits.limits[0] < waits.limits[-1] == Decimal("3.50")
+
+
+def test_a_clock_that_was_put_back_does_not_keep_old_limits_for_ever() -> None:
+    waits = Waits(nightly())
+    prices = AutoPrices(waits)
+    prices.beat([WATCH], NOON)
+    prices.beat([WATCH], NOON - timedelta(days=1))
+    assert waits.read == 2
+
+
+def test_a_watch_with_a_price_of_its_own_stays_as_it_is() -> None:
+    plain = a_watch()
+    assert AutoPrices(Waits(nightly())).in_force(plain, NOON) is plain
+
+
+def test_without_a_store_the_old_limit_stays_and_a_first_one_is_not_made_up() -> None:
+    waits = Waits(nightly())
+    prices = AutoPrices(waits)
+    before = prices.in_force(WATCH, NOON)
+    waits.broken = True
+    with pytest.raises(StoreError):
+        prices.beat([WATCH], NOON + 2 * H)
+    assert prices.in_force(WATCH, NOON) == before
+    with pytest.raises(StoreError):
+        prices.in_force(msgspec.structs.replace(WATCH, name="another"), NOON)
+
+
+# --- the hunt ---------------------------------------------------------------------------------------------------------
+
+
+class Hunt:
+    """A hunter whose watch has a limit out of the history."""
+
+    def __init__(self, watch: Watch, *offers: object) -> None:
+        self.waits = Waits(nightly())
+        self.bench = Bench(watch)
+        self.market = ScriptedMarket(an_answer(*offers))
+        self.now = NOON
+        keep = lambda *_: None  # noqa: E731
+        self.hunter = Hunter(self.market, (watch,), Commission("0.20"), self.bench.evaluator, keep, threading.Event())
+        self.hunter.in_force = AutoPrices(self.waits).in_force
+
+    def looks(self, after: timedelta = timedelta(0), *offers: object) -> None:
+        self.now = NOON + after
+        self.market.script = [an_answer(*offers, at=self.now)]
+        self.hunter.beat(lambda: self.now, 30.0, 30.0)
+
+
+def test_above_the_limit_it_waits_and_near_the_deadline_it_takes_the_same_offer() -> None:
+    watch = msgspec.structs.replace(WATCH, action=Action.LAUNCH, launch=LaunchSpec())
+    hunt, offer = Hunt(watch), h100(2.5)  # 3.00 with commission
+    hunt.looks(timedelta(0), offer)
+    assert hunt.bench.started == []
+    hunt.looks(47.5 * H, offer)
+    (start,) = hunt.bench.started
+    assert start.watch.max_price_usd_gpu_hour == Decimal("3.50")
+
+
+def test_what_is_rented_is_bound_to_the_limit_of_that_moment() -> None:
+    """The rent quotes anew against the watch that the launch began with: not against the cap."""
+    watch = msgspec.structs.replace(WATCH, action=Action.LAUNCH, launch=LaunchSpec())
+    hunt = Hunt(watch)
+    hunt.looks(timedelta(0), h100(1.6))
+    (start,) = hunt.bench.started
+    assert Decimal(2) <= start.watch.max_price_usd_gpu_hour < Decimal(3)
+    (alert, *_), *_ = hunt.bench.desk.alerts
+    threshold = dict(alert.facts)["Threshold"]
+    assert threshold.endswith("now, never above $3.50 (auto)")
+
+
+def test_the_question_follows_the_limit() -> None:
+    hunt = Hunt(WATCH)
+    hunt.looks(timedelta(0), h100(9.0))
+    hunt.looks(47.5 * H, h100(9.0))
+    asked = [query.max_listed_usd_hour for query in hunt.market.asked]
+    assert asked[0] is not None
+    assert asked[0] < 3.0 / 1.2
+    assert asked[1] == pytest.approx(3.50 / 1.2)
+    assert hunt.hunter.queries == 1
+
+
+def test_while_no_limit_is_known_nothing_is_asked(caplog: pytest.LogCaptureFixture) -> None:
+    hunt = Hunt(WATCH)
+    hunt.waits.broken = True
+    hunt.looks(timedelta(0), h100(1.0))
+    assert hunt.market.asked == []
+    assert "its limit is not known: the disk is full" in caplog.text
+    hunt.waits.broken = False
+    hunt.looks(timedelta(minutes=1), h100(1.0))
+    assert len(hunt.bench.desk.alerts) == 1
+
+
+def test_many_offers_are_judged_by_the_limit_of_the_moment() -> None:
+    """Where an index looks at them, too: a limit that moved makes it anew."""
+    bench = Bench(WATCH)
+    many = [h100(2.5, offer_id=str(n), machine_id=str(n)) for n in range(5_001)]
+
+    def reason(limit: str) -> Reason:
+        watch = msgspec.structs.replace(WATCH, max_price_usd_gpu_hour=Decimal(limit))
+        return bench.evaluator.judge([watch], an_answer(*many), False, NOON)[0].reason
+
+    assert reason("2.10") is Reason.NO_OFFER
+    assert reason("3.50") is Reason.FIRST_MATCH
+    assert reason("2.10") is Reason.NO_OFFER
+
+
+# --- the store --------------------------------------------------------------------------------------------------------
+
+
+def record(database: Database, hours: int, price_of: object, **facts: object) -> None:
+    history = History(database)
+    for hour in range(hours):
+        at = NOON - (hours - hour) * H
+        offer = an_offer(quoted_usd_hour=price_of(at), observed_at=at, disk_usd_gb_month=None, **facts)  # type: ignore[operator]
+        history.record(an_answer(offer, at=at, completeness=Completeness.COMPLETE), lane="sweep", gpu="", spot=False)
+
+
+def stored(database: Database, keep: bool = True) -> StoredWaits:
+    return StoredWaits(database, {"vastai": Commission("0.20")}, keep=keep)
+
+
+def test_a_wait_outlives_the_process_and_ends_with_its_watch(database: Database) -> None:
+    waits = stored(database)
+    assert waits.began(WATCH, NOON) == NOON
+    waits.keep_limit(WATCH, Decimal("2.10"), NOON)
+    assert stored(database).began(WATCH, NOON + 5 * H) == NOON
+    assert stored(database).began(WATCH, NOON - 5 * H) == NOON - 5 * H  # the clock was put back
+    waits.forget_but(["another"])
+    assert stored(database).began(WATCH, NOON + 9 * H) == NOON + 9 * H
+
+
+def test_a_check_that_keeps_nothing_writes_nothing(sqlite_database: Database) -> None:
+    assert stored(sqlite_database, keep=False).began(WATCH, NOON) == NOON
+    assert stored(sqlite_database).began(WATCH, NOON + H) == NOON + H
+
+
+def test_after_a_launch_that_ran_the_wait_begins_anew(sqlite_database: Database) -> None:
+    waits = stored(sqlite_database)
+    waits.began(WATCH, NOON)
+    row = (
+        "INSERT INTO launch (launch_id, watch, slot, provider, offer_id, gpu, gpu_count, spot, state, dry_run, label,"
+        " listed_microusd_hour, price_microusd_hour, intended_at_ms, running_at_ms, ended_at_ms)"
+        " VALUES (?, 'h100', 0, 'vastai', '1', 'H100 SXM', 1, 0, 'ended', ?, 'x', 1, 1, 0, ?, ?)"
+    )
+    ended_ms = round((NOON + 3 * H).timestamp() * 1000)
+    with sqlite_database.write() as connection:
+        CoreExecutor(connection).run(row, ("dry", True, 1, ended_ms + 1))
+        CoreExecutor(connection).run(row, ("failed", False, None, ended_ms + 2))
+    assert waits.began(WATCH, NOON + 4 * H) == NOON
+    with sqlite_database.write() as connection:
+        CoreExecutor(connection).run(row, ("ran", False, 1, ended_ms))
+    assert waits.began(WATCH, NOON + 4 * H) == NOON + 3 * H
+
+
+def test_the_history_is_what_fits_the_watch_with_its_commission(sqlite_database: Database) -> None:
+    record(sqlite_database, 5, lambda at: 2.0, reliability=0.99, region="Utah", country="US")
+    waits, wide = stored(sqlite_database), WATCH
+    assert set(waits.series(wide, NOON).lows) == {2_400_000}
+    for changes in (
+        {"min_reliability": 0.999},
+        {"regions": ("DE",)},
+        {"gpu_names": ("A100 PCIe",)},
+        {"gpu_count_min": 2, "gpu_count_max": 8},
+        {"spot": SpotPolicy.ONLY},
+    ):
+        narrow = msgspec.structs.replace(wide, **changes)
+        assert set(waits.series(narrow, NOON).lows) <= {None}, changes
+    unknown = msgspec.structs.replace(wide, min_cuda=12.4, nvlink=True)  # the history does not say
+    assert set(waits.series(unknown, NOON).lows) == {2_400_000}
+
+
+def test_out_of_a_store_it_holds_out_for_what_the_store_has_seen(sqlite_database: Database) -> None:
+    """Live prices, recorded by the daemon's own code: cheap in six hours of each day."""
+    record(sqlite_database, 24 * 12, lambda at: 2.0 if at.hour < 6 else 2.5)
+    prices = AutoPrices(stored(sqlite_database))
+    assert Decimal("2.4") <= prices.in_force(WATCH, NOON).max_price_usd_gpu_hour < Decimal(3)
+    assert prices.standing(WATCH, NOON).deadline == NOON + timedelta(days=2)
