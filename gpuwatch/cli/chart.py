@@ -177,7 +177,7 @@ def _key(series: Mapping[str, object], has_unknown: bool) -> str:
 def _steps(low: float, high: float) -> list[float]:
     """Round numbers a step of 1, 2 or 5 apart, from under the lowest to over the highest."""
     span = (high - low) or abs(high) / 10 or 1.0
-    rough = span / 4
+    rough = span / 5
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * nice for nice in (1, 2, 5, 10) if power * nice >= rough * 0.999)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)

@@ -26,6 +26,7 @@ METHOD = (
 _BARS = "▁▂▃▄▅▆▇█"
 _BY_HOUR_UP_TO = timedelta(days=3)
 _BY_DAY_UP_TO = timedelta(days=120)
+_DAY = timedelta(days=1)
 _NOBODY = "no data; nobody has looked (is `gpuwatch run` running, and is this GPU watched or recorded?)"
 _COLUMNS = (
     ("", "left"),
@@ -101,7 +102,7 @@ def history(
         since=start,
         until=end,
         data=data,
-        every=lambda span: _every(every, span, as_csv or as_json, old=gpu is None),
+        every=lambda span, apart: _every(every, span, apart, for_machines=as_csv or as_json),
         zone=zone,
         under_usd=under,
     )
@@ -127,14 +128,15 @@ def history(
 _SPOT = {"no": "", "only": ", spot", "any": ", spot or not"}
 
 
-def _every(wanted: str | None, span: timedelta, for_machines: bool, *, old: bool) -> Every:
+def _every(wanted: str | None, span: timedelta, apart: timedelta, *, for_machines: bool) -> Every:
+    """As wanted; else hours for machines, and for people as many lines as one looks through."""
     from gpuwatch.analysis.summary import Every
 
     if wanted:
         return Every(wanted)
-    if for_machines:
-        return Every.HOUR if old or span <= _BY_DAY_UP_TO else Every.DAY
-    return Every.HOUR if span <= _BY_HOUR_UP_TO else Every.DAY if span <= _BY_DAY_UP_TO else Every.WEEK
+    if for_machines or span <= _BY_HOUR_UP_TO:
+        return Every.HOUR
+    return Every.DAY if span <= _BY_DAY_UP_TO and apart <= _DAY else Every.WEEK
 
 
 def print_track(points: Sequence[TrackPoint], title: str, zone: tzinfo, by_hour: bool) -> None:

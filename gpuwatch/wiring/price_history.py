@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database
 
-EveryOf = Callable[[timedelta], "Every"]
+EveryOf = Callable[[timedelta, timedelta], "Every"]
 
 
 class PriceHistory(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +34,8 @@ class PriceHistory(msgspec.Struct, frozen=True, kw_only=True):
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked.
 
-    `scope` without its GPUs: those are what `gpu` stands for. `every`: how long the spans are, by how long all is.
+    `scope` without its GPUs: those are what `gpu` stands for. `every`: how long the spans are, by how long all is, and
+    how far looks lie apart.
     """
 
     gpu: str
@@ -63,7 +64,7 @@ def _of_file(settings: Settings, asked: Question) -> PriceHistory:
     whole = past_tape(settings, asked.scope, asked.since, asked.until, asked.data)
     gpus = gpus_named(asked.gpu, _named_in(whole))
     tape = narrowed(whole, msgspec.structs.replace(asked.scope, gpus=gpus))
-    every = asked.every(timedelta(seconds=(tape.ends_s or 0) - (tape.starts_s or 0)))
+    every = asked.every(timedelta(seconds=(tape.ends_s or 0) - (tape.starts_s or 0)), _apart(tape))
     priced, listed = _pricers(settings, tape)
     found = track_of(tape, listed, priced, every, asked.zone, int(asked.until.timestamp()))
     return PriceHistory(
@@ -82,7 +83,7 @@ def _of_store(settings: Settings, asked: Question) -> PriceHistory:
         gpus = gpus_named(asked.gpu, spellings_seen(database))
         scope = msgspec.structs.replace(asked.scope, gpus=gpus)
         since = max(asked.since, first_look(database) or asked.until)
-        every = asked.every(asked.until - since)
+        every = asked.every(asked.until - since, timedelta())
         rates = {name: 1 + rate for name, rate in rates_on_top(settings).items()}
         found = track(database, scope, (since, asked.until), every=every, zone=asked.zone, rates=rates)
         under = _under_in_store(settings, database, msgspec.structs.replace(asked, scope=scope, since=since), found)
@@ -121,6 +122,15 @@ def _pricers(settings: Settings, tape: Tape) -> tuple[Callable[[int, Spell], flo
         return spell.listed_microusd_hour(REFERENCE_DISK_GB) / tape.listings[listing].identity.gpu_count
 
     return lambda _, spell: gpu_price(settings, tape, spell), listed
+
+
+def _apart(tape: Tape) -> timedelta:
+    """How far looks lie apart, as a rule."""
+    from itertools import pairwise
+    from statistics import median
+
+    times = sorted({poll.at_s for poll in tape.polls})
+    return timedelta(seconds=median(later - at for at, later in pairwise(times)) if len(times) > 1 else 0)
 
 
 def _named_in(tape: Tape) -> frozenset[str]:
