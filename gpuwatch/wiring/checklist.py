@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuwatch.errors import UsageError
-from gpuwatch.launches.checklist import Tick, unticked
+from gpuwatch.launches.checklist import Tick, checklist_refusal, unticked
 from gpuwatch.storage.checklists import Checklists
+from gpuwatch.watches.watch import Action
 from gpuwatch.wiring import database, real_now
 
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
+    from gpuwatch.storage.database import Database
     from gpuwatch.watches.watch import Watch
 
 
@@ -84,6 +86,17 @@ def untick(settings: Settings, name: str, items: Sequence[str]) -> tuple[list[st
                 _check_required(watch, item)
         undone = book.untick(watch.name, tuple(dict.fromkeys(items)) or ticked)
         return undone, Standing(watch=watch, ticks=tuple(book.load(watch.name)))
+
+
+def held_back(settings: Settings, store: Database) -> list[str]:
+    """Watches that rent nothing because of their checklists, a sentence each. Raises StoreError."""
+    book = Checklists(store)
+    return [
+        f"Watch {watch.name!r} rents nothing: {refused.text}"
+        for watch in settings.watches
+        if watch.require and watch.action is not Action.ALERT
+        if (refused := checklist_refusal(watch, {tick.item for tick in book.load(watch.name)})) is not None
+    ]
 
 
 def _watch(settings: Settings, name: str) -> Watch:

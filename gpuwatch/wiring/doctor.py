@@ -14,6 +14,7 @@ from gpuwatch.watches.watch import Action, Budget
 from gpuwatch.wiring import adapters, channels, database, http_client, lack_of, real_now
 from gpuwatch.wiring.access import can_rent, followable, has_credentials
 from gpuwatch.wiring.account import Books, account_findings, image_findings, rented_findings
+from gpuwatch.wiring.checklist import held_back
 from gpuwatch.wiring.costs import budgets_used
 from gpuwatch.wiring.findings import Finding
 from gpuwatch.wiring.renting import renting_lines
@@ -82,7 +83,7 @@ def _store(settings: Settings) -> Iterator[Finding]:
             else:
                 yield Finding(area="database", state="ok", text="PostgreSQL, up to date")
             yield from _outbox(store)
-            for line in renting_lines(store, real_now(), settings.timezone):
+            for line in [*renting_lines(store, real_now(), settings.timezone), *held_back(settings, store)]:
                 yield Finding(area="renting", state="note", text=line)
     except StoreError as error:
         yield Finding(
