@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import msgspec
 
 from gpuwatch.market.gpu_specs import GpuSpecs, gpu_specs
-from gpuwatch.planning.size import Need, cards_for, friendly, usable_gb
+from gpuwatch.planning.size import Need, Precision, cards_for, friendly, usable_gb
+from gpuwatch.planning.speed import lacks_bf16
 
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,9 +49,11 @@ def _fit(needed: Need, gpu: GpuSpecs) -> Fit | None:
 
 def _against(needed: Need, gpu: GpuSpecs, cards: int) -> Iterable[str]:
     """Training wants matrix units and a quick way between the cards; inference wants neither."""
+    if needed.workload.precision is Precision.BF16 and lacks_bf16(gpu.name):
+        yield "no bf16"
     if not needed.workload.trains:
         return
     if not gpu.has_tensor_cores:
         yield "no Tensor cores"
-    if cards > 1 and not gpu.nvlink:
+    if cards > 1 and not gpu.nvlink and gpu.form_factor != "OAM":  # whose boards have a mesh of their own
         yield "no NVLink"

@@ -25,6 +25,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     flop: float | None = None  # arithmetic of the whole job
     utilisation: Range | None = None  # share of the data sheet's FLOP/s that arrives; also lets FLOP/s scale `hours`
     fp8: bool = False  # … of the sheet's figure for 8 bits
+    bf16: bool = False  # … which cards before Ampere do not reckon in
     scaling: float = 1.0  # what each further GPU adds, as a share of one GPU
     memory_gb: float = 0.0  # must lie in the GPUs together, without what each keeps for itself
     setup_s: Range = exactly(0.0)  # at the first start alone

@@ -13,6 +13,8 @@ from gpuwatch.planning.figures import Range
 from gpuwatch.planning.job_spec import JobSpec, Rate
 
 HOUR_S = 3600.0
+_NO_BF16 = "{gpu} does not reckon in bf16 (in fp16 it does)"
+_BEFORE_BF16 = frozenset({"Kepler", "Maxwell", "Pascal", "Volta", "Turing"})  # NVIDIA has it from Ampere on
 
 
 class Hours(msgspec.Struct, frozen=True):
@@ -56,6 +58,13 @@ def peak_flops(gpu: str, *, fp8: bool) -> float | None:
     return min(known) * 1e12 if known and len(known) == len(found) else None
 
 
+def lacks_bf16(gpu: str) -> bool:
+    """Is it known to have no units for bf16? Of a name that leaves the card open: are all that it may be?"""
+    names = (gpu,) if gpu in gpu_specs() else catalog().wanted(gpu)
+    sheets = [specs for name in names if (specs := gpu_specs().get(name)) is not None]
+    return bool(sheets) and all(specs.architecture in _BEFORE_BF16 for specs in sheets)
+
+
 def _by_reference(job: JobSpec, hours: Range, gpu: str, count: int) -> Hours | str:
     if job.on is None:
         return Hours(hours, "as said")
@@ -68,6 +77,8 @@ def _by_reference(job: JobSpec, hours: Range, gpu: str, count: int) -> Hours | s
         return _sped_up(job, hours, rate, count)
     if job.utilisation is None:
         return f"neither a speedup of {gpu} is said, nor a utilisation"
+    if job.bf16 and lacks_bf16(gpu):
+        return _NO_BF16.format(gpu=gpu)
     mine, theirs = peak_flops(gpu, fp8=job.fp8), peak_flops(job.on.gpus[0], fp8=job.fp8)
     if not mine or not theirs:
         return f"no data sheet says the FLOP/s of {gpu if not mine else job.on.gpus[0]}"
@@ -85,6 +96,8 @@ def _sped_up(job: JobSpec, hours: Range, rate: Rate, count: int) -> Hours:
 
 
 def _by_flops(job: JobSpec, flop: float, utilisation: Range, gpu: str, count: int) -> Hours | str:
+    if job.bf16 and lacks_bf16(gpu):
+        return _NO_BF16.format(gpu=gpu)
     peak = peak_flops(gpu, fp8=job.fp8)
     if not peak:
         return f"no data sheet says the FLOP/s of {gpu}{' in 8 bits' if job.fp8 else ''}"

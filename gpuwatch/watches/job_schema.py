@@ -152,6 +152,7 @@ class JobTable(Table):
             flop=self._flop(),
             utilisation=self.utilisation,
             fp8=self.precision == "fp8",
+            bf16=self.model is not None and self.precision == "bf16",
             scaling=float(self.scaling),
             memory_gb=self._memory_gb(),
             setup_s=self.setup or exactly(0.0),

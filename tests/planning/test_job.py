@@ -273,6 +273,14 @@ def test_a_card_without_a_data_sheet_is_told() -> None:
     assert hours(job, "V100 32GB", 1) == pytest.approx(1e18 / (0.4 * 112e12) / 3600)  # the slower of the two it may be
 
 
+def test_cards_before_ampere_do_not_reckon_in_bf16() -> None:
+    job = JobSpec(tokens=1e9, flop=1e18, utilisation=exactly(0.4), bf16=True)
+    assert hours(job, "V100 32GB", 1) == "V100 32GB does not reckon in bf16 (in fp16 it does)"
+    assert isinstance(hours(job, "A100 SXM 80GB", 1), float)
+    by_sheet = JobSpec(hours=exactly(72.0), on=config(A100), utilisation=exactly(0.4), bf16=True)
+    assert "bf16" in str(hours(by_sheet, "T4", 1))
+
+
 @pytest.mark.parametrize(
     "text",
     [
