@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Any]
 _PAIRS = ("speedup", "tokens_per_s")
-_TEXTS = ("hours", "on", "tokens", "utilisation", "setup", "load", "checkpoint_every")
+_TEXTS = ("hours", "on", "tokens", "utilisation", "setup", "load", "checkpoint_every", "within")
 _NUMBERS = ("scaling", "memory_gb", "image_gb", "download_mbps", "interruptions_per_day")
 _OF_WORKLOAD = ("method", "precision", "optimizer", "batch", "context")
 
@@ -34,6 +34,7 @@ _OPTIONS = (
     click.option("--image-gb", help="GB of the image, pulled at every start."),
     click.option("--download-mbps", help="Mbit/s where an offer says nothing."),
     click.option("--checkpoint-every", metavar="DURATION", help="Between two checkpoints."),
+    click.option("--within", metavar="DURATION", help='All of it may take so long, at worst: "24h".'),
     click.option("--interruptions-per-day", help="Of interruptible offers, while it runs."),
 )
 

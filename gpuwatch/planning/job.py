@@ -130,6 +130,8 @@ def cost_on(job: JobSpec, stage: Stage, traffic: Traffic) -> JobCost | str:
     high = _bill(job, stage, hours.is_.high, pull_h + job.load_s.high / HOUR_S, job.setup_s.high / HOUR_S, traffic)
     if high is None or low is None:
         return "it would never be done: too many interruptions for so few checkpoints"
+    if job.within_s is not None and high.hours * HOUR_S > job.within_s * (1 + 1e-9):
+        return f"it takes longer than {job.within_s / HOUR_S:,.4g} h"
     return JobCost(low=low, high=high, how=hours.how, unknown=tuple(_unknown(stage, down_gb, mbps, traffic)))
 
 

@@ -33,4 +33,5 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     image_gb: float = 0.0  # pulled at every start
     download_mbps: float | None = None  # where an offer does not say how quick it is
     checkpoint_s: float | None = None  # between two checkpoints; None: what is not finished is lost
+    within_s: float | None = None  # all of it, at worst
     interruptions_per_day: float = 0.0  # of what can be interrupted, while it runs

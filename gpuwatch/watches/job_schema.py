@@ -132,6 +132,9 @@ class JobTable(Table):
     checkpoint_every: SpanFrom1s | None = Field(
         default=None, description="Duration between two checkpoints; an interruption loses at most so much."
     )
+    within: SpanFrom1s | None = Field(
+        default=None, description="Duration that all of it may take, at worst; slower offers are not taken."
+    )
     interruptions_per_day: Measure | None = Field(
         default=None, description="Of interruptible offers, while it runs. Needed with spot."
     )
@@ -160,6 +163,7 @@ class JobTable(Table):
             image_gb=float(self.image_gb),
             download_mbps=None if self.download_mbps is None else float(self.download_mbps),
             checkpoint_s=self.checkpoint_every,
+            within_s=self.within,
             interruptions_per_day=float(self.interruptions_per_day or 0),
         )
 

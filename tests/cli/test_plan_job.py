@@ -132,6 +132,12 @@ def test_a_job_that_fits_no_offer_is_told(shell: Shell, tune_market: Marketplace
     assert "do not hold 9,000 GB" in ran.err
 
 
+def test_slow_offers_are_left_out(shell: Shell, tune_market: Marketplace) -> None:
+    ran = shell(*JOB, *TUNE, "--poll", "--gpu", "A100", "--gpu", "H100", "--within", "30h", "--json")
+    assert offers(ran) == [("H100 SXM", 403.20)]
+    assert ran.json["refused"] == [{"reason": "it takes longer than 30 h", "offers": 1}]
+
+
 def test_a_provider_that_does_not_answer_is_told(shell: Shell, market: Marketplace) -> None:
     market.faults.add("search", "502", times=None)
     ran = shell(*JOB, *TUNE, "--poll", "--timeout", "20s")

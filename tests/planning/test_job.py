@@ -226,6 +226,12 @@ def test_what_does_not_hold_the_model_is_refused() -> None:
     assert "not known" in str(cost_on(job, a_stage(memory_gib=None), NO_TRAFFIC))
 
 
+def test_what_takes_too_long_is_refused() -> None:
+    job = JobSpec(hours=exactly(72.0), on=config(A100), load_s=exactly(3600.0), within_s=73 * 3600.0)
+    assert isinstance(cost_on(job, a_stage(), NO_TRAFFIC), JobCost)
+    assert cost_on(job, a_stage(count=2), NO_TRAFFIC) == "it takes longer than 73 h"
+
+
 def hours(job: JobSpec, gpu: str, count: int) -> float | str:
     found = hours_on(job, gpu, count)
     return found.is_.high if isinstance(found, Hours) else found

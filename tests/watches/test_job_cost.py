@@ -98,6 +98,11 @@ def test_a_job_that_does_not_fit_into_memory_is_refused() -> None:
     assert ids(watch, a100(), h100(3.0, gpu_count=1)) == ["a"]
 
 
+def test_a_job_that_would_take_too_long_is_refused() -> None:
+    watch = a_job_watch(job=msgspec.structs.replace(JOB, within_s=30 * 3600.0))
+    assert ids(watch, a100(), h100()) == ["h"]
+
+
 def test_the_worst_of_a_range_is_what_counts() -> None:
     watch = a_job_watch(job=msgspec.structs.replace(JOB, hours=Range(60.0, 72.0)), most="345")
     assert ids(watch, a100(4.80)) == []
