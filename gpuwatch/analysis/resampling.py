@@ -19,16 +19,23 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-_MOST_DRAWS = 15_000_000  # numbers in all; a longer history is turned less often
+_MOST_DRAWS = 4_000_000  # numbers in all; a longer history is turned less often
 _FEWEST, _MOST = 1_999, 9_999
-_CHUNK = 2_000_000  # numbers in memory at once
+_CHUNK = 1_000_000  # numbers in memory at once
 _SAME = 1e-9
+_ROUNDING = 1e-12
 
 
 def t_of(values: Floats) -> Floats:
     """|mean| ÷ its standard error, along the last axis; 0 where the mean is 0."""
-    mean, spread = np.abs(values.mean(-1)), values.std(-1, ddof=1) / math.sqrt(values.shape[-1])
-    found = np.where(spread > _SAME, mean / np.maximum(spread, _SAME), np.inf)
+    return _t(values.sum(-1), (values * values).sum(-1), values.shape[-1])
+
+
+def _t(total: Floats, squares: Floats, count: int) -> Floats:
+    mean = np.abs(total) / count
+    variance = (squares - count * mean**2) / (count - 1)
+    is_spread = variance > _ROUNDING * squares
+    found = np.where(is_spread, mean / np.sqrt(np.where(is_spread, variance, 1.0) / count), np.inf)
     return np.where(mean < _SAME, 0.0, found)
 
 
@@ -39,13 +46,13 @@ def rotation_p(turned: Floats, seed: int) -> float:
         turned: row × turn → the row's value if the clock were turned by so much; turn 0 is how it stands.
     """
     rows, turns = turned.shape
-    rng = np.random.default_rng(seed)
-    own = t_of(turned[:, 0])
+    own = float(t_of(turned[:, 0]))
     if own == 0:
         return 1.0
     draws = draws_for(rows)
-    picks = rng.integers(0, turns, (draws, rows))
-    return _share(int(np.sum(t_of(turned[np.arange(rows), picks]) >= own * (1 - _SAME))), draws)
+    picks = np.random.default_rng(seed).integers(0, turns, (draws, rows))
+    beaten = int(np.sum(t_of(turned[np.arange(rows), picks]) >= own * (1 - _SAME)))
+    return (1 + beaten) / (1 + draws)
 
 
 def largest_p(rows: Floats, seed: int) -> Floats:
@@ -55,30 +62,31 @@ def largest_p(rows: Floats, seed: int) -> Floats:
     too much.
     """
     count, columns = rows.shape
-    rng = np.random.default_rng(seed)
-    turned = np.stack([np.roll(rows, turn, axis=1) for turn in range(columns)], 2)  # row × column × turn
-    draws = draws_for(rows.size)
-    size = max(1, _CHUNK // rows.size)
-    beaten = np.zeros((2, columns))
-    own = _both(rows.T) * (1 - _SAME)
-    for start in range(0, draws, size):
-        picks = rng.integers(0, columns, (min(size, draws - start), count))
-        largest = _both(np.moveaxis(turned[np.arange(count), :, picks], 1, 2)).max(-1)  # 2 × draw
+    # row and turn × column: a draw is a choice of these rows, and its sums are one product of matrices
+    turned = np.stack([np.roll(rows, turn, axis=1) for turn in range(columns)], 1).reshape(-1, columns)
+    both = np.hstack([turned, turned * turned])
+    own = _sizes(np.hstack([rows.sum(0), (rows * rows).sum(0)]), count) * (1 - _SAME)
+    rng, draws = np.random.default_rng(seed), draws_for(rows.size)
+    beaten, left = np.zeros((2, columns)), draws
+    while left:
+        some = min(left, max(1, _CHUNK // len(turned)))
+        chosen = np.zeros((some, count, columns))
+        np.put_along_axis(chosen, rng.integers(0, columns, (some, count, 1)), 1.0, axis=2)
+        largest = _sizes(chosen.reshape(some, -1) @ both, count).max(-1)
         beaten += (largest[:, :, None] >= own[:, None, :]).sum(1)
+        left -= some
     return np.where(own[0] < _SAME, 1.0, (1 + beaten.max(0)) / (1 + draws))
 
 
-def _both(values: Floats) -> Floats:
-    return np.stack([np.abs(values.mean(-1)), t_of(values)])
+def _sizes(sums: Floats, count: int) -> Floats:
+    """Of sums and of sums of squares side by side: |mean|, and studentised."""
+    total, squares = np.split(sums, 2, axis=-1)
+    return np.stack([np.abs(total) / count, _t(total, squares, count)])
 
 
 def draws_for(numbers: int) -> int:
     """How many draws: fewer where each of them is of many numbers."""
     return int(np.clip(_MOST_DRAWS // max(1, numbers), _FEWEST, _MOST))
-
-
-def _share(beaten: int, draws: int) -> float:
-    return (1 + beaten) / (1 + draws)
 
 
 def holm(ps: Sequence[float]) -> list[float]:

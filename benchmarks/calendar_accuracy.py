@@ -1,0 +1,194 @@
+"""How often `gpuwatch calendar` says "no effect" where there is none, and finds what is there.
+
+    python -m benchmarks.calendar_accuracy [--runs 200] [--weeks 2,4,8] [--process NAME,...]
+
+Prices are made up hour by hour by processes that know no clock (or one price a day), with noise of other kinds than the
+tests assume: prices that stand for days, wander, fall for some hours, jump and decay. A run is right if not one of its
+comparisons (night, weekend, 24 hours) claims anything. Then nights or weekends are made cheaper by 5, 10 and 30 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Callable, Sequence
+from zoneinfo import ZoneInfo
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuwatch.analysis.calendar import Calendar, Part, Verdict, calendar_of, part_of
+from gpuwatch.analysis.series import PriceSeries
+from gpuwatch.watches.windows import parse_window
+
+Logs = NDArray[np.float64]
+Process = Callable[[int, np.random.Generator], Logs]
+
+ZONE = ZoneInfo("Europe/Berlin")
+FIRST_HOUR = 1_772_323_200 // 3600  # 2026-03-01; the clocks change on the 29th
+PARTS = [part_of(name, text, [parse_window(text)]) for name, text in (("night", "22:00-08:00"), ("weekend", "Sat-Sun"))]
+QUIET = {Verdict.NO_EFFECT, Verdict.NOT_ENOUGH}
+EFFECTS = (0.05, 0.10, 0.30)
+
+
+def autoregressive(phi: float, step: float) -> Process:
+    def made(hours: int, rng: np.random.Generator) -> Logs:
+        logs, at = np.empty(hours), rng.normal() * step / math.sqrt(1 - phi**2)
+        for hour, noise in enumerate(rng.normal(size=hours) * step):
+            at = phi * at + noise
+            logs[hour] = at
+        return logs
+
+    return made
+
+
+def plateaus(mean_hours: float, step: float = 0.15, *, wanders: bool = False) -> Process:
+    """One price for days, then another: drawn anew, or a step away from the last."""
+
+    def made(hours: int, rng: np.random.Generator) -> Logs:
+        ends = np.cumsum(rng.exponential(mean_hours, int(3 * hours / mean_hours) + 50))
+        number = np.searchsorted(ends, np.arange(hours))
+        levels = rng.normal(size=number.max() + 1) * step
+        return np.asarray((np.cumsum(levels) if wanders else levels)[number])
+
+    return made
+
+
+def daily(at_hour: int, chance: float = 1.0) -> Process:
+    """A price may change once a day, always at the same time."""
+
+    def made(hours: int, rng: np.random.Generator) -> Logs:
+        number = (np.arange(hours) + 24 - at_hour) // 24
+        days = number.max() + 1
+        return np.asarray(np.cumsum((rng.random(days) < chance) * rng.normal(size=days) * 0.1)[number])
+
+    return made
+
+
+def dips(hours: int, rng: np.random.Generator) -> Logs:
+    """One price, and offers far under it for some hours."""
+    logs = np.zeros(hours)
+    for hour in np.flatnonzero(rng.random(hours) < 1 / 60):
+        logs[hour : hour + 1 + int(rng.exponential(4))] -= rng.uniform(0.1, 0.8)
+    return logs
+
+
+def saw(hours: int, rng: np.random.Generator) -> Logs:
+    """Jumps up, and comes down slowly."""
+    logs, at = np.empty(hours), 0.0
+    for hour, jump in enumerate(rng.exponential(0.3, hours) * (rng.random(hours) < 1 / 40)):
+        at = 0.98 * at + jump
+        logs[hour] = at
+    return logs
+
+
+def cheapest_of_offers(hours: int, rng: np.random.Generator) -> Logs:
+    """Offers come and go, each with its price for its life; the cheapest counts."""
+    logs, at = np.full(hours, 0.4), 0.0
+    while at < hours:
+        at += rng.exponential(8)
+        until, price = int(at + rng.exponential(30)) + 1, rng.normal() * 0.15
+        logs[int(at) : until] = np.minimum(logs[int(at) : until], price)
+    return logs
+
+
+def falling(hours: int, rng: np.random.Generator) -> Logs:
+    """Plateaus that wander, 13 % cheaper a week."""
+    return np.asarray(plateaus(60, 0.045, wanders=True)(hours, rng) - np.arange(hours) * 0.0008)
+
+
+PROCESSES: dict[str, Process] = {
+    "independent": lambda hours, rng: rng.normal(size=hours) * 0.1,
+    "autoregressive 0.9": autoregressive(0.9, 0.02),
+    "autoregressive 0.99": autoregressive(0.99, 0.02),
+    "random walk": lambda hours, rng: np.cumsum(rng.normal(size=hours) * 0.01),
+    "plateaus, 12 h": plateaus(12),
+    "plateaus, 3 days": plateaus(72),
+    "plateaus, 7 days": plateaus(168),
+    "plateaus that wander": plateaus(72, wanders=True),
+    "a few jumps": plateaus(300, 0.1, wanders=True),
+    "a new price at 09:00": daily(8),
+    "now and then at 01:00": daily(0, 0.2),
+    "dips of hours": dips,
+    "jump and decay": saw,
+    "cheapest of offers": cheapest_of_offers,
+    "falling": falling,
+}
+
+
+def answered(logs: Logs, first_hour: int, seed: int) -> Calendar:
+    """What the command would say of these prices."""
+    lows = [max(1, round(2e6 * math.exp(log))) for log in logs]
+    series = PriceSeries(first_hour=first_hour, lows=lows, looked=[True] * len(lows), source="made up")
+    return calendar_of(series, ZONE, PARTS, seed)
+
+
+def planted(logs: Logs, first_hour: int, part: Part, cheaper: float) -> Logs:
+    """The same prices with a part of the week made cheaper."""
+    from datetime import UTC, datetime
+
+    local = [datetime.fromtimestamp((first_hour + at) * 3600, UTC).astimezone(ZONE) for at in range(len(logs))]
+    inside = np.array([part.mask[one.weekday() * 24 + one.hour] for one in local])
+    return np.asarray(logs + inside * math.log(1 - cheaper))
+
+
+def quiet_share(process: Process, weeks: int, runs: int, seed: int) -> float:
+    """In what share of runs does no comparison claim anything?"""
+    quiet = 0
+    for run in range(runs):
+        rng = np.random.default_rng([seed, weeks, run])
+        found = answered(process(weeks * 168, rng), FIRST_HOUR + int(rng.integers(168)), run)
+        quiet += all(one.verdict in QUIET for one in [*found.effects, found.any_hour, *found.by_hour])
+    return quiet / runs
+
+
+def found_share(process: Process, weeks: int, runs: int, part: int, cheaper: float) -> tuple[float, float]:
+    """In what share of runs is a planted effect called cheaper, and in what share does its interval hold it?"""
+    found = held = tested = 0
+    for run in range(runs):
+        rng = np.random.default_rng([7, weeks, run])
+        first = FIRST_HOUR + int(rng.integers(168))
+        effect = answered(planted(process(weeks * 168, rng), first, PARTS[part], cheaper), first, run).effects[part]
+        found += effect.verdict is Verdict.CHEAPER
+        if effect.low_percent is not None and effect.high_percent is not None:
+            tested += 1
+            held += effect.low_percent <= cheaper * 100 <= effect.high_percent
+    return found / runs, held / tested if tested else math.nan
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.calendar_accuracy", description=__doc__)
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--weeks", default="2,4,8")
+    parser.add_argument("--process", default="", help="only these, with commas between them")
+    parser.add_argument("--no-power", action="store_true", help="only where there is nothing to find")
+    args = parser.parse_args(argv)
+    weeks = [int(word) for word in args.weeks.split(",")]
+    names = args.process.split(",") if args.process else list(PROCESSES)
+    began = time.monotonic()
+    print(f'"no effect" where there is none, {args.runs} runs each, percent by weeks of data\n')
+    print(f"{'':24}" + "".join(f"{number:>8}" for number in weeks))
+    every = []
+    for name in names:
+        shares = [quiet_share(PROCESSES[name], number, args.runs, seed=1) for number in weeks]
+        every.append(shares)
+        print(f"{name:24}" + "".join(f"{share:8.1%}" for share in shares), flush=True)
+    print(f"{'all':24}" + "".join(f"{share:8.1%}" for share in np.mean(every, axis=0)))
+    if not args.no_power:
+        _power(names, weeks, max(20, args.runs // 4))
+    print(f"\n({time.monotonic() - began:.0f} s)")
+
+
+def _power(names: Sequence[str], weeks: Sequence[int], runs: int) -> None:
+    for part, what in enumerate(PARTS):
+        print(f"\n{what.name} made cheaper: found / the interval holds it, {runs} runs each\n")
+        columns = [(number, cheaper) for number in weeks for cheaper in EFFECTS]
+        print(f"{'':24}" + "".join(f"{f'{number} w, {cheaper:.0%}':>14}" for number, cheaper in columns))
+        for name in names:
+            shares = [found_share(PROCESSES[name], *column[:1], runs, part, column[1]) for column in columns]
+            print(f"{name:24}" + "".join(f"{f'{share:.0%} / {held:.0%}':>14}" for share, held in shares), flush=True)
+
+
+if __name__ == "__main__":
+    main()
