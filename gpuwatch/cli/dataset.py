@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from gpuwatch.dataset.removal import Rules
     from gpuwatch.dataset.saving import Price, Saving, Work
     from gpuwatch.dataset.scan import Progress
+    from gpuwatch.dataset.texts import Reading
+    from gpuwatch.dataset.work_folder import WorkFolder
 
 Command = Callable[..., Any]
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -152,7 +154,7 @@ def _told(
     write: Callable[[Audit], dict[str, Any]] | None,
 ) -> int:
     """Audit, write what is to be written, and say what was found."""
-    from gpuwatch.dataset.scan import NoRows
+    from gpuwatch.dataset.scan import NoRows, read_as
     from gpuwatch.dataset.work_folder import opened
 
     if not file.is_file():
@@ -160,8 +162,9 @@ def _told(
     work, price = _work(chosen), _price(chosen, config)
     place = chosen["work"] or file.with_name(f"{file.name}.audit")
     try:
+        reading = read_as(file, chosen["field"])
         with opened(place, anew=chosen["anew"]) as folder:
-            done = _audited(file, folder, chosen)
+            done = _audited(file, reading, folder, chosen)
             report = _report(done, _saving(done, work, price, chosen))
             if write is not None:
                 report["written"] = write(done)
@@ -173,12 +176,12 @@ def _told(
     return Exit.DONE
 
 
-def _audited(file: Path, folder: Any, chosen: dict[str, Any]) -> Audit:
+def _audited(file: Path, reading: Reading, folder: WorkFolder, chosen: dict[str, Any]) -> Audit:
     from gpuwatch.dataset.audit import audited
 
     rules, models = _rules(chosen), _models(chosen)
     with _progress() as progress:
-        return audited(file, chosen["field"], rules, models, folder, progress)
+        return audited(file, reading, rules, models, folder, progress)
 
 
 def _rules(chosen: dict[str, Any]) -> Rules:

@@ -12,7 +12,7 @@ from gpuwatch.dataset.duplicates import NONE, Places, exact_duplicates, near_dup
 from gpuwatch.dataset.embedding import Embedder, Vectors
 from gpuwatch.dataset.perplexity import CausalModel, Perplexities, measured
 from gpuwatch.dataset.removal import Found, Reason, Reasons, Rules, reasons_of
-from gpuwatch.dataset.scan import NoRows, Progress, Scanned, read_as, scan
+from gpuwatch.dataset.scan import NoRows, Progress, Scanned, scan
 from gpuwatch.dataset.texts import Reading
 from gpuwatch.dataset.tokens import TokenCounter
 from gpuwatch.dataset.work_folder import WorkFolder
@@ -49,7 +49,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
 def audited(
     path: Path,
-    fields: tuple[str, ...],
+    reading: Reading,
     rules: Rules,
     models: Models,
     folder: WorkFolder,
@@ -61,7 +61,6 @@ def audited(
         NoRows: nothing in the file can be judged.
         UsageError: it cannot be read.
     """
-    reading = read_as(path, fields)
     scanned = scan(path, reading, folder, models.embedder, models.counter, progress)
     rows = len(scanned.rows)
     if not rows:

@@ -94,7 +94,9 @@ class Onnx:
         for row, one in enumerate(tokens):
             ids[row, : len(one)], mask[row, : len(one)] = one, 1
         fed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        found = self._session.run([self._output], {name: fed[name] for name in self._inputs})[0]
+        found = run_session(
+            self._session, self._output, {name: fed[name] for name in self._inputs}, self._folder.weights
+        )
         return _of_length_one(_pooled(found, mask, self._folder.pools_first))
 
 
@@ -147,6 +149,14 @@ def open_session(graph: bytes | str, threads: int, path: Path) -> Any:
         return runtime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     except Exception as fault:  # its own types have no common root
         raise UsageError(f"{path}: onnxruntime cannot run it: {' '.join(str(fault).split())[:300]}") from fault
+
+
+def run_session(session: Any, output: str, fed: dict[str, np.ndarray[Any, Any]], path: Path) -> Vectors:
+    """One answer of a graph. Raises UsageError: it cannot be run on that, as with another model's tokenizer."""
+    try:
+        return np.asarray(session.run([output], fed)[0], np.float32)
+    except Exception as fault:  # its own types have no common root
+        raise UsageError(f"{path}: it cannot be run: {' '.join(str(fault).split())[:300]}") from fault
 
 
 def _output_of(session: Any, folder: ModelFolder) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuwatch.dataset.embedding import open_session, read_tokenizer
+from gpuwatch.dataset.embedding import open_session, read_tokenizer, run_session
 from gpuwatch.dataset.scan import Progress, Scanned, blocks, fingerprint
 from gpuwatch.dataset.work_folder import WorkFolder
 from gpuwatch.errors import UsageError
@@ -68,10 +68,9 @@ class CausalModel:
         mask = np.zeros_like(ids)
         for row, one in enumerate(tokens):
             ids[row, : len(one)], mask[row, : len(one)] = one, 1
-        try:
-            logits = self._session.run(["logits"], self._fed(ids, mask))[0].astype(np.float32)[:, :-1]
-        except Exception as fault:  # its own types have no common root
-            raise UsageError(f"{self._graph}: it cannot be run: {' '.join(str(fault).split())[:300]}") from fault
+        logits = run_session(self._session, "logits", self._fed(ids, mask), self._graph)[:, :-1]
+        if ids.max() >= logits.shape[2]:
+            raise UsageError(f"{self._graph}: it knows {logits.shape[2]} tokens, and tokenizer.json has more")
         peak = logits.max(axis=2, keepdims=True)
         total = peak[:, :, 0] + np.log(np.exp(logits - peak).sum(axis=2))
         loss = total - np.take_along_axis(logits, ids[:, 1:, None], axis=2)[:, :, 0]

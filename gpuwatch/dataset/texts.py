@@ -48,7 +48,7 @@ def parsed(line: bytes) -> Mapping[str, Any]:
         raise NotARow("empty line")
     try:
         found = msgspec.json.decode(line)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, ValueError, RecursionError):  # ValueError: not UTF-8
         found = _parsed_slowly(line)
     if not isinstance(found, dict):
         raise NotARow("not a JSON object")
@@ -69,9 +69,9 @@ def _parsed_slowly(line: bytes) -> Any:
 
 def text_of(row: Mapping[str, Any], fields: Sequence[str]) -> str:
     """The text of a row. Raises NotARow."""
-    parts = [part for field in fields for part in _spoken(row.get(field))]
+    parts = [part for field in fields for part in _spoken(row.get(field)) if part.strip()]
     text = "\n".join(parts)
-    if not text.strip():
+    if not text:
         raise NotARow(f"no text in {', '.join(fields)}")
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 

@@ -1,0 +1,90 @@
+"""Which text a row holds, and which lines are no rows."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuwatch.dataset.texts import NotARow, parsed, reading_of, text_of
+from gpuwatch.errors import UsageError
+
+CHAT = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}
+SHAREGPT = {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]}
+PICTURES = {"messages": [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is it?"}]}]}
+
+
+@pytest.mark.parametrize(
+    ("row", "fields", "text"),
+    [
+        ({"text": "a", "title": "b"}, ("text",), "a"),
+        (CHAT, ("messages",), "Hi\nHello"),
+        (SHAREGPT, ("conversations",), "Hi\nHello"),
+        (PICTURES, ("messages",), "What is it?"),
+        ({"instruction": "i", "input": "", "output": "o"}, ("instruction", "input", "output"), "i\no"),
+        ({"prompt": "p", "completion": "c", "text": "t"}, ("prompt", "completion"), "p\nc"),
+        ({"prompt": "p", "chosen": "c", "rejected": "r"}, ("prompt", "chosen", "rejected"), "p\nc\nr"),
+        ({"question": "q", "answer": "a"}, ("question", "answer"), "q\na"),
+        ({"id": "7", "body": "the longest", "lang": "en"}, ("body",), "the longest"),
+    ],
+)
+def test_known_shapes_are_read_whole(row: dict[str, Any], fields: tuple[str, ...], text: str) -> None:
+    reading = reading_of([row] * 3, ())
+    assert (reading.fields, reading.guessed) == (fields, True)
+    assert text_of(row, reading.fields) == text
+
+
+def test_what_is_not_looked_at_is_named() -> None:
+    assert reading_of([{"text": "a", "title": "b", "n": 1}], ()).others == ("title",)
+
+
+def test_a_field_that_is_named_is_taken_and_a_wrong_one_told() -> None:
+    assert reading_of([{"text": "a", "title": "b"}], ("title",)).fields == ("title",)
+    with pytest.raises(
+        UsageError, match="no text in nope of the first 1 rows; --field may name one of these: text, title"
+    ):
+        reading_of([{"text": "a", "title": "b"}], ("nope",))
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"\n", "empty line"),
+        (b"  \r\n", "empty line"),
+        (b"hello", "not JSON"),
+        (b'{"text": "cut', "not JSON"),
+        (b'{"text": "\xff\xfe"}', "not UTF-8"),
+        (b'["text"]', "not a JSON object"),
+        (b"1", "not a JSON object"),
+        (b"[" * 100_000, "not JSON"),
+        (b'{"text":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "not JSON"),
+        (b'{"n": 1' + b"0" * 10_000 + b', "text": ""}', "not JSON"),
+        ('{"text": "a"}'.encode("utf-16"), "not UTF-8"),
+    ],
+)
+def test_hostile_lines_have_a_reason(line: bytes, reason: str) -> None:
+    with pytest.raises(NotARow, match=reason):
+        text_of(parsed(line), ("text",))
+
+
+@pytest.mark.parametrize("value", ["null", "7", '""', '" \\n"', "[]", "[1]", "{}", "[{}]", '[{"content": [1]}]'])
+def test_a_row_without_text_is_none(value: str) -> None:
+    with pytest.raises(NotARow, match="no text in text"):
+        text_of(parsed(f'{{"text": {value}}}'.encode()), ("text",))
+
+
+def test_what_python_writes_is_read() -> None:
+    assert text_of(parsed(b'\xef\xbb\xbf{"text": "a", "score": NaN}'), ("text",)) == "a"
+    assert text_of(parsed(rb'{"text": "half \ud83d of a pair"}'), ("text",)) == "half ? of a pair"
+
+
+@given(
+    line=st.binary(max_size=60)
+    | st.text(max_size=40).map(lambda text: f'{{"text": "{text}"}}'.encode("utf-8", "replace"))
+)
+def test_no_line_is_a_surprise(line: bytes) -> None:
+    with suppress(NotARow):
+        assert text_of(parsed(line), ("text",)).strip()
