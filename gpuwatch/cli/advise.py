@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +69,9 @@ def advise(
 
     Exit codes: 0 there is an answer, 2 usage is wrong, 3 the history is not enough to tell.
     """
-    from gpuwatch.cli.past import moment, scope_of
+    from msgspec import structs
+
+    from gpuwatch.cli.past import scope_of, span_of
     from gpuwatch.wiring import real_now
     from gpuwatch.wiring.advise import Wanted, answer, gpus_meant
     from gpuwatch.wiring.loading import load_settings
@@ -78,10 +79,12 @@ def advise(
     if deadline > _MOST_HOURS * 3600:
         raise click.BadParameter("expected at most 30d", param_hint="--deadline")
     settings, now = load_settings(config), real_now()
+    begins, ends = span_of(since, until, now)
+    scope = scope_of(None, count, spot, provider)
     wanted = Wanted(
-        scope=scope_of(gpus_meant(settings, gpu, data), count, spot, provider),
-        since=moment(since, now),
-        until=moment(until, now) if until else now + timedelta(seconds=1),
+        scope=structs.replace(scope, gpus=gpus_meant(settings, gpu, data)),
+        since=begins,
+        until=ends,
         data=data,
         hours=max(1, int(deadline // 3600)),
         under_usd=under,

@@ -1,0 +1,188 @@
+"""`gpuwatch advise`, and `check` with max_price = "auto", as their users see them."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.emulator import Marketplace
+from gpuwatch.market.pricing import Commission
+from gpuwatch.ports import Completeness
+from gpuwatch.storage.auto_prices import StoredWaits
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.history import History
+from gpuwatch.wiring import real_now
+from tests.builders import a_watch, an_offer
+from tests.cli.conftest import Shell
+from tests.engine.desk_fakes import an_answer
+
+SERIES = Path(__file__).parents[1] / "recorded" / "price-history"
+PRIME = str(SERIES / "primeintellect-best-2025-10-19_11-03.csv.gz")
+VAST = str(SERIES / "vastai-offers-2026-02-27_03-03.csv.gz")
+COLUMNS = "observed_at,provider,offer_key,region,gpu_name_raw,gpu_count,gpu_mem_gib,spot,price_usd_hour"
+H = timedelta(hours=1)
+
+
+def test_the_public_series_of_the_h100(shell: Shell) -> None:
+    ran = shell("advise", "H100 SXM", "--data", PRIME, "--since", "all", "--deadline", "2d", "--hours", "24")
+    assert ran.code == 0
+    assert ran.out.startswith("H100 SXM: wait or buy? You must have one within 2d.")
+    for text in ("price now  1.9900", "limit now  1.8", "Method: optimal stopping", "357 hours with a look, of 366"):
+        assert text in ran.out
+    assert ran.err == ""
+
+
+def test_its_json_says_the_same_with_its_method(shell: Shell) -> None:
+    ran = shell("advise", "H100 SXM", "--data", PRIME, "--since", "all", "--json")
+    found = ran.json
+    assert found["verdict"] in {"wait", "either"}
+    assert found["now_usd_gpu_hour"] == 1.99
+    assert found["limit_usd_gpu_hour"] < 1.99
+    assert [one["share"] for one in found["reached"]] == [0.5, 0.8, 0.95]
+    reached = [one["price_usd_gpu_hour"] for one in found["reached"]]
+    assert reached == sorted(reached)
+    assert found["limits"][0]["hours_left"] == 48
+    assert found["limits"][-1] == {"hours_left": 0, "limit_usd_gpu_hour": None}
+    assert (found["samples"], found["since"]) == (357, "2025-10-19T21:00:00Z")
+    assert found["saving"]["share_low"] <= found["saving"]["share"] <= found["saving"]["share_high"]
+    assert found["snipe"]["odds"][0]["poll_every_s"] == 30
+
+
+def test_a_price_that_hardly_moves_says_buy_now(shell: Shell) -> None:
+    ran = shell("advise", "H200 SXM", "--data", PRIME, "--since", "all")
+    assert ran.code == 0
+    assert "BUY NOW: the price is at or under the limit." in ran.out
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (("A100", "--data", VAST, "--since", "all", "--deadline", "12h"), "72 are needed"),
+        (("RTX 4090", "--data", PRIME, "--since", "all"), "somebody looked in"),
+    ],
+)
+def test_too_little_is_exit_3(shell: Shell, argv: tuple[str, ...], told: str) -> None:
+    ran = shell("advise", *argv)
+    assert ran.code == 3
+    assert "Not enough data in " in ran.out
+    assert told in ran.out
+    found = shell("advise", *argv, "--json")
+    assert (found.code, found.json["enough_data"], found.json["verdict"]) == (3, False, None)
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (("H1000", "--data", PRIME), "no GPU is called 'H1000'"),
+        (("H100", "--deadline", "soon"), "expected a duration"),
+        (("H100", "--deadline", "0s"), "above 0"),
+        (("H100", "--deadline", "31d"), "at most 30d"),
+        (("H100", "--hours", "0"), "not in the range"),
+        (("H100", "--under", "-1"), "not in the range"),
+        (("H100", "--data", "nowhere.csv"), "nowhere.csv"),
+        (("H100", "--since", "yesterday"), "expected a duration"),
+    ],
+)
+def test_what_makes_no_sense_is_exit_2(shell: Shell, argv: tuple[str, ...], told: str) -> None:
+    ran = shell("advise", *argv)
+    assert (ran.code, ran.out) == (2, "")
+    assert told in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_without_a_store_it_is_one_line(shell: Shell) -> None:
+    ran = shell("advise", "H100")
+    assert (ran.code, ran.out) == (1, "")
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_snipe_odds_of_offers_that_come_and_go(shell: Shell) -> None:
+    """An offer of 20 minutes every other hour, in a file with a look every 10 minutes."""
+    path = shell.folder / "come-and-go.csv.gz"
+    start = datetime(2026, 3, 1, tzinfo=UTC)
+    with gzip.open(path, "wt", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(COLUMNS.split(","))
+        for look in range(6 * 24 * 20):
+            at = (start + look * timedelta(minutes=10)).strftime("%Y-%m-%dT%H:%M:%SZ")
+            out.writerow((at, "vastai", "1/ondemand", "", "H100 SXM", 1, 80, "false", "3.00"))
+            if look % 12 < 2:
+                out.writerow((at, "vastai", "2/ondemand", "", "H100 SXM", 1, 80, "false", "1.00"))
+    argv = ("advise", "H100 SXM", "--data", str(path), "--since", "all", "--under", "1.5", "--json")
+    found = shell(*argv, "--poll-every", "40m").json["snipe"]
+    assert found["median_life_s"] == pytest.approx(1200, abs=300)
+    assert found["a_day"] == pytest.approx(12, abs=0.2)
+    whole, half = (one["chance"] for one in found["odds"])
+    assert (whole, half) == (pytest.approx(0.5, abs=0.1), pytest.approx(1.0, abs=0.1))
+    assert found["looks_apart_s"] == 600
+
+
+# --- check ------------------------------------------------------------------------------------------------------------
+
+AUTO = """
+[[watch]]
+name = "hunt"
+gpu = "H100 SXM"
+max_price = "auto"
+max_price_cap = 3.50
+deadline = "2d"
+"""
+
+
+@pytest.fixture
+def seen(shell: Shell, sqlite_database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
+    """A store that saw 2.40 in six hours of each day, and 3.00 in the others, up to now."""
+    monkeypatch.setenv("GPUWATCH_DATABASE_URL", sqlite_database.url)
+    history, now = History(sqlite_database), real_now()
+    for hour in range(24 * 10, 0, -1):
+        at = now - hour * H
+        offer = an_offer(quoted_usd_hour=2.0 if hour % 24 < 6 else 2.5, observed_at=at, disk_usd_gb_month=None)
+        history.record(an_answer(offer, at=at, completeness=Completeness.COMPLETE), lane="sweep", gpu="", spot=False)
+    return sqlite_database
+
+
+def test_check_shows_the_limit_in_force(shell: Shell, seen: Database, market: Marketplace) -> None:
+    shell.settings(AUTO)
+    market.publish(gpu="H100 SXM", count=1, usd_hour=2.50)
+    above = shell("check", "--json")
+    (watch,) = above.json["watches"]
+    assert (above.code, watch["matched"]) == (1, False)
+    assert 2.4 <= watch["max_price"] < 3.0
+    assert (watch["auto"]["max_price_cap"], watch["auto"]["why_none"]) == (3.5, None)
+    assert watch["auto"]["deadline"].endswith("Z")
+    assert "$/GPU-h now (by the history), until " in above.err
+    market.publish(gpu="H100 SXM", count=1, usd_hour=1.90)
+    assert shell("check").code == 0
+
+
+def test_check_begins_the_wait_and_no_store_does_not(shell: Shell, seen: Database, market: Marketplace) -> None:
+    shell.settings(AUTO)
+    shell("check", "--no-store")
+    later = real_now() + timedelta(days=3)
+    waits = StoredWaits(seen, {"vastai": Commission("0.20")}, keep=False)
+    watch = a_watch(name="hunt")
+    assert waits.began(watch, later) == later
+    shell("check")
+    assert waits.began(watch, later) < later
+
+
+def test_check_near_the_deadline_takes_the_cap(shell: Shell, seen: Database, market: Marketplace) -> None:
+    at = (real_now() + timedelta(minutes=20)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    shell.settings(AUTO.replace('"2d"', at))
+    market.publish(gpu="H100 SXM", count=1, usd_hour=2.90)
+    ran = shell("check", "--json")
+    assert (ran.code, ran.json["watches"][0]["max_price"]) == (0, 3.5)
+
+
+def test_check_without_a_history_takes_the_cap_and_says_why(shell: Shell, market: Marketplace) -> None:
+    shell.settings(AUTO)
+    market.publish(gpu="H100 SXM", count=1, usd_hour=2.90)
+    for argv in (("check", "--no-store"), ("check",)):
+        ran = shell(*argv, "--json")
+        assert (ran.code, ran.json["watches"][0]["max_price"]) == (0, 3.5)
+        assert ran.json["watches"][0]["auto"]["why_none"]
+        assert "Traceback" not in ran.err
