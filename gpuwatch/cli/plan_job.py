@@ -38,7 +38,7 @@ _OFFER_ONLY = ("gpu", "count", "provider", "verified", "data", "poll")
 @click.option("--provider", multiple=True, metavar="NAME", help="Only this provider; may be repeated.")
 @click.option("--verified", is_flag=True, help="Verified hosts only.")
 @click.option("--listed", is_flag=True, help="List prices, without proof of stock, too.")
-@click.option("--poll", is_flag=True, help="Ask the providers now, instead of the store.")
+@click.option("--poll", "--now", "poll", is_flag=True, help="Ask the providers, instead of the store.")
 @click.option(
     "--data",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
