@@ -121,10 +121,10 @@ def buy(
         if rent is None and rent_gpu is None:
             note("rented: the example's machine, 8 H100 for $98.32 an hour; --rent or --rent-gpu say yours")
     log = _log(config, since, log_gpu) if own_log else None
-    if log is not None and log.gpu_hours:
+    if log is not None and log.is_enough:
         found.append(_as_rented(own, log, usage, lost))
     (print_json if as_json else print_table)(own, found, usage, lost, log)
-    return Exit.CANNOT_TELL if log is not None and not log.gpu_hours else Exit.DONE
+    return Exit.CANNOT_TELL if log is not None and not log.is_enough else Exit.DONE
 
 
 def _own(machine: Bought, slower: float) -> Own:
@@ -232,7 +232,7 @@ def _as_rented(own: Own, log: OwnRent, usage: Usage, lost: tuple[Decimal, ...]) 
 
     from gpuwatch.planning.buy import Tariff, compare
 
-    a_day = log.gpu_hours / own.cards / max(log.days, _decimal(1))
+    a_day = log.gpu_hours / own.cards / log.days
     tariff = Tariff(name="as you rented", usd_hour=log.usd / log.gpu_hours * own.cards)
     return compare(own, tariff, replace(usage, hours_a_day=a_day), lost)
 

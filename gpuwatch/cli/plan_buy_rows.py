@@ -40,7 +40,8 @@ def print_table(own: Own, found: Sequence[Against], usage: Usage, lost: Sequence
     note(METHOD)
     if any(one.tariff.name.startswith("spot") for one in found):
         note("spot: what interruptions cost is not in it; gpuwatch plan job reckons them")
-    note(_differs(own, found[0]))
+    if log is None and best.day_usd:
+        note(_differs(own, best))
 
 
 _VERDICTS = {
@@ -69,7 +70,7 @@ def _rows(found: Sequence[Against], usage: Usage, lost: Sequence[Decimal]) -> li
         ("… with storage and traffic", *(f"{one.tariff.effective_usd_hour:,.2f}" for one in found)),
         (f"the job, {_figure(usage.job_hours)} h", *(f"{one.job_usd:,.2f}" for one in found)),
         ("a day of rent", *(f"{one.day_usd:,.2f}" for one in found)),
-        ("saved a day by owning", *(f"{one.saved_usd_day:,.2f}" for one in found)),
+        ("saved a day by owning", *(f"{round(one.saved_usd_day, 2) + 0:,.2f}" for one in found)),
         ("pays back in days", *(_days(one.payback_days) for one in found)),
         ("", *(one.verdict.value for one in found)),
         (f"rented h in year 1, loss {span} %", *(_hours(one) for one in found)),
@@ -79,7 +80,9 @@ def _rows(found: Sequence[Against], usage: Usage, lost: Sequence[Decimal]) -> li
 def _log_line(own: Own, log: OwnRent) -> str:
     if not log.gpu_hours:
         return "not enough data: nothing was rented in that time"
-    share = log.gpu_hours / own.cards / max(log.days, type(log.days)(1)) * own.slower / 24 * 100
+    if not log.is_enough:
+        return "not enough data: your first launch is not a day old"
+    share = log.gpu_hours / own.cards / log.days * own.slower / 24 * 100
     beyond = " (more than it can do: the rest stays rented)" if share > 100 else ""
     short = f"; only {_figure(log.days)} days: a weak guess" if log.days < _FEW_DAYS else ""
     return (
@@ -90,8 +93,6 @@ def _log_line(own: Own, log: OwnRent) -> str:
 
 def _differs(own: Own, first: Against) -> str:
     """Where and why this is not what the source prints."""
-    if not first.day_usd:
-        return ""
     plain = own.investment_usd / first.day_usd
     return (
         "the source's formula (--seed) leaves out the own running cost and the difference in speed, and would say "

@@ -62,14 +62,21 @@ def _read(file: Path | None) -> Plan:
     from gpuwatch.planning.scenario import plan_from
 
     try:
-        if file is not None and file.stat().st_size > _MOST_BYTES:
-            raise UsageError(f"{file}: larger than a scenario file can be (1 MB)")
-        text = _built_in() if file is None else file.read_text(encoding="utf-8")
+        text = _built_in() if file is None else _text(file)
         return plan_from(tomllib.loads(text, parse_float=Decimal))
     except OSError as fault:
         raise UsageError(f"{file}: {fault.strerror}") from fault
     except (ValueError, ArithmeticError, RecursionError) as fault:  # TOML's and UTF-8's own faults are ValueErrors
         raise UsageError(f"{file}: {clean(' '.join(str(fault).split()), 300)}") from fault
+
+
+def _text(file: Path) -> str:
+    """Raises UsageError, OSError, ValueError."""
+    with file.open("rb") as opened:
+        found = opened.read(_MOST_BYTES + 1)
+    if len(found) > _MOST_BYTES:
+        raise UsageError(f"{file}: larger than a scenario file can be (1 MB)")
+    return found.decode("utf-8")
 
 
 def _compared(plan: Plan, config: str | None) -> list[Costed]:

@@ -39,6 +39,11 @@ class OwnRent(msgspec.Struct, frozen=True, kw_only=True):
     usd: Decimal  # GPU, disk, commission and traffic
 
     @property
+    def is_enough(self) -> bool:
+        """Does it say anything? A day at least, with something rented."""
+        return self.gpu_hours > 0 and self.days >= 1
+
+    @property
     def days(self) -> Decimal:
         """How long that is."""
         return Decimal(str((self.until - self.since) / timedelta(days=1)))

@@ -100,6 +100,7 @@ def test_a_step_takes_the_cheapest_price_of_the_store(shell: Shell, store: Datab
         (b'[[scenario]]\nname = "a\\u001b[31m"\n', "mine.toml: "),
         (b"x = 1e9999999999\n", "mine.toml: "),
         (b"x = " + b"[" * 100_000, "mine.toml: "),
+        (b"#" * 1_000_001, "larger than a scenario file can be"),
     ],
 )
 def test_a_scenario_file_that_is_no_good_is_one_line(shell: Shell, content: bytes, said: str) -> None:
