@@ -151,8 +151,9 @@ def _fault(step: Step, before: Sequence[str]) -> str | None:
 def _figure_fault(step: Step) -> str | None:
     for key in ("hours", "usd_gpu_hour", "usd_hour", "usd"):
         value: Decimal | None = getattr(step, key)
-        if value is not None and not (value.is_finite() and 0 <= value <= _MOST):
-            return f"{key}: expected a number from 0 to {_MOST:,}"
+        least = -_MOST if key == "usd" else 0  # a credit is a negative amount
+        if value is not None and not (value.is_finite() and least <= value <= _MOST):
+            return f"{key}: expected a number from {least:,} to {_MOST:,}"
     if step.percent is not None and not (step.percent.is_finite() and -100 <= step.percent <= _MOST):
         return "percent: expected a number from -100 on"
     return None if 1 <= step.gpus <= 100_000 else "gpus: expected a number from 1 to 100,000"

@@ -49,6 +49,11 @@ def test_a_percentage_may_be_of_several_steps_and_of_percentages() -> None:
     assert [cost.usd for cost in ways(text)[0].costs] == [100, 10, 55]
 
 
+def test_a_credit_is_a_negative_amount() -> None:
+    text = one_step("usd_hour = 10\nhours = 50") + '[[scenario.step]]\nname = "free credit"\nusd = -300\n'
+    assert ways(text)[0].total_usd == 200
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -59,9 +64,9 @@ def test_a_percentage_may_be_of_several_steps_and_of_percentages() -> None:
         (one_step("usd_hour = 1\nusd = 1\nhours = 1"), "not usd_hour and usd"),
         (one_step("usd_hour = 1"), "hours are missing"),
         (one_step("usd = 1\nhours = 1"), "hours mean nothing beside usd"),
-        (one_step("usd = -1"), "usd: expected a number from 0"),
-        (one_step("usd = nan"), "usd: expected a number from 0"),
-        (one_step("usd = inf"), "usd: expected a number from 0"),
+        (one_step("usd_hour = -1\nhours = 1"), "usd_hour: expected a number from 0"),
+        (one_step("usd = nan"), "usd: expected a number from -1,000,000,000"),
+        (one_step("usd = inf"), "usd: expected a number from -1,000,000,000"),
         (one_step("usd_hour = 1\nhours = 1\ngpus = 0"), "gpus: expected"),
         (one_step('percent = 10\nof = "s"'), "must name steps before it: there is none"),
         (one_step("percent = 10"), "`of` must name steps before it"),
