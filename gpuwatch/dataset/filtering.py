@@ -67,7 +67,7 @@ def _copied(audit: Audit, kept: IO[bytes], gone: IO[bytes], keep_unread: bool) -
     numbers, reasons = audit.scanned.rows["line"], audit.reasons
     row = rows = size = unread = 0
     for line in lines_of(audit.path):
-        is_row = row < len(numbers) and numbers[row] == line.number
+        is_row = bool(row < len(numbers) and numbers[row] == line.number)
         stays = reasons[row] == Reason.KEPT if is_row else keep_unread
         row += is_row
         if line.content is None:

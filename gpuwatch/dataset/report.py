@@ -38,7 +38,7 @@ def report_of(audit: Audit, saving: Saving, examples: Examples) -> dict[str, Any
         "exact_duplicates": int((audit.reasons == Reason.EXACT).sum()),
         "near_duplicates": int((audit.reasons == Reason.NEAR).sum()),
         "near_threshold": audit.rules.near,
-        "near_examples": msgspec.to_builtins(examples.pairs),
+        "near_examples": [msgspec.to_builtins(one) for one in examples.pairs],
         "perplexity": _perplexity(audit),
         "removed": {**_weight(audit, removed), "reasons": _by_reason(audit)},
         "kept": _weight(audit, ~removed),
@@ -76,7 +76,7 @@ def _clusters(audit: Audit, examples: Examples) -> dict[str, Any]:
         "crowded_from": CROWDED,
         "verdict": clusters.verdict,
         "rows_needed": clusters.rows_needed,
-        "largest": msgspec.to_builtins(examples.clusters),
+        "largest": [msgspec.to_builtins(one) for one in examples.clusters],
     }
 
 

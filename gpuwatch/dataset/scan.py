@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from gpuwatch.dataset import sketch
+from gpuwatch.dataset.before import ROW, VECTOR, Before
 from gpuwatch.dataset.embedding import Embedder, Vectors
 from gpuwatch.dataset.lines import Line, lines_of
 from gpuwatch.dataset.texts import NotARow, Reading, parsed, reading_of, text_of
@@ -21,10 +22,6 @@ from gpuwatch.errors import GpuwatchError, UsageError
 
 Progress = Callable[[str, int, int], None]  # what is done, so much of so much
 
-ROW = np.dtype(
-    [("line", "<u8"), ("bytes", "<u4"), ("tokens", "<u4"), ("cut", "u1"), ("hash", "<u8"), ("hash_rest", "<u8")]
-)
-_VECTOR = np.dtype("<f4")
 _FIRST = 200  # rows that say which fields hold the text
 _BLOCK_ROWS = 512
 _BLOCK_CHARACTERS = 16 << 20
@@ -62,12 +59,13 @@ def scan(
     stage = folder.stage("scan", of)
     files = (
         folder.grown("rows", ROW, 1, stage.rows),
-        folder.grown("vectors", _VECTOR, embedder.dimensions, stage.rows),
+        folder.grown("vectors", VECTOR, embedder.dimensions, stage.rows),
         folder.grown("sketches", sketch.KIND, sketch.WIDTH, stage.rows),
     )
+    before = Before(folder, embedder.dimensions, stage.rows)
     for block, reached in blocks(path, reading.fields, stage):
         if block:
-            for file, rows in zip(files, _measured(block, embedder, counter), strict=True):
+            for file, rows in zip(files, _measured(block, embedder, counter, before), strict=True):
                 file.append(rows)
         stage = reached
         folder.keep("scan", stage)
@@ -78,7 +76,7 @@ def scan(
         raise UsageError(f"{path} was changed while it was read; run it again")
     return Scanned(
         rows=folder.table("rows", ROW, 1, stage.rows),
-        vectors=folder.table("vectors", _VECTOR, embedder.dimensions, stage.rows),
+        vectors=folder.table("vectors", VECTOR, embedder.dimensions, stage.rows),
         sketches=folder.table("sketches", sketch.KIND, sketch.WIDTH, stage.rows),
         skipped=stage.skipped,
         lines=stage.line,
@@ -150,15 +148,17 @@ def _object(line: Line) -> Mapping[str, Any]:
     return parsed(line.content)
 
 
-def _measured(block: Sequence[Text], embedder: Embedder, counter: TokenCounter) -> tuple[np.ndarray[Any, Any], ...]:
+def _measured(
+    block: Sequence[Text], embedder: Embedder, counter: TokenCounter, before: Before
+) -> tuple[np.ndarray[Any, Any], ...]:
+    """Records, vectors and sketches of some rows."""
     texts = [one.text for one in block]
-    vectors, cut = embedder.vectors(texts)
+    digests = [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts]
     rows = np.zeros(len(block), ROW)
     rows["line"] = [one.line.number for one in block]
     rows["bytes"] = [one.line.length for one in block]
     rows["tokens"] = counter.counts(texts)
-    rows["cut"] = cut
-    digests = [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts]
     rows["hash"] = [int.from_bytes(digest[:8], "little") for digest in digests]
     rows["hash_rest"] = [int.from_bytes(digest[8:], "little") for digest in digests]
+    vectors, rows["cut"] = before.vectors(texts, digests, embedder)
     return rows, vectors, np.stack([sketch.sketch(text) for text in texts])

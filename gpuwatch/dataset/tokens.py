@@ -9,6 +9,7 @@ from pathlib import Path
 from gpuwatch.dataset.embedding import read_tokenizer
 
 _PIECE = 50_000  # characters split at once: a token's record weighs a hundred times the token
+_BATCH = 16  # pieces
 
 
 class TokenCounter:
@@ -31,6 +32,3 @@ class TokenCounter:
             for (number, _), tokens in zip(some, read, strict=True):
                 found[number] += len(tokens.ids)
         return found
-
-
-_BATCH = 64

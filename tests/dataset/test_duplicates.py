@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.dataset import duplicates as module
+from gpuwatch.dataset.before import ROW
 from gpuwatch.dataset.duplicates import NONE, exact_duplicates, near_duplicates
-from gpuwatch.dataset.scan import ROW, Scanned
+from gpuwatch.dataset.scan import Scanned
 from gpuwatch.dataset.sketch import likeness, sketch
 from tests.dataset.conftest import Auditor, written
 from tests.dataset.tiny_models import words

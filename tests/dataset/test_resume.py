@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 from gpuwatch.dataset import scan as module
+from gpuwatch.dataset.audit import Models
+from gpuwatch.dataset.before import VECTOR, Before
 from gpuwatch.dataset.embedding import Vectors
 from gpuwatch.dataset.work_folder import opened
 from gpuwatch.errors import GpuwatchError, UsageError
@@ -87,16 +89,38 @@ def test_after_kill_9_it_goes_on(data: Path, tiny_folder: Path, audit: Auditor, 
         assert np.array_equal(getattr(after, name), getattr(whole, name)), name
 
 
-def test_what_was_read_is_not_read_again(data: Path, audit: Auditor, tiny: module.Embedder) -> None:
-    counting = Counting(tiny.embedder)  # type: ignore[attr-defined]
-    models = type(tiny)(embedder=counting, counter=tiny.counter)  # type: ignore[attr-defined, call-arg]
+def test_what_was_read_is_not_read_again(data: Path, audit: Auditor, tiny: Models) -> None:
+    counting = Counting(tiny.embedder)
+    models = Models(embedder=counting, counter=tiny.counter)
     audit(data, models=models)
     read, counting.texts = counting.texts, 0
     audit(data, models=models)
-    assert (read, counting.texts) == (107, 0)
+    assert (read, counting.texts) == (100, 0)  # the seven that are there twice were read once
     data.write_bytes(data.read_bytes() + b'{"text": "w1 w2"}\n')  # another file: all is read
     audit(data, models=models)
-    assert counting.texts == 108
+    assert counting.texts == 101
+
+
+def test_after_a_break_texts_are_still_known(data: Path, audit: Auditor, tiny: Models) -> None:
+    rows = audit(data).scanned.rows
+    counting = Counting(tiny.embedder)
+    with opened(data.with_name("a.jsonl.audit")) as folder:
+        before = Before(folder, tiny.embedder.dimensions, 20)  # as after a break at row 20
+        digests = [b"".join(rows[name][place].tobytes() for name in ("hash", "hash_rest")) for place in (3, 19, 20)]
+        found, _ = before.vectors(["", "", "w1"], digests, counting)
+        assert np.array_equal(found[:2], folder.table("vectors", VECTOR, tiny.embedder.dimensions, 20)[[3, 19]])
+    assert counting.texts == 1
+
+
+def test_a_text_that_is_forgotten_is_read_again_and_is_the_same(
+    data: Path, audit: Auditor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = audit(data)
+    monkeypatch.setattr("gpuwatch.dataset.before._REMEMBERED", 3)
+    other = audit(data.rename(data.with_name("b.jsonl")))
+    assert np.abs(one.scanned.vectors - other.scanned.vectors).max() < 1e-6
+    assert np.array_equal(one.scanned.rows, other.scanned.rows)
+    assert np.array_equal(one.exact, other.exact)
 
 
 def test_another_field_or_model_begins_anew(data: Path, audit: Auditor, tmp_path: Path) -> None:
