@@ -12,9 +12,12 @@ import msgspec
 import pytest
 
 from gpuwatch.analysis.auto_limit import Plan, deadline_of, limit_at, plan
+from gpuwatch.analysis.scope import Scope
 from gpuwatch.analysis.series import PriceSeries
+from gpuwatch.analysis.tape import Tape
 from gpuwatch.engine.auto_price import AutoPrices
 from gpuwatch.engine.hunt import Hunter
+from gpuwatch.engine.past_waits import PastWaits
 from gpuwatch.errors import StoreError
 from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Completeness
@@ -22,6 +25,7 @@ from gpuwatch.storage.auto_prices import StoredWaits
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import CoreExecutor
 from gpuwatch.storage.history import History
+from gpuwatch.storage.tapes import read_tape
 from gpuwatch.watches.decide import Reason
 from gpuwatch.watches.watch import Action, AutoPrice, LaunchSpec, SpotPolicy, Watch
 from tests.builders import a_watch, an_offer
@@ -309,3 +313,28 @@ def test_out_of_a_store_it_holds_out_for_what_the_store_has_seen(sqlite_database
     prices = AutoPrices(stored(sqlite_database))
     assert Decimal("2.4") <= prices.in_force(WATCH, NOON).max_price_usd_gpu_hour < Decimal(3)
     assert prices.standing(WATCH, NOON).deadline == NOON + timedelta(days=2)
+
+
+# --- over a tape ------------------------------------------------------------------------------------------------------
+
+
+def test_over_a_tape_a_limit_knows_nothing_of_what_comes_later(sqlite_database: Database) -> None:
+    """The same limits at the same moments, whether the tape goes on behind them or not."""
+    record(sqlite_database, 24 * 10, lambda at: 2.0 if at.hour < 6 else 2.5)
+    scope = Scope(gpus=("H100 SXM",))
+    tape = read_tape(sqlite_database, scope, NOON - timedelta(days=20), NOON)
+    assert len({limit for at, limit in limits_over(tape, NOON)}) > 1
+    for cut in (NOON - timedelta(days=6, minutes=7), NOON - timedelta(days=3)):
+        assert limits_over(tape.before(round(cut.timestamp())), cut) == limits_over(tape, cut)
+
+
+def limits_over(tape: Tape, until: datetime) -> list[tuple[datetime, Decimal]]:
+    auto = AutoPrice(cap_usd_gpu_hour=Decimal("3.50"), deadline_s=9.5 * 86_400.0)
+    watch = msgspec.structs.replace(WATCH, auto=auto)
+    prices = AutoPrices(PastWaits(tape, {"vastai": Commission("0.20")}, 8.0), every=timedelta(hours=6))
+    found, at = [], NOON - timedelta(days=10)
+    while at < until:
+        prices.beat([watch], at)
+        found.append((at, prices.in_force(watch, at).max_price_usd_gpu_hour))
+        at += timedelta(minutes=50)
+    return found
