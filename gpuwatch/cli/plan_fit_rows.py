@@ -9,7 +9,10 @@ import click
 from gpuwatch.cli import Exit
 
 if TYPE_CHECKING:
-    from gpuwatch.planning.fit import By, Choice, Priced, Wish
+    from collections.abc import Mapping, Sequence
+    from decimal import Decimal
+
+    from gpuwatch.planning.fit import By, Choice, Priced, SeedClass, Wish
     from gpuwatch.planning.fit import Chosen as Fitting
     from gpuwatch.wiring.plan_fit import Prices
 
@@ -163,44 +166,44 @@ def _choice_json(one: Choice, other: Priced | None) -> dict[str, Any]:
 
 def print_seed(wish: Wish, as_json: bool) -> int:
     """The sources' table, with what does not add up in it."""
-    from gpuwatch.cli.screen import json_out, note, number, table
     from gpuwatch.planning.fit import seed_classes, seed_ratio
 
     found = seed_classes(wish.task, wish.vram_gb)
-    ratios = {pair: seed_ratio(*pair) for pair in (("B200", "H100"), ("A100", "T4"))}
+    b200, a100 = seed_ratio("B200", "H100"), seed_ratio("A100", "T4")
     if as_json:
-        json_out(
-            {
-                "method": "the sources' own table",
-                "samples": len(found),
-                "classes": [
-                    {
-                        "gpu": one.gpu,
-                        "task": one.task.value,
-                        "memory_gb": one.memory_gb,
-                        "low_usd_gpu_hour": number(one.low),
-                        "high_usd_gpu_hour": number(one.high or one.low),
-                    }
-                    for one in found
-                ],
-                "ratios": {" : ".join(pair): [number(low), number(high)] for pair, (low, high) in ratios.items()},
-            }
-        )
+        _print_seed_json(found, {"B200 : H100": b200, "A100 : T4": a100})
         return Exit.DONE
-    rows = [
-        (
-            one.gpu,
-            "both" if one.task.value == "any" else one.task.value,
-            str(one.memory_gb),
-            "–" if one.low is None else f"{one.low:.3f}" + ("" if one.high is None else f"–{one.high:.3f}"),
-            one.source,
-        )
-        for one in found
-    ]
-    table((("class", "left"), ("for", "left"), ("GB", "right"), ("$/GPU-h", "right"), ("source's", "left")), rows)
-    b200, a100 = ratios["B200", "H100"], ratios["A100", "T4"]
+    from gpuwatch.cli.screen import note, table
+
+    table(_SEED_COLUMNS, [_seed_row(one) for one in found])
     click.echo()
     click.echo(f"B200 : H100 = {b200[0]:.2f}–{b200[1]:.2f} times the price for 2.4 times the memory")
     click.echo(f"A100 : T4 = {a100[0]:.1f} times the price")
     note("the source says 2.5 times, or as much as 3 H100, of the first, and 5 to 7 times of the second")
     return Exit.DONE
+
+
+_SEED_COLUMNS = (("class", "left"), ("for", "left"), ("GB", "right"), ("$/GPU-h", "right"), ("source's", "left"))
+
+
+def _seed_row(one: SeedClass) -> tuple[str, ...]:
+    task = "both" if one.task.value == "any" else one.task.value
+    high = "" if one.high is None else f"–{one.high:.3f}"
+    return one.gpu, task, str(one.memory_gb), "–" if one.low is None else f"{one.low:.3f}{high}", one.source
+
+
+def _print_seed_json(found: Sequence[SeedClass], ratios: Mapping[str, tuple[Decimal, Decimal]]) -> None:
+    from gpuwatch.cli.screen import json_out, number
+
+    classes = [
+        {
+            "gpu": one.gpu,
+            "task": one.task.value,
+            "memory_gb": one.memory_gb,
+            "low_usd_gpu_hour": number(one.low),
+            "high_usd_gpu_hour": number(one.high or one.low),
+        }
+        for one in found
+    ]
+    shown = {pair: [number(low), number(high)] for pair, (low, high) in ratios.items()}
+    json_out({"method": "the sources' own table", "samples": len(found), "classes": classes, "ratios": shown})

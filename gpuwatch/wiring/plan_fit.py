@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 FRESH = timedelta(hours=3)  # an older look is told
 _WITHIN_S = 30.0
+_LOOKS_MISSED = 3  # so many rounds of its own an answer counts, as it does for watches
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,9 +98,23 @@ def _in_store(settings: Settings, where: Where) -> Prices:
     fresh = [
         _priced(one, rates)
         for one in found
-        if newest is not None and newest - looked.get(one.identity.provider, newest - 2 * FRESH) <= FRESH
+        if newest is not None and _counts_as_now(settings, one.identity.provider, newest, looked)
     ]
     return Prices(offers=tuple(fresh), as_of=newest, source="the store")
+
+
+def _counts_as_now(settings: Settings, name: str, newest: datetime, looked: Mapping[str, datetime]) -> bool:
+    """Was it looked at about when the others were? A list that is asked for a few times a day may be older."""
+    from gpuwatch import providers
+    from gpuwatch.storage.kinds import provider_in
+
+    provider, at = provider_in(name), looked.get(name)
+    pace_s = 0.0
+    if provider in settings.providers:
+        pace_s = settings.providers[provider].poll_every_s
+    elif provider in providers.names():
+        pace_s = providers.info(provider).poll_every_s
+    return at is not None and newest - at <= max(FRESH, timedelta(seconds=_LOOKS_MISSED * pace_s))
 
 
 def _looked(store: Database, names: set[str]) -> dict[str, datetime]:

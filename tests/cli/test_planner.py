@@ -295,6 +295,14 @@ def test_list_prices_count_only_if_they_are_asked_for(shell: Shell, store: Datab
     assert [(one["provider"], one["price_usd_hour"]) for one in found] == [("gcp", 3.0)]
 
 
+def test_a_list_that_is_asked_for_a_few_times_a_day_counts_as_now_for_longer(shell: Shell, store: Database) -> None:
+    seen(store, an_offer("1", 3.0, kind=OfferKind.LISTED), ago=timedelta(hours=12), provider="gcp:listed")
+    seen(store, an_offer("2", 0.5), ago=timedelta(hours=12), provider="runpod")
+    seen(store, an_offer("3", 2.6), ago=timedelta(minutes=10))
+    found = shell("plan", "fit", "--listed", "--gpu", "H100", "--json").json
+    assert (found["samples"], found["choices"][0]["price_usd_hour"], found["choices"][0]["offers"]) == (2, 3.0, 2)
+
+
 def test_an_old_look_is_told(shell: Shell, store: Database) -> None:
     seen(store, an_offer("1", 3.0), ago=timedelta(days=2))
     assert "(old: --now asks the providers)" in shell("plan", "fit").err
