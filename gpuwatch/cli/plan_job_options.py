@@ -50,9 +50,7 @@ def job_of(given: dict[str, Any], model: str | None) -> JobSpec:
     """The job that the options say. Raises UsageError: one line that names the option."""
     from decimal import Decimal, InvalidOperation
 
-    from pydantic import ValidationError
-
-    from gpuwatch.watches.job_schema import JobTable
+    from gpuwatch.watches.job_schema import WrongJob, job_from
 
     fields: dict[str, Any] = {key: given[key] for key in _TEXTS if given[key] is not None}
     for key in _NUMBERS:
@@ -66,9 +64,9 @@ def job_of(given: dict[str, Any], model: str | None) -> JobSpec:
     if model is not None:
         fields["model"] = model
     try:
-        return JobTable(**fields).value()
-    except ValidationError as error:
-        raise UsageError("\n".join(_line(one) for one in error.errors(include_url=False))) from None
+        return job_from(fields)
+    except WrongJob as wrong:
+        raise UsageError("\n".join(_line(*fault) for fault in wrong.faults)) from None
 
 
 def _pairs(key: str, given: Sequence[str]) -> dict[str, str]:
@@ -81,10 +79,9 @@ def _pairs(key: str, given: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _line(error: Any) -> str:
-    key = str(error["loc"][0]) if error["loc"] else "method"
-    flag = "--size-of" if key == "model" else _flag(key)
-    return f"{flag}: {error['msg'].removeprefix('Value error, ')}"
+def _line(key: str, text: str) -> str:
+    flag = "--size-of" if key == "model" else _flag(key or "method")
+    return f"{flag}: {text}"
 
 
 def _flag(key: str) -> str:

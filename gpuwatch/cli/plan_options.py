@@ -11,7 +11,7 @@ import click
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.planning.models import Model
+    from gpuwatch.planning.language_models import Model
     from gpuwatch.planning.size import Workload
 
 Command = Callable[..., Any]
@@ -115,7 +115,7 @@ def workload_of(chosen: Chosen) -> Workload:
 
 
 def _model(chosen: Chosen) -> Model:
-    from gpuwatch.planning.models import model_of
+    from gpuwatch.planning.language_models import model_of
 
     if chosen.shape is None:
         if chosen.params is None:
@@ -133,7 +133,7 @@ def _shaped(path: Path, params: str | None) -> Model:
     import msgspec
 
     from gpuwatch.planning.figures import figure
-    from gpuwatch.planning.models import model_from_config
+    from gpuwatch.planning.language_models import model_from_config
 
     try:
         text = path.read_bytes()

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from gpuwatch.planning.models import Model, Shape
+from gpuwatch.planning.language_models import Model, Shape
 
 GB: Final = 1e9
 GIB_GB: Final = 2**30 / GB

@@ -5,12 +5,12 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import Field, PlainValidator, ValidationError, WithJsonSchema, model_validator
 
 from gpuwatch.planning.figures import Config, Range, config, exactly, figure, figures
 from gpuwatch.planning.job import inference_flop, training_flop
 from gpuwatch.planning.job_spec import JobSpec, Rate
-from gpuwatch.planning.models import Model, model_of
+from gpuwatch.planning.language_models import Model, model_of
 from gpuwatch.planning.size import Method, Precision, Workload, need
 from gpuwatch.watches.durations import parse_duration
 from gpuwatch.watches.fields import Measure, Number, SpanFrom1s, Table, Whole
@@ -188,3 +188,21 @@ class JobTable(Table):
             context=self.context,
         )
         return need(work).gb
+
+
+class WrongJob(ValueError):
+    """A job that makes no sense; `faults` holds key and text of each, the key empty where several do not go together."""
+
+    def __init__(self, faults: list[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{key}: {text}" for key, text in faults))
+        self.faults = faults
+
+
+def job_from(fields: dict[str, Any]) -> JobSpec:
+    """A job by the keys of `[watch.job]`, wherever they come from. Raises WrongJob."""
+    try:
+        return JobTable(**fields).value()
+    except ValidationError as error:
+        told = error.errors(include_url=False, include_input=False, include_context=False)
+        faults = [(str(one["loc"][0]) if one["loc"] else "", one["msg"].removeprefix("Value error, ")) for one in told]
+        raise WrongJob(faults) from None

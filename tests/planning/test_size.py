@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.planning.cards import fits
-from gpuwatch.planning.models import MODELS, Model, model_from_config, model_of, of_size
+from gpuwatch.planning.language_models import MODELS, Model, model_from_config, model_of, of_size
 from gpuwatch.planning.size import (
     OPTIMIZERS,
     Method,
