@@ -68,13 +68,18 @@ class AutoPrices:
         if not self._told:
             self._waits.forget_but([watch.name for watch in watches if watch.auto is not None])
         for watch in watches:
-            if watch.auto is None:
-                continue
-            found = self._reckoned.get(watch.name)
-            if found is None or not timedelta(0) <= now - found.at < self._every:  # a clock that was put back, too
-                with self._lock:
-                    self._reckon(watch, now)
-            self._tell(watch, now)
+            if watch.auto is not None:
+                self.renew(watch, now)
+                self._tell(watch, now)
+
+    def renew(self, watch: Watch, now: datetime) -> Watch:
+        """The watch with the limit of this moment, out of a history that was read lately. Raises StoreError."""
+        found = self._reckoned.get(watch.name)
+        is_due = found is None or not timedelta(0) <= now - found.at < self._every  # a clock that was put back, too
+        if watch.auto is not None and is_due:
+            with self._lock:
+                self._reckon(watch, now)
+        return self.in_force(watch, now)
 
     def _reckon(self, watch: Watch, now: datetime) -> _Reckoned:
         auto = _auto(watch)

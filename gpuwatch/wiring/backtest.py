@@ -65,7 +65,7 @@ def run_backtest(settings: Settings, watches: Sequence[Watch], span: Span, terms
     from gpuwatch.backtest.report import result_of
 
     tape = _tape(settings, watches, span, stage)
-    setting = _setting(settings, terms)
+    setting = _with_limits(_setting(settings, terms), watches, tape)
     players, ignored = [], {}
     for watch in watches:
         judged, ignored[watch.name] = _judged(watch, tape, terms)
@@ -184,6 +184,17 @@ def _setting(settings: Settings, terms: Terms) -> Setting:
         reference_disk_gb=REFERENCE_DISK_GB,
         able=lambda found: cannot.able(found, dry_run=True),  # without any key: as with one
     )
+
+
+def _with_limits(setting: Setting, watches: Sequence[Watch], tape: Tape) -> Setting:
+    """`max_price = "auto"`: the limits that the daemon would have had, out of what was known at each moment."""
+    from gpuwatch.engine.auto_price import AutoPrices
+    from gpuwatch.engine.past_waits import RECKONED_EVERY, PastWaits
+
+    if all(watch.auto is None for watch in watches):
+        return setting
+    waits = PastWaits(tape, setting.commissions, setting.reference_disk_gb)
+    return msgspec.structs.replace(setting, limit=AutoPrices(waits, RECKONED_EVERY).renew)
 
 
 def _looks(tape: Tape) -> int:
