@@ -18,7 +18,7 @@ def implied(tape: Tape, looks: Mapping[Scope, set[Look]], since_s: int) -> set[S
     """Sources of which each moment with a row is a look at all that the file is about, and no other moment is one.
 
     Args:
-        looks: by scope; a look at all GPUs speaks of each.
+        looks: by scope.
         since_s: what was seen before is in no row.
     """
     spells: dict[Source, dict[_Shelf, list[Spell]]] = {}
@@ -39,16 +39,20 @@ def _are_implied(spells: _Spells, looks: _Looks, since_s: int) -> bool:
     moments = sorted({look.at_s for found in looks.values() for look in found})
     edges = {at_s for spell in every for at_s in (spell.from_s, spell.seen_s) if at_s >= since_s}
     return (
-        all(gpu in {"", *gpus} and spot in types for gpu, spot in looks)
+        all(gpu in gpus and spot in types for gpu, spot in looks)  # one at all GPUs speaks of others, too
         and all(look.to_microusd is None for found in looks.values() for look in found)
         and edges <= set(moments)
         and _stood_at(moments, every) == len(moments)
-        and all(_times(looks, gpu, spot) == _asked(moments, spells, spot, since_s) for gpu in gpus for spot in types)
+        and all(
+            _times(looks.get((gpu, spot), ())) == _asked(moments, spells, spot, since_s)
+            for gpu in gpus
+            for spot in types
+        )
     )
 
 
-def _times(looks: _Looks, gpu: str, spot: bool) -> set[int]:
-    return {look.at_s for name in (gpu, "") for look in looks.get((name, spot), ())}
+def _times(looks: Iterable[Look]) -> set[int]:
+    return {look.at_s for look in looks}
 
 
 def _asked(moments: Sequence[int], spells: _Spells, spot: bool, since_s: int) -> set[int]:

@@ -36,6 +36,7 @@ COLUMNS = (
     "price_usd_hour",
 )
 MOST_GPUS = 1024
+NOTHING = 1  # micro-dollar: a look up to here saw nothing; it tells that the file names its looks, and there are none
 _SWITCH = {"true": True, "false": False}
 _KINDS = {"live": OfferKind.LIVE, "listed": OfferKind.LISTED}
 _LONGEST_PROVIDER = 17  # the history puts a word of its own behind it

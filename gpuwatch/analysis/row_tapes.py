@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from gpuwatch.analysis.price_rows import PriceRow, gpu_of, kind_of, listing_of
+from gpuwatch.analysis.price_rows import NOTHING, PriceRow, gpu_of, kind_of, listing_of
 from gpuwatch.analysis.sightings import Look, Looks, gone_at, runs
 from gpuwatch.analysis.tape import Listing, Poll, Spell, Tape
 from gpuwatch.market.gpu_names import catalog
@@ -76,6 +76,8 @@ def tape_of(rows: Iterable[PriceRow], source: str, kinds: Mapping[str, OfferKind
     for row in rows:
         survey.add(row)
         if row.is_look:
+            if row.listed_microusd_hour == NOTHING:
+                continue
             gpu, look = look_of(row)
             looks.setdefault(((row.provider, kind_of(row, survey.kinds)), gpu, row.spot), set()).add(look)
             continue

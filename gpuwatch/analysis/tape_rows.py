@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
 from gpuwatch.analysis.implied import implied
-from gpuwatch.analysis.price_rows import PriceRow, gpu_of, key_of
-from gpuwatch.analysis.row_tapes import Scope
+from gpuwatch.analysis.price_rows import NOTHING, PriceRow, gpu_of, key_of
+from gpuwatch.analysis.row_tapes import Scope, Source
 from gpuwatch.analysis.sightings import Look
 from gpuwatch.analysis.tape import Listing, Spell, Tape
 from gpuwatch.market.offer import OfferKind
@@ -30,6 +30,7 @@ def rows_of(
     """
     walk, unsaid = _Walk(tape), implied(tape, looks, since_s)
     at_looks = deque(sorted(((look, scope) for scope, found in looks.items() for look in found), key=_when))
+    told = unsaid | {source for (source, _, _), found in looks.items() if found}
     for at_s in sorted({look.at_s for look, _ in at_looks} | walk.edges()):
         speaking: set[Scope] = set()
         while at_looks and at_looks[0][0].at_s == at_s:
@@ -39,6 +40,9 @@ def rows_of(
                 yield _look_row(look, scope, kinds)
         seen = walk.seen_at(at_s, speaking)
         if at_s >= since_s:
+            for source in sorted({_source_of(tape, spell) for spell in seen} - told):  # or each moment were a look
+                yield _look_row(Look(at_s, NOTHING), (source, "", False), kinds)
+                told.add(source)
             made = (_row(tape.listings[spell.listing], spell, at_s, kinds, disk_gb) for spell in seen)
             yield from sorted(made, key=_order)
 
@@ -85,6 +89,11 @@ def _when(one: tuple[Look, Scope]) -> tuple[int, Scope, int]:
 
 def _order(row: PriceRow) -> tuple[str, str, str, int, str]:
     return row.provider, row.offer_key, row.gpu_wire, row.gpu_count, row.kind or ""
+
+
+def _source_of(tape: Tape, spell: Spell) -> Source:
+    listing = tape.listings[spell.listing]
+    return listing.identity.provider, listing.kind
 
 
 def _scope_of(listing: Listing) -> Scope:

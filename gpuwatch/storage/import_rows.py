@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from gpuwatch.analysis.price_rows import PriceRow, listing_of
+from gpuwatch.analysis.price_rows import NOTHING, PriceRow, listing_of
 from gpuwatch.analysis.row_tapes import Source, Survey, look_of
 from gpuwatch.analysis.sightings import Look
 from gpuwatch.analysis.tape import Listing
@@ -36,11 +36,11 @@ class Batch:
         self.twice = 0
         self._seen: dict[tuple[int, str, bool], int] = {}
         for row in rows:
-            if row.is_look:
+            if not row.is_look:
+                self._add(row, survey)
+            elif row.listed_microusd_hour != NOTHING:
                 gpu, look = look_of(row)
                 self.looks.setdefault((gpu, row.spot), set()).add(look)
-            else:
-                self._add(row, survey)
         about = survey.sources[source]
         for at_s in sorted({at_s for at_s, _, _ in self._seen}):
             for spot in about.looks_at(at_s):

@@ -54,6 +54,11 @@ def looks_in(rows: Iterable[PriceRow]) -> dict[Scope, set[Look]]:
     return found
 
 
+def looks_of_each_gpu(tape: Tape) -> dict[Scope, set[Look]]:
+    gpus = {listing.identity.gpu for listing in tape.listings}
+    return looks_in(a_look(poll.at_s - 1_700_000_000, gpu, poll.spot) for poll in tape.polls for gpu in gpus)
+
+
 def test_a_moment_without_a_row_is_a_moment_without_the_offer() -> None:
     tape = tape_of([a_row(0, "a"), a_row(0, "b"), a_row(10, "b"), a_row(20, "a"), a_row(20, "b")], "x")
     assert spells(tape) == [("a", 0, 0, 10, 100), ("b", 0, 20, None, 100), ("a", 20, 20, None, 100)]
@@ -133,9 +138,7 @@ LOOKS = st.lists(
 @given(rows=ROWS, looks=LOOKS)
 def test_the_rows_of_a_tape_make_the_tape_again(rows: list[PriceRow], looks: list[PriceRow]) -> None:
     tape = tape_of([*looks, *rows], "x")
-    known = looks_in(looks) or looks_in(
-        a_look(poll.at_s - 1_700_000_000, poll.gpu, poll.spot) for poll in tape.polls if not looks
-    )
+    known = looks_in(looks) if looks else looks_of_each_gpu(tape)
     again = tape_of(rows_of(tape, known, 0, {}, 8.0), "x")
     assert Counter(spells(again)) == Counter(spells(tape))
     assert set(again.polls) == set(tape.polls)
@@ -144,7 +147,7 @@ def test_the_rows_of_a_tape_make_the_tape_again(rows: list[PriceRow], looks: lis
 @given(rows=ROWS)
 def test_looks_that_the_rows_say_already_have_no_row(rows: list[PriceRow]) -> None:
     tape = tape_of(rows, "x")
-    known = looks_in(a_look(poll.at_s - 1_700_000_000, poll.gpu, poll.spot) for poll in tape.polls)
+    known = looks_of_each_gpu(tape)
     assert not any(row.is_look for row in rows_of(tape, known, 0, {}, 8.0))
 
 
