@@ -15,7 +15,7 @@ from gpuwatch.analysis.series import HOUR_S, LOOK_LASTS_S, PriceSeries, series_o
 from gpuwatch.analysis.summary import cut_to, low_before, percentile
 from gpuwatch.analysis.survival import Curve, Lives, kaplan_meier
 from gpuwatch.analysis.tape import Tape
-from gpuwatch.analysis.track import GpuPrice
+from gpuwatch.analysis.track import GpuPrice, whole_looks
 
 CHANGES_H = (24, 7 * 24, 30 * 24)
 LEAST_LIVES = 5  # of fewer, no median is told
@@ -133,9 +133,8 @@ def pasts_of(tape: Tape, priced: GpuPrice) -> list[GpuPast]:
 
 def _past_of(tape: Tape, gpu: str, priced: GpuPrice) -> GpuPast:
     looks: dict[tuple[str, bool], list[int]] = {}
-    for poll in tape.polls:
-        if poll.answered:
-            looks.setdefault((poll.provider, poll.spot), []).append(poll.at_s)
+    for poll in whole_looks(tape):
+        looks.setdefault((poll.provider, poll.spot), []).append(poll.at_s)
     rows = []
     for spell in sorted(tape.spells, key=lambda one: (one.listing, one.from_s)):
         identity = tape.listings[spell.listing].identity

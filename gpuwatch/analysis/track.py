@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import tzinfo
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gpuwatch.analysis.series import HOUR_S, LOOK_LASTS_S, series_of
 from gpuwatch.analysis.summary import Every, Share, Track, TrackPoint, hours_of_spans, starts_of
-from gpuwatch.analysis.tape import Listing, Spell, Tape
+from gpuwatch.analysis.tape import Listing, Poll, Spell, Tape
 
 GpuPrice = Callable[[int, Spell], float]
 _Ints = NDArray[np.int64]
@@ -45,9 +45,15 @@ def track_of(tape: Tape, listed: GpuPrice, priced: GpuPrice, every: Every, zone:
     return Track(points=[_point(hours, stays, looked) for hours in spans], series=series)
 
 
-def time_under(tape: Tape, x_microusd: float, priced: GpuPrice, until_s: int) -> Share:
-    """To the second: how long something was on offer at or under a price."""
-    windows = _windows(tape, until_s)
+def time_under(
+    tape: Tape, x_microusd: float, priced: GpuPrice, until_s: int, looks: Sequence[Poll] | None = None
+) -> Share:
+    """To the second: how long something was on offer at or under a price.
+
+    Args:
+        looks: those that vouch for what they showed; None: the tape's sweeps that were answered whole.
+    """
+    windows = _windows(tape, until_s, looks)
     under = []
     for spell in tape.spells:
         if round(priced(spell.listing, spell)) <= x_microusd:
@@ -59,6 +65,11 @@ def time_under(tape: Tape, x_microusd: float, priced: GpuPrice, until_s: int) ->
         known_s=_length(_union(list(windows.values()))),
         method="time with an offer at or under it, of the time that looks vouch for (at most 3 h each)",
     )
+
+
+def whole_looks(tape: Tape) -> list[Poll]:
+    """The looks that prove absence; a hunt asks for what is cheap, and what it does not show may be there."""
+    return [poll for poll in tape.polls if poll.answered and poll.lane == "sweep"]
 
 
 def _point(hours: list[int], stays: _Stays, looked: set[int]) -> TrackPoint:
@@ -136,15 +147,14 @@ def _vouched(windows: _Windows, at_s: _Ints) -> NDArray[np.float64]:
     return np.interp(at_s, edges, gone_by)
 
 
-def _windows(tape: Tape, until_s: int) -> Mapping[tuple[str, str, bool], _Windows]:
+def _windows(tape: Tape, until_s: int, looks: Sequence[Poll] | None = None) -> Mapping[tuple[str, str, bool], _Windows]:
     """Scope of a listing → when looks vouch for what they showed."""
-    looks: dict[tuple[str, str, bool], list[int]] = {}
-    for poll in tape.polls:
-        if poll.answered:
-            looks.setdefault((poll.provider, poll.gpu, poll.spot), []).append(poll.at_s)
+    at: dict[tuple[str, str, bool], list[int]] = {}
+    for poll in whole_looks(tape) if looks is None else looks:
+        at.setdefault((poll.provider, poll.gpu, poll.spot), []).append(poll.at_s)
     found = {}
     for provider, gpu, spot in {_scope(listing) for listing in tape.listings}:
-        times = looks.get((provider, gpu, spot), []) + looks.get((provider, "", spot), [])
+        times = at.get((provider, gpu, spot), []) + at.get((provider, "", spot), [])
         if times:
             starts = np.array(sorted(times))
             found[provider, gpu, spot] = _union(

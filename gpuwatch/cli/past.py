@@ -80,6 +80,7 @@ def span_of(since: str, until: str | None, now: datetime) -> tuple[datetime, dat
     """
     end = now if until is None else moment(until, now)
     is_day = until is not None and moment(until, now + timedelta(days=1)) == end
+    end = min(end, now)
     start = moment(since, end if is_day else now)
     if start >= end:
         raise click.BadParameter("--since must lie before --until.")

@@ -127,8 +127,8 @@ def price_track(
         StoreError: the database cannot be read.
     """
     rates = {name: 1 + float(one.on_top_rate(None)) for name, one in (commissions or {}).items()}
-    every = Every.HOUR if day_in is None else Every.DAY
-    return track(database, part.scope, (since, now), every=every, zone=day_in or UTC, rates=rates).points
+    spans = (Every.HOUR, UTC) if day_in is None else (Every.DAY, day_in)
+    return track(database, part.scope, (since, now), spans=spans, rates=rates).points
 
 
 def track(
@@ -136,14 +136,16 @@ def track(
     scope: Scope,
     span: tuple[datetime, datetime],
     *,
-    every: Every,
-    zone: tzinfo,
+    spans: tuple[Every, tzinfo],
     rates: Mapping[str, float],
+    trim: bool = False,
 ) -> Track:
     """The price track of a part of the market, out of the roll-up and, for what is not summed up yet, the intervals.
 
     Args:
+        spans: how long the points are, and whose midnights they begin at.
         rates: provider → price ÷ listed price; 1 for one that is not named.
+        trim: leave out the time before the first hour that somebody looked in.
 
     Raises:
         StoreError: the database cannot be read.
@@ -155,9 +157,9 @@ def track(
         found = _stored(executor, segments, first, after)
         found.update(_running(executor, segments, first, span[1]))
         looked = _looked(executor, segments, first, after) | {hour for hour, rows in found.items() if rows}
-    spans = hours_of_spans(first, after, every, zone)
+    first = min((hour for hour in looked if hour >= first), default=after) if trim else first
     return Track(
-        points=[_point(hours, found, looked, rates) for hours in spans],
+        points=[_point(hours, found, looked, rates) for hours in hours_of_spans(first, after, *spans)],
         series=PriceSeries(
             first_hour=first,
             lows=[_low(rows, rates) if (rows := found.get(hour)) else None for hour in range(first, after)],

@@ -14,7 +14,7 @@ from gpuwatch.wiring.past import gpu_price, gpus_named, narrowed, opened_store, 
 if TYPE_CHECKING:
     from gpuwatch.analysis.scope import Scope
     from gpuwatch.analysis.summary import Every, Share, Track
-    from gpuwatch.analysis.tape import Spell, Tape
+    from gpuwatch.analysis.tape import Poll, Spell, Tape
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database
 
@@ -85,9 +85,9 @@ def _of_store(settings: Settings, asked: Question) -> PriceHistory:
         since = max(asked.since, first_look(database) or asked.until)
         every = asked.every(asked.until - since, timedelta())
         rates = {name: 1 + rate for name, rate in rates_on_top(settings).items()}
-        found = track(database, scope, (since, asked.until), every=every, zone=asked.zone, rates=rates)
+        found = track(database, scope, (since, asked.until), spans=(every, asked.zone), rates=rates, trim=True)
         under = _under_in_store(settings, database, msgspec.structs.replace(asked, scope=scope, since=since), found)
-    return PriceHistory(gpus=gpus, track=_from_first_look(found), every=every, under=under, source="the store")
+    return PriceHistory(gpus=gpus, track=found, every=every, under=under, source="the store")
 
 
 def _under_in_store(
@@ -95,23 +95,28 @@ def _under_in_store(
 ) -> Sequence[tuple[float, Share]]:
     """To the second, where the prices themselves are still there; else by the hour."""
     from gpuwatch.analysis.summary import hours_under
+    from gpuwatch.analysis.tape import Poll
     from gpuwatch.storage.questions import kept_from
-    from gpuwatch.storage.tapes import read_tape
+    from gpuwatch.storage.tapes import read_looks, read_tape
 
     if not asked.under_usd:
         return ()
     exact_from = kept_from(database)
     if exact_from is not None and exact_from > asked.since:
         return [(usd, hours_under(found.series, usd * 1e6)) for usd in asked.under_usd]
-    return _time_under(settings, read_tape(database, asked.scope, asked.since, asked.until), asked)
+    part = (database, asked.scope, asked.since, asked.until)
+    looks = [Poll(one.look.at_s, one.provider, one.gpu, one.spot, True) for one in read_looks(*part)]
+    return _time_under(settings, read_tape(*part), asked, looks)
 
 
-def _time_under(settings: Settings, tape: Tape, asked: Question) -> Sequence[tuple[float, Share]]:
+def _time_under(
+    settings: Settings, tape: Tape, asked: Question, looks: Sequence[Poll] | None = None
+) -> Sequence[tuple[float, Share]]:
     from gpuwatch.analysis.track import time_under
 
     priced, _ = _pricers(settings, tape)
     until_s = int(asked.until.timestamp())
-    return [(usd, time_under(tape, round(usd * 1e6), priced, until_s)) for usd in asked.under_usd]
+    return [(usd, time_under(tape, round(usd * 1e6), priced, until_s, looks)) for usd in asked.under_usd]
 
 
 def _pricers(settings: Settings, tape: Tape) -> tuple[Callable[[int, Spell], float], Callable[[int, Spell], float]]:
@@ -136,15 +141,3 @@ def _apart(tape: Tape) -> timedelta:
 def _named_in(tape: Tape) -> frozenset[str]:
     """Every GPU name and family in it."""
     return frozenset(name for listing in tape.listings for name in (listing.identity.gpu, listing.gpu_family))
-
-
-def _from_first_look(found: Track) -> Track:
-    """Without the time before: nobody was there to look."""
-    from gpuwatch.analysis.series import HOUR_S
-    from gpuwatch.analysis.summary import cut_to
-
-    first = next((at for at, point in enumerate(found.points) if point.looked), len(found.points))
-    points = found.points[first:]
-    from_hour = int(points[0].starts_at.timestamp()) // HOUR_S if points else 0
-    series = cut_to(found.series, from_hour) if points else msgspec.structs.replace(found.series, lows=(), looked=())
-    return msgspec.structs.replace(found, points=points, series=series)

@@ -39,13 +39,18 @@ def now() -> datetime:
     return real_now().replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
 
 
-@pytest.fixture
-def stored(shell: Shell, now: datetime) -> History:
-    """A store in which somebody looked 50, 49 and 2 hours ago, and an hour ago."""
+def store_of(shell: Shell) -> History:
+    """A new store."""
     shell.settings(f'database_url = "sqlite:///{shell.folder}/gpuwatch.db"\n')
     database = open_database(f"sqlite:///{shell.folder}/gpuwatch.db")
     upgrade(database)
-    history = History(database)
+    return History(database)
+
+
+@pytest.fixture
+def stored(shell: Shell, now: datetime) -> History:
+    """A store in which somebody looked 50, 49 and 2 hours ago, and an hour ago."""
+    history = store_of(shell)
     for hours, prices in ((50, {"a": 2.0, "b": 3.0}), (49, {"b": 3.0}), (2, {"a": 2.5}), (1, {})):
         offers = [an_offer(machine, usd, disk_usd_gb_month=None) for machine, usd in prices.items()]
         history.record(an_answer(*offers, observed_at=now - timedelta(hours=hours)), lane="sweep")
@@ -206,3 +211,45 @@ def test_a_picture(shell: Shell) -> None:
     assert ran.code == Exit.DONE
     assert (shell.folder / "h100.png").read_bytes().startswith(b"\x89PNG")
     assert shell("history", "H100", "--data", VAST, "--png", "none/h100.png").code == Exit.USAGE
+
+
+def test_what_was_imported_answers_as_the_file_does(shell: Shell, stored: History) -> None:
+    assert shell("import", VAST).code == Exit.DONE
+    span = ["--until", "2026-03-04", "--every", "1d", "--under", "0.3", "--json"]
+    ours = shell("history", "RTX 4090", "--since", "2026-01-01", *span).json
+    theirs = shell("history", "RTX 4090", "--data", VAST, *span).json
+    assert ours["gaps"] == theirs["gaps"]
+    assert (ours["since"], ours["known_hours"]) == (theirs["since"], theirs["known_hours"])
+    assert ours["under"] == theirs["under"]
+    for mine, other in zip(ours["points"], theirs["points"], strict=True):
+        assert (mine["starts_at"], mine["offers"], mine["known_hours"]) == (
+            other["starts_at"],
+            other["offers"],
+            other["known_hours"],
+        )
+        assert mine["min_price_usd_gpu_hour"] == pytest.approx(other["min_price_usd_gpu_hour"], abs=2e-6)
+        for quarter in ("q1", "median", "q3"):  # sketches in steps of 1 %
+            field = f"{quarter}_price_usd_gpu_hour"
+            assert mine[field] == pytest.approx(other[field], rel=0.011)
+
+
+def test_a_hunt_does_not_vouch_for_what_it_did_not_ask_for(shell: Shell, now: datetime) -> None:
+    history = store_of(shell)
+    for hours, lane in ((30, "sweep"), (25, "hunt"), (20, "sweep"), (10, "sweep")):
+        offer = an_offer("a", 1.0, disk_usd_gb_month=None)
+        history.record(an_answer(offer, observed_at=now - timedelta(hours=hours)), lane=lane)
+    ran = shell(
+        "history", "H100", "--since", "3d", "--until", (now - timedelta(hours=5)).isoformat(), "--under", "2", "--json"
+    )
+    (under,) = ran.json["under"]
+    assert (under["known_hours"], under["under_hours"]) == (9, 9)
+
+
+def test_nothing_is_known_of_the_future(shell: Shell, stored: History, now: datetime) -> None:
+    until = (now + timedelta(days=3)).isoformat()
+    found = shell("history", "H100", "--since", "60h", "--until", until, "--under", "9", "--json").json
+    assert found == {
+        **shell("history", "H100", "--since", "60h", "--under", "9", "--json").json,
+        "under": found["under"],
+    }
+    assert found["under"][0]["known_hours"] < 8
