@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -199,7 +200,7 @@ def _tariff(config: str | None, rent: str | None, rent_gpu: str | None, extra: f
     except ValueError as fault:
         raise UsageError(f"--rent-gpu: {fault}") from fault
     count = wanted.count or 1
-    name = rent_gpu.strip().partition("x")[2].strip() if wanted.count else rent_gpu
+    name = re.sub(r"^[0-9]+\s*[x×*]\s*", "", wanted.text)
     found = cheapest(prices_now(load_settings(config), Where()), name, count)
     return Tariff(name=f"{found.cards}× {found.gpu}", usd_hour=found.usd_hour, extra_percent=_decimal(extra or 0.0))
 

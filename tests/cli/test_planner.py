@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -161,8 +163,9 @@ def test_the_simple_case_with_a_resale_is_310_hours(shell: Shell) -> None:
 
 def test_a_rent_may_come_from_the_store(shell: Shell, store: Database) -> None:
     seen(store, an_offer("1", 20.0, gpu_count=8))
-    found = shell("plan", "buy", "--cards", "8", "--rent-gpu", "8x H100 SXM", "--json").json["tariffs"][0]
-    assert (found["name"], found["price_usd_hour"]) == ("8× H100 SXM", 24.0)
+    for text in ("8x H100 SXM", "8×H100", "H100"):
+        found = shell("plan", "buy", "--cards", "8", "--rent-gpu", text, "--json").json["tariffs"][0]
+        assert (found["name"], found["price_usd_hour"]) == ("8× H100 SXM", 24.0)
 
 
 def test_the_own_launches_say_how_much_is_rented(shell: Shell, store: Database) -> None:
@@ -357,3 +360,20 @@ def test_wrong_input_to_fit_is_one_line(shell: Shell, argv: list[str], said: str
     told = shell("plan", "fit", *argv)
     assert (told.code, told.out) == (2, "")
     assert said in told.err
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+PAGE = (ROOT / "docs/planner.md").read_text(encoding="utf-8")
+SHOWN = [
+    block for block in re.findall(r"```console\n\$ gpuwatch (.*?)```", PAGE, re.DOTALL) if "\n$ gpuwatch" not in block
+]
+
+
+@pytest.mark.parametrize("block", SHOWN, ids=lambda block: block.partition("\n")[0][:40])
+def test_the_page_shows_what_the_command_prints(shell: Shell, monkeypatch: pytest.MonkeyPatch, block: str) -> None:
+    monkeypatch.chdir(ROOT)
+    command, _, output = block.partition("\n")
+    printed = shell(*shlex.split(command)).out
+    assert output.strip()
+    assert output in printed
