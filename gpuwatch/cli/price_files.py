@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Told = Callable[[str, int, int], None]
 _KIND_WORDS = {"live": "live prices", "listed": "list prices"}
+_JUST_NOW = timedelta(minutes=1)  # looks within one second are spread over the next ones
 _STEPS = 1000  # of a progress bar
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -117,7 +118,7 @@ def export(
     if not to_screen:
         check_target(target, force=force)
     now = real_now()
-    span = moment(since, now), now if until is None else moment(until, now)
+    span = moment(since, now), now + _JUST_NOW if until is None else moment(until, now)
     loaded = load_settings(config)
     scope = scope_of(gpus_meant(loaded, gpus, data), count, spot, provider)
     skipped: Counter[str] = Counter()
