@@ -65,7 +65,7 @@ def advise(
 ) -> int:
     """Wait or buy: which price to hold out for, with a deadline, by what the history shows.
 
-    "Now" is the newest hour of the history. Prices are per GPU-hour and hold the commission.
+    Of a file, or with --until, "now" is the newest hour of the history. Prices are per GPU-hour, with the commission.
 
     Exit codes: 0 there is an answer, 2 usage is wrong, 3 the history is not enough to tell.
     """
@@ -89,6 +89,7 @@ def advise(
         hours=max(1, int(deadline // 3600)),
         under_usd=under,
         every_s=poll_every or _configured_s(settings, provider),
+        is_until_now=until is None,
     )
     answered = answer(settings, wanted)
     if as_json:

@@ -29,6 +29,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     hours: int  # until the deadline
     under_usd: float | None  # for the odds; None: the price that most starts met within the deadline
     every_s: float  # between two looks
+    is_until_now: bool = True  # False: "now" is the end of the stretch that is asked about
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +54,18 @@ def gpus_meant(settings: Settings, text: str, data: Path | None) -> tuple[str, .
         return gpus_named(text, frozenset(spellings_seen(database)))
 
 
+def _as_of_now(advice: Advice, age_s: float) -> Advice:
+    """What was seen long ago says nothing of the price now; the limits hold as they did."""
+    from gpuwatch.analysis.advice import Verdict
+    from gpuwatch.analysis.series import LOOK_LASTS_S
+    from gpuwatch.watches.durations import format_duration
+
+    if age_s <= LOOK_LASTS_S:
+        return advice
+    why = f"the newest look is {format_duration(age_s // 3600 * 3600)} old: what it costs now is not known"
+    return msgspec.structs.replace(advice, now_usd=None, verdict=Verdict.WAIT, why=why)
+
+
 def answer(settings: Settings, wanted: Wanted) -> Answered:
     """Raises UsageError for a file that is no good, StoreError for a store that cannot be read."""
     from gpuwatch.analysis.advice import advise, too_little
@@ -66,6 +79,8 @@ def answer(settings: Settings, wanted: Wanted) -> Answered:
     series = series_of(tape, lambda _, spell: of[id(spell)])
     why_none = too_little(series, wanted.hours)
     advice = None if why_none else advise(series, wanted.hours)
+    if advice is not None and wanted.data is None and wanted.is_until_now:
+        advice = _as_of_now(advice, wanted.until.timestamp() - (tape.ends_s or 0))
     under = wanted.under_usd
     if under is None and advice is not None:
         under = advice.reached[1][1]

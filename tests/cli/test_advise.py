@@ -100,6 +100,15 @@ def test_without_a_store_it_is_one_line(shell: Shell) -> None:
     assert len(ran.err.splitlines()) == 1
 
 
+def test_what_the_store_saw_long_ago_is_not_the_price_now(shell: Shell) -> None:
+    shell("import", PRIME)
+    old = shell("advise", "H100 SXM", "--since", "all", "--json").json
+    assert (old["verdict"], old["now_usd_gpu_hour"], old["saving"]["saving_usd"]) == ("wait", None, None)
+    assert old["why"].startswith("the newest look is ")
+    then = shell("advise", "H100 SXM", "--since", "all", "--until", "2025-11-03", "--json").json
+    assert then["now_usd_gpu_hour"] is not None
+
+
 def test_snipe_odds_of_offers_that_come_and_go(shell: Shell) -> None:
     """An offer of 20 minutes every other hour, in a file with a look every 10 minutes."""
     path = shell.folder / "come-and-go.csv.gz"
