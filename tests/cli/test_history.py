@@ -248,8 +248,5 @@ def test_a_hunt_does_not_vouch_for_what_it_did_not_ask_for(shell: Shell, now: da
 def test_nothing_is_known_of_the_future(shell: Shell, stored: History, now: datetime) -> None:
     until = (now + timedelta(days=3)).isoformat()
     found = shell("history", "H100", "--since", "60h", "--until", until, "--under", "9", "--json").json
-    assert found == {
-        **shell("history", "H100", "--since", "60h", "--under", "9", "--json").json,
-        "under": found["under"],
-    }
+    assert found["gaps"] == shell("history", "H100", "--since", "60h", "--json").json["gaps"]
     assert found["under"][0]["known_hours"] < 8

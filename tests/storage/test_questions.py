@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import random
-from datetime import timedelta
+from datetime import UTC, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuwatch.analysis.summary import Every
 from gpuwatch.market.pricing import Commission
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.history import History
-from gpuwatch.storage.questions import Part, cheapest_per_hour, hour_of_week_median, price_track, spellings_seen
+from gpuwatch.storage.prune import prune
+from gpuwatch.storage.questions import (
+    Part,
+    cheapest_per_hour,
+    first_look,
+    hour_of_week_median,
+    kept_from,
+    price_track,
+    spellings_seen,
+    track,
+)
 from gpuwatch.storage.sketch import merge, pack, price_of_step, quantile, step_of
 from tests.storage.market import NOON, an_answer, an_offer
 
@@ -77,6 +88,53 @@ def test_a_track_shows_the_lowest_price_with_each_providers_commission(database:
     commissions = {"vastai": Commission("0.20"), "lambda": Commission()}
     (point,) = price_track(database, H100, NOON, NOON + timedelta(seconds=60), commissions=commissions)
     assert (point.min_microusd, point.min_with_commission_microusd) == (2_000_000, 2_200_000)
+
+
+def test_quartiles_hold_the_commission(database: Database, history: History) -> None:
+    offers = [an_offer(f"m{number}", usd, disk_usd_gb_month=None) for number, usd in enumerate((1.0, 2.0, 3.0, 4.0))]
+    history.record(an_answer(*offers), lane="sweep")
+    commissions = {"vastai": Commission("0.20")}
+    (point,) = price_track(database, H100, NOON, NOON + timedelta(minutes=30), commissions=commissions)
+    quartiles = (
+        point.q1_with_commission_microusd,
+        point.median_with_commission_microusd,
+        point.q3_with_commission_microusd,
+    )
+    assert quartiles == (1_200_000, 2_400_000, 3_600_000)
+
+
+def test_quartiles_of_several_commissions_are_right_within_a_percent(database: Database, history: History) -> None:
+    mine = [an_offer(f"m{number}", 1.0 + number / 100, disk_usd_gb_month=None) for number in range(100)]
+    theirs = [an_offer(f"n{number}", 1.3 + number / 100, provider="lambda") for number in range(100)]
+    history.record(an_answer(*mine), lane="sweep")
+    history.record(an_answer(*theirs, provider="lambda"), lane="sweep")
+    commissions = {"vastai": Commission("0.20"), "lambda": Commission()}
+    (point,) = price_track(database, H100, NOON, NOON + timedelta(minutes=30), commissions=commissions)
+    prices = sorted([1.2 + number * 0.012 for number in range(100)] + [1.3 + number / 100 for number in range(100)])
+    assert point.q1_with_commission_microusd == pytest.approx(prices[49] * 1e6, rel=0.011)
+    assert point.median_with_commission_microusd == pytest.approx(prices[99] * 1e6, rel=0.011)
+    assert point.q3_with_commission_microusd == pytest.approx(prices[149] * 1e6, rel=0.011)
+
+
+def test_a_track_may_begin_with_the_first_look(database: Database, history: History) -> None:
+    history.record(an_answer(an_offer()), lane="sweep")
+    span = (NOON - timedelta(days=3), NOON + timedelta(hours=2))
+    found = track(database, H100.scope, span, spans=(Every.WEEK, UTC), rates={}, trim=True)
+    assert [(point.starts_at, point.hours) for point in found.points] == [(NOON, 2)]
+    assert (found.series.first_hour, found.series.known) == (NOON_HOUR, 2)
+    nothing = track(database, Part(gpus=("A40",)).scope, span, spans=(Every.WEEK, UTC), rates={}, trim=True)
+    assert nothing.points == []
+
+
+def test_since_when_anything_is_known(database: Database, history: History) -> None:
+    assert first_look(database) is None
+    assert kept_from(database) is None
+    history.record(an_answer(an_offer()), lane="sweep")
+    history.record(an_answer(an_offer(), after_s=in_hours(30)), lane="sweep")
+    assert first_look(database) == NOON
+    prune(database, timedelta(hours=2), NOON + timedelta(hours=31))
+    assert first_look(database) == NOON  # its hours are kept
+    assert kept_from(database) is not None
 
 
 def test_a_track_by_day_follows_the_zone(database: Database, history: History) -> None:
