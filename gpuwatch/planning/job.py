@@ -123,11 +123,15 @@ def cost_on(job: JobSpec, stage: Stage, traffic: Traffic) -> JobCost | str:
     hours = hours_on(job, stage.gpu, stage.count)
     if isinstance(hours, str):
         return hours
+    if not hours.is_.high <= _MOST_HOURS:
+        return "it takes longer than ten years"
     down_gb = job.image_gb + traffic.download_gb
     mbps = stage.download_mbps or job.download_mbps
     pull_h = down_gb * 8000 / mbps / HOUR_S if mbps else 0.0
     low = _bill(job, stage, hours.is_.low, pull_h + job.load_s.low / HOUR_S, job.setup_s.low / HOUR_S, traffic)
-    high = _bill(job, stage, hours.is_.high, pull_h + job.load_s.high / HOUR_S, job.setup_s.high / HOUR_S, traffic)
+    high = low
+    if hours.is_.is_wide or job.load_s.is_wide or job.setup_s.is_wide:
+        high = _bill(job, stage, hours.is_.high, pull_h + job.load_s.high / HOUR_S, job.setup_s.high / HOUR_S, traffic)
     if high is None or low is None:
         return "it would never be done: too many interruptions for so few checkpoints"
     if job.within_s is not None and high.hours * HOUR_S > job.within_s * (1 + 1e-9):
@@ -146,7 +150,7 @@ def _bill(job: JobSpec, stage: Stage, work_h: float, start_h: float, setup_h: fl
     per_hour = job.interruptions_per_day / 24 if stage.can_be_interrupted else 0.0
     stretch_h = min(work_h, job.checkpoint_s / HOUR_S) if job.checkpoint_s else work_h
     stretches = _stretches(work_h, stretch_h)
-    if per_hour * stretch_h > _STEEP:
+    if per_hour * max(stretch_h, start_h) > _STEEP:
         return None
     interruptions = sum(number * expm1(per_hour * length) for length, number in stretches)
     lost = sum(number * _redone_h(length, per_hour) for length, number in stretches) if per_hour else 0.0

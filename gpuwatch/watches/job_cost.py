@@ -6,13 +6,15 @@ from collections.abc import Iterable
 from decimal import ROUND_CEILING, Decimal
 
 from gpuwatch.market.offer import Offer
-from gpuwatch.market.pricing import Price, microusd, threshold_microusd
+from gpuwatch.market.pricing import MAX_USD_HOUR, Price, microusd, threshold_microusd
 from gpuwatch.planning.job import JobCost, Traffic, cost_on, stage_of
 from gpuwatch.planning.job_spec import JobSpec
 from gpuwatch.planning.speed import hours_on
 from gpuwatch.watches.watch import Watch
 
 _FINE = Decimal("0.000001")
+_MOST_USD = Decimal(int(MAX_USD_HOUR))
+_SHORTEST_H = 1e-6  # a job that takes less is bound by its own limit alone
 
 
 def job_cost(watch: Watch, offer: Offer, price: Price) -> JobCost | str | None:
@@ -45,12 +47,15 @@ def ceiling_microusd(watch: Watch, gpu: str, count: int) -> int:
 def highest_usd_gpu_hour(job: JobSpec, most_usd: Decimal, gpus: Iterable[str], counts: range) -> Decimal:
     """A GPU price that no offer exceeds on which the job's work alone keeps within the limit; 0: there is none such."""
     found = (_gpu_ceiling(job, most_usd, gpu, count) for gpu in gpus for count in counts)
-    return max((one for one in found if one is not None), default=Decimal(0)).quantize(_FINE, ROUND_CEILING)
+    highest = max((one for one in found if one is not None), default=Decimal(0))
+    return min(highest, _MOST_USD).quantize(_FINE, ROUND_CEILING)
 
 
 def _gpu_ceiling(job: JobSpec, most_usd: Decimal, gpu: str, count: int) -> Decimal | None:
     hours = hours_on(job, gpu, count)
     if isinstance(hours, str):
         return None
+    if hours.is_.high < _SHORTEST_H:
+        return _MOST_USD
     # a hair of room: hours are floats, and the job's cost is rounded; its own limit is exact
     return (most_usd + _FINE) / (Decimal(hours.is_.high) * count) * Decimal("1.000000001")

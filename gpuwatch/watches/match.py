@@ -43,7 +43,10 @@ def price_for(watch: Watch, offer: Offer, commissions: Mapping[str, Commission])
 
 def failures(watch: Watch, offer: Offer, price: Price, now: datetime) -> tuple[Failure, ...]:
     """Every clause that refuses this offer, in the order of the settings; empty: it matches."""
-    return tuple(failure for clause in _CLAUSES if (failure := clause(watch, offer, price, now)) is not None)
+    found = tuple(failure for clause in _CLAUSES if (failure := clause(watch, offer, price, now)) is not None)
+    if watch.max_job_cost_usd is None or not {"job", "max_job_cost"} & {failure.clause for failure in found}:
+        return found
+    return tuple(failure for failure in found if failure.clause != "max_price")  # what the job costs says more
 
 
 def accepts(watch: Watch, offer: Offer, price: Price, now: datetime) -> bool:
@@ -164,8 +167,8 @@ def _count(watch: Watch, offer: Offer, _price: Price, _now: datetime) -> Failure
 
 def _price(watch: Watch, offer: Offer, price: Price, _now: datetime) -> Failure | None:
     most = threshold_microusd(watch.max_price_usd_gpu_hour, offer.gpu_count)
-    if price.price_microusd_hour <= most or _job(watch, offer, price, _now) is not None:
-        return None  # what the job costs says more
+    if price.price_microusd_hour <= most:
+        return None
     is_, wanted = price.gpu_price_usd_hour(offer.gpu_count), watch.max_price_usd_gpu_hour
     return Failure("max_price", f"max_price: {_money_above(is_, wanted)}", float(is_ / wanted) - 1)
 

@@ -183,6 +183,30 @@ def test_what_is_interrupted_too_often_is_never_done() -> None:
     assert isinstance(cost_on(job, a_stage(), NO_TRAFFIC), JobCost)
 
 
+@given(
+    st.one_of(st.floats(1e-300, 1e18), st.floats(0.01, 1e4)),
+    st.floats(0, 1e9),
+    st.one_of(st.none(), st.floats(1, 1e9)),
+    st.floats(0, 1e9),
+    st.floats(0, 1e9),
+    st.floats(0, 10**9),
+)
+def test_no_figure_that_can_be_written_breaks_it(
+    hours: float, per_day: float, checkpoint_s: float | None, load_s: float, gb: float, min_billing_s: float
+) -> None:
+    job = JobSpec(
+        hours=exactly(hours),
+        interruptions_per_day=per_day,
+        checkpoint_s=checkpoint_s,
+        load_s=exactly(load_s),
+        image_gb=gb,
+    )
+    stage = a_stage(can_be_interrupted=True, download_mbps=0.001, min_billing_s=min_billing_s)
+    for one in (stage, a_stage(billing_step_s=0.5)):
+        found = cost_on(job, one, Traffic(gb, gb))
+        assert isinstance(found, str) or found.microusd >= 0
+
+
 def test_getting_ready_is_part_of_it() -> None:
     job = JobSpec(
         hours=exactly(1.0),

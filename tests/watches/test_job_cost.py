@@ -169,6 +169,13 @@ def test_a_watch_by_price_has_no_job() -> None:
     assert matches(a_watch(), [an_offer()], FREE, NOON)[0].job_microusd is None
 
 
+@given(st.floats(1e-300, 1e18), st.floats(0.000001, 1e6))
+def test_any_job_has_a_ceiling(length_h: float, most: float) -> None:
+    job = JobSpec(hours=exactly(length_h))
+    highest = highest_usd_gpu_hour(job, Decimal(repr(most)), GPUS, range(1, 9))
+    assert 0 <= highest <= 10_000
+
+
 JOBS = st.builds(
     lambda low, more, load_s, memory_gb, scaling: JobSpec(
         hours=Range(low, low + more),
