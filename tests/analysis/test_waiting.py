@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gpuwatch.analysis import waiting
 from gpuwatch.analysis.advice import (
@@ -22,7 +24,10 @@ from gpuwatch.analysis.advice import (
     saving_of,
     too_little,
 )
-from gpuwatch.analysis.series import PriceSeries
+from gpuwatch.analysis.price_rows import PriceRow, identity_of
+from gpuwatch.analysis.row_tapes import tape_of
+from gpuwatch.analysis.series import PriceSeries, series_of
+from gpuwatch.storage.price_files import read_rows
 
 HOURS = 24
 
@@ -237,3 +242,48 @@ def test_of_many_limits_a_handful_is_shown() -> None:
 
 def shown(advice: Advice) -> list[tuple[int, float | None]]:
     return list(limits_to_show(advice))
+
+
+# --- the public series ------------------------------------------------------------------------------------------------
+
+PRIME = Path(__file__).parents[1] / "recorded" / "price-history" / "primeintellect-best-2025-10-19_11-03.csv.gz"
+
+
+@pytest.fixture(scope="module")
+def public() -> dict[tuple[str, int], PriceSeries]:
+    """The lowest price on demand of each GPU × count, at an aggregator."""
+    groups: dict[tuple[str, int], list[PriceRow]] = {}
+    for row in read_rows(PRIME).rows:
+        if not row.spot:
+            groups.setdefault((identity_of(row).gpu, row.gpu_count), []).append(row)
+    return {
+        key: series_of(tape_of(rows, "a file"), lambda _, spell, n=key[1]: spell.machine_microusd_hour / n)  # type: ignore[misc]
+        for key, rows in groups.items()
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hours", [12, 24, 48])
+def test_out_of_sample_it_beats_a_fixed_median_and_buying_at_once(
+    public: dict[tuple[str, int], PriceSeries], hours: int
+) -> None:
+    """Fitted on the first 60 % of each series, followed on the rest: cheaper on average, and dearer in none."""
+    against_once, against_median = [], []
+    for found in public.values():
+        begin = int(len(found.lows) * 0.6)
+        first = structs.replace(found, lows=found.lows[:begin], looked=found.looked[:begin])
+        if too_little(first, hours) is None:
+            whole, miss = waiting.path_of(found), max(low for low in found.lows if low is not None) / 1e6
+            rule = waiting.best_rule(waiting.path_of(first), hours, miss).rule
+            signal = whole.prices / waiting.level_of(whole) if rule.relative else whole.prices
+            median = float(np.nanmedian(whole.prices[:begin]))
+            ways = [(signal, rule.limits), (whole.prices, [np.inf, *[median] * hours])]
+            ways.append((whole.prices, [np.inf] * (hours + 1)))
+            costs = np.array([waiting.cost_of(whole, by, limits, miss)[begin:] for by, limits in ways])
+            ours, fixed, once = costs[:, ~np.isnan(costs).any(axis=0)].mean(axis=1)
+            against_once.append(ours / once - 1)
+            against_median.append(ours / fixed - 1)
+    assert len(against_once) > 40
+    assert max(against_once) < 1e-9
+    assert np.mean(against_once) < -0.001
+    assert np.mean(against_median) < -0.001
