@@ -66,7 +66,7 @@ def audited(
     if not rows:
         raise NoRows(f"{path}: no line holds text in {', '.join(reading.fields)}")
     exact = exact_duplicates(scanned.rows)
-    progress("grouping", 0, rows)
+    progress("grouping", 0, 0)
     clusters = clustered(scanned.vectors, int((exact == NONE).sum()), rules.clusters, rules.seed)
     near, cosines = np.full(rows, NONE, np.int64), np.zeros(rows, np.float32)
     if rules.near is not None:

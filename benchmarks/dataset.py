@@ -1,0 +1,138 @@
+"""`gpuwatch dataset`: what reading costs, what comparing costs, how much memory it takes, and what comparing misses.
+
+    python -m benchmarks.dataset [--rows 200000] [--texts 600]
+
+Reading is measured with the real MiniLM on generated texts. The rest runs on vectors drawn by a seed, which cost
+little: 3 % of the rows are copies with some noise, so that their cosine is from 0.95 to 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from gpuwatch.dataset.audit import Audit, Models, audited
+from gpuwatch.dataset.duplicates import NONE
+from gpuwatch.dataset.embedding import Vectors, open_embedder
+from gpuwatch.dataset.filtering import write_kept
+from gpuwatch.dataset.model_folder import find_model
+from gpuwatch.dataset.removal import Rules
+from gpuwatch.dataset.scan import read_as
+from gpuwatch.dataset.tokens import TokenCounter
+from gpuwatch.dataset.work_folder import opened
+
+WIDTH, NEAR = 384, 0.95
+WORDS = [
+    f"{one}{two}{end}" for one in ("ta", "ro", "mi", "ke", "su") for two in ("lan", "ver", "ton") for end in ("", "s")
+]
+
+
+class Drawn:
+    """Stands in for the model: topics, and near copies of the row that the text names."""
+
+    name, digest, dimensions = "drawn", "drawn", WIDTH
+
+    def __init__(self, topics: int = 200) -> None:
+        self._topics = np.random.default_rng(1).normal(size=(topics, WIDTH))
+
+    def vectors(self, texts: Sequence[str]) -> tuple[Vectors, Sequence[bool]]:
+        found = np.empty((len(texts), WIDTH), np.float32)
+        for place, text in enumerate(texts):
+            number, copies = (int(word) for word in text.split(" ", 2)[:2])
+            found[place] = self._of(copies)
+            if number != copies:
+                found[place] += np.random.default_rng(number).normal(0, 0.23 / np.sqrt(WIDTH), WIDTH)
+        return found / np.linalg.norm(found, axis=1, keepdims=True), [False] * len(texts)
+
+    def _of(self, number: int) -> Vectors:
+        draw = np.random.default_rng(number)
+        vector = self._topics[draw.integers(len(self._topics))] + draw.normal(0, 1.2, WIDTH)
+        return np.asarray(vector / np.linalg.norm(vector), np.float32)
+
+
+def reading(count: int) -> None:
+    """Texts through the real model."""
+    draw = random.Random(1)
+    for words in (12, 60, 200):
+        texts = [" ".join(draw.choices(WORDS, k=words)) for _ in range(count * 12 // words)]
+        for threads in sorted({1, len(os.sched_getaffinity(0))}):
+            embedder = open_embedder(None, "onnx", threads)
+            began = time.perf_counter()
+            embedder.vectors(texts)
+            took = time.perf_counter() - began
+            print(f"texts of {words:3} words, {threads} thread(s): {len(texts) / took:7.1f} rows/s")
+
+
+def written(path: Path, rows: int) -> int:
+    """The file; answers how many near copies it holds."""
+    draw, copies = random.Random(2), 0
+    with path.open("w", encoding="utf-8") as file:
+        for number in range(rows):
+            copied = draw.randrange(number) if number and draw.random() < 0.03 else number
+            copies += copied != number
+            file.write(json.dumps({"text": f"{number} {copied} " + " ".join(draw.choices(WORDS, k=60))}) + "\n")
+    return copies
+
+
+def whole(folder: Path, rows: int) -> Audit:
+    """An audit and a filter of so many rows."""
+    path = folder / "rows.jsonl"
+    copies = written(path, rows)
+    models = Models(embedder=Drawn(), counter=TokenCounter(find_model(None).tokenizer, estimate=True))
+    spent: dict[str, float] = {}
+    last = time.perf_counter()
+
+    def told(what: str, _done: int, _all: int) -> None:
+        nonlocal last
+        now = time.perf_counter()
+        spent[what] = spent.get(what, 0.0) + now - last
+        last = now
+
+    with opened(folder / "work") as work:
+        done = audited(path, read_as(path, ()), Rules(near=NEAR), models, work, told)
+    size, began = path.stat().st_size / 1e6, time.perf_counter()
+    write_kept(done, folder / "kept.jsonl")
+    took = time.perf_counter() - began
+    # the first call of a stage ends the one before it: "grouping" is told when it begins
+    print(f"{rows:,} rows, {size:.0f} MB: read without the model {spent['reading']:.1f} s,")
+    print(f"  grouped and compared {spent['grouping'] + spent.get('comparing', 0):.1f} s, copied {took:.1f} s")
+    print(
+        f"  near copies found: {int((done.near != NONE).sum()):,} of some {copies:,}; clusters: {done.clusters.method}"
+    )
+    print(f"  most memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MiB")
+    return done
+
+
+def missed(done: Audit, rows: int) -> None:
+    """Against all pairs, in any clusters, of the first rows."""
+    vectors = np.asarray(done.scanned.vectors[:rows])
+    both = apart = 0
+    for start in range(0, rows, 2_000):
+        alike = np.triu(vectors[start : start + 2_000] @ vectors[start:].T, 1) >= NEAR
+        pairs = np.argwhere(alike) + start
+        both += len(pairs)
+        apart += int((done.clusters.labels[pairs[:, 0]] != done.clusters.labels[pairs[:, 1]]).sum())
+    print(f"pairs of the first {rows:,} rows with cosine ≥ {NEAR:g}: {both:,}; in different clusters: {apart:,}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--texts", type=int, default=600)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=os.environ.get("GPUWATCH_BENCH_DIR")) as folder:
+        missed(whole(Path(folder), args.rows), min(args.rows, 40_000))
+    reading(args.texts)
+
+
+if __name__ == "__main__":
+    main()
