@@ -26,7 +26,7 @@ from gpuwatch.analysis.series import PriceSeries
 from gpuwatch.watches.windows import Window
 
 FEWEST_DAYS, FEWEST_WEEKS = 14, 4
-ALPHA = 0.05
+ALPHA = 0.025  # of all comparisons together: prices that stand for days leave no test exact, so there is room to 5 %
 _MOST_ROWS = 180
 CLAIMED_PERCENT = (30, 40)  # what guides promise for nights and weekends
 METHOD = (

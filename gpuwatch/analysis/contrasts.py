@@ -22,6 +22,7 @@ Ints = NDArray[np.int64]
 DAY, WEEK = 24, 168
 _KNOWN = 0.75  # of its hours, else a row or a window is left out
 _NOTHING = 1e-9  # rounding
+_SHORT = 12  # the first and the last row may be shorter by one part in so many
 _TELLING = 0.25  # of what a full row tells, for every turn of the clock
 
 
@@ -50,7 +51,7 @@ def turned_contrasts(hours: HourlyLogs, mask: Bools, period: int, fewest: int) -
         period: of a row; 24: turned hour by hour, 168: day by day, so that what hours of the day do stays in place.
         fewest: rows that must stay if the beginning of the rows is chosen well.
     """
-    logs, labels = _padded(hours, period // 4)
+    logs, labels = _padded(hours, period // _SHORT)
     inside = mask[labels].astype(np.float64)
     start = _best_start(inside, ~np.isnan(logs), period, fewest)
     rows = (len(inside) - start) // period

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-_MOST_DRAWS = 4_000_000  # numbers in all; a longer history is turned less often
+_MOST_DRAWS = 2_000_000  # numbers in all; a longer history is turned less often
 _FEWEST, _MOST = 1_999, 9_999
 _CHUNK = 1_000_000  # numbers in memory at once
 _SAME = 1e-9

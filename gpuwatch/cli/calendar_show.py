@@ -48,8 +48,8 @@ def print_calendar(shown: Shown) -> None:
 
     found = shown.found
     if not found.hours:
-        looked = "nothing was on offer whenever somebody looked" if found.hours_looked else "nobody has looked"
-        click.echo(f"{shown.title}: no data; {looked} (watched or recorded? is `gpuwatch run` running?)")
+        looked = "nothing was on offer whenever somebody looked" if found.hours_looked else "nobody has looked for it"
+        click.echo(f"{shown.title}: no data in {shown.series.source}; {looked}.")
         return
     click.echo(f"{shown.title} by hour of the week, {shown.zone}: percent against the median, {_usd(found)} a GPU-hour")
     for line in _map(found):
@@ -124,7 +124,8 @@ def _sentences(found: Calendar) -> Iterator[str]:
     for effect in found.effects:
         inside, outside = effect.without_offers_share, effect.without_offers_elsewhere_share
         if inside or outside:
-            yield f"{effect.name}: nothing was on offer in {inside or 0:.1%} of its hours, {outside or 0:.1%} else."
+            shares = f"{inside or 0:.1%} of its hours, {outside or 0:.1%} of the others"
+            yield f"{effect.name}: nothing was on offer in {shares}."
     if found.comparisons > 1:
         yield f"p is for {found.comparisons} comparisons together (Holm): under {ALPHA} is called a difference."
 
@@ -132,7 +133,10 @@ def _sentences(found: Calendar) -> Iterator[str]:
 def said_of(effect: Effect) -> str:
     """What an effect comes to, in words."""
     if effect.verdict is Verdict.NOT_ENOUGH:
-        return f"not enough data: {effect.needed} whole {effect.sample} are needed, {effect.samples} are there"
+        return (
+            f"not enough data: {effect.needed} {effect.sample} are needed with a price in three of four hours, "
+            f"{effect.samples} are there"
+        )
     size, low, high = (each or 0.0 for each in (effect.cheaper_percent, effect.low_percent, effect.high_percent))
     if effect.verdict is Verdict.CHEAPER:
         return (
@@ -140,7 +144,7 @@ def said_of(effect: Effect) -> str:
         )
     if effect.verdict is Verdict.DEARER:
         return f"dearer by {_percent(-size)} ({_percent(-high)} to {_percent(-low)})"
-    would = "" if effect.detectable_percent is None else f"; {_percent(effect.detectable_percent)} would likely be seen"
+    would = f"; {_percent(effect.detectable_percent)} would likely be seen" if effect.detectable_percent else ""
     return f"no effect: {_percent(low)} to {_percent(high)} cheaper{_against_claim(effect.name, low, high)}{would}"
 
 

@@ -1,0 +1,134 @@
+"""`gpuwatch calendar` on the public series, on planted effects, and on what people get wrong."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cli.conftest import Shell
+
+PUBLIC = Path(__file__).parent.parent / "recorded" / "price-history" / "primeintellect-best-2025-10-19_11-03.csv.gz"
+COLUMNS = "observed_at,provider,offer_key,region,gpu_name_raw,gpu_count,gpu_mem_gib,spot,price_usd_hour"
+
+
+def planted(path: Path, days: int, by_day: float, at_night: float) -> Path:
+    """An offer that is cheaper from 22:00 to 08:00 UTC."""
+    start = datetime(2026, 1, 5, tzinfo=UTC)
+    lines = [COLUMNS]
+    for hour in range(days * 24):
+        at = start + timedelta(hours=hour)
+        price = at_night if at.hour >= 22 or at.hour < 8 else by_day
+        lines.append(f"{at:%Y-%m-%dT%H:%M:%SZ},runpod,a/ondemand,,H100 SXM,1,80,false,{price}")
+    with gzip.open(path, "wt") as file:
+        file.write("\n".join(lines) + "\n")
+    return path
+
+
+def test_the_public_series_shows_no_cheaper_nights(shell: Shell) -> None:
+    ran = shell("calendar", "H100 SXM", "--data", str(PUBLIC), "--zone", "Europe/Berlin", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    night, weekend = ran.json["effects"]
+    assert night["verdict"] == "no effect"
+    assert -2 < night["low_percent"] <= night["cheaper_percent"] <= night["high_percent"] < 2
+    assert "less than the 30–40 % that guides promise" in night["text"]
+    assert weekend["verdict"] == "not enough data"  # fifteen days
+    assert ran.json["samples"] == 357
+    assert (ran.json["since"], ran.json["until"]) == ("2025-10-19T21:00:00Z", "2025-11-04T03:00:00Z")
+    assert "rotation" in ran.json["method"]
+    assert ran.json["median_price_usd_gpu_hour"] > 1
+    assert len(ran.json["cells"]) == 168
+
+
+def test_the_public_series_for_a_person(shell: Shell) -> None:
+    ran = shell("calendar", "B200", "--data", str(PUBLIC))
+    lines = ran.out.splitlines()
+    assert [line[:3] for line in lines[2:9]] == ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
+    assert all(len(line) == 4 + 24 * 3 for line in lines[1:9])
+    assert "night: no effect" in ran.out
+    assert "weekend: not enough data: 4 weeks are needed" in ran.out
+    assert "no hour differs from the day around it" in ran.out
+    assert "\x1b" not in ran.out
+
+
+def test_what_the_guide_says_is_said_where_it_is_true(shell: Shell, tmp_path: Path) -> None:
+    data = planted(tmp_path / "planted.csv.gz", 21, 5.50, 3.50)
+    ran = shell("calendar", "H100", "--data", str(data))
+    assert ran.code == 0
+    assert "night: cheaper by 36.4 % (36.4 % to 36.4 %), as guides promise (30–40 %)." in ran.out
+
+
+def test_a_real_effect_that_is_smaller_than_promised_is_called_so(shell: Shell, tmp_path: Path) -> None:
+    data = planted(tmp_path / "planted.csv.gz", 21, 4.20, 3.80)
+    ran = shell("calendar", "H100", "--data", str(data))
+    assert "night: cheaper by 9.5 % (9.5 % to 9.5 %), less than the 30–40 % that guides promise." in ran.out
+    assert "these differ from the day around them (cheaper by): 00:00" in ran.out
+
+
+def test_csv_has_a_line_for_each_hour_of_the_week(shell: Shell) -> None:
+    ran = shell("calendar", "H200", "--data", str(PUBLIC), "--csv")
+    rows = list(csv.DictReader(io.StringIO(ran.out)))
+    assert [(row["weekday"], row["hour"]) for row in rows[:25:24]] == [("Mon", "0"), ("Tue", "0")]
+    assert len(rows) == 168
+    assert {row["median_price_usd_gpu_hour"] for row in rows} == {"2.6675"}  # it never changed
+
+
+def test_own_parts_of_the_week(shell: Shell) -> None:
+    ran = shell(
+        "calendar", "H100 SXM", "--data", str(PUBLIC), "--json",
+        "--blocks", "siesta=13:00-16:00", "--blocks", "office=Mon-Fri 09:00-18:00",
+    )  # fmt: skip
+    assert [(one["name"], one["sample"]) for one in ran.json["effects"]] == [("siesta", "days"), ("office", "weeks")]
+    assert "guides" not in ran.json["effects"][0]["text"]
+
+
+def test_too_little_cannot_tell(shell: Shell, tmp_path: Path) -> None:
+    data = planted(tmp_path / "few.csv.gz", 5, 5.50, 3.50)
+    ran = shell("calendar", "H100", "--data", str(data))
+    assert ran.code == 3
+    assert "night: not enough data: 14 days are needed with a price in three of four hours, " in ran.out
+
+
+def test_a_gpu_that_a_file_does_not_hold(shell: Shell) -> None:
+    for argv in ([], ["--csv"], ["--json"]):
+        assert shell("calendar", "RTX 3090", "--data", str(PUBLIC), *argv).code == 3
+    assert "no data in" in shell("calendar", "RTX 3090", "--data", str(PUBLIC)).out
+
+
+def test_an_empty_store_cannot_tell(shell: Shell) -> None:
+    assert shell("calendar", "H100").code == 1  # there is no store at all
+    assert shell("db", "upgrade").code == 0
+    ran = shell("calendar", "H100")
+    assert (ran.code, ran.err) == (3, "")
+    assert ran.out == "H100: no data in the store; nobody has looked for it.\n"
+
+
+def test_a_picture(shell: Shell, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert shell("calendar", "B200", "--data", str(PUBLIC), "--png", str(tmp_path / "b200.png")).code == 0
+    assert (tmp_path / "b200.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["H10O"], "did you mean H100?"),
+        (["B200", "--zone", "Nowhere"], "expected a time zone"),
+        (["B200", "--zone", "../../etc/passwd"], "expected a time zone"),
+        (["B200", "--blocks", "night"], "NAME=WINDOW"),
+        (["B200", "--blocks", "night=25:00-08:00"], "no time of day"),
+        (["B200", "--blocks", "night=22:30-08:00"], "on the hour"),
+        (["B200", "--blocks", "all=Mon-Sun"], "nothing is left"),
+        (["B200", "--blocks", "a=Sat", "--blocks", "a=Sun"], "a name of its own"),
+        (["B200", "--csv", "--json"], "one of them"),
+        ([], "Missing argument 'GPU'"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(shell: Shell, argv: list[str], told: str) -> None:
+    ran = shell("calendar", *argv, "--data", str(PUBLIC))
+    assert (ran.code, ran.out) == (2, "")
+    assert told in ran.err
+    assert len(ran.err.splitlines()) == 1
