@@ -84,6 +84,7 @@ def history(
 
     from gpuwatch.cli import Exit
     from gpuwatch.cli.past import scope_of, span_of
+    from gpuwatch.market.text import clean
     from gpuwatch.wiring import real_now
     from gpuwatch.wiring.loading import load_settings
     from gpuwatch.wiring.price_history import Question, price_history
@@ -107,7 +108,7 @@ def history(
         under_usd=under,
     )
     found = price_history(loaded, asked)
-    title = f"{named}{f' × {count}' if count else ''}{_SPOT[spot]}"
+    title = f"{clean(named)}{f' × {count}' if count else ''}{_SPOT[spot]}"
     if as_json:
         from gpuwatch.cli.screen import json_out
 

@@ -33,8 +33,7 @@ def past_options(default_since: str) -> Callable[[Command], Command]:
             "--since",
             default=None,
             callback=since_or_default,
-            show_default=f"{default_since}; of a file, all",
-            help=_SINCE,
+            help=f"{_SINCE} Default: {default_since}; of a file, all.",
         )(command)
 
     return added

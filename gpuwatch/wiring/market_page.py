@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpuwatch.market.text import clean
 from gpuwatch.wiring.past import gpu_price, gpus_named, narrowed, opened_store, past_tape, rates_on_top
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def market_page(settings: Settings, asked: Question) -> MarketPage:
         rows=rows,
         since=max(first, asked.since),
         looked_at=None if newest_s is None else datetime.fromtimestamp(newest_s, UTC),
-        source=asked.data.name if asked.data else "the store",
+        source=clean(asked.data.name) if asked.data else "the store",
     )
 
 

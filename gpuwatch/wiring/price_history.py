@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpuwatch.market.text import clean
 from gpuwatch.wiring.past import gpu_price, gpus_named, narrowed, opened_store, past_tape, rates_on_top
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def _of_file(settings: Settings, asked: Question) -> PriceHistory:
         track=found,
         every=every,
         under=_time_under(settings, tape, asked),
-        source=asked.data.name if asked.data else "",
+        source=clean(asked.data.name) if asked.data else "",
     )
 
 
