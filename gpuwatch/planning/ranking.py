@@ -56,4 +56,6 @@ def _cost(job: JobSpec, offer: Offer, price: Price, traffic: Traffic, disk_gb: f
         return "not for rent now"
     if offer.terms.prepaid:
         return "paid for a term at once"
+    if disk_gb is not None and offer.disk_free_gb is not None and offer.disk_free_gb < disk_gb:
+        return f"less than {disk_gb:g} GB of disk are free"
     return cost_on(job, stage_of(offer, price, disk_gb), traffic)

@@ -189,6 +189,6 @@ def _commission(settings: Settings, name: str) -> Commission:
         return one.commission
     if name not in providers.names():
         return Commission()
-    return msgspec.structs.replace(
-        providers.info(name).commission, min_billing_s=providers.info(name).billing.minimum_s
-    )
+    info = providers.info(name)
+    billing = info.billing
+    return msgspec.structs.replace(info.commission, min_billing_s=billing.minimum_s, billing_step_s=billing.step_s)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpuwatch import wiring
 from gpuwatch.emulator import Marketplace
 from tests.cli.conftest import Ran, Shell
 
@@ -117,6 +119,39 @@ def test_the_lowest_hour_is_held_against_the_lowest_job(shell: Shell, tune_marke
     ran = shell(*JOB, *TUNE, "--poll", "--gpu", "A100", "--gpu", "H100")
     assert "the lowest GPU price (4× A100 SXM 80GB" in ran.err
     assert "would cost 11.52 $ more for this job" in ran.err
+
+
+def test_the_disk_is_priced_at_the_size_that_is_said(shell: Shell, market: Marketplace) -> None:
+    market.publish(gpu="A100 SXM4", count=4, usd_hour=4.80, storage_cost=0.2, disk_space=3000.0)
+    shell("check", "--gpu", "A100", "--max-price", "9", "--count", "4")
+    for source in ((), ("--poll", "--gpu", "A100")):
+        small = shell(*JOB, *TUNE, *source, "--json").json["offers"][0]
+        large = shell(*JOB, *TUNE, *source, "--disk-gb", "2000", "--json").json["offers"][0]
+        dearer = large["job_cost_usd"] - small["job_cost_usd"]
+        assert dearer > 0
+        assert large["disk_usd"] - small["disk_usd"] == pytest.approx(dearer, abs=0.001)
+    ran = shell(*JOB, *TUNE, "--poll", "--gpu", "A100", "--disk-gb", "4000")
+    assert ran.code == 1
+    assert "less than 4000 GB of disk are free" in ran.err
+
+
+def test_old_prices_are_told(shell: Shell, market: Marketplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    market.publish(gpu="A100 SXM4", count=4, usd_hour=4.80)
+    shell("check", "--gpu", "A100", "--max-price", "9", "--count", "4")
+    later = wiring.real_now() + timedelta(hours=4)
+    monkeypatch.setattr(wiring, "real_now", lambda: later)
+    ran = shell(*JOB, *TUNE)
+    assert "these prices are old: --poll asks the providers now" in ran.err
+
+
+@pytest.mark.parametrize("content", [b"", b"not,a,price\n1,2,3\n", b"\x1f\x8bxx", b"\xff\xfe\x00"])
+def test_a_file_that_holds_no_prices_is_one_line(shell: Shell, content: bytes) -> None:
+    path = shell.folder / "prices.csv"
+    path.write_bytes(content)
+    ran = shell(*JOB, *TUNE, "--data", str(path))
+    assert ran.code in {2, 3}
+    assert "prices.csv" in ran.err
+    assert "Traceback" not in ran.err
 
 
 def test_an_empty_store_is_no_answer(shell: Shell) -> None:
