@@ -66,6 +66,7 @@ def line_chart(
         x_text, y_text: what stands at an axis; y_text None: as many digits as the steps need.
         width: letters in all; None: as the terminal has, but at most 100.
     """
+    series = {label: [y if y is not None and math.isfinite(y) else None for y in ys] for label, ys in series.items()}
     known = [y for ys in series.values() for y in ys if y is not None]
     if not known:
         return f"{title}: nothing to draw"

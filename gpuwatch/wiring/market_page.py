@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuwatch.market.text import clean
-from gpuwatch.wiring.past import gpu_price, gpus_named, narrowed, opened_store, past_tape, rates_on_top
+from gpuwatch.wiring.past import gpus_named, narrowed, opened_store, past_tape, pricer, rates_on_top
 
 if TYPE_CHECKING:
     from gpuwatch.analysis.scope import Scope
@@ -79,7 +79,7 @@ def _of_file(settings: Settings, asked: Question, data: Path) -> list[GpuPast]:
     whole = past_tape(settings, asked.scope, _start(asked), asked.until, data)
     names = ((listing.identity.gpu, listing.gpu_family) for listing in whole.listings)
     tape = narrowed(whole, _scope(asked, frozenset(name for both in names for name in both)))
-    return pasts_of(tape, lambda _, spell: gpu_price(settings, tape, spell))
+    return pasts_of(tape, pricer(settings, tape))
 
 
 def _start(asked: Question) -> datetime:

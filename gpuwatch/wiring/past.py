@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,16 +74,27 @@ def past_series(settings: Settings, scope: Scope, since: datetime, until: dateti
     from gpuwatch.analysis.series import series_of
 
     tape = past_tape(settings, scope, since, until, data)
-    return series_of(tape, lambda listing, spell: gpu_price(settings, tape, spell))
+    return series_of(tape, pricer(settings, tape))
 
 
 def gpu_price(settings: Settings, tape: Tape, spell: Spell) -> float:
-    """Micro-dollars per GPU-hour, commission included, with the reference disk."""
+    """Micro-dollars per GPU-hour, commission included, with the reference disk. For many: `pricer`."""
+    return pricer(settings, tape)(spell.listing, spell)
+
+
+def pricer(settings: Settings, tape: Tape) -> Callable[[int, Spell], float]:
+    """What a GPU-hour of a spell of a listing costs: micro-dollars, commission included, with the reference disk."""
     from gpuwatch.storage.changes import REFERENCE_DISK_GB
 
-    identity = tape.listings[spell.listing].identity
-    rate = rates_on_top(settings).get(identity.provider, 0.0)
-    return spell.listed_microusd_hour(REFERENCE_DISK_GB) * (1 + rate) / identity.gpu_count
+    rates = rates_on_top(settings)
+
+    def price(listing: int, spell: Spell) -> float:
+        identity = tape.listings[listing].identity
+        return (
+            spell.listed_microusd_hour(REFERENCE_DISK_GB) * (1 + rates.get(identity.provider, 0.0)) / identity.gpu_count
+        )
+
+    return price
 
 
 def rates_on_top(settings: Settings) -> Mapping[str, float]:

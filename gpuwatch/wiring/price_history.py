@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuwatch.market.text import clean
-from gpuwatch.wiring.past import gpu_price, gpus_named, narrowed, opened_store, past_tape, rates_on_top
+from gpuwatch.wiring.past import gpus_named, narrowed, opened_store, past_tape, pricer, rates_on_top
 
 if TYPE_CHECKING:
     from gpuwatch.analysis.scope import Scope
@@ -127,7 +127,7 @@ def _pricers(settings: Settings, tape: Tape) -> tuple[Callable[[int, Spell], flo
     def listed(listing: int, spell: Spell) -> float:
         return spell.listed_microusd_hour(REFERENCE_DISK_GB) / tape.listings[listing].identity.gpu_count
 
-    return lambda _, spell: gpu_price(settings, tape, spell), listed
+    return pricer(settings, tape), listed
 
 
 def _apart(tape: Tape) -> timedelta:

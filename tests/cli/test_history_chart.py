@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ def test_a_line_that_is_flat_alone_or_absent_is_no_fault() -> None:
     assert "━ lowest" in line_chart([5], {"lowest": [2.5]}, "H100", width=60)
     assert "━ lowest" in line_chart([1, 2], {"lowest": [0.0, 0.0]}, "H100", width=60)
     assert line_chart([1, 2], {"lowest": [None, None]}, "H100") == "H100: nothing to draw"
+    assert line_chart([1, 2], {"lowest": [math.inf, math.nan]}, "H100") == "H100: nothing to draw"
 
 
 def test_no_line_is_wider_than_asked() -> None:
