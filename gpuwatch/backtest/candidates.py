@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -10,16 +11,18 @@ import msgspec
 
 from gpuwatch.analysis.tape import Listing, Spell, Tape
 from gpuwatch.backtest.offers import offer_of
-from gpuwatch.market.pricing import Commission
+from gpuwatch.market.offer import Offer
+from gpuwatch.market.pricing import HOURS_A_MONTH, MICRO, Commission, Price, threshold_microusd
 from gpuwatch.watches.decide import Match
-from gpuwatch.watches.match import accepts, match_of, price_for, rank
-from gpuwatch.watches.match import is_near as rearms
+from gpuwatch.watches.match import NO_COMMISSION, accepts, match_of, price_for, rank
 from gpuwatch.watches.watch import Watch
 
 Key = tuple[str, str, bool]  # provider, GPU, spot: what one question of a sweep is about
 Progress = Callable[[int, int], None]  # done, of how much
 _ANY_PRICE_USD = Decimal(1_000_000)
 _TOLD_EVERY = 4096
+_HAIR = 1e-6  # more than floats lose
+_AT = datetime.fromtimestamp(0, UTC)  # no clause that the history can judge asks for the time
 _A_SPELL = Spell(0, 0, 0, None, 1, None)
 
 
@@ -29,10 +32,10 @@ class Candidate(NamedTuple):
     from_s: int
     gone_s: int | None
     key: Key
-    rank: tuple[Any, ...]
-    match: Match
-    accepted: bool  # by the watch as it is
-    near: bool  # by the watch at `rearm` times its threshold
+    microusd_gpu_hour: float
+    match: Match | None  # None: it is dearer than what the watch could take, or be rearmed by
+    rank: tuple[Any, ...] = ()
+    accepted: bool = False  # by the watch as it is
 
 
 def candidates(
@@ -48,42 +51,82 @@ def candidates(
         watch: without clauses that the history cannot judge.
         reference_disk_gb: the disk that a quote holds where none is asked for.
     """
-    fits = _Fits(watch, commissions, reference_disk_gb)
+    judge = _Judge(watch, commissions, reference_disk_gb)
     found = []
     for number, spell in enumerate(tape.spells):
         if progress is not None and number % _TOLD_EVERY == 0:
             progress(number, len(tape.spells))
-        listing = tape.listings[spell.listing]
-        if not fits.but_for_its_price(spell.listing, listing):
-            continue
-        offer = offer_of(listing, spell, reference_disk_gb)
-        price = price_for(watch, offer, commissions)
-        match = match_of(watch, offer, price)
-        key = (offer.provider, offer.gpu, offer.spot)
-        is_accepted = accepts(watch, offer, price, offer.observed_at)
-        is_near = is_accepted or (watch.rearm > 1 and rearms(watch, [offer], commissions, offer.observed_at))
-        found.append(Candidate(spell.from_s, spell.gone_s, key, rank(match), match, is_accepted, is_near))
+        fit = judge.fit(spell.listing, tape.listings[spell.listing])
+        if fit is not None:
+            found.append(judge.candidate(spell, fit))
     return found
 
 
-class _Fits:
-    """Does a listing fit, whatever it costs? Its facts do not change along the tape, so each is asked once."""
+class _Fit(NamedTuple):
+    """A listing that fits, whatever it costs."""
+
+    listing: Listing
+    key: Key
+    factor: float  # what becomes of a listed price
+
+
+class _Judge:
+    """What a listing is does not change along the tape, so each is asked once; what is far too dear, not at all."""
 
     def __init__(self, watch: Watch, commissions: Mapping[str, Commission], reference_disk_gb: float) -> None:
-        self._watch = at_any_price(watch)
+        self._watch = watch
+        self._at_any_price = at_any_price(watch)
         self._commissions = commissions
-        self._disk_gb = reference_disk_gb
-        self._known: dict[int, bool] = {}
+        self._reference_gb = reference_disk_gb
+        self._disk_gb = reference_disk_gb if watch.disk_gb is None else watch.disk_gb
+        self._most = float(watch.max_price_usd_gpu_hour) * max(watch.rearm, 1.0) * MICRO * (1 + _HAIR) + 1
+        self._known: dict[int, _Fit | None] = {}
+        self._judged_facts: dict[tuple[Any, ...], bool] = {}
 
-    def but_for_its_price(self, number: int, listing: Listing) -> bool:
-        known = self._known.get(number)
-        if known is None:
-            known = self._known[number] = listing.identity.gpu in self._watch.gpu_names and self._judged(listing)
-        return known
+    def fit(self, number: int, listing: Listing) -> _Fit | None:
+        """None: it does not fit, whatever it costs."""
+        if number not in self._known:
+            self._known[number] = self._judged(listing) if listing.identity.gpu in self._watch.gpu_names else None
+        return self._known[number]
 
-    def _judged(self, listing: Listing) -> bool:
-        offer = offer_of(listing, _A_SPELL, self._disk_gb)
-        return accepts(self._watch, offer, price_for(self._watch, offer, self._commissions), offer.observed_at)
+    def candidate(self, spell: Spell, fit: _Fit) -> Candidate:
+        """A price of it. Near the threshold and below it is exact; above, as near as floats are."""
+        listed = spell.machine_microusd_hour + (spell.disk_microusd_gb_month or 0) * self._disk_gb / HOURS_A_MONTH
+        near = listed * fit.factor / fit.listing.identity.gpu_count
+        if near > self._most:
+            return Candidate(spell.from_s, spell.gone_s, fit.key, near, None)
+        watch, offer = self._watch, offer_of(fit.listing, spell, self._reference_gb)
+        price = price_for(watch, offer, self._commissions)
+        match = match_of(watch, offer, price)
+        is_accepted = self._is_cheap(offer, price) and (watch.job is None or accepts(watch, offer, price, _AT))
+        gpu_price = match.price_microusd_gpu_hour
+        return Candidate(spell.from_s, spell.gone_s, fit.key, gpu_price, match, rank(match), is_accepted)
+
+    def _is_cheap(self, offer: Offer, price: Price) -> bool:
+        """Of the clauses, this one and the job's hang on the price; the others held at any."""
+        return price.price_microusd_hour <= threshold_microusd(self._watch.max_price_usd_gpu_hour, offer.gpu_count)
+
+    def _judged(self, listing: Listing) -> _Fit | None:
+        facts = self._facts(listing)
+        if facts not in self._judged_facts:
+            self._judged_facts[facts] = self._accepts(listing)
+        if not self._judged_facts[facts]:
+            return None
+        who = listing.identity
+        rate = self._commissions.get(who.provider, NO_COMMISSION).on_top_rate(None)
+        return _Fit(listing, (who.provider, who.gpu, who.spot), 1 + float(rate))
+
+    def _accepts(self, listing: Listing) -> bool:
+        watch, offer = self._at_any_price, offer_of(listing, _A_SPELL, self._reference_gb)
+        return accepts(watch, offer, price_for(watch, offer, self._commissions), _AT)
+
+    def _facts(self, listing: Listing) -> tuple[Any, ...]:
+        """All of a listing that a clause may look at: thousands of machines are alike in it."""
+        who, watch = listing.identity, self._watch
+        place = (listing.region, listing.country) if watch.regions else None
+        reliability = listing.reliability if watch.min_reliability is not None else None
+        what = (who.provider, who.gpu, who.gpu_count, who.spot, listing.gpu_memory_gib, listing.kind)
+        return (*what, listing.verification, place, reliability)
 
 
 def at_any_price(watch: Watch) -> Watch:

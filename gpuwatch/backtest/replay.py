@@ -67,8 +67,6 @@ class Course(msgspec.Struct, kw_only=True):
     taken: array[float] = msgspec.field(default_factory=lambda: array("d"))  # the best match, where the watch holds
     blind: int = 0  # looks that could not tell
     refused: dict[str, int] = {}  # reason → looks
-    first: Match | None = None  # the cheapest that fitted when anything first did
-    first_s: int = 0
 
 
 def replay(
@@ -171,11 +169,9 @@ class _Player:
     def _note(self, decision: Decision, begun: Sequence[Begun], refusal: Refusal | None, at_s: int) -> None:
         course, cheapest, best = self.course, self._shelf.cheapest, decision.best
         course.at_s.append(at_s)
-        course.cheapest.append(_NONE if cheapest is None else cheapest.price_microusd_gpu_hour)
+        course.cheapest.append(_NONE if cheapest is None else cheapest)
         course.taken.append(best.price_microusd_gpu_hour if best is not None and decision.true_now else _NONE)
         course.blind += decision.reason is Reason.NO_DATA
-        if course.first is None and cheapest is not None:
-            course.first, course.first_s = cheapest, at_s
         if refusal is not None:
             course.refused[refusal.reason.value] = course.refused.get(refusal.reason.value, 0) + 1
         last = course.turns[-1] if course.turns else None

@@ -143,7 +143,7 @@ def result_of(course: Course, book: Book, deadline: timedelta) -> Result | None:
         fires=sum(turn.reason in FIRES for turn in course.turns),
         budget_refusals={reason: looks for reason, looks in course.refused.items() if reason in BUDGET_REASONS},
         paid_usd_gpu_hour=_mean_paid(takes),
-        at_once_usd_gpu_hour=None if course.first is None else course.first.price_microusd_gpu_hour / MICRO,
+        at_once_usd_gpu_hour=_first(cheapest),
         median_usd_gpu_hour=_median(at_s, cheapest),
         cost_usd=sum(event.cost_usd or 0.0 for event in events),
         waiting=_waiting(at_s, cheapest, taken, deadline),
@@ -249,6 +249,12 @@ def _mean_paid(takes: Sequence[Event]) -> float | None:
         return None
     weights = [event.offer.gpu_count * (event.hours or 1.0) for event in takes]
     return sum(event.usd_gpu_hour * weight for event, weight in zip(takes, weights, strict=True)) / sum(weights)
+
+
+def _first(cheapest: Numbers) -> float | None:
+    """When anything that fits was first on offer."""
+    there = cheapest[cheapest >= 0]
+    return float(there[0]) / MICRO if len(there) else None
 
 
 def _mean(microusd: Numbers) -> float | None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from decimal import Decimal
+from heapq import heappop, heappush
 from typing import Any
 
 from gpuwatch.analysis.tape import Poll
 from gpuwatch.backtest.candidates import Candidate, Key
-from gpuwatch.market.pricing import threshold_microusd
+from gpuwatch.market.pricing import microusd, threshold_microusd
 from gpuwatch.watches.decide import Match
 from gpuwatch.watches.watch import Watch
 
@@ -19,25 +20,21 @@ _Place = tuple[tuple[Any, ...], int]  # rank, number of the candidate
 
 
 class _Box:
-    """What one question showed when it was asked last, cheapest first."""
+    """What one question showed when it was asked last."""
 
     def __init__(self) -> None:
-        self.under: list[_Place] = []  # at or under the threshold
-        self.fitting: list[_Place] = []  # at any price
+        self.under: list[_Place] = []  # at or under the threshold, cheapest first …
+        self.matches: list[Match] = []  # … and what stands there
         self.near = 0  # how many are at or under threshold × rearm
+        self.fitting: list[tuple[float, int]] = []  # a heap of GPU prices; what is gone leaves when it comes up
         self.seen_s: int | None = None  # the newest question
         self.whole_s: int | None = None  # the newest answer that proves what it does not show
         self.is_seen = False  # was it answered, and not too long ago?
         self.age_s = 0  # how old its answer may be
-        self.changes: list[tuple[int, bool, int]] = []  # (when, did it come?, number of the candidate), by time
+        self.coming: list[int] = []  # candidates, by when they came
+        self.came = 0  # so many of them were there
+        self.changes: list[tuple[int, bool, int]] = []  # (when, did it come?, which) of those near the threshold
         self.done = 0  # so many of them were shown
-
-    def turned(self, at_s: int) -> Iterator[tuple[bool, int]]:
-        """What came and went since the last question."""
-        while self.done < len(self.changes) and self.changes[self.done][0] <= at_s:
-            _, came, number = self.changes[self.done]
-            self.done += 1
-            yield came, number
 
 
 class Shelf:
@@ -47,21 +44,25 @@ class Shelf:
         self._found = found
         self._age_s = age_s
         self._boxes: dict[Key, _Box] = {}
+        self._has_changed = True
+        self._under: tuple[Match, ...] = ()
+        limit = watch.max_price_usd_gpu_hour
+        rearm = Decimal(repr(max(watch.rearm, 1.0)))
+        most_job = None if watch.max_job_cost_usd is None else microusd(watch.max_job_cost_usd * rearm)
+        self._is_under = [one.accepted and _at_most(limit, one.match) for one in found]
         for number, one in enumerate(found):
-            box = self._box(one.key)
-            if one.gone_s is not None and one.gone_s <= one.from_s:
-                continue
+            if one.gone_s is None or one.gone_s > one.from_s:
+                self._expect(number, one, self._is_under[number] or _at_most(limit * rearm, one.match, most_job))
+        for box in self._boxes.values():
+            box.changes.sort()  # at one moment, what is gone goes first
+
+    def _expect(self, number: int, one: Candidate, is_near: bool) -> None:
+        box = self._box(one.key)
+        box.coming.append(number)
+        if is_near:
             box.changes.append((one.from_s, True, number))
             if one.gone_s is not None:
                 box.changes.append((one.gone_s, False, number))
-        for box in self._boxes.values():
-            box.changes.sort()  # at one moment, what is gone goes first
-        limit = watch.max_price_usd_gpu_hour
-        wider = limit * Decimal(repr(watch.rearm))
-        self._is_under = [one.accepted and _at_most(limit, one) for one in found]
-        self._is_near = self._is_under if watch.rearm <= 1 else [one.near and _at_most(wider, one) for one in found]
-        self._has_changed = True
-        self._under: tuple[Match, ...] = ()
 
     def asked(self, key: Key, poll: Poll) -> None:
         """A question. One that failed blinds; a part of an answer, or a hunt, shows but proves no absence."""
@@ -70,8 +71,7 @@ class Shelf:
         every_s = 0 if box.seen_s is None else poll.at_s - box.seen_s
         box.age_s = max(self._age_s(poll.provider), _LOOKS_MISSED * every_s)
         box.seen_s, box.is_seen = poll.at_s, not poll.failed
-        for came, number in box.turned(poll.at_s):
-            self._put(box, number, came)
+        self._advance(box, poll.at_s)
 
     def whole(self, key: Key, at_s: int) -> None:
         """What was not on offer at this moment is known to have been gone."""
@@ -100,9 +100,8 @@ class Shelf:
     def under(self) -> tuple[Match, ...]:
         """What is on offer at or under the threshold as far as is known, cheapest first."""
         if self._has_changed:
-            places = [place for box in self._boxes.values() if box.is_seen for place in box.under]
-            places.sort()
-            self._under = tuple([self._found[number].match for _, number in places])
+            seen = [box for box in self._boxes.values() if box.is_seen and box.under]
+            self._under = tuple(seen[0].matches) if len(seen) == 1 else self._merged(seen)
             self._has_changed = False
         return self._under
 
@@ -112,10 +111,23 @@ class Shelf:
         return any(box.is_seen and box.near for box in self._boxes.values())
 
     @property
-    def cheapest(self) -> Match | None:
-        """The cheapest fitting offer, whatever it costs."""
-        firsts = [box.fitting[0] for box in self._boxes.values() if box.is_seen and box.fitting]
-        return self._found[min(firsts)[1]].match if firsts else None
+    def cheapest(self) -> float | None:
+        """The lowest GPU price of what fits, whatever it costs; in micro-dollars."""
+        lowest = [self._lowest(box) for box in self._boxes.values() if box.is_seen]
+        return min((price for price in lowest if price is not None), default=None)
+
+    def _merged(self, boxes: Sequence[_Box]) -> tuple[Match, ...]:
+        places = sorted((place, match) for box in boxes for place, match in zip(box.under, box.matches, strict=True))
+        return tuple([match for _, match in places])
+
+    def _lowest(self, box: _Box) -> float | None:
+        assert box.seen_s is not None
+        while box.fitting:
+            gone_s = self._found[box.fitting[0][1]].gone_s
+            if gone_s is None or gone_s > box.seen_s:
+                return box.fitting[0][0]
+            heappop(box.fitting)
+        return None
 
     def _box(self, key: Key) -> _Box:
         box = self._boxes.get(key)
@@ -123,21 +135,33 @@ class Shelf:
             box = self._boxes[key] = _Box()
         return box
 
+    def _advance(self, box: _Box, at_s: int) -> None:
+        found, coming, changes = self._found, box.coming, box.changes
+        while box.came < len(coming) and found[coming[box.came]].from_s <= at_s:
+            number = coming[box.came]
+            heappush(box.fitting, (found[number].microusd_gpu_hour, number))
+            box.came += 1
+        while box.done < len(changes) and changes[box.done][0] <= at_s:
+            _, came, number = changes[box.done]
+            self._put(box, number, came)
+            box.done += 1
+
     def _put(self, box: _Box, number: int, came: bool) -> None:
+        box.near += 1 if came else -1
+        match = self._found[number].match
+        if not self._is_under[number] or match is None:
+            return
+        self._has_changed = True
         place = (self._found[number].rank, number)
-        _change(box.fitting, place, came)
-        box.near += self._is_near[number] * (1 if came else -1)
-        if self._is_under[number]:
-            _change(box.under, place, came)
-            self._has_changed = True
+        at = bisect_left(box.under, place)
+        if came:
+            box.under.insert(at, place)
+            box.matches.insert(at, match)
+        else:
+            del box.under[at], box.matches[at]
 
 
-def _change(places: list[_Place], place: _Place, came: bool) -> None:
-    if came:
-        insort(places, place)
-    else:
-        del places[bisect_left(places, place)]
-
-
-def _at_most(limit: Decimal, one: Candidate) -> bool:
-    return one.match.price.price_microusd_hour <= threshold_microusd(limit, one.match.offer.gpu_count)
+def _at_most(limit: Decimal, match: Match | None, most_job: int | None = None) -> bool:
+    if match is None or match.price.price_microusd_hour > threshold_microusd(limit, match.offer.gpu_count):
+        return False
+    return most_job is None or (match.job_microusd is not None and match.job_microusd <= most_job)

@@ -6,6 +6,7 @@ from datetime import timedelta
 from decimal import Decimal
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ from gpuwatch.backtest.offers import offer_of
 from gpuwatch.backtest.shelf import Shelf
 from gpuwatch.launches.launch import Launch
 from gpuwatch.market.pricing import Commission
-from gpuwatch.watches.match import is_near, matches
+from gpuwatch.watches.match import is_near, matches, price_for
 from gpuwatch.watches.watch import Budget, LaunchSpec, SpotPolicy, Watch
 from tests.backtest.market import START_S, a_renting_rule, a_rule, a_setting, a_story, played, tape_of, told
 
@@ -177,8 +178,8 @@ def test_the_shelf_shows_at_each_look_what_the_watch_s_own_rules_find_in_all_tha
         now = standing[0].observed_at if standing else None
         assert shelf.under == (matches(watch, standing, TWENTY, now) if now else ())
         assert shelf.near == (is_near(watch, standing, TWENTY, now) if now else False)
-        lowest = min((offer.quoted_usd_hour for offer in standing), default=None)
-        assert (shelf.cheapest and shelf.cheapest.offer.quoted_usd_hour) == lowest
+        lowest = min((price_for(watch, offer, TWENTY).price_microusd_hour for offer in standing), default=None)
+        assert shelf.cheapest == (lowest and pytest.approx(lowest, abs=1))
 
 
 def test_a_launch_of_a_replay_is_an_ordinary_launch() -> None:
