@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuwatch.wiring.past import gpu_price, gpus_named, opened_store, past_tape
+from gpuwatch.wiring.past import gpus_named, opened_store, past_tape, pricer
 
 if TYPE_CHECKING:
     from gpuwatch.analysis.advice import Advice
@@ -74,7 +74,8 @@ def answer(settings: Settings, wanted: Wanted) -> Answered:
     from gpuwatch.analysis.survival import bounded_lives_under
 
     tape = past_tape(settings, wanted.scope, wanted.since, wanted.until, wanted.data)
-    prices = [gpu_price(settings, tape, spell) for spell in tape.spells]
+    price = pricer(settings, tape)
+    prices = [price(spell.listing, spell) for spell in tape.spells]
     of = dict(zip(map(id, tape.spells), prices, strict=True))
     series = series_of(tape, lambda _, spell: of[id(spell)])
     why_none = too_little(series, wanted.hours)
