@@ -16,8 +16,9 @@ import msgspec
 
 from gpuwatch.errors import GpuwatchError
 from gpuwatch.launches.bids import quoted_bid_usd_hour
-from gpuwatch.market.pricing import HOURS_A_MONTH, MICRO, microusd, threshold_microusd
+from gpuwatch.market.pricing import HOURS_A_MONTH, MICRO, microusd
 from gpuwatch.watches.decide import Match
+from gpuwatch.watches.job_cost import most_bid_microusd
 from gpuwatch.watches.watch import LaunchSpec, Watch
 
 LABEL_PREFIX = "gpuwatch-"
@@ -316,11 +317,7 @@ def offer_facts(match: Match, watch: Watch) -> dict[str, Any]:
 
 def most_microusd_hour(match: Match, watch: Watch) -> int:
     """What it may come to an hour: a bid may be raised to its maximum (disk and commission included)."""
-    price = match.price.price_microusd_hour
-    bid = None if watch.launch is None else watch.launch.bid
-    if bid is None or not match.offer.spot:
-        return price
-    return max(price, threshold_microusd(bid.max_usd_gpu_hour, match.offer.gpu_count))
+    return max(match.price.price_microusd_hour, most_bid_microusd(watch, match.offer, match.price))
 
 
 def promise_of(match: Match, watch: Watch) -> Promise:

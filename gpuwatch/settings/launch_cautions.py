@@ -70,8 +70,6 @@ def _job(watch: Watch, launch: LaunchSpec) -> Iterator[str]:
     """Where the cost of the whole job decides."""
     if watch.job is None:
         return
-    if launch.bid is not None:
-        yield "launch.bid.max is not held against max_job_cost: raised bids may make the job dearer than that"
     counts = range(watch.gpu_count_min, watch.gpu_count_max + 1)
     found = [hours_on(watch.job, gpu, count) for gpu in watch.gpu_names for count in counts]
     least_h = min((hours.is_.low for hours in found if isinstance(hours, Hours)), default=0.0)

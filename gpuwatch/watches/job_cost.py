@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from decimal import ROUND_CEILING, Decimal
 
 from gpuwatch.market.offer import Offer
-from gpuwatch.market.pricing import MAX_USD_HOUR, Price, microusd, threshold_microusd
+from gpuwatch.market.pricing import MAX_USD_HOUR, MICRO, Price, microusd, threshold_microusd
 from gpuwatch.planning.job import JobCost, Traffic, cost_on, stage_of
 from gpuwatch.planning.job_spec import JobSpec
 from gpuwatch.planning.speed import hours_on
@@ -42,6 +42,25 @@ def ceiling_microusd(watch: Watch, gpu: str, count: int) -> int:
         return most
     found = _gpu_ceiling(watch.job, watch.max_job_cost_usd, gpu, count)
     return 0 if found is None else min(most, threshold_microusd(found, count))
+
+
+def dearest_microusd(watch: Watch, offer: Offer, price: Price) -> int | None:
+    """The highest price an hour of this very offer at which its job keeps within the limit; None: it goes by price."""
+    found = job_cost(watch, offer, price)
+    if not isinstance(found, JobCost):
+        return None
+    bill = found.high
+    left = most_microusd(watch) - bill.traffic_usd * MICRO
+    return max(0, int(left / (bill.hours + bill.minimum_h)))
+
+
+def most_bid_microusd(watch: Watch, offer: Offer, price: Price) -> int:
+    """How far a bid may be raised, an hour for the whole: to its maximum, and what the job may cost. 0: no bid is."""
+    bid = None if watch.launch is None else watch.launch.bid
+    if bid is None or not offer.spot:
+        return 0
+    most, dearest = threshold_microusd(bid.max_usd_gpu_hour, offer.gpu_count), dearest_microusd(watch, offer, price)
+    return most if dearest is None else min(most, dearest)
 
 
 def highest_usd_gpu_hour(job: JobSpec, most_usd: Decimal, gpus: Iterable[str], counts: range) -> Decimal:

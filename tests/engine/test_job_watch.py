@@ -9,12 +9,14 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpuwatch.engine import alerts
 from gpuwatch.engine.check import check_provider
 from gpuwatch.engine.evaluate import Evaluator, Rules, Start
 from gpuwatch.engine.quotes import Quotes, payable
-from gpuwatch.launches.launch import LaunchState
+from gpuwatch.launches.launch import LaunchState, most_microusd_hour
 from gpuwatch.market.offer import Offer
 from gpuwatch.market.pricing import Commission
 from gpuwatch.planning.figures import config, exactly
@@ -22,7 +24,7 @@ from gpuwatch.planning.job_spec import JobSpec, Rate
 from gpuwatch.ports import Completeness
 from gpuwatch.storage.database import Database
 from gpuwatch.watches.decide import Match, Reason
-from gpuwatch.watches.job_cost import highest_usd_gpu_hour
+from gpuwatch.watches.job_cost import dearest_microusd, highest_usd_gpu_hour, job_microusd
 from gpuwatch.watches.match import match_of, matches, price_for
 from gpuwatch.watches.watch import Action, BidSpec, Budget, LaunchSpec, SpotPolicy, Watch
 from tests.builders import a_watch, an_offer
@@ -137,6 +139,31 @@ def test_a_bid_is_never_begun_at_which_the_job_is_too_dear(bid: BidSpec | None, 
     watch = a_job_watch("420", spot=SpotPolicy.ONLY, launch=LaunchSpec(bid=bid))
     cheap = a100(4.80, spot=True, min_bid_usd_hour=6.00)
     assert (payable(matched(watch, cheap), watch, VAST["vastai"]) is not None) is fits
+
+
+def test_a_bid_is_raised_no_further_than_the_job_allows() -> None:
+    bid = BidSpec(max_usd_gpu_hour=Decimal(9))
+    by_job = a_job_watch("420", spot=SpotPolicy.ONLY, launch=LaunchSpec(bid=bid))
+    match = matched(by_job, a100(4.80, spot=True))
+    assert most_microusd_hour(match, by_job) == int(420e6 / 72)
+    assert most_microusd_hour(match, msgspec.structs.replace(by_job, max_job_cost_usd=None)) == 36_000_000
+    assert most_microusd_hour(matched(by_job, a100(4.80)), by_job) == 5_760_000
+
+
+@given(st.floats(0.5, 9), st.floats(0, 200), st.floats(0, 1), st.sampled_from([0.0, 3600.0]))
+def test_at_its_dearest_the_job_costs_its_limit(
+    usd_hour: float, download_gb: float, load_h: float, min_billing_s: float
+) -> None:
+    job = msgspec.structs.replace(JOB, load_s=exactly(load_h * 3600))
+    watch = a_job_watch("420", job=job, download_gb=download_gb)
+    offer = a100(usd_hour, download_usd_gb=0.02, download_mbps=800.0)
+    price = msgspec.structs.replace(price_for(watch, offer, VAST), min_billing_s=min_billing_s)
+    dearest = dearest_microusd(watch, offer, price)
+    assert dearest is not None
+    at_it = msgspec.structs.replace(price, price_microusd_hour=dearest)
+    above = msgspec.structs.replace(price, price_microusd_hour=dearest + 2)
+    assert (job_microusd(watch, offer, at_it) or 0) <= 420_000_000
+    assert (job_microusd(watch, offer, above) or 0) > 420_000_000
 
 
 def test_check_ranks_by_the_job_and_asks_for_the_whole_list() -> None:

@@ -130,4 +130,3 @@ def test_a_runtime_too_short_for_the_job_is_told(loaded: Any, caplog: pytest.Log
     with caplog.at_level(logging.WARNING, "gpuwatch.settings"):
         loaded(toml(JOB + "interruptions_per_day = 1\n" + launch, watch='action = "launch"\nspot = "any"\n'))
     assert "launch.max_runtime = 12h ends every instance before its job is done: that takes 14.4 h" in caplog.text
-    assert "launch.bid.max is not held against max_job_cost" in caplog.text
