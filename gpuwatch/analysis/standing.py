@@ -19,6 +19,7 @@ from gpuwatch.analysis.track import GpuPrice, whole_looks
 
 CHANGES_H = (24, 7 * 24, 30 * 24)
 LEAST_LIVES = 5  # of fewer, no median is told
+LEAST_HOURS = 24  # with offers; among fewer, no place is told
 NEVER = -1
 METHOD = (
     "now: the newest look; changes: against the lowest price of the hour so long before it; percentile: mid-rank among "
@@ -87,12 +88,17 @@ def standing_of(past: GpuPast, since_s: int, under: int | None) -> Standing:
         looked_s=past.looked_s,
         now=now,
         changes={hours: None if low is None or now is None else now / low - 1 for hours, low in before.items()},
-        percentile=None if now is None else percentile(history, now),
+        percentile=None if now is None else _place(history, now),
         known_hours=history.known,
         offers=int(np.unique(stays.listing[stands]).size),
         under=limit,
         life=kaplan_meier(*lives),
     )
+
+
+def _place(history: PriceSeries, now: int) -> float | None:
+    with_offers = sum(low is not None for low in history.lows)
+    return percentile(history, now) if with_offers >= LEAST_HOURS else None
 
 
 def median_price(stays: Stays, since_s: int) -> int | None:

@@ -27,6 +27,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 _BY_HOUR_UP_TO = timedelta(days=3)
 _BY_DAY_UP_TO = timedelta(days=120)
 _DAY = timedelta(days=1)
+_LEAST_OF_A_LINE = 3  # points; fewer are no chart
 _NOBODY = "no data; nobody has looked (is `gpuwatch run` running, and is this GPU watched or recorded?)"
 _COLUMNS = (
     ("", "left"),
@@ -148,8 +149,9 @@ def print_track(points: Sequence[TrackPoint], title: str, zone: tzinfo, by_hour:
         click.echo(f"{title}: {_NOBODY}")
         return
     points = points[next(i for i, point in enumerate(points) if point.looked) :]  # before: nobody was there to look
-    click.echo(_chart(points, f"{title}: USD per GPU-hour, commission included", zone, by_hour))
-    click.echo()
+    title += ": USD per GPU-hour, commission included"
+    is_line = sum(point.min_microusd is not None for point in points) >= _LEAST_OF_A_LINE
+    click.echo(f"{_chart(points, title, zone, by_hour)}\n" if is_line else title)
     shape = "%Y-%m-%d %H:%M" if by_hour else "%Y-%m-%d %a"
     table(_COLUMNS, [(point.starts_at.astimezone(zone).strftime(shape), *_cells(point)) for point in _folded(points)])
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.analysis.standing import LEAST_LIVES, Standing, lives_at, pasts_of, standing_of
+from gpuwatch.analysis.standing import LEAST_HOURS, LEAST_LIVES, Standing, lives_at, pasts_of, standing_of
 from gpuwatch.analysis.survival import lives_under
 from tests.analysis.test_summary import START_S, Looks, a_tape, listed, some_looks
 
@@ -41,10 +41,12 @@ def test_a_gpu_that_is_sold_out_has_no_price_now() -> None:
 
 
 def test_the_place_is_among_the_hours_that_are_known() -> None:
-    looks = [(hour * 60, {0: price}) for hour, price in enumerate([300_000, 300_000, 100_000, 200_000])]
-    found = standing(looks)  # the last look vouches for two hours more
-    assert found.known_hours == 6
-    assert found.percentile == pytest.approx((1 + 0.5 * 3) / 6)
+    prices = [300_000] * 18 + [100_000] * 3 + [200_000]
+    found = standing([(hour * 60, {0: price}) for hour, price in enumerate(prices)])
+    assert found.known_hours == LEAST_HOURS == 24  # the last look vouches for two hours more
+    assert found.percentile == pytest.approx((3 + 0.5 * 3) / 24)
+    fewer = standing([(hour * 60, {0: price}) for hour, price in enumerate(prices[1:])])
+    assert (fewer.known_hours, fewer.percentile) == (23, None)
 
 
 def test_few_lives_tell_no_median() -> None:
