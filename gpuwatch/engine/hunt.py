@@ -107,8 +107,10 @@ class Hunter:
         answer = self.market.search(query)
         if answer.completeness is not Completeness.TRUNCATED:
             return answer
-        if any(self._evaluator.view(watch, answer, clock()).matches for watch in watches):
-            return answer  # cheapest first: what was cut is dearer
+        if any(self._evaluator.view(watch, answer, clock()).matches for watch in watches) and not any(
+            watch.max_job_cost_usd is not None and self._evaluator.is_hungry(watch) for watch in watches
+        ):
+            return answer  # cheapest first: what was cut is dearer, an hour; a whole job is rented for the least of all
         # a page full of offers that no watch accepts proves nothing: read on to the end
         return self.market.search(msgspec.structs.replace(query, limit=None))
 

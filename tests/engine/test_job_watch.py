@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from gpuwatch.engine import alerts
 from gpuwatch.engine.check import check_provider
 from gpuwatch.engine.evaluate import Evaluator, Rules, Start
+from gpuwatch.engine.hunt import Hunter
 from gpuwatch.engine.quotes import Quotes, payable
 from gpuwatch.launches.launch import LaunchState, most_microusd_hour
 from gpuwatch.market.offer import Offer
@@ -90,6 +92,20 @@ def test_the_daemon_tells_the_cheapest_job_first_with_what_it_costs() -> None:
     assert facts["Job"] == "$403.20 in all: work $403.20"
     assert facts["Hours"] == "24.0, 3× as fast as 4x A100 SXM 80GB"
     assert [line.marks[0] for line in alert.offers] == ["job $403.20", "job $414.72"]
+
+
+@pytest.mark.parametrize(("action", "asked"), [(Action.ALERT, 1), (Action.LAUNCH, 2)])
+def test_before_a_job_is_rented_the_whole_list_is_read(action: Action, asked: int) -> None:
+    """The first page holds the cheapest hours; telling of one that fits is enough, renting it is not."""
+    watch = a_job_watch(action=action, launch=LaunchSpec(max_runtime_s=360_000.0))
+    page = an_answer(a100(4.75), completeness=Completeness.TRUNCATED, complete_to=4.9)
+    market = ScriptedMarket(page, an_answer(a100(4.75), h100(13.50)))
+    started: list[Start] = []
+    evaluator = an_evaluator(watch, MemoryDesk(), started)
+    hunter = Hunter(market, [watch], VAST["vastai"], evaluator, lambda *_: None, threading.Event())
+    hunter.beat(lambda: NOON, 30.0, 30.0)
+    assert len(market.asked) == asked
+    assert [start.launch.gpu for start in started[:1]] == ["H100 SXM"][: asked - 1]
 
 
 def test_an_alert_names_the_parts_of_a_range_and_what_is_not_known() -> None:
