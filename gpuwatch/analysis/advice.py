@@ -120,7 +120,7 @@ def _verdict(now: float | None, limit: float | None, saving: Saving | None) -> t
     if now <= limit:
         return Verdict.BUY_NOW, "the price is at or under the limit"
     if saving is None:
-        return Verdict.BUY_NOW, "there are too few hours like this one in the history to show that waiting pays"
+        return Verdict.EITHER, "hours with such a price are too few in the history to show whether waiting pays"
     if saving.share <= 0:
         return Verdict.BUY_NOW, "in hours like this one, waiting saved nothing out of sample"
     if saving.low <= 0:

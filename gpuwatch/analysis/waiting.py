@@ -132,26 +132,32 @@ def fitted(path: Path, signal: Floats, hours: int, miss: float) -> list[float]:
     """The limits by backward induction, for 0 to `hours` hours left."""
     order = np.argsort(signal, kind="stable")
     order = order[~np.isnan(signal[order])]
-    ranked = signal[order]
-    ends = np.append(ranked[1:] > ranked[:-1], True) if len(ranked) else np.zeros(0, bool)
+    watched = signal[: max(0, len(signal) - hours)]
+    sure = float(np.nanmax(watched)) if (~np.isnan(watched)).any() else -np.inf
     limits = [np.inf]
     costs = _costs_at_the_end(path, miss)
     for _ in range(hours):
         later = _later(costs)
         gains = (path.prices - later)[order]
-        limits.append(_cheapest_limit(ranked, ends, gains, limits[-1]))
+        limits.append(_cheapest_limit(signal[order], gains, limits[-1], sure))
         costs = np.where(signal <= limits[-1], path.prices, later)
     return limits
 
 
-def _cheapest_limit(ranked: Floats, ends: Bools, gains: Floats, most: float) -> float:
-    """Buying at or under it adds up to the least; of equally good ones the highest, for a price in hand is sure."""
-    allowed = ends & (ranked <= most)
-    if not allowed.any():
+def _cheapest_limit(ranked: Floats, gains: Floats, most: float, sure: float) -> float:
+    """Buying at or under it adds up to the least.
+
+    Of equally good ones the highest, for a price in hand is sure; but none that was not once watched to its deadline:
+    of a price that has just come up nobody knows whether it stays.
+    """
+    known = ~np.isnan(gains) & (ranked <= most)
+    if not known.any():
         return most
-    sums = np.cumsum(np.nan_to_num(gains))
-    best = sums[allowed].min()
-    return float(ranked[allowed & (sums <= best + _HAIR)].max())
+    ranked, sums = ranked[known], np.cumsum(gains[known])
+    ends = np.append(ranked[1:] > ranked[:-1], True)
+    good = ranked[ends & (sums <= sums[ends].min() + _HAIR)]
+    watched = good[good <= sure]
+    return float(watched[-1] if len(watched) else good[0])
 
 
 def cost_of(path: Path, signal: Floats, limits: Sequence[float], miss: float) -> Floats:

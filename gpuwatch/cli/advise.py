@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpuwatch.wiring.advise import Answered, Wanted
 
 _MOST_HOURS = 30 * 24
+_VERDICTS = {"buy_now": "BUY NOW", "wait": "WAIT", "either": "YOUR CALL"}
 _ODDS_METHOD = "Kaplan and Meier (1958) on lives known between two looks"
 
 
@@ -138,8 +139,7 @@ def _print_advice(advice: Advice, hours: float) -> None:
     from gpuwatch.cli.screen import table
     from gpuwatch.watches.durations import format_duration
 
-    verdict = advice.verdict.value.replace("_", " ").upper()
-    click.echo(f"{verdict}: {advice.why}.")
+    click.echo(f"{_VERDICTS[advice.verdict.value]}: {advice.why}.")
     click.echo(f"  price now  {_usd(advice.now_usd)}\n  limit now  {_limit(advice.limit_usd)}")
     click.echo(f"  waiting    {_saving_text(advice.saving, advice.now_usd, hours)}\n")
     rows = [(format_duration(left * 3600) if left else "the last hour", _limit(usd))
@@ -153,11 +153,11 @@ def _print_advice(advice: Advice, hours: float) -> None:
 
 def _saving_text(saving: Saving | None, now_usd: float | None, hours: float) -> str:
     if saving is None:
-        return "what it saves is not known: there are too few hours in which one would have waited"
+        return "what it saves is not known: the price was too seldom above the limit"
     dollars = "" if now_usd is None else f", {now_usd * saving.share * hours:+.2f} $ a GPU for {hours:g} h"
     return (
-        f"saved {saving.share:.1%} ({saving.low:.1%} to {saving.high:.1%}){dollars}; "
-        f"{saving.hours} starts on {saving.days} days"
+        f"where the price was above the limit, it saved {saving.share:.1%} ({saving.low:.1%} to {saving.high:.1%})"
+        f"{dollars}; {saving.hours} starts on {saving.days} days"
     )
 
 
@@ -178,18 +178,24 @@ def _odds_lines(answered: Answered) -> Iterator[str]:
             f"  a look every {every} sees {odds.chance:.1%} of them "
             f"({odds.chance_low:.1%} to {odds.chance_high:.1%}), {odds.a_day:.1f} a day"
         )
-    apart = format_duration(round(snipe.looks_apart_s))
+    apart = _about(snipe.looks_apart_s)
     yield f"  The history's own looks lie {apart} apart: what came and went between two of them is not in it."
     yield f"  Method: {_ODDS_METHOD}."
 
 
 def _life(snipe: Snipe) -> str:
-    from gpuwatch.watches.durations import format_duration
-
     if snipe.median_s is None:
         return "was watched"
-    low, high = ("?" if one is None else format_duration(round(one, -1)) for one in snipe.median_interval_s)
-    return f"{format_duration(round(snipe.median_s, -1))} ({low} to {high})"
+    low, high = ("?" if one is None else _about(one) for one in snipe.median_interval_s)
+    return f"{_about(snipe.median_s)} ({low} to {high})"
+
+
+def _about(seconds: float) -> str:
+    """A duration without what nobody wants to know."""
+    from gpuwatch.watches.durations import format_duration
+
+    step = next((step for least, step in ((86_400, 3600), (3600, 600), (600, 60)) if seconds >= least), 1)
+    return format_duration(round(seconds / step) * step)
 
 
 def _usd(amount: float | None) -> str:

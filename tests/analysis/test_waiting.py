@@ -134,6 +134,17 @@ def test_where_the_market_moved_up_it_does_not_wait_for_what_is_gone(seed: int) 
     assert found.costs[known].sum() <= found.at_once[known].sum() * 1.03
 
 
+def test_a_price_that_has_just_come_up_is_not_taken_for_one_that_stays() -> None:
+    """Until it was watched for as long as the deadline is away; then it is the price there is."""
+    limits = {
+        hours: waiting.fitted(found := path([1.0] * 300 + [1.5] * hours), found.prices, HOURS, miss=1.5)[HOURS]
+        for hours in (10, 40)
+    }
+    assert limits == {10: 1.0, 40: 1.5}
+    new = advise(series([1.0] * 300 + [1.5] * 10), HOURS)
+    assert (new.verdict, new.limit_usd) == (Verdict.EITHER, 1.0)
+
+
 def test_nothing_is_bought_above_the_cap() -> None:
     prices = path([2.0, 1.5, 1.0] * 200)
     found = waiting.best_rule(prices, HOURS, miss=1.2, cap=1.2)
