@@ -123,7 +123,7 @@ def history(
     if not found.track.series.known:
         return Exit.CANNOT_TELL
     if png:
-        save_picture(png, found, f"{title}, USD per GPU-hour")
+        save_picture(png, found, f"{title}: USD per GPU-hour, commission included", zone)
     return Exit.DONE
 
 
@@ -296,12 +296,15 @@ def neutral(value: Any) -> Any:
     return value
 
 
-def save_picture(path: Path, found: PriceHistory, title: str) -> None:
+def save_picture(path: Path, found: PriceHistory, title: str, zone: tzinfo) -> None:
     """The same as a picture; grey where nobody looked."""
     from gpuwatch.analysis.summary import gaps_of
     from gpuwatch.cli.png import save_png
 
     def draw(axes: Any) -> None:
+        from matplotlib import dates
+
+        ticks: Any = dates  # only a part of it has types
         points = [*found.track.points, found.track.points[-1]]  # the last step reaches to its end
         times = [point.starts_at for point in points]
         times[-1] += timedelta(hours=points[-1].hours)
@@ -317,7 +320,10 @@ def save_picture(path: Path, found: PriceHistory, title: str) -> None:
         for gap in gaps_of(found.track.series):
             axes.axvspan(gap.starts_at, gap.starts_at + timedelta(hours=gap.hours), color="0.9", zorder=0)
         axes.set_title(title)
-        axes.set_xlabel("UTC")
+        locator = ticks.AutoDateLocator(tz=zone)
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ticks.ConciseDateFormatter(locator, tz=zone))
+        axes.set_xlabel(str(zone))
         axes.legend()
 
     save_png(path, draw)
