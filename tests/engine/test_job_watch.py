@@ -23,8 +23,10 @@ from gpuwatch.market.offer import Offer
 from gpuwatch.market.pricing import Commission
 from gpuwatch.planning.figures import config, exactly
 from gpuwatch.planning.job_spec import JobSpec, Rate
-from gpuwatch.ports import Completeness
+from gpuwatch.ports import Completeness, Desk
+from gpuwatch.storage.asks import Asks
 from gpuwatch.storage.database import Database
+from gpuwatch.storage.desk import StoreDesk
 from gpuwatch.watches.decide import Match, Reason
 from gpuwatch.watches.job_cost import dearest_microusd, highest_usd_gpu_hour, job_microusd
 from gpuwatch.watches.match import match_of, matches, price_for
@@ -66,7 +68,7 @@ def matched(watch: Watch, offer: Offer) -> Match:
     return match_of(watch, offer, price_for(watch, offer, VAST))
 
 
-def an_evaluator(watch: Watch, desk: MemoryDesk, started: list[Start]) -> Evaluator:
+def an_evaluator(watch: Watch, desk: Desk, started: list[Start]) -> Evaluator:
     rules = Rules(
         commissions=VAST,
         budget=Budget(),
@@ -155,6 +157,16 @@ def test_a_bid_is_never_begun_at_which_the_job_is_too_dear(bid: BidSpec | None, 
     watch = a_job_watch("420", spot=SpotPolicy.ONLY, launch=LaunchSpec(bid=bid))
     cheap = a100(4.80, spot=True, min_bid_usd_hour=6.00)
     assert (payable(matched(watch, cheap), watch, VAST["vastai"]) is not None) is fits
+
+
+def test_a_question_about_a_job_is_kept_with_its_cost(database: Database) -> None:
+    """Asked, kept in the store, read back, told: it is the same job."""
+    watch = a_job_watch(action=Action.ASK, launch=LaunchSpec(max_runtime_s=360_000.0))
+    evaluator = an_evaluator(watch, StoreDesk(database), [])
+    evaluator.judge([watch], an_answer(a100(), h100()), False, NOON)
+    (ask,) = Asks(database).recent(NOON)
+    assert ask.match.offer.gpu == "H100 SXM"
+    assert ask.match.job_microusd == 403_200_000
 
 
 def test_a_bid_is_raised_no_further_than_the_job_allows() -> None:
