@@ -129,11 +129,15 @@ def percentile(series: PriceSeries, price_microusd: float) -> float | None:
     return sum(1.0 if low < price_microusd else 0.5 if low == price_microusd else 0.0 for low in lows) / len(lows)
 
 
-def cut_to(series: PriceSeries, from_hour: int) -> PriceSeries:
-    """The part from an hour on."""
+def cut_to(series: PriceSeries, from_hour: int, after_hour: int | None = None) -> PriceSeries:
+    """The part from an hour on, and before another."""
     start = min(max(0, from_hour - series.first_hour), len(series.lows))
+    end = None if after_hour is None else max(start, after_hour - series.first_hour)
     return msgspec.structs.replace(
-        series, first_hour=series.first_hour + start, lows=series.lows[start:], looked=series.looked[start:]
+        series,
+        first_hour=series.first_hour + start,
+        lows=series.lows[start:end],
+        looked=series.looked[start:end],
     )
 
 

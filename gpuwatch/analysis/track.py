@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwatch.analysis.series import HOUR_S, LOOK_LASTS_S, series_of
-from gpuwatch.analysis.summary import Every, Share, Track, TrackPoint, hours_of_spans, starts_of
+from gpuwatch.analysis.summary import Every, Share, Track, TrackPoint, cut_to, hours_of_spans, starts_of
 from gpuwatch.analysis.tape import Listing, Poll, Spell, Tape
 
 GpuPrice = Callable[[int, Spell], float]
@@ -36,7 +36,7 @@ def track_of(tape: Tape, listed: GpuPrice, priced: GpuPrice, every: Every, zone:
         listed, priced: what a GPU-hour of a spell costs without and with commission, in micro-dollars.
         until_s: nothing is known from here on.
     """
-    series = series_of(tape, priced)
+    series = cut_to(series_of(tape, priced), 0, -(-until_s // HOUR_S))
     if not series.lows:
         return Track(points=[], series=series)
     stays = _stays(tape, listed, priced, until_s)

@@ -86,6 +86,8 @@ def test_nothing_has_no_percentile() -> None:
     assert percentile(a_series(None, None), 3) is None
     assert cut_to(a_series(1, 2, 3), START_S // HOUR_S + 2).lows == (3,)
     assert cut_to(a_series(1, 2, 3), START_S // HOUR_S + 9).lows == ()
+    assert cut_to(a_series(1, 2, 3), 0, START_S // HOUR_S + 2).lows == (1, 2)
+    assert cut_to(a_series(1, 2, 3), 0, START_S // HOUR_S - 2).lows == ()
 
 
 Looks = list[tuple[int, dict[int, int]]]  # minutes after the start → offer → price
@@ -185,3 +187,32 @@ def test_an_empty_tape_has_no_points() -> None:
     empty = Tape(listings=(), spells=[], polls=[], source="a test")
     assert track_of(empty, listed, priced, Every.DAY, UTC, START_S).points == []
     assert time_under(empty, 1.0, listed, START_S).share is None
+
+
+def test_a_look_at_one_market_vouches_for_no_other() -> None:
+    listings = tuple(
+        Listing(identity=Identity(provider, "1", "H100 SXM", 1, spot), gpu_family="H100", offer_id="1")
+        for provider, spot in (("vastai", False), ("lambda", False), ("vastai", True))
+    )
+    hours = range(6)
+    polls = [Poll(START_S, provider, "", spot, True) for provider, spot in (("vastai", True), ("lambda", False))]
+    polls += [Poll(START_S + hour * HOUR_S, "vastai", "H100 SXM", False, True) for hour in hours]
+    polls += [Poll(START_S + hour * HOUR_S, "vastai", "A100 SXM", True, True) for hour in hours]
+    tape = Tape(
+        listings=listings,
+        spells=[Spell(number, START_S, START_S, None, (3 - number) * 100_000, None) for number in range(3)],
+        polls=sorted(polls),
+        source="a test",
+    )
+    found = track_of(tape, listed, priced, Every.HOUR, UTC, START_S + 6 * HOUR_S).points
+    assert [point.offers for point in found] == [3, 3, 3, 1, 1, 1]
+    assert [point.min_microusd for point in found] == [100_000] * 3 + [300_000] * 3
+    assert time_under(tape, 200_000, listed, START_S + 6 * HOUR_S).under_s == 3 * HOUR_S
+
+
+def test_an_answer_in_part_vouches_for_nothing() -> None:
+    whole = a_tape([(0, {0: 100_000})])
+    broken = [Poll(START_S + hour * HOUR_S, "vastai", "", False, False) for hour in (2, 4)]
+    hunt = Poll(START_S + 2 * HOUR_S, "vastai", "", False, True, "hunt")
+    tape = Tape(listings=whole.listings, spells=whole.spells, polls=[*whole.polls, *broken, hunt], source="a test")
+    assert time_under(tape, 100_000, listed, START_S + 9 * HOUR_S).known_s == 3 * HOUR_S
