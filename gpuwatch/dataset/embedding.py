@@ -125,7 +125,7 @@ class SentenceTransformers:
     def vectors(self, texts: Sequence[str]) -> tuple[Vectors, Sequence[bool]]:
         heads = [text[:_HEAD_CHARACTERS] for text in texts]
         found = self._model.encode(heads, batch_size=_BATCH, show_progress_bar=False, convert_to_numpy=True)
-        read = self._model.tokenizer(heads)["input_ids"]
+        read = self._model.tokenizer(heads, verbose=False)["input_ids"]  # it may be longer than the model reads
         cut = [len(one) > self._model.max_seq_length for one in read]
         return _of_length_one(np.asarray(found, np.float32)), cut
 

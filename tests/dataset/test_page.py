@@ -98,7 +98,7 @@ def test_the_summary_says_what_counts(audit: Auditor, tmp_path: Path) -> None:
     report = made(audit, written(tmp_path / "a.jsonl", [words([1])] * 600), work=Work(gpu_hours=10))
     lines = lines_for(report)
     assert lines[0].startswith("Warning: crowded: 1 of 1 clusters hold 100.0% of the rows")
-    assert lines[-1].startswith("Saves 9.983 of 10 GPU-hours: 24.96 USD at 2.5 USD per GPU-hour (as said)")
+    assert lines[-1].startswith("Saves 9.983 of 10 GPU-hours: 24.96 USD at 2.50 USD per GPU-hour (as said)")
     assert 'class="warn"' in page_of(report, lines)
 
 
