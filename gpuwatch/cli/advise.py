@@ -145,10 +145,11 @@ def _print_advice(advice: Advice, hours: float) -> None:
     rows = [(format_duration(left * 3600) if left else "the last hour", _limit(usd))
             for left, usd in limits_to_show(advice)]  # fmt: skip
     moves = ", as long as the week's median stays" if advice.relative else ""
-    table((("time left", "left"), ("buy at or under", "right")), rows, title=f"The limit as the deadline nears{moves}")
-    click.echo()
+    click.echo(f"The limit as the deadline nears{moves}:")
+    table((("time left", "left"), ("buy at or under", "right")), rows)
+    click.echo("\nWithin the deadline, the history met:")
     met = [(f"{share:.0%}", _usd(price)) for share, price in advice.reached]
-    table((("of the starts", "right"), ("met this price, or less", "right")), met, title="Within the deadline")
+    table((("in this share of starts", "left"), ("this price, or less", "right")), met)
 
 
 def _saving_text(saving: Saving | None, now_usd: float | None, hours: float) -> str:

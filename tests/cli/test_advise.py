@@ -195,3 +195,11 @@ def test_check_without_a_history_takes_the_cap_and_says_why(shell: Shell, market
         assert (ran.code, ran.json["watches"][0]["max_price"]) == (0, 3.5)
         assert ran.json["watches"][0]["auto"]["why_none"]
         assert "Traceback" not in ran.err
+
+
+def test_on_a_terminal_it_is_the_same(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are made by another way there; it must know them, too."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    ran = shell("advise", "H100", "--count", "8", "--data", PRIME)
+    assert ran.code == 0
+    assert "buy at or under" in ran.out
