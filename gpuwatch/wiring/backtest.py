@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -13,6 +12,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from gpuwatch.errors import UsageError
+from gpuwatch.market.text import clean
 
 if TYPE_CHECKING:
     from gpuwatch.analysis.tape import Tape
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
     from gpuwatch.watches.watch import Watch
 
-log = logging.getLogger(__name__)
+_AUTO_HISTORY = timedelta(days=90)
 Stage = Callable[[str, int, int], None]  # what is being done, how far, of how much
 
 
@@ -65,7 +65,7 @@ def run_backtest(settings: Settings, watches: Sequence[Watch], span: Span, terms
     from gpuwatch.backtest.report import result_of
 
     tape = _tape(settings, watches, span, stage)
-    setting = _with_limits(_setting(settings, terms), watches, tape)
+    setting = _with_limits(settings, _setting(settings, terms), watches, span, stage)
     players, ignored = [], {}
     for watch in watches:
         judged, ignored[watch.name] = _judged(watch, tape, terms)
@@ -75,7 +75,7 @@ def run_backtest(settings: Settings, watches: Sequence[Watch], span: Span, terms
     return Backtest(
         results=results,
         ignored=ignored,
-        source=tape.source,
+        source=clean(tape.source),
         spells=len(tape.spells),
         looks=_looks(tape),
         deadline=terms.deadline,
@@ -99,7 +99,7 @@ def run_sweep(
     return Backtest(
         results=results,
         ignored={watch.name: ignored},
-        source=tape.source,
+        source=clean(tape.source),
         spells=len(tape.spells),
         looks=_looks(tape),
         deadline=terms.deadline,
@@ -186,14 +186,16 @@ def _setting(settings: Settings, terms: Terms) -> Setting:
     )
 
 
-def _with_limits(setting: Setting, watches: Sequence[Watch], tape: Tape) -> Setting:
+def _with_limits(settings: Settings, setting: Setting, watches: Sequence[Watch], span: Span, stage: Stage) -> Setting:
     """`max_price = "auto"`: the limits that the daemon would have had, out of what was known at each moment."""
     from gpuwatch.engine.auto_price import AutoPrices
     from gpuwatch.engine.past_waits import RECKONED_EVERY, PastWaits
 
-    if all(watch.auto is None for watch in watches):
+    auto = [watch for watch in watches if watch.auto is not None]
+    if not auto:
         return setting
-    waits = PastWaits(tape, setting.commissions, setting.reference_disk_gb)
+    longer = msgspec.structs.replace(span, since=span.since - _AUTO_HISTORY)  # it was known when the replay begins
+    waits = PastWaits(_tape(settings, auto, longer, stage), setting.commissions, setting.reference_disk_gb)
     return msgspec.structs.replace(setting, limit=AutoPrices(waits, RECKONED_EVERY).renew)
 
 
