@@ -24,6 +24,7 @@ PARTS: dict[str, tuple[str, list[str], list[str]]] = {
     "watches": ("all watches against all offers", [], ["--rounds", "5"]),
     "store": ("storing polls", ["--rounds", "3"], ["--rounds", "1"]),
     "questions": ("questions on the history", [], ["--observations", "1000000"]),
+    "backtest": ("a watch over ten million observations", [], ["--observations", "1000000", "--rounds", "1"]),
     "dataset": ("a data set's audit", [], ["--rows", "20000", "--texts", "100"]),
     "advise": ("wait or buy, out of sample", ["--refit"], []),
     "market_page": ("the market on a page, and a history", [], ["--offers", "1000", "--rounds", "3"]),
