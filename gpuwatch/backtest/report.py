@@ -48,12 +48,13 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     at: datetime
     reason: str
-    did: str  # "alert", "ask", "launch", or why it was not rented
+    did: str  # "alert", "ask", "launch", or "refused: " and why
     offer: Offer
     usd_hour: float  # the whole offer, commission included
     usd_gpu_hour: float
     waited: timedelta  # since the watch's first look
     launched: bool
+    refused: RefusalReason | None = None
     cost_usd: float | None = None  # of a launch, to its end
     hours: float | None = None
     cheaper_later: Later | None = None
@@ -62,6 +63,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     def is_reminder(self) -> bool:
         """It only says again what was told."""
         return not self.launched and self.reason == Reason.REPEAT_DUE.value
+
+    @property
+    def is_beyond_limits(self) -> bool:
+        """The watch had what it may have already."""
+        return self.refused in (RefusalReason.MAX_ACTIVE, RefusalReason.MAX_TOTAL)
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,11 +190,12 @@ def _launched(turn: Turn, begun: Begun, course: Course, book: Book, later: Later
 
 def _told(turn: Turn, course: Course, later: Later | None) -> Event:
     assert turn.best is not None
-    refused = turn.refusal is not None and course.watch.action is Action.LAUNCH
+    refused = None if turn.refusal is None else turn.refusal.reason
     return Event(
         at=turn.at,
         reason=turn.reason.value,
-        did=f"refused: {turn.refusal.reason.value}" if refused and turn.refusal else course.watch.action.value,
+        did=course.watch.action.value if refused is None else f"refused: {refused.value}",
+        refused=refused,
         offer=turn.best.offer,
         usd_hour=turn.best.price.price_microusd_hour / MICRO,
         usd_gpu_hour=turn.best.price_microusd_gpu_hour / MICRO,

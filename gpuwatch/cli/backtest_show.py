@@ -71,10 +71,15 @@ def _events(result: Result, title: str, zone: ZoneInfo) -> None:
     if not result.events:
         click.echo(f"{title}: it never fired")
         return
-    events = [event for event in result.events if not event.is_reminder]
+    events = _worth_a_line(result)
     table(_EVENTS, [_event(event, zone) for event in events[:_MOST_EVENTS]], title=title)
     if len(events) > _MOST_EVENTS:
         click.echo(f"  … and {len(events) - _MOST_EVENTS} more (--json and --csv show all)")
+
+
+def _worth_a_line(result: Result) -> list[Event]:
+    """Without reminders, and without offers of which the watch had enough already."""
+    return [event for event in result.events if not event.is_reminder and not event.is_beyond_limits]
 
 
 def _event(event: Event, zone: ZoneInfo) -> tuple[str, ...]:
@@ -118,13 +123,18 @@ def _lines(watch: Watch, result: Result, found: Backtest, zone: ZoneInfo) -> Ite
 
 
 def _counts(result: Result) -> str:
-    events = [event for event in result.events if not event.is_reminder]
-    reminders = len(result.events) - len(events)
-    told = f"fired {result.fires} times" + (f", {reminders} of them reminders" if reminders else "")
+    events = _worth_a_line(result)
+    reminders = sum(event.is_reminder for event in result.events)
+    told = f"it fired {_times(result.fires)}" + (f", {reminders} of them reminders" if reminders else "")
     if result.launches:
-        told += f"; {result.launches} launches, ${result.cost_usd:.2f} in all"
+        launches = "1 launch" if result.launches == 1 else f"{result.launches} launches"
+        told += f"; {launches}, ${result.cost_usd:.2f} in all"
     missed = sum(event.cheaper_later is not None for event in events)
     return f"{told}; something cheaper came after {missed} of {len(events)}" if events else told
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _worth(watch: Watch, result: Result) -> str:
@@ -168,7 +178,7 @@ def show_sweep(found: Backtest) -> None:
         return
     table(_STEPS, [_step(watch, result) for watch, result in known], title=title)
     xs, ys = _curve(known)
-    if len(xs) > 1 and any(y is not None for y in ys):
+    if len({y for y in ys if y is not None}) > 1:
         click.echo()
         click.echo(line_chart(xs, {"median wait": ys}, "median wait in hours, by max_price"))
     first = known[0][1]
@@ -192,7 +202,7 @@ def _step(watch: Watch, result: Result) -> tuple[str, ...]:
         "–" if waiting.within_deadline is None else f"{waiting.within_deadline:.0%}",
         "–" if waiting.median_s is None else _span(waiting.median_s),
         "–" if waiting.paid_usd_gpu_hour is None else f"{waiting.paid_usd_gpu_hour:.4f}",
-        "–" if waiting.saved is None else f"{-waiting.saved:+.1%}",
+        "–" if waiting.saved is None else _against(waiting.saved),
     )
 
 
@@ -242,6 +252,10 @@ def _foot(found: Backtest) -> None:
     from gpuwatch.cli.backtest_rows import METHOD
 
     click.echo(f"\n{found.source}: {found.spells} prices, {found.looks} looks. Method: {METHOD}.")
+
+
+def _against(share: float) -> str:
+    return "the same" if round(share, 3) == 0 else f"{-share:+.1%}"
 
 
 def _than(share: float) -> str:
