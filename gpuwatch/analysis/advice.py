@@ -64,6 +64,8 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
 def too_little(series: PriceSeries, hours: int) -> str | None:
     """Why a history is not enough for a deadline so many hours away; None: it is."""
     span, known = len(series.looked), series.known
+    if not known:
+        return "nobody looked for such offers in that time"
     if known < LEAST_KNOWN_H:
         return f"somebody looked in {known} hours; {LEAST_KNOWN_H} are needed"
     if known < LEAST_KNOWN_SHARE * span:

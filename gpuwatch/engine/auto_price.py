@@ -1,6 +1,6 @@
 """Watches with `max_price = "auto"`: which limit is in force. Everything behind it sees a watch with that `max_price`.
 
-The history is read every half hour; how much time is left is asked at every look.
+The history is read every half hour; how much time is left is asked at every look, and whether a wait begins anew.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from decimal import Decimal
 import msgspec
 
 from gpuwatch.analysis.auto_limit import Plan, deadline_of, limit_at, plan
+from gpuwatch.errors import StoreError
 from gpuwatch.ports.waits import Waits
 from gpuwatch.watches.watch import AutoPrice, Watch
 
 log = logging.getLogger(__name__)
 
 RECKONED_EVERY = timedelta(minutes=30)
+_ANEW = timedelta(minutes=1)  # a deadline that moved by more asks for limits of its own
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,8 +46,9 @@ class AutoPrices:
         self._waits = waits
         self._every = every
         self._reckoned: dict[str, _Reckoned] = {}
-        self._told: dict[str, tuple[Decimal, bool]] = {}  # watch → the limit that was logged last, and if it is out of
-        self._lock = threading.Lock()  # the history
+        self._told: dict[str, tuple[Decimal, bool]] = {}  # watch → the limit that was told, and if the history says it
+        self._forgot = False  # were the waits of watches that are no more ended?
+        self._lock = threading.Lock()
 
     def in_force(self, watch: Watch, now: datetime) -> Watch:
         """The watch with the limit of this moment. The first look reads the history. Raises StoreError."""
@@ -56,17 +59,18 @@ class AutoPrices:
     def standing(self, watch: Watch, now: datetime) -> Standing:
         """For a watch that has a limit of this kind. Raises StoreError."""
         auto = _auto(watch)
-        found = self._reckoned.get(watch.name)
-        if found is None or found.auto != auto:
-            with self._lock:
-                found = self._reckon(watch, now)
+        found = self._known(watch, now)
+        if found is None:
+            with self._lock:  # the hunts of all providers come at once; the first of them reads
+                found = self._known(watch, now) or self._reckon(watch, now)
         limit = limit_at(found.plan, auto, found.deadline, now)
         return Standing(limit_usd_gpu_hour=limit, deadline=found.deadline, why_none=found.plan.why_none)
 
     def beat(self, watches: Sequence[Watch], now: datetime) -> None:
         """Read the history anew where it is due; keep and log what changed. Raises StoreError: the old limits stay."""
-        if not self._told:
+        if not self._forgot:
             self._waits.forget_but([watch.name for watch in watches if watch.auto is not None])
+            self._forgot = True
         for watch in watches:
             if watch.auto is not None:
                 self.renew(watch, now)
@@ -80,6 +84,19 @@ class AutoPrices:
             with self._lock:
                 self._reckon(watch, now)
         return self.in_force(watch, now)
+
+    def _known(self, watch: Watch, now: datetime) -> _Reckoned | None:
+        """What was reckoned and still holds. A launch that ended begins the wait anew, at this very look."""
+        found = self._reckoned.get(watch.name)
+        if found is None or found.auto != watch.auto:
+            return None
+        if found.auto.deadline_at is not None:
+            return found
+        try:
+            deadline = deadline_of(found.auto, self._waits.began(watch, now))
+        except StoreError:  # nothing can be begun now either
+            return found
+        return None if deadline - found.deadline > _ANEW else found
 
     def _reckon(self, watch: Watch, now: datetime) -> _Reckoned:
         auto = _auto(watch)

@@ -237,9 +237,8 @@ class Service:
             Beat(name="hooks", run=lambda: self.hooks.beat(real_now()), every_s=HOOKS_EVERY_S),
             Beat(name="remind", run=self._remind, every_s=REMIND_EVERY_S),
             Beat(name="roll-up", run=lambda: self.history.roll_up(real_now()), every_s=ROLL_UP_EVERY_S),
+            Beat(name="auto price", run=self._reckon_limits, every_s=AUTO_PRICE_EVERY_S),
         ]
-        if any(watch.auto for watch in self.settings.watches):
-            found.append(Beat(name="auto price", run=self._reckon_limits, every_s=AUTO_PRICE_EVERY_S))
         for name, station in self.stations.items():
             poll_s = station.settings.poll_every_s
             found += [

@@ -50,7 +50,7 @@ class Waits:
         self.given, self.since = series, since
         self.read = 0
         self.limits: list[Decimal] = []
-        self.known: list[str] = []
+        self.known: list[list[str]] = []
         self.broken = False
 
     def began(self, watch: Watch, now: datetime) -> datetime:
@@ -62,7 +62,7 @@ class Waits:
         self.limits.append(limit_usd_gpu_hour)
 
     def forget_but(self, watches: Sequence[str]) -> None:
-        self.known = list(watches)
+        self.known.append(list(watches))
 
     def series(self, watch: Watch, now: datetime) -> PriceSeries:
         self.read += 1
@@ -133,7 +133,7 @@ def test_the_history_is_read_every_half_hour_and_the_time_left_asked_at_every_lo
     prices = AutoPrices(waits)
     for minute in range(61):
         prices.beat([WATCH, a_watch(name="plain")], NOON + timedelta(minutes=minute))
-    assert (waits.read, waits.known) == (3, ["h100"])
+    assert (waits.read, waits.known) == (3, [["h100"]])
     prices.beat([WATCH], NOON + 47.5 * H)
     assert waits.limits[0] < waits.limits[-1] == Decimal("3.50")
 
