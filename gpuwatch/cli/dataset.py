@@ -115,7 +115,7 @@ def audit(file: Path, as_json: bool, config: str | None, **chosen: Any) -> int:
 @click.argument("file", type=_FILE)
 @click.argument("out", type=_NEW)
 @click.option("--removed", type=_NEW, default=None, help="Write the rows that go there.")
-@click.option("--keep-unread", is_flag=True, help="Lines that are no rows stay, too.")
+@click.option("--drop-unread", is_flag=True, help="Lines that are no rows go, too; else they stay.")
 @click.option("--force", is_flag=True, help="Replace OUT if it exists; never FILE.")
 @_options
 @json_option
@@ -124,7 +124,7 @@ def filter_(
     file: Path,
     out: Path,
     removed: Path | None,
-    keep_unread: bool,
+    drop_unread: bool,
     force: bool,
     as_json: bool,
     config: str | None,
@@ -140,7 +140,7 @@ def filter_(
         check_target(file, target, force=force)
 
     def write(done: Audit) -> dict[str, Any]:
-        found = write_kept(done, out, removed, keep_unread=keep_unread, force=force)
+        found = write_kept(done, out, removed, drop_unread=drop_unread, force=force)
         return {"file": str(out), "rows": found.rows, "bytes": found.bytes, "unread_lines": found.unread}
 
     return _told(file, as_json, config, chosen, write=write)
@@ -300,7 +300,8 @@ def _show(report: dict[str, Any], place: Path, as_json: bool) -> None:
     for line in lines:
         click.echo(line)
     if written := report.get("written"):
-        click.echo(f"{clean(written['file'], 1_000)}: {written['rows']:,} rows, {size(written['bytes'])}")
+        unread = f", and {written['unread_lines']:,} lines that are no rows" if written["unread_lines"] else ""
+        click.echo(f"{clean(written['file'], 1_000)}: {written['rows']:,} rows{unread}, {size(written['bytes'])}")
     click.echo(f"Report: {clean(str(place / 'report.html'), 1_000)}, report.json beside it")
 
 

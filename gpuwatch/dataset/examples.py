@@ -91,6 +91,6 @@ def _read(audit: Audit, rows: Iterable[int]) -> Mapping[int, Example]:
 
 def _text(content: bytes | None, fields: tuple[str, ...]) -> str:
     try:
-        return clean(" ".join(text_of(parsed(content or b""), fields)[: 4 * _LETTERS].split()), _LETTERS)
+        return clean(" ".join(text_of(parsed(content or b""), fields)[0][: 4 * _LETTERS].split()), _LETTERS)
     except NotARow:  # the file was changed just now
         return ""

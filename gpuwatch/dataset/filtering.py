@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from gpuwatch.dataset.audit import Audit
-from gpuwatch.dataset.lines import lines_of
+from gpuwatch.dataset.lines import Line, lines_of, open_lines
 from gpuwatch.dataset.removal import Reason
 from gpuwatch.dataset.scan import fingerprint
 from gpuwatch.errors import GpuwatchError, UsageError
+
+_PIECE = 1 << 20  # bytes
 
 
 class Written(NamedTuple):
@@ -40,13 +42,13 @@ def check_target(source: Path, target: Path, *, force: bool) -> None:
 
 
 def write_kept(
-    audit: Audit, target: Path, removed: Path | None = None, *, keep_unread: bool = False, force: bool = False
+    audit: Audit, target: Path, removed: Path | None = None, *, drop_unread: bool = False, force: bool = False
 ) -> Written:
     """Write the rows that stay, byte for byte, in their order; whole, or not at all.
 
     Args:
         removed: the other rows go there.
-        keep_unread: lines that no row could be made of stay, too.
+        drop_unread: lines that no row could be made of go, too; else they stay, since nobody judged them.
 
     Raises:
         UsageError: a target is no good, or the input was changed since it was read.
@@ -57,27 +59,36 @@ def write_kept(
     if removed is not None and _same(removed, target):
         raise UsageError(f"{removed}: the rows that go want another file than those that stay")
     with _new_file(target, audit.path, force) as kept, _new_file(removed, audit.path, force) as gone:
-        written = _copied(audit, kept, gone, keep_unread)
+        written = _copied(audit, kept, gone, drop_unread)
         if not audit.scanned.of.startswith(fingerprint(audit.path) + "|"):
             raise UsageError(f"{audit.path} was changed since it was read; run it again")
     return written
 
 
-def _copied(audit: Audit, kept: IO[bytes], gone: IO[bytes], keep_unread: bool) -> Written:
+def _copied(audit: Audit, kept: IO[bytes], gone: IO[bytes], drop_unread: bool) -> Written:
     numbers, reasons = audit.scanned.rows["line"], audit.reasons
     row = rows = size = unread = 0
     for line in lines_of(audit.path):
         is_row = bool(row < len(numbers) and numbers[row] == line.number)
-        stays = reasons[row] == Reason.KEPT if is_row else keep_unread
+        stays = reasons[row] == Reason.KEPT if is_row else not drop_unread
         row += is_row
-        if line.content is None:
-            continue
+        _copy(line, audit.path, kept if stays else gone)
         if stays:
-            kept.write(line.content)
             rows, unread, size = rows + is_row, unread + (not is_row), size + line.length
-        else:
-            gone.write(line.content)
     return Written(rows, size, unread)
+
+
+def _copy(line: Line, source: Path, target: IO[bytes]) -> None:
+    """One line; one that is too long to be held, piece by piece."""
+    if line.content is not None:
+        target.write(line.content)
+        return
+    with open_lines(source) as file:
+        file.seek(line.after - line.length)
+        left = line.length
+        while left and (piece := file.read(min(left, _PIECE))):
+            target.write(piece)
+            left -= len(piece)
 
 
 @contextmanager

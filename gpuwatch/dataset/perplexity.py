@@ -99,14 +99,12 @@ def measured(
         UsageError: the file or the model is no good.
     """
     stage = folder.stage("perplexity", f"{scanned.of}|{model.digest}")
-    file = folder.grown("perplexities", _KIND, 1, stage.rows)
-    for block, reached in blocks(path, fields, stage):
-        if block:
-            file.append(model.perplexities([one.text for one in block]))
-        stage = reached
-        folder.keep("perplexity", stage)
-        progress("perplexity", stage.rows, len(scanned.rows))
-    file.close()
+    with folder.grown("perplexities", _KIND, 1, stage.rows) as file:
+        for block, stage in blocks(path, fields, stage):  # noqa: B020 each goes on where the last one ended
+            if block:
+                file.append(model.perplexities([one.text for one in block]))
+            folder.keep("perplexity", stage)
+            progress("perplexity", stage.rows, len(scanned.rows))
     if not scanned.of.startswith(fingerprint(path) + "|"):
         raise UsageError(f"{path} was changed while it was read; run it again")
     return folder.table("perplexities", _KIND, 1, stage.rows)

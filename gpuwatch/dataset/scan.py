@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -44,6 +43,7 @@ class Text(msgspec.Struct, frozen=True):
 
     line: Line
     text: str
+    digest: bytes
 
 
 def scan(
@@ -57,21 +57,20 @@ def scan(
     file_is = fingerprint(path)
     of = f"{file_is}|{','.join(reading.fields)}|{embedder.digest}|{counter.digest}"
     stage = folder.stage("scan", of)
-    files = (
-        folder.grown("rows", ROW, 1, stage.rows),
-        folder.grown("vectors", VECTOR, embedder.dimensions, stage.rows),
-        folder.grown("sketches", sketch.KIND, sketch.WIDTH, stage.rows),
-    )
     before = Before(folder, embedder.dimensions, stage.rows)
-    for block, reached in blocks(path, reading.fields, stage):
-        if block:
-            for file, rows in zip(files, _measured(block, embedder, counter, before), strict=True):
-                file.append(rows)
-        stage = reached
-        folder.keep("scan", stage)
-        progress("reading", stage.offset, 0 if path.suffix == ".gz" else path.stat().st_size)
-    for file in files:
-        file.close()
+    with (
+        folder.grown("rows", ROW, 1, stage.rows) as rows,
+        folder.grown("vectors", VECTOR, embedder.dimensions, stage.rows) as vectors,
+        folder.grown("sketches", sketch.KIND, sketch.WIDTH, stage.rows) as sketches,
+    ):
+        for block, stage in blocks(path, reading.fields, stage):  # noqa: B020 each goes on where the last one ended
+            if block:
+                for file, new in zip(
+                    (rows, vectors, sketches), _measured(block, embedder, counter, before), strict=True
+                ):
+                    file.append(new)
+            folder.keep("scan", stage)
+            progress("reading", stage.offset, 0 if path.suffix == ".gz" else path.stat().st_size)
     if fingerprint(path) != file_is:
         raise UsageError(f"{path} was changed while it was read; run it again")
     return Scanned(
@@ -94,7 +93,7 @@ def blocks(path: Path, fields: Sequence[str], stage: Stage) -> Iterator[tuple[li
     characters = 0
     for line in lines_of(path, stage.line, stage.offset):
         try:
-            block.append(Text(line, _text(line, fields)))
+            block.append(Text(line, *text_of(_object(line), fields)))
             characters += len(block[-1].text)
         except NotARow as reason:
             skipped[str(reason)] += 1
@@ -138,10 +137,6 @@ def fingerprint(path: Path) -> str:
     return f"{found.st_size} {found.st_mtime_ns}"
 
 
-def _text(line: Line, fields: Sequence[str]) -> str:
-    return text_of(_object(line), fields)
-
-
 def _object(line: Line) -> Mapping[str, Any]:
     if line.content is None:
         raise NotARow("longer than 16 MiB")
@@ -153,7 +148,7 @@ def _measured(
 ) -> tuple[np.ndarray[Any, Any], ...]:
     """Records, vectors and sketches of some rows."""
     texts = [one.text for one in block]
-    digests = [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts]
+    digests = [one.digest for one in block]
     rows = np.zeros(len(block), ROW)
     rows["line"] = [one.line.number for one in block]
     rows["bytes"] = [one.line.length for one in block]

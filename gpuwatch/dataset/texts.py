@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -38,7 +39,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
     fields: tuple[str, ...]
     guessed: bool
-    others: tuple[str, ...] = ()  # fields with text that are not looked at
+    others: tuple[str, ...] = ()  # fields that are not looked at
 
 
 def parsed(line: bytes) -> Mapping[str, Any]:
@@ -67,13 +68,18 @@ def _parsed_slowly(line: bytes) -> Any:
         raise NotARow("not JSON") from None
 
 
-def text_of(row: Mapping[str, Any], fields: Sequence[str]) -> str:
-    """The text of a row. Raises NotARow."""
-    parts = [part for field in fields for part in _spoken(row.get(field)) if part.strip()]
-    text = "\n".join(parts)
+def text_of(row: Mapping[str, Any], fields: Sequence[str]) -> tuple[str, bytes]:
+    """The text of a row, and a digest that no other parts have, even if they make the same text. Raises NotARow."""
+    parts = [[_whole(part) for part in _spoken(row.get(field)) if part.strip()] for field in fields]
+    text = "\n".join(part for field in parts for part in field)
     if not text:
         raise NotARow(f"no text in {', '.join(fields)}")
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+    return text, hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).digest()
+
+
+def _whole(part: str) -> str:
+    """Without halves of surrogate pairs, which no encoding has."""
+    return part if part.isascii() else part.encode("utf-8", "replace").decode("utf-8")
 
 
 def _spoken(value: Any) -> Iterable[str]:
@@ -106,6 +112,7 @@ def reading_of(rows: Sequence[Mapping[str, Any]], named: tuple[str, ...]) -> Rea
         UsageError: no field holds any text.
     """
     with_text = {field for row in rows for field in row if _has(row, field)}
+    there = {field for row in rows for field in row}
     chosen = named or _known(rows) or _longest(rows)
     if not chosen or not with_text & set(chosen):
         seen = ", ".join(sorted(with_text)[:8])
@@ -113,7 +120,7 @@ def reading_of(rows: Sequence[Mapping[str, Any]], named: tuple[str, ...]) -> Rea
             f"no text in {', '.join(named) or 'any field'} of the first {len(rows)} rows"
             + (f"; --field may name one of these: {seen}" if seen else "")
         )
-    return Reading(fields=chosen, guessed=not named, others=tuple(sorted(with_text - set(chosen))))
+    return Reading(fields=chosen, guessed=not named, others=tuple(sorted(there - set(chosen))))
 
 
 def _known(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

@@ -29,7 +29,6 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     offset: int = 0
     finished: bool = False
     skipped: dict[str, int] = {}
-    other: dict[str, Any] = {}
 
 
 class WorkFolder:
@@ -56,9 +55,14 @@ class WorkFolder:
             os.fsync(file.fileno())
         part.replace(self.path / _STATE)
 
-    def grown(self, name: str, kind: np.dtype[Any], width: int, rows: int) -> Grown:
+    @contextmanager
+    def grown(self, name: str, kind: np.dtype[Any], width: int, rows: int) -> Iterator[Grown]:
         """A file of rows to append to, cut to those that count."""
-        return Grown(self.path / name, kind, width, rows)
+        file = Grown(self.path / name, kind, width, rows)
+        try:
+            yield file
+        finally:
+            file.close()
 
     def table(self, name: str, kind: np.dtype[Any], width: int, rows: int) -> np.ndarray[Any, Any]:
         """A file of rows, to be read as if it were in memory."""
@@ -109,7 +113,7 @@ def opened(path: Path, *, anew: bool = False) -> Iterator[WorkFolder]:
                 (path / _STATE).unlink(missing_ok=True)
             yield WorkFolder(path)
     except OSError as fault:
-        raise UsageError(f"{path}: {fault.strerror or fault}; --work names another folder") from fault
+        raise UsageError(f"{fault.filename or path}: {fault.strerror or fault}; --work names another folder") from fault
 
 
 def _take(lock: int, path: Path) -> None:

@@ -63,10 +63,10 @@ def test_a_filter_writes_what_stays(shell: Shell, data: Path) -> None:
     )
     assert ran.code == 0, ran.err
     lines = before.splitlines(keepends=True)
-    assert (shell.folder / "out.jsonl").read_bytes() == b"".join(lines[:20])
-    assert (shell.folder / "gone.jsonl").read_bytes() == b"".join(lines[20:])
+    assert (shell.folder / "out.jsonl").read_bytes() == b"".join([*lines[:20], lines[40]])
+    assert (shell.folder / "gone.jsonl").read_bytes() == b"".join(lines[20:40])
     assert data.read_bytes() == before
-    assert "out.jsonl: 20 rows" in ran.out
+    assert "out.jsonl: 20 rows, and 1 lines that are no rows" in ran.out
 
 
 def test_a_filter_refuses_its_input_before_it_reads_it(shell: Shell, data: Path) -> None:

@@ -32,6 +32,14 @@ def test_minilm_gives_the_vectors_of_sentence_transformers(minilm: Models) -> No
     assert list(cut) == [text.startswith("word0 ") for text in RECORDED["texts"]]  # the one text of 200 words
 
 
+def test_sentence_transformers_itself_may_run_the_model() -> None:
+    pytest.importorskip("sentence_transformers")
+    embedder = open_embedder(find_model(None).path, "sentence-transformers", 1)
+    vectors, cut = embedder.vectors(RECORDED["texts"])
+    assert np.abs(vectors - np.array(RECORDED["vectors"])).max() < 2e-6
+    assert list(cut) == [text.startswith("word0 ") for text in RECORDED["texts"]]
+
+
 def test_a_text_has_the_same_vector_whatever_stands_beside_it(minilm: Models) -> None:
     alone = np.concatenate([minilm.embedder.vectors([text])[0] for text in RECORDED["texts"]])
     assert np.abs(alone - minilm.embedder.vectors(RECORDED["texts"])[0]).max() < 1e-6

@@ -35,24 +35,24 @@ LINES = st.sampled_from(
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(lines=st.lists(LINES, min_size=1, max_size=20), ends=st.booleans(), keep_unread=st.booleans())
+@given(lines=st.lists(LINES, min_size=1, max_size=20), ends=st.booleans(), drop_unread=st.booleans())
 def test_every_line_is_in_one_of_the_two_files_as_it_was(
     audit: Auditor,
     tmp_path_factory: pytest.TempPathFactory,
     lines: list[bytes],
     ends: bool,
-    keep_unread: bool,
+    drop_unread: bool,
 ) -> None:
     folder = tmp_path_factory.mktemp("filter")
     path, out, gone = folder / "a.jsonl", folder / "out.jsonl", folder / "gone.jsonl"
     path.write_bytes(b"\n".join([b'{"text": "w1"}', *lines]) + (b"\n" if ends else b""))
     before = path.read_bytes()
     done = audit(path, field="text")
-    found = write_kept(done, out, gone, keep_unread=keep_unread)
+    found = write_kept(done, out, gone, drop_unread=drop_unread)
     reasons = dict(zip(done.scanned.rows["line"].tolist(), done.reasons.tolist(), strict=True))
     all_lines = before.split(b"\n")
     all_lines = [line + b"\n" for line in all_lines[:-1]] + ([all_lines[-1]] if all_lines[-1] else [])
-    stays = [reasons[place] == Reason.KEPT if place in reasons else keep_unread for place in range(len(all_lines))]
+    stays = [reasons[place] == Reason.KEPT if place in reasons else not drop_unread for place in range(len(all_lines))]
     assert out.read_bytes() == b"".join(line for line, stay in zip(all_lines, stays, strict=True) if stay)
     assert gone.read_bytes() == b"".join(line for line, stay in zip(all_lines, stays, strict=True) if not stay)
     assert path.read_bytes() == before
@@ -161,11 +161,20 @@ def test_a_copy_is_as_readable_as_its_input(audit: Auditor, tmp_path: Path) -> N
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o640
 
 
-def test_lines_that_are_too_long_are_in_no_copy(
-    audit: Auditor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_lines_that_are_too_long_are_copied_in_pieces(
+    audit: Auditor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     monkeypatch.setattr("gpuwatch.dataset.lines.LONGEST", 100)
-    path = written(tmp_path / "a.jsonl", [words([1]), words(list(range(200))), words([2])])
+    monkeypatch.setattr(module, "_PIECE", 7)
+    path = written(tmp_path / "a.jsonl", [words([1]), words(list(range(200))), words([1]), words([2])])
+    lines = path.read_bytes().splitlines(keepends=True)
+    if suffix:
+        path = tmp_path / "a.jsonl.gz"
+        path.write_bytes(gzip.compress(b"".join(lines)))
     done = audit(path, Rules())
     found = write_kept(done, tmp_path / "out")
-    assert (found.rows, dict(done.scanned.skipped)) == (2, {"longer than 16 MiB": 1})
+    assert (found.rows, found.unread, dict(done.scanned.skipped)) == (2, 1, {"longer than 16 MiB": 1})
+    assert (tmp_path / "out").read_bytes() == lines[0] + lines[1] + lines[3]
+    write_kept(done, tmp_path / "none", drop_unread=True)
+    assert (tmp_path / "none").read_bytes() == lines[0] + lines[3]
