@@ -191,7 +191,7 @@ class JobTable(Table):
 
 
 class WrongJob(ValueError):
-    """A job that makes no sense; `faults` holds key and text of each, the key empty where several do not go together."""
+    """A job that makes no sense; `faults` holds key and text of each, no key where several do not go together."""
 
     def __init__(self, faults: list[tuple[str, str]]) -> None:
         super().__init__("; ".join(f"{key}: {text}" for key, text in faults))
