@@ -19,7 +19,7 @@ from gpuwatch.engine.launch_alerts import NOT_READY, after_reserving
 from gpuwatch.launches.ask import Ask
 from gpuwatch.launches.checklist import checklist_warning
 from gpuwatch.launches.launch import Intent, Launch, Refusal, RefusalReason
-from gpuwatch.market.pricing import Commission
+from gpuwatch.market.pricing import Commission, threshold_microusd
 from gpuwatch.ports import Alert, AlertKind, Answer, Completeness, Desk, Page
 from gpuwatch.watches.decide import Decision, Look, Match, Reason, WatchMemory, decide
 from gpuwatch.watches.index import WatchIndex
@@ -168,7 +168,8 @@ class Evaluator:
         """All fresh views of a watch as one: cheapest first, whoever sells it."""
         views = self._views.get(watch.name, {})
         fresh = {key: view for key, view in views.items() if now - view.observed_at <= self._rules.age_of(key[0])}
-        found = sorted((match for view in fresh.values() for match in view.matches), key=rank)
+        shown = (match for view in fresh.values() for match in view.matches)
+        found = sorted((match for match in shown if _is_under(watch, match)), key=rank)
         expected = self._rules.views_expected[watch.name]
         return self._rounds.setdefault(watch.name, Rounds()).look(
             (key,),
@@ -329,6 +330,12 @@ class Evaluator:
 
 _MAY_END_ANY_MOMENT = {RefusalReason.PAUSED, RefusalReason.BREAKER, RefusalReason.CHECKLIST}  # by the owner's word
 _ONLY_TOLD = {Action.ALERT: 'Told you; this watch does not rent (action = "alert").'}
+
+
+def _is_under(watch: Watch, match: Match) -> bool:
+    """A limit out of the history may have fallen since another provider's offers were looked at."""
+    most = threshold_microusd(watch.max_price_usd_gpu_hour, match.offer.gpu_count)
+    return watch.auto is None or match.price.price_microusd_hour <= most
 
 
 def _without_numbers(did: str) -> str:

@@ -100,7 +100,7 @@ class PriceGuard:
         spec = None if watch is None else watch.launch
         if watch is None or spec is None:
             return Answer.NONE
-        ceiling = ceiling_microusd(watch, launch.gpu, launch.gpu_count)
+        ceiling = ceiling_microusd(watch, launch.gpu, launch.gpu_count, spot=launch.spot)
         fits = (
             spec.on_price_increase is OnIncrease.ACCEPT_UNDER
             and raised is not None

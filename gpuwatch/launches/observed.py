@@ -9,7 +9,7 @@ import msgspec
 from gpuwatch.launches.absence import Verdict
 from gpuwatch.launches.faults import Fault
 from gpuwatch.launches.instance import Instance
-from gpuwatch.launches.launch import End, Launch
+from gpuwatch.launches.launch import End, Launch, LaunchState
 from gpuwatch.watches.job_cost import ceiling_microusd
 from gpuwatch.watches.watch import Action, BidSpec, OnIncrease, Watch
 
@@ -97,8 +97,9 @@ def terms_of(watch: Watch | None, launch: Launch) -> Terms:
     """The terms of a launch, by its watch as the settings have it now."""
     if watch is None:
         return Terms()
-    ceiling = ceiling_microusd(watch, launch.gpu, launch.gpu_count)
-    if watch.action is Action.ASK:  # its owner approved that price, and no other
+    ceiling = ceiling_microusd(watch, launch.gpu, launch.gpu_count, spot=launch.spot)
+    if watch.action is Action.ASK or (watch.auto and launch.state is LaunchState.STARTING):
+        # its owner approved that price, and no other; a limit out of the history was that of its own moment
         ceiling = min(ceiling, launch.bound_microusd_hour)
     spec = watch.launch
     if spec is None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from decimal import ROUND_CEILING, Decimal
 
+import msgspec
+
 from gpuwatch.market.offer import Offer
 from gpuwatch.market.pricing import MAX_USD_HOUR, MICRO, Price, microusd, threshold_microusd
-from gpuwatch.planning.job import JobCost, Traffic, cost_on, stage_of
+from gpuwatch.planning.job import JobCost, Stage, Traffic, cost_on, stage_of
 from gpuwatch.planning.job_spec import JobSpec
 from gpuwatch.planning.speed import hours_on
 from gpuwatch.watches.watch import Watch
@@ -35,13 +37,20 @@ def most_microusd(watch: Watch) -> int:
     return microusd(watch.max_job_cost_usd or Decimal(0))
 
 
-def ceiling_microusd(watch: Watch, gpu: str, count: int) -> int:
-    """The highest price an hour at which so many of this GPU can be worth it: by price, and by the job's cost."""
+def ceiling_microusd(watch: Watch, gpu: str, count: int, *, spot: bool = False) -> int:
+    """The highest price an hour at which so many of this GPU can be worth it: by price, and by the job's cost.
+
+    What only an offer says (its line, what traffic costs, the least that is billed) is left out.
+    """
     most = threshold_microusd(watch.max_price_usd_gpu_hour, count)
     if watch.job is None or watch.max_job_cost_usd is None:
         return most
-    found = _gpu_ceiling(watch.job, watch.max_job_cost_usd, gpu, count)
-    return 0 if found is None else min(most, threshold_microusd(found, count))
+    bare = msgspec.structs.replace(watch.job, memory_gb=0.0, image_gb=0.0, within_s=None)
+    stage = Stage(gpu=gpu, count=count, memory_gib=None, microusd_hour=MICRO, can_be_interrupted=spot)
+    found = cost_on(bare, stage, Traffic())
+    if isinstance(found, str):
+        return 0
+    return min(most, threshold_microusd(_per_hour(watch.max_job_cost_usd, found.high.hours), 1))
 
 
 def dearest_microusd(watch: Watch, offer: Offer, price: Price) -> int | None:
@@ -72,9 +81,11 @@ def highest_usd_gpu_hour(job: JobSpec, most_usd: Decimal, gpus: Iterable[str], c
 
 def _gpu_ceiling(job: JobSpec, most_usd: Decimal, gpu: str, count: int) -> Decimal | None:
     hours = hours_on(job, gpu, count)
-    if isinstance(hours, str):
-        return None
-    if hours.is_.high < _SHORTEST_H:
+    return None if isinstance(hours, str) else _per_hour(most_usd, hours.is_.high, count)
+
+
+def _per_hour(most_usd: Decimal, hours: float, count: int = 1) -> Decimal:
+    """With a hair of room: hours are floats, and the job's cost is rounded; its own limit is exact."""
+    if hours < _SHORTEST_H:
         return _MOST_USD
-    # a hair of room: hours are floats, and the job's cost is rounded; its own limit is exact
-    return (most_usd + _FINE) / (Decimal(hours.is_.high) * count) * Decimal("1.000000001")
+    return (most_usd + _FINE) / (Decimal(hours) * count) * Decimal("1.000000001")

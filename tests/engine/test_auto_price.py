@@ -10,6 +10,8 @@ from decimal import Decimal
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpuwatch.analysis.auto_limit import Plan, deadline_of, limit_at, plan
 from gpuwatch.analysis.scope import Scope
@@ -19,6 +21,7 @@ from gpuwatch.engine.auto_price import AutoPrices
 from gpuwatch.engine.hunt import Hunter
 from gpuwatch.engine.past_waits import PastWaits
 from gpuwatch.errors import StoreError
+from gpuwatch.launches.launch import Refusal, RefusalReason
 from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Completeness
 from gpuwatch.storage.auto_prices import StoredWaits
@@ -31,6 +34,7 @@ from gpuwatch.watches.watch import Action, AutoPrice, LaunchSpec, SpotPolicy, Wa
 from tests.builders import a_watch, an_offer
 from tests.engine.desk_fakes import NOON, ScriptedMarket, an_answer
 from tests.engine.test_evaluate import Bench, h100
+from tests.engine.test_evaluate_several import Several
 
 H = timedelta(hours=1)
 AUTO = AutoPrice(cap_usd_gpu_hour=Decimal("3.50"), deadline_s=2 * 86_400.0)
@@ -163,6 +167,34 @@ def test_without_a_store_the_old_limit_stays_and_a_first_one_is_not_made_up() ->
         prices.in_force(msgspec.structs.replace(WATCH, name="another"), NOON)
 
 
+def test_a_launch_that_ended_begins_the_wait_anew_at_the_very_next_look() -> None:
+    """Its slot is free at once, and the cap of the old, past deadline would be taken in that second."""
+    waits = Waits(nightly(), since=NOON - timedelta(days=3))
+    prices = AutoPrices(waits)
+    assert prices.in_force(WATCH, NOON).max_price_usd_gpu_hour == Decimal("3.50")
+    waits.since = NOON
+    assert prices.in_force(WATCH, NOON + timedelta(seconds=5)).max_price_usd_gpu_hour < Decimal(3)
+    assert waits.read == 2
+    waits.broken = True
+    assert prices.in_force(WATCH, NOON + H).max_price_usd_gpu_hour < Decimal(3)
+
+
+def test_the_hunts_of_many_providers_read_the_history_once() -> None:
+    waits, together = Waits(nightly(days=8)), threading.Barrier(4)
+    prices = AutoPrices(waits)
+
+    def hunt() -> None:
+        together.wait()
+        prices.in_force(WATCH, NOON)
+
+    threads = [threading.Thread(target=hunt) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert waits.read == 1
+
+
 # --- the hunt ---------------------------------------------------------------------------------------------------------
 
 
@@ -240,6 +272,21 @@ def test_many_offers_are_judged_by_the_limit_of_the_moment() -> None:
     assert reason("2.10") is Reason.NO_OFFER
     assert reason("3.50") is Reason.FIRST_MATCH
     assert reason("2.10") is Reason.NO_OFFER
+
+
+def test_what_another_provider_showed_under_an_older_limit_is_held_against_that_of_now() -> None:
+    """A wait that began anew: what was under the cap a minute ago is above the limit."""
+    watch = msgspec.structs.replace(WATCH, action=Action.LAUNCH, launch=LaunchSpec())
+    world = Several(watch, {"vastai": 1.0, "runpod": 1.0})
+    world.desk.refusal = Refusal(RefusalReason.MAX_ACTIVE, "one is alive")
+    assert world.sees("runpod", 3.40) is Reason.FIRST_MATCH
+    world.desk.refusal = None
+    world.watch = msgspec.structs.replace(watch, max_price_usd_gpu_hour=Decimal("2.10"))
+    world.sees("vastai", 9.0)
+    assert world.started == []
+    world.sees("vastai", 2.00)
+    assert [start.launch.provider for start in world.started] == ["vastai"]
+    assert [match.offer.provider for match in world.started[0].candidates] == ["vastai"]
 
 
 # --- the store --------------------------------------------------------------------------------------------------------
@@ -338,3 +385,18 @@ def limits_over(tape: Tape, until: datetime) -> list[tuple[datetime, Decimal]]:
         found.append((at, prices.in_force(watch, at).max_price_usd_gpu_hour))
         at += timedelta(minutes=50)
     return found
+
+
+@given(
+    st.lists(st.one_of(st.none(), st.floats(0.5, 5)), min_size=80, max_size=200),
+    st.decimals("0.4", "6", places=2),
+    st.integers(0, 60),
+)
+def test_whatever_the_history_holds_the_limit_is_a_price_at_or_under_the_cap(
+    prices: list[float | None], cap: Decimal, hours: int
+) -> None:
+    lows = [None if price is None else round(price * 1e6) for price in prices]
+    series = PriceSeries(first_hour=480_000, lows=lows, looked=[True] * len(lows), source="a test")
+    auto = AutoPrice(cap_usd_gpu_hour=cap, deadline_s=48 * 3600.0)
+    found = plan(series, auto, NOON + 48 * H, NOON)
+    assert 0 < limit_at(found, auto, NOON + 48 * H, NOON + hours * H) <= cap

@@ -30,7 +30,7 @@ from gpuwatch.launches.observed import (
     terms_of,
 )
 from gpuwatch.launches.outcome import NOTHING, Destroy, Freed, Outcome, RaiseBid
-from gpuwatch.watches.watch import Action, BidSpec, LaunchSpec, OnIncrease
+from gpuwatch.watches.watch import Action, AutoPrice, BidSpec, LaunchSpec, OnIncrease
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 
 S = LaunchState
@@ -183,6 +183,14 @@ def test_a_launch_that_is_in_no_list_is_told_once_and_comes_back() -> None:
 def test_what_was_approved_is_held_to_the_price_that_was_approved(action: Action, ceiling: int) -> None:
     watch = a_watch(action=action, max_price_usd_gpu_hour=Decimal(9))
     assert terms_of(watch, requested()).ceiling_microusd == ceiling
+
+
+def test_what_is_billed_from_the_start_is_held_to_what_was_rented_not_to_the_cap_of_an_auto_price() -> None:
+    """A host that lists at 3.60 under the limit and bills 8.00 is under the cap, and yet not what was rented."""
+    auto = AutoPrice(cap_usd_gpu_hour=Decimal(9), deadline_s=3600.0)
+    watch = a_watch(max_price_usd_gpu_hour=Decimal(9), auto=auto)
+    assert terms_of(watch, alive(S.STARTING)).ceiling_microusd == 3_600_000
+    assert terms_of(watch, alive(S.RUNNING)).ceiling_microusd == 9_000_000
 
 
 # --- any order of observations ----------------------------------------------------------------------------------------

@@ -164,6 +164,16 @@ def test_a_running_instance_may_cost_what_its_own_gpu_is_worth() -> None:
     assert ceiling_microusd(by_price, "H100 SXM", 2) == threshold_microusd(by_price.max_price_usd_gpu_hour, 2)
 
 
+def test_a_raised_price_is_held_against_all_hours_of_the_job_not_its_work_alone() -> None:
+    """With 36 h of getting ready, and as a spot machine with what is done twice, less is left for each hour."""
+    job = changed(JOB, setup_s=exactly(36 * 3600.0), interruptions_per_day=2.0, checkpoint_s=3600.0)
+    watch = a_job_watch("345.60", job)
+    assert ceiling_microusd(watch, "A100 SXM 80GB", 4) == 3_200_000
+    assert ceiling_microusd(watch, "A100 SXM 80GB", 4, spot=True) < 3_150_000
+    never = changed(watch, job=changed(job, interruptions_per_day=1e6, checkpoint_s=None))
+    assert ceiling_microusd(never, "A100 SXM 80GB", 4, spot=True) == 0
+
+
 def test_a_watch_by_price_has_no_job() -> None:
     assert job_cost(a_watch(), an_offer(), price_for(a_watch(), an_offer(), FREE)) is None
     assert matches(a_watch(), [an_offer()], FREE, NOON)[0].job_microusd is None
@@ -221,7 +231,7 @@ def test_the_ceiling_never_keeps_out_what_is_worth_it(watch: Watch, offer: Offer
     assert accepts(watch, offer, price, NOON) == accepts(unbounded, offer, price, NOON)
     cost = job_cost(watch, offer, price)
     if isinstance(cost, JobCost) and cost.microusd <= most_microusd(watch):
-        assert price.price_microusd_hour <= ceiling_microusd(watch, offer.gpu, offer.gpu_count)
+        assert price.price_microusd_hour <= ceiling_microusd(watch, offer.gpu, offer.gpu_count, spot=offer.spot)
 
 
 @settings(max_examples=100)
