@@ -48,7 +48,7 @@ def series_of(tape: Tape, gpu_price: Callable[[int, Spell], float]) -> PriceSeri
     last = max((at for at, is_known in enumerate(looked) if is_known), default=0)
     lows: list[int | None] = [None] * (last + 1)
     for spell in tape.spells:
-        price = round(gpu_price(spell.listing, spell))
+        price = max(1, round(gpu_price(spell.listing, spell)))  # many GPUs for a micro-dollar: prices are divided by
         for hour in range(max(first, spell.from_s // HOUR_S), _last_hour(spell) + 1):
             at = hour - first
             known = lows[at] if at <= last and looked[at] else -1

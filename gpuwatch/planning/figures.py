@@ -12,7 +12,7 @@ from gpuwatch.market.gpu_names import catalog, clean_name
 _FIGURE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([kmbgt]?)", re.IGNORECASE)
 _SIZES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _CONFIG = re.compile(r"(?:([0-9]{1,4})\s*[x×*]\s*)?(\S.*)", re.IGNORECASE)
-MOST = 1e18  # beyond it a figure is a slip
+LEAST, MOST = 1e-9, 1e18  # beyond them a figure is a slip, and hours of it may come to nothing at all
 
 
 class Range(NamedTuple):
@@ -47,7 +47,7 @@ def figure(text: str | float) -> float:
         value = float(found[1]) * _SIZES[found[2].lower()] if found else 0.0
     else:
         value = float(text)
-    if not 0 < value <= MOST:
+    if not LEAST <= value <= MOST:
         raise ValueError('expected a number above 0, such as 7e9 or "70B"')
     return value
 

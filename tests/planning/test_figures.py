@@ -15,7 +15,7 @@ def test_a_figure_may_end_in_its_size(text: str | float, value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "B", "-1", "1e400", "0", "70BB", "seven", "1_000", 0.0, float("nan"), float("inf")]
+    "text", ["", "B", "-1", "1e400", "0", "70BB", "seven", "1_000", 0.0, 5e-324, float("nan"), float("inf")]
 )
 def test_what_is_no_figure_says_what_was_expected(text: str | float) -> None:
     with pytest.raises(ValueError, match="expected a number above 0"):
