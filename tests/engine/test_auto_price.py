@@ -10,7 +10,7 @@ from decimal import Decimal
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.analysis.auto_limit import Plan, deadline_of, limit_at, plan
@@ -387,6 +387,7 @@ def limits_over(tape: Tape, until: datetime) -> list[tuple[datetime, Decimal]]:
     return found
 
 
+@settings(max_examples=25)
 @given(
     st.lists(st.one_of(st.none(), st.floats(0.5, 5)), min_size=80, max_size=200),
     st.decimals("0.4", "6", places=2),
