@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,23 @@ def test_what_a_model_expects_is_1_and_what_it_does_not_is_high(tmp_path: Path) 
     found = CausalModel(tiny_models.causal(tmp_path / "sure", SURE), 1).perplexities(TEXTS)
     assert found[[0, 2, 4]] == pytest.approx(1, abs=1e-3)
     assert found[1] > 1e15
+
+
+def test_a_gpt_2_as_transformers_exports_it_gives_the_perplexities_of_transformers() -> None:
+    folder = Path(__file__).parents[1] / "recorded" / "tiny-gpt2"
+    recorded = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
+    found = CausalModel(folder, 1).perplexities(recorded["texts"])
+    assert found == pytest.approx(recorded["perplexities"], rel=1e-4)
+
+
+def test_what_was_measured_is_not_measured_again(
+    audit: Auditor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = CausalModel(tiny_models.causal(tmp_path / "sure", SURE), 1)
+    path = written(tmp_path / "a.jsonl", TEXTS)
+    first = audit(path, causal=model).perplexities
+    monkeypatch.setattr(CausalModel, "perplexities", None)  # whoever calls it fails
+    assert np.array_equal(np.asarray(first), np.asarray(audit(path, causal=model).perplexities), equal_nan=True)
 
 
 def test_batches_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
