@@ -53,7 +53,6 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     relative: bool  # the limits move with the median of the week
     known_hours: int
     span_hours: int
-    first_hour: int
 
     @property
     def limit_usd(self) -> float | None:
@@ -79,14 +78,13 @@ def too_little(series: PriceSeries, hours: int) -> str | None:
     return None
 
 
-def advise(series: PriceSeries, hours: int, cap: float = np.inf) -> Advice:
+def advise(series: PriceSeries, hours: int) -> Advice:
     """What to do now, at the end of the series; it must be enough.
 
-    To have none at the deadline is reckoned as dear as the cap, or as the highest price there was.
+    To have none at the deadline is reckoned as dear as the highest price there was.
     """
     path = path_of(series)
-    miss = cap if np.isfinite(cap) else float(np.nanmax(path.prices))
-    found = best_rule(path, hours, miss, cap)
+    found = best_rule(path, hours, miss=float(np.nanmax(path.prices)))
     limits = limits_now(path, found)
     now = None if np.isnan(path.prices[-1]) else float(path.prices[-1])
     saving = saving_of(found, series.first_hour, hours)
@@ -102,7 +100,6 @@ def advise(series: PriceSeries, hours: int, cap: float = np.inf) -> Advice:
         relative=found.rule.relative,
         known_hours=series.known,
         span_hours=len(series.looked),
-        first_hour=series.first_hour,
     )
 
 
