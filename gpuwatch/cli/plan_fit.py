@@ -37,7 +37,7 @@ _LATENCIES = ("realtime", "interactive", "batch")
 @click.option(
     "--price", "prices", multiple=True, metavar="GPU=USD[-USD]", help="Per GPU-hour, instead of live ones; repeatable."
 )
-@click.option("--now", is_flag=True, help="Ask the providers instead of the store.")
+@click.option("--poll", "--now", "now", is_flag=True, help="Ask the providers instead of the store.")
 @click.option(
     "--data",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
