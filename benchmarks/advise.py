@@ -3,9 +3,9 @@
     python -m benchmarks.advise [--data FILE] [--train 0.6] [--refit] [--each]
 
 For each GPU × count of a file of price rows, from every hour of the held part, somebody needs one within the deadline
-and pays what `gpuwatch advise` (and max_price = "auto") comes to; beside it, buying at once, a fixed limit at the median
-of the first part (at the deadline at any price), and the lowest price there was, which nobody can know. In the averages
-each series counts the same.
+and pays what `gpuwatch advise` (or "auto") comes to. Beside it: buying at once; a limit fixed at the median
+of the first part, at the deadline any price; the lowest price there was, which nobody can know. In the averages each
+series counts the same.
 """
 
 from __future__ import annotations
