@@ -31,8 +31,9 @@ _MOST_ROWS = 180
 CLAIMED_PERCENT = (30, 40)  # what guides promise for nights and weekends
 METHOD = (
     "lowest price of each hour, in logarithms; each part against the rest of the same day or week by least squares with"
-    " a straight line; p: studentised rotation test, or Student's t where that is larger, Holm over all comparisons;"
-    " interval: circular block bootstrap of whole days or weeks"
+    " a straight line; p of days: studentised rotation test, or Student's t where that is larger; of weeks: Student's t"
+    " on weeks (Ibragimov and Müller); Holm over all comparisons; interval: circular block bootstrap of days or weeks,"
+    " or Student's where that is wider"
 )
 HOURS_METHOD = (
     "each hour against the centred mean of the 24 hours around it; p: rotation test of the largest (Westfall and Young)"
@@ -128,9 +129,7 @@ def part_of(name: str, text: str, windows: Sequence[Window]) -> Part:
 def calendar_of(series: PriceSeries, zone: tzinfo, parts: Sequence[Part], seed: int = 0) -> Calendar:
     """All of it."""
     hours = hourly_logs(series, zone)
-    effects = [_effect(hours, part, seed) for part in parts]
-    any_hour, by_hour = _hours(day_profiles(hours), seed)
-    *effects, any_hour = _judged([*effects, any_hour])
+    effects, any_hour, by_hour = comparisons_of(hours, parts, seed)
     known = np.flatnonzero(~np.isnan(hours.logs))
     logs = hours.logs[known]
     return Calendar(
@@ -143,9 +142,19 @@ def calendar_of(series: PriceSeries, zone: tzinfo, parts: Sequence[Part], seed: 
         cells=cells_of(hours, seed),
         effects=[_with_absences(one, part, hours, series) for one, part in zip(effects, parts, strict=True)],
         any_hour=any_hour,
-        by_hour=_with_all_in_mind(by_hour, any_hour),
+        by_hour=by_hour,
         comparisons=sum(one.p is not None for one in [*effects, any_hour]),
     )
+
+
+def comparisons_of(
+    hours: HourlyLogs, parts: Sequence[Part], seed: int
+) -> tuple[list[Effect], Effect, list[HourEffect]]:
+    """The parts, any hour at all, and each hour of the day, with all comparisons in mind."""
+    alone = [_effect(hours, part, seed) for part in parts]
+    any_hour, by_hour = _hours(day_profiles(hours), seed)
+    *effects, any_hour = _judged([*alone, any_hour])
+    return effects, any_hour, _with_all_in_mind(by_hour, any_hour)
 
 
 def _effect(hours: HourlyLogs, part: Part, seed: int) -> Effect:
@@ -169,9 +178,15 @@ def _effect(hours: HourlyLogs, part: Part, seed: int) -> Effect:
         cheaper_percent=_cheaper(float(own.mean())),
         low_percent=_cheaper(high),
         high_percent=_cheaper(low),
-        p=max(rotation_p(turned, seed), t_tail(float(t_of(own)), len(own) - 1)),
+        p=_p(turned, part, seed),
         detectable_percent=_detectable(own),
     )
+
+
+def _p(turned: Floats, part: Part, seed: int) -> float:
+    """Weeks are few: turned by whole days, they would leave chance too few cases. There only Student's t."""
+    student = t_tail(float(t_of(turned[:, 0])), len(turned) - 1)
+    return student if part.period == WEEK else max(student, rotation_p(turned, seed))
 
 
 def _detectable(own: Floats) -> float:

@@ -23,7 +23,7 @@ DAY, WEEK = 24, 168
 _KNOWN = 0.75  # of its hours, else a row or a window is left out
 _NOTHING = 1e-9  # rounding
 _SHORT = 12  # the first and the last row may be shorter by one part in so many
-_TELLING = 0.25  # of what a full row tells, for every turn of the clock
+_TELLING = 0.25  # of what a full row tells, for every turn of the clock that is looked at
 
 
 class HourlyLogs(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ def turned_contrasts(hours: HourlyLogs, mask: Bools, period: int, fewest: int) -
 
     Args:
         mask: 168 hours of the week.
-        period: of a row; 24: turned hour by hour, 168: day by day, so that what hours of the day do stays in place.
+        period: of a row; 24: turned hour by hour, 168: not turned, there is one column.
         fewest: rows that must stay if the beginning of the rows is chosen well.
     """
     logs, labels = _padded(hours, period // _SHORT)
@@ -58,7 +58,8 @@ def turned_contrasts(hours: HourlyLogs, mask: Bools, period: int, fewest: int) -
     if rows < 1:
         return np.empty((0, 1))
     cut = slice(start, start + rows * period)
-    found = _fits(logs[cut].reshape(rows, period), inside[cut].reshape(rows, period), 1 if period == DAY else DAY)
+    turns = range(DAY if period == DAY else 1)
+    found = _fits(logs[cut].reshape(rows, period), inside[cut].reshape(rows, period), turns)
     found[np.abs(found) < _NOTHING] = 0.0
     return found[~np.isnan(found).any(1)]
 
@@ -91,13 +92,13 @@ def _told(inside: Floats) -> float:
     return float(step @ step - (step @ line) ** 2 / (line @ line))
 
 
-def _fits(logs: Floats, inside: Floats, step: int) -> Floats:
+def _fits(logs: Floats, inside: Floats, turns: range) -> Floats:
     """Least squares of each row on a constant, a straight line and the part, for each turn; NaN: too little known."""
     known = ~np.isnan(logs)
     weight, price = known.astype(np.float64), np.where(known, logs, 0.0)
     is_long = known.sum(1) >= _KNOWN * logs.shape[1]
     found = []
-    for turn in range(0, logs.shape[1], step):
+    for turn in turns:
         part = np.roll(inside, turn, axis=1)
         left = _bent(part, weight)
         told, full = (left * left).sum(1), (_bent(part, np.ones_like(weight)) ** 2).sum(1)

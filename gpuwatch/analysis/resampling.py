@@ -4,7 +4,7 @@ Rotation test: a randomisation test (Edgington and Onghena, *Randomization Tests
 clock starts, as with random start times; on a studentised mean it keeps its level where rows differ in spread, too
 (Janssen 1997; Chung and Romano 2013). The largest of many: Westfall and Young 1993. p = (1 + b) / (1 + B): Phipson and
 Smyth 2010. Blocks: the circular block bootstrap (Politis and Romano 1992), its percentiles widened for few blocks
-(Hesterberg 2015).
+(Hesterberg 2015). A few groups of what may depend inside each: Student's t on their means (Ibragimov and Müller 2010).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 
 def mean_interval(values: Floats, seed: int) -> tuple[float, float]:
-    """95 % interval of a mean of values in order, by blocks of neighbours drawn again."""
+    """95 % interval of a mean of values in order: blocks of neighbours drawn again, or Student's if that is wider."""
     count = len(values)
     length = max(1, int(count ** (1 / 3)))
     blocks = -(-count // length)
@@ -108,7 +108,8 @@ def mean_interval(values: Floats, seed: int) -> tuple[float, float]:
     picks = ((starts + np.arange(length)) % count).reshape(draws, -1)[:, :count]
     tail = NormalDist().cdf(-math.sqrt(count / (count - 1)) * t_quantile(0.975, count - 1))
     low, high = np.quantile(values[picks].mean(1), [tail, 1 - tail])
-    return float(low), float(high)
+    mean, reach = values.mean(), t_quantile(0.975, count - 1) * values.std(ddof=1) / math.sqrt(count)
+    return float(min(low, mean - reach)), float(max(high, mean + reach))
 
 
 def t_tail(t: float, freedom: int) -> float:

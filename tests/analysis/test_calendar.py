@@ -139,7 +139,7 @@ def test_a_weekend_does_not_make_nights_and_nights_make_no_weekend() -> None:
     assert named(asked(logs), "weekend").verdict is Verdict.NO_EFFECT
     working = part_of("work", "Mon-Fri 09:00-18:00", [parse_window("Mon-Fri 09:00-18:00")])
     by_day = calendar_of(series_from(2 * np.exp(logs)), UTC, [working])
-    assert by_day.effects[0].verdict is Verdict.NO_EFFECT  # nights are cheap on every day, Saturdays too
+    assert by_day.effects[0].verdict is Verdict.DEARER  # than all other hours, most of which are nights
 
 
 # --- no effect --------------------------------------------------------------------------------------------------------
