@@ -209,13 +209,18 @@ def _models(chosen: dict[str, Any]) -> Models:
     from gpuwatch.dataset.perplexity import CausalModel
     from gpuwatch.dataset.tokens import TokenCounter
 
-    threads = chosen["threads"] or len(os.sched_getaffinity(0))
+    threads = chosen["threads"] or _processors()
     named, causal = chosen["tokenizer"], chosen["perplexity_model"]
     return Models(
         embedder=open_embedder(chosen["model"], chosen["backend"], threads),
         counter=TokenCounter(named or find_model(chosen["model"]).tokenizer, estimate=named is None),
         causal=None if causal is None else CausalModel(causal, threads),
     )
+
+
+def _processors() -> int:
+    """Those that this process may use, where the system says it."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _work(chosen: dict[str, Any]) -> Work:
@@ -234,6 +239,8 @@ def _price(chosen: dict[str, Any], config: str | None) -> Price | None:
 
     gpu = chosen["gpu"]
     gpus = gpus_named(gpu) if gpu else ()
+    if chosen["poll"] and gpu is None:
+        raise click.UsageError("--poll wants the GPU, too, such as --gpu H100.")
     if chosen["price"] is not None:
         return Price(usd_gpu_hour=chosen["price"], source="as said", gpu=next(iter(gpus), None))
     if gpu is None:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.errors import UsageError
+from gpuwatch.market.text import clean
 
 _SHAPES: tuple[
     tuple[str, ...], ...
@@ -27,6 +28,7 @@ _SHAPES: tuple[
     ("content",),
 )
 _FITS = 0.9  # of the first rows
+_NAMED, _KEPT = 8, 100  # fields in a line, and in the report
 _SPOKEN = ("content", "value", "text")  # of one message
 
 
@@ -115,12 +117,17 @@ def reading_of(rows: Sequence[Mapping[str, Any]], named: tuple[str, ...]) -> Rea
     there = {field for row in rows for field in row}
     chosen = named or _known(rows) or _longest(rows)
     if not chosen or not with_text & set(chosen):
-        seen = ", ".join(sorted(with_text)[:8])
+        seen = ", ".join(_named(with_text)[:_NAMED])
         raise UsageError(
             f"no text in {', '.join(named) or 'any field'} of the first {len(rows)} rows"
             + (f"; --field may name one of these: {seen}" if seen else "")
         )
-    return Reading(fields=chosen, guessed=not named, others=tuple(sorted(there - set(chosen))))
+    return Reading(fields=chosen, guessed=not named, others=_named(there - set(chosen)))
+
+
+def _named(fields: set[str]) -> tuple[str, ...]:
+    """Names to be shown: whoever wrote the file chose them."""
+    return tuple(clean(field) for field in sorted(fields)[:_KEPT])
 
 
 def _known(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

@@ -102,6 +102,7 @@ def test_what_holds_no_rows_cannot_be_judged(shell: Shell, data: Path, content: 
         (["--near", "nan"], "expected a cosine from 0.5 to 1"),
         (["--params", "7X"], "expected a number above 0"),
         (["--params", "7B"], "--params wants the GPU, too"),
+        (["--poll"], "--poll wants the GPU, too"),
         (["--gpu", "Q100", "--price", "1"], "no GPU is called 'Q100'"),
         (["--max-perplexity", "9"], "wants --perplexity-model"),
         (["--perplexity-model", "tiny"], "no language model: expected an input"),
