@@ -13,8 +13,7 @@ from gpuwatch.analysis.series import PriceSeries
 from gpuwatch.analysis.standing import NEVER, GpuPast, Ints, Stays
 from gpuwatch.market.pricing import HOURS_A_MONTH
 from gpuwatch.storage.changes import REFERENCE_DISK_GB
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import CoreExecutor, Executor
+from gpuwatch.storage.executor import Executor
 from gpuwatch.storage.kinds import provider_in
 from gpuwatch.storage.questions import running_hours, segments_meant
 from gpuwatch.storage.recording import seconds
@@ -40,35 +39,30 @@ class _Span(NamedTuple):
 
 
 def read_pasts(
-    database: Database, scope: Scope, since: datetime, until: datetime, rates: Mapping[str, float]
+    executor: Executor, scope: Scope, since: datetime, until: datetime, rates: Mapping[str, float]
 ) -> list[GpuPast]:
     """Each GPU that somebody looked at in this time.
 
     Args:
         rates: provider → price ÷ listed price; 1 for one that is not named.
-
-    Raises:
-        StoreError: the database cannot be read.
     """
     span = _Span(seconds(since), seconds(until))
-    with database.read() as connection:
-        executor = CoreExecutor(connection)
-        segments = segments_meant(executor, scope, sums=False)
-        looks = _looks(executor, segments, span)
-        running = running_hours(executor, segments, span.hours[0], until)
-        by_gpu: dict[str, dict[int, Segment]] = {}
-        for number, segment in segments.items():
-            if len(looks[_scope(segment)]):
-                by_gpu.setdefault(segment[1], {})[number] = segment
-        return [
-            GpuPast(
-                gpu=gpu,
-                series=_series(executor, mine, span, looks, (running, rates)),
-                stays=_stays(executor, mine, span, looks, rates),
-                looked_s=max(int(looks[_scope(segment)][-1]) for segment in mine.values()),
-            )
-            for gpu, mine in sorted(by_gpu.items())
-        ]
+    segments = segments_meant(executor, scope, sums=False)
+    looks = _looks(executor, segments, span)
+    running = running_hours(executor, segments, span.hours[0], until)
+    by_gpu: dict[str, dict[int, Segment]] = {}
+    for number, segment in segments.items():
+        if len(looks[_scope(segment)]):
+            by_gpu.setdefault(segment[1], {})[number] = segment
+    return [
+        GpuPast(
+            gpu=gpu,
+            series=_series(executor, mine, span, looks, (running, rates)),
+            stays=_stays(executor, mine, span, looks, rates),
+            looked_s=max(int(looks[_scope(segment)][-1]) for segment in mine.values()),
+        )
+        for gpu, mine in sorted(by_gpu.items())
+    ]
 
 
 def _scope(segment: Segment) -> tuple[str, str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,13 +13,15 @@ from gpuwatch.analysis.scope import Scope
 from gpuwatch.analysis.series import PriceSeries
 from gpuwatch.analysis.summary import Every, Track, TrackPoint, hours_of_spans, starts_of
 from gpuwatch.market.pricing import Commission
-from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import CoreExecutor, Executor
 from gpuwatch.storage.hours import covers_between, roll_span
 from gpuwatch.storage.kinds import is_meant, provider_in
 from gpuwatch.storage.recording import seconds
 from gpuwatch.storage.rollup import ALL_COUNTS, ALL_PROVIDERS, COVER_LASTS_S, HOUR_S, HourRow, Segment
 from gpuwatch.storage.sketch import STEP, Weights, merge, quantile
+
+if TYPE_CHECKING:
+    from gpuwatch.storage.database import Database
 
 HourLow = tuple[int, int]  # hours since 1970 (UTC); micro-dollars per GPU-hour
 
@@ -172,7 +175,12 @@ def track(
 def first_look(database: Database) -> datetime | None:
     """Since when anything is known; None: nothing is. Raises StoreError."""
     with database.read() as connection:
-        ((polled_s, hour),) = CoreExecutor(connection).rows(_FIRST)
+        return first_look_in(CoreExecutor(connection))
+
+
+def first_look_in(executor: Executor) -> datetime | None:
+    """The same inside a transaction."""
+    ((polled_s, hour),) = executor.rows(_FIRST)
     starts = [start for start in (polled_s, None if hour is None else hour * HOUR_S) if start is not None]
     return datetime.fromtimestamp(min(starts), UTC) if starts else None
 
@@ -187,9 +195,13 @@ def kept_from(database: Database) -> datetime | None:
 def spellings_seen(database: Database) -> frozenset[str]:
     """Every GPU name and family that was ever met: what a watch may name. Raises StoreError."""
     with database.read() as connection:
-        executor = CoreExecutor(connection)
-        words = executor.rows("SELECT gpu FROM segment UNION SELECT gpu_family FROM segment")
-        return frozenset(row[0] for row in (*words, *executor.rows("SELECT word FROM seen_word WHERE kind = 'gpu'")))
+        return spellings_in(CoreExecutor(connection))
+
+
+def spellings_in(executor: Executor) -> frozenset[str]:
+    """The same inside a transaction."""
+    words = executor.rows("SELECT gpu FROM segment UNION SELECT gpu_family FROM segment")
+    return frozenset(row[0] for row in (*words, *executor.rows("SELECT word FROM seen_word WHERE kind = 'gpu'")))
 
 
 def _hours(since: datetime, until: datetime) -> tuple[int, int]:

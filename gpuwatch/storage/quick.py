@@ -32,12 +32,12 @@ def record_answers(database_url: str, answers: Sequence[tuple[Query, Answer]], n
     Raises:
         StoreError: nothing, or not everything, was kept.
     """
-    path = _sqlite_path(database_url)
+    path = plain_sqlite_path(database_url)
     if path is None or not _record_quickly(path, answers, seconds(now)):
         _record_thoroughly(database_url, answers)
 
 
-def _sqlite_path(url: str) -> Path | None:
+def plain_sqlite_path(url: str) -> Path | None:
     """The file of a plain SQLite URL; None: SQLAlchemy must read it."""
     for prefix in ("sqlite:///", "sqlite+pysqlite:///"):
         if url.startswith(prefix) and "?" not in url and "%" not in url and "#" not in url:
@@ -65,9 +65,9 @@ def _record_quickly(path: Path, answers: Sequence[tuple[Query, Answer]], now_s: 
     """On the driver alone; False: this database needs the other way. Nothing was written then."""
     if not path.is_file():
         return False
-    with _opened(path) as connection:
+    with opened(path) as connection:
         executor = SqliteExecutor(connection)
-        if _revision(executor) != HEAD:
+        if revision_of(executor) != HEAD:
             return False
         connection.execute("BEGIN IMMEDIATE")
         prices = OpenPrices()
@@ -88,7 +88,7 @@ def _record_quickly(path: Path, answers: Sequence[tuple[Query, Answer]], now_s: 
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def opened(path: Path) -> Iterator[Any]:
     """A connection of the driver; what is not committed is rolled back, and the driver's errors become ours."""
     driver = sqlite_driver()
     try:
@@ -102,7 +102,8 @@ def _opened(path: Path) -> Iterator[Any]:
         raise sqlite_fault(error, str(path)) from error
 
 
-def _revision(executor: Executor) -> str | None:
+def revision_of(executor: Executor) -> str | None:
+    """The schema of a database; None: it has none."""
     if not executor.rows("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'"):
         return None
     found = executor.rows("SELECT version_num FROM alembic_version")

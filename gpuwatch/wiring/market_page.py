@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuwatch.market.text import clean
-from gpuwatch.wiring.past import gpus_named, narrowed, opened_store, past_tape, pricer, rates_on_top
+from gpuwatch.wiring.past import gpus_named, narrowed, past_tape, pricer, rates_on_top
 
 if TYPE_CHECKING:
     from gpuwatch.analysis.scope import Scope
@@ -64,13 +64,14 @@ def market_page(settings: Settings, asked: Question) -> MarketPage:
 
 def _of_store(settings: Settings, asked: Question) -> list[GpuPast]:
     from gpuwatch.storage.market_page import read_pasts
-    from gpuwatch.storage.questions import first_look, spellings_seen
+    from gpuwatch.storage.questions import first_look_in, spellings_in
+    from gpuwatch.storage.reading import reading
 
-    with opened_store(settings) as database:
-        seen = spellings_seen(database) if asked.gpus else frozenset()
-        since = max(_start(asked), first_look(database) or asked.until)
-        rates = {name: 1 + rate for name, rate in rates_on_top(settings).items()}
-        return read_pasts(database, _scope(asked, seen), since, asked.until, rates)
+    rates = {name: 1 + rate for name, rate in rates_on_top(settings).items()}
+    with reading(settings.database_url) as executor:
+        seen = spellings_in(executor) if asked.gpus else frozenset()
+        since = max(_start(asked), first_look_in(executor) or asked.until)
+        return read_pasts(executor, _scope(asked, seen), since, asked.until, rates)
 
 
 def _of_file(settings: Settings, asked: Question, data: Path) -> list[GpuPast]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -102,6 +104,34 @@ def test_without_a_store_it_says_how_to_get_one(shell: Shell) -> None:
     ran = shell("market")
     assert ran.code == Exit.FAILED
     assert "gpuwatch db upgrade" in ran.err
+
+
+def test_a_store_of_another_schema_is_told(shell: Shell, now: datetime) -> None:
+    record(shell, now, (0, {"H100 SXM": {"a": 3.0}}))
+    database = open_database(f"sqlite:///{shell.folder}/gpuwatch.db")
+    with database.write() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0003'")
+    database.close()
+    ran = shell("market")
+    assert ran.code == Exit.FAILED
+    assert "run `gpuwatch db upgrade`" in ran.err
+
+
+def test_a_damaged_store_is_told_in_a_line(shell: Shell, now: datetime) -> None:
+    record(shell, now)
+    (shell.folder / "gpuwatch.db").write_bytes(b"not a database at all" * 100)
+    ran = shell("market")
+    assert ran.code == Exit.FAILED
+    assert "is not a database" in ran.err
+    assert len(ran.err.strip().splitlines()) == 1
+
+
+def test_on_sqlite_it_does_without_sqlalchemy(shell: Shell, now: datetime) -> None:
+    record(shell, now, (0, {"H100 SXM": {"a": 3.0}}))
+    script = "import sys; from gpuwatch.cli import run; run(['market']); sys.exit('sqlalchemy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=shell.folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "H100 SXM" in done.stdout
 
 
 def test_the_public_series(shell: Shell) -> None:

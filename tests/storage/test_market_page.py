@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.analysis.scope import Scope
-from gpuwatch.analysis.standing import lives_at, median_price, standing_of
+from gpuwatch.analysis.standing import GpuPast, lives_at, median_price, standing_of
 from gpuwatch.storage.database import Database
+from gpuwatch.storage.executor import CoreExecutor
 from gpuwatch.storage.history import History
 from gpuwatch.storage.market_page import read_pasts
 from gpuwatch.storage.questions import Part, price_track
@@ -52,6 +54,11 @@ def lives_by_hand(looks: Sequence[Look], limit: float) -> list[tuple[float, bool
     return sorted(found)
 
 
+def pasts(database: Database, *asked: Any) -> list[GpuPast]:
+    with database.read() as connection:
+        return read_pasts(CoreExecutor(connection), *asked)
+
+
 def emptied(database: Database) -> None:
     with database.write() as connection:
         for table in ("hourly", "price_interval", "series", "segment", "place", "poll", "quota_day"):
@@ -70,11 +77,11 @@ def test_a_page_says_what_the_answers_said(
     looks = [(int(at), prices) for at, (_, prices) in zip(times, steps, strict=True)]
     in_store(database, looks)
     until = NOON + timedelta(seconds=looks[-1][0] + 60)
-    pasts = read_pasts(database, Scope(spot=False), NOON, until, {"vastai": 1.2})
+    found = pasts(database, Scope(spot=False), NOON, until, {"vastai": 1.2})
     if not any(prices for _, prices in looks):
-        assert pasts == []
+        assert found == []
         return
-    (past,) = pasts
+    (past,) = found
     standing = standing_of(past, NOON_S, round(limit * 1.2e6))
     newest = looks[-1][1]
     assert standing.looked_s == NOON_S + looks[-1][0]
@@ -87,7 +94,7 @@ def test_a_page_says_what_the_answers_said(
 def test_its_hours_are_those_of_a_price_track(database: Database) -> None:
     in_store(database, [(0, {"a": 2.0}), (5400, {"a": 2.0, "b": 1.5}), (7 * 3600, {}), (20 * 3600, {"c": 3.0})])
     until = NOON + timedelta(hours=22)
-    (past,) = read_pasts(database, Scope(spot=False), NOON, until, {})
+    (past,) = pasts(database, Scope(spot=False), NOON, until, {})
     points = price_track(database, Part(gpus=("H100 SXM",)), NOON, until)
     assert list(past.series.lows) == [point.min_microusd for point in points]
     assert list(past.series.looked) == [point.looked for point in points]
@@ -97,14 +104,14 @@ def test_another_providers_old_look_is_not_now(database: Database) -> None:
     history = History(database)
     history.record(an_answer(an_offer("x", 0.5, provider="lambda"), provider="lambda"), lane="sweep")
     history.record(an_answer(an_offer("a", 2.0), after_s=6 * 3600), lane="sweep")
-    (past,) = read_pasts(database, Scope(spot=False), NOON, NOON + timedelta(hours=7), {})
+    (past,) = pasts(database, Scope(spot=False), NOON, NOON + timedelta(hours=7), {})
     standing = standing_of(past, NOON_S, None)
     assert (standing.now, standing.offers) == (2_000_000, 1)
 
 
 def test_at_a_moment_of_the_past_later_looks_did_not_happen(database: Database) -> None:
     in_store(database, [(0, {"a": 2.0, "b": 1.0}), (3600, {"a": 2.0, "b": 1.0}), (7200, {"a": 2.5})])
-    (past,) = read_pasts(database, Scope(spot=False), NOON, NOON + timedelta(seconds=4000), {})
+    (past,) = pasts(database, Scope(spot=False), NOON, NOON + timedelta(seconds=4000), {})
     standing = standing_of(past, NOON_S, None)
     assert (standing.now, standing.offers) == (1_000_000, 2)
 
@@ -112,14 +119,14 @@ def test_at_a_moment_of_the_past_later_looks_did_not_happen(database: Database) 
 def test_a_price_of_several_gpus_is_shared_out(database: Database) -> None:
     pair = an_offer("a", 5.0, gpu_count=2, disk_usd_gb_month=None)
     History(database).record(an_answer(pair, an_offer("b", 4.0, disk_usd_gb_month=None)), lane="sweep")
-    (past,) = read_pasts(database, Scope(spot=False), NOON, NOON + timedelta(minutes=5), {"vastai": 1.2})
+    (past,) = pasts(database, Scope(spot=False), NOON, NOON + timedelta(minutes=5), {"vastai": 1.2})
     assert standing_of(past, NOON_S, None).now == 3_000_000
-    (past,) = read_pasts(database, Scope(spot=False, gpu_count_max=1), NOON, NOON + timedelta(minutes=5), {})
+    (past,) = pasts(database, Scope(spot=False, gpu_count_max=1), NOON, NOON + timedelta(minutes=5), {})
     assert standing_of(past, NOON_S, None).now == 4_000_000
 
 
 def test_the_median_is_by_time_on_offer(database: Database) -> None:
     in_store(database, [(0, {"a": 1.0, "b": 3.0}), (7200, {"b": 3.0}), (9000, {"a": 2.0})])
-    (past,) = read_pasts(database, Scope(spot=False), NOON, NOON + timedelta(hours=3), {})
+    (past,) = pasts(database, Scope(spot=False), NOON, NOON + timedelta(hours=3), {})
     assert median_price(past.stays, NOON_S) == 3_000_000
     assert median_price(past.stays, NOON_S + 9000) == 2_000_000
