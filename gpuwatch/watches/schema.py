@@ -76,7 +76,7 @@ def _deadline(value: Any) -> float | datetime:
         found = datetime.fromisoformat(value) if isinstance(value, str) else value
     except ValueError:
         found = None
-    if not isinstance(found, datetime) or found.tzinfo is None:
+    if not isinstance(found, datetime) or found.tzinfo is None or not 2000 <= found.year < 2200:
         raise ValueError('expected a duration such as "2d", or a time with its zone such as 2026-12-01T08:00:00Z')
     return found.astimezone(UTC)
 

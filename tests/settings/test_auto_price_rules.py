@@ -1,0 +1,62 @@
+"""`max_price = "auto"` in the settings: its cap and its deadline, and what of it is left to end what runs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch.settings.load import load_for_stopping
+from gpuwatch.watches.watch import AutoPrice
+
+WATCH = '[[watch]]\nname = "h"\ngpu = "H100"\n'
+AUTO = WATCH + 'max_price = "auto"\n'
+CAP = "max_price_cap = 3.50\n"
+
+
+@pytest.mark.parametrize(
+    ("deadline", "expected"),
+    [
+        ('"2d"', {"deadline_s": 172_800.0}),
+        ("2026-12-01T08:00:00Z", {"deadline_at": datetime(2026, 12, 1, 8, tzinfo=UTC)}),
+        ('"2026-12-01T09:00:00+01:00"', {"deadline_at": datetime(2026, 12, 1, 8, tzinfo=UTC)}),
+    ],
+)
+def test_the_cap_is_the_most_that_is_paid(loaded: Any, tmp_path: Path, deadline: str, expected: dict[str, Any]) -> None:
+    for _ in range(2):  # judged, and remembered
+        (watch,) = loaded(f"{AUTO}{CAP}deadline = {deadline}\n", env={"HOME": str(tmp_path)}).watches
+        assert watch.auto == AutoPrice(cap_usd_gpu_hour=Decimal("3.50"), **expected)
+        assert watch.max_price_usd_gpu_hour == Decimal("3.50")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (AUTO + CAP, "deadline: it is missing"),
+        (AUTO + 'deadline = "2d"\n', "max_price_cap: it is missing"),
+        (AUTO + 'max_price_cap = nan\ndeadline = "2d"\n', "max_price_cap: expected a finite number"),
+        (AUTO + 'max_price_cap = 0\ndeadline = "2d"\n', "max_price_cap: expected a number above 0"),
+        (WATCH + "max_price = 2\n" + CAP, 'max_price_cap: expected only beside max_price = "auto"'),
+        (WATCH + 'max_price = "Auto"\n', "max_price: expected a number"),
+        (WATCH, "max_price: it is missing"),
+        (AUTO + CAP + 'deadline = "soon"\n', "deadline: expected a duration"),
+        (AUTO + CAP + "deadline = 2026-12-01\n", "deadline: expected a duration"),
+        (AUTO + CAP + "deadline = 2026-12-01T08:00:00\n", "deadline: expected a duration"),
+        (AUTO + CAP + "deadline = 9999-12-31T23:59:59-12:00\n", "deadline: expected a duration"),
+        (AUTO + CAP + "deadline = 0001-01-01T00:00:00+12:00\n", "deadline: expected a duration"),
+    ],
+)
+def test_what_does_not_make_sense_is_a_fault(faults: Any, text: str, expected: str) -> None:
+    assert any(expected in fault for fault in faults(text))
+
+
+@pytest.mark.parametrize("wrong", ['max_price = "cheap"\n', 'max_price = "auto"\ndeadline = "2d"\n', ""])
+def test_without_a_limit_that_makes_sense_nothing_is_left_of_the_watch(home: Path, wrong: str) -> None:
+    """A watch without a limit has the highest there is: what runs must not be held to that."""
+    (home / "gpuwatch.toml").write_text(WATCH + wrong)
+    settings, _ = load_for_stopping(env={}, cwd=home)
+    assert settings.watches == ()
+    assert settings.left_out == ("h",)
