@@ -126,7 +126,8 @@ def _parts(sources: Sources, extra: bytes, known_spellings: Collection[str]) -> 
 def _code() -> bytes:
     """Size and time of what judges: a working copy changes without its version."""
     home = os.path.dirname(gpuwatch.__file__)
-    folders = [os.path.join(home, name) for name in ("settings", "watches", "market", "adapting", "providers")]
+    judging = ("settings", "watches", "planning", "market", "adapting", "providers")
+    folders = [os.path.join(home, name) for name in judging]
     seen = []
     for folder in folders:
         try:
