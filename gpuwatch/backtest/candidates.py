@@ -67,7 +67,7 @@ class _Fit(NamedTuple):
 
     listing: Listing
     key: Key
-    factor: float  # what becomes of a listed price
+    factor: float  # what becomes of a listed price of the whole offer, per GPU
 
 
 class _Judge:
@@ -81,6 +81,7 @@ class _Judge:
         self._disk_gb = reference_disk_gb if watch.disk_gb is None else watch.disk_gb
         self._most = float(watch.max_price_usd_gpu_hour) * max(watch.rearm, 1.0) * MICRO * (1 + _HAIR) + 1
         self._known: dict[int, _Fit | None] = {}
+        self._factors: dict[str, float] = {}
         self._judged_facts: dict[tuple[Any, ...], bool] = {}
 
     def fit(self, number: int, listing: Listing) -> _Fit | None:
@@ -92,7 +93,7 @@ class _Judge:
     def candidate(self, spell: Spell, fit: _Fit) -> Candidate:
         """A price of it. Near the threshold and below it is exact; above, as near as floats are."""
         listed = spell.machine_microusd_hour + (spell.disk_microusd_gb_month or 0) * self._disk_gb / HOURS_A_MONTH
-        near = listed * fit.factor / fit.listing.identity.gpu_count
+        near = listed * fit.factor
         if near > self._most:
             return Candidate(spell.from_s, spell.gone_s, fit.key, near, None)
         watch, offer = self._watch, offer_of(fit.listing, spell, self._reference_gb)
@@ -113,8 +114,14 @@ class _Judge:
         if not self._judged_facts[facts]:
             return None
         who = listing.identity
-        rate = self._commissions.get(who.provider, NO_COMMISSION).on_top_rate(None)
-        return _Fit(listing, (who.provider, who.gpu, who.spot), 1 + float(rate))
+        return _Fit(listing, (who.provider, who.gpu, who.spot), self._factor(who.provider) / who.gpu_count)
+
+    def _factor(self, provider: str) -> float:
+        known = self._factors.get(provider)
+        if known is None:
+            rate = self._commissions.get(provider, NO_COMMISSION).on_top_rate(None)
+            known = self._factors[provider] = 1 + float(rate)
+        return known
 
     def _accepts(self, listing: Listing) -> bool:
         watch, offer = self._at_any_price, offer_of(listing, _A_SPELL, self._reference_gb)

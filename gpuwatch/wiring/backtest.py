@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
     from gpuwatch.watches.watch import Watch
 
+_P = ParamSpec("_P")
 _AUTO_HISTORY = timedelta(days=90)
 Stage = Callable[[str, int, int], None]  # what is being done, how far, of how much
 
@@ -54,6 +57,23 @@ class Backtest(msgspec.Struct, frozen=True, kw_only=True):
     deadline: timedelta
 
 
+def _at_rest(work: Callable[_P, Backtest]) -> Callable[_P, Backtest]:
+    """Half a million small values come and stay: the collector would walk over all of them again and again."""
+
+    @wraps(work)
+    def done(*args: _P.args, **kwargs: _P.kwargs) -> Backtest:
+        was_on = gc.isenabled()
+        gc.disable()
+        try:
+            return work(*args, **kwargs)
+        finally:
+            if was_on:
+                gc.enable()
+
+    return done
+
+
+@_at_rest
 def run_backtest(settings: Settings, watches: Sequence[Watch], span: Span, terms: Terms, stage: Stage) -> Backtest:
     """What these watches would have done together.
 
@@ -82,6 +102,7 @@ def run_backtest(settings: Settings, watches: Sequence[Watch], span: Span, terms
     )
 
 
+@_at_rest
 def run_sweep(
     settings: Settings, watch: Watch, prices: Sequence[Decimal], span: Span, terms: Terms, stage: Stage
 ) -> Backtest:
