@@ -61,7 +61,7 @@ def rich_table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]
     cells = [[_printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip([heading for heading, _ in columns], *cells, strict=True)]
     # where the terminal is too narrow, the widest text is cut, never a number or a short id; and what is very long
-    longest = max(((width, i) for i, width in enumerate(widths) if columns[i][1] == "left"), default=(0, 0))[1]
+    longest = max(((width, i) for i, width in enumerate(widths) if columns[i][1] == "left"), default=(0, -1))[1]
     most = {"left": _LONG_TEXT, "right": _LONG}
     gives_way = {longest} | {i for i, width in enumerate(widths) if width > most[columns[i][1]]}
     shown = Table(title=Text(title) if title else None, box=None, header_style="bold", pad_edge=False)
