@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.analysis.price_rows import PriceRow
+from gpuwatch.analysis.price_rows import NOTHING, PriceRow
 from gpuwatch.analysis.row_tapes import Scope, tape_of
 from gpuwatch.analysis.sightings import Look
-from gpuwatch.analysis.tape import Tape
+from gpuwatch.analysis.tape import Spell, Tape
 from gpuwatch.analysis.tape_rows import rows_of
 from gpuwatch.market.offer import OfferKind
 
@@ -161,8 +162,22 @@ def test_looks_that_the_rows_say_already_have_no_row(rows: list[PriceRow]) -> No
     assert not any(row.is_look for row in rows_of(tape, known, 0, {}, 8.0))
 
 
-def test_an_empty_look_has_a_row() -> None:
-    tape = tape_of([a_look(0), a_row(0), a_look(10), a_look(20), a_row(20)], "x")
-    rows = list(rows_of(tape, looks_in([a_look(0), a_look(10), a_look(20)]), 0, {}, 8.0))
+@pytest.mark.parametrize("gpu", ["", GPUS[0]])
+def test_an_empty_look_has_a_row(gpu: str) -> None:
+    looks = [a_look(second, gpu) for second in (0, 10, 20)]
+    tape = tape_of([*looks, a_row(0), a_row(20)], "x")
+    rows = list(rows_of(tape, looks_in(looks), 0, {}, 8.0))
     assert [row.at_s - 1_700_000_000 for row in rows if row.is_look] == [0, 10, 20]
     assert spells(tape_of(rows, "x")) == [("1", 0, 0, 10, 100), ("1", 20, 20, None, 100)]
+
+
+def test_sightings_without_any_look_are_marked_as_such() -> None:
+    alone = Tape(
+        listings=tape_of([a_row(0)], "x").listings,
+        spells=[Spell(0, 1_700_000_000, 1_700_000_000, None, 100, None)],
+        polls=[],
+        source="x",
+    )
+    rows = list(rows_of(alone, {}, 0, {}, 8.0))
+    assert [(row.is_look, row.listed_microusd_hour) for row in rows] == [(True, NOTHING), (False, 100)]
+    assert list(tape_of(rows, "x").polls) == []

@@ -25,6 +25,7 @@ from gpuwatch.storage.history import History
 from gpuwatch.storage.imports import Imported, import_file, own_looks
 from gpuwatch.storage.moment import at
 from gpuwatch.storage.price_files import read_rows
+from gpuwatch.storage.prune import prune
 from gpuwatch.storage.questions import Part, price_track
 from gpuwatch.storage.tapes import read_tape
 from tests.storage.market import NOON, an_answer, an_offer, machines
@@ -301,6 +302,16 @@ def test_without_any_look_of_our_own_the_hours_are_there_too(database: Database,
     brought_in(database, tmp_path, [a_row(0), a_row(0, "b", 4.0), a_row(1800, "b", 4.0)])
     (point, *_) = price_track(database, Part(gpus=(GPUS[0],)), NOON, NOON + timedelta(hours=8))
     assert (point.min_microusd, point.offers, point.q3_microusd) == (2_000_000, 2, 4_000_000)
+
+
+def test_what_a_prune_dropped_can_be_brought_in_again(database: Database, tmp_path: Path) -> None:
+    rows = [a_row(0), a_row(600, "b"), a_row(86_400 * 40, "c")]
+    brought_in(database, tmp_path, rows)
+    before = kept(database)
+    pruned = prune(database, timedelta(days=5), NOON + timedelta(days=41))
+    assert (pruned.intervals, kept(database)["hours"]) == (1, before["hours"])  # what stood at the horizon stays
+    assert brought_in(database, tmp_path, rows).new == 1
+    assert kept(database) == before
 
 
 def test_sums_over_all_providers_hold_no_imports(database: Database, tmp_path: Path) -> None:
