@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from zoneinfo import ZoneInfo
 
 import click
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpuwatch.wiring.backtest import Backtest
 
 _NOBODY = "nobody looked at the market for it in that time (no `gpuwatch run` then, or other GPUs)"
+_T = TypeVar("_T")
 _MOST_EVENTS = 20
 _EVENTS = (
     ("when", "left"),
@@ -32,13 +33,12 @@ _EVENTS = (
 _STEPS = (
     ("max_price", "right"),
     ("held", "right"),
-    ("fires", "right"),
-    ("launches", "right"),
-    ("first after", "right"),
+    ("fires", "right"),  # or launches, where it rents
+    ("first", "right"),
     ("in time", "right"),
     ("median wait", "right"),
     ("mean paid", "right"),
-    ("against at once", "right"),
+    ("at once", "right"),
 )
 
 
@@ -72,9 +72,15 @@ def _events(result: Result, title: str, zone: ZoneInfo) -> None:
         click.echo(f"{title}: it never fired")
         return
     events = _worth_a_line(result)
-    table(_EVENTS, [_event(event, zone) for event in events[:_MOST_EVENTS]], title=title)
+    left_out = 1 if len({event.did for event in events}) == 1 else None  # the title says it
+    rows = [_event(event, zone) for event in events[:_MOST_EVENTS]]
+    table(_without(_EVENTS, left_out), [_without(row, left_out) for row in rows], title=title)
     if len(events) > _MOST_EVENTS:
         click.echo(f"  … and {len(events) - _MOST_EVENTS} more (--json and --csv show all)")
+
+
+def _without(cells: Sequence[_T], at: int | None) -> list[_T]:
+    return [cell for number, cell in enumerate(cells) if number != at]
 
 
 def _worth_a_line(result: Result) -> list[Event]:
@@ -92,7 +98,7 @@ def _event(event: Event, zone: ZoneInfo) -> tuple[str, ...]:
         ", ".join(part for part in (offer.provider, offer.region or offer.country) if part),
         f"{event.usd_gpu_hour:.4f}",
         _span(event.waited),
-        "–" if later is None else f"{later.usd_gpu_hour:.4f} after {_span(later.at - event.at)}",
+        "–" if later is None else f"{later.usd_gpu_hour:.4f} +{_span(later.at - event.at)}",
     )
 
 
@@ -176,16 +182,18 @@ def show_sweep(found: Backtest) -> None:
     if not known:
         click.echo(f"{title}: {_NOBODY}")
         return
-    table(_STEPS, [_step(watch, result) for watch, result in known], title=title)
+    rents = watch.action is Action.LAUNCH
+    columns = [("launches", side) if rents and name == "fires" else (name, side) for name, side in _STEPS]
+    table(columns, [_step(watch, result) for watch, result in known], title=title)
     xs, ys = _curve(known)
     if len({y for y in ys if y is not None}) > 1:
         click.echo()
         click.echo(line_chart(xs, {"median wait": ys}, "median wait in hours, by max_price"))
     first = known[0][1]
-    click.echo(
-        f"  {first.looks} looks; in time: begun at any of {first.waiting.judged}, one an hour, the share that came to "
-        f"an offer within {_span(found.deadline)}; paid: those that came to none take what there is then"
-    )
+    span = _span(found.deadline)
+    click.echo(f"  {first.looks} looks; held: the share of them at which it could have rented")
+    click.echo(f"  begun at any of {first.waiting.judged} looks, one an hour: in time: came to an offer within {span};")
+    click.echo(f"  mean paid: after {span} it takes what there is; at once: that against buying at once")
     if clauses := found.ignored.get(watch.name):
         click.echo(f"  the history does not say: {', '.join(clauses)}; these clauses were left out (--strict refuses)")
     _foot(found)
@@ -196,8 +204,7 @@ def _step(watch: Watch, result: Result) -> tuple[str, ...]:
     return (
         f"{watch.max_price_usd_gpu_hour:f}",
         f"{result.held:.0%}",
-        str(result.fires),
-        str(result.launches),
+        str(result.launches if watch.action is Action.LAUNCH else result.fires),
         "–" if first is None else _span(first.waited),
         "–" if waiting.within_deadline is None else f"{waiting.within_deadline:.0%}",
         "–" if waiting.median_s is None else _span(waiting.median_s),
@@ -249,13 +256,13 @@ def _curve(known: Sequence[tuple[Watch, Result]]) -> tuple[list[float], list[flo
 
 
 def _foot(found: Backtest) -> None:
-    from gpuwatch.cli.backtest_rows import METHOD
-
-    click.echo(f"\n{found.source}: {found.spells} prices, {found.looks} looks. Method: {METHOD}.")
+    click.echo(f"\n{found.source}: {found.spells} prices, {found.looks} looks.")
+    click.echo("Method: replay of the recorded looks through the daemon's decisions; an offer stands until a look")
+    click.echo("misses it; launches run at once and to their end.")
 
 
 def _against(share: float) -> str:
-    return "the same" if round(share, 3) == 0 else f"{-share:+.1%}"
+    return "0.0%" if round(share, 3) == 0 else f"{-share:+.1%}"
 
 
 def _than(share: float) -> str:

@@ -121,9 +121,12 @@ def test_a_sweep_is_a_row_for_each_threshold_and_dearer_is_never_slower(shell: S
     rows = list(csv.reader(io.StringIO(shell("backtest", *flags, "--csv").out)))
     assert len(rows) == 13
     assert {len(row) for row in rows} == {len(rows[0])}
-    text = shell("backtest", *flags).out
+    assert "median wait in hours" not in shell("backtest", *flags).out, "there is none: it is 0 or not known"
+    eights = ["--gpu", "H100", "--count", "8", "--data", PRIME, "--sweep", "max_price=1.75:1.95:0.05"]
+    text = shell("backtest", *eights).out
     assert "median wait in hours, by max_price" in text
-    assert all("nan" not in line for line in text.splitlines())
+    assert "     1.80    7%      9  8d22h      44%      1d1h16m     1.8643    -2.3%" in text
+    assert "nan" not in text
 
 
 def test_a_step_of_a_sweep_is_the_watch_by_itself(shell: Shell) -> None:
@@ -209,3 +212,11 @@ def test_a_sweep_over_several_watches_wants_one_named(shell: Shell) -> None:
 def test_a_sweep_holds_both_ends() -> None:
     assert parse_sweep("max_price=2.0:2.3:0.1") == tuple(map(Decimal, ("2.0", "2.1", "2.2", "2.3")))
     assert parse_sweep("max_price=2:2:1") == (Decimal(2),)
+
+
+def test_a_table_of_numbers_alone_is_shown_on_a_terminal() -> None:
+    from gpuwatch.cli.backtest_show import _STEPS
+    from gpuwatch.cli.screen import rich_table
+
+    shown = rich_table(_STEPS, [("1.8", "7%", "9", "8d22h", "44%", "1d1h16m", "1.8643", "-2.3%")])
+    assert len(shown.columns) == len(_STEPS)
