@@ -10,11 +10,12 @@ from typing import Any
 
 from gpuwatch.analysis.tape import Poll
 from gpuwatch.backtest.candidates import Candidate, Key
-from gpuwatch.market.pricing import microusd, threshold_microusd
+from gpuwatch.market.pricing import MICRO, microusd, threshold_microusd
 from gpuwatch.watches.decide import Match
 from gpuwatch.watches.watch import Watch
 
 SWEEP, HUNT = "sweep", "hunt"
+_HAIR = 1e-6  # more than floats lose
 _LOOKS_MISSED = 3  # so many may fail before what they would have shown is not known any more
 _Place = tuple[tuple[Any, ...], int]  # rank, number of the candidate
 
@@ -49,20 +50,19 @@ class Shelf:
         limit = watch.max_price_usd_gpu_hour
         rearm = Decimal(repr(max(watch.rearm, 1.0)))
         most_job = None if watch.max_job_cost_usd is None else microusd(watch.max_job_cost_usd * rearm)
-        self._is_under = [one.accepted and _at_most(limit, one.match) for one in found]
+        self._is_under = bytearray(len(found))
+        far = float(limit * rearm) * MICRO * (1 + _HAIR)
         for number, one in enumerate(found):
-            if one.gone_s is None or one.gone_s > one.from_s:
-                self._expect(number, one, self._is_under[number] or _at_most(limit * rearm, one.match, most_job))
+            if one.gone_s is not None and one.gone_s <= one.from_s:
+                continue
+            box = self._box(one.key)
+            box.coming.append(number)
+            if one.microusd_gpu_hour <= far and one.match is not None:
+                self._is_under[number] = one.accepted and _at_most(limit, one.match)
+                if self._is_under[number] or _at_most(limit * rearm, one.match, most_job):
+                    _expect(box, number, one)
         for box in self._boxes.values():
             box.changes.sort()  # at one moment, what is gone goes first
-
-    def _expect(self, number: int, one: Candidate, is_near: bool) -> None:
-        box = self._box(one.key)
-        box.coming.append(number)
-        if is_near:
-            box.changes.append((one.from_s, True, number))
-            if one.gone_s is not None:
-                box.changes.append((one.gone_s, False, number))
 
     def asked(self, key: Key, poll: Poll) -> None:
         """A question. One that failed blinds; a part of an answer, or a hunt, shows but proves no absence."""
@@ -161,7 +161,13 @@ class Shelf:
             del box.under[at], box.matches[at]
 
 
-def _at_most(limit: Decimal, match: Match | None, most_job: int | None = None) -> bool:
-    if match is None or match.price.price_microusd_hour > threshold_microusd(limit, match.offer.gpu_count):
+def _expect(box: _Box, number: int, one: Candidate) -> None:
+    box.changes.append((one.from_s, True, number))
+    if one.gone_s is not None:
+        box.changes.append((one.gone_s, False, number))
+
+
+def _at_most(limit: Decimal, match: Match, most_job: int | None = None) -> bool:
+    if match.price.price_microusd_hour > threshold_microusd(limit, match.offer.gpu_count):
         return False
     return most_job is None or (match.job_microusd is not None and match.job_microusd <= most_job)
