@@ -1,6 +1,6 @@
 """How often `gpuwatch calendar` says "no effect" where there is none, and finds what is there.
 
-    python -m benchmarks.calendar_accuracy [--runs 200] [--weeks 2,4,8] [--process NAME,...]
+    python -m benchmarks.calendar_accuracy [--runs 200] [--weeks 2,4,8] [--process NAME] [--only quiet|power]
 
 Prices are made up hour by hour by processes that know no clock (or one price a day), with noise of other kinds than the
 tests assume: prices that stand for days, wander, fall for some hours, jump and decay. A run is right if not one of its
@@ -15,6 +15,8 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -22,13 +24,17 @@ from numpy.typing import NDArray
 
 from gpuwatch.analysis.calendar import FEWEST_WEEKS, Effect, HourEffect, Part, Verdict, comparisons_of, part_of
 from gpuwatch.analysis.contrasts import hourly_logs
+from gpuwatch.analysis.scope import Scope
 from gpuwatch.analysis.series import PriceSeries
+from gpuwatch.settings import load
 from gpuwatch.watches.windows import parse_window
+from gpuwatch.wiring.past import past_series
 
 Logs = NDArray[np.float64]
 Process = Callable[[int, np.random.Generator], Logs]
 
 ZONE = ZoneInfo("Europe/Berlin")
+PUBLIC = Path(__file__).parent.parent / Path("tests/recorded/price-history/primeintellect-best-2025-10-19_11-03.csv.gz")
 FIRST_HOUR = 1_772_323_200 // 3600  # 2026-03-01; the clocks change on the 29th
 PARTS = [part_of(name, text, [parse_window(text)]) for name, text in (("night", "22:00-08:00"), ("weekend", "Sat-Sun"))]
 QUIET = {Verdict.NO_EFFECT, Verdict.NOT_ENOUGH}
@@ -102,6 +108,26 @@ def falling(hours: int, rng: np.random.Generator) -> Logs:
     return np.asarray(plateaus(60, 0.045, wanders=True)(hours, rng) - np.arange(hours) * 0.0008)
 
 
+def public_shuffled(hours: int, rng: np.random.Generator) -> Logs:
+    """Pieces of the public H100 SXM series, two days long on average, in random order (the stationary bootstrap).
+
+    Whole days would keep their clock: by fifteen of them, drawn again and again, some hour is cheaper indeed.
+    """
+    logs = _public()
+    begins = rng.random(hours) < 1 / 48
+    begins[0] = True
+    number = np.cumsum(begins) - 1
+    starts = rng.integers(0, len(logs), number[-1] + 1)
+    return np.asarray(logs[(starts[number] + np.arange(hours) - np.flatnonzero(begins)[number]) % len(logs)])
+
+
+@cache
+def _public() -> Logs:
+    always = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
+    series = past_series(load(env={}, cwd=PUBLIC.parent), Scope(gpus=("H100 SXM",), spot=False), *always, PUBLIC)
+    return np.log(np.array([low for low in series.lows if low is not None], dtype=np.float64))
+
+
 PROCESSES: dict[str, Process] = {
     "independent": lambda hours, rng: rng.normal(size=hours) * 0.1,
     "autoregressive 0.9": autoregressive(0.9, 0.02),
@@ -118,6 +144,7 @@ PROCESSES: dict[str, Process] = {
     "jump and decay": saw,
     "cheapest of offers": cheapest_of_offers,
     "falling": falling,
+    "public, shuffled": public_shuffled,
 }
 
 
@@ -165,11 +192,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.calendar_accuracy", description=__doc__)
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--weeks", default="2,4,8")
-    parser.add_argument("--process", default="", help="only these, with commas between them")
+    parser.add_argument("--process", action="append", choices=list(PROCESSES), help="only these")
     parser.add_argument("--only", choices=["quiet", "power"], help="only where there is nothing to find, or something")
     args = parser.parse_args(argv)
     weeks = [int(word) for word in args.weeks.split(",")]
-    names = args.process.split(",") if args.process else list(PROCESSES)
+    names = args.process or list(PROCESSES)
     began = time.monotonic()
     if args.only != "power":
         _quiet(names, weeks, args.runs)

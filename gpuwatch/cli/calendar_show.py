@@ -62,7 +62,7 @@ def print_calendar(shown: Shown) -> None:
     click.echo(
         f"\n{shown.series.source}: {found.hours} hours with a price, of {found.hours_looked} with a look, "
         f"from {local(found.since, shown.zone)} to {local(found.until, shown.zone)}; "
-        f"the price changed {found.changes} times."
+        f"the price {_changed(found.changes)}."
     )
     click.echo(f"Method: {METHOD}; hours of the day: {HOURS_METHOD}.")
 
@@ -76,6 +76,10 @@ def _map(found: Calendar) -> Iterator[str]:
     yield "    " + "".join(f"{hour:>3}" for hour in range(24))
     for day, name in enumerate(_DAYS):
         yield f"{name} " + "".join(_painted(cell, found) for cell in found.cells[day * 24 : day * 24 + 24])
+
+
+def _changed(times: int) -> str:
+    return {0: "never changed", 1: "changed once"}.get(times, f"changed {times} times")
 
 
 def _weeks(found: Calendar) -> str:
