@@ -196,9 +196,9 @@ def _import_json(path: Path, done: FileImport, dry_run: bool) -> dict[str, Any]:
 
 
 def _tell_import(path: Path, done: FileImport, dry_run: bool) -> None:
-    found = done.found
+    found, new = done.found, "would be new" if dry_run else "new"
     click.echo(
-        f"{path}: {found.rows:,} rows: {found.new:,} {'would be new' if dry_run else 'new'}, {found.known:,} known"
+        f"{path}: {found.rows:,} rows: {found.new:,} {new}, {found.known:,} known"
         + (f", {found.twice:,} twice" if found.twice else "")
         + (f", {sum(found.skipped.values()):,} left out" if found.skipped else "")
     )
@@ -206,7 +206,7 @@ def _tell_import(path: Path, done: FileImport, dry_run: bool) -> None:
         click.echo(f"  {provider}, {_KIND_WORDS[kind.value]}: {rows:,} rows")
     first, last = _moment(found.first_s), _moment(found.last_s)
     if first and last:
-        click.echo(f"  {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, {found.looks:,} new looks")
+        click.echo(f"  {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, {found.looks:,} looks {new}")
     for reason, rows in sorted(found.skipped.items(), key=lambda one: -one[1]):
         click.echo(f"  left out: {rows:,}: {reason}")
 

@@ -50,8 +50,14 @@ def history_rows(
     tape = read_tape(database, scope, since, until, names=names)
     looks: dict[_Looked, set[Look]] = {}
     for look, provider, kind, gpu, spot in read_looks(database, scope, since, until, names=names):
-        looks.setdefault(((provider, kind), gpu, spot), set()).add(look)
+        for name in looked_at(gpu, scope):
+            looks.setdefault(((provider, kind), name, spot), set()).add(look)
     return rows_of(tape, looks, seconds(since), kinds, REFERENCE_DISK_GB)
+
+
+def looked_at(gpu: str, scope: Scope) -> tuple[str, ...]:
+    """The GPUs that a look ("": at all) is at, in a file about some: of the others it must say nothing."""
+    return (gpu,) if gpu or scope.gpus is None else scope.gpus
 
 
 def check_target(path: Path, *, force: bool) -> None:

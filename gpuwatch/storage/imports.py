@@ -38,13 +38,13 @@ Told = Callable[[str, int, int], None]  # what is done, how far, of how much
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a file's rows: rows = new + known + twice + skipped."""
 
-    rows: int
+    rows: int  # of offers; those that are looks are counted by themselves
     new: int
     known: int  # the store says so already
     twice: int  # of one offer at one moment; the cheapest counts
     skipped: Mapping[str, int]  # reason → rows
     looks: int  # moments at which somebody looked at a GPU and rental type; new ones
-    first_s: int | None  # of the rows that count
+    first_s: int | None  # of all rows that were understood
     last_s: int | None
     sources: Mapping[Source, int]  # provider and kind → rows
 
@@ -72,13 +72,12 @@ def import_file(
     span: set[int] = set()
     for row in _rows(path, skipped, (kinds[0], now_s), lambda done, total: told("reading", done, total)):
         survey.add(row)
-        if not row.is_look:
-            span = {min((row.at_s, *span)), max((row.at_s, *span))}
+        span = {min((row.at_s, *span)), max((row.at_s, *span))}
     merged = Merged()
     again = _rows(path, Counter(), (kinds[0], now_s), lambda done, total: told("importing", done, total))
     for part in _parts(again):
         merged += _import_part(database, part, survey, dry_run=dry_run)
-    rows = {source: about.rows for source, about in survey.sources.items() if about.rows}
+    rows = {source: about.rows for source, about in survey.sources.items()}
     return Imported(
         rows=sum(rows.values()) + sum(skipped.values()),
         new=merged.new,

@@ -149,7 +149,10 @@ def exported_rows(
 def _file_rows(data: Path, scope: Scope, span: tuple[datetime, datetime], skipped: Counter[str]) -> Iterator[PriceRow]:
     from collections import Counter
 
+    from msgspec.structs import replace
+
     from gpuwatch.analysis.price_rows import gpu_of
+    from gpuwatch.storage.exports import looked_at
     from gpuwatch.storage.price_files import rows_in
 
     kinds = usual_kinds()
@@ -157,7 +160,7 @@ def _file_rows(data: Path, scope: Scope, span: tuple[datetime, datetime], skippe
     models = frozenset(gpu_of(row.gpu_wire, row.gpu_memory_gib)[0] for row in rows_in(data, Counter()))
     for row in rows_in(data, skipped):
         if start_s <= row.at_s < end_s and _is_meant(row, scope, models, kinds):
-            yield row
+            yield from [row] if row.gpu_wire else (replace(row, gpu_wire=gpu) for gpu in looked_at("", scope))
 
 
 def _is_meant(row: PriceRow, scope: Scope, models: frozenset[str], kinds: dict[str, OfferKind]) -> bool:

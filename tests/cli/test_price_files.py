@@ -143,6 +143,14 @@ def test_export_narrows_and_prints(stored: Shell) -> None:
     assert max(row["observed_at"] for row in rows) < "2026-03-01"
 
 
+def test_a_file_of_looks_alone_is_an_import_too(stored: Shell) -> None:
+    path = a_file(stored, HEAD, "2026-02-27T13:00:00Z,vastai,,,,,,false,")
+    (file,) = stored("import", path, "--json").json["files"]
+    assert (file["rows"], file["looks"], file["since"]) == (0, 1, "2026-02-27T13:00:00Z")
+    ran = stored("export", "-", "--data", path, "--gpu", "L40S")
+    assert ran.out.splitlines()[1] == "2026-02-27T13:00:00Z,vastai,,,L40S,,,false,"
+
+
 def test_export_converts_a_file(stored: Shell) -> None:
     assert stored("export", "v.parquet", "--data", VASTAI).code == 0
     assert stored("export", "v.csv", "--data", "v.parquet").code == 0

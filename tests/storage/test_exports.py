@@ -145,6 +145,19 @@ def test_a_stretch_is_cut_out(database: Database) -> None:
     assert [row.at_s - NOON_S for row in history_rows(database, ALL, *span, {})] == [120, 180, 240]
 
 
+def test_a_file_about_one_gpu_does_not_say_that_there_was_no_other(
+    database: Database, elsewhere: Database, tmp_path: Path
+) -> None:
+    History(database).record(an_answer(an_offer("m1")), lane="sweep")
+    some = list(history_rows(database, Scope(gpus=("H200 SXM", "H200 NVL")), *AGES, {}))
+    assert [(row.is_look, row.gpu_wire) for row in some] == [(True, "H200 NVL"), (True, "H200 SXM")]
+    emptied(elsewhere)
+    for name, rows in (("all", history_rows(database, ALL, *AGES, {})), ("some", iter(some))):
+        write_rows(tmp_path / f"{name}.csv", rows)
+        import_file(elsewhere, tmp_path / f"{name}.csv", (None, {}), LATER_S)
+    assert plainly(read_tape(elsewhere, ALL, *AGES)) == plainly(read_tape(database, ALL, *AGES))
+
+
 def test_an_unpriced_disk_is_in_the_price_of_a_row(database: Database) -> None:
     History(database).record(an_answer(an_offer(usd_hour=3.0, disk_usd_gb_month=0.9)), lane="sweep")
     _, row = history_rows(database, ALL, *AGES, {})
