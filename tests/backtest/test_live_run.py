@@ -258,3 +258,23 @@ def test_a_recorded_run_replays_to_the_same_decisions(database: Database, seed: 
     reasons = {told[1] for told in found["alerts"] + found["held"]}
     assert len(begun) >= 3
     assert reasons >= {"first_match", "nothing_new", "no_offer", "outside_window"}, "it was worth comparing"
+
+
+def test_what_a_store_learns_later_changes_nothing_before(database: Database) -> None:
+    daemon, waits = Daemon(database, Market(7)), random.Random(7)
+    setting = Setting(
+        commissions={"vastai": TWENTY}, budget=BUDGET, max_age=MAX_AGE, reference_disk_gb=REFERENCE_DISK_GB
+    )
+    now, then = NOON, {}
+    for number in range(45):
+        daemon.round(now)
+        now += timedelta(seconds=waits.choice([60, 300, 900]))
+        if number in {10, 29}:
+            then[now] = replayed(database, setting, now)  # as the store was at that moment
+    whole = replayed(database, setting, now)
+    assert any(told[4] for told in whole["rents"])
+    for moment, known in then.items():
+        cut_s = (moment - NOON).total_seconds()
+        before = {name: [told for told in turns if told[0] < cut_s] for name, turns in whole.items()}
+        assert known == before
+        assert replayed(database, setting, moment) == before, "nor does reading less of it"
