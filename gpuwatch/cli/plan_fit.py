@@ -95,7 +95,7 @@ def fit(
     from gpuwatch.planning.fit import By, choose
 
     if sum((bool(prices), now, data is not None)) > 1:
-        raise UsageError("prices come from one place: --price, --now or --data")
+        raise UsageError("prices come from one place: --price, --poll or --data")
     workload = Chosen(**given)
     wish = _wish(task, vram, workload, latency, max_cards, any_link)
     if seed:
@@ -180,7 +180,7 @@ def _prices(config: str | None, provider: str | None, spot: str, listed: bool, n
     try:
         return prices_now(load_settings(config), where, data, now)
     except StoreError as fault:
-        raise StoreError(f"{fault}; --now asks the providers, --price takes your own") from fault
+        raise StoreError(f"{fault}; --poll asks the providers, --price takes your own") from fault
 
 
 def _only(found: Prices, gpus: tuple[str, ...]) -> list[Priced]:

@@ -111,10 +111,10 @@ def _print_source(found: Prices, note: Any) -> None:
     from gpuwatch.wiring import real_now
 
     if not found.offers:
-        note(f"not enough data: {found.source}: no price; --now asks the providers, --price takes your own")
+        note(f"not enough data: {found.source}: no price; --poll asks the providers, --price takes your own")
         return
     as_of = "" if found.as_of is None else f", as of {found.as_of:%Y-%m-%d %H:%M} UTC"
-    old = " (old: --now asks the providers)" if found.is_old(real_now()) else ""
+    old = " (old: --poll asks the providers)" if found.is_old(real_now()) else ""
     note(f"{len(found.offers)} prices of {found.source}{as_of}{old}, commission included")
 
 

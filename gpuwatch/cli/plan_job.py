@@ -200,9 +200,18 @@ def _is_enough(spec: JobSpec, given: dict[str, Any]) -> None:
     if spec.hours is not None and spec.on is None:
         raise UsageError('on what does it take those hours? Say --on "4x A100"')
     if spec.tokens is not None and not spec.tokens_per_s and (spec.flop is None or spec.utilisation is None):
-        raise UsageError("how quick is it? Say --tokens-per-s, or --size-of with --utilisation")
+        raise UsageError(_how_quick(spec))
     if given["spot"] != "no" and given["interruptions_per_day"] is None:
         raise UsageError("how often is it interrupted? Say --interruptions-per-day (0: never)")
+
+
+def _how_quick(spec: JobSpec) -> str:
+    if spec.flop is None:
+        return "how quick is it? Say --tokens-per-s, or --size-of with --utilisation"
+    return (
+        "how quick is it? Say --utilisation, what your code reaches of the data sheet's FLOP/s (0.35; what is "
+        'published goes from 0.2 to 0.6), or --tokens-per-s "4x H100=2500", what you measured'
+    )
 
 
 def _nothing_known(given: dict[str, Any]) -> str:

@@ -196,7 +196,8 @@ def test_on_the_public_prices(shell: Shell) -> None:
     [
         ((), "how long does it take?"),
         (("--hours", "72"), "on what does it take those hours?"),
-        (("--tokens", "1B"), "how quick is it?"),
+        (("--tokens", "1B"), "Say --tokens-per-s, or --size-of with --utilisation"),
+        (("--tokens", "1B", "--size-of", "70B"), "Say --utilisation, what your code reaches"),
         (("--tokens", "1B", "--hours", "3", "--on", "A100"), "say either --hours or --tokens"),
         ((*TUNE, "--spot", "any"), "how often is it interrupted?"),
         ((*TUNE, "--seed"), "--seed goes with candidates"),

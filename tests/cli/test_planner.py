@@ -308,7 +308,7 @@ def test_a_list_that_is_asked_for_a_few_times_a_day_counts_as_now_for_longer(she
 
 def test_an_old_look_is_told(shell: Shell, store: Database) -> None:
     seen(store, an_offer("1", 3.0), ago=timedelta(days=2))
-    assert "(old: --now asks the providers)" in shell("plan", "fit").err
+    assert "(old: --poll asks the providers)" in shell("plan", "fit").err
 
 
 def test_an_empty_store_and_none_at_all(shell: Shell, store: Database) -> None:
@@ -316,7 +316,7 @@ def test_an_empty_store_and_none_at_all(shell: Shell, store: Database) -> None:
     assert (empty.code, "not enough data" in empty.err) == (3, True)
     shell.settings(f'database_url = "sqlite:///{shell.folder}/none.db"\n')
     none = shell("plan", "fit")
-    assert (none.code, "--now asks the providers" in none.err) == (1, True)
+    assert (none.code, "--poll asks the providers" in none.err) == (1, True)
 
 
 def test_the_markets_are_asked_with_now(shell: Shell, market: Any) -> None:
