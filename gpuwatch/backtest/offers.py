@@ -18,6 +18,7 @@ from gpuwatch.market.pricing import HOURS_A_MONTH, MICRO
 from gpuwatch.watches.watch import CpuArch, Watch
 
 _NAMELESS = "offer:"  # in front of what stands for a machine's name where the provider names none
+_KEY_PART = "/"  # in keys of price rows, "29437217/ondemand": the whole of it says which offer it is
 _OF_A_STOCK = Terms(fungible=True)
 # Never in the history: clause → the value of a watch that does not ask for it.
 _NEVER_KEPT: dict[str, Any] = {
@@ -53,7 +54,7 @@ def offer_of(listing: Listing, spell: Spell, reference_disk_gb: float) -> Offer:
     is_nameless = who.machine_id.startswith(_NAMELESS)
     return Offer(
         provider=who.provider,
-        offer_id=listing.offer_id,
+        offer_id=who.machine_id if _KEY_PART in who.machine_id else listing.offer_id,
         machine_id=None if is_nameless else who.machine_id,
         gpu=who.gpu,
         gpu_family=listing.gpu_family,

@@ -17,7 +17,7 @@ import msgspec
 from gpuwatch.analysis.tape import Poll, Tape
 from gpuwatch.backtest.book import Begun, Book
 from gpuwatch.backtest.candidates import Candidate, Key, Progress
-from gpuwatch.backtest.shelf import HUNT, SWEEP, Shelf
+from gpuwatch.backtest.shelf import HUNT, Shelf
 from gpuwatch.launches.launch import Refusal
 from gpuwatch.market.pricing import Commission, threshold_microusd
 from gpuwatch.watches.decide import Decision, Match, Reason, WatchMemory, decide
@@ -123,7 +123,7 @@ class _Player:
         is_own = poll.lane == HUNT and poll.gpu == self._own_label
         least_s = poll.at_s - int(self._setting.age_of(poll.provider).total_seconds())
         for key in self._keys_of(poll):
-            if poll.lane == SWEEP and poll.answered:
+            if poll.is_whole:
                 self._shelf.whole(key, poll.at_s)
             if is_own:
                 self._hunted_s[key] = poll.at_s

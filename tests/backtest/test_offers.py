@@ -46,6 +46,18 @@ def test_a_machine_without_a_name_is_one_of_a_stock() -> None:
     assert offer_of(LISTING, Spell(0, 0, 0, None, 1, None), 8.0).terms.fungible is False
 
 
+def test_keys_of_price_rows_tell_offers_apart() -> None:
+    keys = ("a2-highgpu-1g/us-central1/spot", "a2-highgpu-1g/europe-west4/spot")
+    rows = [
+        msgspec.structs.replace(
+            LISTING, identity=Identity("gcp", key, "A100 SXM 40GB", 1, True), offer_id="a2-highgpu-1g"
+        )
+        for key in keys
+    ]
+    assert {offer_of(row, Spell(0, 0, 0, None, 1, None), 8.0).offer_id for row in rows} == set(keys)
+    assert offer_of(LISTING, Spell(0, 0, 0, None, 1, None), 8.0).offer_id == "1"
+
+
 def test_clauses_that_no_history_keeps_are_left_out_and_named() -> None:
     watch = a_rule(min_cuda=12.4, nvlink=True, available_for_s=3600.0, cpu_arch=CpuArch.ARM64, datacenter=False)
     judged, ignored = judgeable(watch, [LISTING])

@@ -151,7 +151,7 @@ def test_csv_of_events_is_neutral(shell: Shell, tmp_path: Path) -> None:
     data = a_file(tmp_path, "0 =cmd 1.0", "1 =cmd 1.0")
     ran = shell("backtest", "--gpu", "H100", "--max-price", "2", "--data", data, "--csv")
     (row,) = csv.DictReader(io.StringIO(ran.out))
-    assert (row["offer_id"], row["did"]) == ("'=cmd", "alert")
+    assert (row["offer_id"], row["did"]) == ("'=cmd/1", "alert")
 
 
 def test_a_market_without_a_fitting_offer_and_one_that_nobody_looked_at(shell: Shell, tmp_path: Path) -> None:
@@ -212,6 +212,44 @@ def test_a_sweep_over_several_watches_wants_one_named(shell: Shell) -> None:
 def test_a_sweep_holds_both_ends() -> None:
     assert parse_sweep("max_price=2.0:2.3:0.1") == tuple(map(Decimal, ("2.0", "2.1", "2.2", "2.3")))
     assert parse_sweep("max_price=2:2:1") == (Decimal(2),)
+
+
+def test_a_watch_by_the_price_of_its_whole_job(shell: Shell) -> None:
+    shell.settings(
+        """
+[[watch]]
+name = "job"
+gpu = ["A100", "H100"]
+gpu_count = { min = 1, max = 8 }
+max_job_cost = 40
+job = { hours = 10, on = "4x A100" }
+"""
+    )
+    (watch,) = shell("backtest", "--data", PRIME, "--json").json["watches"]
+    assert watch["fires"] > 0
+    assert all(event["gpu"].startswith("A100") for event in watch["events"]), "its hours are known on A100 alone"
+    assert all(event["price_usd_gpu_hour"] * 40 <= 40 for event in watch["events"])
+    assert "the job for at most $40" in shell("backtest", "--data", PRIME).out
+
+
+def test_a_watch_with_an_automatic_price_has_the_limits_of_those_days(shell: Shell) -> None:
+    shell.settings(
+        """
+[[watch]]
+name = "auto"
+gpu = "H100"
+gpu_count = 8
+max_price = "auto"
+max_price_cap = 2.5
+deadline = "2d"
+"""
+    )
+    ran = shell("backtest", "--data", PRIME, "--json")
+    (watch,) = ran.json["watches"]
+    assert (ran.code, watch["max_price_usd_gpu_hour"]) == (0, 2.5)
+    assert watch["events"][0]["at"] == "2025-10-19T21:06:43Z", "without history the cap counts"
+    assert all(event["price_usd_gpu_hour"] <= 2.5 for event in watch["events"])
+    assert "at or under 2.5 $/GPU-h (auto), alert" in shell("backtest", "--data", PRIME).out
 
 
 def test_a_table_of_numbers_alone_is_shown_on_a_terminal() -> None:
