@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from gpuwatch.analysis.price_rows import PriceRow, kind_of
 from gpuwatch.analysis.row_tapes import Source, Survey
+from gpuwatch.errors import UsageError
 from gpuwatch.market.offer import OfferKind
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import CoreExecutor
@@ -28,6 +29,7 @@ from gpuwatch.storage.open_prices import OpenPrices, load_ids
 from gpuwatch.storage.price_files import rows_in
 
 PART_ROWS = 20_000  # a second's work: a daemon that records waits for so long at most
+_MOST_LOOKS = 10_000_000
 LATER = "observed_at: later than now"
 _OWN = "SELECT min(at_s), max(at_s) FROM poll WHERE covers = 1 AND provider = ? AND at_s >= ? AND at_s <= ?"
 
@@ -73,6 +75,7 @@ def import_file(
     for row in _rows(path, skipped, (kinds[0], now_s), lambda done, total: told("reading", done, total)):
         survey.add(row)
         span = {min((row.at_s, *span)), max((row.at_s, *span))}
+    _check(path, survey)
     merged = Merged()
     again = _rows(path, Counter(), (kinds[0], now_s), lambda done, total: told("importing", done, total))
     for part in _parts(again):
@@ -96,6 +99,16 @@ def own_looks(database: Database, provider: str, from_s: int, to_s: int) -> tupl
     with database.read() as connection:
         first, last = CoreExecutor(connection).rows(_OWN, (provider, from_s, to_s))[0]
     return None if first is None else (datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC))
+
+
+def _check(path: Path, survey: Survey) -> None:
+    """Each moment is a look at each GPU: what is no name of a GPU makes millions of them."""
+    for about in survey.sources.values():
+        if not about.says_looks and len(about.gpus) * len(about.moments) > _MOST_LOOKS:
+            raise UsageError(
+                f"{path}: {len(about.gpus):,} GPUs at {len(about.moments):,} moments are too many looks:"
+                " is gpu_name_raw the name of a GPU in every row?"
+            )
 
 
 def _rows(

@@ -30,7 +30,7 @@ from gpuwatch.storage.price_files import read_rows
 from gpuwatch.storage.tapes import read_tape
 from tests.storage.market import NOON, an_answer, an_offer
 from tests.storage.test_history_model import Poll, a_poll, emptied, told
-from tests.storage.test_imports import FILES, KINDS, LATER_S, NOON_S, a_look, a_row
+from tests.storage.test_imports import KINDS, LATER_S, NOON_S, a_look, a_row, each_file
 
 ALL = Scope()
 AGES = datetime(2000, 1, 1, tzinfo=UTC), datetime(2030, 1, 1, tzinfo=UTC)
@@ -82,7 +82,7 @@ def test_an_import_of_an_export_is_the_same_market(
     assert {poll[:5] for poll in after.polls if poll.answered} == looks
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.partition("-")[0])
+@each_file
 def test_an_export_of_a_public_series_has_the_rows_of_the_file(
     sqlite_database: Database, tmp_path: Path, path: Path
 ) -> None:

@@ -33,6 +33,15 @@ from tests.storage.test_history_model import emptied
 
 PUBLIC = Path(__file__).parents[1] / "recorded" / "price-history"
 FILES = sorted(PUBLIC.glob("*.csv.gz"))
+each_file = pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(
+            path, id=path.name.partition("-")[0], marks=[pytest.mark.slow] if path.stat().st_size > 10**5 else []
+        )
+        for path in FILES
+    ],
+)
 KINDS = {"gcp": OfferKind.LISTED}
 NOON_S = int(NOON.timestamp())
 LATER_S = NOON_S + 10**7
@@ -141,6 +150,12 @@ def test_a_file_that_cannot_be_read_to_its_end_changes_nothing(database: Databas
     with pytest.raises(UsageError, match="cannot be read"):
         import_file(database, path, (None, {}), LATER_S)
     assert kept(database) == before
+
+
+def test_a_file_whose_gpus_are_no_names_is_refused(sqlite_database: Database, tmp_path: Path) -> None:
+    rows = [a_row(second, gpu=f"card-{second}x") for second in range(3500)]
+    with pytest.raises(UsageError, match="is gpu_name_raw the name of a GPU"):
+        brought_in(sqlite_database, tmp_path, rows)
 
 
 # --- several files ----------------------------------------------------------------------------------------------------
@@ -330,7 +345,7 @@ def test_our_own_looks_in_the_time_of_a_file_are_found(database: Database) -> No
 # --- the public series ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.partition("-")[0])
+@each_file
 def test_the_store_and_the_file_make_the_same_tape(sqlite_database: Database, path: Path) -> None:
     done = import_file(sqlite_database, path, (OfferKind.LIVE, {}), LATER_S)
     rows = read_rows(path).rows
