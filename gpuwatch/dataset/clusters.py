@@ -126,6 +126,22 @@ def _grouped(vectors: Vectors, count: int, seed: int, kind: str) -> Labels:
         return nearest(vectors, model.cluster_centers_)
 
 
+def parted(vectors: Vectors, members: np.ndarray[Any, Any], most: int) -> Labels:
+    """Some rows in parts of `most` on the average, by likeness; for each the number of its part."""
+    count = -(-len(members) // most)
+    sample = np.asarray(vectors[members[:: max(1, len(members) // most)]])
+    with wanted("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # like texts: fewer parts
+        model = (
+            wanted("sklearn.cluster").KMeans(n_clusters=min(count, len(sample)), random_state=0, n_init=1).fit(sample)
+        )
+    found = np.empty(len(members), np.int32)
+    for start in range(0, len(members), _ASSIGNED_AT_ONCE):
+        some = slice(start, start + _ASSIGNED_AT_ONCE)
+        found[some] = nearest(vectors[members[some]], model.cluster_centers_)
+    return found
+
+
 def nearest(vectors: Vectors, centres: Vectors) -> Labels:
     """The number of the nearest centre of each row, some thousand rows at once."""
     found = np.empty(len(vectors), np.int32)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuwatch.dataset.clusters import Labels, clustered
+from gpuwatch.dataset.clusters import Labels, parted
 from gpuwatch.dataset.embedding import Vectors
 from gpuwatch.dataset.scan import Progress, Scanned
 from gpuwatch.dataset.sketch import likeness
@@ -20,7 +20,7 @@ from gpuwatch.dataset.sketch import likeness
 NEAR = 0.95  # cosine
 ALIKE = 0.8  # of the runs of words, where the model did not see all
 _BLOCK = 1_024
-_PART_ROWS = 20_000  # a larger cluster is parted again: comparing takes time with the square of the rows
+_PART_ROWS = 20_000  # a larger cluster is compared in parts: it takes time with the square of the rows
 NONE = -1
 
 Places = np.ndarray[Any, np.dtype[np.int64]]
@@ -55,13 +55,13 @@ def near_duplicates(
 
 
 def _parts(vectors: Vectors, firsts: Places, labels: Labels) -> Iterator[Places]:
-    """The rows of each cluster in order; of a large one, those of its own clusters."""
+    """The rows of each cluster in order; of a large one, those of its parts."""
     order = firsts[np.argsort(labels[firsts], kind="stable")]
     for members in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1) if len(order) else ():
         if len(members) <= _PART_ROWS:
             yield members
             continue
-        inner = clustered(vectors[members], len(members), 2 * len(members) // _PART_ROWS + 1, 42).labels
+        inner = parted(vectors, members, _PART_ROWS // 2)
         yield from (members[inner == number] for number in range(int(inner.max()) + 1))
 
 

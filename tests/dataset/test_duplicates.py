@@ -70,6 +70,18 @@ def test_a_large_cluster_is_parted_and_copies_are_still_found(monkeypatch: pytes
     assert near[150:].tolist() == list(range(150))
 
 
+def test_a_crowd_in_one_spot_is_parted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies close together is joined into one cluster, and must not be compared all with all."""
+    monkeypatch.setattr(module, "_PART_ROWS", 40)
+    draw = np.random.default_rng(6)
+    vectors = (np.ones((400, 8)) + draw.normal(0, 0.1, (400, 8))).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    parts = list(module._parts(vectors, np.arange(400), np.zeros(400, np.int32)))
+    assert sorted(np.concatenate(parts).tolist()) == list(range(400))
+    assert all((np.diff(part) > 0).all() for part in parts)
+    assert max(map(len, parts)) <= 80
+
+
 def test_texts_that_were_cut_are_the_same_only_if_their_wording_is() -> None:
     same = np.ones((2, 4), np.float32) / 2
     near, _ = near_duplicates(scanned(same, cut=True), np.zeros(2, np.int32), np.full(2, NONE), 0.95, NOBODY)
