@@ -10,7 +10,17 @@ from enum import StrEnum
 import msgspec
 import numpy as np
 
-from gpuwatch.analysis.contrasts import DAY, WEEK, Bools, HourlyLogs, day_profiles, hourly_logs, turned_contrasts
+from gpuwatch.analysis.contrasts import (
+    DAY,
+    WEEK,
+    Bools,
+    HourlyLogs,
+    day_profiles,
+    hour_profile,
+    hourly_logs,
+    turned_contrasts,
+    without_hours_of_day,
+)
 from gpuwatch.analysis.hour_week import Cell, cells_of
 from gpuwatch.analysis.resampling import (
     Floats,
@@ -61,6 +71,11 @@ class Part(msgspec.Struct, frozen=True):
     def period(self) -> int:
         """24 if every day is alike, else 168."""
         return DAY if self.mask == self.mask[:DAY] * 7 else WEEK
+
+    @property
+    def is_whole_days(self) -> bool:
+        """Does each day lie inside or outside as a whole?"""
+        return all(len(set(self.mask[at : at + DAY])) == 1 for at in range(0, WEEK, DAY))
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +167,7 @@ def comparisons_of(
 ) -> tuple[list[Effect], Effect, list[HourEffect]]:
     """The parts, any hour at all, and each hour of the day, with all comparisons in mind."""
     alone = [_effect(hours, part, seed) for part in parts]
-    any_hour, by_hour = _hours(day_profiles(hours), seed)
+    any_hour, by_hour = _hours(day_profiles(hours), hour_profile(hours), seed)
     *effects, any_hour = _judged([*alone, any_hour])
     return effects, any_hour, _with_all_in_mind(by_hour, any_hour)
 
@@ -160,7 +175,8 @@ def comparisons_of(
 def _effect(hours: HourlyLogs, part: Part, seed: int) -> Effect:
     """One part against the rest, by itself."""
     sample, needed = ("days", FEWEST_DAYS) if part.period == DAY else ("weeks", FEWEST_WEEKS)
-    turned = turned_contrasts(hours, np.array(part.mask), part.period, needed)
+    asked = without_hours_of_day(hours) if part.is_whole_days else hours
+    turned = turned_contrasts(asked, np.array(part.mask), part.period, needed)
     found = Effect(
         name=part.name,
         window=part.window,
@@ -196,7 +212,7 @@ def _detectable(own: Floats) -> float:
     return _cheaper(-error * (t_quantile(1 - ALPHA / 2, freedom) + t_quantile(0.8, freedom)))
 
 
-def _hours(profiles: Floats, seed: int) -> tuple[Effect, list[HourEffect]]:
+def _hours(profiles: Floats, means: Floats, seed: int) -> tuple[Effect, list[HourEffect]]:
     """Is any hour of the day unlike the others, and by how much is each?"""
     found = Effect(
         name="any hour",
@@ -208,7 +224,7 @@ def _hours(profiles: Floats, seed: int) -> tuple[Effect, list[HourEffect]]:
     )
     if len(profiles) < FEWEST_DAYS:
         return found, []
-    ps, means = largest_p(_together(profiles), seed), profiles.mean(0)
+    ps = largest_p(_together(profiles), seed)
     by_hour = [
         HourEffect(hour=at, cheaper_percent=_cheaper(float(means[at])), p_adjusted=float(ps[at])) for at in range(DAY)
     ]

@@ -136,6 +136,21 @@ def day_profiles(hours: HourlyLogs) -> Floats:
     return kept
 
 
+def hour_profile(hours: HourlyLogs) -> Floats:
+    """The mean of each hour of the local day against the 24 hours around it, of those that are known; else 0."""
+    around = hours.logs - moving_average(hours.logs, DAY)
+    known = ~np.isnan(around)
+    count = np.bincount(hours.labels[known] % DAY, minlength=DAY)
+    found = np.bincount(hours.labels[known] % DAY, weights=around[known], minlength=DAY) / np.maximum(count, 1)
+    found[np.abs(found) < _NOTHING] = 0.0
+    return found
+
+
+def without_hours_of_day(hours: HourlyLogs) -> HourlyLogs:
+    """The same without what repeats by day: whole days are then compared, however many nights of each are known."""
+    return msgspec.structs.replace(hours, logs=hours.logs - hour_profile(hours)[hours.labels % DAY])
+
+
 def moving_average(values: Floats, period: int) -> Floats:
     """The centred mean of a period, of the hours that are known; NaN where too few are; at the ends, the nearest."""
     if len(values) <= period:

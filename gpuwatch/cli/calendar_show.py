@@ -5,12 +5,22 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from gpuwatch.analysis.calendar import ALPHA, CLAIMED_PERCENT, HOURS_METHOD, METHOD, Calendar, Effect, Verdict
+from gpuwatch.analysis.calendar import (
+    ALPHA,
+    CLAIMED_PERCENT,
+    HOURS_METHOD,
+    METHOD,
+    Calendar,
+    Effect,
+    HourEffect,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from gpuwatch.analysis.hour_week import Cell
@@ -113,7 +123,7 @@ def _row(effect: Effect) -> tuple[str, ...]:
     if effect.cheaper_percent is not None and effect.low_percent is not None and effect.high_percent is not None:
         size = _percent(effect.cheaper_percent)
         interval = f"{_percent(effect.low_percent)} to {_percent(effect.high_percent)}"
-    p = "–" if effect.p_adjusted is None else f"{effect.p_adjusted:.3f}"
+    p = "–" if effect.p_adjusted is None else "<0.001" if effect.p_adjusted < 0.001 else f"{effect.p_adjusted:.3f}"
     return (effect.name, effect.window, effect.verdict.value, size, interval, p, f"{effect.samples} {effect.sample}")
 
 
@@ -166,9 +176,22 @@ def _said_of_hours(found: Calendar) -> str:
     effect = found.any_hour
     if effect.verdict is not Verdict.VARIES:
         return said_of(effect) if effect.verdict is Verdict.NOT_ENOUGH else "no hour differs from the day around it"
-    apart = [one for one in found.by_hour if one.verdict is not Verdict.NO_EFFECT]
-    words = [f"{one.hour:02}:00 {_percent(one.cheaper_percent)}" for one in apart]
-    return f"these differ from the day around them (cheaper by): {', '.join(words)}"
+    words = [_stretch(hours) for hours in _runs(found.by_hour) if hours[0].verdict is not Verdict.NO_EFFECT]
+    return f"these differ from the day around them: {', '.join(words)}"
+
+
+def _runs(by_hour: Sequence[HourEffect]) -> list[list[HourEffect]]:
+    """Hours on end with one verdict; midnight parts none."""
+    runs = [list(hours) for _, hours in groupby(by_hour, key=lambda one: one.verdict)]
+    if len(runs) > 1 and runs[0][0].verdict is runs[-1][0].verdict:
+        runs[0] = runs.pop() + runs[0]
+    return runs
+
+
+def _stretch(hours: Sequence[HourEffect]) -> str:
+    mean = sum(one.cheaper_percent for one in hours) / len(hours)
+    span = f"{hours[0].hour:02}:00-{(hours[-1].hour + 1) % 24:02}:00"
+    return f"{span} {hours[0].verdict.value} by {_percent(abs(mean))}"
 
 
 # --- for a program ----------------------------------------------------------------------------------------------------

@@ -133,6 +133,15 @@ def test_nights_are_those_of_the_zone_also_when_its_clocks_change() -> None:
     assert (named(elsewhere, "night").cheaper_percent or 0) < 20
 
 
+@pytest.mark.parametrize("first", [0, 7, 40])
+def test_both_at_once_are_told_apart(first: int) -> None:
+    hours, at = 35 * 24, MONDAY + first
+    usd = 3 * np.where(inside(NIGHT, hours, at), 0.9, 1.0) * np.where(inside(WEEKEND, hours, at), 0.8, 1.0)
+    effects = calendar_of(series_from(usd, at), UTC, [NIGHT, WEEKEND]).effects
+    assert [one.verdict for one in effects] == [Verdict.CHEAPER] * 2
+    assert [one.cheaper_percent for one in effects] == pytest.approx([10, 20], abs=0.3)
+
+
 def test_a_weekend_does_not_make_nights_and_nights_make_no_weekend() -> None:
     hours = 56 * 24
     logs = wandering(hours, np.random.default_rng(4)) * 0.3 - 0.2 * inside(NIGHT, hours)

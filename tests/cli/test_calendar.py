@@ -65,7 +65,7 @@ def test_a_real_effect_that_is_smaller_than_promised_is_called_so(shell: Shell, 
     data = planted(tmp_path / "planted.csv.gz", 21, 4.20, 3.80)
     ran = shell("calendar", "H100", "--data", str(data))
     assert "night: cheaper by 9.5 % (9.5 % to 9.5 %), less than the 30–40 % that guides promise." in ran.out
-    assert "these differ from the day around them (cheaper by): 00:00" in ran.out
+    assert "day around them: 22:00-08:00 cheaper by 5.7 %, 08:00-22:00 dearer by 4.3 %.\n" in ran.out
 
 
 def test_csv_has_a_line_for_each_hour_of_the_week(shell: Shell) -> None:
