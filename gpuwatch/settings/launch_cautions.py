@@ -91,6 +91,13 @@ def _beyond(watch: Watch, launch: LaunchSpec, section: str, budget: Budget) -> I
         cost = per_gpu * watch.gpu_count_min * Decimal(repr(hours))
         if limit is not None and cost > limit:
             yield (
-                f"{section} {key} = {limit} refuses every launch at {'bid.max' if is_bid else 'max_price'}: "
+                f"{section} {key} = {limit} refuses every launch at {'bid.max' if is_bid else _limit(watch)}: "
                 f"{watch.gpu_count_min} GPU × {per_gpu} USD × {hours:.4g} h = {cost:.2f} USD"
             )
+
+
+def _limit(watch: Watch) -> str:
+    """Which key says what an offer may cost at most."""
+    if watch.max_job_cost_usd is not None:
+        return "max_job_cost"
+    return "max_price" if watch.auto is None else "max_price_cap"

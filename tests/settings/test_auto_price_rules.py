@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -60,3 +61,12 @@ def test_without_a_limit_that_makes_sense_nothing_is_left_of_the_watch(home: Pat
     settings, _ = load_for_stopping(env={}, cwd=home)
     assert settings.watches == ()
     assert settings.left_out == ("h",)
+
+
+def test_a_budget_that_refuses_every_launch_at_the_cap_names_the_cap(
+    loaded: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    launch = 'action = "launch"\n[watch.launch]\nmax_runtime = "10h"\n[watch.budget]\nmax_usd_day = 20\n'
+    with caplog.at_level(logging.WARNING, "gpuwatch.settings"):
+        loaded(f'{AUTO}{CAP}deadline = "2d"\n{launch}')
+    assert "max_usd_day = 20 refuses every launch at max_price_cap: 1 GPU × 3.5" in caplog.text
