@@ -66,7 +66,7 @@ def _last_hour(spell: Spell) -> int:
 def _looked(tape: Tape, first: int, last: int) -> list[bool]:
     looked = [False] * (last - first + 1)
     for poll in tape.polls:
-        if poll.answered:
+        if poll.is_whole:
             for hour in range(poll.at_s // HOUR_S, (poll.at_s + LOOK_LASTS_S - 1) // HOUR_S + 1):
                 looked[hour - first] = True
     return looked

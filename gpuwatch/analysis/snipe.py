@@ -65,8 +65,8 @@ def snipe(lives: Sequence[Life], tape: Tape, every_s: float) -> Snipe | None:
 
 
 def looks_apart_s(tape: Tape) -> float:
-    """The median time between two moments at which somebody looked."""
-    times = np.unique([poll.at_s for poll in tape.polls if poll.answered])
+    """The median time between two moments at which somebody looked at it all."""
+    times = np.unique([poll.at_s for poll in tape.polls if poll.is_whole])
     return float(np.median(np.diff(times))) if len(times) > 1 else float("inf")
 
 

@@ -136,7 +136,7 @@ def _stretches(spells: Iterator[Spell]) -> Iterator[tuple[Spell, Spell]]:
 def _looks(tape: Tape) -> _Looks:
     looks: _Looks = {}
     for poll in tape.polls:
-        if poll.answered:
+        if poll.is_whole:
             looks.setdefault((poll.provider, poll.spot), {}).setdefault(poll.gpu, []).append(poll.at_s)
     return looks
 

@@ -56,6 +56,11 @@ class Poll(NamedTuple):
     lane: str = "sweep"  # "hunt": the daemon asked for what is cheap, and decided on it; only a sweep proves absence
     failed: bool = False  # no answer at all
 
+    @property
+    def is_whole(self) -> bool:
+        """Does it prove absence? A hunt asks for what is cheap, and what it does not show may be there."""
+        return self.answered and self.lane == "sweep"
+
 
 class Tape(msgspec.Struct, frozen=True, kw_only=True):
     """A stretch of the market."""

@@ -68,8 +68,8 @@ def time_under(
 
 
 def whole_looks(tape: Tape) -> list[Poll]:
-    """The looks that prove absence; a hunt asks for what is cheap, and what it does not show may be there."""
-    return [poll for poll in tape.polls if poll.answered and poll.lane == "sweep"]
+    """The looks that prove absence."""
+    return [poll for poll in tape.polls if poll.is_whole]
 
 
 def _point(hours: list[int], stays: _Stays, looked: set[int]) -> TrackPoint:

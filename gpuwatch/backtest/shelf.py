@@ -14,7 +14,7 @@ from gpuwatch.market.pricing import MICRO, microusd, threshold_microusd
 from gpuwatch.watches.decide import Match
 from gpuwatch.watches.watch import Watch
 
-SWEEP, HUNT = "sweep", "hunt"
+HUNT = "hunt"
 _HAIR = 1e-6  # more than floats lose
 _LOOKS_MISSED = 3  # so many may fail before what they would have shown is not known any more
 _Place = tuple[tuple[Any, ...], int]  # rank, number of the candidate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import dropwhile
 from typing import Any
 
 import pytest
@@ -17,8 +18,7 @@ from gpuwatch.ports import Completeness
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.history import History
 from gpuwatch.storage.moment import at
-from gpuwatch.storage.questions import Part
-from gpuwatch.storage.series import read_series
+from gpuwatch.storage.questions import Part, price_track
 from gpuwatch.storage.tapes import read_looks, read_tape
 from tests.storage.market import NOON, an_answer, an_offer, machines
 from tests.storage.test_history_model import Poll, a_poll, emptied, told
@@ -99,20 +99,20 @@ def test_a_tape_that_is_cut_off_knows_nothing_of_later(
 @fresh_each_time
 @given(story=st.lists(a_poll(), min_size=1, max_size=12))
 def test_the_lows_of_the_hours_are_those_of_the_tape(sqlite_database: Database, story: list[Poll]) -> None:
-    """Hunts count as looks on a tape, and a look at one GPU beside another: so one GPU is told of, by sweeps."""
+    """One GPU is told of, by sweeps: a look at one beside another counts for both on a tape."""
     emptied(sqlite_database)
     sweeps = [Poll(one.wait_s, "sweep", one.gpu, one.market, Completeness.COMPLETE, None, one.restart) for one in story]
     last = [second for second, _ in told(sqlite_database, sweeps)][-1]
     until = NOON + timedelta(seconds=last + 1)
     tape = read_tape(sqlite_database, Scope(gpus=("H100 SXM",), spot=False), NOON, until)
     made = series_of(tape, lambda listing, spell: spell.listed_microusd_hour(8))
-    read = read_series(sqlite_database, Part(gpus=("H100 SXM",)), NOON, until, {})
+    points = price_track(sqlite_database, Part(gpus=("H100 SXM",)), NOON, until)
     if tape.listings:
-        assert made.first_hour == read.first_hour
-        count = min(len(made.lows), len(read.lows))
-        assert list(made.lows[:count]) == list(read.lows[:count])
-        assert list(made.looked[:count]) == list(read.looked[:count])
-        assert not any(read.looked[count:])
+        points = list(dropwhile(lambda point: not point.looked, points))
+        assert made.starts_at(0) == points[0].starts_at
+        pairs = list(zip(zip(made.lows, made.looked, strict=True), points, strict=False))
+        assert [low for low, _ in pairs] == [(point.min_microusd, point.looked) for _, point in pairs]
+        assert not any(point.looked for point in points[len(pairs) :])
 
 
 def test_an_offer_that_stays_is_one_spell(database: Database, history: History) -> None:
