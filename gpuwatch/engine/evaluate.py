@@ -328,7 +328,8 @@ class Evaluator:
         page.tell(alert, channels, max(now + life_of(AlertKind.OFFER), until or now), once_key)
 
 
-_MAY_END_ANY_MOMENT = {RefusalReason.PAUSED, RefusalReason.BREAKER, RefusalReason.CHECKLIST}  # by the owner's word
+# By the owner's word. A checklist may stand for days: at full pace its offers would eat the day's rows meanwhile.
+_MAY_END_ANY_MOMENT = {RefusalReason.PAUSED, RefusalReason.BREAKER}
 _ONLY_TOLD = {Action.ALERT: 'Told you; this watch does not rent (action = "alert").'}
 
 

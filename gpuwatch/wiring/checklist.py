@@ -1,4 +1,4 @@
-"""The checklists of the watches: see what is done, tick, untick. Works beside a running daemon, which asks at once."""
+"""The checklists of the watches: see, tick, untick. Works beside a running daemon, at its next look."""
 
 from __future__ import annotations
 
