@@ -89,6 +89,7 @@ class Evaluator:
         self._reasons: dict[str, Reason] = {}
         self._unasked: set[str] = set()  # watches that could ask nothing when they last fired
         self._full: set[str] = set()  # watches that could begin no further launch when they last tried
+        self._held: set[str] = set()  # watches that could begin none at all, whatever was on offer
         self._not_ready: dict[str, str] = {}  # watch → what its owner was told last, where nothing could be tried yet
         self._lock = threading.Lock()
 
@@ -96,9 +97,14 @@ class Evaluator:
         """Would it rent more if it saw more? Then it is asked at full pace."""
         return watch.action is Action.LAUNCH and not self._rules.dry_run and watch.name not in self._full
 
+    def will_rent(self, watch: Watch) -> bool:
+        """Is it hungry, and did nothing keep it from renting when it tried last: a pause, an empty balance?"""
+        return self.is_hungry(watch) and watch.name not in self._held
+
     def lost_a_launch(self, watch_name: str) -> None:
-        """A launch of this watch came to nothing: its slot is free again."""
+        """A launch of this watch is over, or came to nothing: its slot is free again."""
         self._full.discard(watch_name)
+        self._held.discard(watch_name)
 
     def view(self, watch: Watch, answer: Answer, now: datetime) -> View:
         """What this answer shows this watch."""
@@ -147,6 +153,7 @@ class Evaluator:
             decided = [(watch, self._decide(watch, key, now)) for watch in watches]
             starts = self._write_down(decided, now)
             self._log_changes(decided)
+            self._held -= {watch.name for watch, decision in decided if decision.best is None}
         for start in starts:
             self._start(start)
         return [decision for _, decision in decided]
@@ -274,6 +281,7 @@ class Evaluator:
         choice = choose(decision.matches, rules.unable, rules.not_ready, rules.dry_run)
         left = list(choice.matches)
         if not left:
+            self._held.add(watch.name)
             return [], f"Not rented: {choice.why_none}.", NOT_READY
         starts: list[Start] = []
         refusal: Refusal | None = None
@@ -292,8 +300,11 @@ class Evaluator:
 
     def _note_full(self, watch: Watch, refusal: Refusal | None) -> None:
         if refusal is None:
+            self._held.discard(watch.name)
             self._full.discard(watch.name)
-        elif refusal.reason not in _MAY_END_ANY_MOMENT:
+            return
+        self._held.add(watch.name)
+        if refusal.reason not in _MAY_END_ANY_MOMENT:
             self._full.add(watch.name)
 
     def _intent(self, watch: Watch, left: Sequence[Match]) -> Intent:

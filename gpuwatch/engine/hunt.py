@@ -108,7 +108,7 @@ class Hunter:
         if answer.completeness is not Completeness.TRUNCATED:
             return answer
         if any(self._evaluator.view(watch, answer, clock()).matches for watch in watches) and not any(
-            watch.max_job_cost_usd is not None and self._evaluator.is_hungry(watch) for watch in watches
+            watch.max_job_cost_usd is not None and self._evaluator.will_rent(watch) for watch in watches
         ):
             return answer  # cheapest first: what was cut is dearer, an hour; a whole job is rented for the least of all
         # a page full of offers that no watch accepts proves nothing: read on to the end

@@ -18,7 +18,7 @@ from gpuwatch.engine.check import check_provider
 from gpuwatch.engine.evaluate import Evaluator, Rules, Start
 from gpuwatch.engine.hunt import Hunter
 from gpuwatch.engine.quotes import Quotes, payable
-from gpuwatch.launches.launch import LaunchState, most_microusd_hour
+from gpuwatch.launches.launch import LaunchState, Refusal, RefusalReason, most_microusd_hour
 from gpuwatch.market.offer import Offer
 from gpuwatch.market.pricing import Commission
 from gpuwatch.planning.figures import config, exactly
@@ -108,6 +108,21 @@ def test_before_a_job_is_rented_the_whole_list_is_read(action: Action, asked: in
     hunter.beat(lambda: NOON, 30.0, 30.0)
     assert len(market.asked) == asked
     assert [start.launch.gpu for start in started[:1]] == ["H100 SXM"][: asked - 1]
+
+
+@pytest.mark.parametrize("reason", [RefusalReason.PAUSED, RefusalReason.BREAKER, RefusalReason.MAX_USD_DAY])
+def test_while_nothing_may_be_rented_the_whole_list_is_not_read_at_every_poll(reason: RefusalReason) -> None:
+    """It would use up the day's rows, and all other watches would be blind until midnight."""
+    watch = a_job_watch(action=Action.LAUNCH, launch=LaunchSpec(max_runtime_s=360_000.0))
+    page = an_answer(a100(4.75), completeness=Completeness.TRUNCATED, complete_to=4.9)
+    market, desk = ScriptedMarket(page), MemoryDesk(Refusal(reason, "not now"))
+    evaluator = an_evaluator(watch, desk, [])
+    hunter = Hunter(market, [watch], VAST["vastai"], evaluator, lambda *_: None, threading.Event())
+    for poll in range(5):
+        hunter.beat(lambda at=NOON + timedelta(seconds=28 * poll): at, 30.0, 30.0)  # type: ignore[misc]
+    assert [query.limit is None for query in market.asked] == [False, True, False, False, False, False]
+    evaluator.lost_a_launch(watch.name)
+    assert evaluator.will_rent(watch)
 
 
 def test_an_alert_names_the_parts_of_a_range_and_what_is_not_known() -> None:
