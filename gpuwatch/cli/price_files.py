@@ -248,10 +248,9 @@ def _progress(name: str) -> Iterator[Told]:
 
 
 def _finish(bars: dict[str, Any]) -> None:
-    for bar in bars.values():
-        if not bar.finished:
-            bar.render_finish()
-            bar.finished = True
+    """The cursor comes back."""
+    while bars:
+        bars.popitem()[1].render_finish()
 
 
 def _note(line: str) -> None:

@@ -225,3 +225,22 @@ def test_json_stands_alone_on_standard_output(stored: Shell) -> None:
     ran = stored("import", VASTAI, a_file(stored, HEAD, ROW.replace("vastai", "odd")), "--json")
     assert len(json.loads(ran.out)["files"]) == 2
     assert "odd" in ran.err
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_bar_on_a_terminal_gives_the_cursor_back(stored: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    assert stored("import", VASTAI).code == 0
+    assert "importing" in screen.getvalue()
+    assert screen.getvalue().rindex("\x1b[?25h") > screen.getvalue().rindex("\x1b[?25l")
+
+
+def test_no_bar_where_there_is_no_terminal(stored: Shell) -> None:
+    assert stored("import", VASTAI).err == ""
