@@ -24,6 +24,7 @@ _PART_ROWS = 20_000  # a larger cluster is compared in parts: it takes time with
 NONE = -1
 
 Places = np.ndarray[Any, np.dtype[np.int64]]
+Judged = tuple[float, Places, np.ndarray[Any, Any], np.ndarray[Any, Any]]  # threshold; of each row: near, cosine, led
 
 
 def exact_duplicates(rows: np.ndarray[Any, Any]) -> Places:
@@ -45,12 +46,13 @@ def near_duplicates(
     """For each row an earlier one that stays and is nearly the same, and how near (cosine); `NONE`: there is none."""
     near = np.full(len(labels), NONE, np.int64)
     cosines = np.zeros(len(labels), np.float32)
+    found = threshold, near, cosines, np.zeros(len(labels), bool)
     firsts = np.flatnonzero(exact == NONE)
     done = 0
     for members in _parts(scanned.vectors, firsts, labels):
-        _compare(scanned, members, threshold, near, cosines)
+        _compare(scanned, members, found)
         done += len(members)
-        progress("comparing", done, len(firsts))
+        progress("comparing", min(done, len(firsts)), len(firsts))
     return near, cosines
 
 
@@ -61,41 +63,37 @@ def _parts(vectors: Vectors, firsts: Places, labels: Labels) -> Iterator[Places]
         if len(members) <= _PART_ROWS:
             yield members
             continue
-        inner = parted(vectors, members, _PART_ROWS // 2)
-        yield from (members[inner == number] for number in range(int(inner.max()) + 1))
+        inner = parted(vectors, members, _PART_ROWS // 4)  # each row is in two
+        yield from (members[(inner == number).any(axis=1)] for number in range(int(inner.max()) + 1))
 
 
-def _compare(scanned: Scanned, members: Places, threshold: float, near: Places, cosines: np.ndarray[Any, Any]) -> None:
+def _compare(scanned: Scanned, members: Places, found: Judged) -> None:
     """Each row against those before it that stay."""
+    near = found[1]
+    members = members[near[members] == NONE]  # those that go by an earlier part need no second look
     kept: list[Places] = []
     for start in range(0, len(members), _BLOCK):
         block = members[start : start + _BLOCK]
         vectors = np.asarray(scanned.vectors[block])
         for earlier in kept:
             alike = vectors @ np.asarray(scanned.vectors[earlier]).T
-            _judge(scanned, block, earlier, alike, (threshold, near, cosines))
+            _judge(scanned, block, earlier, alike, found)
         inside = np.tril(vectors @ vectors.T, -1)
-        _judge(scanned, block, block, inside, (threshold, near, cosines))
+        _judge(scanned, block, block, inside, found)
         kept.append(block[near[block] == NONE])
 
 
-def _judge(
-    scanned: Scanned,
-    block: Places,
-    earlier: Places,
-    alike: Vectors,
-    found: tuple[float, Places, np.ndarray[Any, Any]],
-) -> None:
-    """Row by row, since one that goes takes no other with it; nearest first."""
-    threshold, near, cosines = found
+def _judge(scanned: Scanned, block: Places, earlier: Places, alike: Vectors, found: Judged) -> None:
+    """Row by row, since one that goes takes no other with it, and one for which another went stays; nearest first."""
+    threshold, near, cosines, led = found
     for place in np.flatnonzero((alike >= threshold).any(axis=1)):
         row = block[place]
-        if near[row] != NONE:
+        if near[row] != NONE or led[row]:
             continue
         hits = np.flatnonzero(alike[place] >= threshold)
         for other in hits[np.argsort(-alike[place, hits], kind="stable")]:
             if near[earlier[other]] == NONE and _worded_alike(scanned, row, earlier[other]):
-                near[row], cosines[row] = earlier[other], alike[place, other]
+                near[row], cosines[row], led[earlier[other]] = earlier[other], alike[place, other], True
                 break
 
 

@@ -77,9 +77,23 @@ def test_a_crowd_in_one_spot_is_parted_too(monkeypatch: pytest.MonkeyPatch) -> N
     vectors = (np.ones((400, 8)) + draw.normal(0, 0.1, (400, 8))).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     parts = list(module._parts(vectors, np.arange(400), np.zeros(400, np.int32)))
-    assert sorted(np.concatenate(parts).tolist()) == list(range(400))
+    assert np.bincount(np.concatenate(parts)).tolist() == [2] * 400
     assert all((np.diff(part) > 0).all() for part in parts)
     assert max(map(len, parts)) <= 80
+
+
+@given(seed=st.integers(0, 10**6))
+def test_in_parts_too_what_stays_stands_for_what_goes(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    vectors = (np.ones((150, 3)) + draw.normal(0, 0.3, (150, 3))).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_PART_ROWS", 40)
+        near, _ = near_duplicates(scanned(vectors), np.zeros(150, np.int32), np.full(150, NONE), 0.99, NOBODY)
+    goes = np.flatnonzero(near != NONE)
+    assert (near[near[goes]] == NONE).all()
+    assert (near[goes] < goes).all()
+    assert ((vectors[goes] * vectors[near[goes]]).sum(axis=1) >= 0.99 - 1e-6).all()
 
 
 def test_texts_that_were_cut_are_the_same_only_if_their_wording_is() -> None:
