@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from decimal import Decimal
 
@@ -72,11 +73,20 @@ def _job(watch: Watch, launch: LaunchSpec) -> Iterator[str]:
         return
     counts = range(watch.gpu_count_min, watch.gpu_count_max + 1)
     found = [hours_on(watch.job, gpu, count) for gpu in watch.gpu_names for count in counts]
-    least_h = min((hours.is_.low for hours in found if isinstance(hours, Hours)), default=0.0)
-    if launch.max_runtime_s is not None and launch.max_runtime_s < least_h * HOUR_S:
+    known = [hours.is_ for hours in found if isinstance(hours, Hours)]
+    if launch.max_runtime_s is None or not known:
+        return
+    least_h, most_h = min(hours.low for hours in known), max(hours.high for hours in known)
+    runtime = format_duration(launch.max_runtime_s)
+    if launch.max_runtime_s < least_h * HOUR_S:
         yield (
-            f"launch.max_runtime = {format_duration(launch.max_runtime_s)} ends every instance before its job is done: "
+            f"launch.max_runtime = {runtime} ends every instance before its job is done: "
             f"that takes {least_h:.1f} h at least"
+        )
+    elif launch.max_runtime_s < min(most_h * HOUR_S, watch.job.within_s or math.inf):
+        yield (
+            f"launch.max_runtime = {runtime} ends some instances before their job is done, which takes up to "
+            f'{most_h:.1f} h; job.within = "{runtime}" leaves those out'
         )
 
 

@@ -130,3 +130,16 @@ def test_a_runtime_too_short_for_the_job_is_told(loaded: Any, caplog: pytest.Log
     with caplog.at_level(logging.WARNING, "gpuwatch.settings"):
         loaded(toml(JOB + "interruptions_per_day = 1\n" + launch, watch='action = "launch"\nspot = "any"\n'))
     assert "launch.max_runtime = 12h ends every instance before its job is done: that takes 14.4 h" in caplog.text
+
+
+def test_a_runtime_too_short_for_some_of_the_offers_is_told_with_what_leaves_them_out(
+    loaded: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One A100 takes 288 h: its hour is cheap, its job is as cheap as any, and it is ended in the middle."""
+    launch = '[watch.launch]\nmax_runtime = "80h"\n'
+    with caplog.at_level(logging.WARNING, "gpuwatch.settings"):
+        loaded(toml(JOB + 'within = "80h"\n' + launch, watch='action = "launch"\n'))
+        assert "max_runtime" not in caplog.text
+        loaded(toml(JOB + launch, watch='action = "launch"\n'))
+    assert "ends some instances before their job is done, which takes up to 288.0 h" in caplog.text
+    assert 'job.within = "3d8h" leaves those out' in caplog.text
