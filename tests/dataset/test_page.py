@@ -54,7 +54,7 @@ def made(audit: Auditor, path: Path, work: Work | None = None, **rules: Any) -> 
 
 
 def test_hostile_texts_stay_text(audit: Auditor, tmp_path: Path) -> None:
-    path = written(tmp_path / "<b>.jsonl", [*HOSTILE, *HOSTILE, words([1, 2])])
+    path = written(tmp_path / "<b>\x1b[31m\u202e.jsonl", [*HOSTILE, *HOSTILE, words([1, 2])])
     path.write_bytes(path.read_bytes() + b"<script>\n")
     report = made(audit, path, near=0.5)
     page = page_of(report, lines_for(report))
