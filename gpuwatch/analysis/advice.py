@@ -175,13 +175,16 @@ def saving_of(found: Judged, first_hour: int, hours: int, seed: int = 0) -> Savi
         np.bincount(days[at] - days[0], one[at], minlength=int(days[-1] - days[0]) + 1).astype(float)
         for one in (found.costs, found.at_once)
     )
-    low, high = _interval(spent, once, block_days=1 + -(-hours // 24), seed=seed)
+    low, high = saving_interval(spent, once, block_days=1 + -(-hours // 24), seed=seed)
     share = 1 - float(spent.sum() / once.sum())
     return Saving(share=share, low=low, high=high, hours=len(at), days=len(np.unique(days[at])))
 
 
-def _interval(spent: Floats, once: Floats, block_days: int, seed: int) -> tuple[float, float]:
-    """Circular blocks of days (Politis and Romano, 1992), for prices stay for days; few blocks: Student's t."""
+def saving_interval(spent: Floats, once: Floats, block_days: int, seed: int) -> tuple[float, float]:
+    """95 % of the share saved, out of sums by the day; prices stay for days, so days are drawn in blocks.
+
+    Circular blocks: Politis and Romano, 1992. Few blocks: Student's t.
+    """
     count = len(spent)
     block = min(block_days, max(1, count // 2))
     begins = np.random.default_rng(seed).integers(0, count, (_DRAWS, -(-count // block)))
