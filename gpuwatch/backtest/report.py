@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuwatch.analysis.advice import saving_interval
 from gpuwatch.analysis.series import LOOK_LASTS_S
 from gpuwatch.analysis.survival import kaplan_meier
 from gpuwatch.backtest.book import Begun, Book
@@ -31,6 +32,8 @@ BUDGET_REASONS = frozenset(
     }
 )
 _STARTS_EVERY_S = 3600
+_DAY_S = 86_400
+_LEAST_DAYS = 5
 _HOUR = timedelta(hours=1)
 
 Numbers = NDArray[np.float64]
@@ -78,7 +81,13 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     within_deadline: float | None  # the share that came to an offer in time
     paid_usd_gpu_hour: float | None  # mean; one that came to none buys at its deadline, at what that costs
     at_once_usd_gpu_hour: float | None  # mean of the same starts, had they bought at once
+    interval: tuple[float, float] | None  # 95 % of `saved`; None: too few days
     median_s: float | None  # of all, by Kaplan and Meier; None: more than half were still waiting
+
+    @property
+    def is_shown(self) -> bool:
+        """Is it more than chance that waiting was cheaper, or dearer?"""
+        return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
 
     @property
     def saved(self) -> float | None:
@@ -234,9 +243,20 @@ def _waiting(at_s: Numbers, cheapest: Numbers, taken: Numbers, deadline: timedel
         judged=int(judged.sum()),
         within_deadline=float(in_time.mean()) if judged.any() else None,
         median_s=kaplan_meier(waits.tolist(), reached.tolist()).median_s if reached.any() else None,
+        interval=_interval(starts[judged][both], paid[both], at_once[both], deadline),
         paid_usd_gpu_hour=_mean(paid[both]),
         at_once_usd_gpu_hour=_mean(at_once[both]),
     )
+
+
+def _interval(starts: Numbers, paid: Numbers, at_once: Numbers, deadline: timedelta) -> tuple[float, float] | None:
+    """Neighbouring starts share their prices: days are drawn, in blocks longer than the deadline."""
+    days = (starts // _DAY_S).astype(int)
+    block_days = 1 + -(-int(deadline.total_seconds()) // _DAY_S)
+    if len(np.unique(days)) < max(_LEAST_DAYS, 2 * block_days):
+        return None
+    spent, once = (np.bincount(days - days[0], prices).astype(float) for prices in (paid, at_once))
+    return saving_interval(spent, once, block_days, seed=0)
 
 
 def _median(at_s: Numbers, cheapest: Numbers) -> float | None:

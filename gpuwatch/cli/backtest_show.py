@@ -13,7 +13,7 @@ import click
 from gpuwatch.watches.watch import Action
 
 if TYPE_CHECKING:
-    from gpuwatch.backtest.report import Event, Result
+    from gpuwatch.backtest.report import Event, Result, Waiting
     from gpuwatch.watches.watch import Watch
     from gpuwatch.wiring.backtest import Backtest
 
@@ -164,11 +164,18 @@ def _waiting(result: Result, deadline: timedelta) -> Iterator[str]:
         f"begun at any of {waiting.judged} looks, one an hour: {waiting.within_deadline:.0%} came to an offer within "
         f"{_span(deadline)}, {median}"
     )
-    if waiting.saved is not None:
-        yield (
-            f"mean price {waiting.paid_usd_gpu_hour:.4f} (after {_span(deadline)} it takes what there is): "
-            f"{_than(waiting.saved)} at once ({waiting.at_once_usd_gpu_hour:.4f})"
-        )
+    if waiting.saved is None:
+        return
+    yield (
+        f"mean price {waiting.paid_usd_gpu_hour:.4f} (after {_span(deadline)} it takes what there is): "
+        f"{_than(waiting.saved)} at once ({waiting.at_once_usd_gpu_hour:.4f})"
+    )
+    if waiting.interval is None:
+        yield "too few days to say how certain that is"
+    elif waiting.saved:
+        low, high = waiting.interval
+        chance = "" if waiting.is_shown else "; that may be chance"
+        yield f"95 % interval of that saving, by a block bootstrap over days: {low:.1%} to {high:.1%}{chance}"
 
 
 def show_sweep(found: Backtest) -> None:
@@ -194,6 +201,8 @@ def show_sweep(found: Backtest) -> None:
     click.echo(f"  {first.looks} looks; held: the share of them at which it could have rented")
     click.echo(f"  begun at any of {first.waiting.judged} looks, one an hour: in time: came to an offer within {span};")
     click.echo(f"  mean paid: after {span} it takes what there is; at once: that against buying at once")
+    if any(not result.waiting.is_shown for _, result in known):
+        click.echo("  (…): it may be chance, or there are too few days to tell; 95 %, block bootstrap over days")
     if clauses := found.ignored.get(watch.name):
         click.echo(f"  the history does not say: {', '.join(clauses)}; these clauses were left out (--strict refuses)")
     _foot(found)
@@ -209,7 +218,7 @@ def _step(watch: Watch, result: Result) -> tuple[str, ...]:
         "–" if waiting.within_deadline is None else f"{waiting.within_deadline:.0%}",
         "–" if waiting.median_s is None else _span(waiting.median_s),
         "–" if waiting.paid_usd_gpu_hour is None else f"{waiting.paid_usd_gpu_hour:.4f}",
-        "–" if waiting.saved is None else _against(waiting.saved),
+        "–" if waiting.saved is None else _against(waiting),
     )
 
 
@@ -261,8 +270,11 @@ def _foot(found: Backtest) -> None:
     click.echo("misses it; launches run at once and to their end.")
 
 
-def _against(share: float) -> str:
-    return "0.0%" if round(share, 3) == 0 else f"{-share:+.1%}"
+def _against(waiting: Waiting) -> str:
+    share = waiting.saved or 0.0
+    if share == 0:
+        return "0.0%"
+    return f"{-share:+.1%}" if waiting.is_shown else f"({-share:+.1%})"
 
 
 def _than(share: float) -> str:

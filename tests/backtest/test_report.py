@@ -82,6 +82,18 @@ def test_waits_that_outlast_the_data_are_no_short_waits() -> None:
     assert found.median_s is None
 
 
+def test_what_waiting_saved_has_an_interval_over_days() -> None:
+    cheap_at_noon = [5, 5, 4, 4] * 6 * 10  # ten days; whoever waits three hours meets 4
+    found = result(hourly(*cheap_at_noon), a_rule(4.0), deadline_h=3).waiting
+    assert found.saved == pytest.approx(1 - 4 / 4.5, abs=0.005)
+    assert found.interval is not None
+    assert found.interval[0] <= found.saved <= found.interval[1]
+    assert found.is_shown
+    assert result(hourly(*cheap_at_noon), a_rule(1.0), deadline_h=3).waiting.is_shown is False, "it never meets one"
+    few = result(hourly(*cheap_at_noon[:72]), a_rule(4.0), deadline_h=3).waiting
+    assert (few.interval, few.is_shown) == (None, False)
+
+
 def test_a_tape_shorter_than_the_deadline_says_nothing_about_waiting() -> None:
     found = result(hourly(2, 2), a_rule(), deadline_h=24).waiting
     assert (found.judged, found.within_deadline, found.saved) == (0, None, None)
