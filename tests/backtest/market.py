@@ -21,12 +21,14 @@ START_S = int(NOON.timestamp())
 Prices = Mapping[str, float]  # machine → dollars an hour, listed
 
 
-def tape_of(looks: Sequence[tuple[float, Prices | None]], gpu: str = "H100 SXM", spot: bool = False) -> Tape:
+def tape_of(
+    looks: Sequence[tuple[float, Prices | None]], gpu: str = "H100 SXM", spot: bool = False, provider: str = "vastai"
+) -> Tape:
     """One GPU at one provider. `looks`: (seconds after noon, what was on offer; None: no answer)."""
     machines = sorted({machine for _, prices in looks for machine in prices or ()})
     listings = tuple(
         Listing(
-            identity=Identity("vastai", machine, gpu, 1, spot),
+            identity=Identity(provider, machine, gpu, 1, spot),
             gpu_family="H100",
             offer_id=f"9{machine}",
             gpu_memory_gib=80.0,
@@ -35,8 +37,19 @@ def tape_of(looks: Sequence[tuple[float, Prices | None]], gpu: str = "H100 SXM",
     )
     seen = [(START_S + int(after_s), prices) for after_s, prices in looks]
     spells = [spell for number, machine in enumerate(machines) for spell in _spells(number, machine, seen)]
-    polls = [Poll(at_s, "vastai", "", spot, prices is not None, failed=prices is None) for at_s, prices in seen]
+    polls = [Poll(at_s, provider, "", spot, prices is not None, failed=prices is None) for at_s, prices in seen]
     return Tape(listings=listings, spells=sorted(spells, key=lambda s: (s.from_s, s.listing)), polls=polls, source="t")
+
+
+def together(first: Tape, second: Tape) -> Tape:
+    """Both markets at once."""
+    moved = [spell._replace(listing=spell.listing + len(first.listings)) for spell in second.spells]
+    return Tape(
+        listings=first.listings + second.listings,
+        spells=sorted([*first.spells, *moved], key=lambda spell: (spell.from_s, spell.listing)),
+        polls=sorted([*first.polls, *second.polls], key=lambda poll: poll.at_s),
+        source="t",
+    )
 
 
 def _spells(number: int, machine: str, seen: Sequence[tuple[int, Prices | None]]) -> list[Spell]:

@@ -18,7 +18,7 @@ from gpuwatch.launches.launch import Launch
 from gpuwatch.market.pricing import Commission
 from gpuwatch.watches.match import is_near, matches, price_for
 from gpuwatch.watches.watch import Budget, LaunchSpec, SpotPolicy, Watch
-from tests.backtest.market import START_S, a_renting_rule, a_rule, a_setting, a_story, played, tape_of, told
+from tests.backtest.market import START_S, a_renting_rule, a_rule, a_setting, a_story, played, tape_of, together, told
 
 HOUR = 3600
 TWENTY = {"vastai": Commission("0.20")}
@@ -84,6 +84,27 @@ def test_a_hunt_proves_no_absence() -> None:
     polls = [Poll(START_S + at, "vastai", "", False, True, lane="hunt") for at in (0, 60, 120)]
     tape = Tape(listings=(), spells=[], polls=polls, source="t")
     assert [turn[1] for turn in told(played(tape, a_rule())[0])] == ["no_data"]
+
+
+def test_of_two_providers_asked_in_one_second_the_cheaper_is_the_first_match() -> None:
+    tape = together(tape_of([(0, {"a": 1.5})]), tape_of([(0, {"b": 1.0})], provider="runpod"))
+    assert told(played(tape, a_rule())[0]) == [(0, "first_match", "b", 1.0, 0)]
+    assert told(played(tape, a_rule(providers=("vastai",)))[0]) == [(0, "first_match", "a", 1.5, 0)]
+
+
+def test_a_miss_is_a_round_of_both_providers() -> None:
+    one = tape_of([(0, {"a": 2.0}), (60, {}), (120, {}), (180, {"a": 2.0})])
+    both = together(one, tape_of([(30, {}), (200, {})], provider="runpod"))
+    assert told(played(one, a_rule())[0])[-1][1] == "first_match", "two misses armed it"
+    assert told(played(both, a_rule())[0])[-1][1] == "nothing_new", "the other provider was asked once meanwhile"
+
+
+def test_a_provider_that_fails_leaves_what_the_other_shows() -> None:
+    good, bad = tape_of([(0, {"a": 2.0}), (60, {"a": 2.0})]), tape_of([(0, {"b": 1.0}), (60, None)], provider="runpod")
+    turns = told(played(together(good, bad), a_rule())[0])
+    assert [turn[:3] for turn in turns] == [(0, "first_match", "b"), (60, "nothing_new", "a")]
+    gone = told(played(together(tape_of([(0, {}), (60, {})]), bad), a_rule())[0])
+    assert [turn[1] for turn in gone] == ["first_match", "no_data"]
 
 
 def test_a_launch_lives_its_time_and_then_the_watch_rents_again() -> None:
