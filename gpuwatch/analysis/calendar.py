@@ -166,14 +166,14 @@ def comparisons_of(
     hours: HourlyLogs, parts: Sequence[Part], seed: int
 ) -> tuple[list[Effect], Effect, list[HourEffect]]:
     """The parts, any hour at all, and each hour of the day, with all comparisons in mind."""
-    alone = [_effect(hours, part, seed) for part in parts]
+    alone = [_effect(hours, part, seed, among=len(parts) + 1) for part in parts]
     any_hour, by_hour = _hours(day_profiles(hours), hour_profile(hours), seed)
     *effects, any_hour = _judged([*alone, any_hour])
     return effects, any_hour, _with_all_in_mind(by_hour, any_hour)
 
 
-def _effect(hours: HourlyLogs, part: Part, seed: int) -> Effect:
-    """One part against the rest, by itself."""
+def _effect(hours: HourlyLogs, part: Part, seed: int, among: int) -> Effect:
+    """One part against the rest, by itself; `among` so many comparisons."""
     sample, needed = ("days", FEWEST_DAYS) if part.period == DAY else ("weeks", FEWEST_WEEKS)
     asked = without_hours_of_day(hours) if part.is_whole_days else hours
     turned = turned_contrasts(asked, np.array(part.mask), part.period, needed)
@@ -195,7 +195,7 @@ def _effect(hours: HourlyLogs, part: Part, seed: int) -> Effect:
         low_percent=_cheaper(high),
         high_percent=_cheaper(low),
         p=_p(turned, part, seed),
-        detectable_percent=_detectable(own),
+        detectable_percent=_detectable(own, among),
     )
 
 
@@ -205,11 +205,11 @@ def _p(turned: Floats, part: Part, seed: int) -> float:
     return student if part.period == WEEK else max(student, rotation_p(turned, seed))
 
 
-def _detectable(own: Floats) -> float:
-    """What an effect must be to be found four times in five, with no other comparison in mind."""
+def _detectable(own: Floats, among: int) -> float:
+    """What an effect must be to be found four times in five, if it is the strongest of so many."""
     freedom = len(own) - 1
     error = float(own.std(ddof=1)) / math.sqrt(len(own))
-    return _cheaper(-error * (t_quantile(1 - ALPHA / 2, freedom) + t_quantile(0.8, freedom)))
+    return _cheaper(-error * (t_quantile(1 - ALPHA / among / 2, freedom) + t_quantile(0.8, freedom)))
 
 
 def _hours(profiles: Floats, means: Floats, seed: int) -> tuple[Effect, list[HourEffect]]:
