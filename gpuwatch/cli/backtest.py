@@ -84,8 +84,9 @@ def backtest(
 ) -> int:
     """What your watches would have done: the daemon's own decisions over recorded prices.
 
-    With --gpu and --max-price no file is looked for; one that --config names counts, but for its watches. Launches are
-    reckoned as if dry_run were false and every order were met at once; budgets and limits hold.
+    With --gpu and --max-price no file is looked for; one that --config names counts, but for its watches. As in check,
+    that is about offers of one GPU unless --count says otherwise. Launches are reckoned as if dry_run were false and
+    every order were met at once; budgets and limits hold.
 
     Exit codes: 0 done, 2 usage or settings are wrong, 3 nobody looked at the market in that time.
     """
