@@ -80,6 +80,8 @@ class Hunter:
                 moved.append(self.in_force(watch, now))
             except StoreError as error:
                 log.error("watch %s: its limit is not known: %s", watch.name, error)  # noqa: TRY400
+            except Exception:  # no history may blind the other watches of this provider
+                log.exception("watch %s: its limit cannot be reckoned; nothing is asked for it", watch.name)
         if moved == self._moved:
             return
         self._moved, self._watches_of = moved, _by_query(moved, self._commission)

@@ -260,6 +260,21 @@ def test_while_no_limit_is_known_nothing_is_asked(caplog: pytest.LogCaptureFixtu
     assert len(hunt.bench.desk.alerts) == 1
 
 
+def test_a_limit_that_cannot_be_reckoned_blinds_no_other_watch(caplog: pytest.LogCaptureFixture) -> None:
+    def in_force(watch: Watch, now: datetime) -> Watch:
+        if watch.auto:
+            raise ZeroDivisionError
+        return watch
+
+    plain = a_watch(name="plain", gpu_names=("A100 PCIe",))
+    bench, market = Bench(WATCH, plain), ScriptedMarket(an_answer())
+    hunter = Hunter(market, (WATCH, plain), Commission(), bench.evaluator, lambda *_: None, threading.Event())
+    hunter.in_force = in_force
+    hunter.beat(lambda: NOON, 30.0, 30.0)
+    assert [query.gpus for query in market.asked] == [("A100 PCIe",)]
+    assert "watch h100: its limit cannot be reckoned" in caplog.text
+
+
 def test_many_offers_are_judged_by_the_limit_of_the_moment() -> None:
     """Where an index looks at them, too: a limit that moved makes it anew."""
     bench = Bench(WATCH)
