@@ -106,6 +106,16 @@ def test_an_empty_store_cannot_tell(shell: Shell) -> None:
     assert ran.out == "H100: no data in the store; nobody has looked for it.\n"
 
 
+def test_the_store_says_what_the_file_says(shell: Shell) -> None:
+    assert shell("db", "upgrade").code == 0
+    assert shell("import", str(PUBLIC)).code == 0
+    stored = shell("calendar", "B200", "--since", "all", "--json").json
+    from_file = shell("calendar", "B200", "--data", str(PUBLIC), "--json").json
+    assert stored.pop("source") == "the store"
+    assert from_file.pop("source") == str(PUBLIC)
+    assert stored == from_file
+
+
 def test_a_picture(shell: Shell, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     assert shell("calendar", "B200", "--data", str(PUBLIC), "--png", str(tmp_path / "b200.png")).code == 0
