@@ -1,6 +1,6 @@
 """Every figure of docs/performance.md in one run: `make bench`, or `python -m benchmarks [--quick] [NAME]...`.
 
-A quarter of an hour; `--quick` takes some three minutes, with fewer rounds and a smaller history. Each part is a
+Half an hour; `--quick` takes some five minutes, with fewer rounds and a smaller history. Each part is a
 process of its own and can be run alone: `python -m benchmarks.NAME --help`.
 """
 
@@ -27,6 +27,11 @@ PARTS: dict[str, tuple[str, list[str], list[str]]] = {
     "backtest": ("a watch over ten million observations", [], ["--observations", "1000000", "--rounds", "1"]),
     "dataset": ("a data set's audit", [], ["--rows", "20000", "--texts", "100"]),
     "advise": ("wait or buy, out of sample", ["--refit"], []),
+    "calendar_accuracy": (
+        "how often the calendar is right",
+        ["--runs", "50"],
+        ["--runs", "20", "--weeks", "4", "--only", "quiet"],
+    ),
     "market_page": ("the market on a page, and a history", [], ["--offers", "1000", "--rounds", "3"]),
 }
 

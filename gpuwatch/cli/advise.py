@@ -74,8 +74,9 @@ def advise(
 
     from gpuwatch.cli.past import scope_of, span_of
     from gpuwatch.wiring import real_now
-    from gpuwatch.wiring.advise import Wanted, answer, gpus_meant
+    from gpuwatch.wiring.advise import Wanted, answer
     from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.wiring.past import gpus_meant
 
     if deadline > _MOST_HOURS * 3600:
         raise click.BadParameter("expected at most 30d", param_hint="--deadline")

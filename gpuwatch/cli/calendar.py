@@ -63,9 +63,8 @@ def calendar(
     from gpuwatch.cli.calendar_show import Shown, picture, print_calendar, print_csv, to_json
     from gpuwatch.cli.past import scope_of, span_of
     from gpuwatch.wiring import real_now
-    from gpuwatch.wiring.advise import gpus_meant
     from gpuwatch.wiring.loading import load_settings
-    from gpuwatch.wiring.past import past_series
+    from gpuwatch.wiring.past import gpus_meant, past_series
 
     if as_csv and as_json:
         raise click.UsageError("--csv and --json: one of them.")

@@ -110,7 +110,7 @@ def export(
     from gpuwatch.storage.exports import check_target
     from gpuwatch.wiring import real_now
     from gpuwatch.wiring.loading import load_settings
-    from gpuwatch.wiring.price_files import exported_rows, gpus_meant
+    from gpuwatch.wiring.price_files import all_meant, exported_rows
 
     to_screen = str(target) == "-"
     if to_screen and as_json:
@@ -120,7 +120,7 @@ def export(
     now = real_now()
     span = moment(since, now), now + _JUST_NOW if until is None else moment(until, now)
     loaded = load_settings(config)
-    scope = scope_of(gpus_meant(loaded, gpus, data), count, spot, provider)
+    scope = scope_of(all_meant(loaded, gpus, data), count, spot, provider)
     skipped: Counter[str] = Counter()
     with exported_rows(loaded, scope, span, data, skipped, imported_too=imported_too) as rows:
         written = _write(target, rows, to_screen=to_screen)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuwatch.wiring.past import gpus_named, opened_store, past_tape, pricer
+from gpuwatch.wiring.past import past_tape, pricer
 
 if TYPE_CHECKING:
     from gpuwatch.analysis.advice import Advice
@@ -42,16 +42,6 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime | None  # the first hour anybody looked in
     until: datetime | None
     source: str
-
-
-def gpus_meant(settings: Settings, text: str, data: Path | None) -> tuple[str, ...]:
-    """Canonical names; where a store is asked, spellings that it has met stand for themselves. Raises UsageError."""
-    from gpuwatch.storage.questions import spellings_seen
-
-    if data is not None:
-        return gpus_named(text)
-    with opened_store(settings) as database:
-        return gpus_named(text, frozenset(spellings_seen(database)))
 
 
 def _as_of_now(advice: Advice, age_s: float) -> Advice:

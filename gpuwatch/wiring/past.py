@@ -37,6 +37,16 @@ def gpus_named(text: str, seen: frozenset[str] = frozenset()) -> tuple[str, ...]
     return found or (text,)
 
 
+def gpus_meant(settings: Settings, text: str, data: Path | None) -> tuple[str, ...]:
+    """Canonical names; where a store is asked, spellings that it has met stand for themselves. Raises UsageError."""
+    from gpuwatch.storage.questions import spellings_seen
+
+    if data is not None:
+        return gpus_named(text)
+    with opened_store(settings) as database:
+        return gpus_named(text, frozenset(spellings_seen(database)))
+
+
 @contextmanager
 def opened_store(settings: Settings) -> Iterator[Database]:
     """The store, for reading; it must have this program's schema. Raises StoreError."""

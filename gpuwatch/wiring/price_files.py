@@ -102,18 +102,11 @@ def export_file(path: Path, rows: Iterator[PriceRow]) -> int:
     return 0 if first is None else write_rows(path, chain((first,), rows))
 
 
-def gpus_meant(settings: Settings, texts: tuple[str, ...], data: Path | None) -> tuple[str, ...] | None:
+def all_meant(settings: Settings, texts: tuple[str, ...], data: Path | None) -> tuple[str, ...] | None:
     """Canonical names of what an owner wrote; None: all. Raises UsageError, StoreError."""
-    from gpuwatch.storage.questions import spellings_seen
-    from gpuwatch.wiring.past import gpus_named, opened_store
+    from gpuwatch.wiring.past import gpus_meant
 
-    if not texts:
-        return None
-    if data is not None:
-        return tuple(dict.fromkeys(name for text in texts for name in gpus_named(text)))
-    with opened_store(settings) as database:
-        seen = spellings_seen(database)
-    return tuple(dict.fromkeys(name for text in texts for name in gpus_named(text, seen)))
+    return tuple(dict.fromkeys(name for text in texts for name in gpus_meant(settings, text, data))) or None
 
 
 @contextmanager
