@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-
 import click
+
+from gpuwatch.cli import LazyGroup
 
 # name → (one line of help, "module:command")
 PLANS: dict[str, tuple[str, str]] = {
@@ -17,24 +17,12 @@ PLANS: dict[str, tuple[str, str]] = {
 }
 
 
-class LazyPlans(click.Group):
-    """Knows each question's help without importing it."""
+class Plans(LazyGroup):
+    """The questions, as the commands of `gpuwatch plan`."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(PLANS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in PLANS:
-            return None
-        module, _, attribute = PLANS[cmd_name][1].partition(":")
-        command: click.Command = getattr(importlib.import_module(f"gpuwatch.cli.{module}"), attribute)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (text, _) in PLANS.items()])
+    table = PLANS
 
 
-@click.group(cls=LazyPlans)
+@click.group(cls=Plans)
 def plan() -> None:
     """What a job needs and costs: memory, hours, money; rent or buy; which GPU."""
