@@ -72,7 +72,7 @@ def advise(
     """
     from msgspec import structs
 
-    from gpuwatch.cli.past import scope_of, span_of
+    from gpuwatch.cli.past import scope_of, span_of, tell_of_older
     from gpuwatch.wiring import real_now
     from gpuwatch.wiring.advise import Wanted, answer
     from gpuwatch.wiring.loading import load_settings
@@ -100,6 +100,8 @@ def advise(
         json_out(_json(gpu, wanted, answered, hours))
     else:
         _print(gpu, wanted, answered, (hours, settings.timezone))
+    if answered.advice is None and data is None:
+        tell_of_older(settings, wanted.scope.gpus, provider, begins)
     return Exit.DONE if answered.advice else Exit.CANNOT_TELL
 
 
@@ -229,6 +231,7 @@ def _json(gpu: str, wanted: Wanted, answered: Answered, hours: float) -> dict[st
         "saving": _saving_json(advice, hours),
         "follows_median_of_week": advice.relative if advice else None,
         "snipe": _snipe_json(answered),
+        "source": answered.source,
         "method": METHOD,
         "samples": advice.known_hours if advice else 0,
         "since": rfc3339(answered.since),

@@ -90,7 +90,7 @@ def backtest(
 
     Exit codes: 0 done, 2 usage or settings are wrong, 3 nobody looked at the market in that time.
     """
-    from gpuwatch.cli.past import moment
+    from gpuwatch.cli.past import moment, tell_of_older
     from gpuwatch.wiring import real_now
     from gpuwatch.wiring.backtest import Span, Terms, run_backtest, run_sweep
 
@@ -117,6 +117,8 @@ def backtest(
     else:
         _for_people(found, is_sweep, settings.timezone)
     if all(result is None for _, result in found.results):
+        if data is None:
+            tell_of_older(settings, None, provider, span.since)
         return Exit.CANNOT_TELL
     if png:
         from gpuwatch.cli.backtest_show import picture

@@ -61,7 +61,7 @@ def calendar(
     """
     from gpuwatch.analysis.calendar import calendar_of
     from gpuwatch.cli.calendar_show import Shown, picture, print_calendar, print_csv, to_json
-    from gpuwatch.cli.past import scope_of, span_of
+    from gpuwatch.cli.past import scope_of, span_of, tell_of_older
     from gpuwatch.wiring import real_now
     from gpuwatch.wiring.loading import load_settings
     from gpuwatch.wiring.past import gpus_meant, past_series
@@ -86,6 +86,8 @@ def calendar(
         print_calendar(shown)
     if png and shown.found.hours:
         picture(png, shown)
+    if data is None and not shown.found.hours:
+        tell_of_older(loaded, scope.gpus, provider, span[0])
     return Exit.DONE if shown.found.is_answered else Exit.CANNOT_TELL
 
 

@@ -84,7 +84,7 @@ def history(
     from zoneinfo import ZoneInfo
 
     from gpuwatch.cli import Exit
-    from gpuwatch.cli.past import scope_of, span_of
+    from gpuwatch.cli.past import scope_of, span_of, tell_of_older
     from gpuwatch.market.text import clean
     from gpuwatch.wiring import real_now
     from gpuwatch.wiring.loading import load_settings
@@ -121,6 +121,8 @@ def history(
         print_track(found.track.points, title, zone, found.every.value == "1h")
         print_sums(found, zone)
     if not found.track.series.known:
+        if data is None:
+            tell_of_older(loaded, found.gpus, provider, start)
         return Exit.CANNOT_TELL
     if png:
         save_picture(png, found, f"{title}: USD per GPU-hour, commission included", zone)

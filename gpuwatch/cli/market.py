@@ -64,7 +64,7 @@ def market(
     came to or under "under" stayed so at least so long. "–": not known.
     """
     from gpuwatch.cli import Exit
-    from gpuwatch.cli.past import scope_of, span_of
+    from gpuwatch.cli.past import scope_of, span_of, tell_of_older
     from gpuwatch.wiring import real_now
     from gpuwatch.wiring.loading import load_settings
     from gpuwatch.wiring.market_page import Question, market_page
@@ -86,6 +86,8 @@ def market(
         json_out(_document(page, asked))
     else:
         print_page(page, asked.until, loaded.timezone)
+    if not page.rows and data is None:
+        tell_of_older(loaded, None, provider, start)
     return Exit.DONE if page.rows else Exit.CANNOT_TELL
 
 

@@ -11,6 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from gpuwatch.analysis.scope import Scope
+    from gpuwatch.settings import Settings
 
 Command = Callable[..., Any]
 _FIRST_YEAR = 2000
@@ -84,6 +85,20 @@ def span_of(since: str, until: str | None, now: datetime) -> tuple[datetime, dat
     if start >= end:
         raise click.BadParameter("--since must lie before --until.")
     return start, end
+
+
+def tell_of_older(settings: Settings, gpus: tuple[str, ...] | None, provider: str | None, since: datetime) -> None:
+    """Where the store holds nothing of the time that was asked about, but of the time before: from when that is.
+
+    What was imported is older than any default of `--since`, as a rule.
+    """
+    from gpuwatch.cli.screen import note
+    from gpuwatch.wiring.past import newest_price
+
+    newest = newest_price(settings, gpus, provider)
+    if newest is not None and newest < since:
+        day = newest + timedelta(days=1)
+        note(f"the store's newest price is of {newest:%Y-%m-%d}: --until {day:%Y-%m-%d}, or --since all")
 
 
 def moment(text: str, now: datetime) -> datetime:

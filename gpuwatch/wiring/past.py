@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_NEWEST = """SELECT g.provider, g.gpu, MAX(p.seen_from_s) FROM price_interval p JOIN series s ON s.id = p.series_id
+ JOIN segment g ON g.id = s.segment_id GROUP BY g.provider, g.gpu"""
+
 
 def gpus_named(text: str, seen: frozenset[str] = frozenset()) -> tuple[str, ...]:
     """Canonical names that an owner's text stands for; one that only the store has met stands for itself.
@@ -87,6 +90,17 @@ def past_series(settings: Settings, scope: Scope, since: datetime, until: dateti
     return series_of(tape, pricer(settings, tape))
 
 
+def newest_price(settings: Settings, gpus: tuple[str, ...] | None, provider: str | None) -> datetime | None:
+    """When the store last saw a price of such offers come up; None: never. Raises StoreError."""
+    from gpuwatch.storage.kinds import is_meant
+    from gpuwatch.storage.reading import reading
+
+    with reading(settings.database_url) as source:
+        rows = source.rows(_NEWEST)
+    times = [at_s for name, gpu, at_s in rows if is_meant(name, provider) and (gpus is None or gpu in gpus)]
+    return datetime.fromtimestamp(max(times), UTC) if times else None
+
+
 def gpu_price(settings: Settings, tape: Tape, spell: Spell) -> float:
     """Micro-dollars per GPU-hour, commission included, with the reference disk. For many: `pricer`."""
     return pricer(settings, tape)(spell.listing, spell)
@@ -117,6 +131,7 @@ def rates_on_top(settings: Settings) -> Mapping[str, float]:
 
 def _file_tape(data: Path, scope: Scope, since: datetime, until: datetime) -> Tape:
     from gpuwatch.analysis.row_tapes import tape_of
+    from gpuwatch.market.text import clean
     from gpuwatch.storage.price_files import read_rows
 
     found = read_rows(data)
@@ -124,7 +139,7 @@ def _file_tape(data: Path, scope: Scope, since: datetime, until: datetime) -> Ta
         log.warning("%s: %d rows are left out: %s", data, count, reason)
     start_s, end_s = int(since.timestamp()), int(until.timestamp())
     rows = [row for row in found.rows if start_s <= row.at_s < end_s]
-    tape = tape_of(rows, str(data), kinds_of_providers({row.provider for row in rows}))
+    tape = tape_of(rows, clean(data.name), kinds_of_providers({row.provider for row in rows}))
     if not rows and found.rows:
         days = (datetime.fromtimestamp(pick(row.at_s for row in found.rows), UTC) for pick in (min, max))
         log.warning(

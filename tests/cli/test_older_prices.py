@@ -1,0 +1,60 @@
+"""A question about a time of which the store holds nothing, where it holds prices of before."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from cli.conftest import Shell
+
+PUBLIC = Path(__file__).parents[1] / "recorded/price-history/vastai-offers-2026-02-27_03-03.csv.gz"
+TOLD = "the store's newest price is of 2026-03-03: --until 2026-03-04, or --since all\n"
+
+
+@pytest.fixture
+def imported(shell: Shell) -> Shell:
+    """Somebody who has just imported what others recorded, long ago."""
+    assert shell("import", str(PUBLIC)).code == 0
+    return shell
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("history", "H100"),
+        ("market",),
+        ("calendar", "H100"),
+        ("advise", "H100"),
+        ("backtest", "--gpu", "H100", "--max-price", "2"),
+    ],
+)
+def test_it_says_from_when_its_prices_are(imported: Shell, command: tuple[str, ...]) -> None:
+    ran = imported(*command)
+    assert (ran.code, ran.err) == (3, TOLD)
+    assert imported(*command, "--json").err == TOLD
+    assert imported(*command, "--since", "all").err != TOLD
+    assert imported(*command, "--until", "2026-03-04").err != TOLD
+
+
+def test_what_was_never_seen_has_no_such_line(imported: Shell) -> None:
+    assert imported("history", "MI325X").err == ""
+    assert imported("history", "H100", "--provider", "runpod").err == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("history", "H100"),
+        ("market",),
+        ("calendar", "H100"),
+        ("advise", "H100"),
+        ("backtest", "--gpu", "H100", "--max-price", "2"),
+    ],
+)
+def test_a_file_is_called_by_its_name_alone(shell: Shell, tmp_path: Path, command: tuple[str, ...]) -> None:
+    hostile = tmp_path / "red\x1b[31m.csv.gz"
+    shutil.copyfile(PUBLIC, hostile)
+    ran = shell(*command, "--data", str(hostile))
+    assert "red[31m.csv.gz" in ran.out.replace("\ufffd", "")
+    assert "\x1b" not in ran.out + ran.err
+    assert str(tmp_path) not in ran.out
+    assert shell(*command, "--data", str(PUBLIC), "--json").json["source"] == PUBLIC.name
