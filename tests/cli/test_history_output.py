@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gpuwatch.cli.history import neutral, print_csv, print_track, sparkline
 from gpuwatch.analysis.summary import TrackPoint
+from gpuwatch.cli.history import neutral, print_csv, print_track, sparkline
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 TRACK = [
