@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.options import Between, config_option, json_option
 from gpuwatch.cli.past import past_options
 
 if TYPE_CHECKING:
@@ -41,10 +41,12 @@ def _span(_ctx: click.Context, _param: click.Parameter, value: str | None) -> fl
 @click.argument("gpu")
 @click.option("--deadline", default="2d", show_default=True, callback=_span, help="When you must have one; up to 30d.")
 @click.option(
-    "--hours", type=click.FloatRange(min=0, min_open=True, max=100_000), default=24, show_default=True,
+    "--hours", type=Between(min=0, min_open=True, max=100_000), default=24, show_default=True,
     help="How long your job runs, to say the saving in dollars.",
 )  # fmt: skip
-@click.option("--under", type=click.FloatRange(min=0, min_open=True), default=None, help="Odds of offers at or under.")
+@click.option(
+    "--under", type=Between(min=0, min_open=True, max=1_000_000), default=None, help="Odds of offers at or under."
+)
 @click.option("--poll-every", default=None, callback=_span, help="Odds of looking so often. Default: as configured.")
 @past_options("90d")
 @json_option

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.options import Between, config_option, json_option
 
 if TYPE_CHECKING:
     from gpuwatch.dataset.audit import Audit, Models
@@ -27,7 +27,7 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _WORK = click.Path(file_okay=False, path_type=Path)
 _NEW = click.Path(path_type=Path)
 BACKENDS = ("onnx", "sentence-transformers")  # as `dataset.embedding` has them, which is not imported yet
-_POSITIVE = click.FloatRange(min=0, min_open=True)
+_POSITIVE = Between(min=0, min_open=True)
 
 
 @click.group()
@@ -91,9 +91,7 @@ _OPTIONS = (
         "--params", callback=_figure, default=None, metavar="N", help="Or: size of the model to be trained (7B)."
     ),
     click.option("--lora", is_flag=True, help="With --params: its weights are left alone."),
-    click.option(
-        "--utilisation", type=click.FloatRange(0.01, 1), default=0.4, show_default=True, help="Of the GPU's FLOP/s."
-    ),
+    click.option("--utilisation", type=Between(0.01, 1), default=0.4, show_default=True, help="Of the GPU's FLOP/s."),
     click.option("--epochs", type=_POSITIVE, default=1.0, show_default=True, help="Rounds over the data."),
 )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.options import Between, config_option, json_option
 
 if TYPE_CHECKING:
     from gpuwatch.storage.database import Database
@@ -56,7 +56,9 @@ def backup(target: Path, force: bool, as_json: bool, config: str | None) -> None
 
 
 @db.command()
-@click.option("--keep-days", type=click.FloatRange(min=0.25), required=True, help="Exact prices of so many days stay.")
+@click.option(
+    "--keep-days", type=Between(min=0.25, max=36_500), required=True, help="Exact prices of so many days stay."
+)
 @json_option
 @config_option
 def prune(keep_days: float, as_json: bool, config: str | None) -> None:

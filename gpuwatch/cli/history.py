@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.options import Between, config_option, json_option
 from gpuwatch.cli.past import past_options
 from gpuwatch.cli.png import png_option
 
@@ -44,12 +44,12 @@ _COLUMNS = (
 @click.command()
 @click.argument("gpu", required=False)
 @click.option("--gpu", "gpu_option", default=None, hidden=True)
-@click.option("--days", type=click.FloatRange(min=0.05, max=3660), default=None, hidden=True)
+@click.option("--days", type=Between(min=0.05, max=3660), default=None, hidden=True)
 @past_options("30d")
 @click.option("--every", type=click.Choice(["1h", "1d", "1w"]), default=None, help="How long a line's time is.")
 @click.option(
     "--under",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Between(min=0, min_open=True, max=1_000_000),
     multiple=True,
     metavar="USD",
     help="Also: how much of the time it was at or under this price. May be given several times.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.options import Between, config_option, json_option
 from gpuwatch.cli.past import past_options
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _COLUMNS = (
 @past_options("30d")
 @click.option(
     "--under",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Between(min=0, min_open=True, max=1_000_000),
     default=None,
     metavar="USD",
     help="How long do offers at or under this last? Default: each GPU's median price.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import config_option, duration_option, json_option
+from gpuwatch.cli.options import Between, config_option, duration_option, json_option
 
 if TYPE_CHECKING:
     from gpuwatch.cli.offer_list import Shape
@@ -30,7 +30,7 @@ TIMEOUT_S = 30.0
     show_default=True,
     help="live: rentable now; listed: list prices, without proof of stock.",
 )
-@click.option("--disk-gb", type=click.FloatRange(min=1), default=None, help="Price this disk in.")
+@click.option("--disk-gb", type=Between(min=1), default=None, help="Price this disk in.")
 @click.option("--verified", is_flag=True, help="Verified hosts only.")
 @click.option("--provider", multiple=True, help="Ask only this provider; may be repeated.")
 @click.option(

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 from typing import Any
 
 import click
 
 Command = Callable[..., Any]
+
+
+class Between(click.FloatRange):
+    """A finite number in a range: "nan" is in every range that click knows."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Raises click.BadParameter."""
+        found = float(super().convert(value, param, ctx))
+        if not isfinite(found):
+            self.fail(f"{value!r} is no number", param, ctx)
+        return found
 
 
 def config_option(command: Command) -> Command:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import config_option, json_option
-from gpuwatch.cli.plan_money import Between
+from gpuwatch.cli.options import Between, config_option, json_option
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:

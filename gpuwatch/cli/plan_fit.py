@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import config_option, json_option
-from gpuwatch.cli.plan_money import Between
+from gpuwatch.cli.options import Between, config_option, json_option
 from gpuwatch.cli.plan_options import Chosen, workload_options
 from gpuwatch.errors import StoreError, UsageError
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import config_option, duration_option, json_option
+from gpuwatch.cli.options import Between, config_option, duration_option, json_option
 from gpuwatch.cli.plan_job_options import job_of, job_options
 from gpuwatch.cli.plan_options import Chosen, workload_of, workload_options
 from gpuwatch.errors import UsageError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpuwatch.planning.job_spec import JobSpec
 
 _POLL_S = 60.0
-_SHARE = click.FloatRange(min=0, max=10)
+_SHARE = Between(min=0, max=10)
 _OFFER_ONLY = ("gpu", "count", "provider", "verified", "data", "poll")
 
 
@@ -29,9 +29,9 @@ _OFFER_ONLY = ("gpu", "count", "provider", "verified", "data", "poll")
 @click.argument("candidates", nargs=-1, metavar="[CANDIDATE]...")
 @job_options
 @workload_options(needed=False)
-@click.option("--download-gb", type=click.FloatRange(min=0), default=0.0, help="GB that the job downloads.")
-@click.option("--upload-gb", type=click.FloatRange(min=0), default=0.0, help="GB that it uploads.")
-@click.option("--disk-gb", type=click.FloatRange(min=1), default=None, help="GB of disk; part of the price.")
+@click.option("--download-gb", type=Between(min=0), default=0.0, help="GB that the job downloads.")
+@click.option("--upload-gb", type=Between(min=0), default=0.0, help="GB that it uploads.")
+@click.option("--disk-gb", type=Between(min=1), default=None, help="GB of disk; part of the price.")
 @click.option("--gpu", multiple=True, metavar="GPU", help="Only offers of these; may be repeated.")
 @click.option("--count", default=None, help="Only offers of so many GPUs; a number or MIN-MAX.")
 @click.option("--spot", type=click.Choice(["no", "only", "any"]), default="no", help="Interruptible offers.")
@@ -46,11 +46,11 @@ _OFFER_ONLY = ("gpu", "count", "provider", "verified", "data", "poll")
 )
 @duration_option("--timeout", "timeout_s", "With --poll: how long to wait for all; default 60s.")
 @click.option("--commission", type=_SHARE, default=0.0, help="On top of the candidates' prices: 0.2.")
-@click.option("--disk-usd-gb-month", type=click.FloatRange(min=0), default=0.0, help="Candidates: price of the disk.")
-@click.option("--download-usd-gb", type=click.FloatRange(min=0), default=None, help="Candidates: price of traffic.")
-@click.option("--upload-usd-gb", type=click.FloatRange(min=0), default=None, help="Candidates: price of traffic.")
+@click.option("--disk-usd-gb-month", type=Between(min=0), default=0.0, help="Candidates: price of the disk.")
+@click.option("--download-usd-gb", type=Between(min=0), default=None, help="Candidates: price of traffic.")
+@click.option("--upload-usd-gb", type=Between(min=0), default=None, help="Candidates: price of traffic.")
 @duration_option("--min-billing", "min_billing_s", "Candidates: the least that is billed, such as 1h.")
-@click.option("--credit", type=click.FloatRange(min=0), default=0.0, help="USD of free credit, taken off at the end.")
+@click.option("--credit", type=Between(min=0), default=0.0, help="USD of free credit, taken off at the end.")
 @click.option("--limit", type=click.IntRange(1, 5000), default=20, show_default=True, help="Offers shown.")
 @click.option("--seed", is_flag=True, help="Candidates: price × hours alone, as the sources reckon.")
 @json_option

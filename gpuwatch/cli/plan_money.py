@@ -3,25 +3,10 @@
 from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
-from math import isfinite
-from typing import Any
-
-import click
 
 from gpuwatch.errors import UsageError
 
 _MOST = Decimal(10**9)
-
-
-class Between(click.FloatRange):
-    """A finite number in a range: "nan" is in every range that click knows."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Raises click.BadParameter."""
-        found = float(super().convert(value, param, ctx))
-        if not isfinite(found):
-            self.fail(f"{value!r} is no number", param, ctx)
-        return found
 
 
 def usd(flag: str, text: str, *, zero: bool = False) -> Decimal:

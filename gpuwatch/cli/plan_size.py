@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import json_option
+from gpuwatch.cli.options import Between, json_option
 from gpuwatch.cli.plan_options import Chosen, workload_of, workload_options
 
 if TYPE_CHECKING:
@@ -31,9 +31,7 @@ _COLUMNS = (
 @click.option("--max-cards", type=click.IntRange(1, 4096), default=64, show_default=True, help="No more cards.")
 @click.option("--all", "show_all", is_flag=True, help="Every card that holds it.")
 @click.option("--seed", is_flag=True, help="As the sources reckon: weights and input alone, cards by the printed GB.")
-@click.option(
-    "--input-gb", type=click.FloatRange(min=0), default=0.0, help="With --seed: GB of one input of the batch."
-)
+@click.option("--input-gb", type=Between(min=0), default=0.0, help="With --seed: GB of one input of the batch.")
 @json_option
 def size(
     gpu: tuple[str, ...], max_cards: int, show_all: bool, seed: bool, input_gb: float, as_json: bool, **given: Any

@@ -1,0 +1,32 @@
+"""What Python takes for a number and no option can mean: not a number, without end, beyond all bounds."""
+
+import pytest
+from cli.conftest import Shell
+
+OPTIONS = (
+    ("history", "H100", "--under"),
+    ("market", "--under"),
+    ("advise", "H100", "--under"),
+    ("advise", "H100", "--hours"),
+    ("db", "prune", "--keep-days"),
+)
+UNBOUNDED = (
+    ("plan", "job", "4x A100 @ 1 for 2h", "--download-gb"),
+    ("plan", "job", "4x A100 @ 1 for 2h", "--credit"),
+    ("plan", "size", "--params", "7B", "--seed", "--input-gb"),
+    ("offers", "--disk-gb"),
+)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize("argv", OPTIONS + UNBOUNDED)
+def test_it_is_refused_in_one_line(shell: Shell, argv: tuple[str, ...], text: str) -> None:
+    told = shell(*argv, text)
+    assert (told.code, told.out, told.err.count("\n")) == (2, "", 1)
+    assert "Invalid value for '--" in told.err
+
+
+@pytest.mark.parametrize("argv", OPTIONS)
+def test_so_is_what_no_clock_and_no_purse_can_hold(shell: Shell, argv: tuple[str, ...]) -> None:
+    told = shell(*argv, "1e300")
+    assert (told.code, "1e+300 is not in the range" in told.err) == (2, True)
