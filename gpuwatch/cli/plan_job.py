@@ -74,7 +74,7 @@ def job(candidates: tuple[str, ...], config: str | None, as_json: bool, **given:
     from gpuwatch.planning.job import Traffic
 
     workload = {key: given.pop(key) for key in Chosen._fields}
-    spec = _spec(given | workload, Chosen(**workload))
+    spec = _at_some_utilisation(_spec(given | workload, Chosen(**workload)))
     traffic = Traffic(given["download_gb"], given["upload_gb"])
     if candidates:
         return _on_candidates(candidates, spec, traffic, given, as_json)
@@ -96,6 +96,22 @@ def _spec(given: dict[str, Any], chosen: Chosen) -> JobSpec:
         return msgspec.structs.replace(spec, memory_gb=need(workload_of(chosen)).gb)
     except ValueError as fault:
         raise UsageError(str(fault)) from fault
+
+
+def _at_some_utilisation(spec: JobSpec) -> JobSpec:
+    """Where nothing says how quick it is, all that is published: a range of costs, and the order of offers."""
+    import msgspec
+
+    from gpuwatch.cli.screen import note
+    from gpuwatch.planning.figures import Range
+
+    if spec.tokens is None or spec.tokens_per_s or spec.flop is None or spec.utilisation is not None:
+        return spec
+    note(
+        "no --utilisation is said: reckoned at 20–60 % of the data sheet's FLOP/s, the range that is published; "
+        'yours, or --tokens-per-s "4x H100=2500" as you measured, narrows the figures'
+    )
+    return msgspec.structs.replace(spec, utilisation=Range(0.2, 0.6))
 
 
 def _on_candidates(texts: Sequence[str], spec: JobSpec, traffic: Traffic, given: dict[str, Any], as_json: bool) -> int:
@@ -199,19 +215,10 @@ def _is_enough(spec: JobSpec, given: dict[str, Any]) -> None:
         raise UsageError("say either --hours or --tokens")
     if spec.hours is not None and spec.on is None:
         raise UsageError('on what does it take those hours? Say --on "4x A100"')
-    if spec.tokens is not None and not spec.tokens_per_s and (spec.flop is None or spec.utilisation is None):
-        raise UsageError(_how_quick(spec))
+    if spec.tokens is not None and not spec.tokens_per_s and spec.flop is None:
+        raise UsageError("how quick is it? Say --tokens-per-s, or the model's size: --size-of")
     if given["spot"] != "no" and given["interruptions_per_day"] is None:
         raise UsageError("how often is it interrupted? Say --interruptions-per-day (0: never)")
-
-
-def _how_quick(spec: JobSpec) -> str:
-    if spec.flop is None:
-        return "how quick is it? Say --tokens-per-s, or --size-of with --utilisation"
-    return (
-        "how quick is it? Say --utilisation, what your code reaches of the data sheet's FLOP/s (0.35; what is "
-        'published goes from 0.2 to 0.6), or --tokens-per-s "4x H100=2500", what you measured'
-    )
 
 
 def _nothing_known(given: dict[str, Any]) -> str:

@@ -30,7 +30,11 @@ _COLUMNS = (
 @click.option("--gpu", multiple=True, metavar="GPU", help="Only these cards; may be repeated.")
 @click.option("--max-cards", type=click.IntRange(1, 4096), default=64, show_default=True, help="No more cards.")
 @click.option("--all", "show_all", is_flag=True, help="Every card that holds it.")
-@click.option("--seed", is_flag=True, help="As the sources reckon: weights and input alone, cards by the printed GB.")
+@click.option(
+    "--seed",
+    is_flag=True,
+    help="As the sources reckon: weights (4 bytes by default) and input alone, cards by printed GB.",
+)
 @click.option("--input-gb", type=Between(min=0), default=0.0, help="With --seed: GB of one input of the batch.")
 @json_option
 def size(
@@ -51,6 +55,8 @@ def size(
     work = workload_of(chosen)
     names = [name for text in gpu for name in gpus_named(text)] or None
     if seed:
+        if not _is_said("precision"):  # their formula's four bytes a parameter
+            work = workload_of(chosen._replace(precision="fp32"))
         return _seed(work, names, max_cards, input_gb, as_json)
     if input_gb:
         raise UsageError("--input-gb goes with --seed: without it, activations are reckoned from --context")
@@ -114,6 +120,12 @@ def _differs(work: Workload) -> str:
     held = Precision.INT4 if work.method is Method.QLORA else work.precision
     seed = seed_gb(work.model.params, held)
     return f"the sources count weights alone (--seed): {seed:,.1f} GB; the other parts lie in the same memory"
+
+
+def _is_said(option: str) -> bool:
+    """Was an option written, or is it what it is by default?"""
+    source = click.get_current_context().get_parameter_source(option)
+    return source is not click.core.ParameterSource.DEFAULT
 
 
 def _seed(work: Workload, names: list[str] | None, max_cards: int, input_gb: float, as_json: bool) -> int:

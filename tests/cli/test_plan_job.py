@@ -196,8 +196,7 @@ def test_on_the_public_prices(shell: Shell) -> None:
     [
         ((), "how long does it take?"),
         (("--hours", "72"), "on what does it take those hours?"),
-        (("--tokens", "1B"), "Say --tokens-per-s, or --size-of with --utilisation"),
-        (("--tokens", "1B", "--size-of", "70B"), "Say --utilisation, what your code reaches"),
+        (("--tokens", "1B"), "Say --tokens-per-s, or the model's size: --size-of"),
         (("--tokens", "1B", "--hours", "3", "--on", "A100"), "say either --hours or --tokens"),
         ((*TUNE, "--spot", "any"), "how often is it interrupted?"),
         ((*TUNE, "--seed"), "--seed goes with candidates"),
@@ -251,3 +250,11 @@ def test_a_watch_by_its_jobs_cost_is_checked(shell: Shell, tune_market: Marketpl
     assert "max_job_cost: 414.72 > 410.00" in shown.err
     shell.settings(WATCH.format(most=400))
     assert shell("check").code == 1
+
+
+def test_without_a_utilisation_all_that_is_published_is_shown_as_a_range(shell: Shell) -> None:
+    options = ("--size-of", "8B", "--method", "qlora", "--tokens", "100M", "--data", str(RECORDED), "--json")
+    wide, narrow = shell("plan", "job", *options), shell("plan", "job", *options, "--utilisation", "0.2-0.6")
+    assert "reckoned at 20–60 %" in wide.err
+    assert "reckoned at" not in narrow.err
+    assert wide.json["offers"] == narrow.json["offers"]

@@ -22,6 +22,11 @@ def test_seed_prints_the_sources_figures(shell: Shell, params: str, precision: s
     assert found["method"] == "seed"
 
 
+@pytest.mark.parametrize(("params", "gb"), [("7B", 28.0), ("70B", 280.0)])
+def test_the_sources_reckon_four_bytes_a_parameter_unless_told(shell: Shell, params: str, gb: float) -> None:
+    assert shell(*SIZE, "--params", params, "--seed", "--json").json["total_gb"] == gb
+
+
 def test_the_batch_term_of_the_sources(shell: Shell) -> None:
     options = ("--params", "7B", "--precision", "fp32", "--batch", "4", "--input-gb", "0.5", "--seed")
     assert shell(*SIZE, *options, "--json").json["total_gb"] == 30.0
@@ -31,7 +36,7 @@ def test_the_batch_term_of_the_sources(shell: Shell) -> None:
 
 
 def test_six_cards_of_24_gb_for_140(shell: Shell) -> None:
-    options = ("--params", "70B", "--seed", "--gpu", "RTX 3090", "--json")
+    options = ("--params", "70B", "--precision", "bf16", "--seed", "--gpu", "RTX 3090", "--json")
     assert shell(*SIZE, *options).json["fits"] == [{"gpu": "RTX 3090", "cards": 6, "memory_gb": 24.0}]
 
 
