@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import Between, config_option, json_option
+from gpuwatch.cli.options import Between, config_option, duration_option, json_option
 from gpuwatch.cli.past import past_options
 
 if TYPE_CHECKING:
@@ -23,23 +23,9 @@ _VERDICTS = {"buy_now": "BUY NOW", "wait": "WAIT", "either": "YOUR CALL"}
 _ODDS_METHOD = "Kaplan and Meier (1958) on lives known between two looks"
 
 
-def _span(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    from gpuwatch.watches.durations import parse_duration
-
-    if value is None:
-        return None
-    try:
-        seconds = parse_duration(value)
-    except ValueError as fault:
-        raise click.BadParameter(str(fault)) from fault
-    if not seconds:
-        raise click.BadParameter("expected a duration above 0")
-    return seconds
-
-
 @click.command()
 @click.argument("gpu")
-@click.option("--deadline", default="2d", show_default=True, callback=_span, help="When you must have one; up to 30d.")
+@duration_option("--deadline", "deadline", "When you must have one; up to 30d.", default="2d")
 @click.option(
     "--hours", type=Between(min=0, min_open=True, max=100_000), default=24, show_default=True,
     help="How long your job runs, to say the saving in dollars.",
@@ -47,7 +33,7 @@ def _span(_ctx: click.Context, _param: click.Parameter, value: str | None) -> fl
 @click.option(
     "--under", type=Between(min=0, min_open=True, max=1_000_000), default=None, help="Odds of offers at or under."
 )
-@click.option("--poll-every", default=None, callback=_span, help="Odds of looking so often. Default: as configured.")
+@duration_option("--poll-every", "poll_every", "Odds of looking so often. Default: as configured.")
 @past_options("90d")
 @json_option
 @config_option

@@ -44,9 +44,11 @@ def provider_option(command: Command) -> Command:
     )
 
 
-def duration_option(flag: str, name: str, text: str) -> Callable[[Command], Command]:
+def duration_option(flag: str, name: str, text: str, default: str | None = None) -> Callable[[Command], Command]:
     """A duration above 0 as people write it (`2h`); arrives in seconds as `name: float | None`."""
-    return click.option(flag, name, metavar="DURATION", default=None, callback=_seconds, help=text)
+    return click.option(
+        flag, name, metavar="DURATION", default=default, show_default=default is not None, callback=_seconds, help=text
+    )
 
 
 def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
