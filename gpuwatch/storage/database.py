@@ -89,7 +89,9 @@ class Database:
             StoreError: there is no database yet, or it cannot be read.
         """
         if self.path is not None and self._file_id is None and not self.path.exists():
-            raise StoreError(f"there is no database {self.place} yet; `gpuwatch run` or `gpuwatch db upgrade` makes it")
+            raise StoreError(
+                f"there is no database {self.place} yet; `gpuwatch run`, `gpuwatch import` or `gpuwatch db upgrade` makes it"
+            )
         with (
             self._noted("read"),
             self._translated(),
