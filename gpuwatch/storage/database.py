@@ -90,7 +90,8 @@ class Database:
         """
         if self.path is not None and self._file_id is None and not self.path.exists():
             raise StoreError(
-                f"there is no database {self.place} yet; `gpuwatch run`, `gpuwatch import` or `gpuwatch db upgrade` makes it"
+                f"there is no database {self.place} yet;"
+                " `gpuwatch run`, `gpuwatch import` or `gpuwatch db upgrade` makes it"
             )
         with (
             self._noted("read"),
