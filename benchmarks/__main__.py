@@ -13,8 +13,8 @@ import subprocess
 import sys
 import time
 
-from gpuwatch.storage.driver import sqlite_driver
-from gpuwatch.wiring import real_now
+from gpuwatch.bootstrap import real_now
+from gpuwatch.storage.sqlite_driver import sqlite_driver
 
 # part → (what it shows, arguments, arguments in a hurry)
 PARTS: dict[str, tuple[str, list[str], list[str]]] = {

@@ -17,12 +17,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpuwatch.analysis.advice import too_little
-from gpuwatch.analysis.price_rows import PriceRow, identity_of
-from gpuwatch.analysis.row_tapes import tape_of
-from gpuwatch.analysis.series import PriceSeries, series_of
-from gpuwatch.analysis.waiting import Floats, best_rule, cost_of, level_of, path_of
-from gpuwatch.analysis.waiting import Path as Prices
+from gpuwatch.domain.analysis.advice import why_too_little_data
+from gpuwatch.domain.analysis.history_from_rows import history_of_rows
+from gpuwatch.domain.analysis.optimal_stopping import (
+    Floats,
+    best_stopping_rule,
+    level_of,
+    price_path_of,
+    rule_costs,
+)
+from gpuwatch.domain.analysis.optimal_stopping import PricePath as Prices
+from gpuwatch.domain.analysis.price_rows import PriceRow, identity_of
+from gpuwatch.domain.analysis.price_series import PriceSeries, series_of
 from gpuwatch.storage.price_files import read_rows
 
 HERE = Path(__file__).parents[1]
@@ -47,7 +53,9 @@ def parts_of(rows: list[PriceRow]) -> Iterator[Part]:
         if not row.spot:
             groups.setdefault((identity_of(row).gpu, row.gpu_count), []).append(row)
     for (gpu, count), mine in sorted(groups.items()):
-        series = series_of(tape_of(mine, "a file"), lambda _, spell, n=count: spell.machine_microusd_hour / n)  # type: ignore[misc]
+        series = series_of(
+            history_of_rows(mine, "a file"), lambda _, interval, n=count: interval.machine_microusd_hour / n
+        )  # type: ignore[misc]
         yield Part(f"{gpu} × {count}", series)
 
 
@@ -56,10 +64,10 @@ def followed(prices: Prices, begin: int, hours: int, every_h: int | None) -> Flo
     level, costs = level_of(prices), np.full(len(prices.prices), np.nan)
     step = every_h or len(costs)
     for at in range(begin, len(costs), step):
-        before = Prices(prices=prices.prices[:at], looked=prices.looked[:at])
-        rule = best_rule(before, hours, miss=float(np.nanmax(before.prices))).rule
+        before = Prices(prices=prices.prices[:at], polled=prices.polled[:at])
+        rule = best_stopping_rule(before, hours, miss=float(np.nanmax(before.prices))).rule
         signal = prices.prices / level if rule.relative else prices.prices
-        costs[at : at + step] = cost_of(prices, signal, rule.limits, miss_of(prices))[at : at + step]
+        costs[at : at + step] = rule_costs(prices, signal, rule.limits, miss_of(prices))[at : at + step]
     return costs
 
 
@@ -74,17 +82,17 @@ def judged(part: Part, hours: int, train: float, every_h: int | None) -> Mapping
     first = PriceSeries(
         first_hour=part.series.first_hour,
         lows=part.series.lows[:begin],
-        looked=part.series.looked[:begin],
+        polled=part.series.polled[:begin],
         source="",
     )
-    if why := too_little(first, hours):
+    if why := why_too_little_data(first, hours):
         return why
-    prices = path_of(part.series)
+    prices = price_path_of(part.series)
     median = float(np.nanmedian(prices.prices[:begin]))
     miss = miss_of(prices)
     ways = {
-        "at once": cost_of(prices, prices.prices, [np.inf] * (hours + 1), miss),
-        "fixed at the median": cost_of(prices, prices.prices, [np.inf, *[median] * hours], miss),
+        "at once": rule_costs(prices, prices.prices, [np.inf] * (hours + 1), miss),
+        "fixed at the median": rule_costs(prices, prices.prices, [np.inf, *[median] * hours], miss),
         "advise": followed(prices, begin, hours, every_h),
         "the lowest": lowest(prices, hours, miss),
     }

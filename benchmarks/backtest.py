@@ -23,16 +23,22 @@ import msgspec
 
 from benchmarks.seeded_market import START, Market
 from gpuwatch import settings
+from gpuwatch.app.backtest import (
+    Backtest,
+    BacktestOptions,
+    BacktestPeriod,
+    run_backtest,
+    run_sweep,
+)
+from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.settings import Settings
 from gpuwatch.storage.database import open_database
-from gpuwatch.storage.history import History
+from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.migrate import upgrade
-from gpuwatch.watches.watch import Action, LaunchSpec, Watch
-from gpuwatch.wiring.backtest import Backtest, Span, Terms, run_backtest, run_sweep
 
 OFFERS, EVERY_S, GPU = 2_000, 300, "RTX 4090"
-TERMS = Terms(job=None, deadline=timedelta(days=1))
+TERMS = BacktestOptions(job=None, deadline=timedelta(days=1))
 
 
 class OneModel(Market):
@@ -45,7 +51,7 @@ class OneModel(Market):
 def build(path: Path, looks: int) -> None:
     database = open_database(f"sqlite:///{path}")
     upgrade(database)
-    history = History(database)
+    history = SqlHistoryRecorder(database)
     for number, offers in enumerate(OneModel(OFFERS).polls(looks, EVERY_S)):
         at = START + timedelta(seconds=number * EVERY_S)
         answer = Answer(
@@ -72,7 +78,7 @@ def timed(name: str, rounds: int, work: Any) -> Backtest:
     wall, busy = min(spent)
     first = next(result for _, result in found.results if result is not None)
     print(
-        f"{name:34} {wall:6.2f} s ({busy:.2f} s of one core); {found.spells} prices, {found.looks} looks, "
+        f"{name:34} {wall:6.2f} s ({busy:.2f} s of one core); {found.intervals} prices, {found.looks} looks, "
         f"{first.fires} fires, {first.launches} launches"
     )
     return found
@@ -81,7 +87,7 @@ def timed(name: str, rounds: int, work: Any) -> Backtest:
 def report(path: Path, looks: int, rounds: int) -> None:
     env = {"GPUWATCH_DATABASE_URL": f"sqlite:///{path}", "HOME": os.environ.get("HOME", "/")}
     found = settings.from_flags([GPU], "0.15", count="1-12", env=env)
-    span = Span(since=START, until=START + timedelta(seconds=looks * EVERY_S))
+    span = BacktestPeriod(since=START, until=START + timedelta(seconds=looks * EVERY_S))
     quiet = lambda what, done, of: None  # noqa: E731
     for watch in watches(found):
         timed(f"a watch that {watch.name}", rounds, lambda w=watch: run_backtest(found, [w], span, TERMS, quiet))

@@ -22,13 +22,21 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwatch.analysis.calendar import FEWEST_WEEKS, Effect, HourEffect, Part, Verdict, comparisons_of, part_of
-from gpuwatch.analysis.contrasts import hourly_logs
-from gpuwatch.analysis.scope import Scope
-from gpuwatch.analysis.series import PriceSeries
+from gpuwatch.app.past_prices import load_hourly_lows
+from gpuwatch.domain.analysis.calendar import (
+    MIN_WEEKS,
+    CalendarEffect,
+    EffectVerdict,
+    HourEffect,
+    WeekPart,
+    compare_parts,
+    week_part,
+)
+from gpuwatch.domain.analysis.contrasts import hourly_logs
+from gpuwatch.domain.analysis.price_series import PriceSeries
+from gpuwatch.domain.analysis.scope import MarketFilter
+from gpuwatch.domain.watches.windows import parse_window
 from gpuwatch.settings import load
-from gpuwatch.watches.windows import parse_window
-from gpuwatch.wiring.past import past_series
 
 Logs = NDArray[np.float64]
 Process = Callable[[int, np.random.Generator], Logs]
@@ -36,8 +44,10 @@ Process = Callable[[int, np.random.Generator], Logs]
 ZONE = ZoneInfo("Europe/Berlin")
 PUBLIC = Path(__file__).parent.parent / Path("tests/recorded/price-history/primeintellect-best-2025-10-19_11-03.csv.gz")
 FIRST_HOUR = 1_772_323_200 // 3600  # 2026-03-01; the clocks change on the 29th
-PARTS = [part_of(name, text, [parse_window(text)]) for name, text in (("night", "22:00-08:00"), ("weekend", "Sat-Sun"))]
-QUIET = {Verdict.NO_EFFECT, Verdict.NOT_ENOUGH}
+PARTS = [
+    week_part(name, text, [parse_window(text)]) for name, text in (("night", "22:00-08:00"), ("weekend", "Sat-Sun"))
+]
+QUIET = {EffectVerdict.NO_EFFECT, EffectVerdict.NOT_ENOUGH}
 EFFECTS = (0.05, 0.10, 0.30)
 ROUNDED = 0.05  # percent points: intervals are shown with one digit
 
@@ -124,7 +134,9 @@ def public_shuffled(hours: int, rng: np.random.Generator) -> Logs:
 @cache
 def _public() -> Logs:
     always = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
-    series = past_series(load(env={}, cwd=PUBLIC.parent), Scope(gpus=("H100 SXM",), spot=False), *always, PUBLIC)
+    series = load_hourly_lows(
+        load(env={}, cwd=PUBLIC.parent), MarketFilter(gpus=("H100 SXM",), spot=False), *always, PUBLIC
+    )
     return np.log(np.array([low for low in series.lows if low is not None], dtype=np.float64))
 
 
@@ -148,14 +160,14 @@ PROCESSES: dict[str, Process] = {
 }
 
 
-def answered(logs: Logs, first_hour: int, seed: int) -> tuple[list[Effect], Effect, list[HourEffect]]:
+def answered(logs: Logs, first_hour: int, seed: int) -> tuple[list[CalendarEffect], CalendarEffect, list[HourEffect]]:
     """What the command would say of these prices."""
     lows = [max(1, round(2e6 * math.exp(log))) for log in logs]
-    series = PriceSeries(first_hour=first_hour, lows=lows, looked=[True] * len(lows), source="made up")
-    return comparisons_of(hourly_logs(series, ZONE), PARTS, seed)
+    series = PriceSeries(first_hour=first_hour, lows=lows, polled=[True] * len(lows), source="made up")
+    return compare_parts(hourly_logs(series, ZONE), PARTS, seed)
 
 
-def planted(logs: Logs, first_hour: int, part: Part, cheaper: float) -> Logs:
+def planted(logs: Logs, first_hour: int, part: WeekPart, cheaper: float) -> Logs:
     """The same prices with a part of the week made cheaper."""
     local = [datetime.fromtimestamp((first_hour + at) * 3600, UTC).astimezone(ZONE) for at in range(len(logs))]
     inside = np.array([part.mask[one.weekday() * 24 + one.hour] for one in local])
@@ -181,7 +193,7 @@ def found_share(process: Process, weeks: int, runs: int, part: int, cheaper: flo
         first = FIRST_HOUR + int(rng.integers(168))
         logs = planted(process(weeks * 168, rng), first, PARTS[part], cheaper)
         effect = answered(logs, first, run)[0][part]
-        found += effect.verdict is Verdict.CHEAPER
+        found += effect.verdict is EffectVerdict.CHEAPER
         if effect.low_percent is not None and effect.high_percent is not None:
             tested += 1
             held += effect.low_percent - ROUNDED <= cheaper * 100 <= effect.high_percent + ROUNDED
@@ -201,7 +213,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.only != "power":
         _quiet(names, weeks, args.runs)
     if args.only != "quiet":
-        _power(names, [number for number in weeks if number >= FEWEST_WEEKS], max(20, args.runs // 5))
+        _power(names, [number for number in weeks if number >= MIN_WEEKS], max(20, args.runs // 5))
     print(f"\n({time.monotonic() - began:.0f} s)")
 
 

@@ -55,8 +55,8 @@ def gpuwatch(url: str, folder: Path, opened: ExitStack) -> Callable[[], object]:
     import msgspec
 
     from gpuwatch import settings
+    from gpuwatch.bootstrap import open_store, real_now, service
     from gpuwatch.ports import Query
-    from gpuwatch.wiring import database, real_now, service
 
     listed = "".join(
         f'[[watch]]\nname = "watch {number}"\ngpu = "{gpu}"\nmax_price = {usd * 1.2:.6f}\n'
@@ -69,9 +69,9 @@ def gpuwatch(url: str, folder: Path, opened: ExitStack) -> Callable[[], object]:
     )
     (folder / "gpuwatch.toml").write_text(text)
     loaded = settings.load(str(folder / "gpuwatch.toml"), env={"HOME": str(folder)})
-    store = opened.enter_context(database(loaded))
+    store = opened.enter_context(open_store(loaded))
     made = opened.enter_context(service.build_service(loaded, store))
-    (station,), (adapter,) = made.stations.values(), made.adapters.values()
+    (station,), (adapter,) = made.workers.values(), made.adapters.values()
 
     minutes = itertools.count()
     began_at = real_now()
@@ -80,8 +80,8 @@ def gpuwatch(url: str, folder: Path, opened: ExitStack) -> Callable[[], object]:
         # a poll a minute by the clock: what is kept for the running hour must not be that of eight
         now = began_at + timedelta(minutes=next(minutes))
         answer = msgspec.structs.replace(adapter.market.search(Query()), observed_at=now)
-        made.evaluator.judge(loaded.watches, answer, False, now)
-        station.keep_sweep("", False, answer, now)
+        made.evaluator.evaluate(loaded.watches, answer, False, now)
+        station.record_sweep("", False, answer, now)
 
     return poll
 

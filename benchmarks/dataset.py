@@ -20,15 +20,15 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuwatch.dataset.audit import Audit, Models, audited
-from gpuwatch.dataset.duplicates import NONE
-from gpuwatch.dataset.embedding import Vectors, open_embedder
-from gpuwatch.dataset.filtering import write_kept
-from gpuwatch.dataset.model_folder import find_model
-from gpuwatch.dataset.removal import Rules
-from gpuwatch.dataset.scan import read_as
-from gpuwatch.dataset.tokens import TokenCounter
-from gpuwatch.dataset.work_folder import opened
+from gpuwatch.app.dataset.audit import Audit, AuditModels, audit_file
+from gpuwatch.app.dataset.duplicates import NO_ROW
+from gpuwatch.app.dataset.embedding import Vectors, open_embedder
+from gpuwatch.app.dataset.filtering import write_kept
+from gpuwatch.app.dataset.model_folder import find_model
+from gpuwatch.app.dataset.removal import RemovalRules
+from gpuwatch.app.dataset.scan import read_as
+from gpuwatch.app.dataset.tokens import TokenCounter
+from gpuwatch.app.dataset.work_folder import open_work_folder
 
 WIDTH, NEAR = 384, 0.95
 WORDS = [
@@ -87,7 +87,7 @@ def whole(folder: Path, rows: int) -> Audit:
     """An audit and a filter of so many rows."""
     path = folder / "rows.jsonl"
     copies = written(path, rows)
-    models = Models(embedder=Drawn(), counter=TokenCounter(find_model(None).tokenizer, estimate=True))
+    models = AuditModels(embedder=Drawn(), counter=TokenCounter(find_model(None).tokenizer, estimate=True))
     spent: dict[str, float] = {}
     last = time.perf_counter()
 
@@ -97,17 +97,15 @@ def whole(folder: Path, rows: int) -> Audit:
         spent[what] = spent.get(what, 0.0) + now - last
         last = now
 
-    with opened(folder / "work") as work:
-        done = audited(path, read_as(path, ()), Rules(near=NEAR), models, work, told)
+    with open_work_folder(folder / "work") as work:
+        done = audit_file(path, read_as(path, ()), RemovalRules(near=NEAR), models, work, told)
     size, began = path.stat().st_size / 1e6, time.perf_counter()
     write_kept(done, folder / "kept.jsonl")
     took = time.perf_counter() - began
     # the first call of a stage ends the one before it: "grouping" is told when it begins
     print(f"{rows:,} rows, {size:.0f} MB: read without the model {spent['reading']:.1f} s,")
     print(f"  grouped and compared {spent['grouping'] + spent.get('comparing', 0):.1f} s, copied {took:.1f} s")
-    print(
-        f"  near copies found: {int((done.near != NONE).sum()):,} of some {copies:,}; clusters: {done.clusters.method}"
-    )
+    print(f"  near copies found: {int((done.near != NO_ROW).sum()):,} of {copies:,}; clusters: {done.clusters.method}")
     print(f"  most memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MiB")
     return done
 

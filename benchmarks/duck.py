@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from gpuwatch.storage.driver import sqlite_driver
+from gpuwatch.storage.sqlite_driver import sqlite_driver
 
 _INTERVALS = """SELECT g.gpu, p.seen_from_s, coalesce(p.seen_to_s, 2147483647), p.machine_microusd_hour / g.gpu_count
  FROM price_interval p JOIN series s ON s.id = p.series_id JOIN segment g ON g.id = s.segment_id"""

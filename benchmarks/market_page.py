@@ -20,7 +20,7 @@ from benchmarks.processes import in_turn, median_ms, ratio
 from benchmarks.seeded_market import START, Market
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.storage.database import open_database
-from gpuwatch.storage.history import History
+from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.migrate import upgrade
 
 DAYS, GOAL_MS = 31, 1000
@@ -31,7 +31,7 @@ _FLOOR = str(Path(__file__).parent / "floors" / "market_page.py")
 def build(path: Path, offers: int) -> None:
     database = open_database(f"sqlite:///{path}")
     upgrade(database)
-    history = History(database)
+    history = SqlHistoryRecorder(database)
     for hour, seen in enumerate(Market(offers).polls(DAYS * 24 + 1)):
         at = START + timedelta(hours=hour)
         answer = Answer(provider="vastai", observed_at=at, offers=seen, completeness=Completeness.COMPLETE, rows=offers)

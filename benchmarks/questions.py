@@ -23,14 +23,14 @@ from benchmarks.duck import week_in_duckdb
 from benchmarks.seeded_market import START, Market
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.driver import sqlite_driver
 from gpuwatch.storage.executor import CoreExecutor
-from gpuwatch.storage.history import History, load
-from gpuwatch.storage.hours import roll_from_store
+from gpuwatch.storage.history_queries import HistoryFilter, cheapest_per_hour, hour_of_week_median
+from gpuwatch.storage.history_recorder import SqlHistoryRecorder, load_open_prices
+from gpuwatch.storage.hourly_aggregates import aggregate_from_store
+from gpuwatch.storage.hourly_rollup import HOUR_S
+from gpuwatch.storage.market_snapshot import market_at
 from gpuwatch.storage.migrate import upgrade
-from gpuwatch.storage.moment import at
-from gpuwatch.storage.questions import Part, cheapest_per_hour, hour_of_week_median
-from gpuwatch.storage.rollup import HOUR_S
+from gpuwatch.storage.sqlite_driver import sqlite_driver
 
 DAYS, OFFERS, ONE = 60, 10_000, "RTX 4090"
 UNTIL = START + timedelta(days=DAYS)
@@ -46,7 +46,7 @@ def build(database: Database, observations: int) -> None:
     """Look at the market, evenly over the days."""
     polls = max(2, observations // OFFERS)
     every_s = DAYS * 86_400 // polls
-    history = History(database)
+    history = SqlHistoryRecorder(database)
     for number, offers in enumerate(Market(OFFERS).polls(polls + 1, every_s)):
         observed_at = START + timedelta(seconds=number * every_s)
         answer = Answer(
@@ -81,7 +81,7 @@ def exact_week(database: Database) -> dict[int, int]:
     with database.read() as connection:
         executor = CoreExecutor(connection)
         first, after = int(SINCE.timestamp()) // HOUR_S, -(-int(UNTIL.timestamp()) // HOUR_S)
-        for hour, made in roll_from_store(executor, first, after, load(executor)):
+        for hour, made in aggregate_from_store(executor, first, after, load_open_prices(executor)):
             mine = by_week.setdefault((hour + 72) % 168, {})
             for prices in (prices for segment, prices in made.prices.items() if segment[1] == ONE):
                 for price, seconds in prices.items():
@@ -108,15 +108,15 @@ def report(database: Database, path: Path) -> None:
             rows = sum(len(found) for found in cheapest_per_hour(database, SINCE, UNTIL, gpu).values())
             print(f"cheapest/GPU/hour, 30 days, {name:14}: {ours:7.2f} ms ({rows} rows), raw SQL {floor:7.2f} ms, "
                   f"ratio {ratio:.2f}; goal ≤ {goal}")  # fmt: skip
-    week = lambda: hour_of_week_median(database, Part(gpus=(ONE,)), SINCE, UNTIL, UTC)  # noqa: E731
+    week = lambda: hour_of_week_median(database, HistoryFilter(gpus=(ONE,)), SINCE, UNTIL, UTC)  # noqa: E731
     took, _, _ = in_turn(week, lambda: None)
     exact, ours_week = exact_week(database), week()
     error = max(abs(ours_week[hour] - exact[hour]) / exact[hour] for hour in exact)
     print(f"hour-of-week median of {ONE}: {took:.2f} ms, {len(ours_week)} hours, largest error {error:.2%}; goal ≤ 1 %")
     compare_with_duckdb(week, path)
     moment = SINCE + timedelta(days=11, seconds=1234)
-    took, _, _ = in_turn(lambda: at(database, moment), lambda: None, rounds=3)
-    print(f"the whole market at one moment: {took:.0f} ms, {len(at(database, moment).offers)} offers")
+    took, _, _ = in_turn(lambda: market_at(database, moment), lambda: None, rounds=3)
+    print(f"the whole market at one moment: {took:.0f} ms, {len(market_at(database, moment).offers)} offers")
 
 
 def compare_with_duckdb(week: Callable[[], Any], path: Path) -> None:

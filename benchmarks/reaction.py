@@ -27,12 +27,12 @@ from sqlalchemy import delete
 from benchmarks.floors.reaction import Floor
 from benchmarks.server import COUNT, GPU, Control, running
 from gpuwatch import providers, settings
-from gpuwatch.net import Http
-from gpuwatch.providers import Adapter
+from gpuwatch.bootstrap import open_store, real_now, service
+from gpuwatch.ports.declarations import Adapter
+from gpuwatch.providers.toolkit.http.client import HttpxClient
 from gpuwatch.settings import Settings
 from gpuwatch.storage import tables
 from gpuwatch.storage.database import Database
-from gpuwatch.wiring import database, real_now, service
 
 GOALS = {64: 2.0, 10_000: 1.15}
 GOAL_TAIL = 3.0  # p99 / median
@@ -53,7 +53,7 @@ CLOCK = Clock()
 
 
 def adapters(
-    wanted: Settings, http: Http, names: Iterable[str] | None = None, stop: threading.Event | None = None
+    wanted: Settings, http: HttpxClient, names: Iterable[str] | None = None, stop: threading.Event | None = None
 ) -> dict[str, Adapter]:
     """As `wiring.adapters`, by our clock."""
     found = wanted.providers if names is None else names
@@ -78,13 +78,13 @@ class Engine:
     def __init__(self, url: str, folder: Path, opened: ExitStack) -> None:
         (folder / "gpuwatch.toml").write_text(settings_toml(url, folder))
         loaded = settings.load(str(folder / "gpuwatch.toml"), env={"HOME": str(folder)})
-        self._store: Database = opened.enter_context(database(loaded))
-        service.adapters = adapters
+        self._store: Database = opened.enter_context(open_store(loaded))
+        service.build_adapters = adapters
         self._service = opened.enter_context(service.build_service(loaded, self._store))
         for follower in self._service.followers.values():
-            follower.beat_if_due(real_now())
-        (self._station,) = self._service.stations.values()
-        (self._hunter,) = (station.hunter for station in self._service.stations.values())
+            follower.run_if_due(real_now())
+        (self._station,) = self._service.workers.values()
+        (self._hunter,) = (station.hunter for station in self._service.workers.values())
 
     def look(self) -> None:
         """One beat of the hunt, whatever was asked when."""
@@ -99,7 +99,7 @@ class Engine:
         with self._store.write() as connection:
             for name in ("launch_event", "delivery", "alert", "launch"):
                 connection.execute(delete(tables.metadata.tables[name]))
-        self._service.evaluator.lost_a_launch("bargain")
+        self._service.evaluator.launch_ended("bargain")
         CLOCK.ahead_s += 60.0
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.market.offer import Offer
+from gpuwatch.domain.market.offer import Offer
 
 START = datetime(2026, 3, 2, 0, 10, tzinfo=UTC)
 # model, typical listed price of one GPU (USD/h), share of the market

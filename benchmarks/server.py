@@ -26,13 +26,13 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.emulator.machines import View
-from gpuwatch.emulator.market import Market
+from gpuwatch.emulator.machines import PriceView
+from gpuwatch.emulator.market import EmulatedMarket
 
 NOW_S = 1_795_000_000.0
 GPU, COUNT, USD_HOUR = "H100 SXM", 1, 0.42  # the bargain
 FIRST_BARGAIN = 99_000_000
-_VIEW = View(False, 8.0)
+_VIEW = PriceView(False, 8.0)
 _PRICES = ("dph_base", "dph_total", "dph_total_adj", "discounted_dph_total", "min_bid")
 
 
@@ -42,7 +42,7 @@ class Rows:
     def __init__(self, size: int, seed: int) -> None:
         self._rng = random.Random(seed)
         spare = max(1000, size)
-        market = Market(seed, lambda: NOW_S, size + spare, odd_rows=False)
+        market = EmulatedMarket(seed, lambda: NOW_S, size + spare, odd_rows=False)
         rows = [listing.row(_VIEW, NOW_S) for listing in market.listings.values()]
         self._rows, self._spare = rows[:size], rows[size:]
         self._texts = [msgspec.json.encode(row) for row in self._rows]

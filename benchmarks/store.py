@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.seeded_market import START, Market
-from gpuwatch.market.offer import Offer
+from gpuwatch.domain.market.offer import Offer
 from gpuwatch.ports import Answer, Completeness
-from gpuwatch.storage.driver import prepare, sqlite_driver
+from gpuwatch.storage.sqlite_driver import configure_connection, sqlite_driver
 
 Store = Callable[[int, list[Offer]], None]
 GOAL_MS, GOAL_BYTES, MOONSHOT_BYTES, GOAL_CHECK_MS = 1.25, 1.5, 1.25, 40.0
@@ -48,7 +48,7 @@ class Floor:
 
     def __init__(self, path: Path) -> None:
         self._database = sqlite_driver().connect(str(path))
-        prepare(self._database)
+        configure_connection(self._database)
         self._database.executescript(_TABLES)
         self._keys: dict[str, int] = {}
         self._last: dict[str, tuple[int, int]] = {}
@@ -93,12 +93,12 @@ class Ours:
 
     def __init__(self, path: Path) -> None:
         from gpuwatch.storage.database import open_database
-        from gpuwatch.storage.history import History
+        from gpuwatch.storage.history_recorder import SqlHistoryRecorder
         from gpuwatch.storage.migrate import upgrade
 
         self._database = open_database(f"sqlite:///{path}")
         upgrade(self._database)
-        self._history = History(self._database)
+        self._history = SqlHistoryRecorder(self._database)
 
     def store(self, minute: int, offers: list[Offer]) -> None:
         self._history.record(an_answer(minute, offers), lane="sweep")
@@ -153,14 +153,14 @@ def check_adds_ms(folder: Path, offers: int, rounds: int = 7) -> float:
     """What storing adds to the process of a `check`: imports and recording, beyond what it has imported anyway."""
     path = folder / "ours.db"
     code = (
-        "import sys, time, sqlite3, gpuwatch.ports, gpuwatch.market.pricing\n"
+        "import sys, time, sqlite3, gpuwatch.ports, gpuwatch.domain.market.pricing\n"
         "from benchmarks.seeded_market import Market\n"
         "from benchmarks.store import an_answer\n"
         f"seen = list(Market({offers}).polls(2))[-1]\n"
         "answer = an_answer(100_000 + int(sys.argv[1]), seen)\n"
         "for name in [n for n in sys.modules if n.startswith('gpuwatch.storage')]: del sys.modules[name]\n"
         "start = time.perf_counter()\n"
-        "from gpuwatch.storage.quick import record_answers\n"
+        "from gpuwatch.storage.light_writer import record_answers\n"
         "from gpuwatch.ports import Query\n"
         f"record_answers('sqlite:///{path}', [(Query(), answer)], answer.observed_at)\n"
         "print((time.perf_counter() - start) * 1e3, 'sqlalchemy' in sys.modules)\n"

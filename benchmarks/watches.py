@@ -24,10 +24,10 @@ from functools import partial
 from typing import TypeVar
 
 from benchmarks.seeded_market import MODELS, START, Market
-from gpuwatch.market.offer import Offer
-from gpuwatch.market.pricing import Commission
-from gpuwatch.watches.index import WatchIndex
-from gpuwatch.watches.watch import Watch
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.watches.index import WatchIndex
+from gpuwatch.domain.watches.watch import Watch
 
 COMMISSIONS = {"vastai": Commission("0.20")}
 T = TypeVar("T")

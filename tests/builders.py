@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.market.offer import Offer, Verification
-from gpuwatch.market.pricing import Commission, price_of
-from gpuwatch.watches.decide import Match
-from gpuwatch.watches.watch import Watch
+from gpuwatch.domain.market.offer import Offer, Verification
+from gpuwatch.domain.market.pricing import Commission, price_of
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.watch import Watch
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
-from gpuwatch.testing.loopback import Answer, Request, Server, Wire, serving
+from gpuwatch.testing.loopback import (
+    Answer,
+    ReceivedRequest,
+    ReplyWriter,
+    Server,
+    serving,
+)
 
-__all__ = ["Answer", "Request", "Server", "Wire", "serving"]
+__all__ = ["Answer", "ReceivedRequest", "ReplyWriter", "Server", "serving"]

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.adapting import Adapter, ProviderInfo, Tools
-from gpuwatch.adapting.answering import Seen, answer
+from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.errors import ProviderDown
-from gpuwatch.market.offer import Offer, OfferKind
 from gpuwatch.ports import Answer, ProviderSettings, Query
+from gpuwatch.ports.declarations import Adapter, ProviderInfo, Tools
+from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
 from tests.builders import an_offer
 
 
@@ -60,8 +60,8 @@ class Stall:
             self.waits_for.wait(20)
         if self.fails is not None:
             raise self.fails
-        seen = Seen(offers=list(self.offers), rows=len(self.offers))
-        return answer(seen, query, self.name, observed_at=self._now(), elapsed_s=0.0)
+        seen = ParseResult(offers=list(self.offers), rows=len(self.offers))
+        return build_answer(seen, query, self.name, observed_at=self._now(), elapsed_s=0.0)
 
 
 ONE = Stall("one_stall", on_by_default=True)

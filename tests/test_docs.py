@@ -10,7 +10,7 @@ import pytest
 from gpuwatch import providers
 from gpuwatch.cli import COMMANDS
 from gpuwatch.settings import load
-from gpuwatch.settings.reference import Row, rows, watch_rows
+from gpuwatch.settings.reference import SettingRow, setting_rows, watch_rows
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = (ROOT / ".env.example").read_text(encoding="utf-8")
@@ -20,17 +20,17 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.
 _VARIABLE = re.compile(r"^# ((?:GPUWATCH_|[A-Z]+_API_)[A-Z0-9_]+)=(.*)$", re.MULTILINE)
 
 
-def by_key(row: Row) -> str:
+def by_key(row: SettingRow) -> str:
     return row.key
 
 
-def general_rows() -> list[Row]:
+def general_rows() -> list[SettingRow]:
     """All settings but what is told of one provider on its own page."""
-    return [row for row in rows() if row.path[0] != "providers" or row.path[1] == "vastai"]
+    return [row for row in setting_rows() if row.path[0] != "providers" or row.path[1] == "vastai"]
 
 
 @pytest.mark.parametrize("row", general_rows(), ids=by_key)
-def test_every_setting_stands_in_the_example_with_its_default(row: Row) -> None:
+def test_every_setting_stands_in_the_example_with_its_default(row: SettingRow) -> None:
     line = next((value for name, value in _VARIABLE.findall(EXAMPLE) if name == row.variable), None)
     assert line is not None, f"add {row.variable} to .env.example"
     assert not row.default or line == row.default.strip('"')
@@ -38,7 +38,7 @@ def test_every_setting_stands_in_the_example_with_its_default(row: Row) -> None:
 
 
 def test_the_example_names_no_variable_that_does_not_exist() -> None:
-    known = {row.variable for row in rows()} | {"GPUWATCH_CONFIG", "GPUWATCH_WATCH"}
+    known = {row.variable for row in setting_rows()} | {"GPUWATCH_CONFIG", "GPUWATCH_WATCH"}
     known |= {key for name in providers.names() for key in providers.info(name).key_names}
     named = {name for name, _ in _VARIABLE.findall(EXAMPLE)}
     assert named <= known
@@ -47,7 +47,7 @@ def test_the_example_names_no_variable_that_does_not_exist() -> None:
 
 
 @pytest.mark.parametrize("row", [*general_rows(), *watch_rows()], ids=by_key)
-def test_every_setting_stands_in_the_documents_with_its_default(row: Row) -> None:
+def test_every_setting_stands_in_the_documents_with_its_default(row: SettingRow) -> None:
     shown = row.key.removeprefix("watch.")
     default = f"`{row.default}`" if row.default else "needed" if row.needed else "–"
     text = row.text.replace("|", "\\|")
@@ -57,7 +57,7 @@ def test_every_setting_stands_in_the_documents_with_its_default(row: Row) -> Non
 @pytest.mark.parametrize("name", [name for name in providers.names() if name != "vastai"])
 def test_every_provider_has_a_page_with_its_defaults_and_options(name: str) -> None:
     page = (ROOT / "docs" / "providers" / f"{name}.md").read_text(encoding="utf-8")
-    for row in rows():
+    for row in setting_rows():
         own = row.path[1:2] == (name,) and (row.path[2] == "options" or row.path[2] in {"base_url", "poll_every"})
         if own:
             key = ".".join(row.path[2:])

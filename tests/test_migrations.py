@@ -14,8 +14,8 @@ from sqlalchemy import event, inspect
 
 from gpuwatch.errors import StoreError, StoreTooNew
 from gpuwatch.storage.database import open_database
-from gpuwatch.storage.head import HEAD
 from gpuwatch.storage.migrate import config, require_head, revision, upgrade
+from gpuwatch.storage.schema_head import HEAD
 from gpuwatch.storage.tables import metadata
 
 

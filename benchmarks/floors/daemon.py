@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpuwatch.storage.driver import prepare, sqlite_driver
+from gpuwatch.storage.sqlite_driver import configure_connection, sqlite_driver
 
 _TABLES = """
 CREATE TABLE offer (key INTEGER PRIMARY KEY, id INTEGER NOT NULL, machine INTEGER NOT NULL, gpu TEXT NOT NULL,
@@ -49,7 +49,7 @@ class Floor:
         self._bars = bars
         self._decode = msgspec.json.Decoder(Answer).decode
         self._database = sqlite_driver().connect(str(folder / "floor.db"))
-        prepare(self._database)
+        configure_connection(self._database)
         self._database.executescript(_TABLES)
         self._keys: dict[int, int] = {}
         self._last: dict[int, tuple[int, int]] = {}

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import msgspec
 
-from gpuwatch.storage.driver import prepare, sqlite_driver
+from gpuwatch.storage.sqlite_driver import configure_connection, sqlite_driver
 
 ORDER = {"client_id": "me", "image": "vastai/pytorch", "disk": 8, "label": "floor", "runtype": "ssh"}
 
@@ -37,7 +37,7 @@ class Floor:
         self._client = httpx.Client(timeout=60)
         self._decode = msgspec.json.Decoder(Answer).decode
         self._database = sqlite_driver().connect(str(folder / "floor.db"))
-        prepare(self._database)
+        configure_connection(self._database)
         self._database.execute("CREATE TABLE intent (id INTEGER PRIMARY KEY, offer INTEGER, at REAL, state TEXT)")
 
     def look(self) -> None:

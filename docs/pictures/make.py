@@ -20,15 +20,15 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 
+from gpuwatch.domain.market.pricing import Commission, price_of
+from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
+from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
 from gpuwatch.emulator import Marketplace
 from gpuwatch.engine.alerts import offer_alert
-from gpuwatch.market.pricing import Commission, price_of
-from gpuwatch.net import Http
 from gpuwatch.notifiers.telegram import render
 from gpuwatch.ports import ProviderSettings, Query
 from gpuwatch.providers import build
-from gpuwatch.watches.decide import Decision, Match, Reason
-from gpuwatch.watches.watch import Action, LaunchSpec, Watch
+from gpuwatch.providers.toolkit.http.client import HttpxClient
 
 HERE = Path(__file__).parent
 COMMAND = ("check", "--gpu", "H100", "--max-price", "2.00")
@@ -60,7 +60,7 @@ def _check(market: Marketplace) -> str:
 
 def _alert(market: Marketplace):  # type: ignore[no-untyped-def]
     now = datetime(2026, 11, 21, 2, 17, tzinfo=UTC)
-    http = Http()
+    http = HttpxClient()
     settings = ProviderSettings(name="vastai", base_url=market.url, commission=Commission("0.20"))
     answer = build(settings, http, lambda: now, lambda: 0.0).market.search(Query(gpus=("H100 SXM",)))
     http.close()
@@ -69,7 +69,7 @@ def _alert(market: Marketplace):  # type: ignore[no-untyped-def]
         action=Action.LAUNCH, launch=LaunchSpec(),
     )  # fmt: skip
     found = [Match(offer, price_of(offer, None, settings.commission)) for offer in answer.offers[:4]]
-    decision = Decision(watch=watch.name, reason=Reason.FIRST_MATCH, decided_at=now, matches=tuple(found))
+    decision = Decision(watch=watch.name, reason=DecisionReason.FIRST_MATCH, decided_at=now, matches=tuple(found))
     did = "Renting it now, launch k3f7q2mzt5ab."
     return offer_alert(watch, decision, alert_id="c4r7n2e5xk6a", zone=UTC, did=did)
 

@@ -17,20 +17,20 @@ from gpuwatch.errors import UsageError
 @config_option
 def adopt(instance: str, watch: str | None, not_mine: bool, provider: str | None, config: str | None) -> int:
     """Take over an INSTANCE that carries gpuwatch's label and is in no launch. Exit 3: the provider gives no list."""
-    from gpuwatch.wiring import adopting
-    from gpuwatch.wiring.launching import CannotTell
-    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.app import adoption
+    from gpuwatch.app.launches import ProviderStateUnknown
+    from gpuwatch.bootstrap.settings_loading import load_settings
 
     if not_mine and watch is not None:
         raise UsageError("say either --not-mine or --watch NAME")
     loaded = load_settings(config)
     try:
         if not_mine:
-            adopting.not_mine(loaded, instance, provider)
+            adoption.mark_foreign(loaded, instance, provider)
             click.echo(f"instance {instance} is noted as not of this gpuwatch; it is left alone")
             return Exit.DONE
-        launch = adopting.adopt(loaded, instance, provider, watch)
-    except CannotTell as error:
+        launch = adoption.adopt(loaded, instance, provider, watch)
+    except ProviderStateUnknown as error:
         click.echo(f"gpuwatch: {error}", err=True)
         return Exit.CANNOT_TELL
     click.echo(f"instance {instance} is launch {launch.launch_id} of watch {launch.watch}, {launch.state.value}")

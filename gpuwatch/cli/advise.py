@@ -13,10 +13,10 @@ from gpuwatch.cli.options import Between, config_option, duration_option, json_o
 from gpuwatch.cli.past import past_options
 
 if TYPE_CHECKING:
-    from gpuwatch.analysis.advice import Advice, Saving
-    from gpuwatch.analysis.snipe import Snipe
+    from gpuwatch.app.advise import AdviceRequest, AdviceResult
+    from gpuwatch.domain.analysis.advice import Advice, WaitingSaving
+    from gpuwatch.domain.analysis.snipe import SnipeOdds
     from gpuwatch.settings import Settings
-    from gpuwatch.wiring.advise import Answered, Wanted
 
 _MOST_HOURS = 30 * 24
 _VERDICTS = {"buy_now": "BUY NOW", "wait": "WAIT", "either": "YOUR CALL"}
@@ -60,19 +60,19 @@ def advise(
     """
     from msgspec import structs
 
-    from gpuwatch.cli.past import scope_of, span_of, tell_of_older
-    from gpuwatch.wiring import real_now
-    from gpuwatch.wiring.advise import Wanted, answer
-    from gpuwatch.wiring.loading import load_settings
-    from gpuwatch.wiring.past import gpus_meant
+    from gpuwatch.app.advise import AdviceRequest, give_advice
+    from gpuwatch.app.past_prices import known_gpu_names_of
+    from gpuwatch.bootstrap import real_now
+    from gpuwatch.bootstrap.settings_loading import load_settings
+    from gpuwatch.cli.past import hint_at_older_prices, scope_of, span_of
 
     if deadline > _MOST_HOURS * 3600:
         raise click.BadParameter("expected at most 30d", param_hint="--deadline")
     settings, now = load_settings(config), real_now()
     begins, ends = span_of(since, until, now)
     scope = scope_of(None, count, spot, provider)
-    wanted = Wanted(
-        scope=structs.replace(scope, gpus=gpus_meant(settings, gpu, data)),
+    wanted = AdviceRequest(
+        scope=structs.replace(scope, gpus=known_gpu_names_of(settings, gpu, data)),
         since=begins,
         until=ends,
         data=data,
@@ -81,15 +81,15 @@ def advise(
         every_s=poll_every or _configured_s(settings, provider),
         is_until_now=until is None,
     )
-    answered = answer(settings, wanted)
+    answered = give_advice(settings, wanted)
     if as_json:
-        from gpuwatch.cli.screen import json_out
+        from gpuwatch.cli.tables import json_out
 
         json_out(_json(gpu, wanted, answered, hours))
     else:
         _print(gpu, wanted, answered, (hours, settings.timezone))
     if answered.advice is None and data is None:
-        tell_of_older(settings, wanted.scope.gpus, provider, begins)
+        hint_at_older_prices(settings, wanted.scope.gpus, provider, begins)
     return Exit.DONE if answered.advice else Exit.CANNOT_TELL
 
 
@@ -102,9 +102,9 @@ def _configured_s(settings: Settings, provider: str | None) -> float:
 # --- for a person -----------------------------------------------------------------------------------------------------
 
 
-def _print(gpu: str, wanted: Wanted, answered: Answered, shown_for: tuple[float, str]) -> None:
-    from gpuwatch.cli.screen import local
-    from gpuwatch.watches.durations import format_duration
+def _print(gpu: str, wanted: AdviceRequest, answered: AdviceResult, shown_for: tuple[float, str]) -> None:
+    from gpuwatch.cli.tables import local
+    from gpuwatch.domain.watches.durations import format_duration
 
     hours, zone = shown_for
     click.echo(f"{gpu}: wait or buy? You must have one within {format_duration(wanted.hours * 3600)}.\n")
@@ -116,7 +116,7 @@ def _print(gpu: str, wanted: Wanted, answered: Answered, shown_for: tuple[float,
     for line in _odds_lines(answered):
         click.echo(line)
     if advice is not None:
-        from gpuwatch.analysis.waiting import METHOD
+        from gpuwatch.domain.analysis.optimal_stopping import METHOD
 
         click.echo(f"\nMethod: {METHOD}.")
         click.echo(
@@ -126,15 +126,15 @@ def _print(gpu: str, wanted: Wanted, answered: Answered, shown_for: tuple[float,
 
 
 def _print_advice(advice: Advice, hours: float) -> None:
-    from gpuwatch.analysis.advice import limits_to_show
-    from gpuwatch.cli.screen import table
-    from gpuwatch.watches.durations import format_duration
+    from gpuwatch.cli.tables import table
+    from gpuwatch.domain.analysis.advice import limit_changes
+    from gpuwatch.domain.watches.durations import format_duration
 
     click.echo(f"{_VERDICTS[advice.verdict.value]}: {advice.why}.")
     click.echo(f"  price now  {_usd(advice.now_usd)}\n  limit now  {_limit(advice.limit_usd)}")
     click.echo(f"  waiting    {_saving_text(advice.saving, advice.now_usd, hours)}\n")
     rows = [(format_duration(left * 3600) if left else "the last hour", _limit(usd))
-            for left, usd in limits_to_show(advice)]  # fmt: skip
+            for left, usd in limit_changes(advice)]  # fmt: skip
     moves = ", as long as the week's median stays" if advice.relative else ""
     click.echo(f"The limit as the deadline nears{moves}:")
     table((("time left", "left"), ("buy at or under", "right")), rows)
@@ -143,7 +143,7 @@ def _print_advice(advice: Advice, hours: float) -> None:
     table((("in this share of starts", "left"), ("this price, or less", "right")), met)
 
 
-def _saving_text(saving: Saving | None, now_usd: float | None, hours: float) -> str:
+def _saving_text(saving: WaitingSaving | None, now_usd: float | None, hours: float) -> str:
     if saving is None:
         return "what it saves is not known: the price was too seldom above the limit"
     dollars = "" if now_usd is None else f", {now_usd * saving.share * hours:+.2f} $ a GPU for {hours:g} h"
@@ -153,8 +153,8 @@ def _saving_text(saving: Saving | None, now_usd: float | None, hours: float) -> 
     )
 
 
-def _odds_lines(answered: Answered) -> Iterator[str]:
-    from gpuwatch.watches.durations import format_duration
+def _odds_lines(answered: AdviceResult) -> Iterator[str]:
+    from gpuwatch.domain.watches.durations import format_duration
 
     if answered.under_usd is None:
         return
@@ -163,19 +163,19 @@ def _odds_lines(answered: Answered) -> Iterator[str]:
     if snipe is None:
         yield "  too few were seen to begin; nothing can be said of how long they last"
         return
-    yield f"  {snipe.lives} began, {snipe.a_day:.1f} a day; half of them last longer than {_life(snipe)}"
+    yield f"  {snipe.lifetimes} began, {snipe.a_day:.1f} a day; half of them last longer than {_life(snipe)}"
     for odds in snipe.odds:
         every = format_duration(odds.every_s)
         yield (
             f"  a look every {every} sees {odds.chance:.1%} of them "
             f"({odds.chance_low:.1%} to {odds.chance_high:.1%}), {odds.a_day:.1f} a day"
         )
-    apart = _about(snipe.looks_apart_s)
+    apart = _about(snipe.poll_spacing_s)
     yield f"  The history's own looks lie {apart} apart: what came and went between two of them is not in it."
     yield f"  Method: {_ODDS_METHOD}."
 
 
-def _life(snipe: Snipe) -> str:
+def _life(snipe: SnipeOdds) -> str:
     if snipe.median_s is None:
         return "was watched"
     low, high = ("?" if one is None else _about(one) for one in snipe.median_interval_s)
@@ -184,7 +184,7 @@ def _life(snipe: Snipe) -> str:
 
 def _about(seconds: float) -> str:
     """A duration without what nobody wants to know."""
-    from gpuwatch.watches.durations import format_duration
+    from gpuwatch.domain.watches.durations import format_duration
 
     step = next((step for least, step in ((86_400, 3600), (3600, 600), (600, 60)) if seconds >= least), 1)
     return format_duration(round(seconds / step) * step)
@@ -201,9 +201,9 @@ def _limit(amount: float | None) -> str:
 # --- for a program ----------------------------------------------------------------------------------------------------
 
 
-def _json(gpu: str, wanted: Wanted, answered: Answered, hours: float) -> dict[str, Any]:
-    from gpuwatch.analysis.waiting import METHOD
-    from gpuwatch.cli.screen import rfc3339
+def _json(gpu: str, wanted: AdviceRequest, answered: AdviceResult, hours: float) -> dict[str, Any]:
+    from gpuwatch.cli.tables import rfc3339
+    from gpuwatch.domain.analysis.optimal_stopping import METHOD
 
     advice = answered.advice
     return {
@@ -254,19 +254,19 @@ def _saving_json(advice: Advice | None, hours: float) -> dict[str, Any] | None:
     }
 
 
-def _snipe_json(answered: Answered) -> dict[str, Any] | None:
+def _snipe_json(answered: AdviceResult) -> dict[str, Any] | None:
     snipe = answered.snipe
     if snipe is None:
         return None
     return {
         "under_usd_gpu_hour": answered.under_usd,
-        "samples": snipe.lives,
+        "samples": snipe.lifetimes,
         "ended": snipe.ended,
         "a_day": snipe.a_day,
         "median_life_s": snipe.median_s,
         "median_life_low_s": snipe.median_interval_s[0],
         "median_life_high_s": snipe.median_interval_s[1],
-        "looks_apart_s": snipe.looks_apart_s,
+        "looks_apart_s": snipe.poll_spacing_s,
         "odds": [
             {
                 "poll_every_s": odds.every_s,

@@ -12,8 +12,8 @@ from gpuwatch.cli.options import config_option, json_option
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from gpuwatch.engine.approve import Reply
-    from gpuwatch.launches.ask import Ask
+    from gpuwatch.domain.launches.approval import Approval
+    from gpuwatch.engine.approval_handler import ApprovalReply
 
 _COLUMNS = (
     ("ask", "left"),
@@ -33,15 +33,15 @@ _COLUMNS = (
 @config_option
 def asks(as_json: bool, config: str | None) -> int:
     """Questions that wait for your word, and those of the last week."""
-    from gpuwatch.wiring import real_now
-    from gpuwatch.wiring.asking import recent_asks
-    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.app.approvals import recent_approvals
+    from gpuwatch.bootstrap import real_now
+    from gpuwatch.bootstrap.settings_loading import load_settings
 
     now = real_now()
     loaded = load_settings(config)
-    found = recent_asks(loaded)
+    found = recent_approvals(loaded)
     if as_json:
-        from gpuwatch.cli.screen import json_out
+        from gpuwatch.cli.tables import json_out
 
         json_out([ask_json(ask, now) for ask in found])
     else:
@@ -59,10 +59,10 @@ def approve(ask_id: str, as_json: bool, config: str | None) -> int:
     Exit 0: rented. 1: refused, nothing is rented. 2: there is no such question, or the settings do not allow it.
     3: the provider did not answer.
     """
-    from gpuwatch.wiring.asking import approve as rent
-    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.app.approvals import approve as rent
+    from gpuwatch.bootstrap.settings_loading import load_settings
 
-    return _told(rent(load_settings(config), ask_id), as_json)
+    return _print_reply(rent(load_settings(config), ask_id), as_json)
 
 
 @click.command()
@@ -72,18 +72,20 @@ def approve(ask_id: str, as_json: bool, config: str | None) -> int:
 @config_option
 def deny(ask_id: str, why: str, as_json: bool, config: str | None) -> int:
     """Do not rent it; its watch does not ask about that offer again for 24 hours."""
-    from gpuwatch.wiring.asking import deny as refuse
-    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.app.approvals import deny as refuse
+    from gpuwatch.bootstrap.settings_loading import load_settings
 
-    return _told(refuse(load_settings(config), ask_id, why), as_json)
+    return _print_reply(refuse(load_settings(config), ask_id, why), as_json)
 
 
-def _told(reply: Reply, as_json: bool) -> Exit:
-    from gpuwatch.engine.approve import Outcome
+def _print_reply(reply: ApprovalReply, as_json: bool) -> Exit:
+    from gpuwatch.engine.approval_handler import ApprovalOutcome
 
-    code = {Outcome.REFUSED: Exit.FAILED, Outcome.NO_ANSWER: Exit.CANNOT_TELL}.get(reply.outcome, Exit.DONE)
+    code = {ApprovalOutcome.REFUSED: Exit.FAILED, ApprovalOutcome.NO_ANSWER: Exit.CANNOT_TELL}.get(
+        reply.outcome, Exit.DONE
+    )
     if as_json:
-        from gpuwatch.cli.screen import json_out
+        from gpuwatch.cli.tables import json_out
 
         json_out(
             {
@@ -94,16 +96,16 @@ def _told(reply: Reply, as_json: bool) -> Exit:
             }
         )
         return code
-    from gpuwatch.market.text import clean
+    from gpuwatch.domain.market.text import clean
 
     click.echo(clean(reply.text, 1000), err=code is not Exit.DONE)
     return code
 
 
-def ask_json(ask: Ask, now: datetime) -> dict[str, Any]:
+def ask_json(ask: Approval, now: datetime) -> dict[str, Any]:
     """One question; `offer` is CONTRACT §3, JSON of one offer."""
     from gpuwatch.cli.offer_rows import offer_json
-    from gpuwatch.cli.screen import rfc3339
+    from gpuwatch.cli.tables import rfc3339
 
     return {
         "ask_id": ask.ask_id,
@@ -118,9 +120,9 @@ def ask_json(ask: Ask, now: datetime) -> dict[str, Any]:
     }
 
 
-def _print(found: list[Ask], now: datetime, timezone: str) -> None:
-    from gpuwatch.cli.screen import local, table
-    from gpuwatch.market.pricing import MICRO
+def _print(found: list[Approval], now: datetime, timezone: str) -> None:
+    from gpuwatch.cli.tables import local, table
+    from gpuwatch.domain.market.pricing import MICRO
 
     if not found:
         click.echo("nothing was asked lately")

@@ -19,14 +19,14 @@ from gpuwatch.cli.png import png_option
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
+    from gpuwatch.app.backtest import Backtest, ReportProgress
+    from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.settings import Settings
-    from gpuwatch.watches.watch import Watch
-    from gpuwatch.wiring.backtest import Backtest, Stage
 
 _DAY_S = 86_400.0
 
 
-class _Flags(NamedTuple):
+class _WatchFlags(NamedTuple):
     """A watch without a file."""
 
     gpu: tuple[str, ...]
@@ -90,22 +90,29 @@ def backtest(
 
     Exit codes: 0 done, 2 usage or settings are wrong, 3 nobody looked at the market in that time.
     """
-    from gpuwatch.cli.past import moment, tell_of_older
-    from gpuwatch.wiring import real_now
-    from gpuwatch.wiring.backtest import Span, Terms, run_backtest, run_sweep
+    from gpuwatch.app.backtest import (
+        BacktestOptions,
+        BacktestPeriod,
+        run_backtest,
+        run_sweep,
+    )
+    from gpuwatch.bootstrap import real_now
+    from gpuwatch.cli.past import hint_at_older_prices, moment
 
     if as_csv and as_json:
         raise click.UsageError("--csv and --json: one of them.")
     prices = _prices(sweep)
     is_spot_given = ctx.get_parameter_source("spot") is click.core.ParameterSource.COMMANDLINE
-    flags = _Flags(gpu, max_price, action, max_runtime_s, count, spot if is_spot_given else None)
+    flags = _WatchFlags(gpu, max_price, action, max_runtime_s, count, spot if is_spot_given else None)
     settings, watches = _watches(flags, names, prices, config)
     now = real_now()
-    span = Span(since=moment(since, now), until=moment(until, now) if until else now, data=data, provider=provider)
+    span = BacktestPeriod(
+        since=moment(since, now), until=moment(until, now) if until else now, data=data, provider=provider
+    )
     if span.since >= span.until:
         raise click.UsageError("--since must lie before --until.")
     job = None if job_s is None else timedelta(seconds=job_s)
-    terms = Terms(job=job, deadline=timedelta(seconds=deadline_s or _DAY_S), strict=strict)
+    terms = BacktestOptions(job=job, deadline=timedelta(seconds=deadline_s or _DAY_S), strict=strict)
     with _bar() as stage:
         if prices:
             found = run_sweep(settings, watches[0], prices, span, terms, stage)
@@ -118,7 +125,7 @@ def backtest(
         _for_people(found, is_sweep, settings.timezone)
     if all(result is None for _, result in found.results):
         if data is None:
-            tell_of_older(settings, None, provider, span.since)
+            hint_at_older_prices(settings, None, provider, span.since)
         return Exit.CANNOT_TELL
     if png:
         from gpuwatch.cli.backtest_show import picture
@@ -129,7 +136,7 @@ def backtest(
 
 def _machine_readable(found: Backtest, is_sweep: bool, as_csv: bool) -> None:
     from gpuwatch.cli import backtest_rows
-    from gpuwatch.cli.screen import json_out
+    from gpuwatch.cli.tables import json_out
 
     if as_csv:
         backtest_rows.print_csv(found, is_sweep)
@@ -147,7 +154,7 @@ def _for_people(found: Backtest, is_sweep: bool, timezone: str) -> None:
 
 
 def _prices(text: str | None) -> tuple[Decimal, ...]:
-    from gpuwatch.backtest.sweep import parse_sweep
+    from gpuwatch.domain.backtest.threshold_sweep import parse_sweep
 
     if text is None:
         return ()
@@ -158,9 +165,9 @@ def _prices(text: str | None) -> tuple[Decimal, ...]:
 
 
 def _watches(
-    flags: _Flags, names: Sequence[str], prices: Sequence[Decimal], config: str | None
+    flags: _WatchFlags, names: Sequence[str], prices: Sequence[Decimal], config: str | None
 ) -> tuple[Settings, Sequence[Watch]]:
-    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.bootstrap.settings_loading import load_settings
 
     if flags.gpu:
         if names:
@@ -181,11 +188,11 @@ def _watches(
     return settings, chosen
 
 
-def _of_flags(flags: _Flags, prices: Sequence[Decimal], config: str | None) -> tuple[Settings, Sequence[Watch]]:
+def _of_flags(flags: _WatchFlags, prices: Sequence[Decimal], config: str | None) -> tuple[Settings, Sequence[Watch]]:
     from msgspec.structs import replace
 
     from gpuwatch import settings
-    from gpuwatch.watches.watch import Action, LaunchSpec
+    from gpuwatch.domain.watches.watch import Action, LaunchSpec
 
     max_price = flags.max_price or (str(max(prices)) if prices else None)
     if max_price is None:
@@ -201,7 +208,7 @@ def _of_flags(flags: _Flags, prices: Sequence[Decimal], config: str | None) -> t
 
 
 @contextmanager
-def _bar() -> Iterator[Stage]:
+def _bar() -> Iterator[ReportProgress]:
     """How far it is, on a terminal."""
     if not sys.stderr.isatty():
         yield lambda what, done, of: None

@@ -6,13 +6,13 @@ import csv
 import sys
 from typing import TYPE_CHECKING, Any
 
-from gpuwatch.cli.history import neutral
-from gpuwatch.cli.screen import rfc3339
+from gpuwatch.cli.history import escape_formula
+from gpuwatch.cli.tables import rfc3339
 
 if TYPE_CHECKING:
-    from gpuwatch.backtest.report import Event, Result
-    from gpuwatch.watches.watch import Watch
-    from gpuwatch.wiring.backtest import Backtest
+    from gpuwatch.app.backtest import Backtest
+    from gpuwatch.domain.backtest.report import BacktestEvent, BacktestResult
+    from gpuwatch.domain.watches.watch import Watch
 
 METHOD = (
     "replay of the recorded looks through the daemon's decisions; an offer stands until a look misses it; launches run "
@@ -32,7 +32,7 @@ def document(found: Backtest, is_sweep: bool) -> dict[str, Any]:
         "method": METHOD,
         "source": found.source,
         "samples": found.looks,
-        "prices_read": found.spells,
+        "prices_read": found.intervals,
         "since": rfc3339(min((result.since for result in known), default=None)),
         "until": rfc3339(max((result.until for result in known), default=None)),
         "deadline_s": found.deadline.total_seconds(),
@@ -56,10 +56,10 @@ def print_csv(found: Backtest, is_sweep: bool) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(rows[0])
     for row in rows:
-        writer.writerow([neutral(value) for value in row.values()])
+        writer.writerow([escape_formula(value) for value in row.values()])
 
 
-def _watch(watch: Watch, result: Result | None) -> dict[str, Any]:
+def _watch(watch: Watch, result: BacktestResult | None) -> dict[str, Any]:
     found: dict[str, Any] = {
         "name": watch.name,
         "action": watch.action.value,
@@ -83,7 +83,7 @@ def _watch(watch: Watch, result: Result | None) -> dict[str, Any]:
     }
 
 
-def _prices(result: Result) -> dict[str, Any]:
+def _prices(result: BacktestResult) -> dict[str, Any]:
     return {
         "paid_usd_gpu_hour": result.paid_usd_gpu_hour,
         "at_once_usd_gpu_hour": result.at_once_usd_gpu_hour,
@@ -93,7 +93,7 @@ def _prices(result: Result) -> dict[str, Any]:
     }
 
 
-def _waiting(result: Result) -> dict[str, Any]:
+def _waiting(result: BacktestResult) -> dict[str, Any]:
     waiting = result.waiting
     return {
         "method": WAITING,
@@ -108,7 +108,7 @@ def _waiting(result: Result) -> dict[str, Any]:
     }
 
 
-def event_json(event: Event) -> dict[str, Any]:
+def event_json(event: BacktestEvent) -> dict[str, Any]:
     """One event."""
     offer, later = event.offer, event.cheaper_later
     return {
@@ -136,7 +136,7 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"cheaper_at": later["at"], "cheaper_usd_gpu_hour": later["price_usd_gpu_hour"]}
 
 
-def _step(watch: Watch, result: Result | None) -> dict[str, Any]:
+def _step(watch: Watch, result: BacktestResult | None) -> dict[str, Any]:
     row: dict[str, Any] = {"max_price_usd_gpu_hour": float(watch.max_price_usd_gpu_hour)}
     if result is None:
         return row

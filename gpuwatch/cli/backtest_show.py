@@ -10,12 +10,12 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from gpuwatch.watches.watch import Action
+from gpuwatch.domain.watches.watch import Action
 
 if TYPE_CHECKING:
-    from gpuwatch.backtest.report import Event, Result, Waiting
-    from gpuwatch.watches.watch import Watch
-    from gpuwatch.wiring.backtest import Backtest
+    from gpuwatch.app.backtest import Backtest
+    from gpuwatch.domain.backtest.report import BacktestEvent, BacktestResult, WaitStatistics
+    from gpuwatch.domain.watches.watch import Watch
 
 _NOBODY = "nobody looked at the market for it in that time (no `gpuwatch run` then, or other GPUs)"
 _T = TypeVar("_T")
@@ -65,8 +65,8 @@ def _rule(watch: Watch) -> str:
     return f"{gpus} at or under {most} $/GPU-h{' (auto)' if watch.auto else ''}, {watch.action.value}"
 
 
-def _events(result: Result, title: str, zone: ZoneInfo) -> None:
-    from gpuwatch.cli.screen import table
+def _events(result: BacktestResult, title: str, zone: ZoneInfo) -> None:
+    from gpuwatch.cli.tables import table
 
     if not result.events:
         click.echo(f"{title}: it never fired")
@@ -83,12 +83,12 @@ def _without(cells: Sequence[_T], at: int | None) -> list[_T]:
     return [cell for number, cell in enumerate(cells) if number != at]
 
 
-def _worth_a_line(result: Result) -> list[Event]:
+def _worth_a_line(result: BacktestResult) -> list[BacktestEvent]:
     """Without reminders, and without offers of which the watch had enough already."""
     return [event for event in result.events if not event.is_reminder and not event.is_beyond_limits]
 
 
-def _event(event: Event, zone: ZoneInfo) -> tuple[str, ...]:
+def _event(event: BacktestEvent, zone: ZoneInfo) -> tuple[str, ...]:
     offer, later = event.offer, event.cheaper_later
     return (
         _when(event.at, zone),
@@ -102,7 +102,7 @@ def _event(event: Event, zone: ZoneInfo) -> tuple[str, ...]:
     )
 
 
-def _lines(watch: Watch, result: Result, found: Backtest, zone: ZoneInfo) -> Iterator[str]:
+def _lines(watch: Watch, result: BacktestResult, found: Backtest, zone: ZoneInfo) -> Iterator[str]:
     blind = f"; {result.blind} could not tell" if result.blind else ""
     yield (
         f"{result.looks} looks from {_when(result.since, zone)} to {_when(result.until, zone)}{blind}; "
@@ -128,7 +128,7 @@ def _lines(watch: Watch, result: Result, found: Backtest, zone: ZoneInfo) -> Ite
         yield f"taken for ticked: {', '.join(watch.require)}"
 
 
-def _counts(result: Result) -> str:
+def _counts(result: BacktestResult) -> str:
     events = _worth_a_line(result)
     reminders = sum(event.is_reminder for event in result.events)
     told = f"it fired {_times(result.fires)}" + (f", {reminders} of them reminders" if reminders else "")
@@ -143,7 +143,7 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def _worth(watch: Watch, result: Result) -> str:
+def _worth(watch: Watch, result: BacktestResult) -> str:
     at_once, median = result.saved_against_at_once, result.saved_against_median
     paid = "paid" if watch.action is Action.LAUNCH else "the first time"
     parts = []
@@ -154,7 +154,7 @@ def _worth(watch: Watch, result: Result) -> str:
     return f"{paid} {result.paid_usd_gpu_hour:.4f} $/GPU-h: {', '.join(parts)}"
 
 
-def _waiting(result: Result, deadline: timedelta) -> Iterator[str]:
+def _waiting(result: BacktestResult, deadline: timedelta) -> Iterator[str]:
     waiting = result.waiting
     if waiting.within_deadline is None:
         yield f"the data is shorter than the deadline ({_span(deadline)}): what waiting is worth cannot be told"
@@ -181,7 +181,7 @@ def _waiting(result: Result, deadline: timedelta) -> Iterator[str]:
 def show_sweep(found: Backtest) -> None:
     """The trade-off: a lower price against a longer wait."""
     from gpuwatch.cli.chart import line_chart
-    from gpuwatch.cli.screen import table
+    from gpuwatch.cli.tables import table
 
     known = [(watch, result) for watch, result in found.results if result is not None]
     watch = found.results[0][0]
@@ -208,7 +208,7 @@ def show_sweep(found: Backtest) -> None:
     _foot(found)
 
 
-def _step(watch: Watch, result: Result) -> tuple[str, ...]:
+def _step(watch: Watch, result: BacktestResult) -> tuple[str, ...]:
     first, waiting = result.first, result.waiting
     return (
         f"{watch.max_price_usd_gpu_hour:f}",
@@ -230,7 +230,7 @@ def picture(path: Path, found: Backtest, is_sweep: bool) -> None:
     save_png(path, lambda axes: _draw_sweep(axes, known) if is_sweep else _draw(axes, known))
 
 
-def _draw(axes: Any, known: Sequence[tuple[Watch, Result]]) -> None:
+def _draw(axes: Any, known: Sequence[tuple[Watch, BacktestResult]]) -> None:
     for watch, result in known:
         times, prices = result.track()
         (line,) = axes.step(times, prices, where="post", label=f"{watch.name}: cheapest that fits")
@@ -244,7 +244,7 @@ def _draw(axes: Any, known: Sequence[tuple[Watch, Result]]) -> None:
     axes.figure.autofmt_xdate()
 
 
-def _draw_sweep(axes: Any, known: Sequence[tuple[Watch, Result]]) -> None:
+def _draw_sweep(axes: Any, known: Sequence[tuple[Watch, BacktestResult]]) -> None:
     xs, ys = _curve(known)
     axes.plot(xs, [float("nan") if y is None else y for y in ys], "o-", color="tab:blue")
     axes.set_xlabel("max_price, USD per GPU-hour")
@@ -258,19 +258,19 @@ def _draw_sweep(axes: Any, known: Sequence[tuple[Watch, Result]]) -> None:
     axes.set_title(f"{known[0][0].name}: price against waiting")
 
 
-def _curve(known: Sequence[tuple[Watch, Result]]) -> tuple[list[float], list[float | None]]:
+def _curve(known: Sequence[tuple[Watch, BacktestResult]]) -> tuple[list[float], list[float | None]]:
     xs = [float(watch.max_price_usd_gpu_hour) for watch, _ in known]
     waits = [result.waiting.median_s for _, result in known]
     return xs, [None if wait is None else wait / 3600 for wait in waits]
 
 
 def _foot(found: Backtest) -> None:
-    click.echo(f"\n{found.source}: {found.spells} prices, {found.looks} looks.")
+    click.echo(f"\n{found.source}: {found.intervals} prices, {found.looks} looks.")
     click.echo("Method: replay of the recorded looks through the daemon's decisions; an offer stands until a look")
     click.echo("misses it; launches run at once and to their end.")
 
 
-def _against(waiting: Waiting) -> str:
+def _against(waiting: WaitStatistics) -> str:
     share = waiting.saved or 0.0
     if share == 0:
         return "0.0%"
@@ -288,7 +288,7 @@ def _when(at: datetime, zone: ZoneInfo) -> str:
 
 
 def _span(wait: timedelta | float) -> str:
-    from gpuwatch.watches.durations import format_duration
+    from gpuwatch.domain.watches.durations import format_duration
 
     seconds = wait.total_seconds() if isinstance(wait, timedelta) else wait
     step = 3600 if seconds >= 2 * 86_400 else 60 if seconds >= 60 else 1

@@ -14,7 +14,7 @@ from gpuwatch.cli.past import past_options
 from gpuwatch.cli.png import png_option
 
 if TYPE_CHECKING:
-    from gpuwatch.analysis.calendar import Part
+    from gpuwatch.domain.analysis.calendar import WeekPart
 
 _DEFAULT_BLOCKS = ("night=22:00-08:00", "weekend=Sat-Sun")
 _MOST_BLOCKS = 12
@@ -59,12 +59,18 @@ def calendar(
 
     Exit codes: 0 there is an answer, 2 usage is wrong, 3 the history is not enough to tell.
     """
-    from gpuwatch.analysis.calendar import calendar_of
-    from gpuwatch.cli.calendar_show import Shown, picture, print_calendar, print_csv, to_json
-    from gpuwatch.cli.past import scope_of, span_of, tell_of_older
-    from gpuwatch.wiring import real_now
-    from gpuwatch.wiring.loading import load_settings
-    from gpuwatch.wiring.past import gpus_meant, past_series
+    from gpuwatch.app.past_prices import known_gpu_names_of, load_hourly_lows
+    from gpuwatch.bootstrap import real_now
+    from gpuwatch.bootstrap.settings_loading import load_settings
+    from gpuwatch.cli.calendar_show import (
+        CalendarView,
+        picture,
+        print_calendar,
+        print_csv,
+        to_json,
+    )
+    from gpuwatch.cli.past import hint_at_older_prices, scope_of, span_of
+    from gpuwatch.domain.analysis.calendar import calendar_of
 
     if as_csv and as_json:
         raise click.UsageError("--csv and --json: one of them.")
@@ -72,12 +78,12 @@ def calendar(
     loaded, now = load_settings(config), real_now()
     clock = _zone(zone or loaded.timezone)
     span = span_of(since, until, now)
-    scope = scope_of(gpus_meant(loaded, gpu, data), count, spot, provider)
-    series = past_series(loaded, scope, *span, data)
+    scope = scope_of(known_gpu_names_of(loaded, gpu, data), count, spot, provider)
+    series = load_hourly_lows(loaded, scope, *span, data)
     title = f"{gpu}{f' × {count}' if count else ''}{_SPOT[spot]}{f' at {provider}' if provider else ''}"
-    shown = Shown(title, zone or loaded.timezone, series, calendar_of(series, clock, parts))
+    shown = CalendarView(title, zone or loaded.timezone, series, calendar_of(series, clock, parts))
     if as_json:
-        from gpuwatch.cli.screen import json_out
+        from gpuwatch.cli.tables import json_out
 
         json_out(to_json(shown, gpu))
     elif as_csv:
@@ -87,7 +93,7 @@ def calendar(
     if png and shown.found.hours:
         picture(png, shown)
     if data is None and not shown.found.hours:
-        tell_of_older(loaded, scope.gpus, provider, span[0])
+        hint_at_older_prices(loaded, scope.gpus, provider, span[0])
     return Exit.DONE if shown.found.is_answered else Exit.CANNOT_TELL
 
 
@@ -105,7 +111,7 @@ def _zone(name: str) -> tzinfo:
         ) from fault
 
 
-def _parts(blocks: tuple[str, ...]) -> list[Part]:
+def _parts(blocks: tuple[str, ...]) -> list[WeekPart]:
     """Raises click.BadParameter."""
     if len(blocks) > _MOST_BLOCKS:
         raise click.BadParameter(f"expected at most {_MOST_BLOCKS}", param_hint="--blocks")
@@ -115,16 +121,16 @@ def _parts(blocks: tuple[str, ...]) -> list[Part]:
     return found
 
 
-def _part(text: str) -> Part:
-    from gpuwatch.analysis.calendar import part_of
-    from gpuwatch.market.text import clean
-    from gpuwatch.watches.windows import parse_window
+def _part(text: str) -> WeekPart:
+    from gpuwatch.domain.analysis.calendar import week_part
+    from gpuwatch.domain.market.text import clean
+    from gpuwatch.domain.watches.windows import parse_window
 
     name, equals, window = text.partition("=")
     name = clean(name).strip()
     try:
         if not equals or not name or len(name) > _LONGEST_NAME:
             raise ValueError("expected NAME=WINDOW such as night=22:00-08:00 or weekend=Sat-Sun")  # noqa: TRY301
-        return part_of(name, window.strip(), [parse_window(window)])
+        return week_part(name, window.strip(), [parse_window(window)])
     except ValueError as fault:
         raise click.BadParameter(f"{text!r}: {fault}", param_hint="--blocks") from fault

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from gpuwatch.analysis.calendar import (
+from gpuwatch.domain.analysis.calendar import (
     ALPHA,
     CLAIMED_PERCENT,
     HOURS_METHOD,
     METHOD,
     Calendar,
-    Effect,
+    CalendarEffect,
+    EffectVerdict,
     HourEffect,
-    Verdict,
 )
 
 if TYPE_CHECKING:
-    from gpuwatch.analysis.hour_week import Cell
-    from gpuwatch.analysis.series import PriceSeries
+    from gpuwatch.domain.analysis.hour_of_week import HourOfWeekPrice
+    from gpuwatch.domain.analysis.price_series import PriceSeries
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _WIDEST_PERCENT = 99
@@ -40,7 +40,7 @@ _COLUMNS = (
 )
 
 
-class Shown(NamedTuple):
+class CalendarView(NamedTuple):
     """What there is to show."""
 
     title: str
@@ -52,14 +52,14 @@ class Shown(NamedTuple):
 # --- for a person -----------------------------------------------------------------------------------------------------
 
 
-def print_calendar(shown: Shown) -> None:
+def print_calendar(shown: CalendarView) -> None:
     """The map, the table, and what it comes to."""
-    from gpuwatch.cli.screen import local, table
+    from gpuwatch.cli.tables import local, table
 
     found = shown.found
     if not found.hours:
-        looked = "nothing was on offer whenever somebody looked" if found.hours_looked else "nobody has looked for it"
-        click.echo(f"{shown.title}: no data in {shown.series.source}; {looked}.")
+        polled = "nothing was on offer whenever somebody looked" if found.hours_polled else "nobody has looked for it"
+        click.echo(f"{shown.title}: no data in {shown.series.source}; {polled}.")
         return
     click.echo(f"{shown.title} by hour of the week, {shown.zone}: percent against the median, {_usd(found)} a GPU-hour")
     for line in _map(found):
@@ -70,7 +70,7 @@ def print_calendar(shown: Shown) -> None:
     for line in _sentences(found):
         click.echo(line)
     click.echo(
-        f"\n{shown.series.source}: {found.hours} hours with a price, of {found.hours_looked} with a look, "
+        f"\n{shown.series.source}: {found.hours} hours with a price, of {found.hours_polled} with a look, "
         f"from {local(found.since, shown.zone)} to {local(found.until, shown.zone)}; "
         f"the price {_changed(found.changes)}."
     )
@@ -98,14 +98,14 @@ def _weeks(found: Calendar) -> str:
     return f"{least} to {most} weeks" if least < most else f"{most} weeks"
 
 
-def percent_of(cell: Cell, found: Calendar) -> float | None:
+def percent_of(cell: HourOfWeekPrice, found: Calendar) -> float | None:
     """How far an hour's median is from the median of all hours."""
     if cell.median_microusd is None or not found.median_microusd:
         return None
     return 100 * (cell.median_microusd / found.median_microusd - 1)
 
 
-def _painted(cell: Cell, found: Calendar) -> str:
+def _painted(cell: HourOfWeekPrice, found: Calendar) -> str:
     from gpuwatch.cli.chart import is_colourful
 
     percent = percent_of(cell, found)
@@ -118,7 +118,7 @@ def _painted(cell: Cell, found: Calendar) -> str:
     return click.style(text, fg="green" if number < 0 else "red", bold=abs(number) >= 10)
 
 
-def _row(effect: Effect) -> tuple[str, ...]:
+def _row(effect: CalendarEffect) -> tuple[str, ...]:
     size = interval = "–"
     if effect.cheaper_percent is not None and effect.low_percent is not None and effect.high_percent is not None:
         size = _percent(effect.cheaper_percent)
@@ -133,7 +133,7 @@ def _percent(amount: float) -> str:
 
 def _sentences(found: Calendar) -> Iterator[str]:
     for effect in found.effects:
-        yield f"{effect.name}: {said_of(effect)}."
+        yield f"{effect.name}: {effect_text(effect)}."
     yield f"hours of the day: {_said_of_hours(found)}."
     for effect in found.effects:
         inside, outside = effect.without_offers_share, effect.without_offers_elsewhere_share
@@ -144,19 +144,19 @@ def _sentences(found: Calendar) -> Iterator[str]:
         yield f"p is for {found.comparisons} comparisons together (Holm): under {ALPHA} is called a difference."
 
 
-def said_of(effect: Effect) -> str:
+def effect_text(effect: CalendarEffect) -> str:
     """What an effect comes to, in words."""
-    if effect.verdict is Verdict.NOT_ENOUGH:
+    if effect.verdict is EffectVerdict.NOT_ENOUGH:
         return (
             f"not enough data: {effect.needed} {effect.sample} are needed with a price in three of four hours, "
             f"{effect.samples} are there"
         )
     size, low, high = (each or 0.0 for each in (effect.cheaper_percent, effect.low_percent, effect.high_percent))
-    if effect.verdict is Verdict.CHEAPER:
+    if effect.verdict is EffectVerdict.CHEAPER:
         return (
             f"cheaper by {_percent(size)} ({_percent(low)} to {_percent(high)}){_against_claim(effect.name, low, high)}"
         )
-    if effect.verdict is Verdict.DEARER:
+    if effect.verdict is EffectVerdict.DEARER:
         return f"dearer by {_percent(-size)} ({_percent(-high)} to {_percent(-low)})"
     would = f"; {_percent(effect.detectable_percent)} would likely be seen" if effect.detectable_percent else ""
     return f"no effect: {_percent(low)} to {_percent(high)} cheaper{_against_claim(effect.name, low, high)}{would}"
@@ -174,9 +174,13 @@ def _against_claim(name: str, low: float, high: float) -> str:
 
 def _said_of_hours(found: Calendar) -> str:
     effect = found.any_hour
-    if effect.verdict is not Verdict.VARIES:
-        return said_of(effect) if effect.verdict is Verdict.NOT_ENOUGH else "no hour differs from the day around it"
-    words = [_stretch(hours) for hours in _runs(found.by_hour) if hours[0].verdict is not Verdict.NO_EFFECT]
+    if effect.verdict is not EffectVerdict.VARIES:
+        return (
+            effect_text(effect)
+            if effect.verdict is EffectVerdict.NOT_ENOUGH
+            else "no hour differs from the day around it"
+        )
+    words = [_stretch(hours) for hours in _runs(found.by_hour) if hours[0].verdict is not EffectVerdict.NO_EFFECT]
     return f"these differ from the day around them: {', '.join(words)}"
 
 
@@ -197,9 +201,9 @@ def _stretch(hours: Sequence[HourEffect]) -> str:
 # --- for a program ----------------------------------------------------------------------------------------------------
 
 
-def to_json(shown: Shown, gpu: str) -> dict[str, Any]:
+def to_json(shown: CalendarView, gpu: str) -> dict[str, Any]:
     """Everything that is known."""
-    from gpuwatch.cli.screen import rfc3339
+    from gpuwatch.cli.tables import rfc3339
 
     found = shown.found
     return {
@@ -209,7 +213,7 @@ def to_json(shown: Shown, gpu: str) -> dict[str, Any]:
         "since": rfc3339(found.since),
         "until": rfc3339(found.until),
         "samples": found.hours,
-        "hours_looked": found.hours_looked,
+        "hours_looked": found.hours_polled,
         "price_changes": found.changes,
         "median_price_usd_gpu_hour": _dollars(found.median_microusd),
         "method": METHOD,
@@ -233,13 +237,13 @@ def to_json(shown: Shown, gpu: str) -> dict[str, Any]:
     }
 
 
-def _effect_json(effect: Effect) -> dict[str, Any]:
+def _effect_json(effect: CalendarEffect) -> dict[str, Any]:
     import msgspec
 
-    return msgspec.structs.asdict(effect) | {"verdict": effect.verdict.value, "text": said_of(effect)}
+    return msgspec.structs.asdict(effect) | {"verdict": effect.verdict.value, "text": effect_text(effect)}
 
 
-def _cell_json(cell: Cell, found: Calendar) -> dict[str, Any]:
+def _cell_json(cell: HourOfWeekPrice, found: Calendar) -> dict[str, Any]:
     return {
         "weekday": _DAYS[cell.weekday],
         "hour": cell.hour,
@@ -255,7 +259,7 @@ def _dollars(microusd: float | None) -> float | None:
     return None if microusd is None else round(microusd) / 1e6
 
 
-def print_csv(shown: Shown) -> None:
+def print_csv(shown: CalendarView) -> None:
     """The hours of the week as CSV on standard output."""
     rows = [_cell_json(cell, shown.found) for cell in shown.found.cells]
     writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]), lineterminator="\n")
@@ -263,14 +267,14 @@ def print_csv(shown: Shown) -> None:
     writer.writerows(rows)
 
 
-def picture(path: Path, shown: Shown) -> None:
+def picture(path: Path, shown: CalendarView) -> None:
     """The map as a picture."""
     from gpuwatch.cli.png import save_png
 
     save_png(path, lambda axes: _draw(axes, shown))
 
 
-def _draw(axes: Any, shown: Shown) -> None:
+def _draw(axes: Any, shown: CalendarView) -> None:
     known = [percent_of(cell, shown.found) for cell in shown.found.cells]
     most = max((abs(number) for number in known if number is not None), default=0) or 1
     numbers = [float("nan") if number is None else number for number in known]

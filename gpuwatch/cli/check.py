@@ -14,12 +14,12 @@ from gpuwatch.cli.options import config_option, json_option
 from gpuwatch.errors import GpuwatchError, UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.engine.auto_price import Standing
-    from gpuwatch.engine.check import Checked
+    from gpuwatch.app.auto_prices import LimitsInForce
+    from gpuwatch.domain.watches.decide import Match
+    from gpuwatch.domain.watches.watch import Watch
+    from gpuwatch.engine.auto_prices import AutoPriceLimit
+    from gpuwatch.engine.check import ProviderCheck
     from gpuwatch.settings import Settings
-    from gpuwatch.watches.decide import Match
-    from gpuwatch.watches.watch import Watch
-    from gpuwatch.wiring.auto_prices import InForce
 
 
 @click.command()
@@ -52,15 +52,15 @@ def check(
     Exit codes: 0 matched, 1 everything answered and nothing matched, 2 settings are wrong, 3 cannot tell.
     """
     settings = _settings(gpu, max_price, count, spot, provider, config)
-    in_force = _in_force(settings, _chosen(settings, names), keep=not no_store)
-    watches = in_force.watches
-    from gpuwatch.wiring import real_now
+    with_current_limit = _with_current_limit(settings, _chosen(settings, names), keep=not no_store)
+    watches = with_current_limit.watches
+    from gpuwatch.bootstrap import real_now
 
     checked = _ask(settings, watches, provider, as_json)
     now = real_now()
     matches = {watch.name: _joined(watch.name, checked) for watch in watches}
     if as_json:
-        _print_json(in_force, checked, matches, now)
+        _print_json(with_current_limit, checked, matches, now)
     else:
         _print_tables(watches, checked, matches, now)
     for part in checked:
@@ -85,7 +85,7 @@ def _settings(
     config: str | None,
 ) -> Settings:
     from gpuwatch import settings
-    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.bootstrap.settings_loading import load_settings
 
     if not gpu and max_price is None:
         if count is not None or spot is not None:
@@ -108,9 +108,9 @@ def _chosen(settings: Settings, names: Sequence[str]) -> Sequence[Watch]:
     return [known[name] for name in names] or settings.watches
 
 
-def _in_force(settings: Settings, watches: Sequence[Watch], keep: bool) -> InForce:
+def _with_current_limit(settings: Settings, watches: Sequence[Watch], keep: bool) -> LimitsInForce:
     """The watches with the limits of this moment; those out of the history are told, with what they rest on."""
-    from gpuwatch.wiring.auto_prices import limits_in_force
+    from gpuwatch.app.auto_prices import limits_in_force
 
     found = limits_in_force(settings, watches, keep)
     if found.fault:
@@ -122,8 +122,8 @@ def _in_force(settings: Settings, watches: Sequence[Watch], keep: bool) -> InFor
     return found
 
 
-def _ask(settings: Settings, watches: Sequence[Watch], only: Sequence[str], as_json: bool) -> Sequence[Checked]:
-    from gpuwatch.wiring.oneshot import check_markets
+def _ask(settings: Settings, watches: Sequence[Watch], only: Sequence[str], as_json: bool) -> Sequence[ProviderCheck]:
+    from gpuwatch.app.check import check_markets
 
     if as_json or not sys.stderr.isatty():
         return check_markets(settings, watches, only)
@@ -134,16 +134,19 @@ def _ask(settings: Settings, watches: Sequence[Watch], only: Sequence[str], as_j
         click.echo("\r\x1b[K", nl=False, err=True)
 
 
-def _joined(name: str, checked: Sequence[Checked]) -> Sequence[Match]:
+def _joined(name: str, checked: Sequence[ProviderCheck]) -> Sequence[Match]:
     found = [match for part in checked for match in part.matches.get(name, ())]
     return sorted(found, key=lambda match: match.figure)
 
 
 def _print_json(
-    in_force: InForce, checked: Sequence[Checked], matches: Mapping[str, Sequence[Match]], now: datetime
+    with_current_limit: LimitsInForce,
+    checked: Sequence[ProviderCheck],
+    matches: Mapping[str, Sequence[Match]],
+    now: datetime,
 ) -> None:
     from gpuwatch.cli.offer_rows import match_json
-    from gpuwatch.cli.screen import json_out, rfc3339
+    from gpuwatch.cli.tables import json_out, rfc3339
 
     json_out(
         {
@@ -155,9 +158,9 @@ def _print_json(
                     **_limit_json(watch),
                     "matched": bool(matches[watch.name]),
                     "offers": [match_json(match) for match in matches[watch.name]],
-                    **_auto_json(watch, in_force.standing.get(watch.name)),
+                    **_auto_json(watch, with_current_limit.standing.get(watch.name)),
                 }
-                for watch in in_force.watches
+                for watch in with_current_limit.watches
             ],
             "providers": [_report_json(part) for part in checked],
         }
@@ -177,9 +180,9 @@ def _limit_text(watch: Watch) -> str:
     return f"{watch.max_job_cost_usd:f} $ for the job"
 
 
-def _auto_json(watch: Watch, standing: Standing | None) -> dict[str, Any]:
+def _auto_json(watch: Watch, standing: AutoPriceLimit | None) -> dict[str, Any]:
     """Of a limit out of the history, what it rests on; nothing for a price of the owner's own."""
-    from gpuwatch.cli.screen import number, rfc3339
+    from gpuwatch.cli.tables import number, rfc3339
 
     if watch.auto is None:
         return {}
@@ -189,7 +192,7 @@ def _auto_json(watch: Watch, standing: Standing | None) -> dict[str, Any]:
     return {"auto": {"max_price_cap": cap, "deadline": deadline, "why_none": why_none}}
 
 
-def _report_json(part: Checked) -> dict[str, Any]:
+def _report_json(part: ProviderCheck) -> dict[str, Any]:
     report = part.report
     return {
         "provider": report.provider,
@@ -202,10 +205,10 @@ def _report_json(part: Checked) -> dict[str, Any]:
 
 
 def _print_tables(
-    watches: Sequence[Watch], checked: Sequence[Checked], matches: Mapping[str, Sequence[Match]], now: datetime
+    watches: Sequence[Watch], checked: Sequence[ProviderCheck], matches: Mapping[str, Sequence[Match]], now: datetime
 ) -> None:
     from gpuwatch.cli.offer_rows import offers_table
-    from gpuwatch.cli.screen import table
+    from gpuwatch.cli.tables import table
 
     for watch in watches:
         found = matches[watch.name]
@@ -218,29 +221,31 @@ def _print_tables(
             click.echo(f"  … and {len(found) - 10} more (--json shows all)")
 
 
-def _why_none(checked: Sequence[Checked]) -> str:
+def _why_none(checked: Sequence[ProviderCheck]) -> str:
     """'No offers' and 'no data' are never the same thing."""
     if all(part.report.ok for part in checked):
         return "no offer (everything was answered)"
     return "cannot tell: " + "; ".join(f"{p.report.provider}: {p.report.error}" for p in checked if not p.report.ok)
 
 
-def _report_line(part: Checked) -> str:
+def _report_line(part: ProviderCheck) -> str:
     report = part.report
     reasons = ", ".join(f"{rows} rows not understood ({reason})" for reason, rows in sorted(report.skipped.items()))
     told = "; ".join(text for text in (reasons, report.error) if text)
     return f"{report.provider}: {report.offers} offers in {report.elapsed_s:.1f} s" + (f" – {told}" if told else "")
 
 
-def _explain(settings: Settings, watches: Sequence[Watch], checked: Sequence[Checked], only: Sequence[str]) -> None:
-    from gpuwatch.wiring.oneshot import explain_lines
+def _explain(
+    settings: Settings, watches: Sequence[Watch], checked: Sequence[ProviderCheck], only: Sequence[str]
+) -> None:
+    from gpuwatch.app.check import explain_lines
 
     for line in explain_lines(settings, watches, checked, only):
         click.echo(line, err=True)
 
 
-def _store(settings: Settings, checked: Sequence[Checked]) -> None:
-    from gpuwatch.wiring.oneshot import store_check
+def _store(settings: Settings, checked: Sequence[ProviderCheck]) -> None:
+    from gpuwatch.app.check import store_check
 
     try:
         store_check(settings, checked)

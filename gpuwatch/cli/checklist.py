@@ -13,7 +13,7 @@ from gpuwatch.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuwatch.wiring.checklist import Standing
+    from gpuwatch.app.checklist import ChecklistStatus
 
 _INDENT = "      "
 
@@ -63,8 +63,8 @@ def show(ctx: click.Context, watch: str | None, as_json: bool, config: str | Non
 @click.pass_context
 def tick(ctx: click.Context, watch: str, items: tuple[str, ...], note: str, as_json: bool, config: str | None) -> int:
     """Say that ITEMs of WATCH are done. They stay so until they are unticked."""
-    from gpuwatch.wiring.checklist import tick as keep
-    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.app.checklist import tick as keep
+    from gpuwatch.bootstrap.settings_loading import load_settings
 
     loaded = load_settings(config)
     _print([keep(loaded, watch, items, note)], as_json or bool(ctx.obj), loaded.timezone)
@@ -82,9 +82,9 @@ def untick(
     ctx: click.Context, watch: str, items: tuple[str, ...], everything: bool, as_json: bool, config: str | None
 ) -> int:
     """ITEMs of WATCH are to be done again before the next rent. What runs goes on."""
-    from gpuwatch.cli.screen import note
-    from gpuwatch.wiring.checklist import untick as forget
-    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.app.checklist import untick as forget
+    from gpuwatch.bootstrap.settings_loading import load_settings
+    from gpuwatch.cli.tables import note
 
     if bool(items) == everything:
         raise UsageError("say which items, or --all")
@@ -97,19 +97,19 @@ def untick(
 
 
 def _show(watch: str | None, as_json: bool, config: str | None) -> Exit:
-    from gpuwatch.wiring.checklist import standings
-    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.app.checklist import checklist_statuses
+    from gpuwatch.bootstrap.settings_loading import load_settings
 
     loaded = load_settings(config)
-    found = standings(loaded, watch)
+    found = checklist_statuses(loaded, watch)
     _print(found, as_json, loaded.timezone)
     if not as_json and not any(one.required for one in found):
         _print_known()
     return Exit.DONE
 
 
-def _print(found: Sequence[Standing], as_json: bool, timezone: str) -> None:
-    from gpuwatch.cli.screen import json_out
+def _print(found: Sequence[ChecklistStatus], as_json: bool, timezone: str) -> None:
+    from gpuwatch.cli.tables import json_out
 
     if as_json:
         json_out([standing_json(one) for one in found])
@@ -118,7 +118,7 @@ def _print(found: Sequence[Standing], as_json: bool, timezone: str) -> None:
         _print_standing(one, timezone)
 
 
-def _print_standing(one: Standing, timezone: str) -> None:
+def _print_standing(one: ChecklistStatus, timezone: str) -> None:
     click.echo(f"{one.watch.name}: {_summary(one)}")
     for item in one.required:
         _print_item(one, item, timezone)
@@ -127,9 +127,9 @@ def _print_standing(one: Standing, timezone: str) -> None:
             click.echo(f"  [x] {_clean(tick_.item)} (not required any more)")
 
 
-def _print_item(one: Standing, item: str, timezone: str) -> None:
-    from gpuwatch.cli.screen import local
-    from gpuwatch.launches.checklist import KNOWN
+def _print_item(one: ChecklistStatus, item: str, timezone: str) -> None:
+    from gpuwatch.cli.tables import local
+    from gpuwatch.domain.launches.checklist import KNOWN_ITEMS
 
     done = one.tick_of(item)
     if done is not None:
@@ -137,12 +137,12 @@ def _print_item(one: Standing, item: str, timezone: str) -> None:
         click.echo(f"  [x] {_clean(item)}  {local(done.at, timezone)}{words}")
         return
     click.echo(f"  [ ] {_clean(item)}")
-    if item in KNOWN:
-        click.echo(_wrapped(KNOWN[item]))
+    if item in KNOWN_ITEMS:
+        click.echo(_wrapped(KNOWN_ITEMS[item]))
 
 
-def _summary(one: Standing) -> str:
-    from gpuwatch.watches.watch import Action, ChecklistPolicy
+def _summary(one: ChecklistStatus) -> str:
+    from gpuwatch.domain.watches.watch import Action, ChecklistPolicy
 
     if not one.required:
         return 'requires nothing; name items in its settings, such as require = ["dry_epoch", "loss_falls"]'
@@ -158,10 +158,10 @@ def _summary(one: Standing) -> str:
 
 
 def _print_known() -> None:
-    from gpuwatch.launches.checklist import KNOWN
+    from gpuwatch.domain.launches.checklist import KNOWN_ITEMS
 
     click.echo("Items that are known; any other text is an item of your own:")
-    for item, text in KNOWN.items():
+    for item, text in KNOWN_ITEMS.items():
         click.echo(f"  {item}\n{_wrapped(text)}")
 
 
@@ -170,14 +170,14 @@ def _wrapped(text: str) -> str:
 
 
 def _clean(text: str) -> str:
-    from gpuwatch.market.text import clean
+    from gpuwatch.domain.market.text import clean
 
     return clean(text, 500)
 
 
-def standing_json(one: Standing) -> dict[str, Any]:
+def standing_json(one: ChecklistStatus) -> dict[str, Any]:
     """One watch's list; `ready`: the list keeps it from nothing."""
-    from gpuwatch.watches.watch import Action, ChecklistPolicy
+    from gpuwatch.domain.watches.watch import Action, ChecklistPolicy
 
     blocks = one.watch.action is not Action.ALERT and one.watch.require_policy is ChecklistPolicy.BLOCK
     gone = [tick_.item for tick_ in one.ticks if tick_.item not in one.required]
@@ -192,9 +192,9 @@ def standing_json(one: Standing) -> dict[str, Any]:
     }
 
 
-def _item_json(one: Standing, item: str, *, required: bool) -> dict[str, Any]:
-    from gpuwatch.cli.screen import rfc3339
-    from gpuwatch.launches.checklist import KNOWN
+def _item_json(one: ChecklistStatus, item: str, *, required: bool) -> dict[str, Any]:
+    from gpuwatch.cli.tables import rfc3339
+    from gpuwatch.domain.launches.checklist import KNOWN_ITEMS
 
     done = one.tick_of(item)
     return {
@@ -203,5 +203,5 @@ def _item_json(one: Standing, item: str, *, required: bool) -> dict[str, Any]:
         "ticked": done is not None,
         "ticked_at": rfc3339(done.at) if done else None,
         "note": done.words if done else None,
-        "about": KNOWN.get(item),
+        "about": KNOWN_ITEMS.get(item),
     }

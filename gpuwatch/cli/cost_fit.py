@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuwatch.cli.screen import table
+from gpuwatch.cli.tables import table
 
 if TYPE_CHECKING:
-    from gpuwatch.launches.calibration import Calibration, Candidate
+    from gpuwatch.domain.launches.calibration import Calibration, CommissionCandidate
 
 _COLUMNS = (("commission", "left"), ("as a setting", "left"), ("off by, median", "right"))
 
@@ -53,7 +53,7 @@ def calibration_json(found: Calibration) -> dict[str, Any]:
     }
 
 
-def _candidate_json(one: Candidate) -> dict[str, Any]:
+def _candidate_json(one: CommissionCandidate) -> dict[str, Any]:
     return {
         "name": one.name,
         "mode": one.mode.value,
@@ -62,7 +62,7 @@ def _candidate_json(one: Candidate) -> dict[str, Any]:
     }
 
 
-def _title(one: Candidate) -> str:
+def _title(one: CommissionCandidate) -> str:
     if one.name == "set":
         return "as it is set now"
     if one.name == "included":

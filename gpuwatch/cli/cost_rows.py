@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuwatch.cli.history import neutral
-from gpuwatch.cli.screen import rfc3339, table
-from gpuwatch.launches.charged import KINDS
-from gpuwatch.launches.forecast import LEAST_DAYS
-from gpuwatch.market.pricing import MICRO
+from gpuwatch.cli.history import escape_formula
+from gpuwatch.cli.tables import rfc3339, table
+from gpuwatch.domain.launches.forecast import LEAST_DAYS
+from gpuwatch.domain.launches.invoices import CHARGE_KINDS
+from gpuwatch.domain.market.pricing import MICRO
 
 if TYPE_CHECKING:
-    from gpuwatch.launches.charged import Line
-    from gpuwatch.launches.forecast import BudgetUse, Forecast
-    from gpuwatch.wiring.costs import Report
+    from gpuwatch.app.costs import CostReport
+    from gpuwatch.domain.launches.forecast import BudgetUse, Forecast
+    from gpuwatch.domain.launches.invoices import InvoiceSummary
 
 RUNNING_METHOD = "what runs goes on, to its max_runtime at most; nothing new is rented"
 MEAN_METHOD = "each day that is left costs the mean of the days so far"
@@ -41,7 +41,7 @@ _COLUMNS = (
 # --- for people -------------------------------------------------------------------------------------------------------
 
 
-def print_report(report: Report, by: str) -> None:
+def print_report(report: CostReport, by: str) -> None:
     """The table, and below it what it comes to."""
     title = f"{report.first:%B %Y} (UTC)"
     if not report.lines:
@@ -55,13 +55,13 @@ def print_report(report: Report, by: str) -> None:
         click.echo(text)
 
 
-def _second(report: Report, one: Line, by: str) -> str:
+def _second(report: CostReport, one: InvoiceSummary, by: str) -> str:
     """How many launches a line is of; where it is of one, its watch."""
     launch = report.launches.get(one.key) if by == "launch" else None
     return str(one.launches) if launch is None else launch.watch
 
 
-def _cells(one: Line) -> tuple[str, ...]:
+def _cells(one: InvoiceSummary) -> tuple[str, ...]:
     cost, percent = one.cost, one.difference_percent
     return (
         f"{cost.billed_hours:.1f}",
@@ -74,7 +74,7 @@ def _cells(one: Line) -> tuple[str, ...]:
     )
 
 
-def _known(total: Line) -> str:
+def _known(total: InvoiceSummary) -> str:
     """What the columns "charged" and "difference" are of."""
     if total.charged is None:
         return "charged: not known yet (gpuwatch costs --refresh asks)"
@@ -85,7 +85,7 @@ def _known(total: Line) -> str:
     )
 
 
-def _summary(report: Report) -> Iterator[str]:
+def _summary(report: CostReport) -> Iterator[str]:
     burn = report.burn
     yield (
         f"now: {burn.launches} billed, {dollars(burn.effective)} $/h effective, {dollars(burn.listed)} $/h listed"
@@ -134,7 +134,7 @@ def dollars(microusd: int, sign: str = "") -> str:
 # --- for programs -----------------------------------------------------------------------------------------------------
 
 
-def report_json(report: Report, by: str) -> dict[str, Any]:
+def report_json(report: CostReport, by: str) -> dict[str, Any]:
     """The shape of docs/costs.md."""
     return {
         "at": rfc3339(report.now),
@@ -153,7 +153,7 @@ def report_json(report: Report, by: str) -> dict[str, Any]:
     }
 
 
-def print_csv(report: Report, by: str) -> None:
+def print_csv(report: CostReport, by: str) -> None:
     """The lines alone; money with six decimals. Text that a spreadsheet would take for a formula is neutralised."""
     rows = [_named(report, one, by) | _line_values(one) for one in report.lines]
     headings = rows[0] if rows else {by: None} | _line_values(report.total)
@@ -162,7 +162,7 @@ def print_csv(report: Report, by: str) -> None:
     writer.writerows([_plain(name, value) for name, value in row.items()] for row in rows)
 
 
-def _named(report: Report, one: Line, by: str) -> dict[str, Any]:
+def _named(report: CostReport, one: InvoiceSummary, by: str) -> dict[str, Any]:
     """What the line is of."""
     if by != "launch":
         return {by: one.key}
@@ -178,7 +178,7 @@ def _named(report: Report, one: Line, by: str) -> dict[str, Any]:
     }
 
 
-def _line_values(one: Line) -> dict[str, Any]:
+def _line_values(one: InvoiceSummary) -> dict[str, Any]:
     cost, charged, compared = one.cost, one.charged, one.compared_charged
     return {
         "launches": one.launches,
@@ -191,7 +191,7 @@ def _line_values(one: Line) -> dict[str, Any]:
         "traffic_estimate_usd": _usd(cost.traffic),
         "predicted_usd": _usd(cost.total),
         "charged_usd": None if charged is None else _usd(charged.total),
-        **{f"charged_{kind}_usd": None if charged is None else _usd(getattr(charged, kind)) for kind in KINDS},
+        **{f"charged_{kind}_usd": None if charged is None else _usd(getattr(charged, kind)) for kind in CHARGE_KINDS},
         "charged_launches": one.charged_launches,
         "charges_final_to": None if one.final_to is None else one.final_to.isoformat(),
         "compared_predicted_usd": None if compared is None else _usd(one.compared_cost.total),
@@ -234,7 +234,7 @@ def _budget_json(use: BudgetUse) -> dict[str, Any]:
 def _plain(name: str, value: Any) -> Any:
     if value is None:
         return ""
-    return f"{value:.6f}" if name.endswith("_usd") else neutral(value)
+    return f"{value:.6f}" if name.endswith("_usd") else escape_formula(value)
 
 
 def _usd(microusd: int | None) -> float | None:

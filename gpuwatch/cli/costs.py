@@ -47,7 +47,7 @@ def costs(
 
     Exit codes: 0 done, 2 settings are wrong, 3 a provider that was asked did not say what it charged.
     """
-    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.bootstrap.settings_loading import load_settings
 
     _check_usage(by, month, as_csv, as_json, calibrate)
     if provider is not None and not (calibrate or refresh):
@@ -77,21 +77,21 @@ def _first_of(month: str) -> date:
 
 
 def _asked(loaded: Settings, provider: str | None) -> list[str]:
-    from gpuwatch.wiring.costs import refresh
+    from gpuwatch.app.costs import fetch_charges
 
-    troubles = refresh(loaded, provider)
+    troubles = fetch_charges(loaded, provider)
     for trouble in troubles:
         click.echo(f"gpuwatch: {trouble}", err=True)
     return troubles
 
 
 def _show_report(loaded: Settings, by: str, first: date | None, as_json: bool, as_csv: bool) -> None:
+    from gpuwatch.app.costs import cost_report
     from gpuwatch.cli import cost_rows
-    from gpuwatch.wiring.costs import report
 
-    found = report(loaded, by, first)
+    found = cost_report(loaded, by, first)
     if as_json:
-        from gpuwatch.cli.screen import json_out
+        from gpuwatch.cli.tables import json_out
 
         json_out(cost_rows.report_json(found, by))
     elif as_csv:
@@ -101,12 +101,12 @@ def _show_report(loaded: Settings, by: str, first: date | None, as_json: bool, a
 
 
 def _show_calibration(loaded: Settings, provider: str | None, troubles: list[str], as_json: bool) -> None:
+    from gpuwatch.app.costs import calibrations
     from gpuwatch.cli import cost_fit
-    from gpuwatch.wiring.costs import calibrations
 
     found = calibrations(loaded, provider)
     if as_json:
-        from gpuwatch.cli.screen import json_out
+        from gpuwatch.cli.tables import json_out
 
         json_out({"providers": [cost_fit.calibration_json(one) for one in found], "troubles": troubles})
         return

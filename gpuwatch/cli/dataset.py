@@ -14,12 +14,12 @@ from gpuwatch.cli import Exit
 from gpuwatch.cli.options import Between, config_option, json_option
 
 if TYPE_CHECKING:
-    from gpuwatch.dataset.audit import Audit, Models
-    from gpuwatch.dataset.removal import Rules
-    from gpuwatch.dataset.saving import Price, Saving, Work
-    from gpuwatch.dataset.scan import Progress
-    from gpuwatch.dataset.texts import Reading
-    from gpuwatch.dataset.work_folder import WorkFolder
+    from gpuwatch.app.dataset.audit import Audit, AuditModels
+    from gpuwatch.app.dataset.removal import RemovalRules
+    from gpuwatch.app.dataset.saving import TrainingPrice, TrainingSaving, TrainingWork
+    from gpuwatch.app.dataset.scan import AuditProgress
+    from gpuwatch.app.dataset.texts import FieldSelection
+    from gpuwatch.app.dataset.work_folder import WorkFolder
 
 Command = Callable[..., Any]
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -45,10 +45,10 @@ def _options(command: Command) -> Command:
 
 
 def _figure(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    from gpuwatch.planning.figures import figure
+    from gpuwatch.domain.planning.figures import parse_figure
 
     try:
-        return None if value is None else figure(value)
+        return None if value is None else parse_figure(value)
     except ValueError as fault:
         raise click.BadParameter(str(fault)) from fault
 
@@ -106,7 +106,7 @@ def audit(file: Path, as_json: bool, config: str | None, **chosen: Any) -> int:
 
     Writes report.html and report.json into FILE.audit. Exit codes: 0 done, 2 usage, 3 nothing in FILE can be judged.
     """
-    return _told(file, as_json, config, chosen, write=None)
+    return _run_audit(file, as_json, config, chosen, write=None)
 
 
 @dataset.command("filter")
@@ -132,7 +132,7 @@ def filter_(
 
     What an audit has read already is not read again. Exit codes as of `audit`.
     """
-    from gpuwatch.dataset.filtering import check_target, write_kept
+    from gpuwatch.app.dataset.filtering import check_target, write_kept
 
     for target in (out, removed) if removed else (out,):
         check_target(file, target, force=force)
@@ -141,10 +141,10 @@ def filter_(
         found = write_kept(done, out, removed, drop_unread=drop_unread, force=force)
         return {"file": str(out), "rows": found.rows, "bytes": found.bytes, "unread_lines": found.unread}
 
-    return _told(file, as_json, config, chosen, write=write)
+    return _run_audit(file, as_json, config, chosen, write=write)
 
 
-def _told(
+def _run_audit(
     file: Path,
     as_json: bool,
     config: str | None,
@@ -152,8 +152,8 @@ def _told(
     write: Callable[[Audit], dict[str, Any]] | None,
 ) -> int:
     """Audit, write what is to be written, and say what was found."""
-    from gpuwatch.dataset.scan import NoRows, read_as
-    from gpuwatch.dataset.work_folder import opened
+    from gpuwatch.app.dataset.scan import NoUsableRows, read_as
+    from gpuwatch.app.dataset.work_folder import open_work_folder
 
     if not file.is_file():
         raise click.UsageError(f"{file} is no file that can be read twice")
@@ -161,36 +161,36 @@ def _told(
     place = chosen["work"] or file.with_name(f"{file.name}.audit")
     try:
         reading = read_as(file, chosen["field"])
-        with opened(place, anew=chosen["anew"]) as folder:
+        with open_work_folder(place, anew=chosen["anew"]) as folder:
             done = _audited(file, reading, folder, chosen)
             report = _report(done, _saving(done, work, price, chosen))
             if write is not None:
                 report["written"] = write(done)
             _keep(report, place)
-    except NoRows as fault:
+    except NoUsableRows as fault:
         click.echo(str(fault), err=True)
         return Exit.CANNOT_TELL
     _show(report, place, as_json)
     return Exit.DONE
 
 
-def _audited(file: Path, reading: Reading, folder: WorkFolder, chosen: dict[str, Any]) -> Audit:
-    from gpuwatch.dataset.audit import audited
+def _audited(file: Path, reading: FieldSelection, folder: WorkFolder, chosen: dict[str, Any]) -> Audit:
+    from gpuwatch.app.dataset.audit import audit_file
 
     rules, models = _rules(chosen), _models(chosen)
     with _progress() as progress:
-        return audited(file, reading, rules, models, folder, progress)
+        return audit_file(file, reading, rules, models, folder, progress)
 
 
-def _rules(chosen: dict[str, Any]) -> Rules:
-    from gpuwatch.dataset.removal import Rules
+def _rules(chosen: dict[str, Any]) -> RemovalRules:
+    from gpuwatch.app.dataset.removal import RemovalRules
 
     least, most = chosen["min_perplexity"], chosen["max_perplexity"]
     if (least or most) and chosen["perplexity_model"] is None:
         raise click.UsageError("a limit of perplexity wants --perplexity-model.")
     if least and most and least > most:
         raise click.UsageError("--min-perplexity is above --max-perplexity.")
-    return Rules(
+    return RemovalRules(
         near=chosen["near"],
         least_perplexity=least,
         most_perplexity=most,
@@ -200,16 +200,16 @@ def _rules(chosen: dict[str, Any]) -> Rules:
     )
 
 
-def _models(chosen: dict[str, Any]) -> Models:
-    from gpuwatch.dataset.audit import Models
-    from gpuwatch.dataset.embedding import open_embedder
-    from gpuwatch.dataset.model_folder import find_model
-    from gpuwatch.dataset.perplexity import CausalModel
-    from gpuwatch.dataset.tokens import TokenCounter
+def _models(chosen: dict[str, Any]) -> AuditModels:
+    from gpuwatch.app.dataset.audit import AuditModels
+    from gpuwatch.app.dataset.embedding import open_embedder
+    from gpuwatch.app.dataset.model_folder import find_model
+    from gpuwatch.app.dataset.perplexity import CausalModel
+    from gpuwatch.app.dataset.tokens import TokenCounter
 
     threads = chosen["threads"] or _processors()
     named, causal = chosen["tokenizer"], chosen["perplexity_model"]
-    return Models(
+    return AuditModels(
         embedder=open_embedder(chosen["model"], chosen["backend"], threads),
         counter=TokenCounter(named or find_model(chosen["model"]).tokenizer, estimate=named is None),
         causal=None if causal is None else CausalModel(causal, threads),
@@ -221,32 +221,32 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _work(chosen: dict[str, Any]) -> Work:
-    from gpuwatch.dataset.saving import Work
+def _work(chosen: dict[str, Any]) -> TrainingWork:
+    from gpuwatch.app.dataset.saving import TrainingWork
 
     names = ("gpu_hours", "tokens_per_s", "params", "lora", "utilisation", "epochs")
     if chosen["params"] is not None and chosen["gpu"] is None:
         raise click.UsageError("--params wants the GPU, too, such as --gpu H100.")
-    return Work(**{name: chosen[name] for name in names})
+    return TrainingWork(**{name: chosen[name] for name in names})
 
 
-def _price(chosen: dict[str, Any], config: str | None) -> Price | None:
+def _price(chosen: dict[str, Any], config: str | None) -> TrainingPrice | None:
     """As it was said, else of the cheapest offer now."""
-    from gpuwatch.dataset.saving import Price
-    from gpuwatch.wiring.past import gpus_named
+    from gpuwatch.app.dataset.saving import TrainingPrice
+    from gpuwatch.app.past_prices import gpu_names_of
 
     gpu = chosen["gpu"]
-    gpus = gpus_named(gpu) if gpu else ()
+    gpus = gpu_names_of(gpu) if gpu else ()
     if chosen["poll"] and gpu is None:
         raise click.UsageError("--poll wants the GPU, too, such as --gpu H100.")
     if chosen["price"] is not None:
-        return Price(usd_gpu_hour=chosen["price"], source="as said", gpu=next(iter(gpus), None))
+        return TrainingPrice(usd_gpu_hour=chosen["price"], source="as said", gpu=next(iter(gpus), None))
     if gpu is None:
         return None
+    from gpuwatch.app.gpu_price import polled_price, stored_price
+    from gpuwatch.bootstrap import real_now
+    from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.errors import StoreError
-    from gpuwatch.wiring import real_now
-    from gpuwatch.wiring.dataset import polled_price, stored_price
-    from gpuwatch.wiring.loading import load_settings
 
     loaded = load_settings(config)
     try:
@@ -262,20 +262,20 @@ def _price(chosen: dict[str, Any], config: str | None) -> Price | None:
     return found
 
 
-def _saving(done: Audit, work: Work, price: Price | None, chosen: dict[str, Any]) -> Saving:
-    from gpuwatch.dataset.report import tokens_of
-    from gpuwatch.dataset.saving import saving
-    from gpuwatch.wiring.past import gpus_named
+def _saving(done: Audit, work: TrainingWork, price: TrainingPrice | None, chosen: dict[str, Any]) -> TrainingSaving:
+    from gpuwatch.app.dataset.report import tokens_of
+    from gpuwatch.app.dataset.saving import training_saving
+    from gpuwatch.app.past_prices import gpu_names_of
 
     gpu = price.gpu if price else None
     if gpu is None and chosen["gpu"]:
-        gpu = gpus_named(chosen["gpu"])[0]
-    return saving(*tokens_of(done), work, gpu, price)
+        gpu = gpu_names_of(chosen["gpu"])[0]
+    return training_saving(*tokens_of(done), work, gpu, price)
 
 
-def _report(done: Audit, saved: Saving) -> dict[str, Any]:
-    from gpuwatch.dataset.examples import examples_of
-    from gpuwatch.dataset.report import report_of
+def _report(done: Audit, saved: TrainingSaving) -> dict[str, Any]:
+    from gpuwatch.app.dataset.examples import examples_of
+    from gpuwatch.app.dataset.report import report_of
 
     return report_of(done, saved, examples_of(done))
 
@@ -284,17 +284,17 @@ def _keep(report: dict[str, Any], place: Path) -> None:
     """The report, in files."""
     import msgspec
 
-    from gpuwatch.dataset.page import page_of
-    from gpuwatch.dataset.summary import lines_for
+    from gpuwatch.app.dataset.page import page_of
+    from gpuwatch.app.dataset.summary import lines_for
 
     (place / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
     (place / "report.html").write_text(page_of(report, lines_for(report)), encoding="utf-8")
 
 
 def _show(report: dict[str, Any], place: Path, as_json: bool) -> None:
-    from gpuwatch.cli.screen import json_out
-    from gpuwatch.dataset.summary import lines_for, size
-    from gpuwatch.market.text import clean
+    from gpuwatch.app.dataset.summary import lines_for, size
+    from gpuwatch.cli.tables import json_out
+    from gpuwatch.domain.market.text import clean
 
     lines = [clean(line, 1_000) for line in lines_for(report)]
     if as_json:
@@ -311,7 +311,7 @@ def _show(report: dict[str, Any], place: Path, as_json: bool) -> None:
 
 
 @contextmanager
-def _progress() -> Iterator[Progress]:
+def _progress() -> Iterator[AuditProgress]:
     """A bar on a terminal; nothing elsewhere."""
     import sys
 

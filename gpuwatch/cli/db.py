@@ -65,9 +65,9 @@ def prune(keep_days: float, as_json: bool, config: str | None) -> None:
     """Drop prices, polls and told alerts older than --keep-days; hourly figures stay. Works beside a daemon."""
     from datetime import timedelta
 
-    from gpuwatch.cli.screen import rfc3339
+    from gpuwatch.bootstrap import real_now
+    from gpuwatch.cli.tables import rfc3339
     from gpuwatch.storage.prune import prune as drop
-    from gpuwatch.wiring import real_now
 
     with _database(config, upgraded=True) as database:
         done = drop(database, timedelta(days=keep_days), real_now())
@@ -93,7 +93,7 @@ def prune(keep_days: float, as_json: bool, config: str | None) -> None:
 @config_option
 def stats(as_json: bool, config: str | None) -> None:
     """How big the store is, and what it holds."""
-    from gpuwatch.storage.stats import stats as count
+    from gpuwatch.storage.store_stats import read_store_stats as count
 
     with _database(config, upgraded=True) as database:
         found = count(database)
@@ -107,7 +107,7 @@ def stats(as_json: bool, config: str | None) -> None:
 
 
 def _lines(found: Any) -> Iterator[tuple[str, str]]:
-    from gpuwatch.cli.screen import rfc3339
+    from gpuwatch.cli.tables import rfc3339
 
     yield "database", found.place
     yield "engine", found.engine
@@ -128,9 +128,9 @@ def _lines(found: Any) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def _database(config: str | None, *, upgraded: bool = False) -> Iterator[Database]:
+    from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.storage.database import open_database
     from gpuwatch.storage.migrate import require_head
-    from gpuwatch.wiring.loading import load_settings
 
     database = open_database(load_settings(config).database_url)
     try:
@@ -142,7 +142,7 @@ def _database(config: str | None, *, upgraded: bool = False) -> Iterator[Databas
 
 
 def _json(value: Any) -> None:
-    from gpuwatch.cli.screen import json_out
+    from gpuwatch.cli.tables import json_out
 
     json_out(value)
 

@@ -15,7 +15,7 @@ def demo() -> int:
     """
     import logging
 
-    from gpuwatch.demo import play
+    from gpuwatch.app.demo import play
 
     logging.disable(logging.WARNING)
     return Exit.DONE if play(click.echo) else Exit.FAILED

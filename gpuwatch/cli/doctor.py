@@ -15,14 +15,14 @@ _SIGNS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
 @config_option
 def doctor(as_json: bool, config: str | None) -> int:
     """Check settings, database, keys, channels and clock. Rents nothing, tells nobody. Exit 1: something is broken."""
-    from gpuwatch.wiring.doctor import examine
-    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.app.doctor import run_checks
+    from gpuwatch.bootstrap.settings_loading import load_settings
 
-    findings = list(examine(load_settings(config)))
+    findings = list(run_checks(load_settings(config)))
     if as_json:
         import msgspec
 
-        from gpuwatch.cli.screen import json_out
+        from gpuwatch.cli.tables import json_out
 
         json_out([msgspec.structs.asdict(finding) for finding in findings])
     else:

@@ -17,8 +17,8 @@ from gpuwatch.cli.past import past_options
 from gpuwatch.cli.png import png_option
 
 if TYPE_CHECKING:
-    from gpuwatch.analysis.summary import Every, TrackPoint
-    from gpuwatch.wiring.price_history import PriceHistory
+    from gpuwatch.app.price_history import PriceHistoryResult
+    from gpuwatch.domain.analysis.summary import PeriodLength, PricePeriod
 
 METHOD = (
     "prices weighted by the time they were on offer; a look vouches for what it showed until the next one, at most 3 h"
@@ -83,12 +83,12 @@ def history(
     """
     from zoneinfo import ZoneInfo
 
+    from gpuwatch.app.price_history import PriceHistoryRequest, price_history
+    from gpuwatch.bootstrap import real_now
+    from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.cli import Exit
-    from gpuwatch.cli.past import scope_of, span_of, tell_of_older
-    from gpuwatch.market.text import clean
-    from gpuwatch.wiring import real_now
-    from gpuwatch.wiring.loading import load_settings
-    from gpuwatch.wiring.price_history import Question, price_history
+    from gpuwatch.cli.past import hint_at_older_prices, scope_of, span_of
+    from gpuwatch.domain.market.text import clean
 
     named = gpu or gpu_option
     if named is None or (gpu and gpu_option):
@@ -98,7 +98,7 @@ def history(
     loaded, now = load_settings(config), real_now()
     start, end = span_of(f"{days}d" if days else since, until, now)
     zone = ZoneInfo(loaded.timezone)
-    asked = Question(
+    asked = PriceHistoryRequest(
         gpu=named,
         scope=scope_of(None, count, spot, provider),
         since=start,
@@ -111,7 +111,7 @@ def history(
     found = price_history(loaded, asked)
     title = f"{clean(named)}{f' × {count}' if count else ''}{_SPOT[spot]}"
     if as_json:
-        from gpuwatch.cli.screen import json_out
+        from gpuwatch.cli.tables import json_out
 
         points = [_json(point) for point in found.track.points]
         json_out(points if gpu is None else _document(found, points))  # --gpu answers as it always did
@@ -122,7 +122,7 @@ def history(
         print_sums(found, zone)
     if not found.track.series.known:
         if data is None:
-            tell_of_older(loaded, found.gpus, provider, start)
+            hint_at_older_prices(loaded, found.gpus, provider, start)
         return Exit.CANNOT_TELL
     if png:
         save_picture(png, found, f"{title}: USD per GPU-hour, commission included", zone)
@@ -132,25 +132,25 @@ def history(
 _SPOT = {"no": "", "only": ", spot", "any": ", spot or not"}
 
 
-def _every(wanted: str | None, span: timedelta, apart: timedelta, *, for_machines: bool) -> Every:
+def _every(wanted: str | None, span: timedelta, apart: timedelta, *, for_machines: bool) -> PeriodLength:
     """As wanted; else hours for machines, and for people as many lines as one looks through."""
-    from gpuwatch.analysis.summary import Every
+    from gpuwatch.domain.analysis.summary import PeriodLength
 
     if wanted:
-        return Every(wanted)
+        return PeriodLength(wanted)
     if for_machines or span <= _BY_HOUR_UP_TO:
-        return Every.HOUR
-    return Every.DAY if span <= _BY_DAY_UP_TO and apart <= _DAY else Every.WEEK
+        return PeriodLength.HOUR
+    return PeriodLength.DAY if span <= _BY_DAY_UP_TO and apart <= _DAY else PeriodLength.WEEK
 
 
-def print_track(points: Sequence[TrackPoint], title: str, zone: tzinfo, by_hour: bool) -> None:
+def print_track(points: Sequence[PricePeriod], title: str, zone: tzinfo, by_hour: bool) -> None:
     """A chart and a table."""
-    from gpuwatch.cli.screen import table
+    from gpuwatch.cli.tables import table
 
-    if not any(point.looked for point in points):
+    if not any(point.polled for point in points):
         click.echo(f"{title}: {_NOBODY}")
         return
-    points = points[next(i for i, point in enumerate(points) if point.looked) :]  # before: nobody was there to look
+    points = points[next(i for i, point in enumerate(points) if point.polled) :]  # before: nobody was there to look
     title += ": USD per GPU-hour, commission included"
     is_line = sum(point.min_microusd is not None for point in points) >= _LEAST_OF_A_LINE
     click.echo(f"{_chart(points, title, zone, by_hour)}\n" if is_line else title)
@@ -158,7 +158,7 @@ def print_track(points: Sequence[TrackPoint], title: str, zone: tzinfo, by_hour:
     table(_COLUMNS, [(point.starts_at.astimezone(zone).strftime(shape), *_cells(point)) for point in _folded(points)])
 
 
-def _chart(points: Sequence[TrackPoint], title: str, zone: tzinfo, by_hour: bool) -> str:
+def _chart(points: Sequence[PricePeriod], title: str, zone: tzinfo, by_hour: bool) -> str:
     from gpuwatch.cli.chart import line_chart
 
     shape = "%d %b %H:%M" if by_hour else "%Y-%m-%d"
@@ -169,17 +169,17 @@ def _chart(points: Sequence[TrackPoint], title: str, zone: tzinfo, by_hour: bool
             "median": [_usd(point.median_with_commission_microusd) for point in points],
         },
         title,
-        unknown=[not point.looked for point in points],
+        unknown=[not point.polled for point in points],
         x_text=lambda at_s: datetime.fromtimestamp(at_s, zone).strftime(shape),
     )
 
 
-def _folded(points: Sequence[TrackPoint]) -> list[TrackPoint]:
+def _folded(points: Sequence[PricePeriod]) -> list[PricePeriod]:
     """Lines without prices that say the same, as one."""
     from msgspec.structs import replace
 
-    folded: list[TrackPoint] = []
-    for (is_empty, _), group in groupby(points, key=lambda point: (point.min_microusd is None, point.looked)):
+    folded: list[PricePeriod] = []
+    for (is_empty, _), group in groupby(points, key=lambda point: (point.min_microusd is None, point.polled)):
         same = list(group)
         if is_empty:
             hours, known = sum(point.hours for point in same), sum(point.known_hours for point in same)
@@ -188,15 +188,15 @@ def _folded(points: Sequence[TrackPoint]) -> list[TrackPoint]:
     return folded
 
 
-def print_sums(found: PriceHistory, zone: tzinfo) -> None:
+def print_sums(found: PriceHistoryResult, zone: tzinfo) -> None:
     """What is known, and how long it was under the prices that were asked about."""
-    from gpuwatch.analysis.summary import gaps_of
+    from gpuwatch.domain.analysis.summary import unobserved_gaps
 
     series = found.track.series
     if not series.known:
         return
-    gaps = gaps_of(series)
-    line = f"known: {series.known} of {len(series.looked)} h ({found.source})"
+    gaps = unobserved_gaps(series)
+    line = f"known: {series.known} of {len(series.polled)} h ({found.source})"
     if gaps:
         longest = max(gaps, key=lambda gap: gap.hours)
         at = longest.starts_at.astimezone(zone).strftime("%Y-%m-%d %H:%M")
@@ -218,10 +218,10 @@ def sparkline(prices: Sequence[int | None]) -> str:
     return "".join(" " if price is None else _BARS[round((price - low) / step)] for price in prices)
 
 
-def _cells(point: TrackPoint) -> tuple[str, ...]:
+def _cells(point: PricePeriod) -> tuple[str, ...]:
     known = "" if point.known_hours == point.hours else f"{point.known_hours} of {point.hours} h"
     if point.min_microusd is None:
-        return ("no offers" if point.looked else "no data", "", "", "", "", "", known)
+        return ("no offers" if point.polled else "no data", "", "", "", "", "", known)
     prices = (
         point.min_with_commission_microusd,
         point.q1_with_commission_microusd,
@@ -232,9 +232,9 @@ def _cells(point: TrackPoint) -> tuple[str, ...]:
     return (*("" if price is None else f"{price / 1e6:.4f}" for price in prices), str(point.offers), known)
 
 
-def _document(found: PriceHistory, points: list[dict[str, Any]]) -> dict[str, Any]:
-    from gpuwatch.analysis.summary import gaps_of
-    from gpuwatch.cli.screen import rfc3339
+def _document(found: PriceHistoryResult, points: list[dict[str, Any]]) -> dict[str, Any]:
+    from gpuwatch.cli.tables import rfc3339
+    from gpuwatch.domain.analysis.summary import unobserved_gaps
 
     series = found.track.series
     return {
@@ -243,11 +243,11 @@ def _document(found: PriceHistory, points: list[dict[str, Any]]) -> dict[str, An
         "source": found.source,
         "method": METHOD,
         "samples": series.known,  # hours in which somebody looked
-        "since": rfc3339(series.starts_at(0)) if series.looked else None,
-        "until": rfc3339(series.starts_at(len(series.looked))) if series.looked else None,
-        "hours": len(series.looked),
+        "since": rfc3339(series.starts_at(0)) if series.polled else None,
+        "until": rfc3339(series.starts_at(len(series.polled))) if series.polled else None,
+        "hours": len(series.polled),
         "known_hours": series.known,
-        "gaps": [{"starts_at": rfc3339(gap.starts_at), "hours": gap.hours} for gap in gaps_of(series)],
+        "gaps": [{"starts_at": rfc3339(gap.starts_at), "hours": gap.hours} for gap in unobserved_gaps(series)],
         "under": [
             {
                 "price_usd_gpu_hour": usd,
@@ -262,12 +262,12 @@ def _document(found: PriceHistory, points: list[dict[str, Any]]) -> dict[str, An
     }
 
 
-def _json(point: TrackPoint) -> dict[str, Any]:
-    from gpuwatch.cli.screen import rfc3339
+def _json(point: PricePeriod) -> dict[str, Any]:
+    from gpuwatch.cli.tables import rfc3339
 
     return {
         "starts_at": rfc3339(point.starts_at),
-        "looked": point.looked,
+        "looked": point.polled,
         "offers": point.offers,
         "min_price_usd_gpu_hour": _usd(point.min_with_commission_microusd),
         "min_listed_usd_gpu_hour": _usd(point.min_microusd),
@@ -282,26 +282,26 @@ def _json(point: TrackPoint) -> dict[str, Any]:
     }
 
 
-def print_csv(points: Sequence[TrackPoint]) -> None:
+def print_csv(points: Sequence[PricePeriod]) -> None:
     """CSV on standard output."""
     rows = [_json(point) for point in points]
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(rows[0] if rows else ())
     for row in rows:
-        writer.writerow([neutral(value) for value in row.values()])
+        writer.writerow([escape_formula(value) for value in row.values()])
 
 
-def neutral(value: Any) -> Any:
+def escape_formula(value: Any) -> Any:
     """A cell that no spreadsheet takes for a formula."""
     if isinstance(value, str) and value[:1] in {"=", "+", "-", "@", "\t", "\r", "\n", "|", "%"}:
         return "'" + value
     return value
 
 
-def save_picture(path: Path, found: PriceHistory, title: str, zone: tzinfo) -> None:
+def save_picture(path: Path, found: PriceHistoryResult, title: str, zone: tzinfo) -> None:
     """The same as a picture; grey where nobody looked."""
-    from gpuwatch.analysis.summary import gaps_of
     from gpuwatch.cli.png import save_png
+    from gpuwatch.domain.analysis.summary import unobserved_gaps
 
     def draw(axes: Any) -> None:
         from matplotlib import dates
@@ -319,7 +319,7 @@ def save_picture(path: Path, found: PriceHistory, title: str, zone: tzinfo) -> N
         axes.fill_between(times, q1, q3, step="post", alpha=0.2, label="25 – 75 %")
         axes.step(times, median, where="post", label="median")
         axes.step(times, low, where="post", label="lowest")
-        for gap in gaps_of(found.track.series):
+        for gap in unobserved_gaps(found.track.series):
             axes.axvspan(gap.starts_at, gap.starts_at + timedelta(hours=gap.hours), color="0.9", zorder=0)
         axes.set_title(title)
         locator = ticks.AutoDateLocator(tz=zone)

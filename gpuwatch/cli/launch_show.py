@@ -10,7 +10,7 @@ from gpuwatch.cli import Exit
 from gpuwatch.cli.options import config_option, json_option
 
 if TYPE_CHECKING:
-    from gpuwatch.launches.launch import LaunchEvent
+    from gpuwatch.domain.launches.launch import LaunchEvent
 
 _COLUMNS = (
     ("at", "left"),
@@ -28,12 +28,12 @@ _COLUMNS = (
 @config_option
 def show(launch_id: str, as_json: bool, config: str | None) -> int:
     """The life of a launch: each step with its time, cause, the provider's own words, and the price."""
-    from gpuwatch.cli.screen import json_out, table
-    from gpuwatch.wiring.launching import life_of
-    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.app.launches import launch_events
+    from gpuwatch.bootstrap.settings_loading import load_settings
+    from gpuwatch.cli.tables import json_out, table
 
     loaded = load_settings(config, for_stopping=True)
-    events = life_of(loaded, launch_id)
+    events = launch_events(loaded, launch_id)
     if as_json:
         json_out([_json(event) for event in events])
         return Exit.DONE
@@ -42,7 +42,7 @@ def show(launch_id: str, as_json: bool, config: str | None) -> int:
 
 
 def _json(event: LaunchEvent) -> dict[str, Any]:
-    from gpuwatch.cli.screen import rfc3339
+    from gpuwatch.cli.tables import rfc3339
 
     return {
         "at": rfc3339(event.at),
@@ -56,7 +56,7 @@ def _json(event: LaunchEvent) -> dict[str, Any]:
 
 
 def _row(event: LaunchEvent, timezone: str) -> tuple[str, ...]:
-    from gpuwatch.cli.screen import local
+    from gpuwatch.cli.tables import local
 
     prices = (_usd(event.price_microusd_hour), _usd(event.listed_microusd_hour))
     shown = ["–" if price is None else f"{price:.3f}" for price in prices]
@@ -64,6 +64,6 @@ def _row(event: LaunchEvent, timezone: str) -> tuple[str, ...]:
 
 
 def _usd(microusd: int | None) -> float | None:
-    from gpuwatch.market.pricing import MICRO
+    from gpuwatch.domain.market.pricing import MICRO
 
     return None if microusd is None else microusd / MICRO

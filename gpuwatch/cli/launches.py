@@ -14,7 +14,7 @@ from gpuwatch.errors import UsageError
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from gpuwatch.launches.launch import Launch
+    from gpuwatch.domain.launches.launch import Launch
     from gpuwatch.settings import Settings
 
 _COLUMNS = (
@@ -40,17 +40,17 @@ def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | 
     ctx.obj = config
     if ctx.invoked_subcommand is not None:
         return Exit.DONE
-    from gpuwatch.wiring import real_now
-    from gpuwatch.wiring.launching import all_launches
-    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.app.launches import all_launches
+    from gpuwatch.bootstrap import real_now
+    from gpuwatch.bootstrap.settings_loading import load_settings
 
     now = real_now()
     loaded = load_settings(config, for_stopping=True)
     found = all_launches(loaded)
     _note_pauses(loaded)
     if as_json:
-        from gpuwatch.cli.screen import json_out
-        from gpuwatch.launches.launch_json import launch_json
+        from gpuwatch.cli.tables import json_out
+        from gpuwatch.domain.launches.launch_json import launch_json
 
         json_out([launch_json(launch, now) for launch in found])
         return Exit.DONE
@@ -71,15 +71,15 @@ launches.add_command(show)
 @config_option
 def resolve(launch_id: str, absent: bool, adopt: str | None, config: str | None) -> int:
     """Settle a launch that is held, after you looked at the provider."""
-    from gpuwatch.wiring.launching import CannotTell, resolve_absent, resolve_adopted
-    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.app.launches import ProviderStateUnknown, resolve_absent, resolve_adopted
+    from gpuwatch.bootstrap.settings_loading import load_settings
 
     if absent == (adopt is not None):
         raise UsageError("say either --absent or --adopt INSTANCE")
     loaded = load_settings(config, for_stopping=True)
     try:
         launch = resolve_absent(loaded, launch_id) if adopt is None else resolve_adopted(loaded, launch_id, adopt)
-    except CannotTell as error:
+    except ProviderStateUnknown as error:
         click.echo(f"gpuwatch: {error}", err=True)
         return Exit.CANNOT_TELL
     click.echo(f"launch {launch.launch_id} is {launch.state.value}")
@@ -93,9 +93,9 @@ def resolve(launch_id: str, absent: bool, adopt: str | None, config: str | None)
 @config_option
 def stop(launch_id: str | None, everything: bool, yes: bool, config: str | None) -> int:
     """End a launch, and see that it is gone. Exit 3: its end could not be confirmed; the daemon goes on trying."""
-    from gpuwatch.wiring.launching import CannotTell
-    from gpuwatch.wiring.launching import stop as end
-    from gpuwatch.wiring.loading import load_settings
+    from gpuwatch.app.launches import ProviderStateUnknown
+    from gpuwatch.app.launches import stop as end
+    from gpuwatch.bootstrap.settings_loading import load_settings
 
     loaded = load_settings(config, for_stopping=True)
     if everything == (launch_id is not None):
@@ -111,18 +111,18 @@ def stop(launch_id: str | None, everything: bool, yes: bool, config: str | None)
         if end(loaded, ids, click.echo):
             return Exit.DONE
         click.echo("not confirmed yet: look at the provider; gpuwatch run goes on trying", err=True)
-    except CannotTell as error:
+    except ProviderStateUnknown as error:
         click.echo(f"gpuwatch: {error}", err=True)
     return Exit.CANNOT_TELL
 
 
 def _all_of_ours(loaded: Settings) -> list[str]:
     """The launches that are alive, shown with price and cost; what is labelled and no launch of ours is named."""
-    from gpuwatch.cli.screen import note
-    from gpuwatch.wiring import real_now
-    from gpuwatch.wiring.launching import ours
+    from gpuwatch.app.launches import plan_stop_all
+    from gpuwatch.bootstrap import real_now
+    from gpuwatch.cli.tables import note
 
-    found = ours(loaded)
+    found = plan_stop_all(loaded)
     if found.launches:
         _print(list(found.launches), real_now(), loaded.timezone)
     for provider, instance in found.unknown:
@@ -145,19 +145,19 @@ def _is_wanted(count: int) -> bool:
 
 
 def _is_paused(loaded: Settings) -> bool:
-    from gpuwatch.wiring import real_now
-    from gpuwatch.wiring.renting import pauses
+    from gpuwatch.app.renting import pauses
+    from gpuwatch.bootstrap import real_now
 
     return any(pause.watch is None for pause in pauses(loaded).holding(real_now()))
 
 
 def _note_pauses(loaded: Settings) -> None:
     """On standard error, so that the list stays a list."""
-    from gpuwatch.cli.screen import note
-    from gpuwatch.wiring import real_now
-    from gpuwatch.wiring.renting import lines_of, pauses
+    from gpuwatch.app.renting import pause_lines, pauses
+    from gpuwatch.bootstrap import real_now
+    from gpuwatch.cli.tables import note
 
-    for line in lines_of(pauses(loaded), real_now(), loaded.timezone):
+    for line in pause_lines(pauses(loaded), real_now(), loaded.timezone):
         note(line)
 
 
@@ -166,9 +166,9 @@ def _plain(text: str | None) -> str:
 
 
 def _print(found: list[Launch], now: datetime, timezone: str) -> None:
-    from gpuwatch.cli.screen import local, table
-    from gpuwatch.launches.launch import cost_microusd
-    from gpuwatch.market.pricing import MICRO
+    from gpuwatch.cli.tables import local, table
+    from gpuwatch.domain.launches.launch import cost_microusd
+    from gpuwatch.domain.market.pricing import MICRO
 
     if not found:
         click.echo("nothing was rented yet")

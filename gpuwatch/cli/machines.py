@@ -10,7 +10,7 @@ from gpuwatch.cli import Exit
 from gpuwatch.cli.options import config_option, duration_option, json_option, provider_option
 
 if TYPE_CHECKING:
-    from gpuwatch.launches.machines import Avoided
+    from gpuwatch.domain.launches.machines import AvoidedMachine
 
 _COLUMNS = (("provider", "left"), ("machine", "left"), ("why", "left"), ("launch", "left"), ("until", "left"))
 
@@ -24,9 +24,9 @@ def machines(ctx: click.Context, as_json: bool, config: str | None) -> int:
     ctx.find_root().obj = config
     if ctx.invoked_subcommand is not None:
         return Exit.DONE
-    from gpuwatch.cli.screen import json_out, local, table
-    from gpuwatch.wiring.loading import load_settings
-    from gpuwatch.wiring.renting import machines_avoided
+    from gpuwatch.app.renting import machines_avoided
+    from gpuwatch.bootstrap.settings_loading import load_settings
+    from gpuwatch.cli.tables import json_out, local, table
 
     loaded = load_settings(config)
     found = machines_avoided(loaded)
@@ -69,9 +69,9 @@ def allow(machine: str, provider: str | None, config: str | None) -> int:
 @config_option
 def block(machine: str, for_s: float | None, why: str, provider: str | None, config: str | None) -> int:
     """Never rent this MACHINE. What runs on it goes on."""
-    from gpuwatch.cli.screen import local
-    from gpuwatch.wiring.loading import load_settings
-    from gpuwatch.wiring.renting import block as shut_out
+    from gpuwatch.app.renting import block_machine as shut_out
+    from gpuwatch.bootstrap.settings_loading import load_settings
+    from gpuwatch.cli.tables import local
 
     loaded = load_settings(config)
     note = shut_out(loaded, provider, machine, for_s, why)
@@ -81,8 +81,8 @@ def block(machine: str, for_s: float | None, why: str, provider: str | None, con
 
 
 def _allow(machine: str, provider: str | None, config: str | None, forgive_only: bool) -> int:
-    from gpuwatch.wiring.loading import load_settings
-    from gpuwatch.wiring.renting import allow as let_in
+    from gpuwatch.app.renting import allow_machine as let_in
+    from gpuwatch.bootstrap.settings_loading import load_settings
 
     stood = let_in(load_settings(config), provider, machine, forgive_only)
     said = "was not avoided" if stood is None else f"may be rented again (it was avoided: {stood.why})"
@@ -90,8 +90,8 @@ def _allow(machine: str, provider: str | None, config: str | None, forgive_only:
     return Exit.DONE
 
 
-def _json(one: Avoided) -> dict[str, Any]:
-    from gpuwatch.cli.screen import rfc3339
+def _json(one: AvoidedMachine) -> dict[str, Any]:
+    from gpuwatch.cli.tables import rfc3339
 
     return {
         "provider": one.provider,

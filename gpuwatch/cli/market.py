@@ -12,8 +12,8 @@ from gpuwatch.cli.options import Between, config_option, json_option
 from gpuwatch.cli.past import past_options
 
 if TYPE_CHECKING:
-    from gpuwatch.analysis.standing import Standing
-    from gpuwatch.wiring.market_page import MarketPage, Question
+    from gpuwatch.app.market import MarketOverview, MarketRequest
+    from gpuwatch.domain.analysis.gpu_status import GpuStatus
 
 _STALE = timedelta(hours=3)
 _UNKNOWN = "–"
@@ -63,15 +63,15 @@ def market(
     many of the known hours since --since it was cheaper than now (0 %: it never was). "life": half of the offers that
     came to or under "under" stayed so at least so long. "–": not known.
     """
+    from gpuwatch.app.market import MarketRequest, market_overview
+    from gpuwatch.bootstrap import real_now
+    from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.cli import Exit
-    from gpuwatch.cli.past import scope_of, span_of, tell_of_older
-    from gpuwatch.wiring import real_now
-    from gpuwatch.wiring.loading import load_settings
-    from gpuwatch.wiring.market_page import Question, market_page
+    from gpuwatch.cli.past import hint_at_older_prices, scope_of, span_of
 
     loaded = load_settings(config)
     start, end = span_of(since, until, real_now())
-    asked = Question(
+    asked = MarketRequest(
         gpus=(*gpus, *more),
         scope=scope_of(None, count, spot, provider),
         since=start,
@@ -79,21 +79,21 @@ def market(
         data=data,
         under_usd=under,
     )
-    page = market_page(loaded, asked)
+    page = market_overview(loaded, asked)
     if as_json:
-        from gpuwatch.cli.screen import json_out
+        from gpuwatch.cli.tables import json_out
 
         json_out(_document(page, asked))
     else:
         print_page(page, asked.until, loaded.timezone)
     if not page.rows and data is None:
-        tell_of_older(loaded, None, provider, start)
+        hint_at_older_prices(loaded, None, provider, start)
     return Exit.DONE if page.rows else Exit.CANNOT_TELL
 
 
-def print_page(page: MarketPage, now: datetime, timezone: str) -> None:
+def print_page(page: MarketOverview, now: datetime, timezone: str) -> None:
     """A table, and what it is as of."""
-    from gpuwatch.cli.screen import local, note, table
+    from gpuwatch.cli.tables import local, note, table
 
     if page.looked_at is None:
         click.echo("no data; nobody has looked (is `gpuwatch run` running, and is anything watched or recorded?)")
@@ -107,8 +107,8 @@ def print_page(page: MarketPage, now: datetime, timezone: str) -> None:
         note(f"the newest look is {lasting(age.total_seconds())} old: what stands under now may be gone")
 
 
-def _cells(row: Standing, newest: datetime, now: datetime) -> tuple[str, ...]:
-    looked_at = datetime.fromtimestamp(row.looked_s, UTC)
+def _cells(row: GpuStatus, newest: datetime, now: datetime) -> tuple[str, ...]:
+    looked_at = datetime.fromtimestamp(row.polled_s, UTC)
     return (
         row.gpu,
         _price(row.now),
@@ -127,11 +127,11 @@ def _change(change: float | None) -> str:
     return f"{change:+.1%}".replace("%", " %") if round(change, 3) else "0.0 %"
 
 
-def _life(row: Standing) -> str:
-    if not row.is_life_known:
+def _life(row: GpuStatus) -> str:
+    if not row.is_lifetime_known:
         return _UNKNOWN
-    median_s = row.life.median_s
-    return f"> {lasting(row.life.longest_s)}" if median_s is None else lasting(median_s)
+    median_s = row.lifetime.median_s
+    return f"> {lasting(row.lifetime.longest_s)}" if median_s is None else lasting(median_s)
 
 
 def lasting(seconds: float) -> str:
@@ -145,9 +145,9 @@ def _price(microusd: int | None) -> str:
     return _UNKNOWN if microusd is None else f"{microusd / 1e6:.4f}"
 
 
-def _document(page: MarketPage, asked: Question) -> dict[str, Any]:
-    from gpuwatch.analysis.standing import METHOD
-    from gpuwatch.cli.screen import rfc3339
+def _document(page: MarketOverview, asked: MarketRequest) -> dict[str, Any]:
+    from gpuwatch.cli.tables import rfc3339
+    from gpuwatch.domain.analysis.gpu_status import METHOD
 
     return {
         "looked_at": rfc3339(page.looked_at),
@@ -160,13 +160,13 @@ def _document(page: MarketPage, asked: Question) -> dict[str, Any]:
     }
 
 
-def _json(row: Standing) -> dict[str, Any]:
-    from gpuwatch.cli.screen import rfc3339
+def _json(row: GpuStatus) -> dict[str, Any]:
+    from gpuwatch.cli.tables import rfc3339
 
-    low_s, high_s = row.life.median_interval_s if row.is_life_known else (None, None)
+    low_s, high_s = row.lifetime.median_interval_s if row.is_lifetime_known else (None, None)
     return {
         "gpu": row.gpu,
-        "looked_at": rfc3339(datetime.fromtimestamp(row.looked_s, UTC)),
+        "looked_at": rfc3339(datetime.fromtimestamp(row.polled_s, UTC)),
         "price_usd_gpu_hour": _usd(row.now),
         "change_24h": row.changes[24],
         "change_7d": row.changes[7 * 24],
@@ -175,11 +175,11 @@ def _json(row: Standing) -> dict[str, Any]:
         "known_hours": row.known_hours,
         "offers": row.offers,
         "under_usd_gpu_hour": _usd(row.under),
-        "life_median_seconds": row.life.median_s if row.is_life_known else None,
+        "life_median_seconds": row.lifetime.median_s if row.is_lifetime_known else None,
         "life_median_low_seconds": low_s,
         "life_median_high_seconds": high_s,
-        "life_samples": row.life.samples,
-        "life_ended": row.life.ended,
+        "life_samples": row.lifetime.samples,
+        "life_ended": row.lifetime.ended,
     }
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuwatch.ports import Alert, Channel
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class ChannelTestResult(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one channel's test message."""
 
     channel: str
@@ -30,17 +30,17 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 @config_option
 def notify(as_json: bool, config: str | None) -> int:
     """Send a test message through each configured channel. Exit 0: all arrived, 1: not all, 2: none is configured."""
-    from gpuwatch import wiring
-    from gpuwatch.cli.screen import json_out
+    from gpuwatch import bootstrap
+    from gpuwatch.bootstrap.settings_loading import load_settings
+    from gpuwatch.cli.tables import json_out
     from gpuwatch.engine.alerts import test_alert
-    from gpuwatch.wiring.loading import load_settings
 
     loaded = load_settings(config)
-    with wiring.http_client(loaded) as http:
-        channels = wiring.channels(loaded, http)
+    with bootstrap.http_client(loaded) as http:
+        channels = bootstrap.build_channels(loaded, http)
         if not channels:
             raise UsageError("no channel is configured: add [notify.telegram], [notify.email] or [notify.apprise]")
-        alert = test_alert(alert_id=wiring.new_id(), now=wiring.real_now())
+        alert = test_alert(alert_id=bootstrap.new_id(), now=bootstrap.real_now())
         outcomes = []
         for outcome in send_to_all(channels.values(), alert):
             outcomes.append(outcome)
@@ -51,7 +51,7 @@ def notify(as_json: bool, config: str | None) -> int:
     return Exit.DONE if all(outcome.arrived for outcome in outcomes) else Exit.FAILED
 
 
-def send_to_all(channels: Iterable[Channel], alert: Alert) -> Iterator[Outcome]:
+def send_to_all(channels: Iterable[Channel], alert: Alert) -> Iterator[ChannelTestResult]:
     """Try each channel once, whatever becomes of the others."""
     from gpuwatch.ports import MovableChat
 
@@ -63,11 +63,11 @@ def send_to_all(channels: Iterable[Channel], alert: Alert) -> Iterator[Outcome]:
             error = str(fault) + (
                 f" (not by {fault.refused})" if fault.refused and fault.refused not in str(fault) else ""
             )
-        moved_to = channel.moved_to if isinstance(channel, MovableChat) else None
-        yield Outcome(channel=channel.name, arrived=error is None, error=error, chat_id=moved_to)
+        new_chat_id = channel.new_chat_id if isinstance(channel, MovableChat) else None
+        yield ChannelTestResult(channel=channel.name, arrived=error is None, error=error, chat_id=new_chat_id)
 
 
-def _print(outcome: Outcome) -> None:
+def _print(outcome: ChannelTestResult) -> None:
     if outcome.arrived:
         click.echo(f"{outcome.channel}: arrived")
     else:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gpuwatch.bootstrap import real_now
 from gpuwatch.cli.offer_rows import offer_json, offers_table
-from gpuwatch.cli.screen import json_out, rich_table, table
-from gpuwatch.engine.browse import Browsed
-from gpuwatch.engine.compare import Group, arranged, grouped
-from gpuwatch.market.marks import marks
-from gpuwatch.market.pricing import MICRO
-from gpuwatch.watches.decide import Match
-from gpuwatch.wiring import real_now
+from gpuwatch.cli.tables import json_out, rich_table, table
+from gpuwatch.domain.market.marks import marks
+from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.engine.browse import ProviderOffers
+from gpuwatch.engine.offer_groups import OfferGroup, group_offers, sorted_offers
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,7 +32,7 @@ _GROUPED = (
 Table = tuple[Sequence[tuple[str, str]], list[Sequence[str]]]
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
+class OfferListLayout(msgspec.Struct, frozen=True, kw_only=True):
     """How the list is laid out: keys of `compare.SORTS` and `compare.GROUPS`, and how many lines."""
 
     sort: str
@@ -40,7 +40,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     limit: int
 
 
-def print_table(found: Sequence[Browsed], shape: Shape) -> None:
+def print_table(found: Sequence[ProviderOffers], shape: OfferListLayout) -> None:
     """On standard output. Nothing for sale and nothing known are never the same."""
     columns, rows = _table(found, shape)
     if rows:
@@ -49,27 +49,27 @@ def print_table(found: Sequence[Browsed], shape: Shape) -> None:
         print_nothing(found)
 
 
-def print_nothing(found: Sequence[Browsed]) -> None:
+def print_nothing(found: Sequence[ProviderOffers]) -> None:
     """Why there is no table."""
     import click
 
     click.echo("cannot tell" if any(one.error for one in found) else "no offer (everything was answered)")
 
 
-def print_json(found: Sequence[Browsed], shape: Shape) -> None:
+def print_json(found: Sequence[ProviderOffers], shape: OfferListLayout) -> None:
     """A list: of offers, or of groups."""
     if shape.group_by is not None:
-        json_out([_group_json(group, shape.group_by) for group in grouped(_matches(found), shape.group_by)])
+        json_out([_group_json(group, shape.group_by) for group in group_offers(_matches(found), shape.group_by)])
         return
-    folded = arranged(_matches(found), shape.sort)[: shape.limit]
+    folded = sorted_offers(_matches(found), shape.sort)[: shape.limit]
     json_out([offer_json(one.shown.offer, one.shown.price) | {"also_at": one.also} for one in folded])
 
 
-def growing(arriving: Iterable[Browsed], names: Sequence[str], shape: Shape) -> list[Browsed]:
+def growing(arriving: Iterable[ProviderOffers], names: Sequence[str], shape: OfferListLayout) -> list[ProviderOffers]:
     """All that arrives, shown on the terminal as it does; it is gone from there at the end."""
     from rich.live import Live
 
-    found: list[Browsed] = []
+    found: list[ProviderOffers] = []
     with Live(_so_far(found, names, shape), transient=True, auto_refresh=False) as live:
         for one in arriving:
             found.append(one)
@@ -77,7 +77,7 @@ def growing(arriving: Iterable[Browsed], names: Sequence[str], shape: Shape) -> 
     return found
 
 
-def _so_far(found: Sequence[Browsed], names: Sequence[str], shape: Shape) -> RenderableType:
+def _so_far(found: Sequence[ProviderOffers], names: Sequence[str], shape: OfferListLayout) -> RenderableType:
     from rich.console import Group as Stack
     from rich.text import Text
 
@@ -87,18 +87,18 @@ def _so_far(found: Sequence[Browsed], names: Sequence[str], shape: Shape) -> Ren
     return Stack(rich_table(columns, rows), line) if rows else line
 
 
-def _matches(found: Iterable[Browsed]) -> list[Match]:
+def _matches(found: Iterable[ProviderOffers]) -> list[Match]:
     return [match for one in found for match in one.matches]
 
 
-def _table(found: Sequence[Browsed], shape: Shape) -> Table:
+def _table(found: Sequence[ProviderOffers], shape: OfferListLayout) -> Table:
     if shape.group_by is not None:
-        return _GROUPED, [_group_cells(group) for group in grouped(_matches(found), shape.group_by)[: shape.limit]]
-    folded = arranged(_matches(found), shape.sort)[: shape.limit]
+        return _GROUPED, [_group_cells(group) for group in group_offers(_matches(found), shape.group_by)[: shape.limit]]
+    folded = sorted_offers(_matches(found), shape.sort)[: shape.limit]
     return offers_table([one.shown for one in folded], real_now(), [one.also_text for one in folded])
 
 
-def _group_cells(group: Group) -> Sequence[str]:
+def _group_cells(group: OfferGroup) -> Sequence[str]:
     match = group.cheapest.shown
     offer = match.offer
     return (
@@ -113,7 +113,7 @@ def _group_cells(group: Group) -> Sequence[str]:
     )
 
 
-def _group_json(group: Group, group_by: str) -> dict[str, Any]:
+def _group_json(group: OfferGroup, group_by: str) -> dict[str, Any]:
     cheapest = group.cheapest
     return {
         "group_by": group_by,

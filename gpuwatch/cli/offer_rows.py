@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from gpuwatch.cli.screen import rfc3339
-from gpuwatch.market.marks import arch_of, marks
-from gpuwatch.market.offer import Offer, Terms
-from gpuwatch.market.pricing import MICRO, Price
-from gpuwatch.watches.decide import Match
+from gpuwatch.cli.tables import rfc3339
+from gpuwatch.domain.market.marks import arch_of, marks
+from gpuwatch.domain.market.offer import Offer, OfferTerms
+from gpuwatch.domain.market.pricing import MICRO, OfferPrice
+from gpuwatch.domain.watches.decide import Match
 
 _MINUTES_FROM_S = 1000  # an age is told in seconds up to here
 COLUMNS = (
@@ -28,7 +28,7 @@ COLUMNS = (
 _JOB_AT = 1  # behind the GPU: it is what the watch goes by
 
 
-def offer_json(offer: Offer, price: Price) -> dict[str, Any]:
+def offer_json(offer: Offer, price: OfferPrice) -> dict[str, Any]:
     """CONTRACT §3, JSON of one offer; more keys may follow, none is renamed."""
     price_usd_hour = price.price_microusd_hour / MICRO
     return {
@@ -76,7 +76,7 @@ def match_json(match: Match) -> dict[str, Any]:
     return found if match.job_microusd is None else found | {"job_cost_usd": match.job_microusd / MICRO}
 
 
-def _terms_json(terms: Terms) -> dict[str, Any]:
+def _terms_json(terms: OfferTerms) -> dict[str, Any]:
     return {
         "seller": terms.seller,
         "instance_type": terms.instance_type,

@@ -12,8 +12,8 @@ from gpuwatch.cli import Exit
 from gpuwatch.cli.options import Between, config_option, duration_option, json_option
 
 if TYPE_CHECKING:
-    from gpuwatch.cli.offer_list import Shape
-    from gpuwatch.engine.browse import Browsed
+    from gpuwatch.cli.offer_list import OfferListLayout
+    from gpuwatch.engine.browse import ProviderOffers
 
 TIMEOUT_S = 30.0
 
@@ -70,19 +70,19 @@ def offers(
 
     Exit codes: 0 answered (also with nothing for sale), 2 usage, 3 a provider did not answer, or only in part.
     """
-    from gpuwatch.cli.offer_list import Shape, print_json, print_table
-    from gpuwatch.engine.browse import wanted_on_market
-    from gpuwatch.wiring.loading import load_settings
-    from gpuwatch.wiring.oneshot import markets_now, who_has
+    from gpuwatch.app.check import markets_now, providers_that_sell
+    from gpuwatch.bootstrap.settings_loading import load_settings
+    from gpuwatch.cli.offer_list import OfferListLayout, print_json, print_table
+    from gpuwatch.engine.browse import offer_filter
 
     loaded = load_settings(config)
-    wanted = wanted_on_market(
+    wanted = offer_filter(
         gpu, count=count, max_price=max_price, spot=spot, disk_gb=disk_gb, verified=verified, kind=kind
     )
-    names = who_has(loaded, wanted, provider)
+    names = providers_that_sell(loaded, wanted, provider)
     needs_all = group_by is not None or sort == "reliability"  # providers cut their lists by price
     arriving = markets_now(loaded, wanted, names, None if needs_all else limit, timeout_s or TIMEOUT_S)
-    shape = Shape(sort=sort, group_by=group_by, limit=limit)
+    shape = OfferListLayout(sort=sort, group_by=group_by, limit=limit)
     found = _all(arriving, names, shape, as_json)
     (print_json if as_json else print_table)(found, shape)
     sys.stdout.flush()
@@ -92,7 +92,9 @@ def offers(
     return Exit.CANNOT_TELL if any(one.error for one in found) else Exit.DONE
 
 
-def _all(arriving: Iterator[Browsed], names: Sequence[str], shape: Shape, as_json: bool) -> list[Browsed]:
+def _all(
+    arriving: Iterator[ProviderOffers], names: Sequence[str], shape: OfferListLayout, as_json: bool
+) -> list[ProviderOffers]:
     """Everything; on a terminal what has arrived so far is shown meanwhile."""
     if as_json or not sys.stdout.isatty():
         return list(arriving)

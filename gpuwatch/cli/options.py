@@ -52,7 +52,7 @@ def duration_option(flag: str, name: str, text: str, default: str | None = None)
 
 
 def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    from gpuwatch.watches.durations import EXPECTED, parse_duration
+    from gpuwatch.domain.watches.durations import EXPECTED, parse_duration
 
     if value is None:
         return None

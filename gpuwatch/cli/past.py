@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from gpuwatch.analysis.scope import Scope
+    from gpuwatch.domain.analysis.scope import MarketFilter
     from gpuwatch.settings import Settings
 
 Command = Callable[..., Any]
@@ -87,13 +87,15 @@ def span_of(since: str, until: str | None, now: datetime) -> tuple[datetime, dat
     return start, end
 
 
-def tell_of_older(settings: Settings, gpus: tuple[str, ...] | None, provider: str | None, since: datetime) -> None:
+def hint_at_older_prices(
+    settings: Settings, gpus: tuple[str, ...] | None, provider: str | None, since: datetime
+) -> None:
     """Where the store holds nothing of the time that was asked about, but of the time before: from when that is.
 
     What was imported is older than any default of `--since`, as a rule.
     """
-    from gpuwatch.cli.screen import note
-    from gpuwatch.wiring.past import newest_price
+    from gpuwatch.app.past_prices import newest_price
+    from gpuwatch.cli.tables import note
 
     newest = newest_price(settings, gpus, provider)
     if newest is not None and newest < since:
@@ -105,7 +107,7 @@ def moment(text: str, now: datetime) -> datetime:
     """A day, a time, a duration back from now, or "all". Raises click.BadParameter."""
     from datetime import UTC
 
-    from gpuwatch.watches.durations import parse_duration
+    from gpuwatch.domain.watches.durations import parse_duration
 
     if text == "all":
         return datetime(_FIRST_YEAR, 1, 1, tzinfo=UTC)
@@ -122,13 +124,13 @@ def moment(text: str, now: datetime) -> datetime:
         ) from fault
 
 
-def scope_of(gpus: tuple[str, ...] | None, count: str | None, spot: str, provider: str | None) -> Scope:
+def scope_of(gpus: tuple[str, ...] | None, count: str | None, spot: str, provider: str | None) -> MarketFilter:
     """The part of the market that the options name. Raises click.BadParameter."""
-    from gpuwatch.analysis.scope import Scope
+    from gpuwatch.domain.analysis.scope import MarketFilter
 
     low, high = _counts(count)
     is_spot = {"no": False, "only": True, "any": None}[spot]
-    return Scope(gpus=gpus, provider=provider, gpu_count_min=low, gpu_count_max=high, spot=is_spot)
+    return MarketFilter(gpus=gpus, provider=provider, gpu_count_min=low, gpu_count_max=high, spot=is_spot)
 
 
 def _counts(text: str | None) -> tuple[int | None, int | None]:

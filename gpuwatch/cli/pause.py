@@ -11,7 +11,7 @@ from gpuwatch.cli.options import config_option, duration_option, json_option
 
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
-    from gpuwatch.storage.pauses import Pauses
+    from gpuwatch.storage.pauses import PauseTable
 
 
 @click.command()
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 @config_option
 def pause(watch: str | None, for_s: float | None, why: str, as_json: bool, config: str | None) -> int:
     """Rent nothing new, or nothing by one WATCH. What runs goes on, and is looked after."""
-    from gpuwatch.wiring.loading import load_settings
-    from gpuwatch.wiring.renting import pause as switch_off
+    from gpuwatch.app.renting import pause as switch_off
+    from gpuwatch.bootstrap.settings_loading import load_settings
 
     loaded = load_settings(config, for_stopping=True)
     _show(loaded, switch_off(loaded, watch, for_s, why), as_json)
@@ -36,8 +36,8 @@ def pause(watch: str | None, for_s: float | None, why: str, as_json: bool, confi
 @config_option
 def resume(watch: str | None, as_json: bool, config: str | None) -> int:
     """Rent again. With WATCH: lift its own pause, and forget that its launches failed."""
-    from gpuwatch.wiring.loading import load_settings
-    from gpuwatch.wiring.renting import resume as switch_on
+    from gpuwatch.app.renting import resume as switch_on
+    from gpuwatch.bootstrap.settings_loading import load_settings
 
     loaded = load_settings(config, for_stopping=True)
     lifted, left = switch_on(loaded, watch)
@@ -48,23 +48,23 @@ def resume(watch: str | None, as_json: bool, config: str | None) -> int:
     return Exit.DONE
 
 
-def _show(loaded: Settings, found: Pauses, as_json: bool) -> None:
-    from gpuwatch.wiring import real_now
-    from gpuwatch.wiring.renting import lines_of
+def _show(loaded: Settings, found: PauseTable, as_json: bool) -> None:
+    from gpuwatch.app.renting import pause_lines
+    from gpuwatch.bootstrap import real_now
 
     if as_json:
-        from gpuwatch.cli.screen import json_out
+        from gpuwatch.cli.tables import json_out
 
         json_out(_json(found))
         return
-    for line in lines_of(found, real_now(), loaded.timezone):
+    for line in pause_lines(found, real_now(), loaded.timezone):
         click.echo(line)
 
 
-def _json(found: Pauses) -> list[dict[str, Any]]:
+def _json(found: PauseTable) -> list[dict[str, Any]]:
     """`until` of a breaker: then it tries once more."""
-    from gpuwatch.cli.screen import rfc3339
-    from gpuwatch.wiring import real_now
+    from gpuwatch.bootstrap import real_now
+    from gpuwatch.cli.tables import rfc3339
 
     by_hand = [("hand", one.watch, one.at, one.until, one.why) for one in found.holding(real_now())]
     broken = [("breaker", one.watch, one.at, one.until, one.why) for one in found.open_breakers()]

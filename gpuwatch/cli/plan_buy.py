@@ -14,8 +14,13 @@ from gpuwatch.errors import UsageError
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from gpuwatch.planning.buy import Against, Own, Tariff, Usage
-    from gpuwatch.wiring.plan_own import OwnRent
+    from gpuwatch.app.plan_own import OwnRent
+    from gpuwatch.domain.planning.buy import (
+        MachineUsage,
+        OwnedMachine,
+        RentComparison,
+        RentTariff,
+    )
 
 _EXAMPLE_CARD = "RTX 4090"
 _EXAMPLE_GB = 140.0
@@ -23,7 +28,7 @@ _EXAMPLE_USD = "2000"
 _EXAMPLE_EXTRA = 10.0  # percent
 
 
-class Bought(NamedTuple):
+class MachineOptions(NamedTuple):
     """What the options say of the machine that would be bought, as they were written."""
 
     card: str | None
@@ -101,14 +106,14 @@ def buy(
     """
     from gpuwatch.cli.plan_buy_rows import print_json, print_seed, print_table
     from gpuwatch.cli.plan_money import percents
-    from gpuwatch.cli.screen import note
-    from gpuwatch.planning.buy import compare
+    from gpuwatch.cli.tables import note
+    from gpuwatch.domain.planning.buy import compare_with_rent
 
     if seed:
         return print_seed(as_json)
     if rent is not None and rent_gpu is not None:
         raise UsageError("say either --rent or --rent-gpu")
-    machine = Bought(**bought)  # type: ignore[arg-type]
+    machine = MachineOptions(**bought)  # type: ignore[arg-type]
     is_example = machine.card is None and rent is None and rent_gpu is None and not own_log
     _warn_of_memory(machine)
     own = _own(machine, slower if slower is not None else 2.5 if is_example else 1.0)
@@ -117,7 +122,7 @@ def buy(
     found = []
     if not own_log or rent is not None or rent_gpu is not None:
         base = _tariff(config, rent, rent_gpu, extra)
-        found = [compare(own, one, usage, lost) for one in _tariffs(base, reserved, spot)]
+        found = [compare_with_rent(own, one, usage, lost) for one in _tariffs(base, reserved, spot)]
         if rent is None and rent_gpu is None:
             note("rented: the example's machine, 8 H100 for $98.32 an hour; --rent or --rent-gpu say yours")
     log = _log(config, since, log_gpu) if own_log else None
@@ -127,14 +132,14 @@ def buy(
     return Exit.CANNOT_TELL if log is not None and not log.is_enough else Exit.DONE
 
 
-def _own(machine: Bought, slower: float) -> Own:
+def _own(machine: MachineOptions, slower: float) -> OwnedMachine:
     from gpuwatch.cli.plan_money import usd
-    from gpuwatch.planning.buy import Own, cards_needed
+    from gpuwatch.domain.planning.buy import OwnedMachine, cards_needed
 
     memory_gb, watts = _data_sheet(machine)
     if machine.card is not None and machine.card_price is None:
         raise UsageError(f"say what one {machine.card} costs: --card-price USD")
-    return Own(
+    return OwnedMachine(
         card=machine.card or _EXAMPLE_CARD,
         cards=machine.cards or cards_needed(_decimal(machine.memory or _EXAMPLE_GB), memory_gb),
         card_usd=usd("--card-price", _EXAMPLE_USD if machine.card_price is None else machine.card_price, zero=True),
@@ -148,24 +153,24 @@ def _own(machine: Bought, slower: float) -> Own:
     )
 
 
-def _warn_of_memory(machine: Bought) -> None:
+def _warn_of_memory(machine: MachineOptions) -> None:
     """Cards that do not hold the model are told, not refused: they may hold another one."""
     if machine.cards is None or machine.memory is None:
         return
-    from gpuwatch.cli.screen import note
+    from gpuwatch.cli.tables import note
 
     memory_gb, _ = _data_sheet(machine)
     if machine.cards * memory_gb < _decimal(machine.memory):
         note(f"{machine.cards} cards of {memory_gb:f} GB do not hold {machine.memory:g} GB")
 
 
-def _data_sheet(machine: Bought) -> tuple[Decimal, Decimal]:
+def _data_sheet(machine: MachineOptions) -> tuple[Decimal, Decimal]:
     """GB and watts of one card: as said, else as its data sheet says."""
-    from gpuwatch.market.gpu_specs import gpu_specs
-    from gpuwatch.wiring.past import gpus_named
+    from gpuwatch.app.past_prices import gpu_names_of
+    from gpuwatch.domain.market.gpu_specs import gpu_specs
 
     name = machine.card or _EXAMPLE_CARD
-    specs = gpu_specs().get(gpus_named(name)[0])
+    specs = gpu_specs().get(gpu_names_of(name)[0])
     memory, watts = machine.card_memory, machine.card_watts
     if specs is not None:
         memory = specs.memory_gib if memory is None else memory
@@ -175,24 +180,24 @@ def _data_sheet(machine: Bought) -> tuple[Decimal, Decimal]:
     return _decimal(memory), _decimal(watts)
 
 
-def _usage(days: float, hours_a_day: float) -> Usage:
-    from gpuwatch.planning.buy import DAY_HOURS, Usage
+def _usage(days: float, hours_a_day: float) -> MachineUsage:
+    from gpuwatch.domain.planning.buy import DAY_HOURS, MachineUsage
 
-    return Usage(job_hours=_decimal(days) * DAY_HOURS, hours_a_day=_decimal(hours_a_day))
+    return MachineUsage(job_hours=_decimal(days) * DAY_HOURS, hours_a_day=_decimal(hours_a_day))
 
 
-def _tariff(config: str | None, rent: str | None, rent_gpu: str | None, extra: float | None) -> Tariff:
+def _tariff(config: str | None, rent: str | None, rent_gpu: str | None, extra: float | None) -> RentTariff:
     from gpuwatch.cli.plan_money import usd
-    from gpuwatch.planning.buy import SEED_TARIFF, Tariff
+    from gpuwatch.domain.planning.buy import SOURCE_TARIFF, RentTariff
 
     if rent_gpu is None:
-        price = SEED_TARIFF.usd_hour if rent is None else usd("--rent", rent)
-        return Tariff(
+        price = SOURCE_TARIFF.usd_hour if rent is None else usd("--rent", rent)
+        return RentTariff(
             name="on demand", usd_hour=price, extra_percent=_decimal(_EXAMPLE_EXTRA if extra is None else extra)
         )
-    from gpuwatch.planning.figures import config as gpus_of
-    from gpuwatch.wiring.loading import load_settings
-    from gpuwatch.wiring.plan_fit import Where, cheapest, prices_now
+    from gpuwatch.app.plan_fit import PriceFilter, cheapest, prices_now
+    from gpuwatch.bootstrap.settings_loading import load_settings
+    from gpuwatch.domain.planning.figures import parse_gpu_config as gpus_of
 
     try:
         wanted = gpus_of(rent_gpu)
@@ -200,13 +205,13 @@ def _tariff(config: str | None, rent: str | None, rent_gpu: str | None, extra: f
         raise UsageError(f"--rent-gpu: {fault}") from fault
     count = wanted.count or 1
     name = re.sub(r"^[0-9]+\s*[x×*]\s*", "", wanted.text)
-    found = cheapest(prices_now(load_settings(config), Where()), name, count)
-    return Tariff(name=f"{found.cards}× {found.gpu}", usd_hour=found.usd_hour, extra_percent=_decimal(extra or 0.0))
+    found = cheapest(prices_now(load_settings(config), PriceFilter()), name, count)
+    return RentTariff(name=f"{found.cards}× {found.gpu}", usd_hour=found.usd_hour, extra_percent=_decimal(extra or 0.0))
 
 
-def _tariffs(base: Tariff, reserved: str, spot: str) -> list[Tariff]:
+def _tariffs(base: RentTariff, reserved: str, spot: str) -> list[RentTariff]:
     from gpuwatch.cli.plan_money import percents
-    from gpuwatch.planning.buy import discounted
+    from gpuwatch.domain.planning.buy import discounted
 
     return [
         base,
@@ -216,25 +221,25 @@ def _tariffs(base: Tariff, reserved: str, spot: str) -> list[Tariff]:
 
 
 def _log(config: str | None, since: str, gpu: str | None) -> OwnRent:
+    from gpuwatch.app.past_prices import gpu_names_of
+    from gpuwatch.app.plan_own import own_rent
+    from gpuwatch.bootstrap import real_now
+    from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.cli.past import moment
-    from gpuwatch.wiring import real_now
-    from gpuwatch.wiring.loading import load_settings
-    from gpuwatch.wiring.past import gpus_named
-    from gpuwatch.wiring.plan_own import own_rent
 
-    names = None if gpu is None else gpus_named(gpu)
+    names = None if gpu is None else gpu_names_of(gpu)
     return own_rent(load_settings(config), moment(since, real_now()), names)
 
 
-def _as_rented(own: Own, log: OwnRent, usage: Usage, lost: tuple[Decimal, ...]) -> Against:
+def _as_rented(own: OwnedMachine, log: OwnRent, usage: MachineUsage, lost: tuple[Decimal, ...]) -> RentComparison:
     """As much as was really rented, at what it cost: as if on a machine with as many cards as the own one."""
     from msgspec.structs import replace
 
-    from gpuwatch.planning.buy import Tariff, compare
+    from gpuwatch.domain.planning.buy import RentTariff, compare_with_rent
 
     a_day = log.gpu_hours / own.cards / log.days
-    tariff = Tariff(name="as you rented", usd_hour=log.usd / log.gpu_hours * own.cards)
-    return compare(own, tariff, replace(usage, hours_a_day=a_day), lost)
+    tariff = RentTariff(name="as you rented", usd_hour=log.usd / log.gpu_hours * own.cards)
+    return compare_with_rent(own, tariff, replace(usage, hours_a_day=a_day), lost)
 
 
 def _decimal(value: float) -> Decimal:

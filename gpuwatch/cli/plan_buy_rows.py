@@ -12,8 +12,14 @@ from gpuwatch.cli import Exit
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from gpuwatch.planning.buy import Against, Own, Seed, Simple, Usage
-    from gpuwatch.wiring.plan_own import OwnRent
+    from gpuwatch.app.plan_own import OwnRent
+    from gpuwatch.domain.planning.buy import (
+        MachineUsage,
+        OwnedMachine,
+        RentComparison,
+        SimplePayback,
+        SourceCalculation,
+    )
 
 METHOD = (
     "pays back: investment ÷ (rent saved a day − own running cost a day), for the work the own machine does in a day"
@@ -21,9 +27,15 @@ METHOD = (
 _FEW_DAYS = 7
 
 
-def print_table(own: Own, found: Sequence[Against], usage: Usage, lost: Sequence[Decimal], log: OwnRent | None) -> None:
+def print_table(
+    own: OwnedMachine,
+    found: Sequence[RentComparison],
+    usage: MachineUsage,
+    lost: Sequence[Decimal],
+    log: OwnRent | None,
+) -> None:
     """Figures down, tariffs across."""
-    from gpuwatch.cli.screen import note, table
+    from gpuwatch.cli.tables import note, table
 
     click.echo(_machine(own, usage))
     if not found:
@@ -51,8 +63,8 @@ _VERDICTS = {
 }
 
 
-def _machine(own: Own, usage: Usage) -> str:
-    from gpuwatch.planning.buy import DAY_HOURS
+def _machine(own: OwnedMachine, usage: MachineUsage) -> str:
+    from gpuwatch.domain.planning.buy import DAY_HOURS
 
     days = usage.job_hours * own.slower / DAY_HOURS
     power = own.usd_hour * usage.job_hours * own.slower
@@ -63,7 +75,7 @@ def _machine(own: Own, usage: Usage) -> str:
     )
 
 
-def _rows(found: Sequence[Against], usage: Usage, lost: Sequence[Decimal]) -> list[tuple[str, ...]]:
+def _rows(found: Sequence[RentComparison], usage: MachineUsage, lost: Sequence[Decimal]) -> list[tuple[str, ...]]:
     span = "–".join(dict.fromkeys(f"{one.normalize():f}" for one in (min(lost), max(lost))))
     return [
         ("$ an hour", *(f"{one.tariff.usd_hour:,.2f}" for one in found)),
@@ -77,7 +89,7 @@ def _rows(found: Sequence[Against], usage: Usage, lost: Sequence[Decimal]) -> li
     ]
 
 
-def _log_line(own: Own, log: OwnRent) -> str:
+def _log_line(own: OwnedMachine, log: OwnRent) -> str:
     if not log.gpu_hours:
         return "not enough data: nothing was rented in that time"
     if not log.is_enough:
@@ -91,7 +103,7 @@ def _log_line(own: Own, log: OwnRent) -> str:
     )
 
 
-def _differs(own: Own, first: Against) -> str:
+def _differs(own: OwnedMachine, first: RentComparison) -> str:
     """Where and why this is not what the source prints."""
     plain = own.investment_usd / first.day_usd
     return (
@@ -104,7 +116,7 @@ def _days(days: Decimal | None) -> str:
     return "never" if days is None else f"{days:,.1f}" if days >= 10 else f"{days:.2f}"
 
 
-def _hours(one: Against) -> str:
+def _hours(one: RentComparison) -> str:
     low, high = one.hours_a_year
     texts = ["never" if hours is None else f"{hours:,.0f}" for hours in (low, high)]
     return "–".join(dict.fromkeys(texts))
@@ -118,9 +130,15 @@ def _figure(value: Decimal) -> str:
     return f"{value:,.2f}".rstrip("0").rstrip(".")
 
 
-def print_json(own: Own, found: Sequence[Against], usage: Usage, lost: Sequence[Decimal], log: OwnRent | None) -> None:
+def print_json(
+    own: OwnedMachine,
+    found: Sequence[RentComparison],
+    usage: MachineUsage,
+    lost: Sequence[Decimal],
+    log: OwnRent | None,
+) -> None:
     """The same for programs."""
-    from gpuwatch.cli.screen import json_out, number, rfc3339
+    from gpuwatch.cli.tables import json_out, number, rfc3339
 
     json_out(
         {
@@ -145,8 +163,8 @@ def print_json(own: Own, found: Sequence[Against], usage: Usage, lost: Sequence[
     )
 
 
-def _against_json(one: Against) -> dict[str, Any]:
-    from gpuwatch.cli.screen import number
+def _against_json(one: RentComparison) -> dict[str, Any]:
+    from gpuwatch.cli.tables import number
 
     return {
         "name": one.tariff.name,
@@ -162,7 +180,7 @@ def _against_json(one: Against) -> dict[str, Any]:
 
 
 def _log_json(log: OwnRent) -> dict[str, Any]:
-    from gpuwatch.cli.screen import number
+    from gpuwatch.cli.tables import number
 
     return {
         "launches": log.launches,
@@ -180,29 +198,29 @@ def print_seed(as_json: bool) -> int:
     """The calculator and the division of the sources, and what the corrected reckoning makes of the first."""
     from decimal import Decimal
 
-    from gpuwatch.planning.buy import seed_calculator, simple
+    from gpuwatch.domain.planning.buy import simple_payback, source_calculation
 
-    seed, plain = seed_calculator(), simple(Decimal(6000) + Decimal(1000), Decimal(10))
+    seed, plain = source_calculation(), simple_payback(Decimal(6000) + Decimal(1000), Decimal(10))
     if as_json:
         _print_seed_json(seed, plain)
         return Exit.DONE
-    from gpuwatch.cli.screen import note, table
-    from gpuwatch.planning.buy import SEED_SLOWER, seed_corrected
+    from gpuwatch.cli.tables import note, table
+    from gpuwatch.domain.planning.buy import SOURCE_SLOWER, source_payback_corrected
 
     table((("6× RTX 4090 against p5.48xlarge, 7 days", "left"), ("", "right")), _seed_rows(seed))
     click.echo()
     click.echo(f"simple: $7,000 ÷ $10 an hour = {plain.hours:.0f} h = {plain.days:.2f} days")
-    running, slower, both = seed_corrected()
+    running, slower, both = source_payback_corrected()
     note(
         f"corrected: {running:.2f} days with the own running cost taken off, {slower:.2f} if the own cards take "
-        f"{SEED_SLOWER} times as long, {both:.2f} with both; the source's count of cards (140 // 24 + 1) is one too "
+        f"{SOURCE_SLOWER} times as long, {both:.2f} with both; the source's count of cards (140 // 24 + 1) is one too "
         "many where it divides exactly"
     )
     note("for your own figures: gpuwatch plan buy")
     return Exit.DONE
 
 
-def _seed_rows(seed: Seed) -> list[tuple[str, str]]:
+def _seed_rows(seed: SourceCalculation) -> list[tuple[str, str]]:
     return [
         ("cards", str(seed.cards)),
         ("investment $", f"{seed.investment_usd:,.2f}"),
@@ -218,13 +236,13 @@ def _seed_rows(seed: Seed) -> list[tuple[str, str]]:
     ]
 
 
-def _print_seed_json(seed: Seed, plain: Simple) -> None:
+def _print_seed_json(seed: SourceCalculation, plain: SimplePayback) -> None:
     import msgspec
 
-    from gpuwatch.cli.screen import json_out, number
-    from gpuwatch.planning.buy import seed_corrected
+    from gpuwatch.cli.tables import json_out, number
+    from gpuwatch.domain.planning.buy import source_payback_corrected
 
-    corrected = zip(("with_running_cost", "slower", "both"), map(number, seed_corrected()), strict=True)
+    corrected = zip(("with_running_cost", "slower", "both"), map(number, source_payback_corrected()), strict=True)
     figures = {key: value for key, value in msgspec.structs.asdict(seed).items() if key != "verdict"}
     json_out(
         {

@@ -9,12 +9,12 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.options import Between, config_option, json_option
-from gpuwatch.cli.plan_options import Chosen, workload_options
+from gpuwatch.cli.plan_options import WorkloadOptions, workload_options
 from gpuwatch.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.planning.fit import Priced, Wish
-    from gpuwatch.wiring.plan_fit import Prices
+    from gpuwatch.app.plan_fit import CurrentPrices
+    from gpuwatch.domain.planning.fit import PricedClass, TaskNeeds
 
 _LATENCIES = ("realtime", "interactive", "batch")
 
@@ -91,22 +91,22 @@ def fit(
     asked did not answer.
     """
     from gpuwatch.cli.plan_fit_rows import print_json, print_seed, print_table
-    from gpuwatch.planning.fit import By, choose
+    from gpuwatch.domain.planning.fit import CostMeasure, rank_classes
 
     if sum((bool(prices), now, data is not None)) > 1:
         raise UsageError("prices come from one place: --price, --poll or --data")
-    workload = Chosen(**given)
-    wish = _wish(task, vram, workload, latency, max_cards, any_link)
+    workload = WorkloadOptions(**given)
+    needs = _wish(task, vram, workload, latency, max_cards, any_link)
     if seed:
-        return print_seed(wish, as_json)
+        return print_seed(needs, as_json)
     found = _given(prices) if prices else _prices(config, provider, spot, listed, now, data)
     offers = _only(found, gpu)
-    chosen = choose(wish, offers, None if by is None else By(by))
+    chosen = rank_classes(needs, offers, None if by is None else CostMeasure(by))
     other = None if against is None else _other(against, found)
     if as_json:
-        print_json(wish, chosen, found, other)
+        print_json(needs, chosen, found, other)
     else:
-        print_table(wish, chosen, found, other, limit)
+        print_table(needs, chosen, found, other, limit)
     for trouble in found.troubles:
         click.echo(trouble, err=True)
     if found.troubles or not found.offers:
@@ -117,47 +117,54 @@ def fit(
 # --- what is asked for ------------------------------------------------------------------------------------------------
 
 
-def _wish(task: str | None, vram: float | None, workload: Chosen, latency: str, max_cards: int, any_link: bool) -> Wish:
-    from gpuwatch.planning.fit import TOKEN_S, Latency, Task, Wish
+def _wish(
+    task: str | None, vram: float | None, workload: WorkloadOptions, latency: str, max_cards: int, any_link: bool
+) -> TaskNeeds:
+    from gpuwatch.domain.planning.fit import (
+        TOKEN_S,
+        GpuTask,
+        LatencyClass,
+        TaskNeeds,
+    )
 
-    asked = Latency(latency)
+    asked = LatencyClass(latency)
     if workload.params is None and workload.shape is None:
-        wanted = Task(task or "any")
+        wanted = GpuTask(task or "any")
         gb, read = vram or 0.0, None
     else:
         if vram is not None:
             raise UsageError("say either --vram or --size-of")
         gb, read, is_training = _sized(workload)
-        wanted = Task(task) if task else Task.TRAINING if is_training else Task.INFERENCE
+        wanted = GpuTask(task) if task else GpuTask.TRAINING if is_training else GpuTask.INFERENCE
     limit = TOKEN_S[asked]
-    if limit is not None and (wanted is not Task.INFERENCE or not gb):
+    if limit is not None and (wanted is not GpuTask.INFERENCE or not gb):
         raise UsageError(f"--latency {latency} is about inference: add --task inference, and --vram or --size-of")
-    return Wish(task=wanted, vram_gb=gb, read_gb=read, token_s=limit, any_link=any_link, max_cards=max_cards)
+    return TaskNeeds(task=wanted, vram_gb=gb, read_gb=read, token_s=limit, any_link=any_link, max_cards=max_cards)
 
 
-def _sized(workload: Chosen) -> tuple[float, float, bool]:
+def _sized(workload: WorkloadOptions) -> tuple[float, float, bool]:
     """GB in all, GB of weights, and whether it trains."""
     from gpuwatch.cli.plan_options import workload_of
-    from gpuwatch.planning.size import need
+    from gpuwatch.domain.planning.memory_need import memory_need
 
     work = workload_of(workload)
     try:
-        needed = need(work)
+        needed = memory_need(work)
     except ValueError as fault:
         raise UsageError(str(fault)) from fault
     return needed.gb, needed.parts[0].gb, work.trains
 
 
-def _given(texts: tuple[str, ...]) -> Prices:
-    from gpuwatch.wiring.plan_fit import Prices
+def _given(texts: tuple[str, ...]) -> CurrentPrices:
+    from gpuwatch.app.plan_fit import CurrentPrices
 
-    return Prices(offers=tuple(_given_price(text) for text in texts), as_of=None, source="the prices you gave")
+    return CurrentPrices(offers=tuple(_given_price(text) for text in texts), as_of=None, source="the prices you gave")
 
 
-def _given_price(text: str) -> Priced:
+def _given_price(text: str) -> PricedClass:
+    from gpuwatch.app.past_prices import gpu_names_of
     from gpuwatch.cli.plan_money import usd
-    from gpuwatch.planning.fit import Priced
-    from gpuwatch.wiring.past import gpus_named
+    from gpuwatch.domain.planning.fit import PricedClass
 
     name, _, price = text.rpartition("=")
     if not name.strip() or not price.strip():
@@ -166,32 +173,34 @@ def _given_price(text: str) -> Priced:
     dearest = usd("--price", high) if dash else None
     if dearest is not None and dearest < usd("--price", low):
         raise UsageError(f"--price {text!r}: expected the lower price first")
-    return Priced(
-        gpu=gpus_named(name.strip())[0], cards=1, usd_hour=usd("--price", low), high_usd_hour=dearest, any_number=True
+    return PricedClass(
+        gpu=gpu_names_of(name.strip())[0], cards=1, usd_hour=usd("--price", low), high_usd_hour=dearest, any_number=True
     )
 
 
-def _prices(config: str | None, provider: str | None, spot: str, listed: bool, now: bool, data: Path | None) -> Prices:
-    from gpuwatch.wiring.loading import load_settings
-    from gpuwatch.wiring.plan_fit import Where, prices_now
+def _prices(
+    config: str | None, provider: str | None, spot: str, listed: bool, now: bool, data: Path | None
+) -> CurrentPrices:
+    from gpuwatch.app.plan_fit import PriceFilter, prices_now
+    from gpuwatch.bootstrap.settings_loading import load_settings
 
-    where = Where(spot={"no": False, "only": True, "any": None}[spot], provider=provider, listed=listed)
+    where = PriceFilter(spot={"no": False, "only": True, "any": None}[spot], provider=provider, listed=listed)
     try:
         return prices_now(load_settings(config), where, data, now)
     except StoreError as fault:
         raise StoreError(f"{fault}; --poll asks the providers, --price takes your own") from fault
 
 
-def _only(found: Prices, gpus: tuple[str, ...]) -> list[Priced]:
-    from gpuwatch.wiring.past import gpus_named
+def _only(found: CurrentPrices, gpus: tuple[str, ...]) -> list[PricedClass]:
+    from gpuwatch.app.past_prices import gpu_names_of
 
     seen = frozenset(one.gpu for one in found.offers)
-    names = {name for text in gpus for name in gpus_named(text, seen)}
+    names = {name for text in gpus for name in gpu_names_of(text, seen)}
     return [one for one in found.offers if not gpus or one.gpu in names]
 
 
-def _other(text: str, found: Prices) -> Priced:
+def _other(text: str, found: CurrentPrices) -> PricedClass:
     """The cheapest of the class that the others are compared with."""
-    from gpuwatch.wiring.plan_fit import cheapest
+    from gpuwatch.app.plan_fit import cheapest
 
     return cheapest(found, text, 0)

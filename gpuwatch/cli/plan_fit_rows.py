@@ -12,9 +12,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from decimal import Decimal
 
-    from gpuwatch.planning.fit import By, Choice, Priced, SeedClass, Wish
-    from gpuwatch.planning.fit import Chosen as Fitting
-    from gpuwatch.wiring.plan_fit import Prices
+    from gpuwatch.app.plan_fit import CurrentPrices
+    from gpuwatch.domain.planning.fit import (
+        ClassChoice,
+        CostMeasure,
+        PricedClass,
+        SourceClass,
+        TaskNeeds,
+    )
+    from gpuwatch.domain.planning.fit import RankedClasses as Fitting
 
 METHOD = (
     "per class the cheapest offer that holds the task with 10 % of each card left free; a token takes at least what it "
@@ -22,13 +28,13 @@ METHOD = (
 )
 
 
-def print_table(wish: Wish, chosen: Fitting, found: Prices, other: Priced | None, limit: int) -> None:
+def print_table(needs: TaskNeeds, chosen: Fitting, found: CurrentPrices, other: PricedClass | None, limit: int) -> None:
     """Classes, best first; what is cheapest by each measure; what is left out and why."""
-    from gpuwatch.cli.screen import note, table
+    from gpuwatch.cli.tables import note, table
 
     if chosen.choices:
-        rows = [_row(wish, one, other) for one in chosen.choices[:limit]]
-        table(_columns(wish, other), rows, title=_title(wish, found))
+        rows = [_row(needs, one, other) for one in chosen.choices[:limit]]
+        table(_columns(needs, other), rows, title=_title(needs, found))
         if len(chosen.choices) > limit:
             click.echo(f"… and {len(chosen.choices) - limit} more (--limit)")
         click.echo()
@@ -41,15 +47,15 @@ def print_table(wish: Wish, chosen: Fitting, found: Prices, other: Priced | None
     note(METHOD)
 
 
-def _title(wish: Wish, found: Prices) -> str:
-    what = f"{wish.task.value}" if wish.task.value != "any" else "any task"
-    size = f", {wish.vram_gb:,.1f} GB" if wish.vram_gb else ""
-    quick = f", a token within {wish.token_s * 1000:.0f} ms" if wish.token_s else ""
+def _title(needs: TaskNeeds, found: CurrentPrices) -> str:
+    what = f"{needs.task.value}" if needs.task.value != "any" else "any task"
+    size = f", {needs.vram_gb:,.1f} GB" if needs.vram_gb else ""
+    quick = f", a token within {needs.token_s * 1000:.0f} ms" if needs.token_s else ""
     return f"{what}{size}{quick}: cheapest first"
 
 
-def _columns(wish: Wish, other: Priced | None) -> tuple[tuple[str, str], ...]:
-    token = (("ms/token", "right"),) if _tells_tokens(wish) else ()
+def _columns(needs: TaskNeeds, other: PricedClass | None) -> tuple[tuple[str, str], ...]:
+    token = (("ms/token", "right"),) if _tells_tokens(needs) else ()
     against = ((f"× {other.gpu}", "right"),) if other else ()
     return (
         ("offer", "left"),
@@ -65,39 +71,44 @@ def _columns(wish: Wish, other: Priced | None) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _tells_tokens(wish: Wish) -> bool:
-    return wish.task.value == "inference" and wish.vram_gb > 0
+def _tells_tokens(needs: TaskNeeds) -> bool:
+    return needs.task.value == "inference" and needs.vram_gb > 0
 
 
-def _row(wish: Wish, one: Choice, other: Priced | None) -> tuple[str, ...]:
-    from gpuwatch.planning.fit import By, ratio, remarks
+def _row(needs: TaskNeeds, one: ClassChoice, other: PricedClass | None) -> tuple[str, ...]:
+    from gpuwatch.domain.planning.fit import CostMeasure, price_ratio, remarks
 
-    token = ("–" if one.token_s is None else f"{one.token_s * 1000:.1f}",) if _tells_tokens(wish) else ()
+    token = ("–" if one.token_s is None else f"{one.token_s * 1000:.1f}",) if _tells_tokens(needs) else ()
     against: tuple[str, ...] = ()
     if other is not None:
-        low, high = ratio(one.priced, other)
+        low, high = price_ratio(one.priced, other)
         against = (f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f}–{high:.2f}",)
     return (
         f"{one.priced.cards}× {one.gpu.name}{' spot' if one.priced.spot else ''}",
         one.priced.provider or "–",
         f"{one.usd_hour:,.3f}",
         f"{one.usd_hour / one.priced.cards:,.3f}",
-        *(_measure(one, by) for by in (By.MEMORY, By.COMPUTE, By.BANDWIDTH)),
+        *(_measure(one, by) for by in (CostMeasure.MEMORY, CostMeasure.COMPUTE, CostMeasure.BANDWIDTH)),
         *token,
         *against,
-        ", ".join(remarks(wish, one.gpu)),
+        ", ".join(remarks(needs, one.gpu)),
     )
 
 
-def _measure(one: Choice, by: By) -> str:
+def _measure(one: ClassChoice, by: CostMeasure) -> str:
     value = one.per(by)
     return "–" if value is None else f"{value:.3f}" if by.value == "bandwidth" else f"{value:.5f}"
 
 
 def _bests(chosen: Fitting) -> str:
-    from gpuwatch.planning.fit import By
+    from gpuwatch.domain.planning.fit import CostMeasure
 
-    words = {By.HOUR: "by the hour", By.MEMORY: "per GB", By.COMPUTE: "per TFLOP", By.BANDWIDTH: "per TB/s"}
+    words = {
+        CostMeasure.HOUR: "by the hour",
+        CostMeasure.MEMORY: "per GB",
+        CostMeasure.COMPUTE: "per TFLOP",
+        CostMeasure.BANDWIDTH: "per TB/s",
+    }
     named = [f"{words[by]} {best.gpu.name}" for by in words if (best := chosen.best(by)) is not None]
     return f"cheapest {', '.join(named)}"
 
@@ -107,8 +118,8 @@ def _few(names: tuple[str, ...]) -> str:
     return ", ".join(names[:8]) + more
 
 
-def _print_source(found: Prices, note: Any) -> None:
-    from gpuwatch.wiring import real_now
+def _print_source(found: CurrentPrices, note: Any) -> None:
+    from gpuwatch.bootstrap import real_now
 
     if not found.offers:
         note(f"not enough data: {found.source}: no price; --poll asks the providers, --price takes your own")
@@ -118,9 +129,9 @@ def _print_source(found: Prices, note: Any) -> None:
     note(f"{len(found.offers)} prices of {found.source}{as_of}{old}, commission included")
 
 
-def print_json(wish: Wish, chosen: Fitting, found: Prices, other: Priced | None) -> None:
+def print_json(needs: TaskNeeds, chosen: Fitting, found: CurrentPrices, other: PricedClass | None) -> None:
     """The same for programs, every class."""
-    from gpuwatch.cli.screen import json_out, rfc3339
+    from gpuwatch.cli.tables import json_out, rfc3339
 
     json_out(
         {
@@ -129,9 +140,9 @@ def print_json(wish: Wish, chosen: Fitting, found: Prices, other: Priced | None)
             "since": rfc3339(found.as_of),
             "until": rfc3339(found.as_of),
             "source": found.source,
-            "task": wish.task.value,
-            "vram_gb": wish.vram_gb,
-            "max_token_ms": None if wish.token_s is None else wish.token_s * 1000,
+            "task": needs.task.value,
+            "vram_gb": needs.vram_gb,
+            "max_token_ms": None if needs.token_s is None else needs.token_s * 1000,
             "by": chosen.by.value,
             "choices": [_choice_json(one, other) for one in chosen.choices],
             "left_out": {why: list(gpus) for why, gpus in chosen.left_out.items()},
@@ -140,11 +151,11 @@ def print_json(wish: Wish, chosen: Fitting, found: Prices, other: Priced | None)
     )
 
 
-def _choice_json(one: Choice, other: Priced | None) -> dict[str, Any]:
-    from gpuwatch.cli.screen import number
-    from gpuwatch.planning.fit import By, ratio
+def _choice_json(one: ClassChoice, other: PricedClass | None) -> dict[str, Any]:
+    from gpuwatch.cli.tables import number
+    from gpuwatch.domain.planning.fit import CostMeasure, price_ratio
 
-    times = None if other is None else ratio(one.priced, other)
+    times = None if other is None else price_ratio(one.priced, other)
     return {
         "gpu": one.gpu.name,
         "gpu_count": one.priced.cards,
@@ -154,9 +165,9 @@ def _choice_json(one: Choice, other: Priced | None) -> dict[str, Any]:
         "offers": one.offers,
         "price_usd_hour": number(one.usd_hour),
         "price_usd_gpu_hour": number(one.usd_hour / one.priced.cards),
-        "price_usd_gb_hour": number(one.per(By.MEMORY)),
-        "price_usd_tflop_hour": number(one.per(By.COMPUTE)),
-        "price_usd_tb_s_hour": number(one.per(By.BANDWIDTH)),
+        "price_usd_gb_hour": number(one.per(CostMeasure.MEMORY)),
+        "price_usd_tflop_hour": number(one.per(CostMeasure.COMPUTE)),
+        "price_usd_tb_s_hour": number(one.per(CostMeasure.BANDWIDTH)),
         "token_ms": None if one.token_s is None else one.token_s * 1000,
         "times_dearer": None
         if times is None
@@ -164,16 +175,16 @@ def _choice_json(one: Choice, other: Priced | None) -> dict[str, Any]:
     }
 
 
-def print_seed(wish: Wish, as_json: bool) -> int:
+def print_seed(needs: TaskNeeds, as_json: bool) -> int:
     """The sources' table, with what does not add up in it."""
-    from gpuwatch.planning.fit import seed_classes, seed_ratio
+    from gpuwatch.domain.planning.fit import source_classes, source_ratio
 
-    found = seed_classes(wish.task, wish.vram_gb)
-    b200, a100 = seed_ratio("B200", "H100"), seed_ratio("A100", "T4")
+    found = source_classes(needs.task, needs.vram_gb)
+    b200, a100 = source_ratio("B200", "H100"), source_ratio("A100", "T4")
     if as_json:
         _print_seed_json(found, {"B200 : H100": b200, "A100 : T4": a100})
         return Exit.DONE
-    from gpuwatch.cli.screen import note, table
+    from gpuwatch.cli.tables import note, table
 
     table(_SEED_COLUMNS, [_seed_row(one) for one in found])
     click.echo()
@@ -186,14 +197,14 @@ def print_seed(wish: Wish, as_json: bool) -> int:
 _SEED_COLUMNS = (("class", "left"), ("for", "left"), ("GB", "right"), ("$/GPU-h", "right"), ("source's", "left"))
 
 
-def _seed_row(one: SeedClass) -> tuple[str, ...]:
+def _seed_row(one: SourceClass) -> tuple[str, ...]:
     task = "both" if one.task.value == "any" else one.task.value
     high = "" if one.high is None else f"–{one.high:.3f}"
     return one.gpu, task, str(one.memory_gb), "–" if one.low is None else f"{one.low:.3f}{high}", one.source
 
 
-def _print_seed_json(found: Sequence[SeedClass], ratios: Mapping[str, tuple[Decimal, Decimal]]) -> None:
-    from gpuwatch.cli.screen import json_out, number
+def _print_seed_json(found: Sequence[SourceClass], ratios: Mapping[str, tuple[Decimal, Decimal]]) -> None:
+    from gpuwatch.cli.tables import json_out, number
 
     classes = [
         {

@@ -10,15 +10,15 @@ import click
 from gpuwatch.cli import Exit
 from gpuwatch.cli.options import Between, config_option, duration_option, json_option
 from gpuwatch.cli.plan_job_options import job_of, job_options
-from gpuwatch.cli.plan_options import Chosen, workload_of, workload_options
+from gpuwatch.cli.plan_options import WorkloadOptions, workload_of, workload_options
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuwatch.planning.candidates import Extras
-    from gpuwatch.planning.job import Traffic
-    from gpuwatch.planning.job_spec import JobSpec
+    from gpuwatch.domain.planning.job import JobTraffic
+    from gpuwatch.domain.planning.job_comparison import HardwareExtras
+    from gpuwatch.domain.planning.job_spec import JobSpec
 
 _POLL_S = 60.0
 _SHARE = Between(min=0, max=10)
@@ -71,11 +71,11 @@ def job(candidates: tuple[str, ...], config: str | None, as_json: bool, **given:
 
     Exit codes: 0 done, 1 the job fits no offer, 2 usage, 3 no prices are known, or a provider did not answer.
     """
-    from gpuwatch.planning.job import Traffic
+    from gpuwatch.domain.planning.job import JobTraffic
 
-    workload = {key: given.pop(key) for key in Chosen._fields}
-    spec = _at_some_utilisation(_spec(given | workload, Chosen(**workload)))
-    traffic = Traffic(given["download_gb"], given["upload_gb"])
+    workload = {key: given.pop(key) for key in WorkloadOptions._fields}
+    spec = _at_some_utilisation(_spec(given | workload, WorkloadOptions(**workload)))
+    traffic = JobTraffic(given["download_gb"], given["upload_gb"])
     if candidates:
         return _on_candidates(candidates, spec, traffic, given, as_json)
     if given["seed"]:
@@ -83,17 +83,17 @@ def job(candidates: tuple[str, ...], config: str | None, as_json: bool, **given:
     return _on_offers(spec, traffic, given, config, as_json)
 
 
-def _spec(given: dict[str, Any], chosen: Chosen) -> JobSpec:
+def _spec(given: dict[str, Any], chosen: WorkloadOptions) -> JobSpec:
     """The job; with the model's exact shape, if a file says it."""
     import msgspec
 
-    from gpuwatch.planning.size import need
+    from gpuwatch.domain.planning.memory_need import memory_need
 
     spec = job_of(given, chosen.params)
     if (chosen.params is None and chosen.shape is None) or given["memory_gb"] is not None:
         return spec
     try:
-        return msgspec.structs.replace(spec, memory_gb=need(workload_of(chosen)).gb)
+        return msgspec.structs.replace(spec, memory_gb=memory_need(workload_of(chosen)).gb)
     except ValueError as fault:
         raise UsageError(str(fault)) from fault
 
@@ -102,8 +102,8 @@ def _at_some_utilisation(spec: JobSpec) -> JobSpec:
     """Where nothing says how quick it is, all that is published: a range of costs, and the order of offers."""
     import msgspec
 
-    from gpuwatch.cli.screen import note
-    from gpuwatch.planning.figures import Range
+    from gpuwatch.cli.tables import note
+    from gpuwatch.domain.planning.figures import FigureRange
 
     if spec.tokens is None or spec.tokens_per_s or spec.flop is None or spec.utilisation is not None:
         return spec
@@ -111,12 +111,14 @@ def _at_some_utilisation(spec: JobSpec) -> JobSpec:
         "no --utilisation is said: reckoned at 20–60 % of the data sheet's FLOP/s, the range that is published; "
         'yours, or --tokens-per-s "4x H100=2500" as you measured, narrows the figures'
     )
-    return msgspec.structs.replace(spec, utilisation=Range(0.2, 0.6))
+    return msgspec.structs.replace(spec, utilisation=FigureRange(0.2, 0.6))
 
 
-def _on_candidates(texts: Sequence[str], spec: JobSpec, traffic: Traffic, given: dict[str, Any], as_json: bool) -> int:
+def _on_candidates(
+    texts: Sequence[str], spec: JobSpec, traffic: JobTraffic, given: dict[str, Any], as_json: bool
+) -> int:
     from gpuwatch.cli.plan_job_tables import candidates_json, print_candidates
-    from gpuwatch.planning.candidates import candidate, compared
+    from gpuwatch.domain.planning.job_comparison import compare_hardware, parse_hardware
 
     if any(given[name] for name in _OFFER_ONLY):
         named = next(name for name in _OFFER_ONLY if given[name])
@@ -124,11 +126,11 @@ def _on_candidates(texts: Sequence[str], spec: JobSpec, traffic: Traffic, given:
     if given["spot"] == "any":
         raise UsageError("--spot any goes with real offers; of candidates, either all are interruptible or none")
     try:
-        parsed = [candidate(text) for text in texts]
+        parsed = [parse_hardware(text) for text in texts]
         extras = _extras(given)
         if given["seed"]:
             spec, traffic, extras = _as_sources(spec, extras)
-        found = compared(spec, parsed, traffic, extras)
+        found = compare_hardware(spec, parsed, traffic, extras)
     except ValueError as fault:
         raise UsageError(str(fault)) from fault
     show = candidates_json if as_json else print_candidates
@@ -136,14 +138,14 @@ def _on_candidates(texts: Sequence[str], spec: JobSpec, traffic: Traffic, given:
     return Exit.DONE
 
 
-def _extras(given: dict[str, Any]) -> Extras:
+def _extras(given: dict[str, Any]) -> HardwareExtras:
     from decimal import Decimal
 
-    from gpuwatch.market.pricing import HOURS_A_MONTH
-    from gpuwatch.planning.candidates import Extras
+    from gpuwatch.domain.market.pricing import HOURS_A_MONTH
+    from gpuwatch.domain.planning.job_comparison import HardwareExtras
 
     disk = Decimal(repr(given["disk_usd_gb_month"])) * Decimal(repr(given["disk_gb"] or 0.0)) / HOURS_A_MONTH
-    return Extras(
+    return HardwareExtras(
         commission=Decimal(repr(given["commission"])),
         spot=given["spot"] == "only",
         disk_usd_hour=disk,
@@ -153,32 +155,32 @@ def _extras(given: dict[str, Any]) -> Extras:
     )
 
 
-def _as_sources(spec: JobSpec, extras: Extras) -> tuple[JobSpec, Traffic, Extras]:
+def _as_sources(spec: JobSpec, extras: HardwareExtras) -> tuple[JobSpec, JobTraffic, HardwareExtras]:
     """Price × hours, and a commission if one is said; nothing else."""
     import msgspec
 
-    from gpuwatch.planning.figures import exactly
-    from gpuwatch.planning.job import Traffic
+    from gpuwatch.domain.planning.figures import exactly
+    from gpuwatch.domain.planning.job import JobTraffic
 
     plain = msgspec.structs.replace(
         spec, setup_s=exactly(0.0), load_s=exactly(0.0), image_gb=0.0, interruptions_per_day=0.0, memory_gb=0.0
     )
     kind = type(extras)
-    return plain, Traffic(), kind(commission=extras.commission)
+    return plain, JobTraffic(), kind(commission=extras.commission)
 
 
-def _on_offers(spec: JobSpec, traffic: Traffic, given: dict[str, Any], config: str | None, as_json: bool) -> int:
+def _on_offers(spec: JobSpec, traffic: JobTraffic, given: dict[str, Any], config: str | None, as_json: bool) -> int:
+    from gpuwatch.app.plan_job import FRESH, offers_now
+    from gpuwatch.bootstrap import real_now
+    from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.cli.plan_job_tables import offers_json, print_offers, tell_refused
-    from gpuwatch.cli.screen import note
-    from gpuwatch.engine.browse import wanted_on_market
-    from gpuwatch.planning.ranking import ranked
-    from gpuwatch.wiring import real_now
-    from gpuwatch.wiring.loading import load_settings
-    from gpuwatch.wiring.plan_job import FRESH, offers_now
+    from gpuwatch.cli.tables import note
+    from gpuwatch.domain.planning.ranking import rank_offers
+    from gpuwatch.engine.browse import offer_filter
 
     _is_enough(spec, given)
     settings = load_settings(config)
-    wanted = wanted_on_market(
+    wanted = offer_filter(
         given["gpu"],
         count=given["count"],
         spot=given["spot"],
@@ -188,7 +190,7 @@ def _on_offers(spec: JobSpec, traffic: Traffic, given: dict[str, Any], config: s
     )
     within_s = (given["timeout_s"] or _POLL_S) if given["poll"] else None
     found = offers_now(settings, wanted, given["provider"], given["data"], within_s)
-    ranking = ranked(spec, found.offers, traffic, given["disk_gb"])
+    ranking = rank_offers(spec, found.offers, traffic, given["disk_gb"])
     if as_json:
         offers_json(found, ranking, given["limit"], given["credit"])
     else:

@@ -10,7 +10,7 @@ import click
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.planning.job_spec import JobSpec
+    from gpuwatch.domain.planning.job_spec import JobSpec
 
 Command = Callable[..., Any]
 _PAIRS = ("speedup", "tokens_per_s")
@@ -50,7 +50,7 @@ def job_of(given: dict[str, Any], model: str | None) -> JobSpec:
     """The job that the options say. Raises UsageError: one line that names the option."""
     from decimal import Decimal, InvalidOperation
 
-    from gpuwatch.watches.job_schema import WrongJob, job_from
+    from gpuwatch.domain.watches.job_schema import WrongJob, job_from
 
     fields: dict[str, Any] = {key: given[key] for key in _TEXTS if given[key] is not None}
     for key in _NUMBERS:

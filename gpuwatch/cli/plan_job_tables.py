@@ -5,19 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpuwatch.cli.screen import json_out, note, rfc3339, table
-from gpuwatch.market.pricing import MICRO
-from gpuwatch.planning.job import METHOD_TEXT, SEED_LOAD_USD_GPU_HOUR, Bill, JobCost, load_usd
+from gpuwatch.cli.tables import (
+    json_out,
+    note,
+    rfc3339,
+    table,
+)
+from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.planning.job import (
+    METHOD_TEXT,
+    SOURCE_LOAD_USD_GPU_HOUR,
+    JobBill,
+    JobCost,
+    load_usd,
+)
 
 if TYPE_CHECKING:
-    from gpuwatch.planning.candidates import Compared
-    from gpuwatch.planning.figures import Range
-    from gpuwatch.planning.job_spec import JobSpec
-    from gpuwatch.planning.ranking import Placed, Ranking
-    from gpuwatch.wiring.plan_job import OnOffer
+    from gpuwatch.app.plan_job import CurrentOffers
+    from gpuwatch.domain.planning.figures import FigureRange
+    from gpuwatch.domain.planning.job_comparison import ComparedHardware
+    from gpuwatch.domain.planning.job_spec import JobSpec
+    from gpuwatch.domain.planning.ranking import JobOffer, JobRanking
 
 _REASONS_SHOWN = 4
-_PARTS: Sequence[tuple[str, Callable[[Bill], float]]] = (
+_PARTS: Sequence[tuple[str, Callable[[JobBill], float]]] = (
     ("work", lambda bill: bill.usd_for(bill.work_h)),
     ("ready", lambda bill: bill.usd_for(bill.ready_h)),
     ("restarts", lambda bill: bill.usd_for(bill.restart_h + bill.lost_h)),
@@ -28,7 +39,7 @@ _PARTS: Sequence[tuple[str, Callable[[Bill], float]]] = (
 
 
 def print_candidates(
-    found: Sequence[Compared], spec: JobSpec, *, credit_usd: float, seed: bool, load_said: str | None
+    found: Sequence[ComparedHardware], spec: JobSpec, *, credit_usd: float, seed: bool, load_said: str | None
 ) -> None:
     """A table, the first line being what the others are held against."""
     parts = _parts_of([one.cost for one in found])
@@ -47,17 +58,20 @@ def print_candidates(
 
 
 def _candidate_cells(
-    one: Compared, first: Compared, parts: Sequence[tuple[str, Callable[[Bill], float]]], credit_usd: float
+    one: ComparedHardware,
+    first: ComparedHardware,
+    parts: Sequence[tuple[str, Callable[[JobBill], float]]],
+    credit_usd: float,
 ) -> list[str]:
     cost = one.cost
     cells = [one.candidate.on.text, _money(cost), _against(cost, first.cost), _range(cost.low.hours, cost.high.hours)]
-    cells += [f"{one.stage.microusd_hour / MICRO:,.2f}", _factor(one.speed), f"{one.break_even:.4f}×"]
+    cells += [f"{one.priced_gpus.microusd_hour / MICRO:,.2f}", _factor(one.speed), f"{one.break_even:.4f}×"]
     if credit_usd:
         cells.insert(2, f"{max(0.0, cost.microusd / MICRO - credit_usd):,.2f}")
     return [*cells, *(f"{part(cost.high):,.2f}" for _, part in parts)]
 
 
-def _tell_load(found: Sequence[Compared], spec: JobSpec, seed: bool, load_said: str | None) -> None:
+def _tell_load(found: Sequence[ComparedHardware], spec: JobSpec, seed: bool, load_said: str | None) -> None:
     """One load by itself; and where the sources' figure for it comes from."""
     if load_said is None:
         return
@@ -65,21 +79,21 @@ def _tell_load(found: Sequence[Compared], spec: JobSpec, seed: bool, load_said: 
         usd = _load_of(one, spec, load_said)
         note(f"{one.candidate.on.text}: one load of the model costs {_range(usd.low, usd.high, 2)}")
     if seed:
-        was = SEED_LOAD_USD_GPU_HOUR
+        was = SOURCE_LOAD_USD_GPU_HOUR
         note(f"the sources print 2.33 a load (23.30 for ten): that is 4 cards at {was:.2f}, not 4.00, for 7 minutes")
 
 
-def _load_of(one: Compared, spec: JobSpec, load_said: str) -> Range:
-    from gpuwatch.planning.figures import Range, exactly
-    from gpuwatch.watches.durations import parse_duration
+def _load_of(one: ComparedHardware, spec: JobSpec, load_said: str) -> FigureRange:
+    from gpuwatch.domain.planning.figures import FigureRange, exactly
+    from gpuwatch.domain.watches.durations import parse_duration
 
     low, dash, high = load_said.partition("-")
-    said = Range(parse_duration(low), parse_duration(high)) if dash else exactly(parse_duration(low))
+    said = FigureRange(parse_duration(low), parse_duration(high)) if dash else exactly(parse_duration(low))
     load_s = spec.load_s if spec.load_s.high else said
-    return load_usd(1, one.stage.microusd_hour / MICRO, load_s)
+    return load_usd(1, one.priced_gpus.microusd_hour / MICRO, load_s)
 
 
-def _tell_difference(found: Sequence[Compared], seed: bool) -> None:
+def _tell_difference(found: Sequence[ComparedHardware], seed: bool) -> None:
     """Where and why this is not what the sources print."""
     if seed:
         note("price × hours alone, as the sources reckon; loading, restarts, least billing and traffic are left out")
@@ -89,16 +103,16 @@ def _tell_difference(found: Sequence[Compared], seed: bool) -> None:
         note(f"the sources count price × hours alone (--seed): {', '.join(f'{usd:,.2f}' for usd in plain)}")
 
 
-def _loss(found: Sequence[Compared], spec: JobSpec) -> str:
+def _loss(found: Sequence[ComparedHardware], spec: JobSpec) -> str:
     interval_h = (spec.checkpoint_s or 0.0) / 3600
     if not interval_h:
         return "without checkpoints an interruption loses all the work: --checkpoint-every"
-    most = max(one.stage.microusd_hour for one in found) / MICRO * interval_h
+    most = max(one.priced_gpus.microusd_hour for one in found) / MICRO * interval_h
     return f"one interruption loses at most what is between two checkpoints: {most:,.2f} $"
 
 
 def candidates_json(
-    found: Sequence[Compared], spec: JobSpec, *, credit_usd: float, seed: bool, load_said: str | None
+    found: Sequence[ComparedHardware], spec: JobSpec, *, credit_usd: float, seed: bool, load_said: str | None
 ) -> None:
     """The same for a program."""
     json_out(
@@ -111,14 +125,14 @@ def candidates_json(
 
 
 def _compared_json(
-    one: Compared, first: Compared, spec: JobSpec, credit_usd: float, load_said: str | None
+    one: ComparedHardware, first: ComparedHardware, spec: JobSpec, credit_usd: float, load_said: str | None
 ) -> dict[str, Any]:
     load = None if load_said is None else _load_of(one, spec, load_said)
     return {
         "cards": one.candidate.on.text,
-        "gpu": one.stage.gpu,
-        "gpu_count": one.stage.count,
-        "price_usd_hour": one.stage.microusd_hour / MICRO,
+        "gpu": one.priced_gpus.gpu,
+        "gpu_count": one.priced_gpus.count,
+        "price_usd_hour": one.priced_gpus.microusd_hour / MICRO,
         "difference_usd": (one.cost.microusd - first.cost.microusd) / MICRO,
         "break_even_speedup": round(one.break_even, 6),
         "speedup": list(one.speed),
@@ -148,9 +162,9 @@ def cost_json(cost: JobCost) -> dict[str, Any]:
     }
 
 
-def print_offers(found: OnOffer, ranking: Ranking, limit: int, timezone: str, credit_usd: float) -> None:
+def print_offers(found: CurrentOffers, ranking: JobRanking, limit: int, timezone: str, credit_usd: float) -> None:
     """A table, cheapest job first."""
-    from gpuwatch.cli.screen import local
+    from gpuwatch.cli.tables import local
 
     if not ranking.placed:
         return
@@ -171,7 +185,7 @@ def print_offers(found: OnOffer, ranking: Ranking, limit: int, timezone: str, cr
     note(METHOD_TEXT)
 
 
-def _tell_order(ranking: Ranking) -> None:
+def _tell_order(ranking: JobRanking) -> None:
     """What the list by GPU price would have chosen."""
     best = ranking.placed[0]
     by_price = min(ranking.placed, key=lambda one: one.price.price_microusd_hour / one.offer.gpu_count)
@@ -181,7 +195,9 @@ def _tell_order(ranking: Ranking) -> None:
         note(f"the lowest GPU price ({named}) would cost {more / MICRO:,.2f} $ more for this job")
 
 
-def _offer_cells(one: Placed, parts: Sequence[tuple[str, Callable[[Bill], float]]], credit_usd: float) -> list[str]:
+def _offer_cells(
+    one: JobOffer, parts: Sequence[tuple[str, Callable[[JobBill], float]]], credit_usd: float
+) -> list[str]:
     offer, price, cost = one.offer, one.price.price_microusd_hour / MICRO, one.cost
     cells = [f"{offer.gpu_count}× {offer.gpu}{' spot' if offer.spot else ''}", _money(cost)]
     if credit_usd:
@@ -192,7 +208,7 @@ def _offer_cells(one: Placed, parts: Sequence[tuple[str, Callable[[Bill], float]
     return [*cells, offer.provider + listed, offer.place or "–", offer.offer_id]
 
 
-def offers_json(found: OnOffer, ranking: Ranking, limit: int, credit_usd: float) -> None:
+def offers_json(found: CurrentOffers, ranking: JobRanking, limit: int, credit_usd: float) -> None:
     """The same for a program."""
     from gpuwatch.cli.offer_rows import offer_json
 
@@ -215,7 +231,7 @@ def offers_json(found: OnOffer, ranking: Ranking, limit: int, credit_usd: float)
     )
 
 
-def tell_refused(ranking: Ranking) -> None:
+def tell_refused(ranking: JobRanking) -> None:
     """Why the job cannot be reckoned, or done, on the other offers."""
     if not ranking.refused:
         return
@@ -225,7 +241,7 @@ def tell_refused(ranking: Ranking) -> None:
     note(f"left out, of {ranking.seen} offers: {'; '.join(told)}")
 
 
-def _parts_of(costs: Sequence[JobCost]) -> list[tuple[str, Callable[[Bill], float]]]:
+def _parts_of(costs: Sequence[JobCost]) -> list[tuple[str, Callable[[JobBill], float]]]:
     """The columns that hold anything; work alone is no column of its own."""
     found = [one for one in _PARTS if any(one[1](cost.high) >= 0.005 for cost in costs)]
     return [] if [name for name, _ in found] == ["work"] else found
@@ -244,5 +260,5 @@ def _range(low: float, high: float, digits: int = 1) -> str:
     return shown[1] if shown[0] == shown[1] else "–".join(shown)
 
 
-def _factor(speed: Range) -> str:
+def _factor(speed: FigureRange) -> str:
     return f"{_range(speed.low, speed.high, 2)}×"

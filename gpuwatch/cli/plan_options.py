@@ -11,14 +11,14 @@ import click
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.planning.language_models import Model
-    from gpuwatch.planning.size import Workload
+    from gpuwatch.domain.planning.language_models import LanguageModel
+    from gpuwatch.domain.planning.memory_need import Workload
 
 Command = Callable[..., Any]
 _MOST_BYTES = 1_000_000  # of a config.json
 
 
-class Chosen(NamedTuple):
+class WorkloadOptions(NamedTuple):
     """What `workload_options` gives."""
 
     params: str | None
@@ -95,13 +95,13 @@ _OPTIONS = (
 )
 
 
-def workload_of(chosen: Chosen) -> Workload:
+def workload_of(chosen: WorkloadOptions) -> Workload:
     """What is to be held. Raises UsageError."""
-    from gpuwatch.planning.size import Method, Precision, Workload
+    from gpuwatch.domain.planning.memory_need import Precision, TrainingMethod, Workload
 
     return Workload(
         model=_model(chosen),
-        method=Method(chosen.method),
+        method=TrainingMethod(chosen.method),
         precision=Precision(chosen.precision),
         optimizer=chosen.optimizer,
         batch=chosen.batch,
@@ -114,8 +114,8 @@ def workload_of(chosen: Chosen) -> Workload:
     )
 
 
-def _model(chosen: Chosen) -> Model:
-    from gpuwatch.planning.language_models import model_of
+def _model(chosen: WorkloadOptions) -> LanguageModel:
+    from gpuwatch.domain.planning.language_models import model_of
 
     if chosen.shape is None:
         if chosen.params is None:
@@ -127,13 +127,13 @@ def _model(chosen: Chosen) -> Model:
     return _shaped(chosen.shape, chosen.params)
 
 
-def _shaped(path: Path, params: str | None) -> Model:
+def _shaped(path: Path, params: str | None) -> LanguageModel:
     import json
 
     import msgspec
 
-    from gpuwatch.planning.figures import figure
-    from gpuwatch.planning.language_models import model_from_config
+    from gpuwatch.domain.planning.figures import parse_figure
+    from gpuwatch.domain.planning.language_models import model_from_config
 
     try:
         text = path.read_bytes()
@@ -141,7 +141,7 @@ def _shaped(path: Path, params: str | None) -> Model:
         if not isinstance(fields, dict):
             raise UsageError(f"{path}: not the config.json of a model")
         model = model_from_config(fields, path.parent.name or path.name)
-        return model if params is None else msgspec.structs.replace(model, params=figure(params))
+        return model if params is None else msgspec.structs.replace(model, params=parse_figure(params))
     except OSError as fault:
         raise UsageError(f"{path}: {fault.strerror}") from fault
     except (ValueError, RecursionError) as fault:

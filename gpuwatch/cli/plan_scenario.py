@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from decimal import Decimal
 
-    from gpuwatch.planning.scenario import Costed, Plan
+    from gpuwatch.domain.planning.scenario import ScenarioCost, ScenarioFile
 
 _MOST_BYTES = 1_000_000
 _SEED_WAYS = 2  # of the built-in file: what the source adds up
@@ -51,19 +51,19 @@ def scenario(file: Path | None, seed: bool, example: bool, as_json: bool, config
 def _built_in() -> str:
     from importlib.resources import files
 
-    return (files("gpuwatch.planning") / "scenarios" / "naive-or-smart.toml").read_text(encoding="utf-8")
+    return (files("gpuwatch.domain.planning") / "scenarios" / "naive-or-smart.toml").read_text(encoding="utf-8")
 
 
-def _read(file: Path | None) -> Plan:
+def _read(file: Path | None) -> ScenarioFile:
     import tomllib
     from decimal import Decimal
 
-    from gpuwatch.market.text import clean
-    from gpuwatch.planning.scenario import plan_from
+    from gpuwatch.domain.market.text import clean
+    from gpuwatch.domain.planning.scenario import parse_scenarios
 
     try:
         text = _built_in() if file is None else _text(file)
-        return plan_from(tomllib.loads(text, parse_float=Decimal))
+        return parse_scenarios(tomllib.loads(text, parse_float=Decimal))
     except OSError as fault:
         raise UsageError(f"{file}: {fault.strerror}") from fault
     except (ValueError, ArithmeticError, RecursionError) as fault:  # TOML's and UTF-8's own faults are ValueErrors
@@ -79,26 +79,26 @@ def _text(file: Path) -> str:
     return found.decode("utf-8")
 
 
-def _compared(plan: Plan, config: str | None) -> list[Costed]:
-    from gpuwatch.planning.scenario import compared
+def _compared(plan: ScenarioFile, config: str | None) -> list[ScenarioCost]:
+    from gpuwatch.domain.planning.scenario import compare_scenarios
 
-    return compared(plan, lambda gpu, count: _live(config, gpu, count))
+    return compare_scenarios(plan, lambda gpu, count: _live(config, gpu, count))
 
 
 def _live(config: str | None, gpu: str, count: int) -> Decimal:
     """The cheapest price per GPU-hour that the store knows for so many of a GPU."""
     from decimal import Decimal
 
-    from gpuwatch.wiring.loading import load_settings
-    from gpuwatch.wiring.plan_fit import cheapest_gpu_hour
+    from gpuwatch.app.plan_fit import cheapest_gpu_hour
+    from gpuwatch.bootstrap.settings_loading import load_settings
 
     found = cheapest_gpu_hour(load_settings(config), gpu, count)
     return Decimal(found).quantize(Decimal("0.0001")).normalize()
 
 
-def _print(plan: Plan, found: Sequence[Costed]) -> None:
-    from gpuwatch.cli.screen import note, table
-    from gpuwatch.market.text import clean
+def _print(plan: ScenarioFile, found: Sequence[ScenarioCost]) -> None:
+    from gpuwatch.cli.tables import note, table
+    from gpuwatch.domain.market.text import clean
 
     if plan.title:
         click.echo(clean(plan.title, 200))
@@ -115,8 +115,8 @@ def _print(plan: Plan, found: Sequence[Costed]) -> None:
     note(METHOD)
 
 
-def _sentence(one: Costed, first: Costed) -> str:
-    from gpuwatch.market.text import clean
+def _sentence(one: ScenarioCost, first: ScenarioCost) -> str:
+    from gpuwatch.domain.market.text import clean
 
     percent = "" if one.saving_percent is None else f" ({abs(one.saving_percent):.2f} %)"
     verb = "saves" if one.saving_usd >= 0 else "costs more by"
@@ -128,8 +128,8 @@ def _money(usd: Decimal) -> str:
     return f"{usd:,.2f}"
 
 
-def _print_json(plan: Plan, found: Sequence[Costed], file: Path | None) -> None:
-    from gpuwatch.cli.screen import json_out
+def _print_json(plan: ScenarioFile, found: Sequence[ScenarioCost], file: Path | None) -> None:
+    from gpuwatch.cli.tables import json_out
 
     json_out(
         {
@@ -144,8 +144,8 @@ def _print_json(plan: Plan, found: Sequence[Costed], file: Path | None) -> None:
     )
 
 
-def _way_json(one: Costed) -> dict[str, Any]:
-    from gpuwatch.cli.screen import number
+def _way_json(one: ScenarioCost) -> dict[str, Any]:
+    from gpuwatch.cli.tables import number
 
     return {
         "name": one.name,

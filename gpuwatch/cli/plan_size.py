@@ -8,11 +8,11 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.options import Between, json_option
-from gpuwatch.cli.plan_options import Chosen, workload_of, workload_options
+from gpuwatch.cli.plan_options import WorkloadOptions, workload_of, workload_options
 
 if TYPE_CHECKING:
-    from gpuwatch.planning.cards import Fit
-    from gpuwatch.planning.size import Need, Workload
+    from gpuwatch.domain.planning.cards import CardFit
+    from gpuwatch.domain.planning.memory_need import MemoryNeed, Workload
 
 _SHOWN = 15
 _COLUMNS = (
@@ -47,13 +47,13 @@ def size(
     gpuwatch plan size --params 8B --method full --optimizer adamw8bit --context 8192
     gpuwatch plan size --params 70B --method inference --precision fp8 --batch 16
     """
+    from gpuwatch.app.past_prices import gpu_names_of
+    from gpuwatch.domain.planning.memory_need import memory_need
     from gpuwatch.errors import UsageError
-    from gpuwatch.planning.size import need
-    from gpuwatch.wiring.past import gpus_named
 
-    chosen = Chosen(**given)
+    chosen = WorkloadOptions(**given)
     work = workload_of(chosen)
-    names = [name for text in gpu for name in gpus_named(text)] or None
+    names = [name for text in gpu for name in gpu_names_of(text)] or None
     if seed:
         if not _is_said("precision"):  # their formula's four bytes a parameter
             work = workload_of(chosen._replace(precision="fp32"))
@@ -61,12 +61,12 @@ def size(
     if input_gb:
         raise UsageError("--input-gb goes with --seed: without it, activations are reckoned from --context")
     try:
-        needed = need(work)
+        needed = memory_need(work)
     except ValueError as fault:
         raise UsageError(str(fault)) from fault
-    from gpuwatch.planning.cards import fits
+    from gpuwatch.domain.planning.cards import fitting_cards
 
-    found = fits(needed, max_cards, names)
+    found = fitting_cards(needed, max_cards, names)
     if as_json:
         _print_json(needed, found)
     else:
@@ -74,9 +74,9 @@ def size(
     return Exit.DONE
 
 
-def _print(needed: Need, found: list[Fit], limit: int | None, max_cards: int) -> None:
-    from gpuwatch.cli.screen import note, table
-    from gpuwatch.planning.size import METHOD_TEXT
+def _print(needed: MemoryNeed, found: list[CardFit], limit: int | None, max_cards: int) -> None:
+    from gpuwatch.cli.tables import note, table
+    from gpuwatch.domain.planning.memory_need import METHOD_TEXT
 
     work, rows = needed.workload, [(part.name, f"{part.gb:,.2f}", part.how) for part in needed.parts]
     rows.append(("in all", f"{needed.gb:,.2f}", "and 1 GB of overhead on each card"))
@@ -100,8 +100,8 @@ def _title(work: Workload) -> str:
     return f"{what}{rest}, batch {work.batch} × {work.context:,} tokens"
 
 
-def _cells(fit: Fit) -> tuple[str, ...]:
-    from gpuwatch.planning.size import GIB_GB
+def _cells(fit: CardFit) -> tuple[str, ...]:
+    from gpuwatch.domain.planning.memory_need import GIB_GB
 
     return (
         f"{fit.cards}× {fit.gpu.name}",
@@ -115,10 +115,10 @@ def _cells(fit: Fit) -> tuple[str, ...]:
 
 def _differs(work: Workload) -> str:
     """Where and why this is not what the sources print."""
-    from gpuwatch.planning.size import Method, Precision, seed_gb
+    from gpuwatch.domain.planning.memory_need import Precision, TrainingMethod, source_gb
 
-    held = Precision.INT4 if work.method is Method.QLORA else work.precision
-    seed = seed_gb(work.model.params, held)
+    held = Precision.INT4 if work.method is TrainingMethod.QLORA else work.precision
+    seed = source_gb(work.model.params, held)
     return f"the sources count weights alone (--seed): {seed:,.1f} GB; the other parts lie in the same memory"
 
 
@@ -129,14 +129,14 @@ def _is_said(option: str) -> bool:
 
 
 def _seed(work: Workload, names: list[str] | None, max_cards: int, input_gb: float, as_json: bool) -> int:
-    from gpuwatch.cli.screen import json_out, note, table
-    from gpuwatch.market.gpu_specs import gpu_specs
-    from gpuwatch.planning.size import GB, seed_cards, seed_gb
+    from gpuwatch.cli.tables import json_out, note, table
+    from gpuwatch.domain.market.gpu_specs import gpu_specs
+    from gpuwatch.domain.planning.memory_need import GB, source_cards, source_gb
 
-    weights = seed_gb(work.model.params, work.precision)
-    total = seed_gb(work.model.params, work.precision, work.batch, input_gb)
+    weights = source_gb(work.model.params, work.precision)
+    total = source_gb(work.model.params, work.precision, work.batch, input_gb)
     specs = [one for one in gpu_specs().values() if names is None or one.name in names]
-    found = sorted((seed_cards(total, one.memory_gib), one.memory_gib, one.name) for one in specs if one.memory_gib)
+    found = sorted((source_cards(total, one.memory_gib), one.memory_gib, one.name) for one in specs if one.memory_gib)
     found = [one for one in found if one[0] <= max_cards]
     if as_json:
         cards = [{"gpu": name, "cards": cards, "memory_gb": memory} for cards, memory, name in found]
@@ -160,9 +160,9 @@ def _seed(work: Workload, names: list[str] | None, max_cards: int, input_gb: flo
     return Exit.DONE
 
 
-def _print_json(needed: Need, found: list[Fit]) -> None:
-    from gpuwatch.cli.screen import json_out
-    from gpuwatch.planning.size import METHOD_TEXT, OVERHEAD_GB, RESERVE
+def _print_json(needed: MemoryNeed, found: list[CardFit]) -> None:
+    from gpuwatch.cli.tables import json_out
+    from gpuwatch.domain.planning.memory_need import METHOD_TEXT, OVERHEAD_GB, RESERVE
 
     work = needed.workload
     json_out(

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from decimal import Decimal
 
-    from gpuwatch.planning.use import Used
-    from gpuwatch.wiring.plan_own import OwnUse
+    from gpuwatch.app.plan_own import OwnUse
+    from gpuwatch.domain.planning.utilisation import UtilisedPrice
 
 _EXAMPLE = (15.0, 70.0, 90.0, 100.0)
 METHOD = "price ÷ use"
@@ -76,10 +76,15 @@ def _usd(text: str) -> Decimal:
 
 
 def _asked(price: Decimal, uses: Sequence[float], low: float, good: float, as_json: bool) -> None:
-    from gpuwatch.cli.screen import json_out, note, number, table
-    from gpuwatch.planning.use import used
+    from gpuwatch.cli.tables import (
+        json_out,
+        note,
+        number,
+        table,
+    )
+    from gpuwatch.domain.planning.utilisation import price_at_utilisation
 
-    found = [used(price, percent, low, good) for percent in uses]
+    found = [price_at_utilisation(price, percent, low, good) for percent in uses]
     if as_json:
         shown = [_json(one) for one in found]
         json_out({"method": METHOD, "samples": len(found), "price_usd_gpu_hour": number(price), "uses": shown})
@@ -93,19 +98,22 @@ def _asked(price: Decimal, uses: Sequence[float], low: float, good: float, as_js
 
 
 def _own(since: str, low: float, good: float, as_json: bool, config: str | None) -> int:
+    from gpuwatch.app.plan_own import own_uses
+    from gpuwatch.bootstrap import real_now
+    from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.cli.past import moment
-    from gpuwatch.planning.use import used
-    from gpuwatch.wiring import real_now
-    from gpuwatch.wiring.loading import load_settings
-    from gpuwatch.wiring.plan_own import own_uses
+    from gpuwatch.domain.planning.utilisation import price_at_utilisation
 
     now = real_now()
     start = moment(since, now)
     found = own_uses(load_settings(config), start)
-    judged = [(one, None if one.percent is None else used(one.usd_gpu_hour, one.percent, low, good)) for one in found]
+    judged = [
+        (one, None if one.percent is None else price_at_utilisation(one.usd_gpu_hour, one.percent, low, good))
+        for one in found
+    ]
     known = sum(judged_ is not None for _, judged_ in judged)
     if as_json:
-        from gpuwatch.cli.screen import json_out, rfc3339
+        from gpuwatch.cli.tables import json_out, rfc3339
 
         json_out(
             {
@@ -121,8 +129,8 @@ def _own(since: str, low: float, good: float, as_json: bool, config: str | None)
     return Exit.DONE if known else Exit.CANNOT_TELL
 
 
-def _print_own(judged: Sequence[tuple[OwnUse, Used | None]], low: float, good: float) -> None:
-    from gpuwatch.cli.screen import note, table
+def _print_own(judged: Sequence[tuple[OwnUse, UtilisedPrice | None]], low: float, good: float) -> None:
+    from gpuwatch.cli.tables import note, table
 
     if judged:
         table(_OWN_COLUMNS, [_own_row(one, found, low, good) for one, found in judged])
@@ -133,7 +141,7 @@ def _print_own(judged: Sequence[tuple[OwnUse, Used | None]], low: float, good: f
     note(f"{METHOD}, mean of the looks at each launch; in all ${wasted:,.2f} bought no work")
 
 
-def _own_row(one: OwnUse, found: Used | None, low: float, good: float) -> tuple[str, ...]:
+def _own_row(one: OwnUse, found: UtilisedPrice | None, low: float, good: float) -> tuple[str, ...]:
     launch = one.launch
     first = (
         launch.launch_id,
@@ -150,19 +158,19 @@ def _own_row(one: OwnUse, found: Used | None, low: float, good: float) -> tuple[
 def _wasted(one: OwnUse) -> Decimal:
     from decimal import Decimal
 
-    from gpuwatch.launches.use import wasted_microusd
-    from gpuwatch.market.pricing import MICRO
+    from gpuwatch.domain.launches.utilisation import wasted_microusd
+    from gpuwatch.domain.market.pricing import MICRO
 
     return Decimal(wasted_microusd(int(one.cost_usd * MICRO), one.percent or 0.0)) / MICRO
 
 
-def _advice(one: Used, low: float, good: float) -> str:
-    from gpuwatch.planning.use import Verdict
+def _advice(one: UtilisedPrice, low: float, good: float) -> str:
+    from gpuwatch.domain.planning.utilisation import UtilisationVerdict
 
     return {
-        Verdict.BOTTLENECK: f"under {low:g} %: find what the GPU waits for before you rent more",
-        Verdict.WASTEFUL: f"under {good:g} %: a larger batch, or a smaller GPU",
-        Verdict.GOOD: "well used",
+        UtilisationVerdict.BOTTLENECK: f"under {low:g} %: find what the GPU waits for before you rent more",
+        UtilisationVerdict.WASTEFUL: f"under {good:g} %: a larger batch, or a smaller GPU",
+        UtilisationVerdict.GOOD: "well used",
     }[one.verdict]
 
 
@@ -170,8 +178,8 @@ def _money(usd: Decimal | None) -> str:
     return "–" if usd is None else f"{usd:,.2f}"
 
 
-def _json(one: Used) -> dict[str, Any]:
-    from gpuwatch.cli.screen import number
+def _json(one: UtilisedPrice) -> dict[str, Any]:
+    from gpuwatch.cli.tables import number
 
     return {
         "use_percent": one.percent,
@@ -181,8 +189,8 @@ def _json(one: Used) -> dict[str, Any]:
     }
 
 
-def _own_json(one: OwnUse, found: Used | None) -> dict[str, Any]:
-    from gpuwatch.cli.screen import number
+def _own_json(one: OwnUse, found: UtilisedPrice | None) -> dict[str, Any]:
+    from gpuwatch.cli.tables import number
 
     empty = {"use_percent": None, "useful_usd_gpu_hour": None, "idle_usd_gpu_hour": None, "verdict": None}
     return {

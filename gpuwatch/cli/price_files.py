@@ -15,12 +15,12 @@ import click
 from gpuwatch.cli.options import config_option, json_option
 
 if TYPE_CHECKING:
-    from gpuwatch.analysis.price_rows import PriceRow
-    from gpuwatch.analysis.scope import Scope
+    from gpuwatch.app.price_files import FileImport
+    from gpuwatch.domain.analysis.price_rows import PriceRow
+    from gpuwatch.domain.analysis.scope import MarketFilter
     from gpuwatch.settings import Settings
-    from gpuwatch.wiring.price_files import FileImport
 
-Told = Callable[[str, int, int], None]
+ReportProgress = Callable[[str, int, int], None]
 _KIND_WORDS = {"live": "live prices", "listed": "list prices"}
 _JUST_NOW = timedelta(minutes=1)  # looks within one second are spread over the next ones
 _STEPS = 1000  # of a progress bar
@@ -45,12 +45,12 @@ def import_(files: tuple[Path, ...], kind: str | None, dry_run: bool, as_json: b
     gpu_count, gpu_mem_gib, spot, price_usd_hour: see docs/data.md. What is known already changes nothing. Works beside
     a running daemon; what it sees itself is not touched.
     """
+    from gpuwatch.app.price_files import import_file, writable_store
+    from gpuwatch.bootstrap import real_now
+    from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.cli import Exit
-    from gpuwatch.cli.screen import json_out
-    from gpuwatch.market.offer import OfferKind
-    from gpuwatch.wiring import real_now
-    from gpuwatch.wiring.loading import load_settings
-    from gpuwatch.wiring.price_files import import_file, writable_store
+    from gpuwatch.cli.tables import json_out
+    from gpuwatch.domain.market.offer import OfferKind
 
     wanted = None if kind is None else OfferKind(kind)
     made: list[dict[str, Any]] = []
@@ -105,22 +105,22 @@ def export(
     FILE ends in .csv, .csv.gz or .parquet; - writes CSV to standard output. One row for each offer at each look that
     saw it, and one without offer_key for the look itself: see docs/data.md.
     """
+    from gpuwatch.app.price_files import exported_rows, known_names_of_all
+    from gpuwatch.bootstrap import real_now
+    from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.cli import Exit
     from gpuwatch.cli.past import moment, scope_of
-    from gpuwatch.storage.exports import check_target
-    from gpuwatch.wiring import real_now
-    from gpuwatch.wiring.loading import load_settings
-    from gpuwatch.wiring.price_files import all_meant, exported_rows
+    from gpuwatch.storage.price_export import check_export_target
 
     to_screen = str(target) == "-"
     if to_screen and as_json:
         raise click.UsageError("--json tells of a file: name one.")
     if not to_screen:
-        check_target(target, force=force)
+        check_export_target(target, force=force)
     now = real_now()
     span = moment(since, now), now + _JUST_NOW if until is None else moment(until, now)
     loaded = load_settings(config)
-    scope = scope_of(all_meant(loaded, gpus, data), count, spot, provider)
+    scope = scope_of(known_names_of_all(loaded, gpus, data), count, spot, provider)
     skipped: Counter[str] = Counter()
     with exported_rows(loaded, scope, span, data, skipped, imported_too=imported_too) as rows:
         written = _write(target, rows, to_screen=to_screen)
@@ -136,17 +136,17 @@ def export(
 
 
 def _write(target: Path, rows: Iterator[PriceRow], *, to_screen: bool) -> int:
-    from gpuwatch.storage.exports import write_csv
-    from gpuwatch.wiring.price_files import export_file
+    from gpuwatch.app.price_files import export_file
+    from gpuwatch.storage.price_export import write_csv
 
     return write_csv(sys.stdout, rows) if to_screen else export_file(target, rows)
 
 
 def _nothing(
-    loaded: Settings, scope: Scope, span: tuple[datetime, datetime], data: Path | None, *, imported_too: bool
+    loaded: Settings, scope: MarketFilter, span: tuple[datetime, datetime], data: Path | None, *, imported_too: bool
 ) -> str:
     """Why there is nothing to write."""
-    from gpuwatch.wiring.price_files import exported_rows
+    from gpuwatch.app.price_files import exported_rows
 
     if data is not None:
         return f"{data} holds no row of that; nothing was written"
@@ -158,7 +158,7 @@ def _nothing(
 
 
 def _tell_export(target: Path, written: int, *, as_json: bool) -> None:
-    from gpuwatch.cli.screen import json_out
+    from gpuwatch.cli.tables import json_out
 
     if str(target) == "-":
         return
@@ -170,7 +170,7 @@ def _tell_export(target: Path, written: int, *, as_json: bool) -> None:
 
 
 def _import_json(path: Path, done: FileImport, dry_run: bool) -> dict[str, Any]:
-    from gpuwatch.cli.screen import rfc3339
+    from gpuwatch.cli.tables import rfc3339
 
     found = done.found
     return {
@@ -226,7 +226,7 @@ def _moment(stored_s: int | None) -> datetime | None:
 
 
 @contextmanager
-def _progress(name: str) -> Iterator[Told]:
+def _progress(name: str) -> Iterator[ReportProgress]:
     """A bar on a terminal for each step; elsewhere nothing."""
     if not sys.stderr.isatty():
         yield lambda what, done, total: None
@@ -254,6 +254,6 @@ def _finish(bars: dict[str, Any]) -> None:
 
 
 def _note(line: str) -> None:
-    from gpuwatch.cli.screen import note
+    from gpuwatch.cli.tables import note
 
     note(line)

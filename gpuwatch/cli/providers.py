@@ -11,7 +11,7 @@ from gpuwatch.cli import Exit
 from gpuwatch.cli.options import config_option, json_option
 
 if TYPE_CHECKING:
-    from gpuwatch.wiring.report import ProviderStanding
+    from gpuwatch.app.provider_status import ProviderStatus
 
 
 @click.command()
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 @config_option
 def providers(as_json: bool, config: str | None) -> int:
     """All providers, enabled or not: status, prices, credentials, last answer, rows. Asks no provider anything."""
-    from gpuwatch.wiring.loading import load_settings
-    from gpuwatch.wiring.report import all_standings, left_out
+    from gpuwatch.app.provider_status import all_provider_statuses, broken_plugins
+    from gpuwatch.bootstrap.settings_loading import load_settings
 
-    found = all_standings(load_settings(config))
+    found = all_provider_statuses(load_settings(config))
     if as_json:
-        from gpuwatch.cli.screen import json_out
+        from gpuwatch.cli.tables import json_out
 
         json_out([_json(standing) for standing in found])
         return Exit.DONE
@@ -35,16 +35,16 @@ def providers(as_json: bool, config: str | None) -> int:
     off = [standing for standing in found if not standing.is_on]
     if off:
         _print_off(off)
-    for name, why in left_out().items():
+    for name, why in broken_plugins().items():
         click.echo(f"{name}  left out: {why}")
     return Exit.DONE
 
 
-def _json(standing: ProviderStanding) -> dict[str, object]:
-    from gpuwatch.cli.screen import rfc3339
-    from gpuwatch.wiring.report import credentials_text
+def _json(standing: ProviderStatus) -> dict[str, object]:
+    from gpuwatch.app.provider_status import credentials_text
+    from gpuwatch.cli.tables import rfc3339
 
-    plan, sight, settings, newest = standing.plan, standing.sight, standing.settings, standing.last_poll
+    plan, sight, settings, newest = standing.plan, standing.health, standing.settings, standing.last_poll
     return {
         "provider": standing.provider,
         "title": standing.info.title,
@@ -78,12 +78,12 @@ def _json(standing: ProviderStanding) -> dict[str, object]:
     }
 
 
-def _lines(standing: ProviderStanding) -> Iterator[str]:
+def _lines(standing: ProviderStatus) -> Iterator[str]:
     """Of one that is on."""
-    from gpuwatch.cli.screen import rfc3339
-    from gpuwatch.wiring.report import credentials_text
+    from gpuwatch.app.provider_status import credentials_text
+    from gpuwatch.cli.tables import rfc3339
 
-    plan, sight, settings = standing.plan, standing.sight, standing.settings
+    plan, sight, settings = standing.plan, standing.health, standing.settings
     yield f"{standing.provider}  {standing.status}; {_what(standing)}; {credentials_text(standing)}; {_rents(standing)}"
     yield f"  at      {settings.base_url}, at least {settings.search_interval_s:g} s between two searches"
     if standing.missing_extra is not None:
@@ -104,9 +104,9 @@ def _lines(standing: ProviderStanding) -> Iterator[str]:
         yield f"  format  changed {len(standing.drift)} times; last {newest.text} ({rfc3339(newest.first_seen_at)})"
 
 
-def _print_off(off: list[ProviderStanding]) -> None:
-    from gpuwatch.cli.screen import table
-    from gpuwatch.wiring.report import credentials_text
+def _print_off(off: list[ProviderStatus]) -> None:
+    from gpuwatch.app.provider_status import credentials_text
+    from gpuwatch.cli.tables import table
 
     rows = [
         (
@@ -123,12 +123,12 @@ def _print_off(off: list[ProviderStanding]) -> None:
     table(columns, rows)
 
 
-def _what(standing: ProviderStanding) -> str:
+def _what(standing: ProviderStatus) -> str:
     spot = ", spot too" if True in standing.info.spots else ""
     return " and ".join(kind.value for kind in standing.info.kinds) + f" prices{spot}"
 
 
-def _rents(standing: ProviderStanding) -> str:
+def _rents(standing: ProviderStatus) -> str:
     if standing.can_launch:
         return "can rent"
     return "cannot rent without a key" if standing.info.launches else "alerts only: gpuwatch cannot rent there"
@@ -138,8 +138,8 @@ def _rows(used: int, per_day: int, left: int | None, resets_at: str | None) -> s
     return f"{used} today, no quota" if left is None else f"{used} of {per_day} used, {left} left until {resets_at}"
 
 
-def _seen(standing: ProviderStanding) -> str:
-    from gpuwatch.cli.screen import rfc3339
+def _seen(standing: ProviderStatus) -> str:
+    from gpuwatch.cli.tables import rfc3339
 
     newest = standing.last_poll
     if newest is None:

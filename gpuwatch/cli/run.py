@@ -19,7 +19,7 @@ def run(log_format: str, verbose: bool, config: str | None) -> int:
     import logging
     import os
 
-    from gpuwatch.daemon import serve
+    from gpuwatch.daemon.process import serve
 
     code = serve(config, log_format=log_format, verbose=verbose)
     logging.shutdown()

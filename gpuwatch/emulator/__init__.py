@@ -5,7 +5,7 @@ each other proves something. docs/emulator.md tells what it can do.
 """
 
 from gpuwatch.emulator.clock import ManualClock
-from gpuwatch.emulator.lives import Delays
+from gpuwatch.emulator.lifecycles import Delays
 from gpuwatch.emulator.server import Marketplace
 
 __all__ = ["Delays", "ManualClock", "Marketplace"]

@@ -8,9 +8,9 @@ import signal
 import sys
 from typing import Any
 
-from gpuwatch.emulator import clouds
-from gpuwatch.emulator.clouds.stage import Stage
+from gpuwatch.emulator.provider_server import ProviderServer
 from gpuwatch.emulator.server import Marketplace
+from tests import clouds
 
 
 def arguments() -> argparse.Namespace:
@@ -29,12 +29,12 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _opened(chosen: dict[str, Any]) -> Marketplace | Stage:
+def _opened(chosen: dict[str, Any]) -> Marketplace | ProviderServer:
     provider = chosen.pop("provider")
     if provider in (None, "vastai"):
         return Marketplace(tick_every_s=chosen.pop("tick_every"), **chosen)
     try:
-        return clouds.stage_of(provider)().at(chosen["port"], chosen["key"])
+        return clouds.server_of(provider)().at(chosen["port"], chosen["key"])
     except KeyError:
         known = ", ".join(["vastai", *clouds.names()])
         raise SystemExit(f"there is no emulator of {provider!r}; expected one of {known}") from None

@@ -24,7 +24,7 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class EmulatorReply:
     """One HTTP answer."""
 
     status: int
@@ -34,62 +34,64 @@ class Reply:
     delivery: Delivery = field(default_factory=Delivery)
     rows: int = 0  # offers in the body: what the daily quota counts
 
-    def delivered(self, **how: Any) -> Reply:
+    def delivered(self, **how: Any) -> EmulatorReply:
         """Answer the same bytes, delivered in another way."""
         return replace(self, delivery=replace(self.delivery, **how))
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """The marketplace says no; carries the whole answer."""
 
-    def __init__(self, reply: Reply) -> None:
+    def __init__(self, reply: EmulatorReply) -> None:
         super().__init__(f"HTTP {reply.status}")
         self.reply = reply
 
 
-def reply(body: Mapping[str, Any] | list[Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Reply:
+def reply(
+    body: Mapping[str, Any] | list[Any], status: int = 200, headers: Mapping[str, str] | None = None
+) -> EmulatorReply:
     """Encode an answer."""
-    return Reply(status, msgspec.json.encode(body), headers=tuple((headers or {}).items()))
+    return EmulatorReply(status, msgspec.json.encode(body), headers=tuple((headers or {}).items()))
 
 
-def text(body: str, status: int, content_type: str = "text/plain") -> Reply:
+def text(body: str, status: int, content_type: str = "text/plain") -> EmulatorReply:
     """Answer with something that is not JSON."""
-    return Reply(status, body.encode(), content_type=content_type)
+    return EmulatorReply(status, body.encode(), content_type=content_type)
 
 
-def refuse(status: int, error: str | None, msg: str, **more: Any) -> Refused:
+def refuse(status: int, error: str | None, msg: str, **more: Any) -> RefusedRequest:
     """Build a refusal in the usual envelope; `error=None` leaves the code out."""
     body: dict[str, Any] = {"success": False}
     if error is not None:
         body["error"] = error
-    return Refused(reply(body | {"msg": msg} | more, status))
+    return RefusedRequest(reply(body | {"msg": msg} | more, status))
 
 
-def bare(status: int, error: str, msg: str, headers: Mapping[str, str] | None = None, **more: Any) -> Refused:
+def bare(status: int, error: str, msg: str, headers: Mapping[str, str] | None = None, **more: Any) -> RefusedRequest:
     """Build a refusal whose body lacks `success`, as some endpoints answer."""
-    return Refused(reply({"error": error, "msg": msg} | more, status, headers))
+    return RefusedRequest(reply({"error": error, "msg": msg} | more, status, headers))
 
 
-def bad_query(msg: str) -> Refused:
+def bad_query(msg: str) -> RefusedRequest:
     """400 of the search; only the sentence about a bare value comes with `success`."""
     if msg.startswith("Input should"):
         return refuse(400, "invalid_request", msg)
     return bare(400, "invalid_request", msg)
 
 
-def bad_key(status: int) -> Refused:
+def bad_key(status: int) -> RefusedRequest:
     """A key that is not known: 401, 403 or 404, depending on the endpoint."""
     if status == 404:
         return bare(404, "auth_error", "Invalid user key")
     return refuse(status, "auth_error", "Invalid user key")
 
 
-def no_key() -> Refused:
+def no_key() -> RefusedRequest:
     """403 of everything but the search when no key is sent."""
     return refuse(403, "auth_error", "This action requires login.")
 
 
-def offer_gone(ask_id: int, shape: str) -> Refused:
+def offer_gone(ask_id: int, shape: str) -> RefusedRequest:
     """The offer is no longer there, in one of the four shapes that are on record."""
     gone = f"no_such_ask Instance type by id {ask_id} is not available."
     match shape:
@@ -107,22 +109,22 @@ def offer_gone(ask_id: int, shape: str) -> Refused:
             raise ValueError(f"no such shape of a gone offer: {shape}")
 
 
-def bad_create(ask_id: int | None, msg: str, error: str = "invalid_args") -> Refused:
+def bad_create(ask_id: int | None, msg: str, error: str = "invalid_args") -> RefusedRequest:
     """400 of a create."""
     return refuse(400, error, msg, ask_id=ask_id)
 
 
-def no_such_instance(contract: int) -> Refused:
+def no_such_instance(contract: int) -> RefusedRequest:
     """404: destroyed, or never ours."""
     return refuse(404, "no_such_instance", f"Instance {contract} not found.")
 
 
-def moved(location: str) -> Reply:
+def moved(location: str) -> EmulatorReply:
     """301 of a path without its last slash; the body parses as JSON and looks harmless."""
     return reply({"message": "The resource has been moved"}, 301, {"Location": location})
 
 
-def too_frequent(shape: str, threshold_s: float, now: float) -> Reply:
+def too_frequent(shape: str, threshold_s: float, now: float) -> EmulatorReply:
     """429 for calls that come too fast, in one of the shapes that are on record."""
     said = f"{threshold_s:.1f}"
     match shape:
@@ -144,7 +146,7 @@ def too_frequent(shape: str, threshold_s: float, now: float) -> Reply:
             raise ValueError(f"no such shape of 429: {shape}")
 
 
-def _with_headers(wait_s: int, now: float) -> Reply:
+def _with_headers(wait_s: int, now: float) -> EmulatorReply:
     headers = {
         "Retry-After": str(wait_s),
         "X-RateLimit-Limit": "5",
@@ -155,7 +157,7 @@ def _with_headers(wait_s: int, now: float) -> Reply:
     return reply(body | {"retry_after": wait_s, "limit": 5, "remaining": 0}, 429, headers)
 
 
-def quota_spent(limit: int, now: float) -> Reply:
+def quota_spent(limit: int, now: float) -> EmulatorReply:
     """429 of the daily search quota: over until midnight UTC."""
     reset = (int(now) // 86_400 + 1) * 86_400
     body = {"error": "search_quota_exceeded", "msg": "Daily search quota exceeded", "limit": limit, "remaining": 0}

@@ -10,20 +10,20 @@ from collections.abc import Iterable
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, NamedTuple
 
-from gpuwatch.emulator.answers import Reply, refuse, reply
+from gpuwatch.emulator.answers import EmulatorReply, refuse, reply
 from gpuwatch.emulator.contracts import make_token, read_token
-from gpuwatch.emulator.exchange import Exchange
-from gpuwatch.emulator.instance import Instance
-from gpuwatch.emulator.ledger import Meter
+from gpuwatch.emulator.core import MarketplaceCore
+from gpuwatch.emulator.instance import EmulatedInstance
+from gpuwatch.emulator.ledger import BillingMeter
 from gpuwatch.emulator.orders import is_number
-from gpuwatch.emulator.request import Request
+from gpuwatch.emulator.request import EmulatorRequest
 
 DAY_S = 86_400
 ROWS, MOST_ROWS = 100, 500
 KINDS = ("gpu", "disk", "bwd", "bwu")
 
 
-class Charge(NamedTuple):
+class ChargeItem(NamedTuple):
     """So much of something at one price, on one day: hours at USD per hour, or GB at USD per GB."""
 
     day: int  # midnight, Unix seconds
@@ -32,20 +32,20 @@ class Charge(NamedTuple):
     usd_each: Decimal
 
 
-def charges(exchange: Exchange, request: Request) -> Reply:
+def charges(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
     """Answer one page; without both ends of `day` 400."""
     filters = request.param("select_filters")
     first, last = days(filters if isinstance(filters, dict) else {"day": request.param("day")})
-    books_at = request.now - exchange.options.charges_lag_s
-    if not exchange.options.charges_today:
+    books_at = request.now - core.options.charges_lag_s
+    if not core.options.charges_today:
         books_at = min(books_at, request.now // DAY_S * DAY_S)
     kinds = filters.get("type", {}).get("in", ["instance"]) if isinstance(filters, dict) else ["instance"]
-    fleet = exchange.fleet
+    fleet = core.fleet
     rows = []
     for one in [*fleet.gone.values(), *fleet.alive.values()] if "instance" in kinds else []:
-        found = list(metered(exchange.ledger.meter(one.id), first, last, books_at))
+        found = list(metered(core.ledger.meter(one.id), first, last, books_at))
         if found:
-            rows.append((one.id, row_of(one, found, exchange.options.charge_decimals)))
+            rows.append((one.id, row_of(one, found, core.options.charge_decimals)))
     latest_first = bool(request.param("latest_first", True))
     rows.sort(key=lambda pair: (pair[1]["end"], pair[0]), reverse=latest_first)
     return paged(rows, request)
@@ -65,7 +65,7 @@ def days(filters: dict[str, Any]) -> tuple[int, int]:
     return midnights[0], midnights[1]
 
 
-def metered(meter: Meter, first: int, last: int, books_at: float) -> Iterable[Charge]:
+def metered(meter: BillingMeter, first: int, last: int, books_at: float) -> Iterable[ChargeItem]:
     """Split what a meter counted on the days from `first` to `last`, and before `books_at`, into charges."""
     spans = meter.between(first, min(last + DAY_S, books_at), books_at)
     for span in spans:
@@ -74,12 +74,12 @@ def metered(meter: Meter, first: int, last: int, books_at: float) -> Iterable[Ch
             hours = part.seconds / 3600
             for kind, rate in (("gpu", span.gpu_usd_hour), ("disk", span.disk_usd_hour)):
                 if hours and rate:
-                    yield Charge(day, kind, hours, rate)
+                    yield ChargeItem(day, kind, hours, rate)
     for lump in meter.traffic(first, min(last + DAY_S, books_at)):
-        yield Charge(int(lump.at // DAY_S * DAY_S), lump.kind, lump.gb, lump.usd_gb)
+        yield ChargeItem(int(lump.at // DAY_S * DAY_S), lump.kind, lump.gb, lump.usd_gb)
 
 
-def row_of(instance: Instance, found: list[Charge], decimals: int) -> dict[str, Any]:
+def row_of(instance: EmulatedInstance, found: list[ChargeItem], decimals: int) -> dict[str, Any]:
     """Answer one contract's row: an item for each kind at each price."""
     start, end = min(one.day for one in found), max(one.day for one in found)
     count = (end - start) // DAY_S + 1
@@ -99,7 +99,7 @@ def row_of(instance: Instance, found: list[Charge], decimals: int) -> dict[str, 
     }
 
 
-def item_of(group: list[Charge], decimals: int) -> dict[str, Any]:
+def item_of(group: list[ChargeItem], decimals: int) -> dict[str, Any]:
     """Answer one line under a contract's row."""
     one, quantity = group[0], sum((one.quantity for one in group), Decimal(0))
     what, per = ("hours", "hour") if one.kind in ("gpu", "disk") else ("GB", "GB")
@@ -120,7 +120,7 @@ def rounded(usd: Decimal, decimals: int) -> float:
     return float(usd.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_EVEN))
 
 
-def paged(rows: list[tuple[int, dict[str, Any]]], request: Request) -> Reply:
+def paged(rows: list[tuple[int, dict[str, Any]]], request: EmulatorRequest) -> EmulatorReply:
     """Answer one page of rows, each with its contract's number before it."""
     wish, token = request.param("limit", ROWS), request.params.get("after_token")
     limit = min(wish, MOST_ROWS) if isinstance(wish, int) and wish > 0 else ROWS

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.emulator.answers import bare, refuse
-from gpuwatch.emulator.instance import Instance
+from gpuwatch.emulator.instance import EmulatedInstance
 from gpuwatch.emulator.prices import cost_object
 from gpuwatch.emulator.query import OPERATORS
 
@@ -81,7 +81,7 @@ STORED = frozenset(
 )
 
 
-def describe(instance: Instance, now: float) -> dict[str, Any]:
+def describe(instance: EmulatedInstance, now: float) -> dict[str, Any]:
     """Answer an instance as the marketplace shows it."""
     row = {name: instance.row[name] for name in FROM_ROW}
     gpu, disk = instance.base_usd_hour, instance.disk_usd_hour
@@ -123,13 +123,13 @@ def without_premium(costs: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in costs.items() if name != "slaPremiumPerHour"}
 
 
-def statuses(instance: Instance) -> dict[str, Any]:
+def statuses(instance: EmulatedInstance) -> dict[str, Any]:
     """Answer the five fields that say what state it is in."""
     names = ("actual_status", "intended_status", "cur_state", "next_state", "status_msg")
     return {name: getattr(instance, name) for name in names}
 
 
-def origin(instance: Instance) -> dict[str, Any]:
+def origin(instance: EmulatedInstance) -> dict[str, Any]:
     """Answer what the create said."""
     body = instance.body
     env = body.get("env") or {}
@@ -147,7 +147,7 @@ def origin(instance: Instance) -> dict[str, Any]:
     }
 
 
-def access(instance: Instance) -> dict[str, Any]:
+def access(instance: EmulatedInstance) -> dict[str, Any]:
     """Answer where it can be reached: ssh soon after the create, ports only while running."""
     has_ssh, running = instance.has_ssh, instance.actual_status == "running"
     first = 40_000 + instance.id % 20_000
@@ -181,7 +181,7 @@ def mapping(port: int) -> list[dict[str, str]]:
     return [{"HostIp": "0.0.0.0", "HostPort": str(port)}, {"HostIp": "::", "HostPort": str(port)}]  # noqa: S104
 
 
-def load(instance: Instance, now: float) -> dict[str, Any]:
+def load(instance: EmulatedInstance, now: float) -> dict[str, Any]:
     """Answer the figures of a running instance; null until they are measured."""
     on, use = instance.measured, instance.utilisation(now)
     busy = (use or 0.0) > 0

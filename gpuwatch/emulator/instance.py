@@ -6,8 +6,8 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gpuwatch.emulator.lives import Delays, Step
-from gpuwatch.emulator.machines import Machine
+from gpuwatch.emulator.lifecycles import Delays, LifecycleStep
+from gpuwatch.emulator.machines import EmulatedMachine
 
 GPU_BILLED = frozenset({"running", "frozen", "rebooting"})
 NEVER = float("inf")
@@ -27,12 +27,12 @@ class Cutover(NamedTuple):
 
 
 @dataclass(slots=True)
-class Instance:
+class EmulatedInstance:
     """One contract; what `GET instances/{id}/` says is derived from it."""
 
     id: int
     offer_id: int
-    machine: Machine
+    machine: EmulatedMachine
     gpus: tuple[int, ...]
     row: dict[str, Any]  # the offer as it was rented, priced with this disk
     body: dict[str, Any]  # the create request
@@ -55,7 +55,7 @@ class Instance:
     trace: list[tuple[float, float | None]] = field(default_factory=list)  # when the GPU use becomes which percentage
     rival_usd_hour: float | None = None
     queued: bool = False
-    steps: list[Step] = field(default_factory=list)
+    steps: list[LifecycleStep] = field(default_factory=list)
     cutover: Cutover | None = None
     expired_at: float | None = None
     ended_at: float = NEVER
@@ -87,7 +87,7 @@ class Instance:
         """Keep what it looks like from now on, for lists that show the past."""
         self.history.append((at, tuple(getattr(self, name) for name in REMEMBERED)))
 
-    def as_of(self, then: float) -> Instance:
+    def as_of(self, then: float) -> EmulatedInstance:
         """Answer it as it was; at its oldest when it did not exist yet."""
         known = [looks for at, looks in self.history if at <= then] or [looks for _, looks in self.history[:1]]
         past = copy.copy(self)

@@ -7,11 +7,23 @@ from typing import Any
 
 from gpuwatch.emulator.clock import Clock
 from gpuwatch.emulator.increases import Increases, Proposal
-from gpuwatch.emulator.instance import GPU_BILLED, NEVER, Cutover, Instance
-from gpuwatch.emulator.ledger import Entry, Ledger, micro
-from gpuwatch.emulator.lives import QUEUED, Delays, Step, fated, startup, up
-from gpuwatch.emulator.machines import Listing, View
-from gpuwatch.emulator.market import Market
+from gpuwatch.emulator.instance import (
+    GPU_BILLED,
+    NEVER,
+    Cutover,
+    EmulatedInstance,
+)
+from gpuwatch.emulator.ledger import Ledger, LedgerEntry, micro
+from gpuwatch.emulator.lifecycles import (
+    QUEUED,
+    Delays,
+    LifecycleStep,
+    startup,
+    up,
+    with_fate,
+)
+from gpuwatch.emulator.machines import EmulatedListing, PriceView
+from gpuwatch.emulator.market import EmulatedMarket
 from gpuwatch.emulator.prices import price_fields
 
 EXPIRED_KEPT_S = 48 * 3600.0  # an expired instance may be deleted so long after its end
@@ -28,26 +40,28 @@ class Fleet:
         delays: how long each stage of a start takes.
     """
 
-    def __init__(self, market: Market, ledger: Ledger, clock: Clock, credit_usd: float, delays: Delays) -> None:
+    def __init__(self, market: EmulatedMarket, ledger: Ledger, clock: Clock, credit_usd: float, delays: Delays) -> None:
         self.market = market
         self.ledger = ledger
         self.clock = clock
         self.credit_usd = credit_usd
         self.delays = delays
-        self.alive: dict[int, Instance] = {}
-        self.gone: dict[int, Instance] = {}
+        self.alive: dict[int, EmulatedInstance] = {}
+        self.gone: dict[int, EmulatedInstance] = {}
         self.increases = Increases()
         self.charge_factor = 1.0  # what is really charged, as a multiple of what is listed
         self.ssh_at: tuple[str, int] | None = None  # where the ssh server of every new instance really is
 
     # --- the renter's doings ---------------------------------------------------------------------------------
 
-    def create(self, listing: Listing, body: dict[str, Any], now: float, *, won: bool = True) -> Instance:
+    def create(
+        self, listing: EmulatedListing, body: dict[str, Any], now: float, *, won: bool = True
+    ) -> EmulatedInstance:
         """Rent an offer; `won=False` makes the stopped contract of a bid that lost at once."""
         price = body.get("price")
         base = listing.slice.base_usd_hour if price is None else float(price)
-        row = listing.row(View(False, float(body["disk"])), now)
-        instance = Instance(
+        row = listing.row(PriceView(False, float(body["disk"])), now)
+        instance = EmulatedInstance(
             id=self.market.numbers.next("contract"),
             offer_id=listing.id,
             machine=listing.machine,
@@ -74,21 +88,21 @@ class Fleet:
             self._change(instance, stopped_states() | {"actual_status": "loading"}, now)
         return instance
 
-    def doom(self, instance: Instance, fate: str, after_s: float) -> None:
+    def doom(self, instance: EmulatedInstance, fate: str, after_s: float) -> None:
         """Decide how a fresh instance will end; see `lives.FATES`."""
-        instance.steps = fated(instance.steps, fate, after_s)
+        instance.steps = with_fate(instance.steps, fate, after_s)
 
-    def destroy(self, instance: Instance, now: float) -> None:
+    def destroy(self, instance: EmulatedInstance, now: float) -> None:
         """End an instance; its GPUs are for sale again."""
         self._end(instance, "destroy", now)
 
-    def stop(self, instance: Instance, now: float) -> None:
+    def stop(self, instance: EmulatedInstance, now: float) -> None:
         """Stop as the renter asked: the disk stays and is billed, the GPUs are for sale again."""
         instance.steps, instance.queued = [], False
         self._change(instance, stopped_states() | {"actual_status": "exited", "status_msg": None}, now)
         self.market.release(instance.machine, instance.id)
 
-    def start(self, instance: Instance, now: float) -> bool:
+    def start(self, instance: EmulatedInstance, now: float) -> bool:
         """Start a stopped instance; False means that its GPUs are taken, or a rival pays more, and the start waits."""
         if instance.intended_status == "running" and not instance.queued and instance.rival_usd_hour is None:
             return True
@@ -99,7 +113,7 @@ class Fleet:
         self._resume(instance, now)
         return True
 
-    def set_bid(self, instance: Instance, usd_hour: float, now: float) -> None:
+    def set_bid(self, instance: EmulatedInstance, usd_hour: float, now: float) -> None:
         """Change a bid; one of at least what the rival pays wins the GPUs back."""
         instance.base_usd_hour = usd_hour
         self._book("bid", instance, now)
@@ -107,7 +121,7 @@ class Fleet:
         if instance.rival_usd_hour is not None and usd_hour >= instance.rival_usd_hour:
             self._resume(instance, now)
 
-    def reboot(self, instance: Instance, now: float) -> None:
+    def reboot(self, instance: EmulatedInstance, now: float) -> None:
         """Restart the container without giving the GPUs back."""
         self._change(instance, {"actual_status": "rebooting", "measured": False}, now)
         again = Delays(running_s=instance.delays.reboot_s, measured_s=instance.delays.measured_s)
@@ -117,7 +131,7 @@ class Fleet:
 
     def outbid(
         self,
-        instance: Instance,
+        instance: EmulatedInstance,
         now: float,
         *,
         as_stop: bool,
@@ -134,30 +148,30 @@ class Fleet:
             resume_after_s: when the other one is done; None is not by itself.
         """
         instance.min_bid = instance.rival_usd_hour = rival_usd_hour or instance.base_usd_hour * 1.25
-        instance.steps = [] if resume_after_s is None else [Step(now + resume_after_s, {"event": "resume"})]
+        instance.steps = [] if resume_after_s is None else [LifecycleStep(now + resume_after_s, {"event": "resume"})]
         changes: dict[str, Any] = {"actual_status": "stopped", "cur_state": "stopped", "status_msg": None}
         if as_stop:
             changes = stopped_states() | {"actual_status": "exited", "status_msg": None}
         self._change(instance, changes, now)
 
-    def rival_leaves(self, instance: Instance, now: float) -> None:
+    def rival_leaves(self, instance: EmulatedInstance, now: float) -> None:
         """The other bidder is done: the instance resumes by itself."""
         if instance.rival_usd_hour is not None and instance.id in self.alive:
             instance.min_bid = float(instance.row["min_bid"])
             self._resume(instance, now)
 
-    def befall(self, instance: Instance, changes: dict[str, Any], now: float) -> None:
+    def befall(self, instance: EmulatedInstance, changes: dict[str, Any], now: float) -> None:
         """Set an instance's public state outright; nothing that was planned for it happens any more."""
         instance.steps = []
         self._change(instance, changes, now)
 
-    def recover(self, instance: Instance, now: float) -> None:
+    def recover(self, instance: EmulatedInstance, now: float) -> None:
         """A host that was away is back: the instance runs, and is measured again a moment later."""
         running = {"actual_status": "running", "cur_state": "running", "next_state": "running"}
         self._change(instance, running | {"intended_status": "running"}, now)
-        instance.steps = [Step(now + instance.delays.measured_s, {"measured": True})]
+        instance.steps = [LifecycleStep(now + instance.delays.measured_s, {"measured": True})]
 
-    def change_rates(self, instance: Instance, gpu_usd_hour: float, storage_cost: float, now: float) -> None:
+    def change_rates(self, instance: EmulatedInstance, gpu_usd_hour: float, storage_cost: float, now: float) -> None:
         """Let a running contract cost something else from now on."""
         instance.base_usd_hour = gpu_usd_hour
         row = instance.row | {"storage_cost": storage_cost}
@@ -166,7 +180,7 @@ class Fleet:
         self._book("rate", instance, now)
         self._meter(instance, now)
 
-    def announce(self, instance: Instance, asked: Proposal, now: float) -> int:
+    def announce(self, instance: EmulatedInstance, asked: Proposal, now: float) -> int:
         """The host announces another price for the time after the contract's end; answers the announcement's number."""
         if asked.effective_after_s is not None:
             self.end_at(instance, now + asked.effective_after_s, now)
@@ -197,7 +211,7 @@ class Fleet:
         self.end_at(instance, taken.ask_end, now)
         return instance.id
 
-    def end_at(self, instance: Instance, at: float, now: float) -> None:
+    def end_at(self, instance: EmulatedInstance, at: float, now: float) -> None:
         """Move the end of a contract; one that had expired lives again until then."""
         instance.end_date, instance.expired_at = at, None
         instance.remember(now)
@@ -242,16 +256,16 @@ class Fleet:
             elif instance.steps and instance.steps[0].at <= due:
                 self._step(instance)
 
-    def _due(self, instance: Instance) -> float:
+    def _due(self, instance: EmulatedInstance) -> float:
         return min(self._term(instance), instance.steps[0].at if instance.steps else NEVER)
 
-    def _term(self, instance: Instance) -> float:
+    def _term(self, instance: EmulatedInstance) -> float:
         """When its contract changes by itself: new rates, the end, the deletion after the end."""
         if instance.cutover is not None:
             return min(instance.cutover.at, instance.end_date)
         return instance.end_date if instance.expired_at is None else instance.expired_at + EXPIRED_KEPT_S
 
-    def _end_of_term(self, instance: Instance, at: float) -> None:
+    def _end_of_term(self, instance: EmulatedInstance, at: float) -> None:
         cutover, instance.cutover = instance.cutover, None
         if cutover is not None and cutover.at < instance.end_date:
             self.change_rates(instance, cutover.gpu_usd_hour, cutover.storage_cost, at)
@@ -273,7 +287,7 @@ class Fleet:
         for instance in list(self.alive.values()):
             self.stop(instance, at)
 
-    def _step(self, instance: Instance) -> None:
+    def _step(self, instance: EmulatedInstance) -> None:
         step = instance.steps.pop(0)
         event = step.changes.get("event")
         if event is None:
@@ -285,14 +299,14 @@ class Fleet:
 
     # --- inside ----------------------------------------------------------------------------------------------
 
-    def _start(self, instance: Instance, now: float, fate: str | None) -> None:
+    def _start(self, instance: EmulatedInstance, now: float, fate: str | None) -> None:
         instance.steps = startup(now, instance.delays, instance.image)
         if fate is not None:
             self.doom(instance, fate, 0.0)
         instance.remember(now)
         self._meter(instance, now)
 
-    def _resume(self, instance: Instance, now: float) -> None:
+    def _resume(self, instance: EmulatedInstance, now: float) -> None:
         if instance.expired_at is not None:
             return
         instance.queued, instance.rival_usd_hour = False, None
@@ -302,12 +316,12 @@ class Fleet:
         again = Delays(running_s=instance.delays.start_s, measured_s=instance.delays.measured_s)
         instance.steps = up(now, again, instance.image)
 
-    def _can_have_gpus(self, instance: Instance) -> bool:
+    def _can_have_gpus(self, instance: EmulatedInstance) -> bool:
         if instance.expired_at is not None or (instance.rival_usd_hour or 0.0) > instance.base_usd_hour:
             return False
         return all(instance.machine.holders.get(gpu) in (None, instance.id) for gpu in instance.gpus)
 
-    def _change(self, instance: Instance, changes: dict[str, Any], at: float) -> None:
+    def _change(self, instance: EmulatedInstance, changes: dict[str, Any], at: float) -> None:
         was_running = instance.actual_status == "running"
         for name, value in changes.items():
             setattr(instance, name, value)
@@ -318,12 +332,12 @@ class Fleet:
         instance.remember(at)
         self._meter(instance, at)
 
-    def _meter(self, instance: Instance, at: float) -> None:
+    def _meter(self, instance: EmulatedInstance, at: float) -> None:
         factor = Decimal(repr(self.charge_factor))
         gpu, disk = Decimal(repr(instance.gpu_usd_hour)), Decimal(repr(instance.disk_usd_hour))
         self.ledger.meter(instance.id).set_rates(at, gpu * factor, disk * factor)
 
-    def _end(self, instance: Instance, kind: str, now: float) -> None:
+    def _end(self, instance: EmulatedInstance, kind: str, now: float) -> None:
         del self.alive[instance.id]
         self.gone[instance.id] = instance
         instance.steps, instance.ended_at = [], now
@@ -331,11 +345,11 @@ class Fleet:
         self._book(kind, instance, now)
         self.market.release(instance.machine, instance.id)
 
-    def _book(self, kind: str, instance: Instance, now: float) -> None:
+    def _book(self, kind: str, instance: EmulatedInstance, now: float) -> None:
         price = micro(instance.base_usd_hour + instance.disk_usd_hour)
         machine = instance.machine.id
         label, is_bid = instance.label, instance.is_bid
-        self.ledger.append(Entry(now, kind, instance.id, instance.offer_id, machine, label, price, is_bid))
+        self.ledger.append(LedgerEntry(now, kind, instance.id, instance.offer_id, machine, label, price, is_bid))
 
 
 def stopped_states() -> dict[str, Any]:

@@ -13,7 +13,7 @@ ENDS = frozenset({"destroy", "expired"})
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """One line; prices in micro-dollars per hour for the whole offer.
 
     `kind` is `create`, `destroy`, `expired` (deleted by the marketplace), `bid`, or `rate` (the running price changed).
@@ -29,7 +29,7 @@ class Entry:
     is_bid: bool
 
 
-class Span(NamedTuple):
+class MeteredSpan(NamedTuple):
     """Some time at unchanged rates; Unix seconds, USD per hour."""
 
     since: float
@@ -47,12 +47,12 @@ class Span(NamedTuple):
         """What it cost, unrounded."""
         return (self.gpu_usd_hour + self.disk_usd_hour) * self.seconds / 3600
 
-    def within(self, start: float, end: float) -> Span:
+    def within(self, start: float, end: float) -> MeteredSpan:
         """Answer the part of it that lies in [start, end)."""
         return self._replace(since=max(self.since, start), until=min(self.until, end))
 
 
-class Lump(NamedTuple):
+class TrafficCharge(NamedTuple):
     """Traffic: so many GB at a price, all at one moment."""
 
     at: float
@@ -62,11 +62,11 @@ class Lump(NamedTuple):
 
 
 @dataclass(slots=True)
-class Meter:
+class BillingMeter:
     """What one instance costs: closed spans, the span that is open, and its traffic."""
 
-    spans: list[Span] = field(default_factory=list)
-    lumps: list[Lump] = field(default_factory=list)
+    spans: list[MeteredSpan] = field(default_factory=list)
+    lumps: list[TrafficCharge] = field(default_factory=list)
     closed_usd: Decimal = Decimal(0)
     since: float = 0.0
     gpu_usd_hour: Decimal = Decimal(0)
@@ -87,7 +87,7 @@ class Meter:
             self.closed_usd += closed.usd
         self.since, self.gpu_usd_hour, self.disk_usd_hour = now, gpu_usd_hour, disk_usd_hour
 
-    def add(self, lump: Lump) -> None:
+    def add(self, lump: TrafficCharge) -> None:
         """Charge traffic."""
         self.lumps.append(lump)
         self.closed_usd += lump.gb * lump.usd_gb
@@ -96,17 +96,17 @@ class Meter:
         """Answer the whole cost up to now, USD, unrounded."""
         return self.closed_usd + self._open(now).usd
 
-    def between(self, start: float, end: float, now: float) -> list[Span]:
+    def between(self, start: float, end: float, now: float) -> list[MeteredSpan]:
         """Answer what was metered in [start, end) and before now, oldest first."""
         parts = [span.within(start, end) for span in [*self.spans, self._open(now)]]
         return [part for part in parts if part.usd]
 
-    def traffic(self, start: float, end: float) -> list[Lump]:
+    def traffic(self, start: float, end: float) -> list[TrafficCharge]:
         """Answer the traffic of [start, end)."""
         return [lump for lump in self.lumps if start <= lump.at < end]
 
-    def _open(self, now: float) -> Span:
-        return Span(self.since, now, self.gpu_usd_hour, self.disk_usd_hour)
+    def _open(self, now: float) -> MeteredSpan:
+        return MeteredSpan(self.since, now, self.gpu_usd_hour, self.disk_usd_hour)
 
 
 @dataclass(slots=True)
@@ -118,20 +118,20 @@ class Ledger:
     """
 
     settle: Callable[[], float]
-    _entries: list[Entry] = field(default_factory=list)
-    _meters: dict[int, Meter] = field(default_factory=dict)
-    _open: dict[int, Meter] = field(default_factory=dict)  # the others cost nothing any more
+    _entries: list[LedgerEntry] = field(default_factory=list)
+    _meters: dict[int, BillingMeter] = field(default_factory=dict)
+    _open: dict[int, BillingMeter] = field(default_factory=dict)  # the others cost nothing any more
     _closed_usd: Decimal = Decimal(0)
     _orders: dict[int, dict[str, Any]] = field(default_factory=dict)
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: LedgerEntry) -> None:
         """Write one line; nothing is ever changed or taken out."""
         self._entries.append(entry)
 
-    def meter(self, instance_id: int) -> Meter:
+    def meter(self, instance_id: int) -> BillingMeter:
         """Answer the meter of an instance, a new one at first."""
         if instance_id not in self._meters:
-            self._meters[instance_id] = self._open[instance_id] = Meter()
+            self._meters[instance_id] = self._open[instance_id] = BillingMeter()
         return self._meters[instance_id]
 
     def close(self, instance_id: int, now: float) -> None:
@@ -151,18 +151,18 @@ class Ledger:
         return dict(self._orders[instance_id])
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[LedgerEntry, ...]:
         """All lines, oldest first."""
         self.settle()
         return tuple(self._entries)
 
     @property
-    def creates(self) -> tuple[Entry, ...]:
+    def creates(self) -> tuple[LedgerEntry, ...]:
         """Every instance that was ever made, whether or not anybody was told."""
         return tuple(entry for entry in self.entries if entry.kind == "create")
 
     @property
-    def destroys(self) -> tuple[Entry, ...]:
+    def destroys(self) -> tuple[LedgerEntry, ...]:
         """Every destroy by the renter that took effect."""
         return tuple(entry for entry in self.entries if entry.kind == "destroy")
 

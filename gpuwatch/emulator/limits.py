@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuwatch.emulator.answers import Reply, quota_spent, too_frequent
+from gpuwatch.emulator.answers import EmulatorReply, quota_spent, too_frequent
 
 # source: the official documentation's generated specification, 2026-08; seconds between calls of one identity.
 THRESHOLD_S = {
@@ -45,7 +45,7 @@ class Limits:
         self._last: dict[tuple[str, str], float] = {}
         self._rows: dict[tuple[str, int], int] = {}
 
-    def too_soon(self, endpoint: str, identity: str, now: float) -> Reply | None:
+    def too_soon(self, endpoint: str, identity: str, now: float) -> EmulatorReply | None:
         """Answer the 429 of a call that follows the last one too closely, or None and remember the call."""
         threshold = THRESHOLD_S.get(endpoint)
         if not self.intervals or threshold is None:
@@ -56,7 +56,7 @@ class Limits:
         self._last[endpoint, identity] = now
         return None
 
-    def quota(self, identity: str, now: float) -> Reply | None:
+    def quota(self, identity: str, now: float) -> EmulatorReply | None:
         """Answer the 429 of a spent row quota, or None."""
         if self.rows_per_day is None or self.rows_today(identity, now) < self.rows_per_day:
             return None

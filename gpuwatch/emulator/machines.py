@@ -8,14 +8,20 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gpuwatch.emulator.hardware import BOARDS, CPUS, DRIVERS, PLACES, Gpu
+from gpuwatch.emulator.hardware import (
+    BOARDS,
+    CPUS,
+    DRIVERS,
+    PLACES,
+    GpuModel,
+)
 from gpuwatch.emulator.prices import HOURS_A_MONTH, price_fields
 
 DAY_S = 86_400.0
-Holder = int | str  # an instance of the caller, or the name of somebody else
+GpuHolder = int | str  # an instance of the caller, or the name of somebody else
 
 
-class View(NamedTuple):
+class PriceView(NamedTuple):
     """What a search sees an offer as: rented or bid for, and with how much disk."""
 
     bid: bool
@@ -34,18 +40,18 @@ class Slice:
 
 
 @dataclass(slots=True)
-class Machine:
+class EmulatedMachine:
     """One host machine; `holders` says who uses which GPU now."""
 
     id: int
     host_id: int
-    gpu: Gpu
+    gpu: GpuModel
     gpu_ids: tuple[int, ...]
     fields: dict[str, Any]
     usd_gpu_hour: float
     bid_usd_gpu_hour: float
     slices: list[Slice] = field(default_factory=list)
-    holders: dict[int, Holder] = field(default_factory=dict)
+    holders: dict[int, GpuHolder] = field(default_factory=dict)
     pinned: bool = False
     defect: str | None = None
     stale_slices: bool = False
@@ -67,16 +73,16 @@ class Machine:
 
 
 @dataclass(slots=True)
-class Listing:
+class EmulatedListing:
     """A slice under the id that it has just now."""
 
     id: int
-    machine: Machine
+    machine: EmulatedMachine
     slice: Slice
-    _prices: dict[View, dict[str, Any]] = field(default_factory=dict)
-    _heads: dict[View, bytes] = field(default_factory=dict)
+    _prices: dict[PriceView, dict[str, Any]] = field(default_factory=dict)
+    _heads: dict[PriceView, bytes] = field(default_factory=dict)
 
-    def prices(self, view: View) -> dict[str, Any]:
+    def prices(self, view: PriceView) -> dict[str, Any]:
         """Answer the fields that follow from the price under this view."""
         found = self._prices.get(view)
         if found is None:
@@ -86,11 +92,11 @@ class Listing:
             found = self._prices[view] = price_fields(self.slice.row, base, view.storage_gb)
         return found
 
-    def row(self, view: View, now: float) -> dict[str, Any]:
+    def row(self, view: PriceView, now: float) -> dict[str, Any]:
         """Answer the whole offer as a search shows it."""
         return {**self._timeless(view), "duration": self.slice.row["end_date"] - now}
 
-    def encoded(self, view: View, now: float) -> bytes:
+    def encoded(self, view: PriceView, now: float) -> bytes:
         """Answer the whole offer as JSON; all but the time left is kept from the last call."""
         head = self._heads.get(view)
         if head is None:
@@ -102,11 +108,11 @@ class Listing:
         self._prices.clear()
         self._heads.clear()
 
-    def _timeless(self, view: View) -> dict[str, Any]:
+    def _timeless(self, view: PriceView) -> dict[str, Any]:
         return {"id": self.id, "ask_contract_id": self.id, **self.slice.row, **self.prices(view)}
 
 
-def share_of(whole: dict[str, Any], gpu: Gpu, count: int, of: int) -> dict[str, Any]:
+def share_of(whole: dict[str, Any], gpu: GpuModel, count: int, of: int) -> dict[str, Any]:
     """Scale a machine's figures down to a slice of `count` GPUs."""
     part = count / of
     return {
@@ -121,7 +127,7 @@ def share_of(whole: dict[str, Any], gpu: Gpu, count: int, of: int) -> dict[str, 
     }
 
 
-def machine_fields(gpu: Gpu, now: float, size: int) -> dict[str, Any]:
+def machine_fields(gpu: GpuModel, now: float, size: int) -> dict[str, Any]:
     """Build the row of a decent, verified machine without any chance in it."""
     return {
         "bundle_id": 2049587433,
@@ -224,7 +230,7 @@ def machine_fields(gpu: Gpu, now: float, size: int) -> dict[str, Any]:
     }
 
 
-def chance_fields(rng: random.Random, gpu: Gpu, now: float) -> dict[str, Any]:
+def chance_fields(rng: random.Random, gpu: GpuModel, now: float) -> dict[str, Any]:
     """Answer what differs from machine to machine, spread as in recorded searches."""
     cpu_name, cores, ghz, cpu_arch = rng.choice(CPUS)
     driver, driver_vers, cuda = rng.choice(DRIVERS)

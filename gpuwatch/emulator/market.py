@@ -8,7 +8,12 @@ from typing import Any
 
 from gpuwatch.emulator.clock import Clock
 from gpuwatch.emulator.hardware import gpu_named
-from gpuwatch.emulator.machines import Holder, Listing, Machine, machine_fields
+from gpuwatch.emulator.machines import (
+    EmulatedListing,
+    EmulatedMachine,
+    GpuHolder,
+    machine_fields,
+)
 from gpuwatch.emulator.seeding import Numbers, odd_machines, overlapping, seeded_machine
 
 SOMEBODY = "somebody else"
@@ -16,7 +21,7 @@ ROOM_FOR_ODD_ROWS = 64  # a smaller market would hold little else
 REFERENCE_KEYS = frozenset(machine_fields(gpu_named("RTX 4090"), 0.0, 1))
 
 
-class Market:
+class EmulatedMarket:
     """Machines and their listings; not safe for threads by itself, its owner holds a lock.
 
     Args:
@@ -31,8 +36,8 @@ class Market:
         self.clock = clock
         self.size = size
         self.numbers = Numbers(self.rng)
-        self.machines: dict[int, Machine] = {}
-        self.listings: dict[int, Listing] = {}
+        self.machines: dict[int, EmulatedMachine] = {}
+        self.listings: dict[int, EmulatedListing] = {}
         self._ids: dict[int, list[int]] = {}
         self.version = 0
         if odd_rows and size >= ROOM_FOR_ODD_ROWS:
@@ -50,7 +55,7 @@ class Market:
         bid = float(fields.pop("min_bid", usd_hour * 0.6)) / count
         now = self.clock()
         base = machine_fields(model, now, size) | {"storage_cost": 0.0, "inet_down_cost": 0.0, "inet_up_cost": 0.0}
-        machine = Machine(
+        machine = EmulatedMachine(
             int(fields.pop("machine_id", 0)) or self.numbers.next("machine"),
             int(fields.pop("host_id", 0)) or self.rng.randrange(1, 650_000),
             model,
@@ -94,11 +99,11 @@ class Market:
 
     # --- renting ---------------------------------------------------------------------------------------------
 
-    def take(self, listing: Listing, holder: Holder) -> None:
+    def take(self, listing: EmulatedListing, holder: GpuHolder) -> None:
         """Give a slice to a holder: every listing that overlaps it vanishes with it."""
         self.hold(listing.machine, listing.slice.gpus, holder)
 
-    def hold(self, machine: Machine, gpus: tuple[int, ...], holder: Holder) -> None:
+    def hold(self, machine: EmulatedMachine, gpus: tuple[int, ...], holder: GpuHolder) -> None:
         """Mark GPUs as used and delist what can no longer be rented."""
         for gpu in gpus:
             machine.holders[gpu] = holder
@@ -106,7 +111,7 @@ class Market:
         self._delist(gone)
         machine.stale_slices = True
 
-    def release(self, machine: Machine, holder: Holder) -> None:
+    def release(self, machine: EmulatedMachine, holder: GpuHolder) -> None:
         """Give a holder's GPUs back: the slices that are free again are listed, under new ids unless pinned."""
         for gpu in [gpu for gpu, who in machine.holders.items() if who == holder]:
             del machine.holders[gpu]
@@ -123,7 +128,7 @@ class Market:
         self._fill()
         self.version += 1
 
-    def _live(self, machine: Machine) -> None:
+    def _live(self, machine: EmulatedMachine) -> None:
         draw = self.rng.random()
         mine = any(isinstance(holder, int) for holder in machine.holders.values())
         if draw < 0.03 and not mine:
@@ -139,13 +144,13 @@ class Market:
         elif draw < 0.13 or machine.stale_slices:
             self._renumber(machine)
 
-    def _change_price(self, machine: Machine) -> None:
+    def _change_price(self, machine: EmulatedMachine) -> None:
         factor = self.rng.choice((0.8, 0.9, 0.95, 1.05, 1.1, 1.25))
         machine.usd_gpu_hour *= factor
         machine.bid_usd_gpu_hour *= self.rng.choice((factor, 1.0))
         self._renumber(machine)
 
-    def _renumber(self, machine: Machine) -> None:
+    def _renumber(self, machine: EmulatedMachine) -> None:
         """List a machine anew: other ids, and what is free of it cut into slices again."""
         free = tuple(gpu for gpu in machine.gpu_ids if gpu not in machine.holders)
         self._delist(self.ids_of(machine.id))
@@ -165,17 +170,17 @@ class Market:
 
     # --- listing ---------------------------------------------------------------------------------------------
 
-    def _enter(self, machine: Machine) -> None:
+    def _enter(self, machine: EmulatedMachine) -> None:
         self.machines[machine.id] = machine
         self._list(machine)
 
-    def _list(self, machine: Machine) -> None:
+    def _list(self, machine: EmulatedMachine) -> None:
         ids = self._ids.setdefault(machine.id, [])
         listed = {self.listings[i].slice.gpus for i in ids}
         for one in machine.slices:
             if machine.is_free(one.gpus) and one.gpus not in listed:
                 one.offer_id = one.offer_id if machine.pinned and one.offer_id else self.numbers.next("offer")
-                self.listings[one.offer_id] = Listing(one.offer_id, machine, one)
+                self.listings[one.offer_id] = EmulatedListing(one.offer_id, machine, one)
                 ids.append(one.offer_id)
         self.version += 1
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gpuwatch.emulator.answers import Refused, bad_query
+from gpuwatch.emulator.answers import RefusedRequest, bad_query
 from gpuwatch.emulator.hardware import GPUS
-from gpuwatch.emulator.machines import Listing, View, machine_fields
+from gpuwatch.emulator.machines import EmulatedListing, PriceView, machine_fields
 from gpuwatch.emulator.prices import DEFAULT_STORAGE_GB, price_fields
 
 TYPES = {"on-demand": False, "ondemand": False, "ask": False, "reserved": False, "bid": True, "interruptible": True}
@@ -58,7 +58,7 @@ OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class QueryCondition:
     """One operator on one column."""
 
     column: str
@@ -71,11 +71,11 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class OfferQuery:
     """A search as understood."""
 
-    view: View
-    conditions: tuple[Condition, ...]
+    view: PriceView
+    conditions: tuple[QueryCondition, ...]
     order: tuple[tuple[str, bool], ...]  # column, descending
     limit: int | None
 
@@ -85,15 +85,15 @@ class Query:
         columns = {condition.column for condition in self.conditions} | {column for column, _ in self.order}
         return not columns & {"duration", "rented"}
 
-    def accepts(self, listing: Listing, now: float) -> bool:
+    def accepts(self, listing: EmulatedListing, now: float) -> bool:
         """Say whether an offer passes all conditions."""
         return all(one.accepts(column_value(listing, one.column, self.view, now)) for one in self.conditions)
 
-    def sort(self, listings: list[Listing], now: float) -> None:
+    def sort(self, listings: list[EmulatedListing], now: float) -> None:
         """Put offers into the asked order; offers without a value come last."""
         for column, descending in reversed(self.order):
 
-            def key(listing: Listing, column: str = column, descending: bool = descending) -> tuple[bool, Any]:
+            def key(listing: EmulatedListing, column: str = column, descending: bool = descending) -> tuple[bool, Any]:
                 value = column_value(listing, column, self.view, now)
                 return (value is None) != descending, 0 if value is None else value
 
@@ -108,7 +108,7 @@ class Query:
         return None
 
 
-def column_value(listing: Listing, column: str, view: View, now: float) -> Any:
+def column_value(listing: EmulatedListing, column: str, view: PriceView, now: float) -> Any:
     """Answer what a column holds for an offer; several columns are not fields of the answer."""
     if column in PRICE_COLUMNS:
         return listing.prices(view)[column]
@@ -121,7 +121,7 @@ def column_value(listing: Listing, column: str, view: View, now: float) -> Any:
     return row.get(column)
 
 
-_READERS: dict[str, Callable[[Listing], Any]] = {
+_READERS: dict[str, Callable[[EmulatedListing], Any]] = {
     "id": lambda listing: listing.id,
     "verified": lambda listing: listing.slice.row["verification"] == "verified",
     "datacenter": lambda listing: listing.slice.row["hosting_type"] == 1,
@@ -136,7 +136,7 @@ def country_of(place: str | None) -> str | None:
     return place.rpartition(",")[2].strip() if place else None
 
 
-def parse_query(raw: Any, *, default_type: str = "on-demand") -> Query:
+def parse_query(raw: Any, *, default_type: str = "on-demand") -> OfferQuery:
     """Understand a decoded search object.
 
     Raises:
@@ -151,33 +151,33 @@ def parse_query(raw: Any, *, default_type: str = "on-demand") -> Query:
     limit = raw.get("limit")
     special = {"type", "order", "limit", "allocated_storage"} | IGNORED
     conditions = [one for key, value in raw.items() if key not in special for one in parse_column(key, value)]
-    return Query(
-        view=View(TYPES[kind], storage),
+    return OfferQuery(
+        view=PriceView(TYPES[kind], storage),
         conditions=tuple(conditions),
         order=parse_order(raw.get("order", [["score", "desc"]])),
         limit=None if limit is None else whole_limit(limit),
     )
 
 
-def parse_column(column: str, operations: Any) -> list[Condition]:
+def parse_column(column: str, operations: Any) -> list[QueryCondition]:
     """Understand `{operator: value, …}` of one column; all of them must hold."""
     if not isinstance(operations, dict):
         raise bad_query("Input should be a valid dictionary")
     if column == "id":
-        return [Condition("id", "in", ())]  # reported by clients: a filter on `id` matches nothing
+        return [QueryCondition("id", "in", ())]  # reported by clients: a filter on `id` matches nothing
     wanted = column_type(column)
     return [parse_condition(ALIASES.get(column, column), wanted, op, value) for op, value in operations.items()]
 
 
-def parse_condition(column: str, wanted: type, op: str, value: Any) -> Condition:
+def parse_condition(column: str, wanted: type, op: str, value: Any) -> QueryCondition:
     """Understand one operator with its operand."""
     if op not in OPERATORS:
         raise bad_query(f"Invalid operator: {op:.40}")
     if op in ("in", "notin"):
         if not isinstance(value, list):
             raise bad_query(f"Invalid value for {column} {op}: must be a list")
-        return Condition(column, op, tuple(convert(one, wanted, column) for one in value))
-    return Condition(column, op, convert(value, wanted, column))
+        return QueryCondition(column, op, tuple(convert(one, wanted, column) for one in value))
+    return QueryCondition(column, op, convert(value, wanted, column))
 
 
 def column_type(column: str) -> type:
@@ -245,4 +245,4 @@ def parse_order(value: Any) -> tuple[tuple[str, bool], ...]:
     return tuple((ALIASES.get(column, column), direction == "desc") for column, direction in pairs)
 
 
-__all__ = ["Condition", "Query", "Refused", "column_value", "parse_query"]
+__all__ = ["OfferQuery", "QueryCondition", "RefusedRequest", "column_value", "parse_query"]

@@ -7,66 +7,72 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.emulator.answers import Reply, bare, refuse, reply, text
-from gpuwatch.emulator.exchange import Exchange
+from gpuwatch.emulator.answers import (
+    EmulatorReply,
+    bare,
+    refuse,
+    reply,
+    text,
+)
+from gpuwatch.emulator.core import MarketplaceCore
 from gpuwatch.emulator.hardware import GPUS
 from gpuwatch.emulator.instance import GPU_BILLED
 from gpuwatch.emulator.orders import instance_of
-from gpuwatch.emulator.request import Request, decode
+from gpuwatch.emulator.request import EmulatorRequest, decode
 
 
-def search_get(exchange: Exchange, request: Request) -> Reply:
+def search_get(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
     """GET bundles/?q={…}: what stands beside `q` has no effect."""
-    return search(exchange, request, decode(request.params["q"]) if "q" in request.params else {})
+    return search(core, request, decode(request.params["q"]) if "q" in request.params else {})
 
 
-def search_post(exchange: Exchange, request: Request) -> Reply:
+def search_post(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
     """POST bundles/: the query is the body; one wrapped in `q` finds nothing, without a word."""
     query = request.decoded()
     if isinstance(query, dict) and "q" in query:
         return reply({"offers": []})
-    return search(exchange, request, query)
+    return search(core, request, query)
 
 
-def search_asks(exchange: Exchange, request: Request) -> Reply:
+def search_asks(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
     """PUT search/asks/: the second door, with the query under `q`."""
-    return search(exchange, request, request.body().get("q") or {})
+    return search(core, request, request.body().get("q") or {})
 
 
-def search(exchange: Exchange, request: Request, query: Any) -> Reply:
+def search(core: MarketplaceCore, request: EmulatorRequest, query: Any) -> EmulatorReply:
     """Answer a search, counting its rows against the day's quota."""
     identity = request.key or request.address
-    spent = exchange.limits.quota(identity, request.now)
+    spent = core.limits.quota(identity, request.now)
     if spent is not None:
         return spent
-    answer = exchange.search.answer(query, request.now, request.keyed)
-    exchange.limits.count(identity, answer.rows, request.now)
-    if exchange.options.rows_per_day is None:
+    answer = core.search.answer(query, request.now, request.keyed)
+    core.limits.count(identity, answer.rows, request.now)
+    if core.options.rows_per_day is None:
         return answer
-    left = max(0, exchange.options.rows_per_day - exchange.limits.rows_today(identity, request.now))
+    left = max(0, core.options.rows_per_day - core.limits.rows_today(identity, request.now))
     return replace(answer, headers=(("X-RateLimit-Remaining", str(left)),))
 
 
-def gpu_names(exchange: Exchange, _: Request) -> Reply:
+def gpu_names(core: MarketplaceCore, _: EmulatorRequest) -> EmulatorReply:
     """GET gpu_names/unique/: every name that is or could be on offer."""
-    listed_now = {listing.slice.row["gpu_name"] for listing in exchange.market.listings.values()}
+    listed_now = {listing.slice.row["gpu_name"] for listing in core.market.listings.values()}
     return reply({"gpu_names": sorted(listed_now | {gpu.name for gpu in GPUS})})
 
 
-def gpu_types(_: Exchange, __: Request) -> Reply:
+def gpu_types(_: MarketplaceCore, __: EmulatorRequest) -> EmulatorReply:
     """GET gpu_types/: names with their memory."""
     return reply({"gpu_types": [{"name": gpu.name, "gpu_ram_mb": gpu.ram_mib} for gpu in GPUS]})
 
 
-def user(exchange: Exchange, request: Request) -> Reply:
+def user(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
     """GET users/current/: credit and what the account is."""
-    keys = exchange.account.ssh_keys
-    credit = round(exchange.fleet.credit(request.now), 6)
+    keys = core.account.ssh_keys
+    credit = round(core.fleet.credit(request.now), 6)
     return reply(
         {
             "id": 123456,
             "key_id": 654321,
-            "email": exchange.account.email,
+            "email": core.account.email,
             "username": "renter",
             "fullname": "Example Renter",
             "credit": credit,
@@ -92,9 +98,9 @@ def user(exchange: Exchange, request: Request) -> Reply:
     )
 
 
-def spend_rate(exchange: Exchange, _: Request) -> Reply:
+def spend_rate(core: MarketplaceCore, _: EmulatorRequest) -> EmulatorReply:
     """GET users/spend-rate/: what is burnt per hour just now."""
-    alive = list(exchange.fleet.alive.values())
+    alive = list(core.fleet.alive.values())
     gpu = sum(one.base_usd_hour for one in alive if one.actual_status in GPU_BILLED)
     return reply(
         {
@@ -106,47 +112,47 @@ def spend_rate(exchange: Exchange, _: Request) -> Reply:
     )
 
 
-def ssh_list(exchange: Exchange, _: Request) -> Reply:
+def ssh_list(core: MarketplaceCore, _: EmulatorRequest) -> EmulatorReply:
     """GET ssh/: the account's public keys, a bare list."""
-    return reply(exchange.account.ssh_keys)
+    return reply(core.account.ssh_keys)
 
 
-def ssh_add(exchange: Exchange, request: Request) -> Reply:
+def ssh_add(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
     """POST ssh/: one more public key, once."""
     key = request.body().get("ssh_key")
     if not isinstance(key, str) or not key.startswith(("ssh-", "ecdsa-", "sk-")):
         raise refuse(400, "invalid_args", "Invalid SSH key")
-    if any(one["public_key"] == key for one in exchange.account.ssh_keys):
+    if any(one["public_key"] == key for one in core.account.ssh_keys):
         raise refuse(400, "duplicate", "SSH key already exists")
-    made = {"id": len(exchange.account.ssh_keys) + 1, "public_key": key, "created_at": request.now}
-    exchange.account.ssh_keys.append(made)
+    made = {"id": len(core.account.ssh_keys) + 1, "public_key": key, "created_at": request.now}
+    core.account.ssh_keys.append(made)
     return reply({"success": True, "key": made})
 
 
-def request_logs(exchange: Exchange, request: Request) -> Reply:
+def request_logs(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
     """PUT instances/request_logs/{id}/: a place where the log will be in a moment."""
-    one = instance_of(exchange, request.contract())
+    one = instance_of(core, request.contract())
     return reply({"success": True, "result_url": f"{request.params.get('_base', '')}/logs/{one.id}/{request.now}/"})
 
 
-def log_file(exchange: Exchange, request: Request) -> Reply:
+def log_file(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
     """GET the log itself: 403 at first, there a moment later."""
     contract, asked_at = request.ids
     if request.now - float(asked_at) < 0.2:
         return text("AccessDenied", 403, "application/xml")
-    one = exchange.fleet.alive.get(int(contract)) or exchange.fleet.gone.get(int(contract))
+    one = core.fleet.alive.get(int(contract)) or core.fleet.gone.get(int(contract))
     return text(f"container {contract}: {one.status_msg if one else 'gone'}\n", 200)
 
 
-def price_increases(exchange: Exchange, _: Request) -> Reply:
+def price_increases(core: MarketplaceCore, _: EmulatorRequest) -> EmulatorReply:
     """GET instances/pending-price-increases/: what hosts announce and nobody answered yet."""
-    rows = [one.row() for one in exchange.fleet.increases.pending.values()]
+    rows = [one.row() for one in core.fleet.increases.pending.values()]
     return reply({"success": True, "count": len(rows), "truncated": False, "pending_price_increases": rows})
 
 
-def bid_price(exchange: Exchange, request: Request) -> Reply:
+def bid_price(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
     """PUT bundles_bid_price/{id}/: the lowest bid of an offer."""
-    listing = exchange.market.listings.get(request.contract())
+    listing = core.market.listings.get(request.contract())
     if listing is None:
         raise bare(404, "no_such_ask", f"Offer {request.contract()} does not exist or is not available.")
-    return Reply(200, msgspec.json.encode({"success": True, "min_bid": listing.slice.min_bid_usd_hour}))
+    return EmulatorReply(200, msgspec.json.encode({"success": True, "min_bid": listing.slice.min_bid_usd_hour}))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gpuwatch.emulator.answers import Refused, bare, refuse
+from gpuwatch.emulator.answers import RefusedRequest, bare, refuse
 
 HIDDEN = frozenset({"api_key", "image_login", "ssh_key", "key", "onstart"})
 
@@ -25,7 +25,7 @@ class Fault(NamedTuple):
 
 
 @dataclass(slots=True)
-class Request:
+class EmulatorRequest:
     """What came over the wire; `key` is the secret as sent, `keyed` says that it is the right one."""
 
     method: str
@@ -79,7 +79,7 @@ class Request:
         return self.quirk is not None and self.quirk.kind in kinds
 
 
-class Seen(NamedTuple):
+class LoggedRequest(NamedTuple):
     """One line of the request log; secrets are taken out."""
 
     time: float
@@ -97,15 +97,15 @@ def decode(raw: bytes | str) -> Any:
         raise bare(400, "invalid_request", "Invalid json body") from None
 
 
-def seen(request: Request) -> Seen:
+def logged_request(request: EmulatorRequest) -> LoggedRequest:
     """Write down a request without its secrets."""
     sent: dict[str, Any] = {name: request.param(name) for name in request.params}
     try:
         body = request.decoded()
-    except Refused:
+    except RefusedRequest:
         body = {"_": request.raw[:200].decode(errors="replace")}
     sent |= body if isinstance(body, dict) else {"_": body}
-    return Seen(request.now, request.method, request.path, without_secrets(sent), request.arrived_ns)
+    return LoggedRequest(request.now, request.method, request.path, without_secrets(sent), request.arrived_ns)
 
 
 def without_secrets(sent: dict[str, Any]) -> dict[str, Any]:

@@ -6,12 +6,18 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gpuwatch.emulator import lists, orders, reads
-from gpuwatch.emulator.answers import Refused, Reply, bad_key, no_key, refuse
+from gpuwatch.emulator.answers import (
+    EmulatorReply,
+    RefusedRequest,
+    bad_key,
+    no_key,
+    refuse,
+)
 from gpuwatch.emulator.charges import charges
-from gpuwatch.emulator.exchange import Exchange
-from gpuwatch.emulator.request import Request
+from gpuwatch.emulator.core import MarketplaceCore
+from gpuwatch.emulator.request import EmulatorRequest
 
-Handler = Callable[[Exchange, Request], Reply]
+Handler = Callable[[MarketplaceCore, EmulatorRequest], EmulatorReply]
 
 
 class Route(NamedTuple):
@@ -60,7 +66,7 @@ _PATTERNS = sorted(
 )
 
 
-def route_of(request: Request) -> Route | None:
+def route_of(request: EmulatorRequest) -> Route | None:
     """Find the endpoint of a request and write its ids into it."""
     exact = ROUTES.get((request.method, request.path))
     if exact is not None:
@@ -78,25 +84,25 @@ def fits(parts: list[str], pattern: list[str]) -> bool:
     return all((wanted == "*" and part) or wanted == part for part, wanted in zip(parts, pattern, strict=True))
 
 
-def handle(exchange: Exchange, request: Request) -> Reply:
+def handle(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
     """Answer a request whose faults have been dealt with; runs under the exchange's lock."""
-    with exchange.lock:
-        request.now = exchange.settle()
+    with core.lock:
+        request.now = core.settle()
         route = route_of(request)
         if route is None:
             return refuse(404, "not_found", "Not found").reply
         try:
-            check_key(exchange, request, route)
-            soon = exchange.limits.too_soon(route.endpoint, request.key or request.address, request.now)
-            return soon or route.handle(exchange, request)
-        except Refused as refusal:
+            check_key(core, request, route)
+            soon = core.limits.too_soon(route.endpoint, request.key or request.address, request.now)
+            return soon or route.handle(core, request)
+        except RefusedRequest as refusal:
             return refusal.reply
         except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
             # What no check foresaw is an answer as well; the code tells a test that it is ours, not the marketplace's.
             return refuse(500, "emulator_fault", f"{type(error).__name__}: {error}").reply
 
 
-def check_key(exchange: Exchange, request: Request, route: Route) -> None:
+def check_key(core: MarketplaceCore, request: EmulatorRequest, route: Route) -> None:
     """Refuse a wrong key everywhere, and no key where one is needed.
 
     Raises:
@@ -106,7 +112,7 @@ def check_key(exchange: Exchange, request: Request, route: Route) -> None:
         if route.needs_key:
             raise no_key()
         return
-    if request.key != exchange.options.key:
+    if request.key != core.options.key:
         usual = 404 if route.endpoint in SEARCHES else 401
-        raise bad_key(exchange.options.bad_key_status or usual)
+        raise bad_key(core.options.bad_key_status or usual)
     request.keyed = True

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.emulator.answers import Reply
-from gpuwatch.emulator.machines import Listing
-from gpuwatch.emulator.market import Market
-from gpuwatch.emulator.query import Query, parse_query
+from gpuwatch.emulator.answers import EmulatorReply
+from gpuwatch.emulator.machines import EmulatedListing
+from gpuwatch.emulator.market import EmulatedMarket
+from gpuwatch.emulator.query import OfferQuery, parse_query
 
 CAP_ROWS = 64  # without a limit, and always without a key
 WHOLE_BODY_S = 60.0  # how long the body of a large answer is served again before its `duration`s are renewed
@@ -19,11 +19,11 @@ REMEMBERED = 256
 
 
 @dataclass(slots=True)
-class Found:
+class SearchResult:
     """The offers of one query on one version of the market."""
 
-    query: Query
-    listings: list[Listing]
+    query: OfferQuery
+    listings: list[EmulatedListing]
     bodies: dict[int, tuple[float, bytes]]
 
 
@@ -38,32 +38,32 @@ class Search:
     """
 
     def __init__(
-        self, market: Market, default_rows: int | None, keyless_rows: int | None, keyed_rows: int | None
+        self, market: EmulatedMarket, default_rows: int | None, keyless_rows: int | None, keyed_rows: int | None
     ) -> None:
         self.market = market
         self.default_rows = default_rows
         self.keyless_rows = keyless_rows
         self.keyed_rows = keyed_rows
         self._version = -1
-        self._by_gpu: dict[str, list[Listing]] = {}
-        self._found: OrderedDict[bytes, Found] = OrderedDict()
+        self._by_gpu: dict[str, list[EmulatedListing]] = {}
+        self._found: OrderedDict[bytes, SearchResult] = OrderedDict()
         self._large: dict[bytes, tuple[Any, bool]] = {}
 
-    def answer(self, raw: Any, now: float, keyed: bool) -> Reply:
+    def answer(self, raw: Any, now: float, keyed: bool) -> EmulatorReply:
         """Answer a decoded query as `{"offers": […]}`."""
         found = self.find(raw, now)
         rows = self._rows(found.query, keyed)
         count = len(found.listings) if rows is None else min(rows, len(found.listings))
         if count > CAP_ROWS:
             self._large[msgspec.json.encode(raw)] = (raw, keyed)
-        return Reply(200, self._body(found, count, now), rows=count)
+        return EmulatorReply(200, self._body(found, count, now), rows=count)
 
     def warm(self, now: float) -> None:
         """Make the bodies of large answers anew after a change, before anybody asks."""
         for raw, keyed in list(self._large.values())[-4:]:
             self.answer(raw, now, keyed)
 
-    def find(self, raw: Any, now: float) -> Found:
+    def find(self, raw: Any, now: float) -> SearchResult:
         """Find the offers of a query, in order; a query seen before on the same market costs a look-up."""
         if self._version != self.market.version:
             self._index()
@@ -72,7 +72,7 @@ class Search:
         if found is not None:
             return found
         query = parse_query(raw)
-        found = Found(query, self._matching(query, now), {})
+        found = SearchResult(query, self._matching(query, now), {})
         if query.is_timeless:
             self._found[remembered] = found
             if len(self._found) > REMEMBERED:
@@ -86,7 +86,7 @@ class Search:
         for listing in self.market.listings.values():
             self._by_gpu.setdefault(listing.slice.row["gpu_name"], []).append(listing)
 
-    def _matching(self, query: Query, now: float) -> list[Listing]:
+    def _matching(self, query: OfferQuery, now: float) -> list[EmulatedListing]:
         names = query.gpu_names
         if names is None:
             pool = list(self.market.listings.values())
@@ -97,12 +97,12 @@ class Search:
         query.sort(pool, now)
         return pool
 
-    def _rows(self, query: Query, keyed: bool) -> int | None:
+    def _rows(self, query: OfferQuery, keyed: bool) -> int | None:
         asked = self.default_rows if query.limit is None else query.limit
         cap = self.keyed_rows if keyed else self.keyless_rows
         return min((rows for rows in (asked, cap) if rows is not None), default=None)
 
-    def _body(self, found: Found, count: int, now: float) -> bytes:
+    def _body(self, found: SearchResult, count: int, now: float) -> bytes:
         if count <= CAP_ROWS:
             return self._encode(found, count, now)
         kept = found.bodies.get(count)
@@ -110,6 +110,6 @@ class Search:
             kept = found.bodies[count] = (now, self._encode(found, count, now))
         return kept[1]
 
-    def _encode(self, found: Found, count: int, now: float) -> bytes:
+    def _encode(self, found: SearchResult, count: int, now: float) -> bytes:
         view = found.query.view
         return b'{"offers":[%b]}' % b",".join(one.encoded(view, now) for one in found.listings[:count])

@@ -10,8 +10,13 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.emulator.hardware import GPUS, Gpu, gpu_named
-from gpuwatch.emulator.machines import Machine, Slice, chance_fields, machine_fields
+from gpuwatch.emulator.hardware import GPUS, GpuModel, gpu_named
+from gpuwatch.emulator.machines import (
+    EmulatedMachine,
+    Slice,
+    chance_fields,
+    machine_fields,
+)
 
 MACHINE_SIZES = (1, 1, 2, 2, 4, 4, 8, 8, 8, 10)
 
@@ -45,20 +50,22 @@ def overlapping(gpus: tuple[int, ...], sizes: tuple[int, ...] = (1, 2, 4, 8, 16)
     return [gpus[:size] for size in wanted] + ([gpus] if gpus else [])
 
 
-def seeded_machine(rng: random.Random, numbers: Numbers, now: float) -> Machine:
+def seeded_machine(rng: random.Random, numbers: Numbers, now: float) -> EmulatedMachine:
     """Draw a machine: model, size, price, trust and the figures around them."""
-    gpu: Gpu = rng.choices(GPUS, [gpu.weight for gpu in GPUS])[0]
+    gpu: GpuModel = rng.choices(GPUS, [gpu.weight for gpu in GPUS])[0]
     size = rng.choice(MACHINE_SIZES)
     fields = machine_fields(gpu, now, size) | chance_fields(rng, gpu, now)
     asked = max(0.02, round(gpu.usd_hour * 0.75 * rng.lognormvariate(0.15, 0.28), 2))  # what the host typed in
     price = asked / rng.choice((0.75, 0.75, 0.75, 0.775, 0.80))  # what the renter is shown
     bid = price * rng.choice((0.4, 0.5, 0.6, 0.8, 1.0, 1.05))
-    machine = Machine(numbers.next("machine"), rng.randrange(1, 650_000), gpu, numbers.gpus(size), fields, price, bid)
+    machine = EmulatedMachine(
+        numbers.next("machine"), rng.randrange(1, 650_000), gpu, numbers.gpus(size), fields, price, bid
+    )
     machine.slices = [machine.cut(gpus) for gpus in overlapping(machine.gpu_ids)]
     return machine
 
 
-def odd_machines(now: float) -> Iterator[Machine]:
+def odd_machines(now: float) -> Iterator[EmulatedMachine]:
     """Yield the recorded odd rows as machines, their dates moved to the present."""
     by_machine: dict[int, list[dict[str, Any]]] = {}
     text = resources.files("gpuwatch.emulator").joinpath("odd_rows.json").read_bytes()
@@ -68,7 +75,7 @@ def odd_machines(now: float) -> Iterator[Machine]:
         yield odd_machine(rows, now)
 
 
-def odd_machine(rows: list[dict[str, Any]], now: float) -> Machine:
+def odd_machine(rows: list[dict[str, Any]], now: float) -> EmulatedMachine:
     """Rebuild one recorded machine; every row keeps its oddities."""
     largest = max(rows, key=lambda row: int(row["num_gpus"]))
     count = largest["num_gpus"]
@@ -77,7 +84,7 @@ def odd_machine(rows: list[dict[str, Any]], now: float) -> Machine:
     ids = tuple(sorted({gpu_id for one in slices for gpu_id in one.gpus}))
     price, bid = largest["dph_base"] / count, largest["min_bid"] / count
     fields = {**slices[0].row}
-    machine = Machine(largest["machine_id"], largest["host_id"], gpu, ids, fields, price, bid)
+    machine = EmulatedMachine(largest["machine_id"], largest["host_id"], gpu, ids, fields, price, bid)
     machine.slices = slices
     machine.pinned = True
     return machine

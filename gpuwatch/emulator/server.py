@@ -11,23 +11,23 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from gpuwatch.emulator.answers import Reply, moved
+from gpuwatch.emulator.answers import EmulatorReply, moved
 from gpuwatch.emulator.clock import Clock
-from gpuwatch.emulator.control import control
-from gpuwatch.emulator.exchange import Exchange, Options
-from gpuwatch.emulator.faults import Faults
-from gpuwatch.emulator.happenings import Happenings
+from gpuwatch.emulator.control_api import control
+from gpuwatch.emulator.core import MarketplaceCore, MarketplaceOptions
+from gpuwatch.emulator.fault_injection import apply_fault
+from gpuwatch.emulator.fault_rules import FaultRules
+from gpuwatch.emulator.http_server import LoopbackServer, packed
 from gpuwatch.emulator.ledger import Ledger
 from gpuwatch.emulator.market import SOMEBODY
-from gpuwatch.emulator.mishaps import suffer
-from gpuwatch.emulator.request import Request, Seen, seen
+from gpuwatch.emulator.request import EmulatorRequest, LoggedRequest, logged_request
 from gpuwatch.emulator.routes import handle, route_of
-from gpuwatch.emulator.wire import Wire, packed
+from gpuwatch.emulator.test_controls import MarketControls
 
 KEPT_REQUESTS = 20_000
 
 
-class Marketplace(Happenings):
+class Marketplace(MarketControls):
     """A marketplace on loopback that speaks vast.ai's protocol.
 
     Use it as a context manager; it serves on 127.0.0.1 from `start` (or entering) to `close`.
@@ -50,19 +50,19 @@ class Marketplace(Happenings):
         **options: Any,
     ) -> None:
         self.clock = clock
-        self.options = Options(**options)
-        self.faults = Faults(self.options.seed)
-        super().__init__(Exchange(self.options, clock))
-        self._log: deque[Request] = deque(maxlen=KEPT_REQUESTS)
+        self.options = MarketplaceOptions(**options)
+        self.faults = FaultRules(self.options.seed)
+        super().__init__(MarketplaceCore(self.options, clock))
+        self._log: deque[EmulatorRequest] = deque(maxlen=KEPT_REQUESTS)
         self._port, self._control, self._tick_every_s = port, control, tick_every_s
-        self._wire: Wire | None = None
+        self._wire: LoopbackServer | None = None
         self._threads: list[threading.Thread] = []
 
     # --- serving ---------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
         """Open the socket and serve in threads of its own."""
-        self._wire = Wire(self._port, self._answer)
+        self._wire = LoopbackServer(self._port, self._answer)
         loops: list[Callable[[], None]] = [lambda: self._serving.serve_forever(poll_interval=0.01)]
         if self._tick_every_s is not None:
             loops.append(self._tick_on)
@@ -96,7 +96,7 @@ class Marketplace(Happenings):
         return self.options.key
 
     @property
-    def _serving(self) -> Wire:
+    def _serving(self) -> LoopbackServer:
         if self._wire is None:
             raise RuntimeError("the marketplace is not open: use it in a with statement, or call start()")
         return self._wire
@@ -105,7 +105,7 @@ class Marketplace(Happenings):
         while not self._serving.stopping.wait(self._tick_every_s):
             self.tick()
 
-    def _answer(self, request: Request) -> Reply:
+    def _answer(self, request: EmulatorRequest) -> EmulatorReply:
         if request.path.startswith("/control/") and self._control:
             return control(self, request)
         request.now = self.clock()
@@ -120,14 +120,14 @@ class Marketplace(Happenings):
         answer = (
             self._handle(request)
             if fault is None
-            else suffer(self._exchange, request, fault, lambda: self._handle(request))
+            else apply_fault(self._core, request, fault, lambda: self._handle(request))
         )
         if self.options.gzip and request.gzip and len(answer.body) > 1000 and not answer.headers:
             answer = replace(answer, body=packed(answer.body), headers=(("Content-Encoding", "gzip"),))
         return answer
 
-    def _handle(self, request: Request) -> Reply:
-        return handle(self._exchange, request)
+    def _handle(self, request: EmulatorRequest) -> EmulatorReply:
+        return handle(self._core, request)
 
     # --- the market ------------------------------------------------------------------------------------------
 
@@ -148,56 +148,56 @@ class Marketplace(Happenings):
         Raises:
             TypeError: offers have no such field.
         """
-        with self._exchange.lock:
-            return self._exchange.market.publish(gpu, count, usd_hour, fields)
+        with self._core.lock:
+            return self._core.market.publish(gpu, count, usd_hour, fields)
 
     def reprice(self, offer_id: int, usd_hour: float | None = None, min_bid: float | None = None) -> None:
         """Change the price or the lowest bid of an offer, USD per hour for the whole of it."""
-        with self._exchange.lock:
-            self._exchange.market.reprice(offer_id, usd_hour, min_bid)
+        with self._core.lock:
+            self._core.market.reprice(offer_id, usd_hour, min_bid)
 
     def withdraw(self, offer_id: int) -> None:
         """Take one offer off the market; the other slices of its machine stay."""
-        with self._exchange.lock:
-            self._exchange.market.withdraw(offer_id)
+        with self._core.lock:
+            self._core.market.withdraw(offer_id)
 
     def take(self, offer_id: int) -> None:
         """Let somebody else rent an offer: it vanishes with all that overlap it."""
-        with self._exchange.lock:
-            market = self._exchange.market
+        with self._core.lock:
+            market = self._core.market
             market.take(market.listings[offer_id], SOMEBODY)
 
     def occupy(self, instance_id: int) -> None:
         """Let somebody else rent the GPUs of a stopped instance: its next start is queued."""
-        with self._exchange.lock:
+        with self._core.lock:
             one = self._instance(instance_id)
-            self._exchange.market.hold(one.machine, one.gpus, SOMEBODY)
+            self._core.market.hold(one.machine, one.gpus, SOMEBODY)
 
     def give_back(self, machine_id: int) -> None:
         """Let that somebody go: the machine's GPUs are for sale again, queued starts begin."""
-        with self._exchange.lock:
-            self._exchange.market.release(self._exchange.market.machines[machine_id], SOMEBODY)
-            self._exchange.settle()
+        with self._core.lock:
+            self._core.market.release(self._core.market.machines[machine_id], SOMEBODY)
+            self._core.settle()
 
     def tick(self) -> None:
         """Let the market move by one step."""
-        with self._exchange.lock:
-            self._exchange.market.tick()
+        with self._core.lock:
+            self._core.market.tick()
 
     def held(self) -> AbstractContextManager[bool]:
         """Hold everything still: what is changed inside becomes visible at once."""
-        return self._exchange.lock
+        return self._core.lock
 
     def warm(self) -> None:
         """Encode the large answers anew that were asked for lately, so that the next request finds them ready."""
-        with self._exchange.lock:
-            self._exchange.search.warm(self.clock())
+        with self._core.lock:
+            self._core.search.warm(self.clock())
 
     def offers(self) -> list[dict[str, Any]]:
         """Answer all listed offers as an on-demand search with 8 GB shows them."""
-        with self._exchange.lock:
+        with self._core.lock:
             now = self.clock()
-            found = self._exchange.search.find({}, now)
+            found = self._core.search.find({}, now)
             return [one.row(found.query.view, now) for one in found.listings]
 
     # --- for auditors ----------------------------------------------------------------------------------------
@@ -205,9 +205,9 @@ class Marketplace(Happenings):
     @property
     def ledger(self) -> Ledger:
         """What really happened: creates, destroys, alive, bills."""
-        return self._exchange.ledger
+        return self._core.ledger
 
     @property
-    def requests(self) -> list[Seen]:
+    def requests(self) -> list[LoggedRequest]:
         """The last 20,000 requests, oldest first, without secrets; those to /control are left out."""
-        return [seen(request) for request in list(self._log)]
+        return [logged_request(request) for request in list(self._log)]

@@ -11,18 +11,18 @@ from urllib.parse import quote
 
 import msgspec
 
+from gpuwatch.domain.launches.approval import Approval
+from gpuwatch.domain.launches.launch import most_microusd_hour
+from gpuwatch.domain.market.offer import Offer, OfferKind
+from gpuwatch.domain.market.pricing import money, usd
+from gpuwatch.domain.market.resold import FoldedOffer, fold_resold
+from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
+from gpuwatch.domain.watches.durations import format_duration
+from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.job_facts import job_facts, job_mark
 from gpuwatch.engine.offer_facts import hint, line_marks, rare_facts
-from gpuwatch.launches.ask import Ask
-from gpuwatch.launches.launch import most_microusd_hour
-from gpuwatch.market.offer import Offer, OfferKind
-from gpuwatch.market.pricing import money, usd
-from gpuwatch.market.resold import Folded, fold
-from gpuwatch.net import redact
 from gpuwatch.ports import Alert, AlertKind, OfferLine
-from gpuwatch.watches.decide import Decision, Match, Reason
-from gpuwatch.watches.durations import format_duration
-from gpuwatch.watches.watch import Action, Watch
+from gpuwatch.redaction import redact
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _LIVES = {
@@ -31,7 +31,7 @@ _LIVES = {
     AlertKind.REFUSED: 6 * _HOUR,
     AlertKind.LAUNCH: _DAY,
     AlertKind.BLIND: _DAY,
-    AlertKind.SEEING: _DAY,
+    AlertKind.RECOVERED: _DAY,
     AlertKind.DRIFT: 3 * _DAY,
     AlertKind.CHANNEL: 3 * _DAY,
     AlertKind.HELD: 7 * _DAY,  # money may be running: it waits for the owner as long as it takes
@@ -40,12 +40,12 @@ _LIVES = {
 _OFFERS_SHOWN = 3
 
 
-def life_of(kind: AlertKind) -> timedelta:
+def alert_lifetime(kind: AlertKind) -> timedelta:
     """How long an alert of this kind is worth sending; then it expires, and is mentioned in the next one."""
     return _LIVES[kind]
 
 
-def id_from(key: str) -> str:
+def alert_id_from(key: str) -> str:
     """An alert id that the same cause always gets: 12 characters."""
     return hashlib.sha256(key.encode()).hexdigest()[:12]
 
@@ -59,7 +59,7 @@ def offer_alert(  # noqa: PLR0913 - the decision, and all that is told beside it
     did: str,
     budget_note: str | None = None,
     links: Mapping[str, str] | None = None,
-    ask: Ask | None = None,
+    ask: Approval | None = None,
     can_do: tuple[str, ...] = (),
 ) -> Alert:
     """A watch fired.
@@ -92,7 +92,7 @@ def offer_alert(  # noqa: PLR0913 - the decision, and all that is told beside it
         facts += _ask_facts(ask, watch, zone)
     if budget_note:
         facts.append(("Budget", budget_note))
-    facts.append(("Seen", moment(decision.decided_at, zone)))
+    facts.append(("Seen", format_moment(decision.decided_at, zone)))
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.OFFER,
@@ -105,7 +105,7 @@ def offer_alert(  # noqa: PLR0913 - the decision, and all that is told beside it
         offers=tuple(
             offer_line(one.shown, links, (*job_mark(one.shown), *line_marks(one))) for one in folded[:_OFFERS_SHOWN]
         ),
-        why=why(watch, decision),
+        why=decision_text(watch, decision),
         did=did or "Nothing: it is up to you.",
         can_do=(*(can_do or _can_do(best.offer, ask)), f"Look again: gpuwatch check {shlex.quote(watch.name)}"),
     )
@@ -118,22 +118,22 @@ def _threshold(watch: Watch) -> str:
     return limit if watch.auto is None else f"{limit} now, never above ${_decimal(watch.auto.cap_usd_gpu_hour)} (auto)"
 
 
-def why(watch: Watch, decision: Decision) -> str:
+def decision_text(watch: Watch, decision: Decision) -> str:
     """The reason in words, and as it stands in the log."""
     words = _REASONS[decision.reason].format(
         improve_by=f"{watch.improve_by * 100:g} %",
         repeat_every=format_duration(watch.repeat_every_s or 0),
     )
-    if watch.hold_for_s and decision.reason is Reason.FIRST_MATCH:
+    if watch.hold_for_s and decision.reason is DecisionReason.FIRST_MATCH:
         words += f", and has been for {format_duration(watch.hold_for_s)}"
     more = len(decision.matches) - 1
     beside = f" {more} more {'fits' if more == 1 else 'fit'}." if more > 0 else ""
     return f"{words} ({decision.reason.value}).{beside}"
 
 
-def _shown(watch: Watch, decision: Decision) -> list[Folded[Match]]:
+def _shown(watch: Watch, decision: Decision) -> list[FoldedOffer[Match]]:
     """Resold stock once; where something is rented or asked about, what that is about stays what it is."""
-    return fold(decision.matches, keep_first=watch.action is not Action.ALERT)
+    return fold_resold(decision.matches, keep_first=watch.action is not Action.ALERT)
 
 
 def _sure(best: Match) -> str:
@@ -168,7 +168,7 @@ def blind_alert(provider: str, since: datetime, last_error: str, *, alert_id: st
         kind=AlertKind.BLIND,
         created_at=now,
         headline=f"Blind at {provider}: no complete answer for {_span(now - since)}",
-        facts=(("Provider", provider), ("Since", moment(since)), ("Last error", redact(last_error))),
+        facts=(("Provider", provider), ("Since", format_moment(since)), ("Last error", redact(last_error))),
         why="Three polling intervals passed without a complete answer. What is on offer there is not known.",
         did="gpuwatch keeps asking, and tells you when it sees again. Nothing is rented there meanwhile.",
         can_do=("See what is wrong: gpuwatch doctor",),
@@ -182,7 +182,7 @@ def quota_alert(provider: str, resets_at: datetime, *, alert_id: str, now: datet
         kind=AlertKind.BLIND,
         created_at=now,
         headline=f"Blind at {provider}: the day's row quota is spent",
-        facts=(("Provider", provider), ("Resets", moment(resets_at))),
+        facts=(("Provider", provider), ("Resets", format_moment(resets_at))),
         why="The provider answers no searches until its quota is reset.",
         did="gpuwatch stops asking until then, and tells you when it sees again.",
         can_do=(
@@ -192,14 +192,14 @@ def quota_alert(provider: str, resets_at: datetime, *, alert_id: str, now: datet
     )
 
 
-def seeing_alert(provider: str, blind_since: datetime, now: datetime, *, alert_id: str) -> Alert:
+def recovery_alert(provider: str, blind_since: datetime, now: datetime, *, alert_id: str) -> Alert:
     """A provider is back."""
     return Alert(
         alert_id=alert_id,
-        kind=AlertKind.SEEING,
+        kind=AlertKind.RECOVERED,
         created_at=now,
         headline=f"{provider} answers again, after {_span(now - blind_since)}",
-        facts=(("Provider", provider), ("Blind since", moment(blind_since)), ("Back", moment(now))),
+        facts=(("Provider", provider), ("Blind since", format_moment(blind_since)), ("Back", format_moment(now))),
         why="A complete answer came in.",
         did="All its watches are looked at again. The gap stays visible in the history.",
     )
@@ -273,7 +273,7 @@ def test_alert(*, alert_id: str, now: datetime) -> Alert:
     )
 
 
-def grouped(alerts: Sequence[Alert], alert_id: str | None = None) -> Alert:
+def grouped_alert(alerts: Sequence[Alert], alert_id: str | None = None) -> Alert:
     """Several alerts as one message; a single one stays as it is.
 
     Args:
@@ -285,7 +285,7 @@ def grouped(alerts: Sequence[Alert], alert_id: str | None = None) -> Alert:
     cheapest = min((a.offers[0] for a in alerts if a.offers), key=_gpu_price, default=None)
     best = f", from ${cheapest.price_usd_gpu_hour} per GPU-hour" if cheapest else ""
     return Alert(
-        alert_id=alert_id or id_from(" ".join(alert.alert_id for alert in alerts)),
+        alert_id=alert_id or alert_id_from(" ".join(alert.alert_id for alert in alerts)),
         kind=alerts[0].kind,
         created_at=alerts[-1].created_at,
         headline=f"{_whose(alerts)}{best}",
@@ -298,7 +298,7 @@ def _whose(alerts: Sequence[Alert]) -> str:
     return f"{len(watches)} watches have offers" if len(watches) > 1 else f"{alerts[0].watch}: {len(alerts)} alerts"
 
 
-def mentioning(alert: Alert, missed: Sequence[str]) -> Alert:
+def with_missed(alert: Alert, missed: Sequence[str]) -> Alert:
     """The alert with a line about earlier ones that this channel never took.
 
     Args:
@@ -312,34 +312,34 @@ def mentioning(alert: Alert, missed: Sequence[str]) -> Alert:
     return msgspec.structs.replace(alert, facts=(*alert.facts, ("Never arrived here", f"{number} ({before}{newest})")))
 
 
-def moment(at: datetime, zone: tzinfo = UTC) -> str:
+def format_moment(at: datetime, zone: tzinfo = UTC) -> str:
     """A time for a person, with its zone."""
     return at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
 
 
 _VERIFIED = {True: ", verified", False: ", not verified", None: ""}
-_REASONS: Mapping[Reason, str] = {
-    Reason.FIRST_MATCH: "An offer is at or under the threshold",
-    Reason.CHEAPER: "Cheaper by at least {improve_by} than when you were last told",
-    Reason.REPEAT_DUE: "Still at or under the threshold; you are reminded every {repeat_every}",
-    Reason.NOTHING_NEW: "Still at or under the threshold",
-    Reason.HOLDING: "At or under the threshold, not yet for long enough",
-    Reason.OUTSIDE_WINDOW: "Outside the watch's active windows",
-    Reason.NO_OFFER: "No offer is at or under the threshold",
-    Reason.NO_DATA: "What is on offer is not known",
+_REASONS: Mapping[DecisionReason, str] = {
+    DecisionReason.FIRST_MATCH: "An offer is at or under the threshold",
+    DecisionReason.CHEAPER: "Cheaper by at least {improve_by} than when you were last told",
+    DecisionReason.REPEAT_DUE: "Still at or under the threshold; you are reminded every {repeat_every}",
+    DecisionReason.NOTHING_NEW: "Still at or under the threshold",
+    DecisionReason.HOLDING: "At or under the threshold, not yet for long enough",
+    DecisionReason.OUTSIDE_WINDOW: "Outside the watch's active windows",
+    DecisionReason.NO_OFFER: "No offer is at or under the threshold",
+    DecisionReason.NO_DATA: "What is on offer is not known",
 }
 
 
-def _ask_facts(ask: Ask, watch: Watch, zone: tzinfo) -> list[tuple[str, str]]:
+def _ask_facts(ask: Approval, watch: Watch, zone: tzinfo) -> list[tuple[str, str]]:
     quoted = ask.match.price.price_microusd_hour
-    facts = [("Quote", f"${money(usd(quoted))} per hour, or less; open until {moment(ask.deadline, zone)}")]
+    facts = [("Quote", f"${money(usd(quoted))} per hour, or less; open until {format_moment(ask.deadline, zone)}")]
     most = most_microusd_hour(ask.match, watch)
     if most > quoted:
         facts.append(("At most", f"${money(usd(most))} per hour, if its bid has to be raised"))
     return facts
 
 
-def _can_do(best: Offer, ask: Ask | None) -> tuple[str, ...]:
+def _can_do(best: Offer, ask: Approval | None) -> tuple[str, ...]:
     if ask is not None:
         return (f"Rent it: gpuwatch approve {ask.ask_id}", f"Not this one: gpuwatch deny {ask.ask_id}")
     return (hint(best),)

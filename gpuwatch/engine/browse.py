@@ -8,17 +8,22 @@ from decimal import Decimal, InvalidOperation
 
 import msgspec
 
+from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.market.offer import Offer, OfferKind
+from gpuwatch.domain.market.pricing import (
+    Commission,
+    listed_ceiling_usd,
+    price_of,
+    threshold_microusd,
+)
+from gpuwatch.domain.watches.decide import Match
 from gpuwatch.errors import ProviderError, UsageError
-from gpuwatch.market.gpu_names import catalog
-from gpuwatch.market.offer import Offer, OfferKind
-from gpuwatch.market.pricing import Commission, listed_ceiling_usd, price_of, threshold_microusd
 from gpuwatch.ports import Completeness, Market, Query
-from gpuwatch.watches.decide import Match
 
 _COUNT = re.compile(r"(\d+)(?:\s*-\s*(\d+))?")
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class OfferFilter(msgspec.Struct, frozen=True, kw_only=True):
     """What a person looks for; None: any."""
 
     gpu_names: tuple[str, ...] = ()
@@ -31,7 +36,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     kinds: frozenset[OfferKind] = frozenset(OfferKind)
 
 
-class Browsed(msgspec.Struct, frozen=True, kw_only=True):
+class ProviderOffers(msgspec.Struct, frozen=True, kw_only=True):
     """What one provider showed. `error`: why the matches may lack some, one line; None: they lack none."""
 
     provider: str
@@ -39,7 +44,7 @@ class Browsed(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-def wanted_on_market(  # noqa: PLR0913 one for each option of the command
+def offer_filter(  # noqa: PLR0913 one for each option of the command
     gpu: Sequence[str],
     *,
     count: str | None = None,
@@ -48,10 +53,10 @@ def wanted_on_market(  # noqa: PLR0913 one for each option of the command
     disk_gb: float | None = None,
     verified: bool = False,
     kind: str = "all",
-) -> Wanted:
+) -> OfferFilter:
     """From a command's options. Raises UsageError: one line that says what was expected."""
     low, high = _counts(count)
-    return Wanted(
+    return OfferFilter(
         gpu_names=tuple(dict.fromkeys(name for text in gpu for name in _names(text))),
         count_min=low,
         count_max=high,
@@ -63,7 +68,7 @@ def wanted_on_market(  # noqa: PLR0913 one for each option of the command
     )
 
 
-def browse(market: Market, wanted: Wanted, commission: Commission, limit: int | None) -> Browsed:
+def search_offers(market: Market, wanted: OfferFilter, commission: Commission, limit: int | None) -> ProviderOffers:
     """The offers that fit at one provider.
 
     Args:
@@ -84,10 +89,10 @@ def browse(market: Market, wanted: Wanted, commission: Commission, limit: int | 
         elif answer.completeness is Completeness.TRUNCATED and limit is None:
             errors["its answer was cut short"] = None
     found.sort(key=lambda match: match.price_microusd_gpu_hour)
-    return Browsed(provider=market.name, matches=found, error="; ".join(errors) or None)
+    return ProviderOffers(provider=market.name, matches=found, error="; ".join(errors) or None)
 
 
-def _queries(wanted: Wanted, commission: Commission, limit: int | None) -> list[Query]:
+def _queries(wanted: OfferFilter, commission: Commission, limit: int | None) -> list[Query]:
     ceiling = None
     if wanted.max_price_usd_gpu_hour is not None and wanted.count_max is not None:
         ceiling = float(listed_ceiling_usd(wanted.max_price_usd_gpu_hour, wanted.count_max, commission))
@@ -108,7 +113,7 @@ def _queries(wanted: Wanted, commission: Commission, limit: int | None) -> list[
     ]
 
 
-def _fits(match: Match, wanted: Wanted) -> bool:
+def _fits(match: Match, wanted: OfferFilter) -> bool:
     offer: Offer = match.offer
     if offer.kind not in wanted.kinds:
         return False

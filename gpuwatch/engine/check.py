@@ -12,13 +12,13 @@ from datetime import datetime
 
 import msgspec
 
+from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.match import matches, rank
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.queries import queries_for
 from gpuwatch.errors import ProviderError
-from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Answer, Completeness, Market, Query
-from gpuwatch.watches.decide import Match
-from gpuwatch.watches.match import matches, rank
-from gpuwatch.watches.watch import Watch
 
 SHARED_ROWS = 64  # what a marketplace gives at once anyway (vastai.md §0)
 
@@ -34,7 +34,7 @@ class ProviderReport(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
+class ProviderCheck(msgspec.Struct, frozen=True, kw_only=True):
     """One provider's part of a check."""
 
     report: ProviderReport
@@ -44,7 +44,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
 def check_provider(
     market: Market, watches: Sequence[Watch], commission: Commission, clock: Callable[[], datetime]
-) -> Checked:
+) -> ProviderCheck:
     """Ask one provider about all watches. Never raises a ProviderError: the report tells."""
     round_ = _Round(market, commission, clock)
     for query, asked in shared_queries(watches, commission).items():
@@ -52,10 +52,10 @@ def check_provider(
     return round_.result(watches)
 
 
-def not_checked(provider: str, error: str) -> Checked:
+def not_checked(provider: str, error: str) -> ProviderCheck:
     """A provider that could not be asked at all."""
     report = ProviderReport(provider=provider, ok=False, offers=0, skipped={}, elapsed_s=0.0, error=error)
-    return Checked(report=report, answers=(), matches={})
+    return ProviderCheck(report=report, answers=(), matches={})
 
 
 def shared_queries(watches: Sequence[Watch], commission: Commission) -> dict[Query, list[Watch]]:
@@ -141,7 +141,7 @@ class _Round:
     def _matches(self, watch: Watch, answer: Answer) -> tuple[Match, ...]:
         return matches(watch, answer.offers, {answer.provider: self._commission}, self._clock())
 
-    def result(self, watches: Sequence[Watch]) -> Checked:
+    def result(self, watches: Sequence[Watch]) -> ProviderCheck:
         found = {watch.name: self._all_matches(watch) for watch in watches}
         seen = {offer.identity for _, answer in self._answers for offer in answer.offers}
         report = ProviderReport(
@@ -152,7 +152,7 @@ class _Round:
             elapsed_s=sum(answer.elapsed_s for _, answer in self._answers) + self._in_vain_s,
             error="; ".join(dict.fromkeys(self._errors)) or None,
         )
-        return Checked(report=report, answers=self._answers, matches=found)
+        return ProviderCheck(report=report, answers=self._answers, matches=found)
 
     def _all_matches(self, watch: Watch) -> tuple[Match, ...]:
         best = {}

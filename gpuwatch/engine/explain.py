@@ -7,27 +7,29 @@ from datetime import datetime
 
 import msgspec
 
-from gpuwatch.engine.alerts import why
-from gpuwatch.engine.check import Checked
+from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.watches.decide import Observation, WatchMemory, decide
+from gpuwatch.domain.watches.explain import NearMiss, nearest
+from gpuwatch.domain.watches.match import rank
+from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.engine.alerts import decision_text
+from gpuwatch.engine.check import ProviderCheck
 from gpuwatch.engine.queries import queries_for
 from gpuwatch.errors import ProviderError
-from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Market
-from gpuwatch.watches.decide import Look, WatchMemory, decide
-from gpuwatch.watches.explain import NearMiss, nearest
-from gpuwatch.watches.match import rank
-from gpuwatch.watches.watch import Watch
 
 LOOKED_AT = 64  # offers per rental type: enough to hold the nearest
 
 
-def decided(watch: Watch, checked: Sequence[Checked], memory: WatchMemory | None, now: datetime, zone: str) -> str:
+def decision_line(
+    watch: Watch, checked: Sequence[ProviderCheck], memory: WatchMemory | None, now: datetime, zone: str
+) -> str:
     """The reason that the daemon would find on this look, as alert and log show it."""
     found = sorted((match for part in checked for match in part.matches.get(watch.name, ())), key=rank)
     known = all(part.report.ok for part in checked)
-    look = Look(matches=tuple(found), known=known, near=bool(found), observed_at=now)
+    look = Observation(matches=tuple(found), known=known, near=bool(found), observed_at=now)
     decision = decide(watch, look, memory or WatchMemory(), now, zone)
-    return f"{watch.name}: {why(watch, decision)}"
+    return f"{watch.name}: {decision_text(watch, decision)}"
 
 
 def explain(watch: Watch, market: Market, commissions: Mapping[str, Commission], now: datetime) -> Iterator[str]:

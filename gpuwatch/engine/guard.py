@@ -10,32 +10,32 @@ import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime, tzinfo
 
-from gpuwatch.engine import guard_notices as notices
-from gpuwatch.engine.guard_alerts import Notice, Warner
-from gpuwatch.engine.guard_budgets import BudgetGuard, Records
-from gpuwatch.engine.guard_prices import PriceGuard
-from gpuwatch.engine.guard_use import UseGuard
-from gpuwatch.engine.launch_alerts import Herald
-from gpuwatch.engine.verify import Start, Verifier, in_background
-from gpuwatch.launches.faults import Fault
-from gpuwatch.launches.guard import (
+from gpuwatch.domain.launches.end_rules import EndCause
+from gpuwatch.domain.launches.instance import Instance, InstanceState
+from gpuwatch.domain.launches.launch import Launch, LaunchState
+from gpuwatch.domain.launches.runtime_rules import (
     closes_at,
     contract_too_short,
-    offline_for_good,
-    outside,
-    reminder,
+    due_reminder,
+    offline_too_long,
+    outside_windows,
     runtime_nearly_over,
 )
-from gpuwatch.launches.instance import Instance, InstanceState
-from gpuwatch.launches.launch import Launch, LaunchState
+from gpuwatch.domain.watches.watch import Budget, Watch
+from gpuwatch.engine import guard_notices as notices
+from gpuwatch.engine.guard_alerts import GuardAlerts, GuardNotice
+from gpuwatch.engine.guard_budgets import BudgetGuard, LaunchRecords
+from gpuwatch.engine.guard_prices import PriceGuard
+from gpuwatch.engine.guard_utilisation import UtilisationGuard
+from gpuwatch.engine.instance_verifier import BackgroundRunner, InstanceVerifier, in_background
+from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.ports import Launcher
-from gpuwatch.ports.probing import Probe, Uses
-from gpuwatch.watches.watch import Budget, Watch
+from gpuwatch.ports.probing import InstanceProbe, UtilisationRepository
 
 log = logging.getLogger(__name__)
 
 
-class Guard:
+class ProviderGuard:
     """Looks after the launches at one provider.
 
     Args:
@@ -48,29 +48,29 @@ class Guard:
 
     def __init__(  # noqa: PLR0913 each is a door of its own
         self,
-        books: Records,
-        uses: Uses,
+        repository: LaunchRecords,
+        uses: UtilisationRepository,
         launcher: Launcher,
-        probe: Probe,
-        herald: Herald,
+        probe: InstanceProbe,
+        launch_alerts: LaunchAlerts,
         *,
         watches: Mapping[str, Watch],
         budget: Budget,
         zone: tzinfo,
         channels_of: Callable[[str], tuple[str, ...]],
         new_id: Callable[[], str],
-        start: Start = in_background,
+        start: BackgroundRunner = in_background,
     ) -> None:
         self._watches = watches
         self._zone = zone
         self._provider = launcher.name
-        self._warner = Warner(books, herald, channels_of, new_id)
-        self._use = UseGuard(uses, self._warner)
-        self._budgets = BudgetGuard(books, self._warner, watches, budget)
+        self._alerts = GuardAlerts(repository, launch_alerts, channels_of, new_id)
+        self._use = UtilisationGuard(uses, self._alerts)
+        self._budgets = BudgetGuard(repository, self._alerts, watches, budget)
         self._prices = PriceGuard(
-            launcher, self._warner, watches=watches, budget=budget, others=self._budgets.everything
+            launcher, self._alerts, watches=watches, budget=budget, others=self._budgets.everything
         )
-        self._verifier = Verifier(probe, self._unmeasured, start)
+        self._verifier = InstanceVerifier(probe, self._unmeasured, start)
 
     def beat(self, now: datetime) -> None:
         """Budgets, proposed prices, what is to be forgotten; every few seconds. Raises StoreError."""
@@ -81,35 +81,35 @@ class Guard:
         self._verifier.keep(ids)
         self._use.keep(ids, now)
 
-    def fault(self, launch: Launch, instance: Instance, now: datetime) -> Fault | None:
+    def fault(self, launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
         """Why an instance that is listed must end; None: it need not. Tells its owner what comes upon it."""
         watch = self._watches.get(launch.watch)
         fault = self.due(launch, now) or self._of_instance(launch, instance, watch, now)
         if fault is None and launch.state is LaunchState.RUNNING:
             for notice in self._notices(launch, instance, watch, now):
-                self._warner.tell(launch, notice, now)
+                self._alerts.tell(launch, notice, now)
         return fault
 
-    def due(self, launch: Launch, now: datetime) -> Fault | None:
+    def due(self, launch: Launch, now: datetime) -> EndCause | None:
         """What ends it whether a list shows it or not: a budget, a price, its windows."""
         watch = self._watches.get(launch.watch)
         fault = self._budgets.fault(launch) or self._prices.fault(launch, now)
-        return fault or (None if watch is None else outside(watch, now, self._zone))
+        return fault or (None if watch is None else outside_windows(watch, now, self._zone))
 
-    def verified(self, launch: Launch, instance: Instance, now: datetime) -> bool | Fault:
+    def verified(self, launch: Launch, instance: Instance, now: datetime) -> bool | EndCause:
         """Is it what was promised? False: not yet known. Else why it must end."""
         return self._verifier.verified(launch, instance, self._watches.get(launch.watch), now)
 
-    def _of_instance(self, launch: Launch, instance: Instance, watch: Watch | None, now: datetime) -> Fault | None:
+    def _of_instance(self, launch: Launch, instance: Instance, watch: Watch | None, now: datetime) -> EndCause | None:
         if launch.state is not LaunchState.RUNNING:
             return None
         spec = None if watch is None else watch.launch
         if instance.state is InstanceState.RUNNING and (fault := self._use.fault(launch, instance, spec, now)):
             return fault
         still_offline = instance.state is InstanceState.OFFLINE and spec is not None
-        return offline_for_good(launch, spec.relaunch, now) if still_offline and spec is not None else None
+        return offline_too_long(launch, spec.relaunch, now) if still_offline and spec is not None else None
 
-    def _notices(self, launch: Launch, instance: Instance, watch: Watch | None, now: datetime) -> list[Notice]:
+    def _notices(self, launch: Launch, instance: Instance, watch: Watch | None, now: datetime) -> list[GuardNotice]:
         """What its owner should know; each is told once by its key."""
         found = []
         if runtime_nearly_over(launch, now):
@@ -120,9 +120,9 @@ class Guard:
             found.append(notices.contract(launch, instance.ends_at, near, self._zone))
         if instance.maintenance_at is not None:
             found.append(notices.maintenance(instance.maintenance_at, self._zone))
-        if (nth := reminder(launch, now)) is not None:
-            found.append(notices.befallen(launch, instance, nth, self._zone))
+        if (nth := due_reminder(launch, now)) is not None:
+            found.append(notices.condition_changed(launch, instance, nth, self._zone))
         return found
 
     def _unmeasured(self, launch: Launch, why: str, now: datetime) -> None:
-        self._warner.tell(launch, notices.unmeasured(why), now)
+        self._alerts.tell(launch, notices.unmeasured(why), now)

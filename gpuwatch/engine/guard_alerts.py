@@ -8,13 +8,18 @@ from datetime import datetime
 
 import msgspec
 
-from gpuwatch.engine.alerts import life_of
-from gpuwatch.engine.launch_alerts import Herald
+from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.launches.spending import BudgetStatus
+from gpuwatch.domain.market.pricing import money, usd
+from gpuwatch.engine.alerts import alert_lifetime
+from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.errors import StoreError
-from gpuwatch.launches.launch import Launch
-from gpuwatch.launches.spending import Reached
-from gpuwatch.market.pricing import money, usd
-from gpuwatch.ports import Alert, AlertKind, Books, News
+from gpuwatch.ports import (
+    Alert,
+    AlertKind,
+    LaunchRepository,
+    OutboxAlert,
+)
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +27,7 @@ _KEYS_MAX = 10_000
 _KEY_LENGTH = 200
 
 
-class Notice(msgspec.Struct, frozen=True, kw_only=True):
+class GuardNotice(msgspec.Struct, frozen=True, kw_only=True):
     """One thing to tell of a launch. `key` makes it told once; `needs_owner`: money runs until somebody decides."""
 
     key: str
@@ -34,31 +39,35 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     needs_owner: bool = False
 
 
-class Warner:
+class GuardAlerts:
     """Tells the owner. A store that does not take it is asked again at the next look."""
 
     def __init__(
-        self, books: Books, herald: Herald, channels_of: Callable[[str], tuple[str, ...]], new_id: Callable[[], str]
+        self,
+        repository: LaunchRepository,
+        launch_alerts: LaunchAlerts,
+        channels_of: Callable[[str], tuple[str, ...]],
+        new_id: Callable[[], str],
     ) -> None:
-        self._books = books
-        self._herald = herald
+        self._repository = repository
+        self._launch_alerts = launch_alerts
         self._channels_of = channels_of
         self._new_id = new_id
         self._told: set[str] = set()
 
-    def tell(self, launch: Launch, notice: Notice, now: datetime) -> None:
+    def tell(self, launch: Launch, notice: GuardNotice, now: datetime) -> None:
         """Of a launch."""
         key = f"{notice.key}:{launch.launch_id}"[:_KEY_LENGTH]
         if key in self._told:
             return
         kind = AlertKind.HELD if notice.needs_owner else AlertKind.LAUNCH
         can_do = notice.can_do or ("Follow it: gpuwatch launches", f"End it: gpuwatch stop {launch.launch_id}")
-        plain = self._herald.moved(launch, notice.headline, notice.why, now, can_do)
+        plain = self._launch_alerts.moved(launch, notice.headline, notice.why, now, can_do)
         facts = (*plain.alert.facts, *notice.facts)
         alert = msgspec.structs.replace(plain.alert, kind=kind, did=notice.did, facts=facts)
-        self._put(msgspec.structs.replace(plain, alert=alert, expires_at=now + life_of(kind), once_key=key))
+        self._put(msgspec.structs.replace(plain, alert=alert, expires_at=now + alert_lifetime(kind), once_key=key))
 
-    def budget(self, one: Reached, stops: bool, now: datetime) -> None:
+    def budget(self, one: BudgetStatus, stops: bool, now: datetime) -> None:
         """Of a budget: once for its 80 %, once for its end, in each window and for each limit."""
         share = "full" if one.is_full else "nearly"
         key = f"budget:{share}:{one.name}:{one.window}:{one.limit_microusd}:{one.watch or ''}"[:_KEY_LENGTH]
@@ -76,12 +85,14 @@ class Warner:
             can_do=("See what it goes into: gpuwatch costs", "End something: gpuwatch stop ID"),
         )
         channels = self._channels_of(one.watch or "")
-        self._put(News(alert=alert, channels=channels, expires_at=now + life_of(alert.kind), once_key=key))
+        self._put(
+            OutboxAlert(alert=alert, channels=channels, expires_at=now + alert_lifetime(alert.kind), once_key=key)
+        )
 
-    def _put(self, news: News) -> None:
+    def _put(self, news: OutboxAlert) -> None:
         assert news.once_key is not None
         try:
-            self._books.tell(news)
+            self._repository.tell(news)
         except StoreError as error:
             log.warning("not told yet: %s: %s", news.alert.headline, error)
             return
@@ -95,12 +106,12 @@ def dollars(microusd: int) -> str:
     return f"${money(usd(microusd))}"
 
 
-def _budget_headline(one: Reached) -> str:
+def _budget_headline(one: BudgetStatus) -> str:
     whose = "budget" if one.watch is None else f"{one.watch}: budget"
     return f"{whose} {one.name} is {'reached' if one.is_full else 'used to 80 %'}"
 
 
-def _budget_facts(one: Reached) -> tuple[tuple[str, str], ...]:
+def _budget_facts(one: BudgetStatus) -> tuple[tuple[str, str], ...]:
     if one.name == "max_usd_hour":
         return (
             ("Limit", f"{dollars(one.limit_microusd)} per hour"),
@@ -113,7 +124,7 @@ def _budget_facts(one: Reached) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _budget_did(one: Reached, stops: bool) -> str:
+def _budget_did(one: BudgetStatus, stops: bool) -> str:
     if not stops:
         return 'Nothing is ended: on_reached = "warn". Nothing new is rented beyond the budget.'
     if not one.is_full:

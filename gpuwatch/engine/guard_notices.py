@@ -4,78 +4,78 @@ from __future__ import annotations
 
 from datetime import datetime, tzinfo
 
-from gpuwatch.engine.alerts import moment
-from gpuwatch.engine.guard_alerts import Notice, dollars
-from gpuwatch.launches.guard import ends_by_itself_at
-from gpuwatch.launches.instance import Instance
-from gpuwatch.launches.launch import Condition, Launch
-from gpuwatch.market.pricing import MAX_USD_HOUR, MICRO
+from gpuwatch.domain.launches.instance import Instance
+from gpuwatch.domain.launches.launch import InstanceCondition, Launch
+from gpuwatch.domain.launches.runtime_rules import ends_by_itself_at
+from gpuwatch.domain.market.pricing import MAX_USD_HOUR, MICRO
+from gpuwatch.engine.alerts import format_moment
+from gpuwatch.engine.guard_alerts import GuardNotice, dollars
 
 
-def runtime(launch: Launch, zone: tzinfo) -> Notice:
+def runtime(launch: Launch, zone: tzinfo) -> GuardNotice:
     """`max_runtime` is nearly over."""
     end = ends_by_itself_at(launch)
     assert end is not None
-    return Notice(
+    return GuardNotice(
         key="runtime",
         headline=f"max_runtime is over at {end.astimezone(zone):%H:%M %Z}",
-        why=f"It has run for most of its max_runtime; it is ended at {moment(end, zone)}.",
+        why=f"It has run for most of its max_runtime; it is ended at {format_moment(end, zone)}.",
         can_do=("Save what it has made", f"End it now: gpuwatch stop {launch.launch_id}"),
     )
 
 
-def closing(at: datetime, zone: tzinfo) -> Notice:
+def closing(at: datetime, zone: tzinfo) -> GuardNotice:
     """Its windows close soon."""
-    return Notice(
+    return GuardNotice(
         key=f"closing:{at:%Y%m%dT%H%M}",
         headline="its active windows close soon",
-        why=f"They close at {moment(at, zone)}, and stop_outside = true: it is ended then.",
+        why=f"They close at {format_moment(at, zone)}, and stop_outside = true: it is ended then.",
         can_do=("Save what it has made", "Let it go on: stop_outside = false"),
     )
 
 
-def contract(launch: Launch, ends_at: datetime, near: str, zone: tzinfo) -> Notice:
+def contract(launch: Launch, ends_at: datetime, near: str, zone: tzinfo) -> GuardNotice:
     """The host ends the contract before `max_runtime` is over."""
     wanted = ends_by_itself_at(launch)
-    until = "" if wanted is None else f"; max_runtime would last until {moment(wanted, zone)}"
-    soon = "in less than an hour" if near == "soon" else f"at {moment(ends_at, zone)}"
-    return Notice(
+    until = "" if wanted is None else f"; max_runtime would last until {format_moment(wanted, zone)}"
+    soon = "in less than an hour" if near == "soon" else f"at {format_moment(ends_at, zone)}"
+    return GuardNotice(
         key=f"contract:{near}:{ends_at:%Y%m%dT%H}",
         headline=f"its host ends the contract {soon}",
-        why=f"The contract ends at {moment(ends_at, zone)}{until}. What is on its disk is gone then.",
+        why=f"The contract ends at {format_moment(ends_at, zone)}{until}. What is on its disk is gone then.",
         can_do=("Save what it has made", f"End it now: gpuwatch stop {launch.launch_id}"),
     )
 
 
-def maintenance(at: datetime, zone: tzinfo) -> Notice:
+def maintenance(at: datetime, zone: tzinfo) -> GuardNotice:
     """The host announced maintenance."""
-    return Notice(
+    return GuardNotice(
         key=f"maintenance:{at:%Y%m%dT%H}",
-        headline=f"its host announces maintenance at {moment(at, zone)}",
+        headline=f"its host announces maintenance at {format_moment(at, zone)}",
         why="The machine may be down from then on.",
         can_do=("Save what it has made before",),
     )
 
 
-def befallen(launch: Launch, instance: Instance, nth: int, zone: tzinfo) -> Notice:
+def condition_changed(launch: Launch, instance: Instance, nth: int, zone: tzinfo) -> GuardNotice:
     """It still does not run, and its disk is billed."""
     condition, since = launch.condition, launch.condition_since
     assert condition is not None
     assert since is not None
     headline, why, help_ = _BEFALLEN[condition]
-    return Notice(
+    return GuardNotice(
         key=f"{condition.value}:{since:%Y%m%dT%H%M%S}:{nth}",
         headline=headline,
-        why=f"{why} It has been so since {moment(since, zone)}.",
+        why=f"{why} It has been so since {format_moment(since, zone)}.",
         can_do=(*help_, f"End it, and its bill: gpuwatch stop {launch.launch_id}"),
         facts=(("Its disk", _disk(launch, instance)), *_bids(condition, instance)),
-        needs_owner=condition is not Condition.OUTBID,
+        needs_owner=condition is not InstanceCondition.OUTBID,
     )
 
 
-def unmeasured(why: str) -> Notice:
+def unmeasured(why: str) -> GuardNotice:
     """It answers, and let nobody in."""
-    return Notice(
+    return GuardNotice(
         key="unmeasured",
         headline="its GPUs and its network could not be measured",
         why=f"Its SSH port answers, but the login did not work: {why}.",
@@ -85,17 +85,17 @@ def unmeasured(why: str) -> Notice:
 
 
 _BEFALLEN = {
-    Condition.STOPPED: (
+    InstanceCondition.STOPPED: (
         "still stopped at the provider, and billed",
         "An instance that is stopped and not destroyed pays for its disk.",
         ("Start it at the provider",),
     ),
-    Condition.OUTBID: (
+    InstanceCondition.OUTBID: (
         "still outbid",
         "It waits for its bid to win again; meanwhile its disk is billed.",
         ("Allow a higher bid: launch.bid.max", "Let it go elsewhere: launch.relaunch = true"),
     ),
-    Condition.OFFLINE: (
+    InstanceCondition.OFFLINE: (
         "its host is still offline",
         "Its GPUs are not billed meanwhile. Hosts do come back, but nobody promises it.",
         ("Wait, if what is on its disk is wanted", "Let such a job go elsewhere: launch.relaunch = true"),
@@ -117,8 +117,8 @@ def _disk(launch: Launch, instance: Instance) -> str:
     return f"{dollars(price * 24)} a day"
 
 
-def _bids(condition: Condition, instance: Instance) -> tuple[tuple[str, str], ...]:
-    if condition is not Condition.OUTBID or instance.min_bid_usd_hour is None:
+def _bids(condition: InstanceCondition, instance: Instance) -> tuple[tuple[str, str], ...]:
+    if condition is not InstanceCondition.OUTBID or instance.min_bid_usd_hour is None:
         return ()
     bid = "unknown" if instance.bid_usd_hour is None else f"${instance.bid_usd_hour:.4f}"
     return (("Bid", f"{bid} an hour, listed; ${instance.min_bid_usd_hour:.4f} would run"),)

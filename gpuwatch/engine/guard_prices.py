@@ -8,23 +8,29 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.engine.alerts import moment
-from gpuwatch.engine.guard_alerts import Notice, Warner, dollars
+from gpuwatch.domain.launches.budget import all_budgets_refusal
+from gpuwatch.domain.launches.end_rules import EndCause
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
+from gpuwatch.domain.launches.runtime_rules import (
+    IncreaseAnswer,
+    extra_microusd,
+    increase_answer,
+    must_end_before_increase,
+    raised_microusd_hour,
+)
+from gpuwatch.domain.watches.job_cost import ceiling_microusd
+from gpuwatch.domain.watches.watch import Budget, OnIncrease, Watch
+from gpuwatch.engine.alerts import format_moment
+from gpuwatch.engine.guard_alerts import GuardAlerts, GuardNotice, dollars
 from gpuwatch.errors import OrderError, ProviderError
-from gpuwatch.launches.budget import admit_all
-from gpuwatch.launches.faults import Fault
-from gpuwatch.launches.guard import Answer, answer_to, ends_before, extra_microusd, raised_microusd_hour
-from gpuwatch.launches.launch import End, Launch, LaunchState
 from gpuwatch.ports import Launcher, PriceIncrease
-from gpuwatch.watches.job_cost import ceiling_microusd
-from gpuwatch.watches.watch import Budget, OnIncrease, Watch
 
 log = logging.getLogger(__name__)
 
-EVERY = timedelta(seconds=60)
+ASK_EVERY = timedelta(seconds=60)
 
 
-class Rise(msgspec.Struct, frozen=True, kw_only=True):
+class RefusedIncrease(msgspec.Struct, frozen=True, kw_only=True):
     """A proposal that the policy does not take: the instance ends before it holds."""
 
     effective_at: datetime | None
@@ -41,25 +47,25 @@ class PriceGuard:
     def __init__(
         self,
         launcher: Launcher,
-        warner: Warner,
+        alerts: GuardAlerts,
         *,
         watches: Mapping[str, Watch],
         budget: Budget,
         others: Callable[[datetime], Sequence[Launch]],
     ) -> None:
         self._launcher = launcher
-        self._warner = warner
+        self._alerts = alerts
         self._watches = watches
         self._budget = budget
         self._others = others
         self._asked_at: datetime | None = None
         self._answered: set[str] = set()
-        self._refused: dict[str, Rise] = {}  # by launch id; stays when the proposal leaves the list
+        self._refused: dict[str, RefusedIncrease] = {}  # by launch id; stays when the proposal leaves the list
 
     def beat(self, running: Sequence[Launch], now: datetime) -> None:
         """Ask, if its time has come and anything runs here."""
         asked_at = self._asked_at
-        if not running or (asked_at is not None and timedelta(0) <= now - asked_at < EVERY):
+        if not running or (asked_at is not None and timedelta(0) <= now - asked_at < ASK_EVERY):
             return
         self._asked_at = now
         try:
@@ -72,12 +78,16 @@ class PriceGuard:
             if (launch := mine.get(proposal.instance_id)) is not None:
                 self._met(launch, proposal, now)
 
-    def fault(self, launch: Launch, now: datetime) -> Fault | None:
+    def fault(self, launch: Launch, now: datetime) -> EndCause | None:
         """Is it time to end it, so that a refused price never holds?"""
         rise = self._refused.get(launch.launch_id)
-        if rise is None or launch.state is not LaunchState.RUNNING or not ends_before(rise.effective_at, now):
+        if (
+            rise is None
+            or launch.state is not LaunchState.RUNNING
+            or not must_end_before_increase(rise.effective_at, now)
+        ):
             return None
-        return End.PRICE_RAISED, rise.words
+        return EndReason.PRICE_RAISED, rise.words
 
     def keep(self, launch_ids: Collection[str]) -> None:
         """Forget all others."""
@@ -89,46 +99,46 @@ class PriceGuard:
         # what else rises has no price here: then the whole price is not known, and nothing is accepted by itself
         answer = self._answer(launch, None if proposal.words else raised, now)
         did = self._given(answer, proposal)
-        if answer is Answer.ACCEPT:
+        if answer is IncreaseAnswer.ACCEPT:
             self._refused.pop(launch.launch_id, None)
-        elif answer is Answer.REJECT:
-            self._refused[launch.launch_id] = Rise(effective_at=proposal.effective_at, words=words)
-        self._warner.tell(launch, _notice(launch, proposal, raised, (words, did), now), now)
+        elif answer is IncreaseAnswer.REJECT:
+            self._refused[launch.launch_id] = RefusedIncrease(effective_at=proposal.effective_at, words=words)
+        self._alerts.tell(launch, _notice(launch, proposal, raised, (words, did), now), now)
 
-    def _answer(self, launch: Launch, raised: int | None, now: datetime) -> Answer:
+    def _answer(self, launch: Launch, raised: int | None, now: datetime) -> IncreaseAnswer:
         watch = self._watches.get(launch.watch)
         spec = None if watch is None else watch.launch
         if watch is None or spec is None:
-            return Answer.NONE
+            return IncreaseAnswer.NONE
         ceiling = ceiling_microusd(watch, launch.gpu, launch.gpu_count, spot=launch.spot)
         fits = (
             spec.on_price_increase is OnIncrease.ACCEPT_UNDER
             and raised is not None
             and self._fits(launch, raised, watch, now)
         )
-        return answer_to(spec.on_price_increase, raised, ceiling, fits)
+        return increase_answer(spec.on_price_increase, raised, ceiling, fits)
 
     def _fits(self, launch: Launch, raised: int, watch: Watch, now: datetime) -> bool:
         dearer = msgspec.structs.replace(launch, price_microusd_hour=raised)
         others = [one for one in self._others(now) if one.launch_id != launch.launch_id]
-        return admit_all(dearer, others, self._budget, watch.budget, now) is None
+        return all_budgets_refusal(dearer, others, self._budget, watch.budget, now) is None
 
-    def _given(self, answer: Answer, proposal: PriceIncrease) -> str:
+    def _given(self, answer: IncreaseAnswer, proposal: PriceIncrease) -> str:
         """Give the answer, once; what was done, for the owner."""
-        if answer is Answer.NONE:
+        if answer is IncreaseAnswer.NONE:
             return "Nothing was answered: you decide."
         done = (
             "Accepted: the new price is at or under max_price, and the budget allows it."
-            if answer is Answer.ACCEPT
+            if answer is IncreaseAnswer.ACCEPT
             else "Rejected; the instance is ended before the new price holds."
         )
         if proposal.increase_id in self._answered:
             return done
         try:
-            self._launcher.answer_increase(proposal.increase_id, accept=answer is Answer.ACCEPT)
+            self._launcher.answer_increase(proposal.increase_id, accept=answer is IncreaseAnswer.ACCEPT)
         except (OrderError, ProviderError) as error:
             log.warning("price increase %s: not answered: %s", proposal.increase_id, error)
-            if answer is Answer.ACCEPT:
+            if answer is IncreaseAnswer.ACCEPT:
                 return "It is to be accepted; the provider did not take the answer yet. It is tried every minute."
             return "The provider did not take a no; the instance is ended before the new price holds."
         self._answered.add(proposal.increase_id)
@@ -142,16 +152,16 @@ def _words(launch: Launch, proposal: PriceIncrease, raised: int | None) -> str:
 
 def _notice(
     launch: Launch, proposal: PriceIncrease, raised: int | None, said: tuple[str, str], now: datetime
-) -> Notice:
+) -> GuardNotice:
     words, did = said
     is_open = did.startswith("Nothing")
     asks = (f"Accept or reject it at {launch.provider}", "Let gpuwatch answer: launch.on_price_increase")
-    at = "an unknown time" if proposal.effective_at is None else moment(proposal.effective_at)
+    at = "an unknown time" if proposal.effective_at is None else format_moment(proposal.effective_at)
     facts = [("New price", words), ("Takes effect", at)]
     if raised is not None:
         span = "in a day" if launch.max_runtime_s is None else "until max_runtime is over"
         facts.append(("More to pay", f"{dollars(extra_microusd(launch, raised, proposal.effective_at, now))} {span}"))
-    return Notice(
+    return GuardNotice(
         key=f"increase:{proposal.increase_id}:{did.split(maxsplit=1)[0]}",  # told again once the answer is taken
         headline="its host raises the price",
         why=f"The host proposes another price for the running contract: {words}, from {at} on.",

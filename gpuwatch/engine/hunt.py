@@ -9,17 +9,17 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.engine.evaluate import Evaluator
+from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.engine.evaluator import Evaluator
 from gpuwatch.engine.queries import queries_for
 from gpuwatch.errors import ProviderError, StoreError
-from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Answer, Completeness, Market, Query
-from gpuwatch.watches.watch import Watch
 
 log = logging.getLogger(__name__)
 
-Recorder = Callable[[Query, Answer | ProviderError, datetime], None]
-InForce = Callable[[Watch, datetime], Watch]
+HuntRecorder = Callable[[Query, Answer | ProviderError, datetime], None]
+CurrentLimits = Callable[[Watch, datetime], Watch]
 
 
 class Hunter:
@@ -31,10 +31,12 @@ class Hunter:
         watches: Sequence[Watch],
         commission: Commission,
         evaluator: Evaluator,
-        record: Recorder,
+        record: HuntRecorder,
         stopping: threading.Event,
     ) -> None:
-        self.in_force: InForce = lambda watch, now: watch  # a watch with the limit of a moment; may raise StoreError
+        self.with_current_limit: CurrentLimits = lambda watch, now: (
+            watch
+        )  # a watch with the limit of a moment; may raise StoreError
         self.market = market
         self._watches = tuple(watches)
         self._commission = commission
@@ -58,11 +60,11 @@ class Hunter:
 
     def beat(self, clock: Callable[[], datetime], poll_every_s: float, matched_every_s: float) -> None:
         """Ask every question that is due; decide on each answer at once, before the next is asked."""
-        self._take_up_limits(clock())
+        self._apply_current_limits(clock())
         for query, watches in self._watches_of.items():
             if self._stopping.is_set():
                 return
-            slow = self._matched.get(query) and not any(map(self._evaluator.is_hungry, watches))
+            slow = self._matched.get(query) and not any(map(self._evaluator.wants_more_launches, watches))
             every_s = matched_every_s if slow else poll_every_s
             asked_at = self._asked_at.get(query)
             # a clock that stepped back must not silence a watch: an hour ahead of us is not "asked lately"
@@ -70,14 +72,14 @@ class Hunter:
                 continue
             self._ask(query, watches, clock)
 
-    def _take_up_limits(self, now: datetime) -> None:
+    def _apply_current_limits(self, now: datetime) -> None:
         """Ask for what is at or under the limits of this moment; where one is not known, for nothing."""
         if all(watch.auto is None for watch in self._watches):
             return
         moved = []
         for watch in self._watches:
             try:
-                moved.append(self.in_force(watch, now))
+                moved.append(self.with_current_limit(watch, now))
             except StoreError as error:
                 log.error("watch %s: its limit is not known: %s", watch.name, error)  # noqa: TRY400
             except Exception:  # no history may blind the other watches of this provider
@@ -97,10 +99,10 @@ class Hunter:
             answer = error
         try:
             if isinstance(answer, ProviderError):
-                self._evaluator.judge_blind(watches, self.market.name, query.spot, clock())
+                self._evaluator.evaluate_unanswered(watches, self.market.name, query.spot, clock())
             else:
                 self._matched[query] = answer.rows > 0
-                self._evaluator.judge(watches, answer, query.spot, clock())
+                self._evaluator.evaluate(watches, answer, query.spot, clock())
         except StoreError as error:  # nothing was begun or told that is not written down; the next look tries again
             log.error("a decision could not be kept: %s", error, extra={"provider": self.market.name})  # noqa: TRY400
         self._record(query, answer, clock())

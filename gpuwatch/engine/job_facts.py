@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from decimal import ROUND_HALF_EVEN, Decimal
 
-from gpuwatch.market.pricing import usd
-from gpuwatch.planning.job import Bill, JobCost
-from gpuwatch.watches.decide import Match
-from gpuwatch.watches.job_cost import job_cost
-from gpuwatch.watches.watch import Watch
+from gpuwatch.domain.market.pricing import usd
+from gpuwatch.domain.planning.job import JobBill, JobCost
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.job_cost import job_cost
+from gpuwatch.domain.watches.watch import Watch
 
 
 def job_facts(watch: Watch, match: Match) -> list[tuple[str, str]]:
@@ -35,7 +35,7 @@ def dollars(micro: int) -> str:
     return f"{usd(micro).quantize(Decimal('0.01'), ROUND_HALF_EVEN):,}"
 
 
-def _parts(bill: Bill) -> list[str]:
+def _parts(bill: JobBill) -> list[str]:
     hours = {
         "work": bill.work_h,
         "getting ready": bill.ready_h,

@@ -9,19 +9,31 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.engine.alerts import life_of
-from gpuwatch.launches.launch import End, Launch, LaunchState, Refusal, RefusalReason, cost_microusd
-from gpuwatch.launches.machines import AVOID_FOR, MACHINE_FAULTS
-from gpuwatch.launches.outcome import About, Tell
-from gpuwatch.market.pricing import money, usd
-from gpuwatch.net import redact
-from gpuwatch.ports import Alert, AlertKind, Instance, News
-from gpuwatch.watches.watch import Watch
+from gpuwatch.domain.launches.launch import (
+    EndReason,
+    Launch,
+    LaunchRefusal,
+    LaunchState,
+    RefusalReason,
+    cost_microusd,
+)
+from gpuwatch.domain.launches.machines import AVOID_FOR, MACHINE_FAULTS
+from gpuwatch.domain.launches.transitions import Notification, NotificationTopic
+from gpuwatch.domain.market.pricing import money, usd
+from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.engine.alerts import alert_lifetime
+from gpuwatch.ports import (
+    Alert,
+    AlertKind,
+    Instance,
+    OutboxAlert,
+)
+from gpuwatch.redaction import redact
 
 _PRICE_STEP = 1.03  # prices nearer to each other than that are one, when it is told of
 
 
-class Herald:
+class LaunchAlerts:
     """Makes the news of launches for the owner's channels.
 
     Args:
@@ -32,27 +44,29 @@ class Herald:
         self._channels_of = channels_of
         self._new_id = new_id
 
-    def told(self, launch: Launch, tell: Tell, now: datetime) -> News:
+    def told(self, launch: Launch, tell: Notification, now: datetime) -> OutboxAlert:
         """What a step of its life has to say.
 
         Args:
             launch: as it is after the step.
         """
-        if tell.about is About.NOT_RENTED:
+        if tell.about is NotificationTopic.NOT_RENTED:
             return self.not_rented(launch, tell.why, now)
-        if tell.about is About.HELD:
+        if tell.about is NotificationTopic.HELD:
             return self.held(launch, tell.why, now)
-        if tell.about is About.UNLISTED:
+        if tell.about is NotificationTopic.UNLISTED:
             return self.unlisted(launch, tell.why, now)
-        if tell.about is About.BEFALLEN:
-            return self.befallen(launch, tell.headline, tell.why, now)
+        if tell.about is NotificationTopic.BEFALLEN:
+            return self.condition_changed(launch, tell.headline, tell.why, now)
         return self.moved(launch, tell.headline, tell.why, now)
 
-    def moved(self, launch: Launch, headline: str, why: str, now: datetime, can_do: tuple[str, ...] = ()) -> News:
+    def moved(
+        self, launch: Launch, headline: str, why: str, now: datetime, can_do: tuple[str, ...] = ()
+    ) -> OutboxAlert:
         """A launch went on."""
         return self._news(AlertKind.LAUNCH, launch, headline, why, now, can_do or _LOOK)
 
-    def befallen(self, launch: Launch, headline: str, why: str, now: datetime) -> News:
+    def condition_changed(self, launch: Launch, headline: str, why: str, now: datetime) -> OutboxAlert:
         """What may flap is told once in ten minutes, and a price whenever it is another by some percent.
 
         What lasts is told again by the guard, a quarter of an hour later.
@@ -62,9 +76,9 @@ class Herald:
         key = f"befallen:{launch.launch_id}:{headline}:{price_step}:{ten_minutes}"
         return _once(self.moved(launch, headline, why, now), key)
 
-    def not_rented(self, launch: Launch, reason: str, now: datetime) -> News:
+    def not_rented(self, launch: Launch, reason: str, now: datetime) -> OutboxAlert:
         """Nothing was made. Told once an hour for each cause: an offer that flaps must not flood its owner."""
-        end = next((end for end in End if reason.startswith(end.value)), End.REFUSED)
+        end = next((end for end in EndReason if reason.startswith(end.value)), EndReason.REFUSED)
         for_a_person = end in _MEND
         kind = AlertKind.REFUSED if for_a_person else AlertKind.LAUNCH
         can_do = ("Check key, credit and order: gpuwatch doctor",) if for_a_person else _LOOK
@@ -72,7 +86,7 @@ class Herald:
         news = self._news(kind, failed, f"not rented: {end.value}", reason, now, can_do)
         return _once(news, f"not-rented:{launch.watch[:120]}:{end.name}:{now:%Y-%m-%dT%H}")
 
-    def held(self, launch: Launch, why: str, now: datetime) -> News:
+    def held(self, launch: Launch, why: str, now: datetime) -> OutboxAlert:
         """The owner must decide."""
         can_do = (
             f"Look at your instances at {launch.provider} for the label {launch.label}",
@@ -84,7 +98,7 @@ class Herald:
         )
         return _once(news, f"held:{launch.launch_id}:{now:%Y-%m-%d}")
 
-    def unlisted(self, launch: Launch, why: str, now: datetime) -> News:
+    def unlisted(self, launch: Launch, why: str, now: datetime) -> OutboxAlert:
         """What was rented is in no list any more, and the lists do not prove that it is gone."""
         can_do = (
             f"Look at your instances at {launch.provider} for the label {launch.label}",
@@ -93,7 +107,7 @@ class Herald:
         news = self._news(AlertKind.HELD, launch, "the provider does not list it any more", why, now, can_do)
         return _once(news, f"unlisted:{launch.launch_id}")
 
-    def unwatched(self, launch: Launch, now: datetime) -> News:
+    def unmanaged(self, launch: Launch, now: datetime) -> OutboxAlert:
         """Its provider left the settings, or has no key any more: nothing ends it."""
         why = f"{launch.provider} is not in the settings, or has no key: gpuwatch can neither see it nor end it."
         can_do = (
@@ -103,7 +117,7 @@ class Herald:
         news = self._news(AlertKind.HELD, launch, "nobody looks after it any more", why, now, can_do)
         return _once(news, f"unwatched:{launch.launch_id}:{now:%Y-%m-%d}")
 
-    def unseen(self, provider: str, alive: int, error: str, now: datetime) -> News:
+    def instance_list_missing(self, provider: str, alive: int, error: str, now: datetime) -> OutboxAlert:
         """Its list of instances does not come: what runs there is not seen."""
         what = "1 launch is" if alive == 1 else f"{alive} launches are"
         alert = Alert(
@@ -116,29 +130,29 @@ class Herald:
             did="What is at its max_runtime or its deadline is ended unseen, by its id. Nothing is sent twice.",
             can_do=("See what the key may do: gpuwatch doctor", f"Look at your instances at {provider}"),
         )
-        news = News(alert=alert, channels=self._channels_of(""), expires_at=now + life_of(alert.kind))
+        news = OutboxAlert(alert=alert, channels=self._channels_of(""), expires_at=now + alert_lifetime(alert.kind))
         return _once(news, f"unseen:{provider}:{now:%Y-%m-%dT%H}")
 
-    def seen_again(self, provider: str, now: datetime) -> News:
+    def seen_again(self, provider: str, now: datetime) -> OutboxAlert:
         """Its list is back."""
         alert = Alert(
             alert_id=self._new_id(),
-            kind=AlertKind.SEEING,
+            kind=AlertKind.RECOVERED,
             created_at=now,
             headline=f"{provider} lists its instances again",
             facts=(("Provider", provider),),
             why="A whole list came.",
             did="What runs there is followed as before.",
         )
-        return News(alert=alert, channels=self._channels_of(""), expires_at=now + life_of(alert.kind))
+        return OutboxAlert(alert=alert, channels=self._channels_of(""), expires_at=now + alert_lifetime(alert.kind))
 
-    def slow_stop(self, launch: Launch, why: str, now: datetime) -> News:
+    def slow_end(self, launch: Launch, why: str, now: datetime) -> OutboxAlert:
         """A destroy is not confirmed for a while."""
         headline = "its end is not confirmed yet: it may still be billed"
         news = self._news(AlertKind.HELD, launch, headline, why, now, (f"End it at {launch.provider} by hand", *_LOOK))
         return _once(news, f"slow-stop:{launch.launch_id}:{now:%Y-%m-%dT%H}")
 
-    def orphan(self, provider: str, instance: Instance, why: str, now: datetime) -> News:
+    def orphan(self, provider: str, instance: Instance, why: str, now: datetime) -> OutboxAlert:
         """An instance with our label that the table does not know, or believes gone."""
         alert = Alert(
             alert_id=self._new_id(),
@@ -159,13 +173,13 @@ class Herald:
             ),
         )
         channels = self._channels_of("")
-        expires_at = now + life_of(AlertKind.ORPHAN)
+        expires_at = now + alert_lifetime(AlertKind.ORPHAN)
         once_key = f"orphan:{provider}:{instance.instance_id}"
-        return News(alert=alert, channels=channels, expires_at=expires_at, once_key=once_key)
+        return OutboxAlert(alert=alert, channels=channels, expires_at=expires_at, once_key=once_key)
 
     def _news(
         self, kind: AlertKind, launch: Launch, headline: str, why: str, now: datetime, can_do: tuple[str, ...]
-    ) -> News:
+    ) -> OutboxAlert:
         alert = Alert(
             alert_id=self._new_id(),
             kind=kind,
@@ -178,10 +192,10 @@ class Herald:
             can_do=can_do,
         )
         channels = self._channels_of(launch.watch)
-        return News(alert=alert, channels=channels, expires_at=now + life_of(kind))
+        return OutboxAlert(alert=alert, channels=channels, expires_at=now + alert_lifetime(kind))
 
 
-def after_reserving(watch: Watch, begun: Sequence[Launch], refusal: Refusal | None) -> tuple[str, ...]:
+def next_steps(watch: Watch, begun: Sequence[Launch], refusal: LaunchRefusal | None) -> tuple[str, ...]:
     """What the owner can do once a watch that rents has fired: about what was begun, or about why nothing was."""
     name = shlex.quote(watch.name)
     if begun and begun[0].dry_run:
@@ -202,7 +216,7 @@ def after_reserving(watch: Watch, begun: Sequence[Launch], refusal: Refusal | No
     return ("See what was rented, and what it costs: gpuwatch launches",)
 
 
-_MEND = frozenset({End.NO_CREDIT, End.KEY, End.BAD_ORDER, End.REFUSED})
+_MEND = frozenset({EndReason.NO_CREDIT, EndReason.KEY, EndReason.BAD_ORDER, EndReason.REFUSED})
 NOT_READY = ("Check key, credit and instances: gpuwatch doctor",)
 _OVER = frozenset({LaunchState.ENDED, LaunchState.FAILED})
 _LOOK = ("Follow it: gpuwatch launches",)
@@ -241,5 +255,5 @@ def _state_in_words(launch: Launch) -> str:
     return f"Launch {launch.launch_id} is {launch.state.value}."
 
 
-def _once(news: News, key: str) -> News:
+def _once(news: OutboxAlert, key: str) -> OutboxAlert:
     return msgspec.structs.replace(news, once_key=key)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gpuwatch.market.marks import ARM64, arch_of, marks
-from gpuwatch.market.offer import Offer, OfferKind
-from gpuwatch.market.resold import Folded
-from gpuwatch.watches.decide import Match
+from gpuwatch.domain.market.marks import ARM64, arch_of, marks
+from gpuwatch.domain.market.offer import Offer, OfferKind
+from gpuwatch.domain.market.resold import FoldedOffer
+from gpuwatch.domain.watches.decide import Match
 
 _KINDS = {
     OfferKind.LISTED: "listed: a list price; whether there is stock is not known",
@@ -13,7 +13,7 @@ _KINDS = {
 }
 
 
-def rare_facts(folded: Folded[Match]) -> list[tuple[str, str]]:
+def rare_facts(folded: FoldedOffer[Match]) -> list[tuple[str, str]]:
     """Label and value of what most offers do not have; empty for a plain one."""
     offer, terms = folded.shown.offer, folded.shown.offer.terms
     facts = [("Kind", _KINDS[offer.kind])] if offer.kind in _KINDS else []
@@ -30,7 +30,7 @@ def rare_facts(folded: Folded[Match]) -> list[tuple[str, str]]:
     return facts
 
 
-def line_marks(folded: Folded[Match]) -> tuple[str, ...]:
+def line_marks(folded: FoldedOffer[Match]) -> tuple[str, ...]:
     """The short marks of one line, and where else the same stock is."""
     return (*marks(folded.shown.offer), *([folded.also_text] if folded.also else []))
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gpuwatch.engine.lanes import HUNT_ROWS
-from gpuwatch.market.pricing import Commission, listed_ceiling_usd
+from gpuwatch.domain.market.pricing import Commission, listed_ceiling_usd
+from gpuwatch.domain.watches.watch import SpotPolicy, Watch
+from gpuwatch.engine.row_budget import HUNT_ROWS
 from gpuwatch.ports import Query
-from gpuwatch.watches.watch import SpotPolicy, Watch
 
 RENTAL_TYPES = {SpotPolicy.NO: (False,), SpotPolicy.ONLY: (True,), SpotPolicy.ANY: (False, True)}  # spot?
 

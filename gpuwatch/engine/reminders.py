@@ -6,26 +6,28 @@ import logging
 from collections.abc import Collection
 from datetime import datetime
 
-from gpuwatch.engine.launch_alerts import Herald
-from gpuwatch.launches.launch import LaunchState
-from gpuwatch.ports import Books
+from gpuwatch.domain.launches.launch import LaunchState
+from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.ports import LaunchRepository
 
 log = logging.getLogger(__name__)
 STILL_HELD = "Nobody has settled it yet. Its budget stays reserved, and its slot taken."
 
 
-def remind(books: Books, herald: Herald, keyed: Collection[str], now: datetime) -> int:
+def send_reminders(
+    repository: LaunchRepository, launch_alerts: LaunchAlerts, keyed: Collection[str], now: datetime
+) -> int:
     """Tell of launches that are held, and of those that nobody can follow; how many there are. Raises StoreError.
 
     Args:
         keyed: providers that are set up, with a key.
     """
-    alive = books.alive()
+    alive = repository.alive()
     held = [launch for launch in alive if launch.state is LaunchState.HELD]
     alone = [launch for launch in alive if launch.provider not in keyed]
     for launch in held:
-        books.tell(herald.held(launch, STILL_HELD, now))
+        repository.tell(launch_alerts.held(launch, STILL_HELD, now))
     for launch in alone:
         log.error("launch %s: %s is not in the settings, or has no key", launch.launch_id, launch.provider)
-        books.tell(herald.unwatched(launch, now))
+        repository.tell(launch_alerts.unmanaged(launch, now))
     return len(held) + len(alone)

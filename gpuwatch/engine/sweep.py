@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.queries import RENTAL_TYPES
 from gpuwatch.errors import ProviderError, QuotaSpent
 from gpuwatch.ports import Answer, Completeness, Market, Query
-from gpuwatch.watches.watch import Watch
 
 SweepRecorder = Callable[[str, bool, Answer | ProviderError, datetime], None]
 

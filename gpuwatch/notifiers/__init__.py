@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from gpuwatch.adapting import OptionSpec
-from gpuwatch.adapting.plugins import Plugins
+from gpuwatch.plugins import Plugins
 from gpuwatch.ports import ChannelSettings
+from gpuwatch.ports.declarations import OptionSpec
 
 if TYPE_CHECKING:
-    from gpuwatch.net import Http
     from gpuwatch.ports import Channel
+    from gpuwatch.ports.http import HttpClient
 
-__all__ = ["BUILT_IN", "ChannelSettings", "NotifierInfo", "broken", "build", "info", "plugins", "stamps"]
+__all__ = ["BUILT_IN", "ChannelInfo", "ChannelSettings", "broken", "build", "info", "plugins", "stamps"]
 
 BUILT_IN: Final = ("telegram", "email", "apprise")
 
 
-class NotifierInfo(msgspec.Struct, frozen=True, kw_only=True):
+class ChannelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What a plugin says of its channel."""
 
     name: str
@@ -38,9 +38,9 @@ def plugins() -> tuple[str, ...]:
     return tuple(sorted(_PLUGINS.found()))
 
 
-def info(name: str) -> NotifierInfo:
+def info(name: str) -> ChannelInfo:
     """What a plugin says of its channel. Raises KeyError."""
-    found: NotifierInfo = _PLUGINS.found()[name].target.INFO
+    found: ChannelInfo = _PLUGINS.found()[name].target.INFO
     return found
 
 
@@ -55,24 +55,24 @@ def stamps() -> tuple[str, ...]:
     return tuple(f"{one.name} {one.stamp}" for one in _PLUGINS.found().values())
 
 
-def build(settings: ChannelSettings, http: Http) -> Channel:
+def build(settings: ChannelSettings, http: HttpClient) -> Channel:
     """A plugin's channel; one that cannot be built is there all the same, and refuses every alert with the reason.
 
     Raises:
         KeyError: there is no plugin of that name.
     """
-    from gpuwatch.notifiers.contained import Contained, Unusable  # noqa: PLC0415 for plugins alone
+    from gpuwatch.notifiers.isolation import IsolatedChannel, UnusableChannel  # noqa: PLC0415 for plugins alone
 
     target = _PLUGINS.found()[settings.name].target
     try:
-        return Contained(settings.name, target.build(settings, http))
+        return IsolatedChannel(settings.name, target.build(settings, http))
     except Exception as error:  # a stranger's code
-        return Unusable(settings.name, f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
+        return UnusableChannel(settings.name, f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
 
 
 def _why_not(name: str, target: Any) -> str | None:
     told = getattr(target, "INFO", None)
-    if not isinstance(told, NotifierInfo):
+    if not isinstance(told, ChannelInfo):
         return "it has no INFO that is a NotifierInfo"
     if told.name != name:
         return f"its INFO.name is {told.name!r}"

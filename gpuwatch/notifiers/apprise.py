@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
-from gpuwatch.net import keep_secret
 from gpuwatch.notifiers.layout import as_text, subject
 from gpuwatch.ports import Alert, AppriseSettings
+from gpuwatch.redaction import register_secret
 
 
-class Apprise:
+class AppriseChannel:
     """Any number of services, each by its URL. A URL is a secret: texts name it by its number and scheme.
 
     Args:
@@ -24,15 +24,15 @@ class Apprise:
     name = "apprise"
 
     def __init__(self, settings: AppriseSettings, *, load: Callable[[str], Any] = importlib.import_module) -> None:
-        keep_secret(*settings.urls)
+        register_secret(*settings.urls)
         self._urls = settings.urls
         self._load = load
 
     def send(self, alert: Alert) -> None:
         """Deliver once, to all services. Raises DeliverLater, DeliveryRefused."""
-        self.send_rest(alert, ())
+        self.send_remaining(alert, ())
 
-    def send_rest(self, alert: Alert, taken: Sequence[str]) -> None:
+    def send_remaining(self, alert: Alert, taken: Sequence[str]) -> None:
         """Deliver to those services that need it yet.
 
         Raises:

@@ -15,9 +15,9 @@ from email.policy import SMTP as SMTP_POLICY
 from email.utils import format_datetime, parseaddr
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
-from gpuwatch.net import keep_secret, redact
 from gpuwatch.notifiers.layout import Line, as_text, cleaned, footer, lines, subject
 from gpuwatch.ports import Alert, EmailSettings
+from gpuwatch.redaction import redact, register_secret
 
 _WAITS_S = (
     300.0,
@@ -32,7 +32,7 @@ _UNDER_TLS = ("PLAIN", "LOGIN", "CRAM-MD5")
 Answers = Mapping[str, tuple[int, bytes]]  # recipient → code and words
 
 
-class Email:
+class EmailChannel:
     """One sender, one or more recipients.
 
     Args:
@@ -45,7 +45,7 @@ class Email:
     def __init__(
         self, settings: EmailSettings, *, tls: ssl.SSLContext | None = None, deadline_s: float = _DEADLINE_S
     ) -> None:
-        keep_secret(settings.password)
+        register_secret(settings.password)
         self._settings = settings
         self._tls = tls
         self._deadline_s = deadline_s
@@ -54,9 +54,9 @@ class Email:
 
     def send(self, alert: Alert) -> None:
         """Deliver once, to all. Raises DeliverLater, DeliveryRefused."""
-        self.send_rest(alert, ())
+        self.send_remaining(alert, ())
 
-    def send_rest(self, alert: Alert, taken: Sequence[str]) -> None:
+    def send_remaining(self, alert: Alert, taken: Sequence[str]) -> None:
         """Deliver to those who need it yet.
 
         Raises:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
-from gpuwatch.net import NetError, keep_secret, redact
 from gpuwatch.notifiers.layout import Line, Piece, as_text, footer, lines
 from gpuwatch.ports import Alert, TelegramSettings
+from gpuwatch.ports.http import NetError
+from gpuwatch.redaction import redact, register_secret
 
 if TYPE_CHECKING:
-    from gpuwatch.net import Http, Reply
+    from gpuwatch.ports.http import HttpClient, HttpReply
 
 MAX_UNITS = 4096  # UTF-16 code units after the entities are parsed
 _SPACING_S = 1.05  # at most one message per chat and second (source: Bot FAQ)
@@ -31,13 +32,13 @@ class _Parameters(msgspec.Struct):
     retry_after: float | None = None
 
 
-class _Answer(msgspec.Struct):
+class _BotApiAnswer(msgspec.Struct):
     ok: bool = False
     description: str = ""
     parameters: _Parameters | None = None
 
 
-class Telegram:
+class TelegramChannel:
     """One chat. `moved_to` is set once Telegram says that the chat has another id."""
 
     name = "telegram"
@@ -45,15 +46,15 @@ class Telegram:
     def __init__(
         self,
         settings: TelegramSettings,
-        http: Http,
+        http: HttpClient,
         *,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        keep_secret(settings.bot_token)
+        register_secret(settings.bot_token)
         self.home = settings.chat_id
-        self.moved_to: str | None = None
+        self.new_chat_id: str | None = None
         self._url = f"{settings.base_url.rstrip('/')}/bot{settings.bot_token}/sendMessage"
         self._http = http
         self._monotonic = monotonic
@@ -75,17 +76,17 @@ class Telegram:
         if answered.status != 200 or not answer.ok:
             self._fail(answered, answer)
 
-    def _post(self, message: dict[str, object]) -> tuple[Reply, _Answer]:
+    def _post(self, message: dict[str, object]) -> tuple[HttpReply, _BotApiAnswer]:
         answered, answer = self._ask(message)
         moved = answer.parameters.migrate_to_chat_id if answer.parameters else None
         if answered.status == 400 and moved is not None:
-            self.moved_to = str(moved)
+            self.new_chat_id = str(moved)
             answered, answer = self._ask(message)
         return answered, answer
 
-    def _ask(self, message: dict[str, object]) -> tuple[Reply, _Answer]:
+    def _ask(self, message: dict[str, object]) -> tuple[HttpReply, _BotApiAnswer]:
         body = {
-            "chat_id": self.moved_to or self.home,
+            "chat_id": self.new_chat_id or self.home,
             "link_preview_options": {"is_disabled": True},
             **message,
         }
@@ -95,16 +96,16 @@ class Telegram:
         except NetError as error:
             raise DeliverLater(f"telegram: {redact(str(error))}") from None
         try:
-            return answered, msgspec.json.decode(answered.body, type=_Answer)
+            return answered, msgspec.json.decode(answered.body, type=_BotApiAnswer)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return answered, _Answer(description="an answer that is not Telegram's")
+            return answered, _BotApiAnswer(description="an answer that is not Telegram's")
 
     def _wait_for_turn(self) -> None:
         with self._turn:
             self._sleep(max(self._next_at - self._monotonic(), 0.0))
             self._next_at = self._monotonic() + _SPACING_S
 
-    def _fail(self, answered: Reply, answer: _Answer) -> NoReturn:
+    def _fail(self, answered: HttpReply, answer: _BotApiAnswer) -> NoReturn:
         said = redact(f"telegram: {answered.status} {answer.description}".strip())[:300]
         if answered.status == 429:
             wait_s = _retry_after(answered, answer)
@@ -162,14 +163,14 @@ def _escaped(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-def _retry_after(answered: Reply, answer: _Answer) -> float | None:
+def _retry_after(answered: HttpReply, answer: _BotApiAnswer) -> float | None:
     if answer.parameters and answer.parameters.retry_after is not None:
         return answer.parameters.retry_after
     header = answered.headers.get("retry-after", "")
     return float(header) if header.isdecimal() else None
 
 
-def _is_unreadable(answered: Reply, answer: _Answer) -> bool:
+def _is_unreadable(answered: HttpReply, answer: _BotApiAnswer) -> bool:
     said = answer.description.lower()
     return answered.status == 400 and ("can't parse" in said or "too long" in said)
 

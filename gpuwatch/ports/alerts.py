@@ -19,7 +19,7 @@ class AlertKind(StrEnum):
     HELD = "held"  # a launch needs the owner
     ORPHAN = "orphan"  # a labelled instance that the table does not know
     BLIND = "blind"  # a provider stopped answering
-    SEEING = "seeing"  # … and is back
+    RECOVERED = "seeing"  # … and is back
     DRIFT = "drift"  # a provider's format changed
     REFUSED = "refused"  # a launch was refused: budget, credit, limits
     CHANNEL = "channel"  # another channel is broken
@@ -64,7 +64,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[Alert, ...] = ()  # several watches fired in one poll: one alert each, told in one message
 
 
-class News(msgspec.Struct, frozen=True, kw_only=True):
+class OutboxAlert(msgspec.Struct, frozen=True, kw_only=True):
     """An alert on its way into the outbox."""
 
     alert: Alert
@@ -73,7 +73,7 @@ class News(msgspec.Struct, frozen=True, kw_only=True):
     once_key: str | None = None  # at most one alert ever bears it
 
 
-class Due(msgspec.Struct, frozen=True, kw_only=True):
+class DueDelivery(msgspec.Struct, frozen=True, kw_only=True):
     """One alert that one channel is to send now; it is leased, so nobody else sends it meanwhile."""
 
     alert: Alert
@@ -102,12 +102,12 @@ class Channel(Protocol):
 class ManyRecipients(Protocol):
     """A channel that mails several people, and remembers who needs no further try."""
 
-    def send_rest(self, alert: Alert, taken: Sequence[str]) -> None:
+    def send_remaining(self, alert: Alert, taken: Sequence[str]) -> None:
         """`send`, without those whose keys an earlier try raised as `taken`."""
 
 
 @runtime_checkable
-class InBatches(Protocol):
+class BatchingChannel(Protocol):
     """A channel that keeps its connection from one alert to the next."""
 
     def batch(self) -> AbstractContextManager[object]:
@@ -119,34 +119,36 @@ class MovableChat(Protocol):
     """A channel whose address may move while it is used."""
 
     home: str  # as the settings have it
-    moved_to: str | None
+    new_chat_id: str | None
 
 
-class Outgoing(Protocol):
+class DeliveryQueue(Protocol):
     """The outbox as its sender sees it. `now` is given; all methods raise StoreError."""
 
     def start(self, channels: Sequence[str]) -> int:
         """A sender begins, with these channels; how many deliveries it takes over from channels that are gone."""
 
-    def lease(self, now: datetime, limit: int, lease_s: float, channels: Sequence[str] | None = None) -> Sequence[Due]:
+    def lease(
+        self, now: datetime, limit: int, lease_s: float, channels: Sequence[str] | None = None
+    ) -> Sequence[DueDelivery]:
         """Claim what is due, in order; None: of any channel."""
 
-    def release(self, due: Due) -> None:
+    def release(self, due: DueDelivery) -> None:
         """Give a lease back untouched: there was no time for it."""
 
-    def settle_sent(self, due: Due, now: datetime, note: str | None = None) -> None:
+    def settle_sent(self, due: DueDelivery, now: datetime, note: str | None = None) -> None:
         """The channel took it; `note`: what went wrong on the way, redacted."""
 
-    def settle_later(self, due: Due, next_try_at: datetime, error: str, taken: Sequence[str] = ()) -> None:
+    def settle_later(self, due: DueDelivery, next_try_at: datetime, error: str, taken: Sequence[str] = ()) -> None:
         """Not before `next_try_at`, for this and all that wait behind it."""
 
-    def settle_refused(self, due: Due, error: str, probe_at: datetime) -> None:
+    def settle_refused(self, due: DueDelivery, error: str, probe_at: datetime) -> None:
         """The channel will not take it; nothing else is tried there before `probe_at`."""
 
     def expire(self, now: datetime) -> int:
         """Give up what is past its time; how many deliveries."""
 
-    def unsaid(self) -> Mapping[str, int]:
+    def unreported_failures(self) -> Mapping[str, int]:
         """Channel → deliveries given up there that no message has mentioned and none waiting will mention."""
 
     def also(self, alert_id: str, channels: Sequence[str]) -> int:

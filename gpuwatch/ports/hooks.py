@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from gpuwatch.ports.alerts import News
+from gpuwatch.ports.alerts import OutboxAlert
 
 if TYPE_CHECKING:
-    from gpuwatch.launches.launch import Launch
-    from gpuwatch.watches.watch import HookSpec
+    from gpuwatch.domain.launches.launch import Launch
+    from gpuwatch.domain.watches.watch import HookSpec
 
 ON_RUNNING, BEFORE_STOP, ON_ENDED = "on_running", "before_stop", "on_ended"
 
@@ -37,7 +37,7 @@ class HookCall(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float
 
 
-class HookBook(Protocol):
+class HookRunRepository(Protocol):
     """The rows. All methods raise StoreError; a row that somebody else leased meanwhile is left as it is."""
 
     def start(self) -> None:
@@ -61,11 +61,11 @@ class HookBook(Protocol):
     def release(self, run: HookRun) -> None:
         """It was not run: there was no time for it."""
 
-    def failed(self, launch_id: str, event: str, error: str, news: News) -> bool:
+    def failed(self, launch_id: str, event: str, error: str, news: OutboxAlert) -> bool:
         """Given up, and told, in one transaction; False: it was over already."""
 
 
-class RunsHooks(Protocol):
+class HookInvoker(Protocol):
     """Carries a hook out."""
 
     def __call__(self, call: HookCall) -> str | None:

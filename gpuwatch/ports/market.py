@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from gpuwatch.market.offer import Offer
+from gpuwatch.domain.market.offer import Offer
 
 
 class Completeness(StrEnum):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 from gpuwatch.errors import GpuwatchError
 
 if TYPE_CHECKING:
-    from gpuwatch.launches.promise import Inside
-    from gpuwatch.launches.use import Sample
+    from gpuwatch.domain.launches.instance_verification import MeasuredInstance
+    from gpuwatch.domain.launches.utilisation import UtilisationSample
 
 
-class NoAnswer(GpuwatchError):
+class InstanceUnreachable(GpuwatchError):
     """It does not answer, or not as it should; it may do so later. Its text is fit to be shown."""
 
 
@@ -21,13 +21,15 @@ class LoginRefused(GpuwatchError):
     """It answers, and does not let us in: no fault of the machine as far as anybody knows."""
 
 
-class Probe(Protocol):
+class InstanceProbe(Protocol):
     """Looks at an instance from outside and inside. Each call may take its whole time limit: never within a beat."""
 
     def banner(self, host: str, port: int) -> str:
         """What an SSH server says first, cleaned. Raises NoAnswer."""
 
-    def inside(self, host: str, port: int, key_file: str, *, download: bool, user: str | None = None) -> Inside:
+    def inside(
+        self, host: str, port: int, key_file: str, *, download: bool, user: str | None = None
+    ) -> MeasuredInstance:
         """Log in and measure; what cannot be told there is None.
 
         Args:
@@ -40,13 +42,13 @@ class Probe(Protocol):
         """
 
 
-class Uses(Protocol):
+class UtilisationRepository(Protocol):
     """Samples of GPU use. All methods raise StoreError."""
 
-    def add(self, launch_id: str, sample: Sample) -> None:
+    def add(self, launch_id: str, sample: UtilisationSample) -> None:
         """Keep one; a second one of the same millisecond takes its place."""
 
-    def since(self, launch_id: str, moment: datetime) -> Sequence[Sample]:
+    def since(self, launch_id: str, moment: datetime) -> Sequence[UtilisationSample]:
         """Those from a moment on, oldest first."""
 
     def mean(self, launch_id: str) -> float | None:

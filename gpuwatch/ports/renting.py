@@ -8,16 +8,16 @@ from typing import Protocol
 
 import msgspec
 
-from gpuwatch.launches.instance import Instance, InstanceState
+from gpuwatch.domain.launches.instance import Instance, InstanceState
 
 __all__ = [
-    "Charge",
     "Created",
     "Instance",
     "InstanceState",
     "Launcher",
     "Order",
     "PriceIncrease",
+    "ProviderCharge",
     "Registry",
     "Volume",
 ]
@@ -75,7 +75,7 @@ class PriceIncrease(msgspec.Struct, frozen=True, kw_only=True):
     words: str = ""  # what else changes, for a person
 
 
-class Charge(msgspec.Struct, frozen=True, kw_only=True):
+class ProviderCharge(msgspec.Struct, frozen=True, kw_only=True):
     """What the provider charged for one instance on one day (UTC). `kind`: gpu, disk, download, upload, other."""
 
     instance_id: str
@@ -131,5 +131,5 @@ class Launcher(Protocol):
     def answer_increase(self, increase_id: str, accept: bool) -> None:
         """Accept or reject a proposal. Raises OrderError, ProviderError."""
 
-    def charges(self, since: date, until: date) -> Sequence[Charge] | None:
+    def charges(self, since: date, until: date) -> Sequence[ProviderCharge] | None:
         """What was charged on these days, both included; None: the provider does not tell. Raises ProviderError."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gpuwatch.market.pricing import Commission
+from gpuwatch.domain.market.pricing import Commission
 
 Option = str | float | bool | tuple[str, ...] | None
 

@@ -9,17 +9,22 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from gpuwatch.ports.alerts import Alert, News
+from gpuwatch.ports.alerts import Alert, OutboxAlert
 from gpuwatch.ports.market import Answer
 
 if TYPE_CHECKING:
-    from gpuwatch.launches.ask import Ask
-    from gpuwatch.launches.launch import Intent, Launch, LaunchState, Refusal
-    from gpuwatch.watches.decide import Match, WatchMemory
-    from gpuwatch.watches.watch import Budget, Watch
+    from gpuwatch.domain.launches.approval import Approval
+    from gpuwatch.domain.launches.launch import (
+        Intent,
+        Launch,
+        LaunchRefusal,
+        LaunchState,
+    )
+    from gpuwatch.domain.watches.decide import Match, WatchMemory
+    from gpuwatch.domain.watches.watch import Budget, Watch
 
 
-class Sight(msgspec.Struct, frozen=True, kw_only=True):
+class ProviderHealth(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a provider's answers; kept in the store."""
 
     complete_at: datetime | None = None  # the newest complete answer
@@ -27,18 +32,18 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str | None = None
 
 
-class Page(Protocol):
+class UnitOfWork(Protocol):
     """One open transaction of the desk: what follows from a decision is kept whole, or not at all."""
 
     def remember(self, watch: str, remembered: WatchMemory) -> None:
         """Keep what a watch remembers."""
 
-    def reserve(self, intent: Intent, budget: Budget, now: datetime) -> Launch | Refusal:
+    def reserve(self, intent: Intent, budget: Budget, now: datetime) -> Launch | LaunchRefusal:
         """Take a free slot of the watch and the money for it, or say why not."""
 
     def ask(
         self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, rearmed: bool
-    ) -> Ask | Refusal | None:
+    ) -> Approval | LaunchRefusal | None:
         """Ask the owner about the first offer that could be rented now; the intent's id becomes the ask's.
 
         An open ask for the same offer stands if that costs no more now. A refusal: nothing could be rented, and nothing
@@ -48,39 +53,39 @@ class Page(Protocol):
     def unticked(self, watch: Watch) -> Sequence[str]:
         """What the watch requires before it rents, and its owner has not ticked."""
 
-    def asks_left_open(self, watch: str, now: datetime) -> bool:
+    def has_lapsed_approval(self, watch: str, now: datetime) -> bool:
         """Did the owner approve a quote lately that was no more, and was not asked again since?"""
 
     def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
         """Put an alert into the outbox; False: `once_key` was told already."""
 
-    def keep_sight(self, provider: str, sight: Sight) -> None:
+    def save_health(self, provider: str, health: ProviderHealth) -> None:
         """Keep what is known of a provider's answers."""
 
-    def new_word(self, provider: str, kind: str, word: str, now: datetime) -> bool:
+    def record_new_value(self, provider: str, kind: str, word: str, now: datetime) -> bool:
         """Note a word (a GPU spelling, a field); True: it was never met before."""
 
 
-class Desk(Protocol):
+class UnitOfWorkFactory(Protocol):
     """Where decisions are written down."""
 
     def memories(self) -> Mapping[str, WatchMemory]:
         """What each watch remembers. Raises StoreError."""
 
-    def sights(self) -> Mapping[str, Sight]:
+    def provider_health(self) -> Mapping[str, ProviderHealth]:
         """What is known of each provider's answers. Raises StoreError."""
 
-    def open(self) -> AbstractContextManager[Page]:
+    def open(self) -> AbstractContextManager[UnitOfWork]:
         """A transaction: committed, durably, when the block ends. Raises StoreError."""
 
 
-class Asks(Protocol):
+class ApprovalRepository(Protocol):
     """Questions to the owner, as those see them who answer. All methods raise StoreError."""
 
-    def get(self, ask_id: str) -> Ask | None:
+    def get(self, ask_id: str) -> Approval | None:
         """One ask."""
 
-    def approve(self, ask_id: str, intent: Intent, budget: Budget, now: datetime) -> Launch | Refusal | None:
+    def approve(self, ask_id: str, intent: Intent, budget: Budget, now: datetime) -> Launch | LaunchRefusal | None:
         """Approved, and its launch reserved, in one transaction.
 
         A refusal leaves it open. None: it is not open any more, or late.
@@ -93,7 +98,7 @@ class Asks(Protocol):
         """The owner says no; False: it was answered already."""
 
 
-class PriceHistory(Protocol):
+class PollHistory(Protocol):
     """Keeps what was seen for sale, and that we looked."""
 
     def record(self, answer: Answer, *, lane: str, gpu: str, spot: bool) -> object:
@@ -106,7 +111,7 @@ class PriceHistory(Protocol):
         """Rows returned since 00:00 UTC. Raises StoreError."""
 
 
-class Books(Protocol):
+class LaunchRepository(Protocol):
     """The launches, as the beats see them. Each step is durable, with its alert, or did not happen."""
 
     def get(self, launch_id: str) -> Launch | None:
@@ -121,7 +126,7 @@ class Books(Protocol):
         to_state: LaunchState,
         cause: str,
         now: datetime,
-        news: News | None = None,
+        news: OutboxAlert | None = None,
         *,
         words: str | None = None,
         hook: str | None = None,
@@ -133,17 +138,19 @@ class Books(Protocol):
             hook: the owner's hook that it calls for; it is run afterwards.
         """
 
-    def point_at(self, launch: Launch, match: Match, watch: Watch, budget: Budget, now: datetime) -> Launch | Refusal:
+    def retarget(
+        self, launch: Launch, match: Match, watch: Watch, budget: Budget, now: datetime
+    ) -> Launch | LaunchRefusal:
         """Ask for another offer instead, if pause, machine and budget allow it. Raises LaunchMoved, StoreError."""
 
-    def may_send(self, launch: Launch, now: datetime) -> Refusal | None:
+    def may_send(self, launch: Launch, now: datetime) -> LaunchRefusal | None:
         """The last look before an order is sent: None: it may be. Raises LaunchMoved, StoreError: it may not."""
 
-    def strangers_known(self, provider: str) -> frozenset[str]:
+    def known_foreign_instances(self, provider: str) -> frozenset[str]:
         """Ids of labelled instances that the owner said are not of this installation. Raises StoreError."""
 
     def never_launched(self) -> bool:
         """Was no instance ever asked for? Dry runs and adopted ones aside. Raises StoreError."""
 
-    def tell(self, news: News) -> bool:
+    def tell(self, news: OutboxAlert) -> bool:
         """Put an alert into the outbox; False: `once_key` was told already. Raises StoreError."""

@@ -15,12 +15,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from gpuwatch.adapting import Adapter, ProviderInfo, Tools
-from gpuwatch.adapting.plugins import Plugins
+from gpuwatch.plugins import Plugins
 from gpuwatch.ports import Now, ProviderSettings
+from gpuwatch.ports.declarations import Adapter, ProviderInfo, Tools
 
 if TYPE_CHECKING:
-    from gpuwatch.net import Http
+    from gpuwatch.ports.http import HttpClient
 
 __all__ = ["Adapter", "ProviderInfo", "Tools", "broken", "build", "build_bare", "info", "names", "stamps"]
 
@@ -52,7 +52,7 @@ def stamps() -> tuple[str, ...]:
 
 def build(
     settings: ProviderSettings,
-    http: Http,
+    http: HttpClient,
     now: Now,
     monotonic: Callable[[], float],
     sleep: Callable[[float], None] | None = None,
@@ -82,13 +82,13 @@ def build_bare(settings: ProviderSettings, tools: Tools) -> Adapter:
 
 def _foreign(settings: ProviderSettings, tools: Tools) -> Adapter:
     """A plugin's adapter: whatever goes wrong in it is its own failure."""
-    from gpuwatch.adapting.contained import contained, unusable  # noqa: PLC0415 for plugins alone
+    from gpuwatch.providers.toolkit.isolation import isolated, unusable_adapter  # noqa: PLC0415 for plugins alone
 
     told = info(settings.name)
     try:
-        return contained(build_bare(settings, tools))
+        return isolated(build_bare(settings, tools))
     except Exception as error:  # a stranger's code
-        return unusable(told, f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
+        return unusable_adapter(told, f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
 
 
 def _home(name: str) -> Any:
@@ -101,7 +101,7 @@ def _home(name: str) -> Any:
 @cache
 def _built_in() -> frozenset[str]:
     found = {path.stem for path in Path(__file__).parent.iterdir() if path.suffix == ".py" or _is_package(path)}
-    return frozenset(name for name in found if not name.startswith("_"))
+    return frozenset(name for name in found if not name.startswith("_") and name != "toolkit")
 
 
 def _why_not(name: str, target: Any) -> str | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuwatch.settings.sources import Path_
-from gpuwatch.watches.launch_schema import BudgetTable, LaunchTable
-from gpuwatch.watches.launch_text import check_self_destruct
-from gpuwatch.watches.schema import WatchTable
+from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
+from gpuwatch.domain.watches.launch_text import check_self_destruct
+from gpuwatch.domain.watches.schema import WatchTable
+from gpuwatch.settings.sources import KeyPath
 
 
-def launch_faults(watch: WatchTable) -> Iterator[tuple[Path_, str]]:
+def launch_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
     """Keys of one launch that contradict each other or their watch; each with its path within the watch."""
     if watch.launch is None:
         return
@@ -18,7 +18,7 @@ def launch_faults(watch: WatchTable) -> Iterator[tuple[Path_, str]]:
         yield ("launch", key), text
 
 
-def unlimited(watch: WatchTable, budget: BudgetTable) -> Iterator[tuple[Path_, str]]:
+def missing_limits(watch: WatchTable, budget: BudgetTable) -> Iterator[tuple[KeyPath, str]]:
     """Renting for real needs a limit in dollars and one in time; `max_active` is one by its default already."""
     if watch.action == "alert":
         return

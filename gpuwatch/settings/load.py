@@ -10,13 +10,27 @@ from typing import Any
 
 from gpuwatch import providers as known_providers
 from gpuwatch.errors import SettingsError, UsageError
-from gpuwatch.settings.cautions import tell
-from gpuwatch.settings.declared import secret_keys
+from gpuwatch.settings.cache import (
+    CachedSettings,
+    cache_key,
+    load_cached,
+    store_cached,
+)
+from gpuwatch.settings.interpolation import ResolvedSettings, resolve
 from gpuwatch.settings.model import Settings
-from gpuwatch.settings.references import Resolved, resolve
-from gpuwatch.settings.remembered import Remembered, digest, recall, remember
+from gpuwatch.settings.option_schemas import secret_keys
 from gpuwatch.settings.secrets import database_url, from_file, secrets_in, with_secrets, without_secrets
-from gpuwatch.settings.sources import Given, Lost, Path_, Sources, collect, merge, parse_file, variable_of
+from gpuwatch.settings.sources import (
+    ExternalValue,
+    KeyPath,
+    Sources,
+    UnreadableValues,
+    collect,
+    merge,
+    parse_file,
+    variable_of,
+)
+from gpuwatch.settings.warnings import log_warnings
 
 
 def load(
@@ -51,13 +65,13 @@ def load_for_stopping(
     Raises:
         SettingsError: the file cannot be read or is no TOML, or the database's address is wrong.
     """
-    from gpuwatch.settings.salvage import salvage  # noqa: PLC0415 for an emergency alone
+    from gpuwatch.settings.best_effort import load_best_effort  # noqa: PLC0415 for an emergency alone
 
-    lost: Lost = []
-    sources = collect(config, os.environ if env is None else env, cwd or Path.cwd(), aliases(), lost=lost)
-    tree, origins = merge(parse_file(sources), sources, lost)
-    found = salvage(tree, sources, origins, lost)
-    return _whole(found.settings, found.resolved, sources, origins), found.lines
+    unreadable: UnreadableValues = []
+    sources = collect(config, os.environ if env is None else env, cwd or Path.cwd(), aliases(), unreadable=unreadable)
+    tree, origins = merge(parse_file(sources), sources, unreadable)
+    found = load_best_effort(tree, sources, origins, unreadable)
+    return _with_secrets(found.settings, found.resolved, sources, origins), found.lines
 
 
 def likely_store(
@@ -65,7 +79,7 @@ def likely_store(
 ) -> str | None:
     """Where the store seems to be, of settings that are no TOML; None: nothing can be said. For reading alone."""
     try:
-        sources = collect(config, os.environ if env is None else env, cwd or Path.cwd(), aliases(), lost=[])
+        sources = collect(config, os.environ if env is None else env, cwd or Path.cwd(), aliases(), unreadable=[])
         named = [one.text for one in sources.given if one.path == ("database_url",)]
         return database_url(named[-1] if named else _named_in(sources.content), sources.env, sources.cwd)
     except (SettingsError, ValueError):
@@ -124,10 +138,10 @@ def from_flags(  # noqa: PLR0913 each is a flag of the command
         mine = [fault.partition(": watch ")[2] for fault in error.faults if ": watch " in fault]
         if not mine:
             raise
-        raise UsageError("\n".join(_flag_fault(fault) for fault in mine)) from None
+        raise UsageError("\n".join(_flag_error(fault) for fault in mine)) from None
 
 
-def aliases() -> Mapping[str, Path_]:
+def aliases() -> Mapping[str, KeyPath]:
     """The ecosystem's own names of keys, and the variables of declared secrets, with the settings they stand for."""
     keys = {
         alias: ("providers", name, "api_key")
@@ -138,27 +152,29 @@ def aliases() -> Mapping[str, Path_]:
 
 
 def _resolve(sources: Sources, known_spellings: Collection[str], extra: dict[str, Any]) -> Settings:
-    name = digest(sources, repr(extra).encode(), known_spellings)
-    kept = recall(name, sources.env)
+    name = cache_key(sources, repr(extra).encode(), known_spellings)
+    kept = load_cached(name, sources.env)
     if kept is not None:
         tree, origins = merge(parse_file(sources) if kept.needs_file else {}, sources)
         resolved = resolve(tree, sources)
         if not resolved.faults:
-            return _whole(kept.settings, resolved, sources, origins)
+            return _with_secrets(kept.settings, resolved, sources, origins)
     tree, origins = merge(parse_file(sources) | extra, sources)
     resolved = resolve(tree, sources)
-    from gpuwatch.settings.judge import judge  # noqa: PLC0415 pydantic, only where something changed
+    from gpuwatch.settings.validate import validate  # noqa: PLC0415 pydantic, only where something changed
 
-    settings = judge(resolved, sources, origins, known_spellings)
+    settings = validate(resolved, sources, origins, known_spellings)
     secrets = secrets_in(resolved.tree)
-    remember(name, sources.env, Remembered(without_secrets(settings), from_file(secrets, origins)))
-    return _whole(settings, resolved, sources, origins)
+    store_cached(name, sources.env, CachedSettings(without_secrets(settings), from_file(secrets, origins)))
+    return _with_secrets(settings, resolved, sources, origins)
 
 
-def _whole(settings: Settings, resolved: Resolved, sources: Sources, origins: Mapping[Path_, Given]) -> Settings:
+def _with_secrets(
+    settings: Settings, resolved: ResolvedSettings, sources: Sources, origins: Mapping[KeyPath, ExternalValue]
+) -> Settings:
     secrets = secrets_in(resolved.tree)
     found = with_secrets(settings, secrets, sources, resolved.outside)
-    tell(found, secrets, sources, origins, resolved)
+    log_warnings(found, secrets, sources, origins, resolved)
     return found
 
 
@@ -189,7 +205,7 @@ def _count(text: str) -> Any:
         raise UsageError("--count: expected a number such as 4, or a range such as 1-8") from None
 
 
-def _flag_fault(fault: str) -> str:
+def _flag_error(fault: str) -> str:
     """`"H100": max_price: expected …` → `--max-price: expected …`."""
     _, _, rest = fault.rpartition('": ') if fault.count('": ') == 1 else fault.partition('": ')
     key, _, text = rest.partition(": ")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.ports import AppriseSettings, ChannelSettings, EmailSettings, ProviderSettings, TelegramSettings
-from gpuwatch.watches.watch import Budget, Watch
 
 
 class Channels(msgspec.Struct, frozen=True):

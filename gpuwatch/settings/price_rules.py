@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuwatch.planning.speed import hours_on
-from gpuwatch.settings.sources import Path_
-from gpuwatch.watches.job_schema import JobTable
-from gpuwatch.watches.schema import WatchTable, gpu_names
+from gpuwatch.domain.planning.job_hours import hours_on
+from gpuwatch.domain.watches.job_schema import JobTable
+from gpuwatch.domain.watches.schema import WatchTable, gpu_names
+from gpuwatch.settings.sources import KeyPath
 
 
-def price_faults(watch: WatchTable) -> Iterator[tuple[Path_, str]]:
+def price_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
     """What does not go together; each with its path within the watch."""
     if watch.max_price is None and watch.max_job_cost is None:
         yield ("max_price",), "it is missing; expected: USD per GPU-hour, or max_job_cost"
@@ -24,10 +24,10 @@ def price_faults(watch: WatchTable) -> Iterator[tuple[Path_, str]]:
         for key in ("max_price_cap", "deadline"):
             if getattr(watch, key) is not None:
                 yield (key,), 'expected only beside max_price = "auto"'
-    yield from _job_faults(watch)
+    yield from _job_errors(watch)
 
 
-def _job_faults(watch: WatchTable) -> Iterator[tuple[Path_, str]]:
+def _job_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
     if watch.max_job_cost is not None and watch.job is None:
         yield ("job",), "expected beside max_job_cost: add [watch.job]"
     if watch.job is not None and watch.max_job_cost is None:
@@ -54,7 +54,7 @@ def _job_says_too_little(watch: WatchTable, job: JobTable) -> Iterator[tuple[str
         yield "interruptions_per_day", f'it is missing; expected beside spot = "{watch.spot}", such as 2'
 
 
-def _job_is_nowhere(watch: WatchTable, job: JobTable) -> Iterator[tuple[Path_, str]]:
+def _job_is_nowhere(watch: WatchTable, job: JobTable) -> Iterator[tuple[KeyPath, str]]:
     """None of the GPUs that the watch takes can do it in a time that is known."""
     spec, counts = job.value(), range(watch.gpu_count.min, watch.gpu_count.max + 1)
     found = [hours_on(spec, gpu, count) for gpu in gpu_names(watch.gpu) for count in counts]

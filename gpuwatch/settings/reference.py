@@ -11,18 +11,18 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from gpuwatch import notifiers, providers
-from gpuwatch.adapting import OptionSpec
+from gpuwatch.domain.watches.durations import format_duration
+from gpuwatch.domain.watches.schema import WatchTable
+from gpuwatch.ports.declarations import OptionSpec
 from gpuwatch.ports.settings import Option
-from gpuwatch.settings.sources import Path_, variable_of
-from gpuwatch.settings.tables import ProviderTable, Root
-from gpuwatch.watches.durations import format_duration
-from gpuwatch.watches.schema import WatchTable
+from gpuwatch.settings.schema import ProviderTable, Root
+from gpuwatch.settings.sources import KeyPath, variable_of
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
     """One setting. `default` as it would be written in the file; empty: not set."""
 
-    path: Path_
+    path: KeyPath
     default: str
     text: str
     needed: bool = False  # within its table
@@ -39,7 +39,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return variable_of(self.path)
 
 
-def rows() -> list[Row]:
+def setting_rows() -> list[SettingRow]:
     """All settings but those of a watch; every provider that this gpuwatch knows has its own."""
     found = list(_rows(Root, (), ("providers", "watch")))
     for name in providers.names():
@@ -49,7 +49,7 @@ def rows() -> list[Row]:
     return found
 
 
-def watch_rows() -> list[Row]:
+def watch_rows() -> list[SettingRow]:
     """The settings of one `[[watch]]`, its launch included."""
     return list(_rows(WatchTable, ("watch",), ()))
 
@@ -76,7 +76,7 @@ def shown(value: Any) -> str:
     return f'"{value}"'
 
 
-def _rows(model: type[BaseModel], path: Path_, without: tuple[str, ...]) -> Iterator[Row]:
+def _rows(model: type[BaseModel], path: KeyPath, without: tuple[str, ...]) -> Iterator[SettingRow]:
     for name, field in model.model_fields.items():
         if name in without:
             continue
@@ -85,21 +85,23 @@ def _rows(model: type[BaseModel], path: Path_, without: tuple[str, ...]) -> Iter
             yield from _rows(inner, (*path, name), ())
         else:
             default = "" if field.is_required() else shown(field.get_default(call_default_factory=True))
-            yield Row(path=(*path, name), default=default, text=field.description or "", needed=field.is_required())
+            yield SettingRow(
+                path=(*path, name), default=default, text=field.description or "", needed=field.is_required()
+            )
 
 
-def _provider_rows(name: str) -> Iterator[Row]:
+def _provider_rows(name: str) -> Iterator[SettingRow]:
     own = provider_defaults(name)
     for row in _rows(ProviderTable, ("providers", name), ("options",)):
         yield msgspec.structs.replace(row, default=own.get(row.path[-1], row.default))
     yield from _declared_rows(("providers", name, "options"), providers.info(name).options)
 
 
-def _declared_rows(table: Path_, specs: tuple[OptionSpec, ...]) -> Iterator[Row]:
+def _declared_rows(table: KeyPath, specs: tuple[OptionSpec, ...]) -> Iterator[SettingRow]:
     for spec in specs:
         default = "" if spec.default is None else _spelled(spec.default)
         path = (*table, spec.name)
-        yield Row(path=path, default=default, text=spec.about, needed=spec.needed, secret=spec.secret)
+        yield SettingRow(path=path, default=default, text=spec.about, needed=spec.needed, secret=spec.secret)
 
 
 def _spelled(value: Option) -> str:

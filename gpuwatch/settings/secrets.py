@@ -10,22 +10,27 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from gpuwatch.domain.watches.env_text import EnvText, plain_json
+from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec, Watch
 from gpuwatch.ports import ChannelSettings, ProviderSettings
-from gpuwatch.settings import declared
+from gpuwatch.settings import option_schemas
+from gpuwatch.settings.interpolation import HOOKS
 from gpuwatch.settings.model import Channels, Settings
-from gpuwatch.settings.references import HOOKS
-from gpuwatch.settings.sources import Given, Path_, Sources, from_outside
-from gpuwatch.watches.env_text import EnvText, plain_json
-from gpuwatch.watches.watch import HookSpec, LaunchSpec, Watch
+from gpuwatch.settings.sources import (
+    ExternalValue,
+    KeyPath,
+    Sources,
+    from_outside,
+)
 
-_FIXED: tuple[Path_, ...] = (
+_FIXED: tuple[KeyPath, ...] = (
     ("database_url",),
     ("notify", "telegram", "bot_token"),
     ("notify", "email", "password"),
     ("notify", "apprise", "urls"),
 )
 # What of a launch is secret, may hold a secret, or is read anew at every start.
-_OF_A_LAUNCH: tuple[Path_, ...] = (
+_OF_A_LAUNCH: tuple[KeyPath, ...] = (
     ("env",), ("onstart",), ("ssh_key",), ("registry", "password"), *((hook,) for hook in HOOKS),
 )  # fmt: skip
 _Optioned = TypeVar("_Optioned", ProviderSettings, ChannelSettings)
@@ -34,7 +39,7 @@ _PLAIN_ENV_LENGTH = 12  # shorter values of variables with plain names are words
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 
 
-def secrets_in(tree: Mapping[str, Any]) -> dict[Path_, Any]:
+def secrets_in(tree: Mapping[str, Any]) -> dict[KeyPath, Any]:
     """Every secret that is set, by its key; a launch's environment, start script and hooks may hold some too.
 
     Args:
@@ -46,10 +51,10 @@ def secrets_in(tree: Mapping[str, Any]) -> dict[Path_, Any]:
     for index, watch in enumerate(_watches(tree)):
         for key in _OF_A_LAUNCH:
             found["watch", str(index), "launch", *key] = _at(watch, ("launch", *key))
-    return {path: _plain(path, value) for path, value in found.items() if value} | declared.secrets_of(tree)
+    return {path: _plain(path, value) for path, value in found.items() if value} | option_schemas.secrets_of(tree)
 
 
-def from_file(secrets: Mapping[Path_, Any], origins: Mapping[Path_, Given]) -> bool:
+def from_file(secrets: Mapping[KeyPath, Any], origins: Mapping[KeyPath, ExternalValue]) -> bool:
     """Does any of them stand in the file? Then it must be parsed at every start."""
     return any(
         not from_outside(path, origins) for path, value in secrets.items() if path != ("database_url",) or "@" in value
@@ -73,12 +78,12 @@ def without_secrets(settings: Settings) -> Settings:
             apprise=channels.apprise and msgspec.structs.replace(channels.apprise, urls=()),
             plugins={name: _with_options(one, ("notify", name), {}) for name, one in channels.plugins.items()},
         ),
-        watches=tuple(_quiet(watch) for watch in settings.watches),
+        watches=tuple(_launch_without_secrets(watch) for watch in settings.watches),
     )
 
 
 def with_secrets(
-    settings: Settings, secrets: Mapping[Path_, Any], sources: Sources, outside: Collection[Path_] = ()
+    settings: Settings, secrets: Mapping[KeyPath, Any], sources: Sources, outside: Collection[KeyPath] = ()
 ) -> Settings:
     """Settings as they are used: every secret at its place, and the database found.
 
@@ -109,7 +114,9 @@ def with_secrets(
             apprise,
             {name: _with_options(one, ("notify", name), secrets) for name, one in channels.plugins.items()},
         ),
-        watches=tuple(_loud(watch, index, secrets, outside) for index, watch in enumerate(settings.watches)),
+        watches=tuple(
+            _launch_with_secrets(watch, index, secrets, outside) for index, watch in enumerate(settings.watches)
+        ),
     )
 
 
@@ -153,15 +160,15 @@ def secret_name(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
-def _with_options(one: _Optioned, table: Path_, secrets: Mapping[Path_, Any]) -> _Optioned:
+def _with_options(one: _Optioned, table: KeyPath, secrets: Mapping[KeyPath, Any]) -> _Optioned:
     """Its secret options as they are in `secrets`, None where they are not; the others stay."""
-    mine = [path for path in declared.secret_keys() if path[:-1] == table]
+    mine = [path for path in option_schemas.secret_keys() if path[:-1] == table]
     if not mine:
         return one
     return msgspec.structs.replace(one, options={**one.options, **{path[-1]: secrets.get(path) for path in mine}})
 
 
-def _quiet(watch: Watch) -> Watch:
+def _launch_without_secrets(watch: Watch) -> Watch:
     if watch.launch is None:
         return watch
     registry = watch.launch.registry
@@ -170,7 +177,9 @@ def _quiet(watch: Watch) -> Watch:
     return msgspec.structs.replace(watch, launch=msgspec.structs.replace(watch.launch, **blank))
 
 
-def _loud(watch: Watch, index: int, secrets: Mapping[Path_, Any], outside: Collection[Path_]) -> Watch:
+def _launch_with_secrets(
+    watch: Watch, index: int, secrets: Mapping[KeyPath, Any], outside: Collection[KeyPath]
+) -> Watch:
     if watch.launch is None:
         return watch
     here = ("watch", str(index), "launch")
@@ -183,7 +192,7 @@ def _loud(watch: Watch, index: int, secrets: Mapping[Path_, Any], outside: Colle
     return msgspec.structs.replace(watch, launch=msgspec.structs.replace(watch.launch, **found))
 
 
-def _plain(path: Path_, value: Any) -> Any:
+def _plain(path: KeyPath, value: Any) -> Any:
     """As the schema reads it: see `tables`."""
     if path[-1] == "urls":
         if isinstance(value, EnvText):
@@ -203,7 +212,7 @@ def _watches(tree: Mapping[str, Any]) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _at(tree: Any, path: Path_) -> Any:
+def _at(tree: Any, path: KeyPath) -> Any:
     for part in path:
         tree = tree.get(part) if isinstance(tree, dict) else None
     return tree

@@ -9,14 +9,21 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.settings import judge
+from gpuwatch.domain.watches.env_text import EnvText, plain_json
+from gpuwatch.settings import validate
+from gpuwatch.settings.interpolation import HOOKS, is_reference, resolve
 from gpuwatch.settings.load import aliases
-from gpuwatch.settings.reference import Row, rows, watch_rows
-from gpuwatch.settings.references import HOOKS, is_reference, resolve
+from gpuwatch.settings.reference import SettingRow, setting_rows, watch_rows
+from gpuwatch.settings.schema import Root
 from gpuwatch.settings.secrets import database_url
-from gpuwatch.settings.sources import Given, Path_, Sources, collect, merge, parse_file
-from gpuwatch.settings.tables import Root
-from gpuwatch.watches.env_text import EnvText, plain_json
+from gpuwatch.settings.sources import (
+    ExternalValue,
+    KeyPath,
+    Sources,
+    collect,
+    merge,
+    parse_file,
+)
 
 MASK = "********"
 _SECRET = {"api_key", "bot_token", "password", "urls"}
@@ -45,17 +52,17 @@ def origins(
     sources = collect(config, os.environ if env is None else env, cwd or Path.cwd(), aliases())
     tree, given = merge(parse_file(sources), sources)
     resolved = resolve(tree, sources)
-    judge.judge(resolved, sources, given, known_spellings)
-    root = judge.read_root(resolved, sources, given)
-    found = [*_plain(tree, sources, given, judge.enabled(root)), *_watches(tree, root, given)]
+    validate.validate(resolved, sources, given, known_spellings)
+    root = validate.parse_root(resolved, sources, given)
+    found = [*_plain(tree, sources, given, validate.enabled_providers(root)), *_watches(tree, root, given)]
     return (str(sources.file) if sources.file else None), found
 
 
 def _plain(
-    tree: Mapping[str, Any], sources: Sources, given: Mapping[Path_, Given], asked: Collection[str]
+    tree: Mapping[str, Any], sources: Sources, given: Mapping[KeyPath, ExternalValue], asked: Collection[str]
 ) -> Iterator[Origin]:
-    for row in rows():
-        value, origin = _look(tree, row, given)
+    for row in setting_rows():
+        value, origin = _value_and_origin(tree, row, given)
         if row.key == "database_url":
             url = str(tree.get("database_url") or "").strip()
             value = without_password(database_url(url, sources.env, sources.cwd))
@@ -64,20 +71,20 @@ def _plain(
         yield Origin(key=row.key, value=_masked(row.path[-1], value, row.secret), origin=origin)
 
 
-def _watches(tree: Mapping[str, Any], root: Root, given: Mapping[Path_, Given]) -> Iterator[Origin]:
+def _watches(tree: Mapping[str, Any], root: Root, given: Mapping[KeyPath, ExternalValue]) -> Iterator[Origin]:
     raw = tree.get("watch", [])
     if isinstance(raw, EnvText):
         raw = plain_json(raw)
     for table, watch in zip(raw, root.watch, strict=True):
         for row in watch_rows():
-            value, origin = _look({"watch": table}, row, given)
+            value, origin = _value_and_origin({"watch": table}, row, given)
             if _is_of_no_table(table, row):
                 continue
             key = f'watch "{watch.name}".{".".join(row.path[1:])}'
             yield Origin(key=key, value=_masked(row.path[-1], value), origin=origin)
 
 
-def _is_of_no_table(watch: Mapping[str, Any], row: Row) -> bool:
+def _is_of_no_table(watch: Mapping[str, Any], row: SettingRow) -> bool:
     """Is it a key of a launch, bid, registry or volume that this watch has not?"""
     found: Any = watch
     for part in row.path[1:-1]:
@@ -87,7 +94,9 @@ def _is_of_no_table(watch: Mapping[str, Any], row: Row) -> bool:
     return False
 
 
-def _look(tree: Mapping[str, Any], row: Row, given: Mapping[Path_, Given]) -> tuple[Any, str]:
+def _value_and_origin(
+    tree: Mapping[str, Any], row: SettingRow, given: Mapping[KeyPath, ExternalValue]
+) -> tuple[Any, str]:
     found: Any = tree
     for part in row.path:
         found = found.get(part) if isinstance(found, dict) else None
@@ -100,7 +109,7 @@ def _look(tree: Mapping[str, Any], row: Row, given: Mapping[Path_, Given]) -> tu
     return _json(found), _named(deeper) if deeper else "file"
 
 
-def _named(one: Given) -> str:
+def _named(one: ExternalValue) -> str:
     if one.kind == "credential":
         return one.label
     name = one.label.removeprefix(".env: ")

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
+from gpuwatch.domain.watches.env_text import EnvText, plain_json
 from gpuwatch.errors import SettingsError
 from gpuwatch.settings.secret_files import read_secret
-from gpuwatch.watches.env_text import EnvText, plain_json
 
 PREFIX = "GPUWATCH_"
 NOT_SETTINGS = (
@@ -29,14 +29,14 @@ _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 # Kubernetes sets these in every container beside a service that is called gpuwatch.
 _SERVICE_LINK = re.compile(r"GPUWATCH_(SERVICE_(HOST|PORT)|PORT)(_[A-Z0-9_]+)?")
 
-Path_ = tuple[str, ...]  # a key's path: ("providers", "vastai", "api_key")
-Lost = list[tuple[Path_, str]]  # what cannot be read: its key (empty: none is known) and a finished line
+KeyPath = tuple[str, ...]  # a key's path: ("providers", "vastai", "api_key")
+UnreadableValues = list[tuple[KeyPath, str]]  # what cannot be read: its key (empty: none is known) and a finished line
 
 
-class Given(msgspec.Struct, frozen=True):
+class ExternalValue(msgspec.Struct, frozen=True):
     """One value outside the file. `label` names its origin for a person, `text` may be a secret: no repr shows it."""
 
-    path: Path_
+    path: KeyPath
     text: str
     label: str  # "VAST_API_KEY", ".env: VAST_API_KEY", "credential gpuwatch_vast_api_key"
     kind: str  # "env" | "credential"
@@ -51,7 +51,7 @@ class Sources(msgspec.Struct, frozen=True):
 
     file: Path | None
     content: bytes
-    given: tuple[Given, ...]
+    given: tuple[ExternalValue, ...]
     env: Mapping[str, str]
     cwd: Path
     dotenv: Mapping[str, str] = {}
@@ -69,10 +69,10 @@ def collect(
     config: str | None,
     env: Mapping[str, str],
     cwd: Path,
-    aliases: Mapping[str, Path_],
+    aliases: Mapping[str, KeyPath],
     *,
     with_file: bool = True,
-    lost: Lost | None = None,
+    unreadable: UnreadableValues | None = None,
 ) -> Sources:
     """Read every source.
 
@@ -87,14 +87,14 @@ def collect(
     """
     dotenv = _read_dotenv(cwd)
     file = find_file(config, {**dotenv, **env}, cwd) if with_file else None
-    faults: Lost = []
+    faults: UnreadableValues = []
     content = _read_file(file, faults)
     given = [
         *_credentials(env, aliases, faults),
         *_variables({k: v for k, v in dotenv.items() if k not in env}, cwd, aliases, ".env: ", faults),
         *_variables(env, cwd, aliases, "", faults),
     ]
-    _settle(faults, lost)
+    _raise_or_keep(faults, unreadable)
     return Sources(file, content, tuple(given), env, cwd, dotenv)
 
 
@@ -133,8 +133,8 @@ def parse_file(sources: Sources) -> dict[str, Any]:
 
 
 def merge(
-    file_tree: dict[str, Any], sources: Sources, lost: Lost | None = None
-) -> tuple[dict[str, Any], dict[Path_, Given]]:
+    file_tree: dict[str, Any], sources: Sources, unreadable: UnreadableValues | None = None
+) -> tuple[dict[str, Any], dict[KeyPath, ExternalValue]]:
     """The file's tables with everything given outside laid over them, and where each such value came from.
 
     Args:
@@ -144,47 +144,47 @@ def merge(
         SettingsError: a value given for a whole table is no JSON.
     """
     tree = file_tree
-    origins: dict[Path_, Given] = {}
-    faults: Lost = []
+    origins: dict[KeyPath, ExternalValue] = {}
+    faults: UnreadableValues = []
     for one in sorted(sources.given, key=lambda given: len(given.path)):
         try:
             value = _value(one)
         except ValueError as error:
             faults.append((one.path, f"{one.label}: {'.'.join(one.path)}: {error}"))
             continue
-        if not _lay(tree, one.path, value):
+        if not _set_value(tree, one.path, value):
             above = f"expected a table above it; set {variable_of(one.path[:1])} as JSON"
             faults.append((one.path, f"{one.label}: {'.'.join(one.path)}: {above}"))
         origins[one.path] = one
-    _settle(faults, lost)
+    _raise_or_keep(faults, unreadable)
     return tree, origins
 
 
-def _settle(faults: Lost, lost: Lost | None) -> None:
+def _raise_or_keep(faults: UnreadableValues, unreadable: UnreadableValues | None) -> None:
     """Without the file, or the database that is meant, nothing is right; the rest may be lost."""
-    if lost is None or any(path in _NEEDED for path, _ in faults):
+    if unreadable is None or any(path in _NEEDED for path, _ in faults):
         if faults:
             raise SettingsError([line for _, line in faults])
     else:
-        lost += faults
+        unreadable += faults
 
 
-def variable_of(path: Path_) -> str:
+def variable_of(path: KeyPath) -> str:
     """The environment variable of a key."""
     return PREFIX + "__".join(path).upper()
 
 
-def from_outside(path: Path_, origins: Mapping[Path_, Given]) -> bool:
+def from_outside(path: KeyPath, origins: Mapping[KeyPath, ExternalValue]) -> bool:
     """Did the environment or a credential set this key, or a table above it?"""
     return any(path[:length] in origins for length in range(1, len(path) + 1))
 
 
-def is_secret(path: Path_, value: str) -> bool:
+def is_secret(path: KeyPath, value: str) -> bool:
     """Is this a key, token, password or address that holds one?"""
     return path[-1] in _SECRET_KEYS and (path[-1] != "database_url" or "@" in value)
 
 
-def _value(one: Given) -> Any:
+def _value(one: ExternalValue) -> Any:
     is_table = len(one.path) == 1 and one.path[0] in {"budget", "providers", "record", "notify", "watch"}
     is_below = len(one.path) == 2 and one.path[0] in {"providers", "notify"}
     if is_table or is_below or (len(one.path) == 3 and one.path[0] == "providers" and one.path[2] == "options"):
@@ -192,7 +192,7 @@ def _value(one: Given) -> Any:
     return EnvText(one.text)
 
 
-def _lay(tree: dict[str, Any], path: Path_, value: Any) -> bool:
+def _set_value(tree: dict[str, Any], path: KeyPath, value: Any) -> bool:
     for part in path[:-1]:
         below = tree.setdefault(part, {})
         if part == "commission" and not isinstance(below, dict):
@@ -202,14 +202,14 @@ def _lay(tree: dict[str, Any], path: Path_, value: Any) -> bool:
         tree = below
     old = tree.get(path[-1])
     if isinstance(old, dict) and isinstance(value, dict):
-        return all(_lay(old, (key,), one) for key, one in value.items())
+        return all(_set_value(old, (key,), one) for key, one in value.items())
     tree[path[-1]] = value
     return True
 
 
 def _variables(
-    env: Mapping[str, str], cwd: Path, aliases: Mapping[str, Path_], place: str, faults: Lost
-) -> Iterator[Given]:
+    env: Mapping[str, str], cwd: Path, aliases: Mapping[str, KeyPath], place: str, faults: UnreadableValues
+) -> Iterator[ExternalValue]:
     """The ecosystem's names first: gpuwatch's own names win over them."""
     for name in sorted(env, key=lambda name: (name.startswith(PREFIX), name)):
         path, is_file = _path_of(name, aliases)
@@ -225,17 +225,17 @@ def _variables(
             file = str(cwd / env[name])
             text = _secret(path, Path(file), f"{place}{name}", faults)
         if text is not None:
-            yield Given(path, text, f"{place}{name}", "env", file)
+            yield ExternalValue(path, text, f"{place}{name}", "env", file)
 
 
-def _secret(path: Path_, file: Path, label: str, faults: Lost) -> str | None:
+def _secret(path: KeyPath, file: Path, label: str, faults: UnreadableValues) -> str | None:
     told: list[str] = []
     text = read_secret(file, label, told)
     faults += [(path, line) for line in told]
     return text
 
 
-def _path_of(name: str, aliases: Mapping[str, Path_]) -> tuple[Path_ | None, bool]:
+def _path_of(name: str, aliases: Mapping[str, KeyPath]) -> tuple[KeyPath | None, bool]:
     bare = name.removesuffix("_FILE")
     if name in aliases or bare in aliases:
         return aliases[bare] if bare in aliases else aliases[name], bare != name
@@ -247,12 +247,14 @@ def _path_of(name: str, aliases: Mapping[str, Path_]) -> tuple[Path_ | None, boo
     return path, False
 
 
-def _credentials(env: Mapping[str, str], aliases: Mapping[str, Path_], faults: Lost) -> Iterator[Given]:
+def _credentials(
+    env: Mapping[str, str], aliases: Mapping[str, KeyPath], faults: UnreadableValues
+) -> Iterator[ExternalValue]:
     """systemd's credentials: files named as the variables, small: `gpuwatch_vast_api_key`."""
     folder = env.get("CREDENTIALS_DIRECTORY")
     if not folder:
         return
-    known: dict[str, Path_] = {
+    known: dict[str, KeyPath] = {
         PREFIX.lower() + alias.removeprefix(PREFIX).lower(): path for alias, path in aliases.items()
     }
     try:
@@ -266,10 +268,10 @@ def _credentials(env: Mapping[str, str], aliases: Mapping[str, Path_], faults: L
             continue
         text = _secret(path, Path(folder, name), f"credential {name}", faults)
         if text is not None:
-            yield Given(path, text, f"credential {name}", "credential", os.path.join(folder, name))
+            yield ExternalValue(path, text, f"credential {name}", "credential", os.path.join(folder, name))
 
 
-def _credential_path(name: str) -> Path_ | None:
+def _credential_path(name: str) -> KeyPath | None:
     if not name.startswith(PREFIX.lower()):
         return None
     path = tuple(name.removeprefix(PREFIX.lower()).lower().split("__"))
@@ -305,7 +307,7 @@ def _read_dotenv(cwd: Path) -> dict[str, str]:
     return {name: value for name, value in found.items() if value is not None and _NAME.fullmatch(name)}
 
 
-def _read_file(file: Path | None, faults: Lost) -> bytes:
+def _read_file(file: Path | None, faults: UnreadableValues) -> bytes:
     if file is None:
         return b""
     try:

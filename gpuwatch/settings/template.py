@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuwatch.watches.durations import format_duration
+from gpuwatch.domain.watches.durations import format_duration
 
 SCHEMA_FILE = "gpuwatch.schema.json"
 
@@ -105,8 +105,8 @@ repeat_every = "6h"               # between reminders, or "never"
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of the settings file, for editors."""
-    from gpuwatch.settings.declared_schema import declare  # noqa: PLC0415
-    from gpuwatch.settings.tables import Root  # noqa: PLC0415 pydantic, for this alone
+    from gpuwatch.settings.option_json_schema import declare  # noqa: PLC0415
+    from gpuwatch.settings.schema import Root  # noqa: PLC0415 pydantic, for this alone
 
     found: dict[str, Any] = _tidied(Root.model_json_schema())
     found["title"] = "gpuwatch"

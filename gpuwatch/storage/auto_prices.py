@@ -6,16 +6,16 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from gpuwatch.analysis.scope import Scope
-from gpuwatch.analysis.series import PriceSeries
-from gpuwatch.backtest.fitting import fitting_series
-from gpuwatch.market.pricing import Commission, microusd
-from gpuwatch.storage.changes import REFERENCE_DISK_GB
+from gpuwatch.domain.analysis.price_series import PriceSeries
+from gpuwatch.domain.analysis.scope import MarketFilter
+from gpuwatch.domain.backtest.fitting import fitting_series
+from gpuwatch.domain.market.pricing import Commission, microusd
+from gpuwatch.domain.watches.watch import SpotPolicy, Watch
+from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import CoreExecutor, Executor
-from gpuwatch.storage.memory import from_ms, to_ms
-from gpuwatch.storage.tapes import read_tape
-from gpuwatch.watches.watch import SpotPolicy, Watch
+from gpuwatch.storage.stored_prices import read_tape
+from gpuwatch.storage.watch_states import from_ms, to_ms
 
 HISTORY = timedelta(days=90)
 _SPOT = {SpotPolicy.NO: False, SpotPolicy.ONLY: True, SpotPolicy.ANY: None}
@@ -29,7 +29,7 @@ _RAN_UNTIL = """SELECT MAX(ended_at_ms) FROM launch
  WHERE watch = ? AND dry_run = ? AND running_at_ms IS NOT NULL AND ended_at_ms IS NOT NULL"""
 
 
-class StoredWaits:
+class SqlAutoPriceWaits:
     """Implements `ports.waits.Waits` over the database.
 
     Args:
@@ -53,13 +53,13 @@ class StoredWaits:
                 CoreExecutor(connection).run(_BEGIN, (watch.name, to_ms(now)))
         return now
 
-    def keep_limit(self, watch: Watch, limit_usd_gpu_hour: Decimal, now: datetime) -> None:
+    def save_limit(self, watch: Watch, limit_usd_gpu_hour: Decimal, now: datetime) -> None:
         """Note the limit in force."""
         if self._keep:
             with self._database.write() as connection:
                 CoreExecutor(connection).run(_LIMIT, (microusd(limit_usd_gpu_hour), to_ms(now), watch.name))
 
-    def forget_but(self, watches: Collection[str]) -> None:
+    def forget_except(self, watches: Collection[str]) -> None:
         """A watch of the same name that comes later begins anew."""
         with self._database.read() as connection:
             gone = [name for (name,) in CoreExecutor(connection).rows(_ALL) if name not in watches]
@@ -70,14 +70,14 @@ class StoredWaits:
 
     def series(self, watch: Watch, now: datetime) -> PriceSeries:
         """Of the last 90 days, what fits and could have been rented; imported prices count as well."""
-        scope = Scope(
+        scope = MarketFilter(
             gpus=watch.gpu_names,
             gpu_count_min=watch.gpu_count_min,
             gpu_count_max=watch.gpu_count_max,
             spot=_SPOT[watch.spot],
         )
-        tape = read_tape(self._database, scope, now - HISTORY, now + timedelta(seconds=1))
-        return fitting_series(watch, tape, self._commissions, REFERENCE_DISK_GB, self._commissions)
+        market_history = read_tape(self._database, scope, now - HISTORY, now + timedelta(seconds=1))
+        return fitting_series(watch, market_history, self._commissions, REFERENCE_DISK_GB, self._commissions)
 
 
 def _since(executor: Executor, watch: str) -> datetime | None:

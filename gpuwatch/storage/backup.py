@@ -13,8 +13,8 @@ import msgspec
 
 from gpuwatch.errors import StoreError, UsageError
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.driver import BUSY_TIMEOUT_MS, sqlite_driver
-from gpuwatch.storage.faults import sqlite_fault
+from gpuwatch.storage.database_errors import sqlite_error
+from gpuwatch.storage.sqlite_driver import BUSY_TIMEOUT_MS, sqlite_driver
 from gpuwatch.storage.tables import metadata
 
 
@@ -128,4 +128,4 @@ def _faults(place: str) -> Iterator[None]:
     try:
         yield
     except sqlite_driver().Error as error:
-        raise sqlite_fault(error, place) from error
+        raise sqlite_error(error, place) from error

@@ -17,8 +17,14 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
 
 from gpuwatch.errors import StoreError
-from gpuwatch.storage.driver import BUSY_TIMEOUT_MS, make_own_folder, prepare, sqlite_driver, wal_is_safe
-from gpuwatch.storage.faults import postgres_fault, sqlite_fault
+from gpuwatch.storage.database_errors import postgres_error, sqlite_error
+from gpuwatch.storage.sqlite_driver import (
+    BUSY_TIMEOUT_MS,
+    configure_connection,
+    make_own_folder,
+    sqlite_driver,
+    wal_is_safe,
+)
 
 __all__ = ["BUSY_TIMEOUT_MS", "Database", "open_database", "sqlite_path", "wal_is_safe"]
 
@@ -74,7 +80,7 @@ class Database:
         with self._writing:
             self._writer = me
             try:
-                with self._noted("write"), self._translated(), self._connected() as connection:
+                with self._remember_fault("write"), self._translated(), self._connected() as connection:
                     self._check_file()
                     with connection.execution_options(**{_WRITES: True}).begin():
                         yield connection
@@ -94,7 +100,7 @@ class Database:
                 " `gpuwatch run`, `gpuwatch import` or `gpuwatch db upgrade` makes it"
             )
         with (
-            self._noted("read"),
+            self._remember_fault("read"),
             self._translated(),
             self._connected() as connection,
             connection.execution_options(**{_WRITES: False}).begin(),
@@ -113,7 +119,7 @@ class Database:
             yield connection
 
     @contextmanager
-    def _noted(self, way: str) -> Iterator[None]:
+    def _remember_fault(self, way: str) -> Iterator[None]:
         try:
             yield
         except StoreError as error:
@@ -138,7 +144,7 @@ class Database:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        translate = sqlite_fault if self.is_sqlite else postgres_fault
+        translate = sqlite_error if self.is_sqlite else postgres_error
         try:
             yield
         except IntegrityError:
@@ -200,7 +206,7 @@ def _open_sqlite(url: str, parsed: URL) -> Database:
     assert path is not None
     make_own_folder(path)
     engine = create_engine(parsed, module=sqlite_driver(), connect_args={"check_same_thread": False})
-    event.listen(engine, "connect", lambda connection, _record: prepare(connection))
+    event.listen(engine, "connect", lambda connection, _record: configure_connection(connection))
     event.listen(engine, "begin", _begin_sqlite)
     return Database(url, engine)
 

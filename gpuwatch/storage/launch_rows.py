@@ -8,10 +8,17 @@ from typing import Any
 import msgspec
 from sqlalchemy import Row
 
-from gpuwatch.launches.launch import Condition, Launch, LaunchEvent, LaunchState, Promise, Span
-from gpuwatch.storage.memory import from_ms, to_ms
+from gpuwatch.domain.launches.launch import (
+    InstanceCondition,
+    Launch,
+    LaunchEvent,
+    LaunchState,
+    PriceSpan,
+    Promise,
+)
+from gpuwatch.storage.watch_states import from_ms, to_ms
 
-_MOMENTS = ("intended_at", "requested_at", "running_at", "ended_at", "condition_since")
+_TIMES = ("intended_at", "requested_at", "running_at", "ended_at", "condition_since")
 _SPANS = msgspec.json.Decoder(list[tuple[int, int, int]])
 _PROMISES = msgspec.json.Decoder(Promise)
 _CAUSE_LENGTH = 200
@@ -21,7 +28,7 @@ _WORDS_LENGTH = 500
 def row_of(launch: Launch) -> dict[str, Any]:
     """What is written of a launch."""
     row = msgspec.structs.asdict(launch)
-    for name in _MOMENTS:
+    for name in _TIMES:
         row[f"{name}_ms"] = to_ms(row.pop(name))
     spans = [[to_ms(s.since), s.listed_microusd_hour, s.price_microusd_hour] for s in launch.spans]
     return row | {
@@ -36,7 +43,7 @@ def row_of(launch: Launch) -> dict[str, Any]:
 def launch_of(row: Row[Any]) -> Launch:
     """A launch as it was written."""
     values = dict(row._mapping)
-    for name in _MOMENTS:
+    for name in _TIMES:
         values[name] = from_ms(values.pop(f"{name}_ms"))
     condition = values["condition"]
     return Launch(
@@ -44,19 +51,19 @@ def launch_of(row: Row[Any]) -> Launch:
         | {
             "state": LaunchState(values["state"]),
             "spot": bool(values["spot"]),
-            "condition": None if condition is None else Condition(condition),
+            "condition": None if condition is None else InstanceCondition(condition),
             "spans": _spans(values["spans"]),
             "promised": Promise() if values["promised"] is None else _PROMISES.decode(values["promised"]),
         }
     )
 
 
-def _spans(text_: str | None) -> tuple[Span, ...]:
+def _spans(text_: str | None) -> tuple[PriceSpan, ...]:
     rows = _SPANS.decode(text_ or "[]")
-    return tuple(Span(since, listed, price) for ms, listed, price in rows if (since := from_ms(ms)) is not None)
+    return tuple(PriceSpan(since, listed, price) for ms, listed, price in rows if (since := from_ms(ms)) is not None)
 
 
-def event_of(
+def row_of_event(
     moved: Launch, from_: LaunchState | None, cause: str, now: datetime, words: str | None = None
 ) -> dict[str, Any]:
     """One step of it, with its cause, the provider's own words, and the price from then on."""
@@ -72,7 +79,7 @@ def event_of(
     }
 
 
-def event_from(row: Row[Any]) -> LaunchEvent:
+def event_of_row(row: Row[Any]) -> LaunchEvent:
     """One step, as it was written down."""
     at = from_ms(row.at_ms)
     assert at is not None

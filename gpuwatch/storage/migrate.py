@@ -10,7 +10,7 @@ from sqlalchemy import Connection, inspect
 
 from gpuwatch.errors import StoreError, StoreTooNew
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.head import HEAD
+from gpuwatch.storage.schema_head import HEAD
 
 if TYPE_CHECKING:
     from alembic.config import Config

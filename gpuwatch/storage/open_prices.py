@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from gpuwatch.market.offer import Verification
+from gpuwatch.domain.market.offer import Verification
 from gpuwatch.storage.executor import Executor, Row
 
 Key = tuple[str | None, int]  # machine, GPUs
@@ -36,27 +36,27 @@ class OpenPrice(msgspec.Struct, gc=False):
     facts: int = 0  # a hash of what the row in `series` says; 0: unknown
 
 
-class Shelf:
+class ProviderPrices:
     """The open prices of one provider and rental type."""
 
     def __init__(self) -> None:
         self.models: dict[str, dict[Key, OpenPrice]] = {}
         self.covered_s: dict[str, int] = {}  # GPU ("" = all) → the newest poll that covers it
-        self.touched_s: dict[str, int] = {}  # GPU → the newest moment anything was written about it
+        self.changed_s: dict[str, int] = {}  # GPU → the newest moment anything was written about it
 
     def newest_cover(self, gpu: str) -> int:
         """When a poll covered this GPU last; NEVER if none did."""
         return max(self.covered_s.get("", NEVER), self.covered_s.get(gpu, NEVER))
 
-    def newest_touch(self, gpu: str) -> int:
+    def newest_change(self, gpu: str) -> int:
         """When anything was written about this GPU last ("": about any)."""
         if not gpu:
-            return max((*self.touched_s.values(), *self.covered_s.values()), default=NEVER)
-        return max(self.touched_s.get(gpu, NEVER), self.touched_s.get("", NEVER), self.newest_cover(gpu))
+            return max((*self.changed_s.values(), *self.covered_s.values()), default=NEVER)
+        return max(self.changed_s.get(gpu, NEVER), self.changed_s.get("", NEVER), self.newest_cover(gpu))
 
     def touch(self, gpu: str, at_s: int) -> None:
         """Something was written about a GPU."""
-        self.touched_s[gpu] = max(at_s, self.touched_s.get(gpu, NEVER))
+        self.changed_s[gpu] = max(at_s, self.changed_s.get(gpu, NEVER))
 
     def put(self, opened: OpenPrice) -> None:
         """On offer from now on."""
@@ -81,23 +81,24 @@ class OpenPrices:
     def __init__(self) -> None:
         self.version = NEVER  # no version: nothing is loaded yet
         self.next_hour: int | None = None
-        self.shelves: dict[tuple[str, int], Shelf] = {}
+        self.by_provider: dict[tuple[str, int], ProviderPrices] = {}
         self.segments: dict[tuple[str, str, int, int], int] = {}
         self.places: dict[tuple[str, str], int] = {}
         self.next_series_id = 1
         self.looks = 0
 
-    def shelf(self, provider: str, spot: int) -> Shelf:
+    def shelf(self, provider: str, spot: int) -> ProviderPrices:
         """One provider's shelf for a rental type; made if it is new."""
-        found = self.shelves.get((provider, spot))
+        found = self.by_provider.get((provider, spot))
         if found is None:
-            found = self.shelves[(provider, spot)] = Shelf()
+            found = self.by_provider[(provider, spot)] = ProviderPrices()
         return found
 
-    def newest_s(self, provider: str) -> int:
+    def newest_change_s(self, provider: str) -> int:
         """The newest moment written about a provider."""
         return max(
-            (shelf.newest_touch("") for (name, _), shelf in self.shelves.items() if name == provider), default=NEVER
+            (shelf.newest_change("") for (name, _), shelf in self.by_provider.items() if name == provider),
+            default=NEVER,
         )
 
 
@@ -128,12 +129,12 @@ OPEN_ROWS = """SELECT s.segment_id, s.machine_id, s.id, s.verification, p.seen_f
 
 def load_open(rows: Iterable[Row], into: OpenPrices) -> None:
     """Put rows of `OPEN_ROWS` on their shelves; the segments must be loaded."""
-    places: dict[int, tuple[Shelf, str, int]] = {}
+    places: dict[int, tuple[ProviderPrices, str, int]] = {}
     for (provider, gpu, count, spot), number in into.segments.items():
         places[number] = (into.shelf(provider, spot), gpu, count)
     for segment_id, machine, series_id, verification, from_s, price, disk in rows:
         shelf, gpu, count = places[segment_id]
         word = None if verification is None else VERIFICATIONS.get(verification)
         shelf.put(OpenPrice(series_id, segment_id, gpu, (machine, count), from_s, price, disk, word))
-        if from_s > shelf.touched_s.get(gpu, NEVER):
-            shelf.touched_s[gpu] = from_s
+        if from_s > shelf.changed_s.get(gpu, NEVER):
+            shelf.changed_s[gpu] = from_s

@@ -17,9 +17,9 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, select, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from gpuwatch.launches.pause import Pause, binding
-from gpuwatch.net import redact
-from gpuwatch.ports import Alert, Due
+from gpuwatch.domain.launches.pause import Pause, pauses_in_force
+from gpuwatch.ports import Alert, DueDelivery
+from gpuwatch.redaction import redact
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.pauses import load_pauses
 from gpuwatch.storage.tables import alert as alerts
@@ -31,7 +31,7 @@ _Found = Row[*tuple[Any, ...]]
 _MOST_MISSED = 500  # mentioned in one message; the rest in the next
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+class PendingDeliveries(msgspec.Struct, frozen=True, kw_only=True):
     """What waits in one channel."""
 
     channel: str
@@ -47,7 +47,7 @@ class BrokenChannel(msgspec.Struct, frozen=True, kw_only=True):
     error: str
 
 
-def put(
+def enqueue(
     connection: Connection,
     alert: Alert,
     channels: Sequence[str],
@@ -80,7 +80,7 @@ def put(
     ).first()
     if written is None:
         return False
-    rows = [_fresh(alert.alert_id, channel) for channel in dict.fromkeys(channels)]
+    rows = [_new_delivery(alert.alert_id, channel) for channel in dict.fromkeys(channels)]
     if rows:
         connection.execute(insert(delivery), rows)
     return True
@@ -95,7 +95,7 @@ class Outbox:
     def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
         """`put`, in a transaction of its own."""
         with self._database.write() as connection:
-            return put(connection, alert, channels, expires_at, once_key)
+            return enqueue(connection, alert, channels, expires_at, once_key)
 
     def start(self, channels: Sequence[str]) -> int:
         """A sender begins, with these channels.
@@ -112,7 +112,9 @@ class Outbox:
                 connection.execute(update(delivery).where(leased).values(leased_until_ms=None))
             return _hand_over(connection, channels) if channels else 0
 
-    def lease(self, now: datetime, limit: int, lease_s: float, channels: Sequence[str] | None = None) -> Sequence[Due]:
+    def lease(
+        self, now: datetime, limit: int, lease_s: float, channels: Sequence[str] | None = None
+    ) -> Sequence[DueDelivery]:
         """Claim what is due, the oldest first; a channel in which anything is leased or rests gives nothing.
 
         Looks without a lock first: nothing due is the common answer, and must not delay a launch.
@@ -134,11 +136,11 @@ class Outbox:
             pauses = load_pauses(connection).by_hand if claimed else ()
             return [_due(connection, row, pauses, now) for row in claimed]
 
-    def release(self, due: Due) -> None:
+    def release(self, due: DueDelivery) -> None:
         """Give a lease back untouched: there was no time for it."""
         self._settle(due, attempts=due.attempts)
 
-    def settle_sent(self, due: Due, now: datetime, note: str | None = None) -> None:
+    def settle_sent(self, due: DueDelivery, now: datetime, note: str | None = None) -> None:
         """The channel took it; also when a lease ran out meanwhile. What it mentioned is mentioned."""
         now_ms = _ms(now)
         with self._database.write() as connection:
@@ -160,11 +162,11 @@ class Outbox:
                     .values(sent_at_ms=now_ms)
                 )
 
-    def settle_later(self, due: Due, next_try_at: datetime, error: str, taken: Sequence[str] = ()) -> None:
+    def settle_later(self, due: DueDelivery, next_try_at: datetime, error: str, taken: Sequence[str] = ()) -> None:
         """Not before `next_try_at`, for this and, unless `taken` names somebody, for all that wait behind it."""
         self._settle(due, next_try_at_ms=_ms(next_try_at), last_error=redact(error), taken=_keys(taken))
 
-    def settle_refused(self, due: Due, error: str, probe_at: datetime) -> None:
+    def settle_refused(self, due: DueDelivery, error: str, probe_at: datetime) -> None:
         """The channel will not take it; nothing else is tried there before `probe_at`."""
         self._settle(due, state="refused", next_try_at_ms=_ms(probe_at), last_error=redact(error))
 
@@ -186,7 +188,7 @@ class Outbox:
         if not channels:
             return 0
         with self._database.write() as connection:
-            rows = [_fresh(alert_id, channel) for channel in channels]
+            rows = [_new_delivery(alert_id, channel) for channel in channels]
             added = _insert(connection)(delivery).values(rows).on_conflict_do_nothing().returning(delivery.c.channel)
             return len(connection.execute(added).all())
 
@@ -196,7 +198,7 @@ class Outbox:
         with self._database.write() as connection:
             connection.execute(update(delivery).where(resting).values(next_try_at_ms=_ms(now)))
 
-    def unsaid(self) -> Mapping[str, int]:
+    def unreported_failures(self) -> Mapping[str, int]:
         """Channel → expired deliveries that no message mentioned and none waiting there will; broken ones left out."""
         waiting = select(delivery.c.channel).where(delivery.c.state == "pending")
         counted = (
@@ -212,7 +214,7 @@ class Outbox:
         broken = {fault.channel for fault in self.broken_channels()}
         return {channel: count for channel, count in counts.items() if channel not in broken}
 
-    def pending(self) -> Sequence[Waiting]:
+    def pending(self) -> Sequence[PendingDeliveries]:
         """What waits, by channel."""
         query = (
             select(
@@ -228,7 +230,7 @@ class Outbox:
         )
         with self._database.read() as connection:
             return [
-                Waiting(channel=channel, count=count, oldest_at=_moment(oldest_ms), last_error=error)
+                PendingDeliveries(channel=channel, count=count, oldest_at=_moment(oldest_ms), last_error=error)
                 for channel, count, oldest_ms, error in connection.execute(query)
             ]
 
@@ -273,7 +275,7 @@ class Outbox:
                 _insert(connection)(seen_word).values(**word, first_seen_ms=_ms(now)).on_conflict_do_nothing()
             )
 
-    def _settle(self, due: Due, **values: Any) -> None:
+    def _settle(self, due: DueDelivery, **values: Any) -> None:
         still_ours = and_(_row(due), delivery.c.state == "pending", delivery.c.attempts == due.attempts + 1)
         with self._database.write() as connection:
             connection.execute(update(delivery).where(still_ours).values(leased_until_ms=None, **values))
@@ -282,7 +284,7 @@ class Outbox:
 def _hand_over(connection: Connection, channels: Sequence[str]) -> int:
     gone = and_(delivery.c.state == "pending", delivery.c.channel.not_in(channels))
     waiting = connection.execute(select(delivery.c.alert_id).where(gone)).scalars().all()
-    rows = [_fresh(alert_id, channel) for alert_id in dict.fromkeys(waiting) for channel in channels]
+    rows = [_new_delivery(alert_id, channel) for alert_id in dict.fromkeys(waiting) for channel in channels]
     for row in rows:
         connection.execute(_insert(connection)(delivery).values(row).on_conflict_do_nothing())
     connection.execute(
@@ -336,7 +338,7 @@ def _claim(connection: Connection, row: _Found, now_ms: int, lease_s: float) -> 
     )
 
 
-def _due(connection: Connection, row: _Found, pauses: Sequence[Pause], now: datetime) -> Due:
+def _due(connection: Connection, row: _Found, pauses: Sequence[Pause], now: datetime) -> DueDelivery:
     missed = connection.execute(
         select(delivery.c.alert_id, alerts.c.body)
         .join(alerts, alerts.c.alert_id == delivery.c.alert_id)
@@ -346,17 +348,17 @@ def _due(connection: Connection, row: _Found, pauses: Sequence[Pause], now: date
         .limit(_MOST_MISSED)
     ).all()
     alert = msgspec.json.decode(row.body, type=Alert)
-    return Due(
+    return DueDelivery(
         alert=alert,
         channel=row.channel,
         attempts=row.attempts,
         taken=tuple(row.taken.split()) if row.taken else (),
         missed=tuple((alert_id, msgspec.json.decode(body, type=Alert).headline) for alert_id, body in missed),
-        facts=tuple(("Paused", pause.text()) for pause in binding(pauses, alert.watch, now)),
+        facts=tuple(("Paused", pause.text()) for pause in pauses_in_force(pauses, alert.watch, now)),
     )
 
 
-def _row(due: Due) -> ColumnElement[bool]:
+def _row(due: DueDelivery) -> ColumnElement[bool]:
     return and_(delivery.c.alert_id == due.alert.alert_id, delivery.c.channel == due.channel)
 
 
@@ -369,7 +371,7 @@ def _due_by(now_ms: int) -> ColumnElement[bool]:
     return or_(delivery.c.next_try_at_ms <= now_ms, delivery.c.next_try_at_ms > now_ms + _LONGEST_REST_MS)
 
 
-def _fresh(alert_id: str, channel: str) -> dict[str, Any]:
+def _new_delivery(alert_id: str, channel: str) -> dict[str, Any]:
     # due from 1970 on, not from now: a clock that is set back must not hold a new alert
     return {"alert_id": alert_id, "channel": channel, "state": "pending", "attempts": 0, "next_try_at_ms": 0}
 

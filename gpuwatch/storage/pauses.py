@@ -13,14 +13,14 @@ from datetime import datetime
 import msgspec
 from sqlalchemy import Connection, text
 
-from gpuwatch.launches.breaker import Breaker, closed
-from gpuwatch.launches.pause import Pause
-from gpuwatch.storage.changes import clean
+from gpuwatch.domain.launches.circuit_breaker import CircuitBreaker, closed_breaker
+from gpuwatch.domain.launches.pause import Pause
+from gpuwatch.storage.answer_changes import clean
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import CoreExecutor
-from gpuwatch.storage.memory import from_ms, to_ms
+from gpuwatch.storage.watch_states import from_ms, to_ms
 
-RESERVING = 0x67707577  # the key of PostgreSQL's lock: "gpuw"
+_RESERVATION_LOCK_KEY = 0x67707577  # the key of PostgreSQL's lock: "gpuw"
 _WATCH, _BREAKER = "watch:", "breaker:"
 _LONGEST_WHY = 200
 _ALL = "SELECT scope, at_ms, until_ms, why FROM pause ORDER BY scope"
@@ -29,17 +29,17 @@ _SAVE = """INSERT INTO pause (scope, at_ms, until_ms, why) VALUES (?, ?, ?, ?)
 _DELETE = "DELETE FROM pause WHERE scope = ?"
 
 
-class Pauses(msgspec.Struct, frozen=True, kw_only=True):
+class PauseTable(msgspec.Struct, frozen=True, kw_only=True):
     """The whole table: what the owner paused, and the watches' breakers, closed ones too."""
 
     by_hand: tuple[Pause, ...] = ()
-    breakers: tuple[Breaker, ...] = ()
+    breakers: tuple[CircuitBreaker, ...] = ()
 
-    def breaker_of(self, watch: str) -> Breaker | None:
+    def breaker_of(self, watch: str) -> CircuitBreaker | None:
         """The breaker of a watch; None: it never tripped."""
         return next((breaker for breaker in self.breakers if breaker.watch == watch), None)
 
-    def open_breakers(self) -> Sequence[Breaker]:
+    def open_breakers(self) -> Sequence[CircuitBreaker]:
         """Those that are not closed: open, or waiting for one try."""
         return [breaker for breaker in self.breakers if not breaker.is_closed]
 
@@ -48,27 +48,27 @@ class Pauses(msgspec.Struct, frozen=True, kw_only=True):
         return [pause for pause in self.by_hand if pause.holds(now)]
 
 
-def wait_for_turn(connection: Connection) -> None:
+def lock_reservations(connection: Connection) -> None:
     """Money is counted, and renting paused, by one at a time. SQLite's writing transactions are alone anyway."""
     if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": RESERVING})
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _RESERVATION_LOCK_KEY})
 
 
-def load_pauses(connection: Connection) -> Pauses:
+def load_pauses(connection: Connection) -> PauseTable:
     """All that stands in the table."""
     by_hand, breakers = [], []
     for scope, at_ms, until_ms, why in CoreExecutor(connection).rows(_ALL):
         at, until = from_ms(at_ms), from_ms(until_ms)
         assert at is not None
         if scope.startswith(_BREAKER):
-            breakers.append(Breaker(watch=scope.removeprefix(_BREAKER), at=at, until=until or at, why=why))
+            breakers.append(CircuitBreaker(watch=scope.removeprefix(_BREAKER), at=at, until=until or at, why=why))
         else:
             watch = scope.removeprefix(_WATCH) if scope.startswith(_WATCH) else None
             by_hand.append(Pause(watch=watch, at=at, until=until, why=why))
-    return Pauses(by_hand=tuple(by_hand), breakers=tuple(breakers))
+    return PauseTable(by_hand=tuple(by_hand), breakers=tuple(breakers))
 
 
-def save_breaker(connection: Connection, breaker: Breaker) -> None:
+def save_breaker(connection: Connection, breaker: CircuitBreaker) -> None:
     """Keep it."""
     row = (_BREAKER + breaker.watch, to_ms(breaker.at), to_ms(breaker.until), clean(breaker.why, _LONGEST_WHY))
     CoreExecutor(connection).run(_SAVE, row)
@@ -85,38 +85,38 @@ def delete_pause(connection: Connection, watch: str | None) -> bool:
     return CoreExecutor(connection).run(_DELETE, (_scope(watch),)) > 0
 
 
-class PauseBook:
+class SqlPauseRepository:
     """What `gpuwatch pause` and `resume` do: each one transaction, in turn with the reservations."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def load(self) -> Pauses:
+    def load(self) -> PauseTable:
         """The table as it is. Raises StoreError."""
         with self._database.read() as connection:
             return load_pauses(connection)
 
-    def pause(self, pause: Pause) -> Pauses:
+    def pause(self, pause: Pause) -> PauseTable:
         """From its return on no reservation is made; the table as it is then. Raises StoreError."""
         with self._database.write() as connection:
-            wait_for_turn(connection)
+            lock_reservations(connection)
             save_pause(connection, pause)
             return load_pauses(connection)
 
-    def resume(self, watch: str | None, now: datetime, why: str) -> tuple[bool, Pauses]:
+    def resume(self, watch: str | None, now: datetime, why: str) -> tuple[bool, PauseTable]:
         """Lift the pause; of a watch its breaker is closed as well, and its failures forgotten.
 
         Returns:
             Whether anything that stood was lifted, and the table as it is then.
         """
         with self._database.write() as connection:
-            wait_for_turn(connection)
+            lock_reservations(connection)
             before = load_pauses(connection)
             stood = any(pause.watch == watch and pause.holds(now) for pause in before.by_hand)
             delete_pause(connection, watch)
             if watch is not None:
                 stood = stood or any(breaker.watch == watch for breaker in before.open_breakers())
-                save_breaker(connection, closed(watch, now, why))
+                save_breaker(connection, closed_breaker(watch, now, why))
             return stood, load_pauses(connection)
 
 

@@ -18,15 +18,15 @@ from typing import IO, Any
 
 import msgspec
 
-from gpuwatch.analysis.price_rows import PriceRow, missing_columns, read_row
+from gpuwatch.domain.analysis.price_rows import PriceRow, missing_columns, read_row
 from gpuwatch.errors import UsageError
-from gpuwatch.storage.neutral import unneutral
+from gpuwatch.storage.csv_escaping import unescape_formula
 
-Told = Callable[[int, int], None]  # bytes done, bytes in all
-Cells = Mapping[str, str | None]
+OnBytesRead = Callable[[int, int], None]  # bytes done, bytes in all
+CsvCells = Mapping[str, str | None]
 
 _LONGEST_LINE = 100_000  # letters
-_TOLD_EVERY = 5000  # rows
+_PROGRESS_EVERY = 5000  # rows
 _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
 
 
@@ -48,7 +48,7 @@ def read_rows(path: Path) -> ReadRows:
     return ReadRows(rows=rows, skipped=dict(skipped))
 
 
-def rows_in(path: Path, skipped: Counter[str], told: Told = lambda done, total: None) -> Iterator[PriceRow]:
+def rows_in(path: Path, skipped: Counter[str], told: OnBytesRead = lambda done, total: None) -> Iterator[PriceRow]:
     """The rows of a file, one after the other.
 
     Args:
@@ -70,14 +70,14 @@ def rows_in(path: Path, skipped: Counter[str], told: Told = lambda done, total: 
         raise UsageError(f"{path}: it cannot be read: {fault}") from fault
 
 
-def _cells(path: Path, told: Told) -> Iterator[Cells]:
+def _cells(path: Path, told: OnBytesRead) -> Iterator[CsvCells]:
     if not path.is_file():
         raise UsageError(f"{path}: it is no file")
     with path.open("rb") as raw:
         first = raw.read(4)
         raw.seek(0)
         if first == _PARQUET:
-            from gpuwatch.storage.parquet import parquet_cells  # noqa: PLC0415 an extra, and slow to come
+            from gpuwatch.storage.parquet_files import parquet_cells  # noqa: PLC0415 an extra, and slow to come
 
             yield from parquet_cells(path, told)
             return
@@ -87,9 +87,9 @@ def _cells(path: Path, told: Told) -> Iterator[Cells]:
             if missing := missing_columns(reader.fieldnames or ()):
                 raise UsageError(f"{path}: these columns are missing: {', '.join(missing)}")
             for number, cells in enumerate(reader):
-                if not number % _TOLD_EVERY:
+                if not number % _PROGRESS_EVERY:
                     told(raw.tell(), size)
-                yield {column: unneutral(text) if text else text for column, text in cells.items() if column}
+                yield {column: unescape_formula(text) if text else text for column, text in cells.items() if column}
     told(size, size)
 
 

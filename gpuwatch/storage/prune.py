@@ -12,9 +12,9 @@ import msgspec
 
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import CoreExecutor, Executor
-from gpuwatch.storage.history import History
+from gpuwatch.storage.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.hourly_rollup import COVER_LASTS_S, HOUR_S
 from gpuwatch.storage.recording import seconds
-from gpuwatch.storage.rollup import COVER_LASTS_S, HOUR_S
 
 _SERIES_A_STEP = 1000
 _POLLS_A_STEP = 5000
@@ -32,13 +32,14 @@ _POLLS = """DELETE FROM poll WHERE id >= ? AND id < ? AND at_s < ?
   AND n.gpu = poll.gpu AND n.spot = poll.spot AND n.at_s <= ?))"""
 
 # an expired or refused alert without `sent_at_ms` is still to be mentioned in a later message
-_TOLD = """DELETE FROM delivery WHERE (state = 'sent' OR (state IN ('expired', 'refused') AND sent_at_ms IS NOT NULL))
+_SETTLED_DELIVERIES = """DELETE FROM delivery
+ WHERE (state = 'sent' OR (state IN ('expired', 'refused') AND sent_at_ms IS NOT NULL))
  AND alert_id IN (SELECT a.alert_id FROM alert a WHERE a.expires_at_ms < ?)"""
 _ALERTS = """DELETE FROM alert WHERE expires_at_ms < ? AND once_key IS NULL
  AND NOT EXISTS (SELECT 1 FROM delivery d WHERE d.alert_id = alert.alert_id)"""
 
 
-class Pruned(msgspec.Struct, frozen=True, kw_only=True):
+class PruneReport(msgspec.Struct, frozen=True, kw_only=True):
     """What was dropped."""
 
     kept_from: datetime  # every moment from here on can still be reconstructed
@@ -48,13 +49,13 @@ class Pruned(msgspec.Struct, frozen=True, kw_only=True):
     alerts: int
 
 
-def prune(database: Database, keep: timedelta, now: datetime) -> Pruned:
+def prune(database: Database, keep: timedelta, now: datetime) -> PruneReport:
     """Drop prices and polls older than `keep`; all hours are summed up first.
 
     Raises:
         StoreError: the database did not take it; what was dropped until then stays dropped.
     """
-    History(database).roll_up(now)
+    SqlHistoryRecorder(database).roll_up(now)
     horizon_s = _horizon(database, seconds(now - keep))
     with database.write() as connection:
         CoreExecutor(connection).run(_KEPT_FROM, (horizon_s, horizon_s))
@@ -62,7 +63,7 @@ def prune(database: Database, keep: timedelta, now: datetime) -> Pruned:
     polls = _prune_polls(database, horizon_s)
     alerts = _prune_alerts(database, seconds(now - keep) * 1000)
     kept_from = datetime.fromtimestamp(horizon_s, UTC)
-    return Pruned(kept_from=kept_from, intervals=intervals, series=series, polls=polls, alerts=alerts)
+    return PruneReport(kept_from=kept_from, intervals=intervals, series=series, polls=polls, alerts=alerts)
 
 
 def _horizon(database: Database, wanted_s: int) -> int:
@@ -82,14 +83,14 @@ def _prune_prices(database: Database, horizon_s: int) -> tuple[int, int]:
             executor = CoreExecutor(connection)
             if not database.is_sqlite:  # a series must not go while somebody records that it is back
                 executor.rows("SELECT version FROM history_state WHERE id = 1 FOR UPDATE")
-            old = _over(executor, first, after, horizon_s, covers)
+            old = _expendable(executor, first, after, horizon_s, covers)
             executor.run_many(_DROP, old)
             intervals += len(old)
             series += executor.run(_BARE, (first, after))
     return intervals, series
 
 
-def _over(
+def _expendable(
     executor: Executor, first: int, after: int, horizon_s: int, covers: dict[tuple[str, str, int], int]
 ) -> list[tuple[int, int]]:
     """Intervals that no moment from the horizon on needs: a poll before it had seen their end."""
@@ -113,7 +114,7 @@ def _prune_alerts(database: Database, before_ms: int) -> int:
     """Alerts that every channel is done with; one that is told once in a lifetime stays, or it would be told again."""
     with database.write() as connection:
         executor = CoreExecutor(connection)
-        executor.run(_TOLD, (before_ms,))
+        executor.run(_SETTLED_DELIVERIES, (before_ms,))
         return executor.run(_ALERTS, (before_ms,))
 
 

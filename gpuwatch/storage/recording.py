@@ -9,14 +9,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.pricing import microusd
 from gpuwatch.errors import StoreError
-from gpuwatch.market.offer import Offer
-from gpuwatch.market.pricing import microusd
 from gpuwatch.ports import Answer
-from gpuwatch.storage.changes import Changes, Look, Seen, clean, compare, covers, remember_quote, verification_of
+from gpuwatch.storage.answer_changes import (
+    AnswerChanges,
+    PriceChange,
+    RecordedPoll,
+    clean,
+    covers,
+    find_changes,
+    remember_quote,
+    verification_of,
+)
 from gpuwatch.storage.executor import Executor, Row
 from gpuwatch.storage.open_prices import NEVER, OpenPrice, OpenPrices
-from gpuwatch.storage.quota import add_rows
+from gpuwatch.storage.row_quota import add_rows
 
 _SMALL_STEP_S = 120  # a clock that steps back by less is waited for
 # By more it is believed, but only if little was written "later": a board without a battery starts in the year 1970, and
@@ -39,10 +48,10 @@ _GONE = "UPDATE series SET on_offer = 0 WHERE id = ?"
 _SEGMENT = """INSERT INTO segment (id, provider, gpu, gpu_count, spot, gpu_family, gpu_memory_gib)
  VALUES (?, ?, ?, ?, ?, ?, ?)"""
 _PLACE = "INSERT INTO place (id, region, country) VALUES (?, ?, ?)"
-_FOUND_AT_ONCE = 400  # pairs in one question: SQLite takes 32,766 parameters, older ones 999
+_PAIRS_PER_QUERY = 400  # pairs in one question: SQLite takes 32,766 parameters, older ones 999
 
 
-class Recorded(NamedTuple):
+class RecordedCounts(NamedTuple):
     """What an answer changed, in identities."""
 
     changed: int = 0  # another price
@@ -50,7 +59,7 @@ class Recorded(NamedTuple):
     gone: int = 0
 
 
-class Ended(NamedTuple):
+class EndedInterval(NamedTuple):
     """An interval that was closed just now, for the roll-up of the running hour."""
 
     segment_id: int
@@ -61,28 +70,30 @@ class Ended(NamedTuple):
     disk_microusd: int | None
 
 
-class Written(NamedTuple):
+class WrittenPoll(NamedTuple):
     """A look as it was written; to be settled once it is committed."""
 
-    look: Look
-    changes: Changes
+    look: RecordedPoll
+    changes: AnswerChanges
     opened: list[OpenPrice]  # one for each of `changes.seen`
     version: int
 
     @property
-    def recorded(self) -> Recorded:
+    def recorded(self) -> RecordedCounts:
         """How much changed."""
         new = sum(1 for one in self.changes.seen if one.was is None)
-        return Recorded(len(self.changes.seen) - new, new, len(self.changes.gone))
+        return RecordedCounts(len(self.changes.seen) - new, new, len(self.changes.gone))
 
 
-def write_answer(executor: Executor, prices: OpenPrices, answer: Answer, lane: str, gpu: str, spot: bool) -> Written:
+def write_answer(
+    executor: Executor, prices: OpenPrices, answer: Answer, lane: str, gpu: str, spot: bool
+) -> WrittenPoll:
     """Write an answer: the poll, the quota, and what changed. `prices` must show the database as it is."""
-    look = _look(prices, answer, lane, clean(gpu, 200), int(spot))
-    changes = compare(answer, look, prices)
+    look = _recorded_poll(prices, answer, lane, clean(gpu, 200), int(spot))
+    changes = find_changes(answer, look, prices)
     _write_poll(executor, look, answer)
     add_rows(executor, look.provider, answer.observed_at, answer.rows)
-    opened = _Writer(executor, prices, look).write(changes)
+    opened = _ChangeWriter(executor, prices, look).write(changes)
     hour = look.at_s // 3600
     if prices.next_hour is None or hour < prices.next_hour:  # the first look, or one that comes late: sum up again
         prices.next_hour = hour
@@ -91,10 +102,10 @@ def write_answer(executor: Executor, prices: OpenPrices, answer: Answer, lane: s
     if changes.seen or changes.gone or look.covers:
         version += 1
         executor.run("UPDATE history_state SET version = ? WHERE id = 1", (version,))
-    return Written(look, changes, opened, version)
+    return WrittenPoll(look, changes, opened, version)
 
 
-def write_failure(executor: Executor, look: Look, error: str) -> None:
+def write_failure(executor: Executor, look: RecordedPoll, error: str) -> None:
     """A question without an answer: a gap."""
     text = clean(" ".join(error.split()), 500)
     executor.run(
@@ -116,18 +127,18 @@ def write_failure(executor: Executor, look: Look, error: str) -> None:
     )
 
 
-def settle(written: Written, prices: OpenPrices) -> list[Ended]:
+def apply_to_memory(written: WrittenPoll, prices: OpenPrices) -> list[EndedInterval]:
     """The memory follows what was committed; answers the intervals that ended."""
     look, changes = written.look, written.changes
     prices.version = written.version
-    ended = [_ended(opened, look.at_s) for opened in changes.gone]
+    ended = [_ended_interval(opened, look.at_s) for opened in changes.gone]
     home = prices.shelf(look.provider, look.spot)
     for opened in changes.gone:
         home.drop(opened)
     for seen, opened in zip(changes.seen, written.opened, strict=True):
         shelf = prices.shelf(look.provider, int(seen.offer.spot))
         if seen.was is not None and opened.seen_from_s > seen.was.seen_from_s:
-            ended.append(_ended(seen.was, look.at_s))
+            ended.append(_ended_interval(seen.was, look.at_s))
         opened.mark = prices.looks
         shelf.put(opened)
         shelf.touch(opened.gpu, look.at_s)
@@ -177,7 +188,7 @@ def step_back(executor: Executor, provider: str, at_s: int) -> None:
 
 def clock_stepped_back(prices: OpenPrices, provider: str, at_s: int) -> bool:
     """Does the database hold what this clock calls the future?"""
-    return prices.newest_s(provider) > at_s + _SMALL_STEP_S
+    return prices.newest_change_s(provider) > at_s + _SMALL_STEP_S
 
 
 def seconds(moment: datetime) -> int:
@@ -185,23 +196,23 @@ def seconds(moment: datetime) -> int:
     return int(moment.timestamp())
 
 
-def _look(prices: OpenPrices, answer: Answer, lane: str, gpu: str, spot: int) -> Look:
+def _recorded_poll(prices: OpenPrices, answer: Answer, lane: str, gpu: str, spot: int) -> RecordedPoll:
     """When did this look happen, in the history's time? A sweep is later than all it speaks of, to the second."""
     ends = covers(answer, lane)
     shelf = prices.shelf(answer.provider, spot)
     at_s = seconds(answer.observed_at)
     if ends:
-        at_s = max(at_s, shelf.newest_touch(gpu) + 1)
+        at_s = max(at_s, shelf.newest_change(gpu) + 1)
     else:
         at_s = max(
-            at_s, max((shelf.newest_touch(name) for name in {offer.gpu for offer in answer.offers}), default=NEVER)
+            at_s, max((shelf.newest_change(name) for name in {offer.gpu for offer in answer.offers}), default=NEVER)
         )
     to = answer.complete_to_usd_hour if ends and answer.complete_to_usd_hour is not None else None
     bound = None if to is None or answer.completeness == "complete" else microusd(repr(to))
-    return Look(answer.provider, lane, gpu, spot, at_s, ends, bound)
+    return RecordedPoll(answer.provider, lane, gpu, spot, at_s, ends, bound)
 
 
-def _write_poll(executor: Executor, look: Look, answer: Answer) -> None:
+def _write_poll(executor: Executor, look: RecordedPoll, answer: Answer) -> None:
     executor.run(
         _POLL,
         (
@@ -221,15 +232,15 @@ def _write_poll(executor: Executor, look: Look, answer: Answer) -> None:
     )
 
 
-class _Writer:
+class _ChangeWriter:
     """Writes one look's changes."""
 
-    def __init__(self, executor: Executor, prices: OpenPrices, look: Look) -> None:
+    def __init__(self, executor: Executor, prices: OpenPrices, look: RecordedPoll) -> None:
         self._executor = executor
         self._prices = prices
         self._look = look
 
-    def write(self, changes: Changes) -> list[OpenPrice]:
+    def write(self, changes: AnswerChanges) -> list[OpenPrice]:
         """All rows; answers the open price of each of `changes.seen`."""
         places = self._places([one.offer for one in changes.seen] + [offer for _, offer in changes.facts])
         opened = self._opened(changes.seen, places)
@@ -250,11 +261,11 @@ class _Writer:
         self._executor.run_many(_GONE, [(gone.series_id,) for gone in changes.gone])
         return opened
 
-    def _opens(self, one: Seen) -> bool:
+    def _opens(self, one: PriceChange) -> bool:
         """False: it changed again within the second that opened its interval; that interval is corrected."""
         return one.was is None or one.was.seen_from_s < self._look.at_s
 
-    def _close(self, changes: Changes) -> None:
+    def _close(self, changes: AnswerChanges) -> None:
         ending = [*changes.gone, *(one.was for one in changes.seen if one.was is not None and self._opens(one))]
         self._executor.run_many(
             _CLOSE, [(self._last_seen(opened), opened.series_id, opened.seen_from_s) for opened in ending]
@@ -265,7 +276,7 @@ class _Writer:
         shelf = self._prices.shelf(self._look.provider, self._look.spot)
         return max(opened.seen_from_s, shelf.newest_cover(opened.gpu))
 
-    def _opened(self, seen: Sequence[Seen], places: dict[tuple[str, str], int]) -> list[OpenPrice]:
+    def _opened(self, seen: Sequence[PriceChange], places: dict[tuple[str, str], int]) -> list[OpenPrice]:
         segments = self._segments(one.offer for one in seen)
         wanted = [(segments[_segment_key(one.offer)], one.machine_id) for one in seen if one.was is None]
         known = dict(self._known(wanted))
@@ -283,7 +294,7 @@ class _Writer:
         self._executor.run_many(_SERIES, made)
         return found
 
-    def _open_price(self, one: Seen, series_id: int, segment_id: int, facts: int) -> OpenPrice:
+    def _open_price(self, one: PriceChange, series_id: int, segment_id: int, facts: int) -> OpenPrice:
         opened = OpenPrice(
             series_id,
             segment_id,
@@ -298,7 +309,7 @@ class _Writer:
         remember_quote(opened, one.offer)
         return opened
 
-    def _facts(self, changes: Changes, opened: list[OpenPrice], places: dict[tuple[str, str], int]) -> None:
+    def _facts(self, changes: AnswerChanges, opened: list[OpenPrice], places: dict[tuple[str, str], int]) -> None:
         """What is known of machines, where it is not what their row says."""
         rows = [(*_facts_row(offer, places), was.series_id) for was, offer in changes.facts]
         for one, new in zip(changes.seen, opened, strict=True):
@@ -310,8 +321,8 @@ class _Writer:
         self._executor.run_many(_FACTS, rows)
 
     def _known(self, pairs: list[tuple[int, str]]) -> Iterator[tuple[tuple[int, str], int]]:
-        for start in range(0, len(pairs), _FOUND_AT_ONCE):
-            some = pairs[start : start + _FOUND_AT_ONCE]
+        for start in range(0, len(pairs), _PAIRS_PER_QUERY):
+            some = pairs[start : start + _PAIRS_PER_QUERY]
             values = ", ".join(["(?, ?)"] * len(some))
             sql = f"{_SERIES_OF} (VALUES {values})"
             for segment_id, machine_id, series_id in self._executor.rows(sql, tuple(x for pair in some for x in pair)):
@@ -353,7 +364,7 @@ def _facts_row(offer: Offer, places: dict[tuple[str, str], int]) -> Row:
     return clean(offer.offer_id, 64), places[_place_key(offer)], reliability, verification_of(offer)
 
 
-def _ended(opened: OpenPrice, at_s: int) -> Ended:
-    return Ended(
+def _ended_interval(opened: OpenPrice, at_s: int) -> EndedInterval:
+    return EndedInterval(
         opened.segment_id, opened.series_id, opened.seen_from_s, at_s, opened.machine_microusd, opened.disk_microusd
     )

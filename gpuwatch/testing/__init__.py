@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import sys
 
-from gpuwatch.testing.bench import Bench, Place
+from gpuwatch.testing.bench import Bench, StandIn
 
-__all__ = ["Bench", "Place"]
+__all__ = ["Bench", "StandIn"]
 
 if "pytest" in sys.modules:  # a failed assertion of the suites shows its values, as one of a test file does
     sys.modules["pytest"].register_assert_rewrite("gpuwatch.testing.launcher", "gpuwatch.testing.market")

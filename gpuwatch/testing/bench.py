@@ -11,9 +11,10 @@ from typing import Any, Final, Protocol, Unpack
 import msgspec
 
 from gpuwatch import providers
-from gpuwatch.net import Arriving, Http, Options
 from gpuwatch.ports import ProviderSettings
+from gpuwatch.ports.http import RequestOptions, StreamingReply
 from gpuwatch.ports.settings import Option
+from gpuwatch.providers.toolkit.http.client import HttpxClient
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -34,7 +35,7 @@ PARTS: Final = {  # of the suites, for `Bench.leaves_out`
 }
 
 
-class Place(Protocol):
+class StandIn(Protocol):
     """A stand-in for the provider, serving on loopback."""
 
     url: str
@@ -91,7 +92,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
             key: "": the bench's own.
             timeout_s: of one request; what stays silent is given up no later.
         """
-        clock = _Clock()
+        clock = _BenchClock()
         secret = self.key if key == "" else key
         settings = ProviderSettings(
             name=self.name,
@@ -101,7 +102,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
             timeout_s=timeout_s,
             options={spec.name: spec.default for spec in self.info.options} | dict(self.options),
         )
-        http = _Hasty(timeout_s, [secret] if secret else [])
+        http = _ImpatientHttp(timeout_s, [secret] if secret else [])
         try:
             tools = providers.Tools(
                 http=http, now=lambda: NOW, monotonic=clock, sleep=clock.sleep, stop=threading.Event()
@@ -111,7 +112,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
             http.close()
 
 
-class _Hasty(Http):
+class _ImpatientHttp(HttpxClient):
     """Waits no longer than the test wants to, whatever the adapter allows."""
 
     def __init__(self, longest_s: float, secrets: list[str]) -> None:
@@ -119,13 +120,13 @@ class _Hasty(Http):
         self._longest_s = longest_s
 
     @contextmanager
-    def stream(self, method: str, url: str, **options: Unpack[Options]) -> Iterator[Arriving]:
+    def stream(self, method: str, url: str, **options: Unpack[RequestOptions]) -> Iterator[StreamingReply]:
         options["deadline_s"] = min(options.get("deadline_s", self._longest_s), self._longest_s)
         with super().stream(method, url, **options) as arriving:
             yield arriving
 
 
-class _Clock:
+class _BenchClock:
     """Passes only while the adapter waits for its turn."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.adapting import Adapter
+from gpuwatch.domain.market.offer import Offer
 from gpuwatch.errors import (
     KeyRejected,
     OfferGone,
@@ -22,11 +22,11 @@ from gpuwatch.errors import (
     RateLimited,
     RefusalKind,
 )
-from gpuwatch.market.offer import Offer
 from gpuwatch.ports import InstanceState, Launcher, Order, Query, Registry, Volume
+from gpuwatch.ports.declarations import Adapter
 from gpuwatch.testing.hostile import spoiled, with_junk
-from gpuwatch.testing.loopback import Wire
-from gpuwatch.testing.oddities import odd_instance
+from gpuwatch.testing.invariants import instance_problems
+from gpuwatch.testing.loopback import ReplyWriter
 from gpuwatch.testing.relay import Relay, carries, relaying
 from gpuwatch.testing.suite import Suite, case, part
 
@@ -107,7 +107,7 @@ class LauncherSuite(Suite):
         assert made.starting
         assert relay.count(self.bench.creates) == 1
         [found] = launcher.list_instances()
-        assert odd_instance(found) == []
+        assert instance_problems(found) == []
         assert (found.instance_id, found.label) == (made.instance_id, LABEL)
         assert not found.spot
         assert found.state in (InstanceState.STARTING, InstanceState.RUNNING)
@@ -202,7 +202,7 @@ class LauncherSuite(Suite):
         assert "\n" not in str(caught.value)
 
     @part("lost")
-    @pytest.mark.parametrize("ending", [Wire.close, Wire.reset], ids=["closed", "reset"])
+    @pytest.mark.parametrize("ending", [ReplyWriter.close, ReplyWriter.reset], ids=["closed", "reset"])
     def test_a_lost_answer_is_unknown_and_found_by_its_label(
         self, launcher: Launcher, offers: Sequence[Offer], relay: Relay, ending: Any
     ) -> None:
@@ -347,7 +347,7 @@ class LauncherSuite(Suite):
                 found = launcher.list_instances()
             except ProviderError:
                 continue
-            assert [odd for one in found for odd in odd_instance(one)] == [], f"seed {seed}"
+            assert [odd for one in found for odd in instance_problems(one)] == [], f"seed {seed}"
             assert len(found) >= made, f"seed {seed}: an instance that is not understood is not left out"
 
     @part("lists")

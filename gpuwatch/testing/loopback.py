@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 
 @dataclass(frozen=True)
-class Request:
+class ReceivedRequest:
     """What arrived."""
 
     method: str
@@ -37,7 +37,7 @@ class Request:
         return json.loads(self.body)
 
 
-class Wire:
+class ReplyWriter:
     """One connection's way back."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -69,7 +69,7 @@ class Wire:
         self._connection.close()
 
 
-Answer = Callable[[Request, Wire], None]
+Answer = Callable[[ReceivedRequest, ReplyWriter], None]
 
 
 @dataclass
@@ -77,21 +77,21 @@ class Server:
     """`requests` holds all that arrived, in order; `connections` counts what was opened."""
 
     url: str
-    requests: list[Request] = field(default_factory=list)
+    requests: list[ReceivedRequest] = field(default_factory=list)
     connections: int = 0
 
 
 @contextmanager
 def serving(answer: Answer, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
     """Serve until the block ends. `answer` runs once per request, on the connection's own thread."""
-    house = _House(answer, tls)
+    house = _LoopbackServer(answer, tls)
     try:
         yield house.server
     finally:
         house.close()
 
 
-class _House:
+class _LoopbackServer:
     def __init__(self, answer: Answer, tls: ssl.SSLContext | None) -> None:
         self._answer = answer
         self._tls = tls
@@ -125,7 +125,7 @@ class _House:
                 connection = self._tls.wrap_socket(plain, server_side=True)
                 self._open.append(connection)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            wire = Wire(connection)
+            wire = ReplyWriter(connection)
             while wire.open and (request := _read(connection)):
                 self.server.requests.append(request)
                 self._answer(request, wire)
@@ -133,7 +133,7 @@ class _House:
         plain.close()
 
 
-def _read(connection: socket.socket) -> Request | None:
+def _read(connection: socket.socket) -> ReceivedRequest | None:
     raw = b""
     while b"\r\n\r\n" not in raw:
         piece = connection.recv(65536)
@@ -146,4 +146,4 @@ def _read(connection: socket.socket) -> Request | None:
     while len(body) < int(headers.get("content-length", "0")):
         body += connection.recv(65536)
     method, target, _ = first.split(" ", 2)
-    return Request(method, target, headers, body, raw)
+    return ReceivedRequest(method, target, headers, body, raw)

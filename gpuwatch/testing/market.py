@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.adapting import Adapter, ProviderInfo
-from gpuwatch.adapting.answering import listed_usd_hour
+from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderDown, ProviderError, RateLimited
-from gpuwatch.market.offer import OfferKind
 from gpuwatch.ports import Answer, Completeness, Query
+from gpuwatch.ports.declarations import Adapter, ProviderInfo
+from gpuwatch.providers.toolkit.post_processing import listed_usd_hour
 from gpuwatch.testing.bench import Bench
 from gpuwatch.testing.hostile import spoiled, with_junk
-from gpuwatch.testing.loopback import Request, Wire, serving
-from gpuwatch.testing.oddities import odd_answer
+from gpuwatch.testing.invariants import answer_problems
+from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
 from gpuwatch.testing.relay import Relay
 from gpuwatch.testing.suite import Suite, case, part
 
@@ -67,7 +67,7 @@ class MarketSuite(Suite):
     def test_offers_are_whole_unique_and_in_order(self, adapter: Adapter) -> None:
         for spot in self.bench.info.spots:
             answer = adapter.market.search(Query(spot=spot))
-            assert odd_answer(answer, self.bench.info) == []
+            assert answer_problems(answer, self.bench.info) == []
             assert answer.completeness is Completeness.COMPLETE
             assert len(answer.offers) >= (1 if spot else 3)
             assert {offer.spot for offer in answer.offers} == {spot}
@@ -162,7 +162,7 @@ class MarketSuite(Suite):
     @part("losses")
     @pytest.mark.parametrize("fault", ["refused", "closed", "reset", "cut", "silent"])
     def test_every_loss_of_connection_is_a_provider_that_is_down(self, fault: str) -> None:
-        def answer(request: Request, wire: Wire) -> None:
+        def answer(request: ReceivedRequest, wire: ReplyWriter) -> None:
             if fault == "cut":
                 wire.raw(b'HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{"offers": [')
             if fault in {"closed", "cut"}:
@@ -185,7 +185,7 @@ class MarketSuite(Suite):
             relay.spoil = lambda body, seed=seed: spoiled(body, seed, rate)
             with case(f"seed {seed}"):
                 answer = self._asked(relay.url, spots[seed % len(spots)])
-                assert answer is None or odd_answer(answer, self.bench.info) == []
+                assert answer is None or answer_problems(answer, self.bench.info) == []
 
     @part("hostile")
     def test_rows_that_are_none_leave_the_others(self, place: Any, relay: Relay) -> None:

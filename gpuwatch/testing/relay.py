@@ -10,16 +10,16 @@ from http.client import HTTPConnection
 from typing import Final, NamedTuple
 from urllib.parse import unquote, unquote_plus, urlsplit
 
-from gpuwatch.testing.loopback import Request, Wire, serving
+from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
 
 MOST_REQUESTS: Final = 300  # in one test: more is an adapter that walks in a circle
 _NOT_PASSED_ON: Final = frozenset({"host", "connection", "content-length", "transfer-encoding", "accept-encoding"})
 _DEEPEST: Final = 4
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]{12,}={0,2}")
-Ending = Callable[[Wire], None]  # what the adapter gets to see
+Ending = Callable[[ReplyWriter], None]  # what the adapter gets to see
 
 
-class Rule(NamedTuple):
+class RelayRule(NamedTuple):
     """What happens to the requests that match."""
 
     matching: re.Pattern[str]
@@ -33,21 +33,23 @@ class Relay:
 
     def __init__(self, to: str) -> None:
         self.url = ""
-        self.requests: list[Request] = []
+        self.requests: list[ReceivedRequest] = []
         self.bodies: list[bytes] = []  # of the answers that were passed on
         self.spoil: Callable[[bytes], bytes] | None = None  # done to every 2xx body
         self._to = to
-        self._rules: list[Rule] = []
+        self._rules: list[RelayRule] = []
 
     def fail(self, matching: str, status: int, body: bytes = b"", *, spare: int = 0, **headers: str) -> None:
         """From now on, what matches "METHOD /target body" is answered so and does not reach the stand-in."""
         self._rules.append(
-            Rule(re.compile(matching, re.DOTALL), lambda wire: wire.answer(status, body, **headers), False, [spare])
+            RelayRule(
+                re.compile(matching, re.DOTALL), lambda wire: wire.answer(status, body, **headers), False, [spare]
+            )
         )
 
-    def lose(self, matching: str, ending: Ending = Wire.close, *, carried_out: bool = True) -> None:
+    def lose(self, matching: str, ending: Ending = ReplyWriter.close, *, carried_out: bool = True) -> None:
         """From now on, the answer to what matches is lost."""
-        self._rules.append(Rule(re.compile(matching, re.DOTALL), ending, carried_out, [0]))
+        self._rules.append(RelayRule(re.compile(matching, re.DOTALL), ending, carried_out, [0]))
 
     def mend(self) -> None:
         """Everything passes again."""
@@ -57,7 +59,7 @@ class Relay:
         """How many requests came that match."""
         return sum(1 for request in self.requests if re.search(matching, line_of(request), re.DOTALL))
 
-    def answer(self, request: Request, wire: Wire) -> None:
+    def answer(self, request: ReceivedRequest, wire: ReplyWriter) -> None:
         """One request."""
         if len(self.requests) >= MOST_REQUESTS:
             return wire.answer(429, b"the test allows no more requests")
@@ -69,7 +71,7 @@ class Relay:
             self._asked(request)
         return rule.ending(wire)
 
-    def _rule_for(self, line: str) -> Rule | None:
+    def _rule_for(self, line: str) -> RelayRule | None:
         for rule in self._rules:
             if rule.matching.search(line):
                 if rule.spared[0] <= 0:
@@ -77,7 +79,7 @@ class Relay:
                 rule.spared[0] -= 1
         return None
 
-    def _pass_on(self, request: Request, wire: Wire) -> None:
+    def _pass_on(self, request: ReceivedRequest, wire: ReplyWriter) -> None:
         status, headers, body = self._asked(request)
         body = body.replace(self._to.encode(), self.url.encode())  # links to a next page lead here, too
         self.bodies.append(body)
@@ -85,7 +87,7 @@ class Relay:
             body = self.spoil(body)
         wire.answer(status, body, **headers)
 
-    def _asked(self, request: Request) -> tuple[int, dict[str, str], bytes]:
+    def _asked(self, request: ReceivedRequest) -> tuple[int, dict[str, str], bytes]:
         connection = HTTPConnection(urlsplit(self._to).netloc, timeout=10)
         try:
             headers = {name: value for name, value in request.headers.items() if name not in _NOT_PASSED_ON}
@@ -98,12 +100,12 @@ class Relay:
             connection.close()
 
 
-def line_of(request: Request) -> str:
+def line_of(request: ReceivedRequest) -> str:
     """As the patterns of `Bench.creates` and `Relay.fail` see it."""
     return f"{request.method} {request.target} {request.body.decode('utf-8', 'replace')}"
 
 
-def carries(request: Request, text: str) -> bool:
+def carries(request: ReceivedRequest, text: str) -> bool:
     """Is a text in what was sent: as it is, quoted for a form, or in Base64, also of a script that holds Base64?"""
     line = line_of(request).replace("\\/", "/").replace("\\n", "\n")
     left = [line, unquote(line), unquote_plus(line)]

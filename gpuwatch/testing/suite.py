@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import pytest
 
 from gpuwatch import errors
-from gpuwatch.adapting import Adapter
+from gpuwatch.ports.declarations import Adapter
 from gpuwatch.testing.bench import PARTS, Bench
 from gpuwatch.testing.relay import Relay, relaying
 

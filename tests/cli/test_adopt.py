@@ -10,11 +10,11 @@ from datetime import timedelta
 
 import pytest
 
+from gpuwatch.bootstrap import real_now
+from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.emulator import Marketplace
-from gpuwatch.launches.launch import Launch
 from gpuwatch.ports import AlertKind
 from gpuwatch.storage.outbox import Outbox
-from gpuwatch.wiring import real_now
 from tests.cli.conftest import Shell
 from tests.cli.test_launches import ID, Rows, S, key, rent, rows
 
@@ -45,7 +45,7 @@ def _watches(shell: Shell, rows: Rows) -> None:
 
 
 def adopted(rows: Rows) -> Launch:
-    (launch,) = rows.books.alive()
+    (launch,) = rows.repository.alive()
     return launch
 
 
@@ -107,19 +107,19 @@ def test_an_instance_of_a_launch_or_without_our_label_is_not_adopted(
     assert f"resolve {ID} --adopt" in shell("adopt", instance_id).err
     rows.move(launch, S.STARTING, instance_id=instance_id)
     assert [shell("adopt", one).code for one in (foreign, instance_id, "99999")] == [2, 2, 2]
-    assert len(rows.books.all()) == 1
+    assert len(rows.repository.all()) == 1
 
 
 def test_without_a_list_nothing_is_adopted(shell: Shell, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VAST_API_KEY")
     assert shell("adopt", "1").code == 3
-    assert rows.books.all() == []
+    assert rows.repository.all() == []
 
 
 def test_what_is_not_mine_is_noted_and_left_alone(shell: Shell, rows: Rows, market: Marketplace) -> None:
     instance_id = rent(market, f"gpuwatch-{STRANGER}")
     assert shell("adopt", instance_id, "--not-mine").code == 0
-    assert rows.books.strangers_known("vastai") == {instance_id}
+    assert rows.repository.known_foreign_instances("vastai") == {instance_id}
     assert shell("adopt", "99999", "--not-mine").code == 2
     assert shell("adopt", instance_id, "--not-mine", "--watch", "trains").code == 2
     assert len(market.ledger.alive()) == 1

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.bootstrap import real_now
+from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.emulator import Marketplace
-from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Completeness
-from gpuwatch.storage.auto_prices import StoredWaits
+from gpuwatch.storage.auto_prices import SqlAutoPriceWaits
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.history import History
-from gpuwatch.wiring import real_now
+from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from tests.builders import a_watch, an_offer
 from tests.cli.conftest import Shell
-from tests.engine.desk_fakes import an_answer
+from tests.engine.uow_fakes import an_answer
 
 SERIES = Path(__file__).parents[1] / "recorded" / "price-history"
 PRIME = str(SERIES / "primeintellect-best-2025-10-19_11-03.csv.gz")
@@ -146,7 +146,7 @@ deadline = "2d"
 def seen(shell: Shell, sqlite_database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
     """A store that saw 2.40 in six hours of each day, and 3.00 in the others, up to now."""
     monkeypatch.setenv("GPUWATCH_DATABASE_URL", sqlite_database.url)
-    history, now = History(sqlite_database), real_now()
+    history, now = SqlHistoryRecorder(sqlite_database), real_now()
     for hour in range(24 * 10, 0, -1):
         at = now - hour * H
         offer = an_offer(quoted_usd_hour=2.0 if hour % 24 < 6 else 2.5, observed_at=at, disk_usd_gb_month=None)
@@ -172,7 +172,7 @@ def test_check_begins_the_wait_and_no_store_does_not(shell: Shell, seen: Databas
     shell.settings(AUTO)
     shell("check", "--no-store")
     later = real_now() + timedelta(days=3)
-    waits = StoredWaits(seen, {"vastai": Commission("0.20")}, keep=False)
+    waits = SqlAutoPriceWaits(seen, {"vastai": Commission("0.20")}, keep=False)
     watch = a_watch(name="hunt")
     assert waits.began(watch, later) == later
     shell("check")

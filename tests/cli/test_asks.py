@@ -13,17 +13,17 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from gpuwatch.bootstrap import http_client, real_now
+from gpuwatch.bootstrap.settings_loading import load_settings
+from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.emulator import Marketplace
-from gpuwatch.engine.evaluate import Evaluator, Rules, Start
+from gpuwatch.engine.evaluator import EvaluationRules, Evaluator, LaunchRequest
 from gpuwatch.engine.hunt import Hunter
-from gpuwatch.launches.launch import LaunchState
 from gpuwatch.providers import build
 from gpuwatch.storage.database import open_database
-from gpuwatch.storage.desk import StoreDesk
-from gpuwatch.storage.ledger import Ledger
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.migrate import upgrade
-from gpuwatch.wiring import http_client, real_now
-from gpuwatch.wiring.loading import load_settings
+from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.cli.conftest import Ran, Shell
 
 SETTINGS = """
@@ -60,18 +60,18 @@ class House:
     def fires(self, ago: timedelta = timedelta(0)) -> str:
         """The hunt sees the market, and the watch asks; the id of its question."""
         loaded, ids = load_settings(None), (f"{letter * 12}" for letter in "abcdefgh")
-        rules = Rules(
+        rules = EvaluationRules(
             commissions={"vastai": loaded.providers["vastai"].commission},
             budget=loaded.budget,
             dry_run=loaded.dry_run,
             channels=(),
             zone=ZoneInfo("UTC"),
-            views_expected={"h100": frozenset({("vastai", False)})},
+            expected_views={"h100": frozenset({("vastai", False)})},
             max_age=timedelta(hours=1),
             links={},
         )
-        starts: list[Start] = []
-        evaluator = Evaluator(StoreDesk(self.store), rules, starts.append, lambda: next(ids))
+        starts: list[LaunchRequest] = []
+        evaluator = Evaluator(SqlDecisionStore(self.store), rules, starts.append, lambda: next(ids))
         with http_client(loaded) as http:
             provider = loaded.providers["vastai"]
             adapter = build(provider, http, lambda: real_now() - ago, itertools.count().__next__)
@@ -195,7 +195,7 @@ def test_a_lost_answer_is_exit_3_and_the_launch_stands(house: House) -> None:
     house.market.faults.add("create", "reset_after")
     ran = house.shell("approve", ask_id)
     assert (ran.code, house.state()) == (3, "approved")
-    launch = Ledger(house.store).get(ask_id)
+    launch = SqlLaunchRepository(house.store).get(ask_id)
     assert launch is not None
     assert launch.state is LaunchState.UNKNOWN
     assert launch.label in one_line(ran)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.backtest.sweep import parse_sweep
+from gpuwatch.domain.backtest.threshold_sweep import parse_sweep
 from tests.cli.conftest import Shell
 
 SERIES = Path(__file__).parents[1] / "recorded" / "price-history"
@@ -254,7 +254,7 @@ deadline = "2d"
 
 def test_a_table_of_numbers_alone_is_shown_on_a_terminal() -> None:
     from gpuwatch.cli.backtest_show import _STEPS
-    from gpuwatch.cli.screen import rich_table
+    from gpuwatch.cli.tables import rich_table
 
     shown = rich_table(_STEPS, [("1.8", "7%", "9", "8d22h", "44%", "1d1h16m", "1.8643", "-2.3%")])
     assert len(shown.columns) == len(_STEPS)

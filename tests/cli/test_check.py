@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.emulator import Marketplace
-from gpuwatch.storage.driver import sqlite_driver
+from gpuwatch.storage.sqlite_driver import sqlite_driver
 from tests.cli.conftest import Shell
 
 H100 = ("check", "--gpu", "H100", "--max-price")

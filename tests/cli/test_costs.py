@@ -12,20 +12,26 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
+from gpuwatch.bootstrap import http_client, real_now
+from gpuwatch.bootstrap.service import build_service
+from gpuwatch.bootstrap.settings_loading import load_settings
+from gpuwatch.domain.launches.invoices import InvoiceRow
+from gpuwatch.domain.launches.launch import (
+    Intent,
+    Launch,
+    LaunchState,
+    Promise,
+    new_launch,
+)
+from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from gpuwatch.emulator import Delays, ManualClock, Marketplace
-from gpuwatch.launches.charged import ChargedRow
-from gpuwatch.launches.launch import Intent, Launch, LaunchState, Promise, new_launch
 from gpuwatch.ports import Order
 from gpuwatch.providers import build
-from gpuwatch.storage.charges import Charges
 from gpuwatch.storage.database import open_database
+from gpuwatch.storage.invoices import SqlInvoiceRepository
 from gpuwatch.storage.launch_rows import row_of
 from gpuwatch.storage.migrate import upgrade
 from gpuwatch.storage.tables import launch as launches
-from gpuwatch.watches.watch import Action, LaunchSpec
-from gpuwatch.wiring import http_client, real_now
-from gpuwatch.wiring.loading import load_settings
-from gpuwatch.wiring.service import build_service
 from tests.builders import a_match, a_watch, changed
 from tests.cli.conftest import Shell
 
@@ -42,7 +48,7 @@ class Rows:
     def __init__(self, folder: Path) -> None:
         self.store = open_database(f"sqlite:///{folder}/gpuwatch.db")
         upgrade(self.store)
-        self.charges = Charges(self.store)
+        self.charges = SqlInvoiceRepository(self.store)
         self._made = 0
 
     def add(self, began: datetime = BEGAN, hours: float = 2.0, **changes: Any) -> Launch:
@@ -65,7 +71,7 @@ class Rows:
 
     def charge(self, launch: Launch, microusd: int, day: date | None = None, kind: str = "gpu") -> None:
         day = BEGAN.date() if day is None else day
-        row = ChargedRow(
+        row = InvoiceRow(
             provider=launch.provider,
             instance_id=str(launch.instance_id),
             day=day,

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.bootstrap import real_now
 from gpuwatch.emulator import Marketplace
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.storage.database import open_database
-from gpuwatch.storage.history import History
+from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.migrate import upgrade
-from gpuwatch.wiring import real_now
+from tests.app.dataset import tiny_models
+from tests.app.dataset.conftest import written
+from tests.app.dataset.tiny_models import words
 from tests.builders import an_offer
 from tests.cli.conftest import Shell
-from tests.dataset import tiny_models
-from tests.dataset.conftest import written
-from tests.dataset.tiny_models import words
 
 
 @pytest.fixture
@@ -114,8 +114,8 @@ def test_what_holds_no_rows_cannot_be_judged(shell: Shell, data: Path, content: 
 )
 def test_what_cannot_be_is_a_line_and_exit_2(shell: Shell, data: Path, options: list[str], said: str) -> None:
     if "--perplexity-model" in options:
-        from gpuwatch.dataset.bert_graph import bert_onnx
-        from gpuwatch.dataset.model_folder import read_folder
+        from gpuwatch.app.dataset.bert_graph import bert_onnx
+        from gpuwatch.app.dataset.model_folder import read_folder
 
         graph = bert_onnx(read_folder(shell.folder / "tiny"))
         (shell.folder / "tiny" / "model.onnx").write_bytes(graph)
@@ -145,7 +145,7 @@ def test_the_price_is_that_of_the_cheapest_offer_in_the_store(shell: Shell, data
         an_offer(offer_id="3", machine_id="3", quoted_usd_hour=0.5, spot=True, observed_at=now),
     ]
     answer = Answer(provider="vastai", observed_at=now, offers=offers, completeness=Completeness.COMPLETE, rows=3)
-    History(database).record(answer, lane="sweep")
+    SqlHistoryRecorder(database).record(answer, lane="sweep")
     database.close()
     ran = shell(
         "dataset",
@@ -203,7 +203,7 @@ def test_without_the_extra_it_is_what_is_named_first(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "data.jsonl").write_text('{"text": "a"}\n')
-    monkeypatch.setattr("gpuwatch.dataset.model_folder._places", lambda: iter(()))
+    monkeypatch.setattr("gpuwatch.app.dataset.model_folder._places", lambda: iter(()))
     told = shell("dataset", "audit", str(tmp_path / "data.jsonl"))
     assert (told.code, "no embedding model is on this machine" in told.err) == (2, True)
     monkeypatch.setitem(sys.modules, "tokenizers", None)

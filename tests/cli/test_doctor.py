@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from gpuwatch.app.doctor_account import KnownLaunches, account_findings
+from gpuwatch.domain.launches.launch import EndReason, LaunchState
 from gpuwatch.emulator import Marketplace
-from gpuwatch.launches.launch import End, LaunchState
 from gpuwatch.settings import load
-from gpuwatch.wiring.account import Books, account_findings
 from tests.cli.conftest import Shell
 from tests.cli.test_launches import ID, Rows, rent
 
@@ -91,7 +91,7 @@ def test_the_last_rent_tells_whether_the_key_may_rent(shell: Shell, rows: Rows, 
 
 
 def test_a_rent_that_was_refused_for_the_key_is_a_fault(shell: Shell, rows: Rows) -> None:
-    reason = End.KEY.text("403 no permission")
+    reason = EndReason.KEY.text("403 no permission")
     rows.move(rows.reserve(), S.FAILED, end_reason=reason)
     one = the(found(shell, "vastai"), "the last rent was refused for the key")
     assert (one["state"], one["mend"]) == ("fault", "give the key the permission to rent (instance_write)")
@@ -114,7 +114,7 @@ def test_what_is_held_unlisted_or_unknown_waits_for_its_owner(shell: Shell, rows
     held = the(findings, f"launch {ID} is held")
     assert held["mend"] == f"gpuwatch launches resolve {ID} --absent, or --adopt INSTANCE"
     assert the(findings, f"instance {stranger} has a label")["mend"] == f"gpuwatch adopt {stranger}"
-    launch = rows.books.get(ID)
+    launch = rows.repository.get(ID)
     assert launch is not None
     rows.move(launch, S.STARTING, instance_id="4711")
     unlisted = the(found(shell, "vastai"), f"launch {ID} is starting, and instance 4711 is not listed")
@@ -167,5 +167,5 @@ class Taciturn:
 
 
 def test_what_a_provider_tells_nobody_is_no_right_of_the_key(tmp_path: Path) -> None:
-    findings = account_findings(load(env={}, cwd=tmp_path), "lambda", Taciturn(), {}, Books())  # type: ignore[arg-type] what is asked
+    findings = account_findings(load(env={}, cwd=tmp_path), "lambda", Taciturn(), {}, KnownLaunches())  # type: ignore[arg-type] what is asked
     assert [one.text for one in findings] == ["the key works: it may list instances"]

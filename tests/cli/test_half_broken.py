@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.emulator import Marketplace
-from gpuwatch.launches.launch import LaunchState
 from tests.cli.conftest import Shell
 from tests.cli.test_launches import ID, Rows, rent
 
@@ -58,7 +58,7 @@ def test_stop_ends_the_instance_and_says_what_was_left_out(
     rented(shell, rows, market)
     ran = shell(*argv)
     assert (ran.code, market.ledger.alive(), rows.state()) == (0, (), S.ENDED)
-    told = [record.message for record in caplog.records if record.name == "gpuwatch.wiring.loading"]
+    told = [record.message for record in caplog.records if record.name == "gpuwatch.bootstrap.settings_loading"]
     assert len(told) == LEFT_OUT
     assert all(line.endswith(" is left out") for line in told)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import Exit
 from gpuwatch.storage.database import open_database
-from gpuwatch.storage.history import History
+from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.migrate import upgrade
 from gpuwatch.storage.prune import prune
-from gpuwatch.wiring import real_now
 from tests.cli.conftest import Shell
 from tests.storage.market import an_answer, an_offer
 
@@ -39,16 +39,16 @@ def now() -> datetime:
     return real_now().replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
 
 
-def store_of(shell: Shell) -> History:
+def store_of(shell: Shell) -> SqlHistoryRecorder:
     """A new store."""
     shell.settings(f'database_url = "sqlite:///{shell.folder}/gpuwatch.db"\n')
     database = open_database(f"sqlite:///{shell.folder}/gpuwatch.db")
     upgrade(database)
-    return History(database)
+    return SqlHistoryRecorder(database)
 
 
 @pytest.fixture
-def stored(shell: Shell, now: datetime) -> History:
+def stored(shell: Shell, now: datetime) -> SqlHistoryRecorder:
     """A store in which somebody looked 50, 49 and 2 hours ago, and an hour ago."""
     history = store_of(shell)
     for hours, prices in ((50, {"a": 2.0, "b": 3.0}), (49, {"b": 3.0}), (2, {"a": 2.5}), (1, {})):
@@ -57,7 +57,7 @@ def stored(shell: Shell, now: datetime) -> History:
     return history
 
 
-def test_gaps_are_told_and_do_not_count(shell: Shell, stored: History) -> None:
+def test_gaps_are_told_and_do_not_count(shell: Shell, stored: SqlHistoryRecorder) -> None:
     ran = shell("history", "H100", "--since", "3d", "--under", "2.4", "--under", "3.6", "--json")
     assert ran.code == Exit.DONE, ran.err
     (gap,) = ran.json["gaps"]
@@ -70,7 +70,7 @@ def test_gaps_are_told_and_do_not_count(shell: Shell, stored: History) -> None:
     assert {"method", "since", "until", "source", "every"} <= ran.json.keys()
 
 
-def test_a_screen_shows_gaps_and_hours_without_offers_apart(shell: Shell, stored: History) -> None:
+def test_a_screen_shows_gaps_and_hours_without_offers_apart(shell: Shell, stored: SqlHistoryRecorder) -> None:
     ran = shell("history", "H100", "--since", "60h")
     lines = ran.out.splitlines()
     assert any("no data" in line and "0 of 44 h" in line for line in lines)
@@ -79,14 +79,14 @@ def test_a_screen_shows_gaps_and_hours_without_offers_apart(shell: Shell, stored
     assert any(line.startswith("known: ") and "1 gap, the longest 44 h" in line for line in lines)
 
 
-def test_a_terminal_gets_the_same(shell: Shell, stored: History, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_the_same(shell: Shell, stored: SqlHistoryRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     ran = shell("history", "H100", "--since", "60h")
     assert ran.code == Exit.DONE, ran.err
     assert "no offers" in ran.out
 
 
-def test_the_old_spelling_answers_as_it_did(shell: Shell, stored: History) -> None:
+def test_the_old_spelling_answers_as_it_did(shell: Shell, stored: SqlHistoryRecorder) -> None:
     ran = shell("history", "--gpu", "H100", "--days", "3", "--json")
     assert ran.code == Exit.DONE
     assert list(ran.json[0])[: len(OLD_FIELDS)] == OLD_FIELDS
@@ -95,7 +95,7 @@ def test_the_old_spelling_answers_as_it_did(shell: Shell, stored: History) -> No
     assert new["every"] == "1h"
 
 
-def test_spot_alone_means_only(shell: Shell, stored: History) -> None:
+def test_spot_alone_means_only(shell: Shell, stored: SqlHistoryRecorder) -> None:
     assert shell("history", "--gpu", "H100", "--spot").code == Exit.CANNOT_TELL
     assert shell("history", "H100", "--spot", "--since", "3d").code == Exit.CANNOT_TELL
     assert shell("history", "H100", "--spot", "no", "--since", "3d").code == Exit.DONE
@@ -104,7 +104,7 @@ def test_spot_alone_means_only(shell: Shell, stored: History) -> None:
     assert "stands before --spot" in wrong.err
 
 
-def test_a_range_of_counts(shell: Shell, stored: History, now: datetime) -> None:
+def test_a_range_of_counts(shell: Shell, stored: SqlHistoryRecorder, now: datetime) -> None:
     pair = an_offer("p", 2.0, gpu_count=2, disk_usd_gb_month=None)
     stored.record(an_answer(pair, observed_at=now), lane="sweep")
     assert shell("history", "H100", "--count", "2-8", "--csv").out.count("True") > 0
@@ -112,7 +112,7 @@ def test_a_range_of_counts(shell: Shell, stored: History, now: datetime) -> None
     assert {point["min_listed_usd_gpu_hour"] for point in lows} == {None, 1.0}
 
 
-def test_what_was_pruned_is_counted_by_the_hour(shell: Shell, stored: History, now: datetime) -> None:
+def test_what_was_pruned_is_counted_by_the_hour(shell: Shell, stored: SqlHistoryRecorder, now: datetime) -> None:
     exact = shell("history", "H100", "--since", "3d", "--under", "2.4", "--json").json["under"][0]
     database = open_database(f"sqlite:///{shell.folder}/gpuwatch.db")
     prune(database, timedelta(hours=10), now + timedelta(hours=1))
@@ -123,7 +123,7 @@ def test_what_was_pruned_is_counted_by_the_hour(shell: Shell, stored: History, n
     assert coarse["under_hours"] >= 1
 
 
-def test_nobody_looked_is_not_nothing_on_offer(shell: Shell, stored: History) -> None:
+def test_nobody_looked_is_not_nothing_on_offer(shell: Shell, stored: SqlHistoryRecorder) -> None:
     ran = shell("history", "A100", "--json")
     assert ran.code == Exit.CANNOT_TELL
     assert ran.json["samples"] == 0
@@ -146,7 +146,9 @@ def test_nobody_looked_is_not_nothing_on_offer(shell: Shell, stored: History) ->
         (("H100", "--data", "gpuwatch.toml"), "columns are missing"),
     ],
 )
-def test_what_is_wrong_is_told_in_a_line(shell: Shell, stored: History, argv: tuple[str, ...], words: str) -> None:
+def test_what_is_wrong_is_told_in_a_line(
+    shell: Shell, stored: SqlHistoryRecorder, argv: tuple[str, ...], words: str
+) -> None:
     ran = shell("history", *argv)
     assert ran.code == Exit.USAGE
     assert words in ran.err
@@ -213,7 +215,7 @@ def test_a_picture(shell: Shell) -> None:
     assert shell("history", "H100", "--data", VAST, "--png", "none/h100.png").code == Exit.USAGE
 
 
-def test_what_was_imported_answers_as_the_file_does(shell: Shell, stored: History) -> None:
+def test_what_was_imported_answers_as_the_file_does(shell: Shell, stored: SqlHistoryRecorder) -> None:
     assert shell("import", VAST).code == Exit.DONE
     span = ["--until", "2026-03-04", "--every", "1d", "--under", "0.3", "--json"]
     ours = shell("history", "RTX 4090", "--since", "2026-01-01", *span).json
@@ -245,7 +247,7 @@ def test_a_hunt_does_not_vouch_for_what_it_did_not_ask_for(shell: Shell, now: da
     assert (under["known_hours"], under["under_hours"]) == (9, 9)
 
 
-def test_nothing_is_known_of_the_future(shell: Shell, stored: History, now: datetime) -> None:
+def test_nothing_is_known_of_the_future(shell: Shell, stored: SqlHistoryRecorder, now: datetime) -> None:
     until = (now + timedelta(days=3)).isoformat()
     found = shell("history", "H100", "--since", "60h", "--until", until, "--under", "9", "--json").json
     assert found["gaps"] == shell("history", "H100", "--since", "60h", "--json").json["gaps"]

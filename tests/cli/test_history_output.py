@@ -9,17 +9,22 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gpuwatch.analysis.summary import TrackPoint
-from gpuwatch.cli.history import neutral, print_csv, print_track, sparkline
+from gpuwatch.cli.history import (
+    escape_formula,
+    print_csv,
+    print_track,
+    sparkline,
+)
+from gpuwatch.domain.analysis.summary import PricePeriod
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 TRACK = [
-    TrackPoint(starts_at=NOON, hours=1, looked=False),
-    TrackPoint(starts_at=NOON + timedelta(hours=1), hours=1, looked=True),
-    TrackPoint(
+    PricePeriod(starts_at=NOON, hours=1, polled=False),
+    PricePeriod(starts_at=NOON + timedelta(hours=1), hours=1, polled=True),
+    PricePeriod(
         starts_at=NOON + timedelta(hours=2),
         hours=1,
-        looked=True,
+        polled=True,
         offers=3,
         min_microusd=2_000_000,
         min_with_commission_microusd=2_400_000,
@@ -67,9 +72,9 @@ def test_csv_has_a_line_for_every_hour(capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\tx", "|cmd"])
 def test_a_cell_is_never_a_formula(text: str) -> None:
-    assert neutral(text) == "'" + text
+    assert escape_formula(text) == "'" + text
 
 
 def test_a_plain_cell_stays() -> None:
-    assert neutral("H100 SXM") == "H100 SXM"
-    assert neutral(-1.5) == -1.5
+    assert escape_formula("H100 SXM") == "H100 SXM"
+    assert escape_formula(-1.5) == -1.5

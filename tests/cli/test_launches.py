@@ -8,18 +8,23 @@ from typing import Any
 
 import pytest
 
+from gpuwatch.bootstrap import http_client, real_now
+from gpuwatch.bootstrap.settings_loading import load_settings
+from gpuwatch.domain.launches.end_rules import late_start, overdue
+from gpuwatch.domain.launches.launch import (
+    InstanceCondition,
+    Intent,
+    Launch,
+    LaunchState,
+)
+from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.emulator import Marketplace
-from gpuwatch.launches.faults import is_late, overdue
-from gpuwatch.launches.launch import Condition, Intent, Launch, LaunchState
 from gpuwatch.ports import Order
 from gpuwatch.providers import build
-from gpuwatch.storage import ledger
+from gpuwatch.storage import launch_repository
 from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.ledger import Ledger
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.migrate import upgrade
-from gpuwatch.watches.watch import Action, Budget, LaunchSpec
-from gpuwatch.wiring import http_client, real_now
-from gpuwatch.wiring.loading import load_settings
 from tests.builders import a_match, a_watch, an_offer
 from tests.cli.conftest import Shell
 
@@ -39,21 +44,21 @@ class Rows:
         self.url = f"sqlite:///{folder}/gpuwatch.db"
         self.store: Database = open_database(self.url)
         upgrade(self.store)
-        self.books = Ledger(self.store)
+        self.repository = SqlLaunchRepository(self.store)
 
     def reserve(self, launch_id: str = ID, dry_run: bool = False, **offer: Any) -> Launch:
         watch = a_watch(action=Action.LAUNCH, launch=LaunchSpec(max_active=5, max_total=0))
         intent = Intent(watch=watch, match=a_match(an_offer(**offer)), launch_id=launch_id, dry_run=dry_run)
         with self.store.write() as connection:
-            launch = ledger.reserve(connection, intent, Budget(), BEGAN)
+            launch = launch_repository.reserve(connection, intent, Budget(), BEGAN)
         assert isinstance(launch, Launch)
         return launch
 
     def move(self, launch: Launch, state: LaunchState, **changes: Any) -> Launch:
-        return self.books.move(launch, state, "a test", BEGAN, **changes)
+        return self.repository.move(launch, state, "a test", BEGAN, **changes)
 
     def state(self, launch_id: str = ID) -> LaunchState:
-        found = self.books.get(launch_id)
+        found = self.repository.get(launch_id)
         assert found is not None
         return found.state
 
@@ -100,7 +105,7 @@ def test_a_screen_shows_the_zone_of_the_settings_and_what_befell_an_instance(she
     shell.settings(f'database_url = "{rows.url}"\ntimezone = "Europe/Berlin"\n')
     launch = rows.move(rows.reserve(), S.STARTING, instance_id="1")
     launch = rows.move(launch, S.RUNNING, running_at=BEGAN)
-    rows.move(launch, S.RUNNING, condition=Condition.OUTBID, condition_since=BEGAN)
+    rows.move(launch, S.RUNNING, condition=InstanceCondition.OUTBID, condition_since=BEGAN)
     shown = shell("launches").out
     assert "2026-11-20 13:00:00 CET" in shown
     assert "running (outbid)" in shown
@@ -227,7 +232,7 @@ def test_absent_is_the_owners_word_where_there_is_no_list(shell: Shell, rows: Ro
 def test_adopt_takes_the_instance(shell: Shell, rows: Rows, market: Marketplace) -> None:
     instance_id = rent(market, held(rows).label)
     assert shell("launches", "resolve", ID, "--adopt", instance_id).code == 0
-    found = rows.books.get(ID)
+    found = rows.repository.get(ID)
     assert found is not None
     assert (found.state, found.instance_id) == (S.STARTING, instance_id)
 
@@ -239,9 +244,9 @@ def test_what_was_held_for_long_has_its_time_from_its_adoption_on(
     """Else the next look would end it as late: `ready_within` and the deadline passed while it was held."""
     instance_id = rent(market, held(rows).label)
     assert shell("launches", "resolve", ID, "--adopt", instance_id).code == 0
-    found = rows.books.get(ID)
+    found = rows.repository.get(ID)
     assert found is not None
-    assert is_late(found, "", real_now()) is None
+    assert late_start(found, "", real_now()) is None
     assert overdue(found, real_now()) is None
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import Exit
 from gpuwatch.cli.market import lasting
 from gpuwatch.storage.database import open_database
-from gpuwatch.storage.history import History
+from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.migrate import upgrade
-from gpuwatch.wiring import real_now
 from tests.cli.conftest import Shell
 from tests.storage.market import an_answer, an_offer
 
@@ -33,7 +33,7 @@ def record(shell: Shell, now: datetime, *looks: tuple[float, dict[str, dict[str,
     shell.settings(f'database_url = "sqlite:///{shell.folder}/gpuwatch.db"\n')
     database = open_database(f"sqlite:///{shell.folder}/gpuwatch.db")
     upgrade(database)
-    history = History(database)
+    history = SqlHistoryRecorder(database)
     for hours, market in looks:
         offers = [
             an_offer(machine, usd, gpu=gpu, gpu_family=gpu.split()[0], disk_usd_gb_month=None)
@@ -86,7 +86,7 @@ def test_a_gpu_that_is_no_longer_looked_at_says_since_when(shell: Shell, now: da
     record(shell, now, (9, {"H100 SXM": {"a": 3.0}, "A40": {"z": 1.0}}))
     database = open_database(f"sqlite:///{shell.folder}/gpuwatch.db")
     answer = an_answer(an_offer("a", 3.0), observed_at=now)
-    History(database).record(answer, lane="sweep", gpu="H100 SXM")
+    SqlHistoryRecorder(database).record(answer, lane="sweep", gpu="H100 SXM")
     database.close()
     lines = {line.split()[0]: line for line in shell("market").out.splitlines()[2:]}
     assert lines["A40"].endswith("  9.2 h old")

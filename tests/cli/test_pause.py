@@ -7,14 +7,21 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from gpuwatch.launches.launch import End, Intent, Launch, LaunchState, Refusal, RefusalReason
-from gpuwatch.storage import ledger
+from gpuwatch.app.renting import status_part
+from gpuwatch.bootstrap import real_now
+from gpuwatch.domain.launches.launch import (
+    EndReason,
+    Intent,
+    Launch,
+    LaunchRefusal,
+    LaunchState,
+    RefusalReason,
+)
+from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
+from gpuwatch.storage import launch_repository
 from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.ledger import Ledger
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.migrate import upgrade
-from gpuwatch.watches.watch import Action, Budget, LaunchSpec
-from gpuwatch.wiring import real_now
-from gpuwatch.wiring.renting import status_part
 from tests.builders import a_match, a_watch, an_offer
 from tests.cli.conftest import Shell
 
@@ -43,19 +50,19 @@ def store(shell: Shell) -> Iterator[Database]:
 
 def reserve(
     store: Database, watch: str = "h100", machine: str = "77", launch_id: str = "a" * 12, at: datetime | None = None
-) -> Launch | Refusal:
+) -> Launch | LaunchRefusal:
     rents = a_watch(name=watch, action=Action.LAUNCH, launch=LaunchSpec(max_active=9, max_total=0, max_runtime_s=60.0))
     match = a_match(an_offer(offer_id=f"of-{launch_id}", machine_id=machine))
     intent = Intent(watch=rents, match=match, launch_id=launch_id, dry_run=False)
     with store.write() as connection:
-        return ledger.reserve(connection, intent, Budget(), at or real_now())
+        return launch_repository.reserve(connection, intent, Budget(), at or real_now())
 
 
 def fail(store: Database, machine: str = "77", launch_id: str = "a" * 12, at: datetime = NOW) -> Launch:
     launch = reserve(store, machine=machine, launch_id=launch_id, at=at)
     assert isinstance(launch, Launch)
-    text = End.NOT_READY.text("stuck in loading")
-    return Ledger(store).move(launch, LaunchState.FAILED, text, at, ended_at=at, end_reason=text)
+    text = EndReason.NOT_READY.text("stuck in loading")
+    return SqlLaunchRepository(store).move(launch, LaunchState.FAILED, text, at, ended_at=at, end_reason=text)
 
 
 # --- pause and resume -------------------------------------------------------------------------------------------------
@@ -65,7 +72,7 @@ def test_a_pause_refuses_every_rent_until_it_is_resumed(shell: Shell, store: Dat
     ran = shell("pause", "--why", "on holiday")
     assert (ran.code, "Renting is paused until you resume it (on holiday)" in ran.out) == (0, True)
     refused = reserve(store)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, LaunchRefusal)
     assert (refused.reason, "on holiday" in refused.text) == (RefusalReason.PAUSED, True)
     assert shell("resume").code == 0
     assert isinstance(reserve(store), Launch)
@@ -73,7 +80,7 @@ def test_a_pause_refuses_every_rent_until_it_is_resumed(shell: Shell, store: Dat
 
 def test_a_pause_of_one_watch_lets_the_others_rent(shell: Shell, store: Database) -> None:
     assert shell("pause", "h100").code == 0
-    assert isinstance(reserve(store, "h100"), Refusal)
+    assert isinstance(reserve(store, "h100"), LaunchRefusal)
     assert isinstance(reserve(store, "other one"), Launch)
 
 
@@ -88,7 +95,7 @@ def test_resume_of_a_watch_leaves_the_global_pause(shell: Shell, store: Database
     shell("pause", "h100")
     ran = shell("resume", "h100")
     assert (ran.code, "Renting is paused until you resume it" in ran.out) == (0, True)
-    assert isinstance(reserve(store), Refusal)
+    assert isinstance(reserve(store), LaunchRefusal)
 
 
 def test_json_names_scope_times_and_reason(shell: Shell, store: Database) -> None:
@@ -123,7 +130,7 @@ def test_resume_closes_a_breaker_at_once(shell: Shell, store: Database) -> None:
     for n in range(3):
         fail(store, machine=f"m{n}", launch_id="abc"[n] * 12, at=NOW - timedelta(minutes=20 - 5 * n))
     refused = reserve(store, machine="new", launch_id="d" * 12)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, LaunchRefusal)
     assert refused.reason is RefusalReason.BREAKER
     assert "3 launches failed within 30 minutes" in shell("launches").err
     assert shell("resume", "h100").out.startswith("watch 'h100' goes on")
@@ -159,7 +166,7 @@ def test_a_machine_that_failed_is_listed_with_its_launch_and_end(shell: Shell, s
 
 def test_a_forgiven_machine_is_rented_again(shell: Shell, store: Database) -> None:
     fail(store)
-    assert isinstance(reserve(store, launch_id="b" * 12), Refusal)
+    assert isinstance(reserve(store, launch_id="b" * 12), LaunchRefusal)
     assert "not running in time" in shell("machines", "forgive", "77").out
     assert isinstance(reserve(store, launch_id="b" * 12), Launch)
     assert shell("machines").out == "no machine is avoided\n"
@@ -168,10 +175,10 @@ def test_a_forgiven_machine_is_rented_again(shell: Shell, store: Database) -> No
 def test_a_blocked_machine_is_never_rented_and_only_allow_lifts_it(shell: Shell, store: Database) -> None:
     assert shell("machines", "block", "77", "--for", "7d", "--why", "slow disk").code == 0
     refused = reserve(store)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, LaunchRefusal)
     assert (refused.reason, "machines allow 77" in refused.text) == (RefusalReason.MACHINE_FAILED, True)
     assert shell("machines", "forgive", "77").code == 2
-    assert isinstance(reserve(store), Refusal)
+    assert isinstance(reserve(store), LaunchRefusal)
     assert shell("machines", "allow", "77").code == 0
     assert isinstance(reserve(store), Launch)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch import wiring
+from gpuwatch import bootstrap
 from gpuwatch.emulator import Marketplace
 from tests.cli.conftest import Ran, Shell
 
@@ -138,8 +138,8 @@ def test_the_disk_is_priced_at_the_size_that_is_said(shell: Shell, market: Marke
 def test_old_prices_are_told(shell: Shell, market: Marketplace, monkeypatch: pytest.MonkeyPatch) -> None:
     market.publish(gpu="A100 SXM4", count=4, usd_hour=4.80)
     shell("check", "--gpu", "A100", "--max-price", "9", "--count", "4")
-    later = wiring.real_now() + timedelta(hours=4)
-    monkeypatch.setattr(wiring, "real_now", lambda: later)
+    later = bootstrap.real_now() + timedelta(hours=4)
+    monkeypatch.setattr(bootstrap, "real_now", lambda: later)
     ran = shell(*JOB, *TUNE)
     assert "these prices are old: --poll asks the providers now" in ran.err
 

@@ -12,17 +12,22 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from gpuwatch.launches.launch import Intent, Launch, LaunchState, new_launch
-from gpuwatch.launches.use import Sample
-from gpuwatch.market.offer import OfferKind
+from gpuwatch.bootstrap import real_now
+from gpuwatch.domain.launches.launch import (
+    Intent,
+    Launch,
+    LaunchState,
+    new_launch,
+)
+from gpuwatch.domain.launches.utilisation import UtilisationSample
+from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.history import History
+from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.launch_rows import row_of
 from gpuwatch.storage.migrate import upgrade
 from gpuwatch.storage.tables import launch as launches
-from gpuwatch.storage.uses import StoredUses
-from gpuwatch.watches.watch import Action, LaunchSpec
-from gpuwatch.wiring import real_now
+from gpuwatch.storage.utilisation import SqlUtilisationRepository
 from tests.builders import a_match, a_watch, changed
 from tests.cli.conftest import Shell
 from tests.storage.market import an_answer, an_offer
@@ -47,7 +52,7 @@ def seen(store: Database, *offers: Any, ago: timedelta = timedelta(0), provider:
     at = NOW - ago
     shown = [changed(one, observed_at=at, provider=provider) for one in offers]
     answer = an_answer(*shown, observed_at=at, provider=provider)
-    History(store).record(answer, lane="sweep", gpu="", spot=False)
+    SqlHistoryRecorder(store).record(answer, lane="sweep", gpu="", spot=False)
 
 
 def ran(store: Database, launch_id: str, hours: float, use: float | None, **changes: Any) -> Launch:
@@ -61,7 +66,7 @@ def ran(store: Database, launch_id: str, hours: float, use: float | None, **chan
         connection.execute(insert(launches).values(**row_of(launch)))
     if use is not None:
         for minute in (1, 2):
-            StoredUses(store).add(launch_id, Sample(began + timedelta(minutes=minute), use))
+            SqlUtilisationRepository(store).add(launch_id, UtilisationSample(began + timedelta(minutes=minute), use))
     return launch
 
 

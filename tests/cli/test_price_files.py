@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.analysis.price_rows import COLUMNS
+from gpuwatch.domain.analysis.price_rows import COLUMNS
 from gpuwatch.emulator import Marketplace
 from tests.cli.conftest import Shell
 

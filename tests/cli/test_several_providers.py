@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gpuwatch.cli.offer_list import Shape, _so_far
+from gpuwatch.cli.offer_list import OfferListLayout, _so_far
 from gpuwatch.cli.offer_rows import offers_table
-from gpuwatch.cli.screen import rich_table
-from gpuwatch.engine.browse import Browsed
-from gpuwatch.market.offer import OfferKind, Terms
+from gpuwatch.cli.tables import rich_table
+from gpuwatch.domain.market.offer import OfferKind, OfferTerms
+from gpuwatch.engine.browse import ProviderOffers
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.executor import CoreExecutor
 from tests.builders import NOON, a_match, an_offer
@@ -132,7 +132,7 @@ def test_offers_are_sorted_as_asked(shell: Shell, sort: str, order: list[str]) -
 
 
 def test_a_slice_is_marked_and_stands_behind_every_whole_gpu(shell: Shell) -> None:
-    ONE.sells(0.4, terms=Terms(gpu_fraction=1 / 7))
+    ONE.sells(0.4, terms=OfferTerms(gpu_fraction=1 / 7))
     TWO.sells(3.0)
     whole, piece = shell("offers").out.splitlines()[1:]
     assert "two_stall" in whole
@@ -141,7 +141,7 @@ def test_a_slice_is_marked_and_stands_behind_every_whole_gpu(shell: Shell) -> No
 
 def test_resold_stock_is_shown_once_with_where_else_it_is(shell: Shell) -> None:
     ONE.sells(3.0, region="us-east-1")
-    TWO.sells(3.0, region="US East 1", terms=Terms(seller="One_Stall"))
+    TWO.sells(3.0, region="US East 1", terms=OfferTerms(seller="One_Stall"))
     (line,) = shell("offers").out.splitlines()[1:]
     assert "one_stall" in line
     assert "also via two_stall" in line
@@ -150,7 +150,7 @@ def test_resold_stock_is_shown_once_with_where_else_it_is(shell: Shell) -> None:
 
 
 def test_json_says_the_kind_and_the_terms_of_each_offer(shell: Shell) -> None:
-    terms = Terms(seller="oracle", instance_type="BM.GPU.H100.8", prepaid=True, currency="EUR", usd_rate=1.16)
+    terms = OfferTerms(seller="oracle", instance_type="BM.GPU.H100.8", prepaid=True, currency="EUR", usd_rate=1.16)
     PRICES.sells(3.0, terms=terms, cpu_arch="aarch64")
     (offer,) = shell("offers", "--json").json
     assert (offer["kind"], offer["seller"], offer["instance_type"]) == ("listed", "oracle", "BM.GPU.H100.8")
@@ -173,9 +173,11 @@ def test_groups_have_their_cheapest_their_number_and_their_median(shell: Shell) 
 
 
 def test_a_terminal_shows_what_has_arrived_and_who_is_being_waited_for() -> None:
-    found = [Browsed(provider="one_stall", matches=[a_match(an_offer(provider="one_stall", offer_id="77-here"))])]
+    found = [
+        ProviderOffers(provider="one_stall", matches=[a_match(an_offer(provider="one_stall", offer_id="77-here"))])
+    ]
     screen = Console(file=io.StringIO(), force_terminal=True, width=160)
-    screen.print(_so_far(found, ["one_stall", "two_stall"], Shape(sort="gpu-price", group_by=None, limit=20)))
+    screen.print(_so_far(found, ["one_stall", "two_stall"], OfferListLayout(sort="gpu-price", group_by=None, limit=20)))
     text = screen.file.getvalue()  # type: ignore[attr-defined] it is the StringIO
     assert "77-here" in text
     assert "asking two_stall …" in text
@@ -257,7 +259,7 @@ def test_a_watch_that_rents_asks_nobody_who_gives_list_prices_alone(shell: Shell
 
 def test_explain_says_which_clause_of_the_new_ones_refused_an_offer(shell: Shell) -> None:
     PRICES.sells(2.0)
-    ONE.sells(0.4, terms=Terms(gpu_fraction=1 / 7))
+    ONE.sells(0.4, terms=OfferTerms(gpu_fraction=1 / 7))
     TWO.sells(2.0, cpu_arch="arm64")
     shell.settings('[[watch]]\nname = "w"\ngpu = "H100"\nmax_price = 3.0\naction = "launch"\n')
     told = shell("check", "--explain").err

@@ -13,11 +13,11 @@ import pytest
 
 from gpuwatch import notifiers
 from gpuwatch.errors import DeliverLater, DeliveryError, DeliveryRefused
-from gpuwatch.net import Http
-from gpuwatch.notifiers.apprise import Apprise
-from gpuwatch.notifiers.email import Email
-from gpuwatch.notifiers.telegram import Telegram
+from gpuwatch.notifiers.apprise import AppriseChannel
+from gpuwatch.notifiers.email import EmailChannel
+from gpuwatch.notifiers.telegram import TelegramChannel
 from gpuwatch.ports import AlertKind, AppriseSettings, Channel, EmailSettings, TelegramSettings
+from gpuwatch.providers.toolkit.http.client import HttpxClient
 from tests.notifiers.alerts import a_line, an_alert
 from tests.smtp_server import smtp_server
 from tests.telegram_double import BAD_GATEWAY, BLOCKED, CHAT, TOKEN, telegram
@@ -41,11 +41,11 @@ class Case(msgspec.Struct):
 
 def _telegram(stack: ExitStack) -> Case:
     bot = stack.enter_context(telegram())
-    http = Http()
+    http = HttpxClient()
     stack.callback(http.close)
     settings = TelegramSettings(bot_token=TOKEN, chat_id=CHAT, base_url=bot.base_url)
     return Case(
-        Telegram(settings, http, sleep=lambda _s: None),
+        TelegramChannel(settings, http, sleep=lambda _s: None),
         lambda: [shown.text for shown in bot.shown],
         lambda: setattr(bot, "always", BAD_GATEWAY),
         lambda: setattr(bot, "always", BLOCKED),
@@ -65,7 +65,7 @@ def _email(stack: ExitStack) -> Case:
         password=SECRET,
     )
     return Case(
-        Email(settings),
+        EmailChannel(settings),
         box.texts,
         lambda: box.to_data.extend(["451 not now"] * 10),
         lambda: box.to_data.extend(["554 never"] * 10),
@@ -95,7 +95,7 @@ def _apprise(stack: ExitStack) -> Case:
     stack.callback(thread.join)
     stack.callback(server.shutdown)
     url = f"json://me:{SECRET}@127.0.0.1:{server.server_port}"
-    channel = Apprise(AppriseSettings(urls=(url,)))
+    channel = AppriseChannel(AppriseSettings(urls=(url,)))
     return Case(channel, lambda: bodies, lambda: status.__setitem__(0, 503), None, (SECRET, url))
 
 

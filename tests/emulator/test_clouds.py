@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from gpuwatch import providers
-from gpuwatch.emulator import clouds
+from tests import clouds
 
 
 def status_of(url: str, path: str) -> int:
@@ -30,7 +30,7 @@ def test_every_provider_has_an_emulator() -> None:
 
 @pytest.mark.parametrize("name", clouds.names())
 def test_an_emulator_serves_as_it_comes_and_closes(name: str) -> None:
-    with clouds.stage_of(name)().at(0, "another-key") as stage:
+    with clouds.server_of(name)().at(0, "another-key") as stage:
         assert stage.key == "another-key"
         assert status_of(stage.url, "/no/such/path") >= 300
         assert len(stage.requests) == 1
@@ -38,7 +38,7 @@ def test_an_emulator_serves_as_it_comes_and_closes(name: str) -> None:
 
 def test_a_provider_without_one_is_named() -> None:
     with pytest.raises(KeyError, match="nowhere"):
-        clouds.stage_of("nowhere")
+        clouds.server_of("nowhere")
 
 
 def test_the_command_serves_one_until_it_is_interrupted() -> None:

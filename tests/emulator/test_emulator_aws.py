@@ -11,8 +11,8 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from gpuwatch.emulator.clouds.aws import Ec2
-from gpuwatch.emulator.clouds.aws_market import MARKET
+from tests.clouds.aws import Ec2
+from tests.clouds.aws_market import MARKET
 
 
 @pytest.fixture

@@ -32,8 +32,8 @@ def test_another_process_can_publish_reprice_withdraw_and_read_the_books(opened:
     assert one.show(contract)["actual_status"] == "offline"
     post("fault", endpoint="search", kind="500")
     assert one.http.post("/api/v0/bundles/", json={}).status_code == 500
-    books = one.http.get("/control/ledger").json()
-    assert (books["alive"], books["creates_by_label"]) == ([contract], {"gpuwatch-1": 1})
+    repository = one.http.get("/control/ledger").json()
+    assert (repository["alive"], repository["creates_by_label"]) == ([contract], {"gpuwatch-1": 1})
     assert [seen["method"] for seen in one.http.get("/control/requests").json()["requests"]].count("PUT") == 1
     spare = post("publish").json()["offer_id"]
     post("withdraw", offer_id=spare)

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuwatch.emulator.faults import KINDS
+from gpuwatch.emulator.fault_rules import KINDS
 
 NO_EFFECT = ["429", "quota", "500", "502", "503", "garbage", "empty", "empty_object", "redirect", "reset", "never"]
 EFFECT_WITHOUT_ANSWER = ["timeout_after", "reset_after", "500_after", "502_after", "unparsable_after"]

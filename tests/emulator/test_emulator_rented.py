@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.emulator.exchange import Options
-from gpuwatch.emulator.happenings import CHANGEABLE
+from gpuwatch.emulator.core import MarketplaceOptions
+from gpuwatch.emulator.test_controls import CHANGEABLE
 
 ORDER = {
     "image": "registry.example/team/train:7",
@@ -143,6 +143,6 @@ def test_a_create_with_a_wrong_type_is_refused(opened: Any, wrong: dict[str, Any
 
 
 def test_what_can_be_changed_is_an_option_and_nothing_else_can(opened: Any) -> None:
-    assert set(Options.__dataclass_fields__) >= CHANGEABLE
+    assert set(MarketplaceOptions.__dataclass_fields__) >= CHANGEABLE
     with pytest.raises(TypeError, match="seed cannot be changed"):
         opened().market.change(seed=3)

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.emulator.clouds.primeintellect import PrimeIntellect, market
 from gpuwatch.ports import Query
 from gpuwatch.testing.bench import Bench
+from tests.clouds.primeintellect import PrimeIntellectServer, market
 
 ROOT = Path(__file__).parents[2]
 CLIENT = os.environ.get("GPUWATCH_OFFICIAL_PRIME") or shutil.which("prime", path=ROOT / ".venv-official" / "bin")
@@ -29,13 +29,13 @@ Run = Callable[..., Any]
 
 
 @pytest.fixture
-def place() -> Iterator[PrimeIntellect]:
-    with PrimeIntellect() as place:
+def place() -> Iterator[PrimeIntellectServer]:
+    with PrimeIntellectServer() as place:
         yield place
 
 
 @pytest.fixture
-def prime(place: PrimeIntellect, tmp_path: Path) -> Run:
+def prime(place: PrimeIntellectServer, tmp_path: Path) -> Run:
     """Runs the command line with a home of its own."""
 
     def run(*words: str, key: str = "demo-key") -> subprocess.CompletedProcess[str]:
@@ -47,7 +47,7 @@ def prime(place: PrimeIntellect, tmp_path: Path) -> Run:
     return run
 
 
-def test_the_vendors_client_reads_the_same_list_as_gpuwatch(place: PrimeIntellect, prime: Run) -> None:
+def test_the_vendors_client_reads_the_same_list_as_gpuwatch(place: PrimeIntellectServer, prime: Run) -> None:
     place.page_rows = 5  # the client follows pages, too
     done = prime("availability", "list", "--no-group-similar", "--output", "json")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -56,7 +56,7 @@ def test_the_vendors_client_reads_the_same_list_as_gpuwatch(place: PrimeIntellec
         for one in json.loads(done.stdout)["gpu_resources"]
     }
     assert shown <= {(one["cloudId"], one["gpuCount"], bool(one["isSpot"]), _price(one)) for one in market()}
-    with Bench(name="primeintellect", place=PrimeIntellect, gpu="H100 PCIe").pointed_at(place.url) as adapter:
+    with Bench(name="primeintellect", place=PrimeIntellectServer, gpu="H100 PCIe").pointed_at(place.url) as adapter:
         offers = [*adapter.market.search(Query()).offers, *adapter.market.search(Query(spot=True)).offers]
     ours = {(offer.terms.instance_type, offer.gpu_count) for offer in offers}
     assert len(ours) >= 7

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.emulator.clouds.runpod import NO_CAPACITY, RunPod
+from tests.clouds.runpod import NO_CAPACITY, RunPod
 
 ROOT = Path(__file__).parents[2]
 PYTHON = os.environ.get("GPUWATCH_OFFICIAL_PYTHON") or shutil.which("python", path=ROOT / ".venv-official" / "bin")

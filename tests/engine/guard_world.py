@@ -7,19 +7,24 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gpuwatch.engine.guard import Guard
-from gpuwatch.engine.launch_alerts import Herald
-from gpuwatch.launches.faults import Fault
-from gpuwatch.launches.launch import Intent, Launch, LaunchState
-from gpuwatch.launches.promise import Inside
+from gpuwatch.domain.launches.end_rules import EndCause
+from gpuwatch.domain.launches.instance_verification import MeasuredInstance
+from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState
+from gpuwatch.domain.watches.watch import (
+    Action,
+    Budget,
+    LaunchSpec,
+    Watch,
+)
+from gpuwatch.engine.guard import ProviderGuard
+from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.ports import Alert, Instance, InstanceState, PriceIncrease
-from gpuwatch.ports.probing import LoginRefused, NoAnswer, Uses
-from gpuwatch.storage import ledger
+from gpuwatch.ports.probing import InstanceUnreachable, LoginRefused, UtilisationRepository
+from gpuwatch.storage import launch_repository
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.ledger import Ledger
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.outbox import Outbox
-from gpuwatch.storage.uses import StoredUses
-from gpuwatch.watches.watch import Action, Budget, LaunchSpec, Watch
+from gpuwatch.storage.utilisation import SqlUtilisationRepository
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 from tests.engine.lying_provider import LyingProvider
 
@@ -53,8 +58,8 @@ class Looker:
     """A probe that finds what it is told to."""
 
     def __init__(self) -> None:
-        self.on_banner: list[NoAnswer] = []
-        self.on_inside: list[Inside | NoAnswer | LoginRefused | ValueError] = []
+        self.on_banner: list[InstanceUnreachable] = []
+        self.on_inside: list[MeasuredInstance | InstanceUnreachable | LoginRefused | ValueError] = []
         self.downloads: list[bool] = []
         self.users: list[str | None] = []
 
@@ -63,11 +68,13 @@ class Looker:
             raise self.on_banner.pop(0)
         return "SSH-2.0-x"
 
-    def inside(self, host: str, port: int, key_file: str, *, download: bool, user: str | None = None) -> Inside:
+    def inside(
+        self, host: str, port: int, key_file: str, *, download: bool, user: str | None = None
+    ) -> MeasuredInstance:
         self.downloads.append(download)
         self.users.append(user)
         found = self.on_inside.pop(0) if len(self.on_inside) > 1 else self.on_inside[0]
-        if isinstance(found, Inside):
+        if isinstance(found, MeasuredInstance):
             return found
         raise found
 
@@ -81,9 +88,9 @@ class GuardWorld:
             **{"action": Action.LAUNCH, "launch": LaunchSpec(max_active=5, max_total=0)} | watch
         )
         self.budget = overall or Budget()
-        self.uses: Uses = StoredUses(store)
+        self.uses: UtilisationRepository = SqlUtilisationRepository(store)
         self.now = NOON
-        self.books = Ledger(store)
+        self.repository = SqlLaunchRepository(store)
         self.host = Host()
         self.probe = Looker()
         self.ids = (f"{'a' * 9}{chr(97 + n // 26)}{chr(97 + n % 26)}b" for n in itertools.count())
@@ -97,12 +104,12 @@ class GuardWorld:
         def channels_of(_watch: str) -> tuple[str, ...]:
             return ("telegram",)
 
-        self.guard = Guard(
-            self.books,
+        self.guard = ProviderGuard(
+            self.repository,
             self.uses,
             self.host,
             self.probe,
-            Herald(channels_of, lambda: next(self.ids)),
+            LaunchAlerts(channels_of, lambda: next(self.ids)),
             watches={self.watch.name: self.watch},
             budget=self.budget,
             zone=UTC,
@@ -118,13 +125,15 @@ class GuardWorld:
         free = changed(self.watch, budget=Budget())  # as if rented before the limits were set
         intent = Intent(watch=free, match=a_match(offer), launch_id=launch_id, dry_run=False)
         with self.store.write() as connection:
-            launch = ledger.reserve(connection, intent, Budget(), self.now)
+            launch = launch_repository.reserve(connection, intent, Budget(), self.now)
         assert isinstance(launch, Launch), launch
-        return self.books.move(launch, LaunchState.STARTING, "made", self.now, instance_id=f"i-{launch_id}", **changes)
+        return self.repository.move(
+            launch, LaunchState.STARTING, "made", self.now, instance_id=f"i-{launch_id}", **changes
+        )
 
     def running(self, **changes: Any) -> Launch:
         launch = self.starting()
-        return self.books.move(
+        return self.repository.move(
             launch,
             LaunchState.RUNNING,
             "running",
@@ -132,14 +141,14 @@ class GuardWorld:
             **{"running_at": self.now, "price_microusd_hour": 4_000_000} | changes,
         )
 
-    def look(self, launch: Launch, **changes: Any) -> Fault | None:
+    def look(self, launch: Launch, **changes: Any) -> EndCause | None:
         """One look, at the row as it is now."""
-        found = self.books.get(launch.launch_id)
+        found = self.repository.get(launch.launch_id)
         assert found is not None
         return self.guard.fault(found, an_instance(launch, **changes), self.now)
 
-    def verify(self, launch: Launch, **changes: Any) -> bool | Fault:
-        found = self.books.get(launch.launch_id)
+    def verify(self, launch: Launch, **changes: Any) -> bool | EndCause:
+        found = self.repository.get(launch.launch_id)
         assert found is not None
         return self.guard.verified(found, an_instance(launch, **changes), self.now)
 

@@ -6,25 +6,35 @@ import itertools
 from collections.abc import Callable
 from datetime import UTC, timedelta
 
-from gpuwatch.engine.act import Actor
-from gpuwatch.engine.follow import Follower
-from gpuwatch.engine.guard import Guard
-from gpuwatch.engine.launch_alerts import Herald
-from gpuwatch.engine.rent import Shop
-from gpuwatch.launches.launch import Intent, Launch, LaunchState, Refusal
-from gpuwatch.market.pricing import Commission
+from gpuwatch.domain.launches.launch import (
+    Intent,
+    Launch,
+    LaunchRefusal,
+    LaunchState,
+)
+from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.watch import (
+    Action,
+    Budget,
+    LaunchSpec,
+    Watch,
+)
+from gpuwatch.engine.candidate_loop import ProviderContext
+from gpuwatch.engine.guard import ProviderGuard
+from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launch_executor import LaunchExecutor
+from gpuwatch.engine.launch_reconciler import LaunchReconciler
 from gpuwatch.ports import Alert, AlertKind, InstanceState
-from gpuwatch.storage import ledger
+from gpuwatch.providers.toolkit.ssh_probe import SshProbe
+from gpuwatch.storage import launch_repository
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.ledger import Ledger
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.outbox import Outbox
-from gpuwatch.storage.uses import StoredUses
-from gpuwatch.system.ssh import SshProbe
-from gpuwatch.watches.decide import Match
-from gpuwatch.watches.watch import Action, Budget, LaunchSpec, Watch
+from gpuwatch.storage.utilisation import SqlUtilisationRepository
 from tests.builders import a_match, a_watch, an_offer
-from tests.engine.desk_fakes import NOON, ScriptedMarket, an_answer
 from tests.engine.lying_provider import LyingProvider
+from tests.engine.uow_fakes import NOON, ScriptedMarket, an_answer
 
 S = LaunchState
 RENTS = a_watch(action=Action.LAUNCH, launch=LaunchSpec(max_runtime_s=3600.0, ready_within_s=900.0))
@@ -41,34 +51,36 @@ class World:
         self.provider = LyingProvider()
         self.market = ScriptedMarket(an_answer(an_offer()))
         self.ids = (f"{'a' * 9}{chr(97 + n // 26)}{chr(97 + n % 26)}b" for n in itertools.count())
-        self.books = Ledger(store)
+        self.repository = SqlLaunchRepository(store)
         self.budget = Budget()
         self.freed: Callable[[Launch], None] = lambda launch: None
         self.start_process()
 
     def start_process(self) -> None:
         """A new process on the same database: nothing in memory."""
-        herald = Herald(lambda _watch: ("telegram",), lambda: next(self.ids))
-        shop = Shop(self.provider, self.market, Commission("0.20"), is_another=self.is_another)
-        shops = {"vastai": shop}
-        self.actor = Actor(self.books, shops, herald, lambda: self.now, self.budget)
+        launch_alerts = LaunchAlerts(lambda _watch: ("telegram",), lambda: next(self.ids))
+        context = ProviderContext(
+            self.provider, self.market, Commission("0.20"), belongs_to_another=self.belongs_to_another
+        )
+        contexts = {"vastai": context}
+        self.actor = LaunchExecutor(self.repository, contexts, launch_alerts, lambda: self.now, self.budget)
         watches = {self.watch.name: self.watch}
-        self.guard = Guard(
-            self.books,
-            StoredUses(self.store),
+        self.guard = ProviderGuard(
+            self.repository,
+            SqlUtilisationRepository(self.store),
             self.provider,
             SshProbe(),
-            herald,
+            launch_alerts,
             watches=watches,
             budget=self.budget,
             zone=UTC,
             channels_of=lambda _watch: ("telegram",),
             new_id=lambda: next(self.ids),
         )
-        self.follower = Follower(
-            self.books,
+        self.follower = LaunchReconciler(
+            self.repository,
             self.provider,
-            herald,
+            launch_alerts,
             watches=watches,
             in_flight=self.actor.in_flight,
             monotonic=lambda: self.tick_s,
@@ -76,14 +88,14 @@ class World:
             guard=self.guard,
         )
 
-    def is_another(self, instance_id: str, launch_id: str) -> bool:
-        return self.follower.is_another(instance_id, launch_id)
+    def belongs_to_another(self, instance_id: str, launch_id: str) -> bool:
+        return self.follower.belongs_to_another(instance_id, launch_id)
 
-    def reserve(self, *matches: Match, budget: Budget | None = None, dry_run: bool = False) -> Launch | Refusal:
+    def reserve(self, *matches: Match, budget: Budget | None = None, dry_run: bool = False) -> Launch | LaunchRefusal:
         first, *others = matches or (a_match(),)
         intent = Intent(watch=self.watch, match=first, launch_id=next(self.ids), dry_run=dry_run, others=tuple(others))
         with self.store.write() as connection:
-            return ledger.reserve(connection, intent, budget or self.budget, self.now)
+            return launch_repository.reserve(connection, intent, budget or self.budget, self.now)
 
     def rent(self, *matches: Match) -> Launch:
         launch = self.reserve(*matches)
@@ -100,7 +112,7 @@ class World:
         self.tick_s += seconds
 
     def state(self, launch: Launch) -> LaunchState:
-        found = self.books.get(launch.launch_id)
+        found = self.repository.get(launch.launch_id)
         assert found is not None
         return found.state
 
@@ -124,9 +136,9 @@ def running(world: World) -> Launch:
 
 
 def stop(world: World, launch: Launch) -> None:
-    found = world.books.get(launch.launch_id)
+    found = world.repository.get(launch.launch_id)
     assert found is not None
-    world.books.move(found, S.STOPPING, "stopped by the owner", world.now, end_reason="stopped by the owner")
+    world.repository.move(found, S.STOPPING, "stopped by the owner", world.now, end_reason="stopped by the owner")
 
 
 def end(world: World, launch: Launch) -> None:

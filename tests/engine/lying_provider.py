@@ -6,7 +6,14 @@ from collections.abc import Callable, Sequence
 from datetime import date
 
 from gpuwatch.errors import OrderError, OutcomeUnknown, ProviderError
-from gpuwatch.ports import Charge, Created, Instance, InstanceState, Order, PriceIncrease
+from gpuwatch.ports import (
+    Created,
+    Instance,
+    InstanceState,
+    Order,
+    PriceIncrease,
+    ProviderCharge,
+)
 from tests.builders import changed
 
 
@@ -72,7 +79,7 @@ class LyingProvider:
     def answer_increase(self, increase_id: str, accept: bool) -> None:
         raise OrderError("this marketplace knows no price increases")
 
-    def charges(self, since: date, until: date) -> Sequence[Charge] | None:
+    def charges(self, since: date, until: date) -> Sequence[ProviderCharge] | None:
         return None
 
     # --- what the world does ------------------------------------------------------------------------------------------

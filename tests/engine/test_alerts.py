@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuwatch.domain.market.offer import Offer, Verification
+from gpuwatch.domain.market.pricing import Commission, price_of
+from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine import alerts
-from gpuwatch.market.offer import Offer, Verification
-from gpuwatch.market.pricing import Commission, price_of
 from gpuwatch.notifiers.layout import as_text
 from gpuwatch.ports import Alert, AlertKind
-from gpuwatch.watches.decide import Decision, Match, Reason
-from gpuwatch.watches.watch import Watch
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -49,7 +49,9 @@ def a_match(listed_usd_hour: float = 6.0, **changes: Any) -> Match:
     return Match(offer, price_of(offer, None, Commission("0.20")))
 
 
-def told(*matches: Match, watch: Watch = WATCH, reason: Reason = Reason.FIRST_MATCH, **extra: Any) -> Alert:
+def told(
+    *matches: Match, watch: Watch = WATCH, reason: DecisionReason = DecisionReason.FIRST_MATCH, **extra: Any
+) -> Alert:
     decision = Decision(watch=watch.name, reason=reason, decided_at=NOON, matches=matches or (a_match(),))
     options: dict[str, Any] = {"alert_id": "abc", "zone": BERLIN, "did": "Alerted only."} | extra
     return alerts.offer_alert(watch, decision, **options)
@@ -96,17 +98,17 @@ def test_the_cheapest_three_are_listed() -> None:
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        (Reason.FIRST_MATCH, "An offer is at or under the threshold (first_match)."),
-        (Reason.CHEAPER, "Cheaper by at least 5 % than when you were last told (cheaper)."),
-        (Reason.REPEAT_DUE, "Still at or under the threshold; you are reminded every 6h (repeat_due)."),
+        (DecisionReason.FIRST_MATCH, "An offer is at or under the threshold (first_match)."),
+        (DecisionReason.CHEAPER, "Cheaper by at least 5 % than when you were last told (cheaper)."),
+        (DecisionReason.REPEAT_DUE, "Still at or under the threshold; you are reminded every 6h (repeat_due)."),
     ],
 )
-def test_the_reason_is_told_in_words_and_as_it_is_logged(reason: Reason, words: str) -> None:
+def test_the_reason_is_told_in_words_and_as_it_is_logged(reason: DecisionReason, words: str) -> None:
     assert told(reason=reason).why == words
 
 
-@pytest.mark.parametrize("reason", Reason)
-def test_every_reason_has_words(reason: Reason) -> None:
+@pytest.mark.parametrize("reason", DecisionReason)
+def test_every_reason_has_words(reason: DecisionReason) -> None:
     assert f"({reason.value})" in told(reason=reason).why
 
 
@@ -149,18 +151,18 @@ def test_the_budget_is_told_if_there_is_something_to_tell() -> None:
 
 # --- several in one --------------------------------------------------------------------------------------------------
 def test_two_alerts_of_one_watch_are_not_two_watches() -> None:
-    group = alerts.grouped([told(alert_id="first"), told(a_match(5.0), alert_id="second")])
+    group = alerts.grouped_alert([told(alert_id="first"), told(a_match(5.0), alert_id="second")])
     assert group.headline == "h100-night: 2 alerts, from $3.00 per GPU-hour"
 
 
 def test_one_alert_stays_as_it_is() -> None:
-    assert alerts.grouped([told()]) == told()
+    assert alerts.grouped_alert([told()]) == told()
 
 
 def test_several_alerts_become_one_that_names_the_cheapest() -> None:
     other = msgspec.structs.replace(WATCH, name="h100-day")
     dear, cheap = told(a_match(7.0), alert_id="dear"), told(a_match(5.0), alert_id="cheap", watch=other)
-    group = alerts.grouped([dear, cheap])
+    group = alerts.grouped_alert([dear, cheap])
     assert group.headline == "2 watches have offers, from $3.00 per GPU-hour"
     text = as_text(group)
     assert text.index("alert dear") < text.index("alert cheap")
@@ -168,8 +170,8 @@ def test_several_alerts_become_one_that_names_the_cheapest() -> None:
 
 def test_a_group_sent_again_bears_the_same_id() -> None:
     both = [told(alert_id="a"), told(alert_id="b")]
-    assert alerts.grouped(both).alert_id == alerts.grouped(both).alert_id
-    assert alerts.grouped(both).alert_id != alerts.grouped(both[::-1]).alert_id
+    assert alerts.grouped_alert(both).alert_id == alerts.grouped_alert(both).alert_id
+    assert alerts.grouped_alert(both).alert_id != alerts.grouped_alert(both[::-1]).alert_id
 
 
 # --- everything else -------------------------------------------------------------------------------------------------
@@ -188,7 +190,7 @@ def test_a_spent_quota_is_blindness_with_its_end() -> None:
 
 
 def test_seeing_again_says_how_long_it_was_dark() -> None:
-    alert = alerts.seeing_alert("vastai", NOON - timedelta(minutes=42), NOON, alert_id="x")
+    alert = alerts.recovery_alert("vastai", NOON - timedelta(minutes=42), NOON, alert_id="x")
     assert alert.headline == "vastai answers again, after 42m"
 
 
@@ -200,18 +202,22 @@ def test_a_changed_format_lists_what_changed() -> None:
 
 
 def test_what_never_arrived_is_counted_and_named() -> None:
-    alert = alerts.mentioning(told(), ["one", "two", "three", "four"])
+    alert = alerts.with_missed(told(), ["one", "two", "three", "four"])
     assert facts(alert)["Never arrived here"] == "4 earlier alerts (1 more and: two; three; four)"
-    assert alerts.mentioning(told(), []) == told()
+    assert alerts.with_missed(told(), []) == told()
 
 
 @pytest.mark.parametrize("kind", AlertKind)
 def test_every_kind_has_a_time_after_which_it_is_stale(kind: AlertKind) -> None:
-    assert timedelta(minutes=1) < alerts.life_of(kind) <= timedelta(days=7)
+    assert timedelta(minutes=1) < alerts.alert_lifetime(kind) <= timedelta(days=7)
 
 
 def test_money_waits_for_the_owner_longer_than_an_offer() -> None:
-    assert alerts.life_of(AlertKind.HELD) > alerts.life_of(AlertKind.LAUNCH) > alerts.life_of(AlertKind.OFFER)
+    assert (
+        alerts.alert_lifetime(AlertKind.HELD)
+        > alerts.alert_lifetime(AlertKind.LAUNCH)
+        > alerts.alert_lifetime(AlertKind.OFFER)
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ from itertools import count
 
 import msgspec
 
+from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.watches.watch import SpotPolicy
 from gpuwatch.engine.check import SHARED_ROWS, check_provider, shared_queries
 from gpuwatch.errors import ProviderDown
-from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Completeness
-from gpuwatch.watches.watch import SpotPolicy
 from tests.builders import a_watch, an_offer
-from tests.engine.desk_fakes import NOON, ScriptedMarket, an_answer
-from tests.engine.test_evaluate import WATCH, h100
+from tests.engine.test_evaluator import WATCH, h100
+from tests.engine.uow_fakes import NOON, ScriptedMarket, an_answer
 
 TWENTY = Commission("0.20")
 CHEAP = a_watch(name="cheap", gpu_names=("RTX 3090",), max_price_usd_gpu_hour=Decimal("0.12"))

@@ -13,18 +13,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from gpuwatch.engine.evaluate import Evaluator, Rules, Start
-from gpuwatch.launches.checklist import checklist_refusal, unticked
-from gpuwatch.launches.launch import Intent, Launch, Refusal, RefusalReason
-from gpuwatch.market.pricing import Commission
-from gpuwatch.storage.asks import Asks
-from gpuwatch.storage.checklists import Checklists
+from gpuwatch.domain.launches.checklist import checklist_refusal, unticked
+from gpuwatch.domain.launches.launch import (
+    Intent,
+    Launch,
+    LaunchRefusal,
+    RefusalReason,
+)
+from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.watches.watch import (
+    Action,
+    Budget,
+    ChecklistPolicy,
+    LaunchSpec,
+    Watch,
+)
+from gpuwatch.engine.evaluator import EvaluationRules, Evaluator, LaunchRequest
+from gpuwatch.storage.approvals import SqlApprovalRepository
+from gpuwatch.storage.checklists import SqlChecklistRepository
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.desk import StoreDesk
 from gpuwatch.storage.tables import alert as alerts
-from gpuwatch.watches.watch import Action, Budget, ChecklistPolicy, LaunchSpec, Watch
+from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
-from tests.engine.desk_fakes import an_answer
+from tests.engine.uow_fakes import an_answer
 
 SPEC = LaunchSpec(max_runtime_s=3600.0, approve_within_s=7200.0)
 RENTS = a_watch(action=Action.LAUNCH, launch=SPEC, require=("dry_epoch", "my own words"))
@@ -36,28 +47,28 @@ class Bench:
 
     def __init__(self, store: Database, watch: Watch, dry_run: bool = False) -> None:
         self.store, self.watch = store, watch
-        self.started: list[Start] = []
+        self.started: list[LaunchRequest] = []
         ids = (f"id{n:010d}".translate(str.maketrans("0189", "abcd")) for n in itertools.count(2))
-        rules = Rules(
+        rules = EvaluationRules(
             commissions={"vastai": Commission("0.20")},
             budget=Budget(),
             dry_run=dry_run,
             channels=("telegram",),
             zone=ZoneInfo("UTC"),
-            views_expected={watch.name: frozenset({("vastai", False)})},
+            expected_views={watch.name: frozenset({("vastai", False)})},
             max_age=timedelta(hours=2),
             links={},
         )
-        self.evaluator = Evaluator(StoreDesk(store), rules, self.started.append, lambda: next(ids))
+        self.evaluator = Evaluator(SqlDecisionStore(store), rules, self.started.append, lambda: next(ids))
         self.clock = itertools.count()
 
     def look(self) -> None:
         at = NOON + timedelta(seconds=30 * next(self.clock))
         offer = an_offer(observed_at=at)
-        self.evaluator.judge([self.watch], an_answer(offer, at=at), False, at)
+        self.evaluator.evaluate([self.watch], an_answer(offer, at=at), False, at)
 
     def tick(self, *items: str) -> None:
-        Checklists(self.store).tick(self.watch.name, items, "", NOON)
+        SqlChecklistRepository(self.store).tick(self.watch.name, items, "", NOON)
 
     def told(self) -> list[dict[str, Any]]:
         with self.store.read() as connection:
@@ -75,7 +86,9 @@ def test_a_watch_that_blocks_rents_nothing_and_says_what_is_missing(database: Da
         "Not rented: the checklist is not done: dry_epoch, my own words; see: gpuwatch checklist h100."
     )
     assert alert["can_do"][0] == "Say what is done: gpuwatch checklist tick h100 ITEM"
-    assert not bench.evaluator.is_hungry(RENTS)  # for days, perhaps: at full pace the day's rows would be gone
+    assert not bench.evaluator.wants_more_launches(
+        RENTS
+    )  # for days, perhaps: at full pace the day's rows would be gone
 
 
 def test_the_last_tick_lets_it_rent_at_the_next_look(database: Database) -> None:
@@ -129,22 +142,22 @@ def test_a_watch_that_asks_and_warns_says_it_in_the_question(database: Database)
 
 def test_what_was_unticked_after_the_question_refuses_the_approval_and_leaves_it_open(database: Database) -> None:
     watch = changed(RENTS, action=Action.ASK)
-    book = Checklists(database)
+    book = SqlChecklistRepository(database)
     book.tick(watch.name, watch.require, "", NOON)
     intent = Intent(watch=watch, match=a_match(), launch_id="quotedabcdef", dry_run=False)
-    with StoreDesk(database).open() as page:
-        page.ask(intent, Budget(), NOON + timedelta(hours=1), NOON, True)
+    with SqlDecisionStore(database).open() as uow:
+        uow.ask(intent, Budget(), NOON + timedelta(hours=1), NOON, True)
     assert book.untick(watch.name, ["dry_epoch", "never ticked"]) == ["dry_epoch"]
-    asks = Asks(database)
+    asks = SqlApprovalRepository(database)
     got = asks.approve("quotedabcdef", intent, Budget(), NOON)
-    assert isinstance(got, Refusal)
+    assert isinstance(got, LaunchRefusal)
     assert got.reason is RefusalReason.CHECKLIST
     book.tick(watch.name, ["dry_epoch"], "", NOON)
     assert isinstance(asks.approve("quotedabcdef", intent, Budget(), NOON), Launch)
 
 
 def test_ticks_keep_their_day_and_their_words_and_are_of_one_watch(database: Database) -> None:
-    book = Checklists(database)
+    book = SqlChecklistRepository(database)
     book.tick("a", ["amp", "lora"], "run\x00 \x1b[31m7", NOON)
     book.tick("a", ["amp"], "", NOON + timedelta(days=1))
     assert [(tick.item, tick.at, tick.words) for tick in book.load("a")] == [

@@ -8,13 +8,13 @@ from decimal import Decimal
 
 import pytest
 
+from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, LaunchState
+from gpuwatch.domain.launches.utilisation import UtilisationSample
+from gpuwatch.domain.watches.watch import Budget, LaunchSpec, OnBudget
 from gpuwatch.errors import StoreError
-from gpuwatch.launches.launch import Condition, End, LaunchState
-from gpuwatch.launches.use import Sample
 from gpuwatch.ports import AlertKind, InstanceState
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.uses import StoredUses
-from gpuwatch.watches.watch import Budget, LaunchSpec, OnBudget
+from gpuwatch.storage.utilisation import SqlUtilisationRepository
 from tests.builders import NOON, changed
 from tests.engine.guard_world import GuardWorld
 
@@ -31,7 +31,7 @@ def test_idle_outlives_a_restart(database: Database) -> None:
     assert world.look(launch, gpu_utilisation=None) is None
     world.start_process()
     world.pass_(minutes=1)
-    assert world.look(launch, gpu_utilisation=2.0) == (End.IDLE, "2 % GPU use, under 10 % since 12:00 UTC")
+    assert world.look(launch, gpu_utilisation=2.0) == (EndReason.IDLE, "2 % GPU use, under 10 % since 12:00 UTC")
 
 
 def test_an_unknown_use_ends_nothing_and_is_kept_as_unknown(database: Database) -> None:
@@ -40,7 +40,7 @@ def test_an_unknown_use_ends_nothing_and_is_kept_as_unknown(database: Database) 
     for odd in (None, math.nan, -1.0, 101.0):
         assert world.look(launch, gpu_utilisation=odd) is None
         world.pass_(minutes=20)
-    assert [one.percent for one in StoredUses(database).since(launch.launch_id, NOON)] == [None] * 4
+    assert [one.percent for one in SqlUtilisationRepository(database).since(launch.launch_id, NOON)] == [None] * 4
 
 
 def test_a_look_that_tells_nothing_ends_nothing(database: Database) -> None:
@@ -81,10 +81,10 @@ def test_waste_is_told_with_what_it_wasted_once_a_day_and_anew_after_it_recovere
     assert told_in_an_hour_at(20.0) == 1
 
 
-class Full(StoredUses):
+class Full(SqlUtilisationRepository):
     """A disk that is full."""
 
-    def add(self, launch_id: str, sample: Sample) -> None:
+    def add(self, launch_id: str, sample: UtilisationSample) -> None:
         raise StoreError("the disk is full")
 
 
@@ -96,7 +96,7 @@ def test_a_store_that_fails_hides_no_other_rule(database: Database) -> None:
     assert world.look(launch, gpu_utilisation=1.0, maintenance_at=NOON) is None
     assert len(world.alerts()) == 1
     world.pass_(hours=2)
-    assert world.look(launch, gpu_utilisation=1.0) == (End.OUTSIDE, "08:00-14:00")
+    assert world.look(launch, gpu_utilisation=1.0) == (EndReason.OUTSIDE, "08:00-14:00")
 
 
 # --- time -------------------------------------------------------------------------------------------------------------
@@ -113,8 +113,8 @@ def test_windows_end_it_and_are_told_ten_minutes_ahead(database: Database) -> No
     assert alert.headline == "h100: its active windows close soon"
     assert "2026-11-21 14:00 UTC" in alert.why
     world.pass_(minutes=8)
-    assert world.look(launch) == (End.OUTSIDE, "08:00-14:00")
-    assert world.guard.due(launch, world.now) == (End.OUTSIDE, "08:00-14:00")
+    assert world.look(launch) == (EndReason.OUTSIDE, "08:00-14:00")
+    assert world.guard.due(launch, world.now) == (EndReason.OUTSIDE, "08:00-14:00")
 
 
 def test_the_end_of_its_time_is_told_once(database: Database) -> None:
@@ -155,7 +155,7 @@ def test_maintenance_is_told_once(database: Database) -> None:
 # --- what befell it ---------------------------------------------------------------------------------------------------
 def test_what_is_stopped_and_billed_is_called_to_mind_daily_with_the_price_of_its_disk(database: Database) -> None:
     world = GuardWorld(database)
-    launch = world.running(condition=Condition.STOPPED, condition_since=NOON)
+    launch = world.running(condition=InstanceCondition.STOPPED, condition_since=NOON)
     for minutes in (14, 1, 60, 23 * 60, 10):
         world.pass_(minutes=minutes)
         world.look(launch, state=InstanceState.STOPPED, stopped_usd_hour=0.05)
@@ -167,7 +167,7 @@ def test_what_is_stopped_and_billed_is_called_to_mind_daily_with_the_price_of_it
 
 def test_outbid_says_what_would_run(database: Database) -> None:
     world = GuardWorld(database)
-    launch = world.running(condition=Condition.OUTBID, condition_since=NOON)
+    launch = world.running(condition=InstanceCondition.OUTBID, condition_since=NOON)
     world.pass_(minutes=15)
     world.look(launch, state=InstanceState.STOPPED, bid_usd_hour=1.0, min_bid_usd_hour=1.25)
     (alert,) = world.alerts()
@@ -176,10 +176,10 @@ def test_outbid_says_what_would_run(database: Database) -> None:
     assert dict(alert.facts)["Its disk"] == "its price is not known"
 
 
-@pytest.mark.parametrize(("relaunch", "fault"), [(False, None), (True, (End.OFFLINE, "since 12:00 UTC"))])
+@pytest.mark.parametrize(("relaunch", "fault"), [(False, None), (True, (EndReason.OFFLINE, "since 12:00 UTC"))])
 def test_a_host_that_stays_offline(database: Database, relaunch: bool, fault: object) -> None:
     world = GuardWorld(database, launch=LaunchSpec(relaunch=relaunch))
-    launch = world.running(condition=Condition.OFFLINE, condition_since=NOON)
+    launch = world.running(condition=InstanceCondition.OFFLINE, condition_since=NOON)
     world.pass_(minutes=15)
     assert world.look(launch, state=InstanceState.OFFLINE, status="offline") == fault
     told = [alert.headline for alert in world.alerts()]
@@ -188,7 +188,7 @@ def test_a_host_that_stays_offline(database: Database, relaunch: bool, fault: ob
 
 def test_a_host_that_is_back_ends_nothing(database: Database) -> None:
     world = GuardWorld(database, launch=LaunchSpec(relaunch=True))
-    launch = world.running(condition=Condition.OFFLINE, condition_since=NOON)
+    launch = world.running(condition=InstanceCondition.OFFLINE, condition_since=NOON)
     world.pass_(hours=1)
     assert world.look(launch) is None
 
@@ -219,8 +219,8 @@ def test_a_budget_that_stops_ends_what_runs_and_says_so(database: Database) -> N
     assert world.look(launch) is None
     world.beat()
     words = "$10.00 spent in 2026-11-21 (max_usd_day = 10.00)"
-    assert world.look(launch) == (End.BUDGET_REACHED, words)
-    assert world.guard.due(launch, world.now) == (End.BUDGET_REACHED, words)
+    assert world.look(launch) == (EndReason.BUDGET_REACHED, words)
+    assert world.guard.due(launch, world.now) == (EndReason.BUDGET_REACHED, words)
     (alert,) = world.alerts()
     assert alert.did == 'on_reached = "stop": ends every launch that it is over.'
 
@@ -241,8 +241,8 @@ def test_what_ended_meanwhile_still_counts(database: Database) -> None:
     launch = world.running()
     world.beat()
     world.pass_(hours=3)
-    stopping = world.books.move(launch, LaunchState.STOPPING, "x", world.now, end_reason="x")
-    world.books.move(stopping, LaunchState.ENDED, "x", world.now, ended_at=world.now)
+    stopping = world.repository.move(launch, LaunchState.STOPPING, "x", world.now, end_reason="x")
+    world.repository.move(stopping, LaunchState.ENDED, "x", world.now, ended_at=world.now)
     world.beat()
     assert [alert.headline for alert in world.alerts()] == ["budget max_usd_day is reached"]
 
@@ -269,16 +269,16 @@ def test_samples_are_forgotten_after_a_quarter_of_a_year(database: Database) -> 
     world.look(launch, gpu_utilisation=50.0)
     world.pass_(days=89)
     world.beat()
-    assert StoredUses(database).mean(launch.launch_id) == 50.0
+    assert SqlUtilisationRepository(database).mean(launch.launch_id) == 50.0
     world.pass_(days=2)
     world.beat()
-    assert StoredUses(database).mean(launch.launch_id) is None
+    assert SqlUtilisationRepository(database).mean(launch.launch_id) is None
 
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, -1.0, 1e300, 0.0])
 def test_a_strange_instance_raises_nothing(database: Database, odd: float) -> None:
     world = GuardWorld(database, launch=changed(IDLE, wasteful_below=50.0, stop_outside=True), active=("00:00-24:00",))
-    for condition in (None, *Condition):
+    for condition in (None, *InstanceCondition):
         launch = world.running(condition=condition, condition_since=NOON)
         for state in InstanceState:
             world.look(
@@ -287,5 +287,5 @@ def test_a_strange_instance_raises_nothing(database: Database, odd: float) -> No
                 ends_at=NOON - timedelta(days=3), maintenance_at=NOON - timedelta(days=9),
             )  # fmt: skip
         world.pass_(hours=1)
-        stopping = world.books.move(launch, LaunchState.STOPPING, "x", world.now)
-        world.books.move(stopping, LaunchState.ENDED, "x", world.now, ended_at=world.now)
+        stopping = world.repository.move(launch, LaunchState.STOPPING, "x", world.now)
+        world.repository.move(stopping, LaunchState.ENDED, "x", world.now, ended_at=world.now)

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from gpuwatch.engine import guard_notices as notices
 from tests.builders import NOON
-from tests.launches.guard_values import a_running_launch
+from tests.domain.launches.guard_values import a_running_launch
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

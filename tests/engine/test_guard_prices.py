@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from gpuwatch.domain.launches.launch import EndReason
+from gpuwatch.domain.watches.watch import Budget, LaunchSpec, OnIncrease
 from gpuwatch.errors import OrderError, ProviderError
-from gpuwatch.launches.launch import End
 from gpuwatch.ports import AlertKind, PriceIncrease
 from gpuwatch.storage.database import Database
-from gpuwatch.watches.watch import Budget, LaunchSpec, OnIncrease
 from tests.builders import NOON
 from tests.engine.guard_world import GuardWorld
 
@@ -65,7 +65,7 @@ def test_stop_rejects_it_and_ends_the_launch_before_it_holds(database: Database)
     world.pass_(minutes=5)
     world.beat()  # it is in no list any more
     found = world.guard.due(launch, LATER - timedelta(minutes=10))
-    assert found == (End.PRICE_RAISED, "$4.00 → $5.00 an hour")
+    assert found == (EndReason.PRICE_RAISED, "$4.00 → $5.00 an hour")
     assert [alert.did for alert in world.alerts()] == ["Rejected; the instance is ended before the new price holds."]
 
 
@@ -74,7 +74,7 @@ def test_a_rise_that_may_hold_any_moment_ends_it_at_once(database: Database) -> 
     launch = world.running()
     proposed(world, launch.instance_id, effective_at=None)
     world.beat()
-    assert world.look(launch) == (End.PRICE_RAISED, "$4.00 → $5.00 an hour")
+    assert world.look(launch) == (EndReason.PRICE_RAISED, "$4.00 → $5.00 an hour")
 
 
 def test_a_no_that_the_provider_does_not_take_still_ends_it_in_time(database: Database) -> None:

@@ -8,16 +8,16 @@ from decimal import Decimal
 
 import msgspec
 
+from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.watches.watch import SpotPolicy
 from gpuwatch.engine.hunt import Hunter
-from gpuwatch.engine.lanes import HUNT_ROWS
 from gpuwatch.engine.queries import queries_for
+from gpuwatch.engine.row_budget import HUNT_ROWS
 from gpuwatch.errors import ProviderDown
-from gpuwatch.market.pricing import Commission
 from gpuwatch.ports import Answer, Completeness, Query
-from gpuwatch.watches.watch import SpotPolicy
 from tests.builders import a_watch
-from tests.engine.desk_fakes import NOON, ScriptedMarket, an_answer
-from tests.engine.test_evaluate import WATCH, Bench, h100
+from tests.engine.test_evaluator import WATCH, Bench, h100
+from tests.engine.uow_fakes import NOON, ScriptedMarket, an_answer
 
 TWENTY = Commission("0.20")
 
@@ -55,7 +55,7 @@ def test_watches_that_ask_the_same_share_a_search() -> None:
     market = ScriptedMarket(an_answer(h100()))
     hunter(market, bench).beat(Clock(), 30.0, 30.0)
     assert len(market.asked) == 1
-    assert [alert.watch for alert, _ in bench.desk.alerts] == ["h100", "twin"]
+    assert [alert.watch for alert, _ in bench.uow_factory.alerts] == ["h100", "twin"]
 
 
 def test_a_page_cut_before_any_match_is_read_on() -> None:
@@ -64,7 +64,7 @@ def test_a_page_cut_before_any_match_is_read_on() -> None:
     market = ScriptedMarket(cut, an_answer(h100(reliability=0.1), h100(reliability=0.99, machine_id="9")))
     hunter(market, bench).beat(Clock(), 30.0, 30.0)
     assert [query.limit for query in market.asked] == [HUNT_ROWS, None]
-    assert len(bench.desk.alerts) == 1
+    assert len(bench.uow_factory.alerts) == 1
 
 
 def test_a_failing_provider_is_kept_as_a_gap() -> None:
@@ -72,7 +72,7 @@ def test_a_failing_provider_is_kept_as_a_gap() -> None:
     bench = Bench(WATCH)
     hunter(ScriptedMarket(ProviderDown("no route")), bench, kept).beat(Clock(), 30.0, 30.0)
     assert isinstance(kept[0], ProviderDown)
-    assert bench.desk.alerts == []
+    assert bench.uow_factory.alerts == []
 
 
 def test_a_matched_watch_is_asked_as_the_row_plan_allows() -> None:
@@ -103,7 +103,7 @@ def test_the_answer_is_decided_on_before_it_is_kept() -> None:
     bench = Bench(WATCH)
 
     def keep(query: Query, answer: Answer | object, now: datetime) -> None:
-        order.append(f"kept after {len(bench.desk.alerts)} alert")
+        order.append(f"kept after {len(bench.uow_factory.alerts)} alert")
 
     market = ScriptedMarket(an_answer(h100()))
     Hunter(market, (WATCH,), TWENTY, bench.evaluator, keep, threading.Event()).beat(Clock(), 30.0, 30.0)

@@ -13,31 +13,52 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuwatch.domain.launches.launch import (
+    LaunchRefusal,
+    LaunchState,
+    RefusalReason,
+    most_microusd_hour,
+)
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.planning.figures import exactly, parse_gpu_config
+from gpuwatch.domain.planning.job_spec import GpuRate, JobSpec
+from gpuwatch.domain.watches.decide import DecisionReason, Match
+from gpuwatch.domain.watches.job_cost import dearest_microusd, highest_usd_gpu_hour, job_microusd
+from gpuwatch.domain.watches.match import match_of, matches, price_for
+from gpuwatch.domain.watches.watch import (
+    Action,
+    BidSpec,
+    Budget,
+    LaunchSpec,
+    SpotPolicy,
+    Watch,
+)
 from gpuwatch.engine import alerts
 from gpuwatch.engine.check import check_provider
-from gpuwatch.engine.evaluate import Evaluator, Rules, Start
+from gpuwatch.engine.evaluator import EvaluationRules, Evaluator, LaunchRequest
 from gpuwatch.engine.hunt import Hunter
-from gpuwatch.engine.quotes import Quotes, payable
-from gpuwatch.launches.launch import LaunchState, Refusal, RefusalReason, most_microusd_hour
-from gpuwatch.market.offer import Offer
-from gpuwatch.market.pricing import Commission
-from gpuwatch.planning.figures import config, exactly
-from gpuwatch.planning.job_spec import JobSpec, Rate
-from gpuwatch.ports import Completeness, Desk
-from gpuwatch.storage.asks import Asks
+from gpuwatch.engine.requoter import Requoter, payable_match
+from gpuwatch.ports import Completeness, UnitOfWorkFactory
+from gpuwatch.storage.approvals import SqlApprovalRepository
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.desk import StoreDesk
-from gpuwatch.watches.decide import Match, Reason
-from gpuwatch.watches.job_cost import dearest_microusd, highest_usd_gpu_hour, job_microusd
-from gpuwatch.watches.match import match_of, matches, price_for
-from gpuwatch.watches.watch import Action, BidSpec, Budget, LaunchSpec, SpotPolicy, Watch
+from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import a_watch, an_offer
-from tests.engine.desk_fakes import NOON, MemoryDesk, ScriptedMarket, an_answer
 from tests.engine.launch_world import World
+from tests.engine.uow_fakes import (
+    NOON,
+    MemoryDesk,
+    ScriptedMarket,
+    an_answer,
+)
 
 VAST = {"vastai": Commission("0.20")}
 GPUS = ("A100 SXM 80GB", "H100 SXM")
-JOB = JobSpec(hours=exactly(72.0), on=config("4x A100 SXM 80GB"), speedup=(Rate(config("4x H100 SXM"), exactly(3.0)),))
+JOB = JobSpec(
+    hours=exactly(72.0),
+    on=parse_gpu_config("4x A100 SXM 80GB"),
+    speedup=(GpuRate(parse_gpu_config("4x H100 SXM"), exactly(3.0)),),
+)
 
 
 def a_job_watch(most: str = "420", **changes: Any) -> Watch:
@@ -68,26 +89,26 @@ def matched(watch: Watch, offer: Offer) -> Match:
     return match_of(watch, offer, price_for(watch, offer, VAST))
 
 
-def an_evaluator(watch: Watch, desk: Desk, started: list[Start]) -> Evaluator:
-    rules = Rules(
+def an_evaluator(watch: Watch, uow_factory: UnitOfWorkFactory, started: list[LaunchRequest]) -> Evaluator:
+    rules = EvaluationRules(
         commissions=VAST,
         budget=Budget(),
         dry_run=False,
         channels=("telegram",),
         zone=ZoneInfo("UTC"),
-        views_expected={watch.name: frozenset({("vastai", False)})},
+        expected_views={watch.name: frozenset({("vastai", False)})},
         max_age=timedelta(minutes=2),
         links={},
     )
     ids = iter(f"id{n:010d}" for n in range(100))
-    return Evaluator(desk, rules, started.append, lambda: next(ids))
+    return Evaluator(uow_factory, rules, started.append, lambda: next(ids))
 
 
 def test_the_daemon_tells_the_cheapest_job_first_with_what_it_costs() -> None:
-    watch, desk = a_job_watch(), MemoryDesk()
-    (decision,) = an_evaluator(watch, desk, []).judge([watch], an_answer(a100(), h100()), False, NOON)
-    assert decision.reason is Reason.FIRST_MATCH
-    ((alert, _),) = desk.alerts
+    watch, uow_factory = a_job_watch(), MemoryDesk()
+    (decision,) = an_evaluator(watch, uow_factory, []).evaluate([watch], an_answer(a100(), h100()), False, NOON)
+    assert decision.reason is DecisionReason.FIRST_MATCH
+    ((alert, _),) = uow_factory.alerts
     assert alert.headline == "tune: H100 SXM × 4 at $4.20 per GPU-hour, job $403.20"
     facts = dict(alert.facts)
     assert facts["Threshold"] == "$420.00 for the whole job"
@@ -100,9 +121,9 @@ def test_the_daemon_tells_the_cheapest_job_first_with_what_it_costs() -> None:
 def test_before_a_job_is_rented_the_whole_list_is_read(action: Action, asked: int) -> None:
     """The first page holds the cheapest hours; telling of one that fits is enough, renting it is not."""
     watch = a_job_watch(action=action, launch=LaunchSpec(max_runtime_s=360_000.0))
-    page = an_answer(a100(4.75), completeness=Completeness.TRUNCATED, complete_to=4.9)
-    market = ScriptedMarket(page, an_answer(a100(4.75), h100(13.50)))
-    started: list[Start] = []
+    uow = an_answer(a100(4.75), completeness=Completeness.TRUNCATED, complete_to=4.9)
+    market = ScriptedMarket(uow, an_answer(a100(4.75), h100(13.50)))
+    started: list[LaunchRequest] = []
     evaluator = an_evaluator(watch, MemoryDesk(), started)
     hunter = Hunter(market, [watch], VAST["vastai"], evaluator, lambda *_: None, threading.Event())
     hunter.beat(lambda: NOON, 30.0, 30.0)
@@ -114,14 +135,14 @@ def test_before_a_job_is_rented_the_whole_list_is_read(action: Action, asked: in
 def test_while_nothing_may_be_rented_the_whole_list_is_not_read_at_every_poll(reason: RefusalReason) -> None:
     """It would use up the day's rows, and all other watches would be blind until midnight."""
     watch = a_job_watch(action=Action.LAUNCH, launch=LaunchSpec(max_runtime_s=360_000.0))
-    page = an_answer(a100(4.75), completeness=Completeness.TRUNCATED, complete_to=4.9)
-    market, desk = ScriptedMarket(page), MemoryDesk(Refusal(reason, "not now"))
-    evaluator = an_evaluator(watch, desk, [])
+    uow = an_answer(a100(4.75), completeness=Completeness.TRUNCATED, complete_to=4.9)
+    market, uow_factory = ScriptedMarket(uow), MemoryDesk(LaunchRefusal(reason, "not now"))
+    evaluator = an_evaluator(watch, uow_factory, [])
     hunter = Hunter(market, [watch], VAST["vastai"], evaluator, lambda *_: None, threading.Event())
     for poll in range(5):
         hunter.beat(lambda at=NOON + timedelta(seconds=28 * poll): at, 30.0, 30.0)  # type: ignore[misc]
     assert [query.limit is None for query in market.asked] == [False, True, False, False, False, False]
-    evaluator.lost_a_launch(watch.name)
+    evaluator.launch_ended(watch.name)
     assert evaluator.will_rent(watch)
 
 
@@ -129,7 +150,7 @@ def test_an_alert_names_the_parts_of_a_range_and_what_is_not_known() -> None:
     job = msgspec.structs.replace(JOB, load_s=exactly(3600.0), image_gb=10.0)
     watch = a_job_watch("600", job=job)
     match = matched(watch, a100(download_mbps=None))
-    decision = an_evaluator(watch, MemoryDesk(), []).judge([watch], an_answer(a100()), False, NOON)[0]
+    decision = an_evaluator(watch, MemoryDesk(), []).evaluate([watch], an_answer(a100()), False, NOON)[0]
     alert = alerts.offer_alert(
         watch, msgspec.structs.replace(decision, matches=(match,)), alert_id="a", zone=ZoneInfo("UTC"), did=""
     )
@@ -139,17 +160,17 @@ def test_an_alert_names_the_parts_of_a_range_and_what_is_not_known() -> None:
 
 
 def test_a_watch_by_price_is_told_as_ever() -> None:
-    watch, desk = a_watch(), MemoryDesk()
-    an_evaluator(watch, desk, []).judge([watch], an_answer(an_offer(observed_at=NOON)), False, NOON)
-    ((alert, _),) = desk.alerts
+    watch, uow_factory = a_watch(), MemoryDesk()
+    an_evaluator(watch, uow_factory, []).evaluate([watch], an_answer(an_offer(observed_at=NOON)), False, NOON)
+    ((alert, _),) = uow_factory.alerts
     assert "job" not in alert.headline
     assert not {"Job", "Hours"} & set(dict(alert.facts))
 
 
 def test_the_launch_takes_the_cheapest_job_and_the_others_behind_it() -> None:
     watch = a_job_watch(action=Action.LAUNCH, launch=LaunchSpec(max_runtime_s=360_000.0))
-    started: list[Start] = []
-    an_evaluator(watch, MemoryDesk(), started).judge([watch], an_answer(a100(), h100()), False, NOON)
+    started: list[LaunchRequest] = []
+    an_evaluator(watch, MemoryDesk(), started).evaluate([watch], an_answer(a100(), h100()), False, NOON)
     start = started[0]
     assert start.launch.gpu == "H100 SXM"
     assert [match.offer.offer_id for match in start.candidates] == ["h", "a"]
@@ -161,7 +182,7 @@ def test_a_quote_at_which_the_job_is_too_dear_is_not_rented() -> None:
     match = matched(watch, a100(4.80))
     for usd_hour, fits in ((4.86, True), (4.87, False)):
         market = ScriptedMarket(an_answer(a100(usd_hour), at=NOON))
-        quotes = Quotes(market, VAST["vastai"], watch, lambda: NOON)
+        quotes = Requoter(market, VAST["vastai"], watch, lambda: NOON)
         quote = quotes.of(match, NOON - timedelta(minutes=1))
         assert (quote is not None) is fits
         assert quote is None or quote.job_microusd == round(usd_hour * 1.2 * 72 * 1e6)
@@ -171,15 +192,15 @@ def test_a_quote_at_which_the_job_is_too_dear_is_not_rented() -> None:
 def test_a_bid_is_never_begun_at_which_the_job_is_too_dear(bid: BidSpec | None, fits: bool) -> None:
     watch = a_job_watch("420", spot=SpotPolicy.ONLY, launch=LaunchSpec(bid=bid))
     cheap = a100(4.80, spot=True, min_bid_usd_hour=6.00)
-    assert (payable(matched(watch, cheap), watch, VAST["vastai"]) is not None) is fits
+    assert (payable_match(matched(watch, cheap), watch, VAST["vastai"]) is not None) is fits
 
 
 def test_a_question_about_a_job_is_kept_with_its_cost(database: Database) -> None:
     """Asked, kept in the store, read back, told: it is the same job."""
     watch = a_job_watch(action=Action.ASK, launch=LaunchSpec(max_runtime_s=360_000.0))
-    evaluator = an_evaluator(watch, StoreDesk(database), [])
-    evaluator.judge([watch], an_answer(a100(), h100()), False, NOON)
-    (ask,) = Asks(database).recent(NOON)
+    evaluator = an_evaluator(watch, SqlDecisionStore(database), [])
+    evaluator.evaluate([watch], an_answer(a100(), h100()), False, NOON)
+    (ask,) = SqlApprovalRepository(database).recent(NOON)
     assert ask.match.offer.gpu == "H100 SXM"
     assert ask.match.job_microusd == 403_200_000
 

@@ -7,29 +7,34 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from gpuwatch.engine.launch_alerts import Herald
-from gpuwatch.launches.launch import Condition, End, Launch, LaunchState
+from gpuwatch.domain.launches.launch import (
+    EndReason,
+    InstanceCondition,
+    Launch,
+    LaunchState,
+)
+from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.ports import Alert
 from tests.builders import NOON
-from tests.launches.guard_values import a_running_launch
+from tests.domain.launches.guard_values import a_running_launch
 
 RUNNING = a_running_launch(machine_id="60006")
 
 
 def alert_of(launch: Launch) -> Alert:
-    return Herald(lambda _watch: ("telegram",), lambda: "abc").moved(launch, "ended", "", NOON).alert
+    return LaunchAlerts(lambda _watch: ("telegram",), lambda: "abc").moved(launch, "ended", "", NOON).alert
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({}, "is running."),
-        ({"condition": Condition.OUTBID}, "goes on: state running, outbid."),
+        ({"condition": InstanceCondition.OUTBID}, "goes on: state running, outbid."),
         ({"state": LaunchState.STOPPING}, "is stopping: you are told when its end is confirmed."),
-        ({"state": LaunchState.ENDED, "end_reason": End.STOPPED.text()}, "has ended."),
-        ({"state": LaunchState.FAILED, "end_reason": End.GONE.text()}, "failed."),
+        ({"state": LaunchState.ENDED, "end_reason": EndReason.STOPPED.text()}, "has ended."),
+        ({"state": LaunchState.FAILED, "end_reason": EndReason.GONE.text()}, "failed."),
         (
-            {"state": LaunchState.FAILED, "end_reason": End.NOT_READY.text()},
+            {"state": LaunchState.FAILED, "end_reason": EndReason.NOT_READY.text()},
             "failed. Machine 60006 is avoided for 24 hours (gpuwatch machines).",
         ),
     ],

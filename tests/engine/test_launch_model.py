@@ -19,21 +19,40 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from sqlalchemy import select
 
-from gpuwatch.engine.act import Actor
-from gpuwatch.engine.follow import Follower
-from gpuwatch.engine.launch_alerts import Herald
-from gpuwatch.engine.rent import Shop
+from gpuwatch.domain.launches.launch import (
+    LABEL_PREFIX,
+    EndReason,
+    Intent,
+    Launch,
+    LaunchState,
+    launch_id_in,
+)
+from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.watches.watch import (
+    Action,
+    Budget,
+    LaunchSpec,
+    Watch,
+)
+from gpuwatch.engine.candidate_loop import ProviderContext
+from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launch_executor import LaunchExecutor
+from gpuwatch.engine.launch_reconciler import LaunchReconciler
 from gpuwatch.errors import OfferGone, OrderError, OrderRefused, OutcomeUnknown, ProviderDown, RefusalKind
-from gpuwatch.launches.launch import LABEL_PREFIX, End, Intent, Launch, LaunchState, launch_id_in
-from gpuwatch.market.pricing import Commission
-from gpuwatch.ports import Charge, Created, Instance, InstanceState, Order, PriceIncrease
-from gpuwatch.storage import ledger
+from gpuwatch.ports import (
+    Created,
+    Instance,
+    InstanceState,
+    Order,
+    PriceIncrease,
+    ProviderCharge,
+)
+from gpuwatch.storage import launch_repository
 from gpuwatch.storage.database import open_database
-from gpuwatch.storage.ledger import Ledger
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.tables import alert, metadata
-from gpuwatch.watches.watch import Action, Budget, LaunchSpec, Watch
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
-from tests.engine.desk_fakes import ScriptedMarket, an_answer
+from tests.engine.uow_fakes import ScriptedMarket, an_answer
 
 BUDGET = Budget(max_usd_hour=Decimal(10), max_instances=3)  # three of 3.60 do not fit
 WATCHES = {
@@ -140,7 +159,7 @@ class Marketplace:
     def answer_increase(self, increase_id: str, accept: bool) -> None:
         raise OrderError("this marketplace knows no price increases")
 
-    def charges(self, since: date, until: date) -> Sequence[Charge] | None:
+    def charges(self, since: date, until: date) -> Sequence[ProviderCharge] | None:
         return None
 
 
@@ -152,7 +171,7 @@ class Renting(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory(dir=_MEMORY)
         self.store = open_database(f"sqlite:///{self.folder.name}/launches.db")
         metadata.create_all(self.store.engine)
-        self.books = Ledger(self.store)
+        self.repository = SqlLaunchRepository(self.store)
         self.place = Marketplace()
         self.now: datetime = NOON
         self.offers = itertools.count(1)
@@ -177,10 +196,10 @@ class Renting(RuleBasedStateMachine):
         self.place.destroying = "works"
         self.look("true", 10, 300.0)
         for _ in range(3):  # what reached its max_runtime just now takes three lists more
-            if all(launch.state is not LaunchState.STOPPING for launch in self.books.alive()):
+            if all(launch.state is not LaunchState.STOPPING for launch in self.repository.alive()):
                 break
             self.look("true", 4, 5.0)
-        launches = self.books.alive()
+        launches = self.repository.alive()
         assert {launch.state for launch in launches} <= {LaunchState.RUNNING, LaunchState.HELD}
         found = {launch.instance_id for launch in launches if launch.state is LaunchState.RUNNING}
         assert {
@@ -190,13 +209,13 @@ class Renting(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """Killed and started again: what was in memory is gone."""
-        herald = Herald(lambda _watch: ("telegram",), lambda: next(self.ids))
-        shop = Shop(self.place, ScriptedMarket(an_answer()), Commission("0.20"))
-        self.actor = Actor(self.books, {"vastai": shop}, herald, lambda: self.now, BUDGET)
-        self.follower = Follower(
-            self.books,
+        launch_alerts = LaunchAlerts(lambda _watch: ("telegram",), lambda: next(self.ids))
+        context = ProviderContext(self.place, ScriptedMarket(an_answer()), Commission("0.20"))
+        self.actor = LaunchExecutor(self.repository, {"vastai": context}, launch_alerts, lambda: self.now, BUDGET)
+        self.follower = LaunchReconciler(
+            self.repository,
             self.place,
-            herald,
+            launch_alerts,
             watches=self.watches,
             in_flight=self.actor.in_flight,
             monotonic=lambda: self.place.tick_s,
@@ -222,10 +241,10 @@ class Renting(RuleBasedStateMachine):
         ]
         matches = tuple(a_match(offer) for offer in offers)
         watch = self.watches[name]
-        alive = [launch for launch in self.books.alive() if launch.watch == name]
+        alive = [launch for launch in self.repository.alive() if launch.watch == name]
         intent = Intent(watch=watch, match=matches[0], launch_id=next(self.ids), dry_run=False)
         with self.store.write() as connection:
-            launch = ledger.reserve(connection, intent, BUDGET, self.now)
+            launch = launch_repository.reserve(connection, intent, BUDGET, self.now)
         if isinstance(launch, Launch):
             assert len(alive) < _spec(watch).max_active
             self.place.outcome = outcome
@@ -255,11 +274,11 @@ class Renting(RuleBasedStateMachine):
             self.fire("two", "ok", 1.0)
         self.instances_turn(InstanceState.RUNNING)
         self.look("true", 1, 5.0)
-        ours = [launch for launch in self.books.alive() if launch.watch == "two"]
+        ours = [launch for launch in self.repository.alive() if launch.watch == "two"]
         lowest = min(ours, key=lambda launch: launch.slot, default=None)
         if lowest is not None and lowest.state is LaunchState.RUNNING:
-            reason = End.STOPPED.text()
-            self.books.move(lowest, LaunchState.STOPPING, reason, self.now, end_reason=reason)
+            reason = EndReason.STOPPED.text()
+            self.repository.move(lowest, LaunchState.STOPPING, reason, self.now, end_reason=reason)
             self.look("true", 5, 5.0)
         self.the_owner_wants_fewer_or_more(1)
         self.fire("two", "ok", 1.0)
@@ -315,25 +334,25 @@ class Renting(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 5))
     def the_owner_stops_one(self, which: int) -> None:
-        alive = self.books.alive()
+        alive = self.repository.alive()
         if alive and (launch := alive[which % len(alive)]).state is not LaunchState.STOPPING:
-            reason = End.STOPPED.text()
-            self.books.move(launch, LaunchState.STOPPING, reason, self.now, end_reason=reason)
+            reason = EndReason.STOPPED.text()
+            self.repository.move(launch, LaunchState.STOPPING, reason, self.now, end_reason=reason)
 
     @rule()
     def the_owner_resolves_what_is_held(self) -> None:
         """After a true look at the provider, an hour later: nothing is on its way any more."""
-        held = [launch for launch in self.books.alive() if launch.state is LaunchState.HELD]
+        held = [launch for launch in self.repository.alive() if launch.state is LaunchState.HELD]
         if not held:
             return
         self.wait(3600.0)
         for launch in held:
             found = [i for i, instance in self.place.alive.items() if instance.label == launch.label]
             if found:
-                self.books.move(launch, LaunchState.STARTING, "adopted", self.now, instance_id=found[0])
+                self.repository.move(launch, LaunchState.STARTING, "adopted", self.now, instance_id=found[0])
             else:
-                reason = End.RESOLVED_ABSENT.text()
-                self.books.move(launch, LaunchState.FAILED, reason, self.now, ended_at=self.now, end_reason=reason)
+                reason = EndReason.RESOLVED_ABSENT.text()
+                self.repository.move(launch, LaunchState.FAILED, reason, self.now, ended_at=self.now, end_reason=reason)
 
     # --- the promises -------------------------------------------------------------------------------------------------
 
@@ -356,7 +375,7 @@ class Renting(RuleBasedStateMachine):
 
     @invariant()
     def the_budget_holds_what_may_be_billed(self) -> None:
-        alive = self.books.alive()
+        alive = self.repository.alive()
         assert sum(launch.price_microusd_hour for launch in alive) <= 10_000_000
         assert len(alive) <= 3
 
@@ -375,10 +394,10 @@ class Renting(RuleBasedStateMachine):
 
     def _launch(self, label: str | None) -> Launch | None:
         launch_id = launch_id_in(label)
-        return None if launch_id is None else self.books.get(launch_id)
+        return None if launch_id is None else self.repository.get(launch_id)
 
     def _watch_of(self, label: str) -> Watch | None:
-        launch = self.books.get(label.removeprefix(LABEL_PREFIX))
+        launch = self.repository.get(label.removeprefix(LABEL_PREFIX))
         return None if launch is None else WATCHES[launch.watch]
 
 

@@ -8,15 +8,21 @@ from decimal import Decimal
 
 import pytest
 
+from gpuwatch.domain.launches.absence_proof import ABSENCE_WAIT_S
+from gpuwatch.domain.launches.launch import (
+    Launch,
+    LaunchConflict,
+    LaunchRefusal,
+    LaunchState,
+    RefusalReason,
+)
+from gpuwatch.domain.watches.watch import Budget, LaunchSpec, SpotPolicy
 from gpuwatch.errors import OfferGone, OrderRateLimited, OrderRefused, OutcomeUnknown, ProviderDown, RefusalKind
-from gpuwatch.launches.absence import WAIT_S
-from gpuwatch.launches.launch import Launch, LaunchMoved, LaunchState, Refusal, RefusalReason
 from gpuwatch.ports import AlertKind, InstanceState
 from gpuwatch.storage.database import Database
-from gpuwatch.watches.watch import Budget, LaunchSpec, SpotPolicy
 from tests.builders import a_match, an_offer, changed
-from tests.engine.desk_fakes import an_answer
 from tests.engine.launch_world import RENTS, World, end, match_on, running, stop
+from tests.engine.uow_fakes import an_answer
 
 S = LaunchState
 
@@ -94,7 +100,7 @@ def test_a_refusal_that_only_a_person_can_mend_is_told_and_not_repeated(world: W
     assert launch.state is S.FAILED
     assert world.told() == [AlertKind.REFUSED]
     again = world.reserve()
-    assert isinstance(again, Refusal)
+    assert isinstance(again, LaunchRefusal)
     assert again.reason is RefusalReason.COOLING
 
 
@@ -147,7 +153,7 @@ def test_a_spot_rent_always_bids_and_never_ends_on_demand(world: World) -> None:
     assert world.provider.orders[0].bid_usd_hour == pytest.approx(1.9)
     world.look(5)
     assert world.provider.alive == {}
-    assert "on demand" in (world.books.get(launch.launch_id) or launch).end_reason  # type: ignore[operator]
+    assert "on demand" in (world.repository.get(launch.launch_id) or launch).end_reason  # type: ignore[operator]
 
 
 def test_a_dry_run_sends_nothing_and_takes_no_slot(world: World) -> None:
@@ -165,7 +171,7 @@ def test_a_dry_run_sends_nothing_and_takes_no_slot(world: World) -> None:
 def test_one_slot_is_one_launch_while_it_lives(world: World) -> None:
     world.rent()
     refused = world.reserve(match_on("2", "22"))
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, LaunchRefusal)
     assert refused.reason is RefusalReason.MAX_ACTIVE
 
 
@@ -178,7 +184,7 @@ def test_max_total_counts_what_was_rented_and_not_what_failed(world: World) -> N
     world.look()
     end(world, launch)
     refused = world.reserve()
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, LaunchRefusal)
     assert refused.reason is RefusalReason.MAX_TOTAL
 
 
@@ -186,7 +192,7 @@ def test_two_watches_never_take_the_same_offer(world: World) -> None:
     world.rent()
     world.watch = changed(RENTS, name="other")
     refused = world.reserve()
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, LaunchRefusal)
     assert refused.reason is RefusalReason.OFFER_TAKEN
 
 
@@ -198,7 +204,7 @@ def test_the_budget_counts_what_may_have_been_made(world: World, state: str) -> 
     if state == "held":
         world.look(200, every_s=30)
     refused = world.reserve(match_on("2", "22"), budget=Budget(max_usd_hour=Decimal("7.19")))
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, LaunchRefusal)
     assert refused.reason is RefusalReason.MAX_USD_HOUR
 
 
@@ -208,15 +214,15 @@ def test_the_budget_admits_exactly_its_limit(world: World) -> None:
 
 def test_a_day_budget_counts_the_whole_max_runtime(world: World) -> None:
     world.watch = changed(RENTS, launch=LaunchSpec(max_runtime_s=10 * 3600.0))
-    assert isinstance(world.reserve(budget=Budget(max_usd_day=Decimal("35.99"))), Refusal)
+    assert isinstance(world.reserve(budget=Budget(max_usd_day=Decimal("35.99"))), LaunchRefusal)
     assert isinstance(world.reserve(budget=Budget(max_usd_day=Decimal("36.00"))), Launch)
 
 
 def test_whoever_holds_an_old_version_cannot_move_a_launch(world: World) -> None:
     launch = world.rent()
-    world.books.move(launch, S.RUNNING, "running", world.now, running_at=world.now)
-    with pytest.raises(LaunchMoved):
-        world.books.move(launch, S.STOPPING, "late", world.now)
+    world.repository.move(launch, S.RUNNING, "running", world.now, running_at=world.now)
+    with pytest.raises(LaunchConflict):
+        world.repository.move(launch, S.STOPPING, "late", world.now)
 
 
 # --- while it lives ---------------------------------------------------------------------------------------------------
@@ -226,7 +232,7 @@ def test_it_runs_when_the_provider_says_so_and_is_told(world: World) -> None:
     launch = world.rent()
     world.provider.turns(InstanceState.RUNNING)
     world.look()
-    found = world.books.get(launch.launch_id)
+    found = world.repository.get(launch.launch_id)
     assert found is not None
     assert (found.state, found.running_at) == (S.RUNNING, world.now)
     assert world.told() == [AlertKind.LAUNCH]
@@ -239,7 +245,7 @@ def test_not_running_in_time_is_destroyed_and_its_machine_is_avoided(world: Worl
     assert world.state(launch) is S.FAILED
     assert world.provider.alive == {}
     refused = world.reserve()
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, LaunchRefusal)
     assert refused.reason is RefusalReason.MACHINE_FAILED
     assert isinstance(world.reserve(match_on("77", "x"), match_on("other", "y")), Launch)
 
@@ -262,7 +268,7 @@ def test_idle_ends_it_and_a_missing_measure_is_not_zero(world: World) -> None:
     world.provider.turns(InstanceState.RUNNING, gpu_utilisation=3.0)
     world.look(3, every_s=301)
     world.look(4)
-    found = world.books.get(launch.launch_id)
+    found = world.repository.get(launch.launch_id)
     assert found is not None
     assert found.state is S.ENDED
     assert "idle" in (found.end_reason or "")
@@ -302,7 +308,7 @@ def test_absence_is_proven_by_three_lists_with_a_canary_after_the_wait(world: Wo
     world.provider.on_create = [OutcomeUnknown("timeout")]
     launch = world.rent()
     world.look()  # the wait is counted from the first look
-    world.look(2, every_s=WAIT_S / 2 - 5)
+    world.look(2, every_s=ABSENCE_WAIT_S / 2 - 5)
     assert world.state(launch) is S.UNKNOWN
     world.look(4, every_s=10)
     assert world.state(launch) is S.FAILED
@@ -314,7 +320,7 @@ def test_a_broken_list_starts_the_count_anew(world: World) -> None:
     world.provider.on_create = [OutcomeUnknown("timeout")]
     launch = world.rent()
     world.look()
-    world.look(1, every_s=WAIT_S)
+    world.look(1, every_s=ABSENCE_WAIT_S)
     world.look(1)
     world.provider.on_list = [ProviderDown("502")]
     world.look(2)
@@ -362,7 +368,7 @@ def test_a_process_that_died_after_the_intent_is_taken_up_by_label(world: World)
     world.start_process()
     world.look()
     assert world.state(launch) is S.UNKNOWN
-    assert isinstance(world.reserve(match_on("2", "22")), Refusal)
+    assert isinstance(world.reserve(match_on("2", "22")), LaunchRefusal)
 
 
 def test_a_process_that_died_after_the_send_adopts_its_instance(world: World) -> None:
@@ -371,7 +377,7 @@ def test_a_process_that_died_after_the_send_adopts_its_instance(world: World) ->
     world.provider.foreign("9100", label=launch.label)
     world.start_process()
     world.look()
-    found = world.books.get(launch.launch_id)
+    found = world.repository.get(launch.launch_id)
     assert found is not None
     assert (found.state, found.instance_id) == (S.RUNNING, "9100")
 

@@ -7,18 +7,18 @@ from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from gpuwatch.domain.market.offer import OfferKind, OfferTerms
+from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.alerts import offer_alert
-from gpuwatch.market.offer import OfferKind, Terms
 from gpuwatch.notifiers.layout import as_text
 from gpuwatch.ports import Alert
-from gpuwatch.watches.decide import Decision, Match, Reason
-from gpuwatch.watches.watch import Action
 from tests.builders import NOON, a_match, a_watch, an_offer
 
 
 def told(*matches: Match, action: Action = Action.ALERT) -> Alert:
     watch = a_watch(name="w", max_price_usd_gpu_hour=Decimal(5), action=action)
-    decision = Decision(watch="w", reason=Reason.FIRST_MATCH, decided_at=NOON, matches=matches)
+    decision = Decision(watch="w", reason=DecisionReason.FIRST_MATCH, decided_at=NOON, matches=matches)
     return offer_alert(watch, decision, alert_id="abc", zone=ZoneInfo("UTC"), did="")
 
 
@@ -32,7 +32,7 @@ def test_a_plain_offer_has_none_of_these_facts() -> None:
 
 
 def test_a_list_price_says_so_in_subject_fact_line_and_advice() -> None:
-    alert = told(sold("azure", kind=OfferKind.LISTED, terms=Terms(instance_type="ND96isr H100 v5")))
+    alert = told(sold("azure", kind=OfferKind.LISTED, terms=OfferTerms(instance_type="ND96isr H100 v5")))
     assert alert.headline.endswith("per GPU-hour (listed)")
     assert dict(alert.facts)["Kind"] == "listed: a list price; whether there is stock is not known"
     assert alert.can_do[0] == "Look whether azure has it: ND96isr H100 v5"
@@ -40,7 +40,7 @@ def test_a_list_price_says_so_in_subject_fact_line_and_advice() -> None:
 
 
 def test_seller_currency_payment_and_processor_are_told_in_words() -> None:
-    terms = Terms(
+    terms = OfferTerms(
         seller="oracle",
         currency="EUR",
         usd_rate=1.16,
@@ -56,13 +56,13 @@ def test_seller_currency_payment_and_processor_are_told_in_words() -> None:
 
 
 def test_what_a_seller_writes_stays_text() -> None:
-    text = as_text(told(sold("pricelist", terms=Terms(seller="evil\n\x1b[31m<b>", note="a\nb"))))
+    text = as_text(told(sold("pricelist", terms=OfferTerms(seller="evil\n\x1b[31m<b>", note="a\nb"))))
     assert "evil [31m<b>, through pricelist" in text
     assert "Note: a b" in text
 
 
 def test_resold_stock_is_one_line_of_the_alert_and_counts_once() -> None:
-    resold = sold("shadeform", quoted_usd_hour=2.99, terms=Terms(seller="lambda"))
+    resold = sold("shadeform", quoted_usd_hour=2.99, terms=OfferTerms(seller="lambda"))
     alert = told(resold, sold("lambda"), sold("vastai", quoted_usd_hour=3.5))
     assert [(line.provider, line.marks) for line in alert.offers] == [
         ("lambda", ("also via shadeform",)),
@@ -73,7 +73,7 @@ def test_resold_stock_is_one_line_of_the_alert_and_counts_once() -> None:
 
 
 def test_what_is_rented_is_what_is_told_first_whoever_sells_it() -> None:
-    resold = sold("shadeform", quoted_usd_hour=2.99, terms=Terms(seller="lambda"))
+    resold = sold("shadeform", quoted_usd_hour=2.99, terms=OfferTerms(seller="lambda"))
     alert = told(resold, sold("lambda"), action=Action.LAUNCH)
     assert [(line.provider, line.marks) for line in alert.offers] == [
         ("shadeform", ("via lambda", "also at lambda")),

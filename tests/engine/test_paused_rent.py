@@ -6,14 +6,19 @@ from collections.abc import Iterator
 
 import pytest
 
+from gpuwatch.domain.launches.launch import (
+    EndReason,
+    Launch,
+    LaunchRefusal,
+    LaunchState,
+)
+from gpuwatch.domain.launches.machines import MachineNote, MachineVerdict
+from gpuwatch.domain.launches.pause import Pause
 from gpuwatch.errors import OfferGone
-from gpuwatch.launches.launch import End, Launch, LaunchState, Refusal
-from gpuwatch.launches.machines import MachineNote, Verdict
-from gpuwatch.launches.pause import Pause
 from gpuwatch.ports import Created, Order
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.machines import MachineBook
-from gpuwatch.storage.pauses import PauseBook
+from gpuwatch.storage.machine_notes import SqlMachineNoteRepository
+from gpuwatch.storage.pauses import SqlPauseRepository
 from tests.builders import a_match
 from tests.engine.launch_world import World, match_on
 
@@ -30,7 +35,7 @@ def reserved(world: World) -> Launch:
 
 
 def pause(world: World) -> None:
-    PauseBook(world.store).pause(Pause(watch=None, at=world.now, why="holiday"))
+    SqlPauseRepository(world.store).pause(Pause(watch=None, at=world.now, why="holiday"))
 
 
 def test_a_pause_after_the_intent_sends_nothing_and_frees_the_slot(world: World) -> None:
@@ -38,16 +43,16 @@ def test_a_pause_after_the_intent_sends_nothing_and_frees_the_slot(world: World)
     pause(world)
     ended = world.actor.act(launch, world.watch, (a_match(),), world.now)
     assert (world.provider.orders, ended.state) == ([], LaunchState.FAILED)
-    assert ended.ended_because(End.PAUSED)
-    assert isinstance(world.reserve(), Refusal)
-    PauseBook(world.store).resume(None, world.now, "back")
+    assert ended.ended_because(EndReason.PAUSED)
+    assert isinstance(world.reserve(), LaunchRefusal)
+    SqlPauseRepository(world.store).resume(None, world.now, "back")
     assert isinstance(world.reserve(), Launch)
 
 
 def test_a_machine_blocked_after_the_intent_is_not_rented(world: World) -> None:
     launch = reserved(world)
-    note = MachineNote(provider="vastai", machine_id="77", verdict=Verdict.BLOCKED, at=world.now)
-    MachineBook(world.store).note(note)
+    note = MachineNote(provider="vastai", machine_id="77", verdict=MachineVerdict.BLOCKED, at=world.now)
+    SqlMachineNoteRepository(world.store).note(note)
     ended = world.actor.act(launch, world.watch, (a_match(),), world.now)
     assert (world.provider.orders, ended.state) == ([], LaunchState.FAILED)
     assert "blocked by you" in (ended.end_reason or "")
@@ -64,4 +69,4 @@ def test_a_pause_while_an_order_is_on_its_way_resolves_that_and_sends_no_other(w
     world.provider.on_create = [OfferGone("no_such_ask")]
     launch = world.rent(match_on("1", "11"), match_on("2", "22"))
     assert [order.offer_id for order in world.provider.orders] == ["11"]
-    assert launch.ended_because(End.PAUSED)
+    assert launch.ended_because(EndReason.PAUSED)

@@ -7,13 +7,13 @@ from datetime import timedelta
 
 import pytest
 
-from gpuwatch.engine.launch_alerts import Herald
-from gpuwatch.engine.reminders import remind
-from gpuwatch.launches.launch import LaunchState
+from gpuwatch.domain.launches.launch import LaunchState
+from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.engine.reminders import send_reminders
 from gpuwatch.storage.database import Database
 from tests.engine.launch_world import World, running
 
-HERALD = Herald(lambda _watch: ("telegram",), iter(f"id{n}" for n in range(1000)).__next__)
+HERALD = LaunchAlerts(lambda _watch: ("telegram",), iter(f"id{n}" for n in range(1000)).__next__)
 
 
 @pytest.fixture
@@ -24,16 +24,16 @@ def world(sqlite_database: Database) -> Iterator[World]:
 def told(world: World, keyed: set[str], days: int, words: str) -> int:
     """How many alerts say so after so many more days, with a look every hour."""
     for _ in range(days * 24):
-        remind(world.books, HERALD, keyed, world.now)
+        send_reminders(world.repository, HERALD, keyed, world.now)
         world.now += timedelta(hours=1)
     return sum(words in alert.headline for alert in world.alerts())
 
 
 def test_a_held_launch_is_told_every_day_until_it_is_settled(world: World) -> None:
     world.provider.on_create = ["lost"]
-    held = world.books.move(world.rent(), LaunchState.HELD, "a test", world.now)
+    held = world.repository.move(world.rent(), LaunchState.HELD, "a test", world.now)
     assert told(world, {"vastai"}, 2, "held") == 3  # from noon to noon: three dates
-    world.books.move(held, LaunchState.FAILED, "a test", world.now, ended_at=world.now)
+    world.repository.move(held, LaunchState.FAILED, "a test", world.now, ended_at=world.now)
     assert told(world, {"vastai"}, 1, "held") == 3
 
 

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from gpuwatch.domain.watches.watch import SpotPolicy
 from gpuwatch.engine.sweep import Sweeper, sweep_targets
 from gpuwatch.errors import ProviderDown, QuotaSpent
 from gpuwatch.ports import Answer, Completeness
-from gpuwatch.watches.watch import SpotPolicy
-from tests.engine.desk_fakes import NOON, ScriptedMarket, an_answer
-from tests.engine.test_evaluate import WATCH, h100
+from tests.engine.test_evaluator import WATCH, h100
+from tests.engine.uow_fakes import NOON, ScriptedMarket, an_answer
 
 TARGETS = (("H100 SXM", False), ("A100 SXM 80GB", False))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
-from gpuwatch.notifiers.apprise import Apprise
+from gpuwatch.notifiers.apprise import AppriseChannel
 from gpuwatch.ports import AppriseSettings
 from tests.notifiers.alerts import an_alert
 
@@ -33,9 +33,9 @@ def loaded(fails: set[str]) -> tuple[Any, list[str]]:
     return SimpleNamespace(Apprise=Service), took
 
 
-def channel(urls: tuple[str, ...], fails: set[str]) -> tuple[Apprise, list[str]]:
+def channel(urls: tuple[str, ...], fails: set[str]) -> tuple[AppriseChannel, list[str]]:
     module, took = loaded(fails)
-    return Apprise(AppriseSettings(urls=urls), load=lambda _name: module), took
+    return AppriseChannel(AppriseSettings(urls=urls), load=lambda _name: module), took
 
 
 def test_a_missing_library_is_one_line_with_the_mend() -> None:
@@ -43,7 +43,7 @@ def test_a_missing_library_is_one_line_with_the_mend() -> None:
         raise ImportError(name)
 
     with pytest.raises(DeliveryRefused, match=r"pip install 'gpuwatch\[apprise\]'"):
-        Apprise(AppriseSettings(urls=URLS), load=missing).send(an_alert())
+        AppriseChannel(AppriseSettings(urls=URLS), load=missing).send(an_alert())
 
 
 def test_each_service_gets_it_once_though_another_fails() -> None:
@@ -52,7 +52,7 @@ def test_each_service_gets_it_once_though_another_fails() -> None:
     with pytest.raises(DeliverLater) as caught:
         made.send(an_alert())
     fails.clear()
-    made.send_rest(an_alert(), caught.value.taken)
+    made.send_remaining(an_alert(), caught.value.taken)
     assert took == [URLS[0], URLS[1]]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
-from gpuwatch.notifiers.email import Email, compose
+from gpuwatch.notifiers.email import EmailChannel, compose
 from gpuwatch.ports import EmailSettings
 from tests.notifiers.alerts import a_line, an_alert
 from tests.smtp_server import Mailbox, a_ca, smtp_server, trusting
@@ -32,7 +32,7 @@ def settings_for(box: Mailbox, **changes: Any) -> EmailSettings:
 # --- what is sent ----------------------------------------------------------------------------------------------------
 def test_a_mail_has_text_and_html_with_the_same_content() -> None:
     with smtp_server() as box:
-        Email(settings_for(box)).send(an_alert())
+        EmailChannel(settings_for(box)).send(an_alert())
     (mail,) = box.mails
     assert [part.get_content_type() for part in mail.iter_parts()] == ["text/plain", "text/html"]
     html = mail.get_body(("html",))
@@ -44,7 +44,7 @@ def test_a_mail_has_text_and_html_with_the_same_content() -> None:
 
 def test_headers_say_who_what_and_when() -> None:
     with smtp_server() as box:
-        Email(settings_for(box, recipients=TO[:2])).send(an_alert())
+        EmailChannel(settings_for(box, recipients=TO[:2])).send(an_alert())
     (mail,) = box.mails
     assert mail["From"] == "gpuwatch <watch@example.org>"
     assert mail["To"] == "a@example.org, b@example.org"
@@ -59,7 +59,7 @@ def test_nothing_that_a_host_wrote_becomes_a_header_or_a_tag() -> None:
     """W14."""
     hostile = "x\r\nBcc: evil@example.org\u2028<img src=//evil.example>"
     with smtp_server() as box:
-        Email(settings_for(box)).send(
+        EmailChannel(settings_for(box)).send(
             an_alert(headline=hostile, alert_id=hostile, facts=((hostile, hostile),), offers=(a_line(place=hostile),))
         )
     (mail,) = box.mails
@@ -75,7 +75,7 @@ def test_nothing_that_a_host_wrote_becomes_a_header_or_a_tag() -> None:
 def test_any_text_can_be_mailed(text: str) -> None:
     with smtp_server() as box:
         alert = an_alert(headline=text, alert_id=text, facts=((text, text),), offers=(a_line(gpu=text),), why=text)
-        Email(settings_for(box)).send(alert)
+        EmailChannel(settings_for(box)).send(alert)
     assert len(box.mails) == 1
 
 
@@ -90,7 +90,7 @@ def test_mail_and_password_travel_under_tls(security: str) -> None:
     ca = a_ca()
     with smtp_server(security, ca, PASSWORD) as box:
         settings = settings_for(box, security=security, username="me", password=PASSWORD)
-        Email(settings, tls=trusting(ca)).send(an_alert())
+        EmailChannel(settings, tls=trusting(ca)).send(an_alert())
     assert box.in_tls == [True]
     assert box.logins == [("me", PASSWORD, True)]
 
@@ -100,7 +100,7 @@ def test_a_server_without_starttls_gets_neither_password_nor_mail() -> None:
     with smtp_server("none", password=PASSWORD) as box:
         settings = settings_for(box, security="starttls", username="me", password=PASSWORD)
         with pytest.raises(DeliveryRefused, match="STARTTLS"):
-            Email(settings).send(an_alert())
+            EmailChannel(settings).send(an_alert())
     assert box.logins == []
     assert box.mails == []
 
@@ -110,7 +110,7 @@ def test_an_untrusted_certificate_gets_neither_password_nor_mail(security: str) 
     with smtp_server(security, password=PASSWORD) as box:
         settings = settings_for(box, security=security, username="me", password=PASSWORD)
         with pytest.raises(DeliveryRefused, match="certificate"):
-            Email(settings).send(an_alert())
+            EmailChannel(settings).send(an_alert())
     assert box.logins == []
 
 
@@ -120,7 +120,7 @@ def test_a_certificate_for_another_name_is_refused() -> None:
         smtp_server("tls", ca, names=("mail.example.org",)) as box,
         pytest.raises(DeliveryRefused, match="certificate"),
     ):
-        Email(settings_for(box, security="tls"), tls=trusting(ca)).send(an_alert())
+        EmailChannel(settings_for(box, security="tls"), tls=trusting(ca)).send(an_alert())
     assert box.mails == []
 
 
@@ -132,19 +132,19 @@ def test_a_wrong_password_is_tried_once_and_not_shown(caplog: pytest.LogCaptureF
     with smtp_server("starttls", ca, PASSWORD) as box:
         settings = settings_for(box, security="starttls", username="me", password=wrong)
         with pytest.raises(DeliveryRefused, match="login refused: 535") as caught:
-            Email(settings, tls=trusting(ca)).send(an_alert())
+            EmailChannel(settings, tls=trusting(ca)).send(an_alert())
     assert len(box.logins) == 1
     assert wrong not in str(caught.value) + caplog.text + repr(settings)
 
 
 def test_a_login_that_the_server_does_not_offer_is_refused() -> None:
     with smtp_server() as box, pytest.raises(DeliveryRefused, match="offers no login"):
-        Email(settings_for(box, username="me", password=PASSWORD)).send(an_alert())
+        EmailChannel(settings_for(box, username="me", password=PASSWORD)).send(an_alert())
 
 
 def test_a_batch_uses_one_connection() -> None:
     with smtp_server() as box:
-        channel = Email(settings_for(box))
+        channel = EmailChannel(settings_for(box))
         with channel.batch():
             for number in range(3):
                 channel.send(an_alert(alert_id=f"a{number}"))
@@ -154,7 +154,7 @@ def test_a_batch_uses_one_connection() -> None:
 
 def test_a_connection_that_was_lost_is_made_anew() -> None:
     with smtp_server() as box:
-        channel = Email(settings_for(box))
+        channel = EmailChannel(settings_for(box))
         with channel.batch():
             box.to_data = ["421 closing"]
             with pytest.raises(DeliverLater):
@@ -168,7 +168,7 @@ def test_greylisting_is_tried_again_as_is_customary() -> None:
     """A10: after 5, 15, 30 and 60 minutes."""
     with smtp_server() as box:
         box.answers = {TO[0]: ["451 4.7.1 greylisted, try again later"]}
-        channel = Email(settings_for(box))
+        channel = EmailChannel(settings_for(box))
         with pytest.raises(DeliverLater, match="451") as caught:
             channel.send(an_alert())
         channel.send(an_alert())
@@ -181,23 +181,23 @@ def test_a_refused_recipient_does_not_cost_the_others_their_mail() -> None:
     """A11: two get it once, one is reported."""
     with smtp_server() as box:
         box.answers = {TO[1]: ["550 5.1.1 no such user"]}
-        channel = Email(settings_for(box, recipients=TO))
+        channel = EmailChannel(settings_for(box, recipients=TO))
         with pytest.raises(DeliveryRefused, match="550") as caught:
             channel.send(an_alert())
         assert TO[1] in caught.value.refused
-        channel.send_rest(an_alert(), caught.value.taken)
+        channel.send_remaining(an_alert(), caught.value.taken)
     assert box.recipients == [[TO[0], TO[2]]]
 
 
 def test_a_greylisted_recipient_gets_it_later_and_the_others_once() -> None:
     with smtp_server() as box:
         box.answers = {TO[1]: ["450 later"], TO[2]: ["550 never"]}
-        channel = Email(settings_for(box, recipients=TO))
+        channel = EmailChannel(settings_for(box, recipients=TO))
         with pytest.raises(DeliverLater) as caught:
             channel.send(an_alert())
         assert TO[2] in caught.value.refused
-        channel.send_rest(an_alert(), caught.value.taken)
-        channel.send_rest(an_alert(), caught.value.taken)
+        channel.send_remaining(an_alert(), caught.value.taken)
+        channel.send_remaining(an_alert(), caught.value.taken)
     assert box.recipients == [[TO[0]], [TO[1]], [TO[1]]]
 
 
@@ -205,7 +205,7 @@ def test_all_recipients_refused_is_a_refusal_of_the_channel() -> None:
     with smtp_server() as box:
         box.answers = {to: ["550 no"] for to in TO}
         with pytest.raises(DeliveryRefused) as caught:
-            Email(settings_for(box, recipients=TO)).send(an_alert())
+            EmailChannel(settings_for(box, recipients=TO)).send(an_alert())
     assert caught.value.taken == ()
 
 
@@ -213,7 +213,7 @@ def test_a_mail_that_the_server_will_not_have_is_refused() -> None:
     with smtp_server() as box:
         box.to_data = ["554 5.7.1 spam"]
         with pytest.raises(DeliveryRefused, match="554"):
-            Email(settings_for(box)).send(an_alert())
+            EmailChannel(settings_for(box)).send(an_alert())
 
 
 def test_a_server_that_hangs_in_data_is_left_at_the_deadline() -> None:
@@ -222,7 +222,7 @@ def test_a_server_that_hangs_in_data_is_left_at_the_deadline() -> None:
         box.hangs = True
         began = time.monotonic()
         with pytest.raises(DeliverLater):
-            Email(settings_for(box), deadline_s=0.5).send(an_alert())
+            EmailChannel(settings_for(box), deadline_s=0.5).send(an_alert())
         assert time.monotonic() - began < 3
 
 
@@ -230,4 +230,4 @@ def test_nobody_listening_is_tried_later() -> None:
     with smtp_server() as box:
         settings = settings_for(box)
     with pytest.raises(DeliverLater, match="email:"):
-        Email(settings).send(an_alert())
+        EmailChannel(settings).send(an_alert())

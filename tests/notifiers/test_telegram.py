@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
-from gpuwatch.net import Http
-from gpuwatch.notifiers.telegram import Telegram, render
+from gpuwatch.notifiers.telegram import TelegramChannel, render
 from gpuwatch.ports import TelegramSettings
+from gpuwatch.providers.toolkit.http.client import HttpxClient
 from tests.notifiers.alerts import a_line, an_alert
 from tests.telegram_double import (
     BAD_GATEWAY,
@@ -40,20 +40,20 @@ def server() -> Iterator[TelegramDouble]:
 
 
 @pytest.fixture
-def http() -> Iterator[Http]:
-    made = Http()
+def http() -> Iterator[HttpxClient]:
+    made = HttpxClient()
     yield made
     made.close()
 
 
 @pytest.fixture
-def channel(server: TelegramDouble, http: Http) -> Telegram:
+def channel(server: TelegramDouble, http: HttpxClient) -> TelegramChannel:
     settings = TelegramSettings(bot_token=TOKEN, chat_id=CHAT, base_url=server.base_url)
-    return Telegram(settings, http, sleep=lambda _s: None, jitter=lambda: 0.5)
+    return TelegramChannel(settings, http, sleep=lambda _s: None, jitter=lambda: 0.5)
 
 
 # --- what is shown ---------------------------------------------------------------------------------------------------
-def test_an_alert_is_shown_with_all_its_parts(channel: Telegram, server: TelegramDouble) -> None:
+def test_an_alert_is_shown_with_all_its_parts(channel: TelegramChannel, server: TelegramDouble) -> None:
     channel.send(an_alert())
     (shown,) = server.shown
     for part in (
@@ -64,7 +64,7 @@ def test_an_alert_is_shown_with_all_its_parts(channel: Telegram, server: Telegra
     assert shown.parse_mode == "HTML"
 
 
-def test_offers_are_links_and_previews_are_off(channel: Telegram, server: TelegramDouble) -> None:
+def test_offers_are_links_and_previews_are_off(channel: TelegramChannel, server: TelegramDouble) -> None:
     channel.send(an_alert())
     links = [entity for entity in server.shown[0].entities if entity.kind == "text_link"]
     assert links[0].text == "28123456"
@@ -76,7 +76,7 @@ def test_only_web_addresses_become_links() -> None:
     assert "href" not in render(an_alert(offers=(a_line(url="tg://user?id=1"),)))
 
 
-def test_what_a_host_wrote_stays_text(channel: Telegram, server: TelegramDouble) -> None:
+def test_what_a_host_wrote_stays_text(channel: TelegramChannel, server: TelegramDouble) -> None:
     """W15: no tag, no link, no mention, no command, no line of its own."""
     hostile = a_line(gpu=NASTY, place=NASTY, reliability=NASTY, offer_id=NASTY, provider=NASTY, url=None)
     channel.send(an_alert(headline=NASTY, facts=((NASTY, NASTY),), offers=(hostile,), why=NASTY, did=NASTY))
@@ -106,7 +106,7 @@ def test_any_text_can_be_read_by_telegram(one: str, other: str) -> None:
     assert {entity.kind for entity in entities} <= {"b", "code", "text_link"}
 
 
-def test_a_long_alert_is_cut_between_lines_and_keeps_its_id(channel: Telegram, server: TelegramDouble) -> None:
+def test_a_long_alert_is_cut_between_lines_and_keeps_its_id(channel: TelegramChannel, server: TelegramDouble) -> None:
     """A08."""
     channel.send(an_alert(facts=tuple((f"fact {n}", "x" * 250) for n in range(40))))
     (shown,) = server.shown
@@ -121,7 +121,7 @@ def test_length_is_counted_as_telegram_does() -> None:
     assert len(text.encode("utf-16-le")) // 2 <= 4096
 
 
-def test_several_watches_are_one_message_with_every_id(channel: Telegram, server: TelegramDouble) -> None:
+def test_several_watches_are_one_message_with_every_id(channel: TelegramChannel, server: TelegramDouble) -> None:
     parts = tuple(an_alert(alert_id=f"part{n}", headline=f"watch-{n}: H100 at $3.{n}0") for n in range(5))
     channel.send(an_alert(headline="5 watches have offers", facts=(), offers=(), parts=parts))
     (shown,) = server.shown
@@ -135,7 +135,7 @@ def test_a_config_key_can_be_copied_as_it_is() -> None:
 
 
 # --- what Telegram answers -------------------------------------------------------------------------------------------
-def test_a_message_telegram_cannot_read_is_sent_as_plain_text(channel: Telegram, server: TelegramDouble) -> None:
+def test_a_message_telegram_cannot_read_is_sent_as_plain_text(channel: TelegramChannel, server: TelegramDouble) -> None:
     server.faults = [UNREADABLE]
     channel.send(an_alert())
     (shown,) = server.shown
@@ -144,7 +144,7 @@ def test_a_message_telegram_cannot_read_is_sent_as_plain_text(channel: Telegram,
     assert "<b>" not in shown.text
 
 
-def test_plain_text_is_tried_once_only(channel: Telegram, server: TelegramDouble) -> None:
+def test_plain_text_is_tried_once_only(channel: TelegramChannel, server: TelegramDouble) -> None:
     server.faults = [UNREADABLE, UNREADABLE]
     with pytest.raises(DeliveryRefused):
         channel.send(an_alert())
@@ -152,7 +152,7 @@ def test_plain_text_is_tried_once_only(channel: Telegram, server: TelegramDouble
 
 
 def test_a_limit_is_waited_for_as_long_as_it_says_and_a_little_longer(
-    channel: Telegram, server: TelegramDouble
+    channel: TelegramChannel, server: TelegramDouble
 ) -> None:
     """A01: with retry_after 37 the next try is 37 to 40 s later."""
     server.faults = [too_many(37)]
@@ -161,58 +161,60 @@ def test_a_limit_is_waited_for_as_long_as_it_says_and_a_little_longer(
     assert 37 <= (caught.value.retry_after_s or 0) <= 40
 
 
-def test_a_limit_told_by_a_proxy_in_its_header_counts(channel: Telegram, server: TelegramDouble) -> None:
+def test_a_limit_told_by_a_proxy_in_its_header_counts(channel: TelegramChannel, server: TelegramDouble) -> None:
     server.faults = [Fault(429, raw=b"<html>slow down</html>", headers={"Retry-After": "12"})]
     with pytest.raises(DeliverLater) as caught:
         channel.send(an_alert())
     assert caught.value.retry_after_s == pytest.approx(12.3)
 
 
-def test_a_limit_without_a_number_is_left_to_the_backoff(channel: Telegram, server: TelegramDouble) -> None:
+def test_a_limit_without_a_number_is_left_to_the_backoff(channel: TelegramChannel, server: TelegramDouble) -> None:
     server.faults = [Fault(429, raw=b"<html>slow down</html>")]
     with pytest.raises(DeliverLater) as caught:
         channel.send(an_alert())
     assert caught.value.retry_after_s is None
 
 
-def test_a_moved_chat_gets_the_message_and_all_later_ones(channel: Telegram, server: TelegramDouble) -> None:
+def test_a_moved_chat_gets_the_message_and_all_later_ones(channel: TelegramChannel, server: TelegramDouble) -> None:
     """A04."""
     server.chats = {"-1007"}
     server.faults = [moved(-1007)]
     channel.send(an_alert())
     channel.send(an_alert())
     assert [shown.chat_id for shown in server.shown] == ["-1007", "-1007"]
-    assert channel.moved_to == "-1007"
+    assert channel.new_chat_id == "-1007"
     assert len(server.asked) == 3
 
 
-def test_a_blocked_bot_is_refused(channel: Telegram, server: TelegramDouble) -> None:
+def test_a_blocked_bot_is_refused(channel: TelegramChannel, server: TelegramDouble) -> None:
     server.faults = [BLOCKED]
     with pytest.raises(DeliveryRefused, match=r"403.*blocked"):
         channel.send(an_alert())
 
 
-def test_a_revoked_token_is_refused_without_showing_it(channel: Telegram, server: TelegramDouble) -> None:
+def test_a_revoked_token_is_refused_without_showing_it(channel: TelegramChannel, server: TelegramDouble) -> None:
     server.token = "another"
     with pytest.raises(DeliveryRefused, match="401") as caught:
         channel.send(an_alert())
     assert TOKEN not in str(caught.value)
 
 
-def test_an_unknown_chat_is_refused(channel: Telegram, server: TelegramDouble) -> None:
+def test_an_unknown_chat_is_refused(channel: TelegramChannel, server: TelegramDouble) -> None:
     server.chats = set()
     with pytest.raises(DeliveryRefused, match="chat not found"):
         channel.send(an_alert())
 
 
 @pytest.mark.parametrize("fault", [BAD_GATEWAY, Fault(503, raw=b"busy"), Fault(200, raw=b"<html>log in</html>")])
-def test_a_server_in_trouble_is_tried_later(channel: Telegram, server: TelegramDouble, fault: Fault) -> None:
+def test_a_server_in_trouble_is_tried_later(channel: TelegramChannel, server: TelegramDouble, fault: Fault) -> None:
     server.faults = [fault]
     with pytest.raises(DeliverLater):
         channel.send(an_alert())
 
 
-def test_a_lost_reply_is_tried_later_and_the_copy_bears_the_same_id(channel: Telegram, server: TelegramDouble) -> None:
+def test_a_lost_reply_is_tried_later_and_the_copy_bears_the_same_id(
+    channel: TelegramChannel, server: TelegramDouble
+) -> None:
     """A06."""
     server.faults = [REPLY_LOST]
     with pytest.raises(DeliverLater):
@@ -222,19 +224,21 @@ def test_a_lost_reply_is_tried_later_and_the_copy_bears_the_same_id(channel: Tel
     assert all("abcdefgh2345" in shown.text for shown in server.shown)
 
 
-def test_nobody_listening_is_tried_later_and_shows_no_token(http: Http, caplog: pytest.LogCaptureFixture) -> None:
+def test_nobody_listening_is_tried_later_and_shows_no_token(
+    http: HttpxClient, caplog: pytest.LogCaptureFixture
+) -> None:
     """C06: the token is in the URL's path."""
     caplog.set_level(logging.DEBUG)
     settings = TelegramSettings(bot_token=TOKEN, chat_id=CHAT, base_url="http://127.0.0.1:9")
     with pytest.raises(DeliverLater) as caught:
-        Telegram(settings, http).send(an_alert())
+        TelegramChannel(settings, http).send(an_alert())
     assert TOKEN not in str(caught.value)
     assert TOKEN not in repr(caught.value)
     assert TOKEN not in caplog.text
     assert TOKEN not in repr(settings)
 
 
-def test_messages_to_a_chat_are_a_second_apart(server: TelegramDouble, http: Http) -> None:
+def test_messages_to_a_chat_are_a_second_apart(server: TelegramDouble, http: HttpxClient) -> None:
     """A09."""
     slept: list[float] = []
     at = [100.0]
@@ -244,7 +248,7 @@ def test_messages_to_a_chat_are_a_second_apart(server: TelegramDouble, http: Htt
         at[0] += seconds
 
     settings = TelegramSettings(bot_token=TOKEN, chat_id=CHAT, base_url=server.base_url)
-    channel = Telegram(settings, http, monotonic=lambda: at[0], sleep=sleep)
+    channel = TelegramChannel(settings, http, monotonic=lambda: at[0], sleep=sleep)
     for _ in range(3):
         channel.send(an_alert())
     assert slept == [0.0, pytest.approx(1.05), pytest.approx(1.05)]

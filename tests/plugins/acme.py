@@ -8,15 +8,11 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.adapting import Adapter, ProviderInfo, Tools
-from gpuwatch.adapting.answering import Seen, answer
-from gpuwatch.adapting.asking import Rest
-from gpuwatch.adapting.refusals import Said, ordering_error
-from gpuwatch.adapting.renting import PlainRenting
-from gpuwatch.adapting.untrusted import UNREADABLE, at, usd_hour, whole, word
-from gpuwatch.emulator.answers import Refused, reply
-from gpuwatch.emulator.clouds.stage import Stage
-from gpuwatch.emulator.request import Request
+from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.emulator.answers import RefusedRequest, reply
+from gpuwatch.emulator.provider_server import ProviderServer
+from gpuwatch.emulator.request import EmulatorRequest
 from gpuwatch.errors import (
     KeyRejected,
     OfferGone,
@@ -26,10 +22,20 @@ from gpuwatch.errors import (
     PayloadChanged,
     RefusalKind,
 )
-from gpuwatch.market.gpu_names import catalog
-from gpuwatch.market.offer import Offer
-from gpuwatch.net import Reply
 from gpuwatch.ports import Answer, Created, Instance, InstanceState, Order, ProviderSettings, Query
+from gpuwatch.ports.declarations import Adapter, ProviderInfo, Tools
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.providers.toolkit.api_client import ApiClient
+from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher
+from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error
+from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
+from gpuwatch.providers.toolkit.validation import (
+    UNREADABLE,
+    at,
+    usd_hour,
+    whole,
+    word,
+)
 from gpuwatch.testing import Bench
 
 INFO = ProviderInfo(
@@ -40,11 +46,11 @@ _STATES = {"up": InstanceState.RUNNING, "booting": InstanceState.STARTING}
 
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    rest = Rest(settings, tools, ordering=ordering)
+    rest = ApiClient(settings, tools, ordering=ordering)
     return Adapter(name="acme", info=INFO, market=Market(rest), launcher=Launcher(rest))
 
 
-def ordering(name: str, told: Said, got: Reply, now: datetime) -> OrderError:
+def ordering(name: str, told: ErrorBody, got: HttpReply, now: datetime) -> OrderError:
     gone = got.status == 409 and told.has("sold out")
     return OfferGone(f"{name}: {told.told}") if gone else ordering_error(name, told, got, now)
 
@@ -52,21 +58,21 @@ def ordering(name: str, told: Said, got: Reply, now: datetime) -> OrderError:
 class Market:
     name = "acme"
 
-    def __init__(self, rest: Rest) -> None:
+    def __init__(self, rest: ApiClient) -> None:
         self.rest = rest
 
     def search(self, query: Query) -> Answer:
-        now, seen = self.rest.tools.now(), Seen(searches=0)
+        now, seen = self.rest.tools.now(), ParseResult(searches=0)
         if query.spot in INFO.spots:
-            self.rest.need_key()
+            self.rest.require_key()
             seen = self.understood(self.rest.get("/types"), now)
-        return answer(seen, query, self.name, observed_at=now, elapsed_s=0.0)
+        return build_answer(seen, query, self.name, observed_at=now, elapsed_s=0.0)
 
-    def understood(self, value: Any, now: datetime) -> Seen:
+    def understood(self, value: Any, now: datetime) -> ParseResult:
         rows = at(value, "types")
         if not isinstance(rows, list):
             raise PayloadChanged("acme: an answer without types")
-        seen = Seen(rows=len(rows))
+        seen = ParseResult(rows=len(rows))
         for row in rows:
             made = self.offer(row, now)
             seen.offers.append(made) if made else seen.skip("a type that is none")
@@ -85,10 +91,10 @@ class Market:
         )  # fmt: skip
 
 
-class Launcher(PlainRenting):
+class Launcher(BasicLauncher):
     name = "acme"
 
-    def __init__(self, rest: Rest) -> None:
+    def __init__(self, rest: ApiClient) -> None:
         self.rest = rest
 
     def create(self, order: Order) -> Created:
@@ -103,7 +109,7 @@ class Launcher(PlainRenting):
             if getattr(order, name):
                 raise OrderRefused(f"acme: it cannot do {name}", RefusalKind.BAD_ORDER)
 
-    def receipt(self, got: Reply) -> Created:
+    def receipt(self, got: HttpReply) -> Created:
         try:
             machine_id = word(at(msgspec.json.decode(got.body), "id"), 64)
         except UNREADABLE:
@@ -139,7 +145,7 @@ class Launcher(PlainRenting):
         self.rest.order("DELETE", f"/machines/{instance_id}")
 
 
-class Cloud(Stage):
+class Cloud(ProviderServer):
     """Acme on loopback."""
 
     ROUTES = (
@@ -159,36 +165,36 @@ class Cloud(Stage):
             {"id": "c", "gpu": "L40S", "gpus": 1, "usd": 0.9},
         ]
 
-    def types(self, request: Request) -> Mapping[str, Any]:
+    def types(self, request: EmulatorRequest) -> Mapping[str, Any]:
         self.check(request)
         return {"types": self.offers}
 
-    def listed(self, request: Request) -> Mapping[str, Any]:
+    def listed(self, request: EmulatorRequest) -> Mapping[str, Any]:
         self.check(request)
         first = 2 * (int(request.params.get("page", "1")) - 1)
         rows = list(self.machines.values())
         return {"machines": rows[first : first + 2], "more": len(rows) > first + 2}
 
-    def made(self, request: Request) -> Mapping[str, Any]:
+    def made(self, request: EmulatorRequest) -> Mapping[str, Any]:
         self.check(request)
         wanted = request.body()
         kind = next((one for one in self.offers if one["id"] == wanted["type"]), None)
         if kind is None:
-            raise Refused(reply({"error": "no such type"}, 404))
+            raise RefusedRequest(reply({"error": "no such type"}, 404))
         if kind["id"] in self.sold:
-            raise Refused(reply({"error": "Sold out."}, 409))
+            raise RefusedRequest(reply({"error": "Sold out."}, 409))
         machine_id = f"m{len(self.requests)}"
         self.machines[machine_id] = {"id": machine_id, "name": wanted["name"], "status": "up", "usd": kind["usd"]}
         return {"id": machine_id}
 
-    def ended(self, request: Request, machine_id: str) -> Mapping[str, Any]:
+    def ended(self, request: EmulatorRequest, machine_id: str) -> Mapping[str, Any]:
         self.check(request)
         self.machines.pop(machine_id, None)
         return {}
 
-    def check(self, request: Request) -> None:
+    def check(self, request: EmulatorRequest) -> None:
         if not request.keyed:
-            raise Refused(reply({"error": "wrong key"}, 401))
+            raise RefusedRequest(reply({"error": "wrong key"}, 401))
 
 
 BENCH = Bench(name="acme", place=Cloud, gpu="H100 SXM", sell_out=lambda cloud, offer_id: cloud.sold.add(offer_id))

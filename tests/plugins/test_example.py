@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.adapting.answering import answer
 from gpuwatch.ports import Query
+from gpuwatch.providers.toolkit.post_processing import build_answer
 from gpuwatch.testing.bench import NOW
-from gpuwatch.testing.oddities import odd_answer
+from gpuwatch.testing.invariants import answer_problems
 
 PAGE = Path(__file__).parents[2] / "docs" / "write-a-provider.md"
 LINES_MAX = 60
@@ -134,5 +134,5 @@ def test_the_kit_notices_a_provider_that_believes_everything(monkeypatch: pytest
     careful = page.understood({"types": [row]}, NOW)
     assert (careful.offers, sum(careful.skipped.values())) == ([], 1)
     monkeypatch.setattr(page, "usd_hour", float)
-    believed = answer(page.understood({"types": [row]}, NOW), Query(), "mycloud", observed_at=NOW, elapsed_s=0.0)
-    assert odd_answer(believed, page.INFO) == ["'a': quoted_usd_hour is -1.0"]
+    believed = build_answer(page.understood({"types": [row]}, NOW), Query(), "mycloud", observed_at=NOW, elapsed_s=0.0)
+    assert answer_problems(believed, page.INFO) == ["'a': quoted_usd_hour is -1.0"]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.adapting import untrusted
 from gpuwatch.errors import OrderError, ProviderError
 from gpuwatch.ports import Created
+from gpuwatch.providers.toolkit import validation
 from gpuwatch.testing.launcher import LauncherSuite
 from gpuwatch.testing.market import MarketSuite
 from gpuwatch.testing.relay import relaying
@@ -63,7 +63,7 @@ def first_page(self: acme.Launcher) -> list[Any]:
 
 def forgiving(self: acme.Launcher) -> list[Any]:
     value = self.rest.get("/machines")
-    rows = untrusted.objects(untrusted.at(value, "machines"))
+    rows = validation.objects(validation.at(value, "machines"))
     return [self.instance(row) for row in rows if row.get("id") and isinstance(row["id"], str)]
 
 

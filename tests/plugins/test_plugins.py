@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from gpuwatch import notifiers, providers
-from gpuwatch.adapting import Adapter
-from gpuwatch.adapting.contained import contained
 from gpuwatch.cli import Exit, run
 from gpuwatch.errors import DeliverLater, DeliveryRefused, OutcomeUnknown, PayloadChanged, ProviderError, RateLimited
-from gpuwatch.net import Http
 from gpuwatch.ports import ChannelSettings, Order, ProviderSettings, Query
+from gpuwatch.ports.declarations import Adapter
+from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.isolation import isolated
 from tests.notifiers.alerts import an_alert
 from tests.plugins.conftest import Beside
 from tests.plugins.packages import CHANNEL, provider_source
@@ -28,7 +28,7 @@ GROUP = "gpuwatch.providers"
 
 def built(name: str) -> Adapter:
     settings = ProviderSettings(name=name, base_url="http://127.0.0.1:1")
-    http = Http()
+    http = HttpxClient()
     try:
         return providers.build(settings, http, lambda: NOW, lambda: 0.0, stop=threading.Event())
     finally:
@@ -158,7 +158,7 @@ class _Wrong:
 
 def test_what_a_plugin_was_changing_when_it_failed_is_unknown() -> None:
     wrong: Any = _Wrong(ZeroDivisionError())
-    adapter = contained(Adapter(name="acme", info=providers.info("vastai"), market=wrong, launcher=wrong))
+    adapter = isolated(Adapter(name="acme", info=providers.info("vastai"), market=wrong, launcher=wrong))
     assert adapter.launcher is not None
     launcher = adapter.launcher
     order = Order(offer_id="1", label="l", image="i", disk_gb=1.0)
@@ -179,7 +179,7 @@ def test_what_a_plugin_was_changing_when_it_failed_is_unknown() -> None:
 
 def test_a_plugins_own_errors_pass_as_they_are() -> None:
     limited = RateLimited("acme: slower", 7.0)
-    adapter = contained(Adapter(name="acme", info=providers.info("vastai"), market=_Wrong(limited)))  # type: ignore[arg-type]
+    adapter = isolated(Adapter(name="acme", info=providers.info("vastai"), market=_Wrong(limited)))  # type: ignore[arg-type]
     with pytest.raises(RateLimited) as caught:
         adapter.market.search(Query())
     assert caught.value is limited
@@ -190,7 +190,7 @@ def test_a_plugins_own_errors_pass_as_they_are() -> None:
 
 def a_pager(beside: Beside, token: str | None = "pager-token-123") -> Any:
     beside("pager", {"pager_channel": CHANNEL}, {"gpuwatch.notifiers": {"pager": "pager_channel"}})
-    http = Http()
+    http = HttpxClient()
     try:
         return notifiers.build(ChannelSettings(name="pager", options={"token": token, "volume": 3.0}), http)
     finally:
@@ -214,7 +214,7 @@ def test_a_mistake_in_a_plugins_channel_is_tried_later_and_tells_no_secret(besid
 def test_a_channel_that_cannot_be_built_refuses_with_the_reason(beside: Beside) -> None:
     source = CHANNEL + "\ndef build(settings, http):\n    raise ValueError('no pager here')\n"
     beside("pager", {"pager_channel": source}, {"gpuwatch.notifiers": {"pager": "pager_channel"}})
-    http = Http()
+    http = HttpxClient()
     try:
         channel = notifiers.build(ChannelSettings(name="pager"), http)
     finally:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from gpuwatch.domain.watches.watch import AutoPrice
 from gpuwatch.settings.load import load_for_stopping
-from gpuwatch.watches.watch import AutoPrice
 
 WATCH = '[[watch]]\nname = "h"\ngpu = "H100"\n'
 AUTO = WATCH + 'max_price = "auto"\n'

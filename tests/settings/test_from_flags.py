@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from gpuwatch.domain.watches.watch import Action, SpotPolicy
 from gpuwatch.errors import SettingsError, UsageError
 from gpuwatch.settings import from_flags
-from gpuwatch.watches.watch import Action, SpotPolicy
 
 
 def test_flags_make_one_watch() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.planning.figures import Range, exactly
-from gpuwatch.planning.job_spec import JobSpec
+from gpuwatch.domain.planning.figures import FigureRange, exactly
+from gpuwatch.domain.planning.job_spec import JobSpec
 
 JOB = 'hours = 72\non = "4x A100"\nspeedup = { "4x H100" = 2.5 }\n'
 WATCH = '[[watch]]\nname = "tune"\ngpu = ["A100 SXM 80GB", "H100"]\ngpu_count = { min = 1, max = 8 }\n'
@@ -31,7 +31,7 @@ def test_a_job_by_its_hours(loaded: Any) -> None:
     assert watch.max_job_cost_usd == Decimal(350)
     assert watch.job is not None
     assert watch.job.hours == exactly(72.0)
-    assert watch.job.speedup[0].is_ == exactly(2.5)
+    assert watch.job.speedup[0].value == exactly(2.5)
     # 4 H100 take 28.8 h: 350 $ are 3.038 a GPU-hour, and nothing that fits is dearer
     assert Decimal("3.038") < watch.max_price_usd_gpu_hour < Decimal("3.039")
 
@@ -39,8 +39,8 @@ def test_a_job_by_its_hours(loaded: Any) -> None:
 def test_a_job_by_its_tokens_in_text_and_numbers(loaded: Any) -> None:
     job = spec(loaded, 'tokens = "1B"\ntokens_per_s = { "H100" = "350-500", "A100" = 200 }\nload = "5m-7m"\n')
     assert job.tokens == 1e9
-    assert [rate.is_ for rate in job.tokens_per_s] == [Range(350, 500), exactly(200)]
-    assert job.load_s == Range(300, 420)
+    assert [rate.value for rate in job.tokens_per_s] == [FigureRange(350, 500), exactly(200)]
+    assert job.load_s == FigureRange(300, 420)
 
 
 def test_a_model_says_what_memory_it_needs_and_how_much_arithmetic(loaded: Any) -> None:
@@ -122,7 +122,7 @@ def test_a_job_may_come_from_the_environment(loaded: Any) -> None:
     watch = f'[{{"name": "t", "gpu": "H100", "max_job_cost": 350, "job": {job}}}]'
     (found,) = loaded(env={"GPUWATCH_WATCH": watch}).watches
     assert found.job is not None
-    assert found.job.hours == Range(60, 72)
+    assert found.job.hours == FigureRange(60, 72)
 
 
 def test_a_runtime_too_short_for_the_job_is_told(loaded: Any, caplog: pytest.LogCaptureFixture) -> None:

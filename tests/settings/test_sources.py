@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from gpuwatch.domain.market.pricing import Commission, CommissionMode
 from gpuwatch.errors import SettingsError
-from gpuwatch.market.pricing import Commission, CommissionMode
 from gpuwatch.settings import load
 
 WATCH = '[[watch]]\nname = "one"\ngpu = "H100"\nmax_price = 3.60\n'

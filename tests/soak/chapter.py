@@ -16,21 +16,35 @@ from pathlib import Path
 import msgspec
 from sqlalchemy import select
 
-from gpuwatch.engine.act import Actor
-from gpuwatch.engine.follow import Follower
-from gpuwatch.engine.launch_alerts import Herald
-from gpuwatch.engine.rent import Shop
-from gpuwatch.launches.launch import LABEL_PREFIX, End, Intent, Launch, LaunchMoved, LaunchState, launch_id_in
-from gpuwatch.market.pricing import Commission
+from gpuwatch.domain.launches.launch import (
+    LABEL_PREFIX,
+    EndReason,
+    Intent,
+    Launch,
+    LaunchConflict,
+    LaunchState,
+    launch_id_in,
+)
+from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.watches.watch import (
+    Action,
+    BidSpec,
+    Budget,
+    LaunchSpec,
+    Watch,
+)
+from gpuwatch.engine.candidate_loop import ProviderContext
+from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launch_executor import LaunchExecutor
+from gpuwatch.engine.launch_reconciler import LaunchReconciler
 from gpuwatch.ports import Instance, InstanceState
-from gpuwatch.storage import ledger
+from gpuwatch.storage import launch_repository
 from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.ledger import Ledger
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.tables import alert, delivery, metadata
-from gpuwatch.watches.watch import Action, BidSpec, Budget, LaunchSpec, Watch
 from tests.builders import NOON, a_match, a_watch, an_offer
-from tests.engine.desk_fakes import ScriptedMarket, an_answer
+from tests.engine.uow_fakes import ScriptedMarket, an_answer
 from tests.soak.lying_market import Died, LyingMarket
 
 BUDGET = Budget(max_usd_hour=Decimal(13), max_instances=4)
@@ -65,7 +79,7 @@ class Chapter:
         self._store = store
         self._prices: dict[str, float] = {}
         self.market = LyingMarket(self._rng, self._prices)
-        self._books = Ledger(store)
+        self._repository = SqlLaunchRepository(store)
         self._outbox = Outbox(store)
         self._now: datetime = NOON
         self._ids = ("".join(letters) for letters in itertools.product("abcdefghijklmnop", repeat=12))
@@ -89,11 +103,11 @@ class Chapter:
 
     def _start(self) -> None:
         """A new process: nothing is left in memory."""
-        herald = Herald(lambda _watch: ("telegram",), lambda: next(self._ids))
-        shop = Shop(self.market, ScriptedMarket(an_answer()), Commission("0.20"))
-        self._actor = Actor(self._books, {"vastai": shop}, herald, lambda: self._now, BUDGET)
-        self._follower = Follower(
-            self._books, self.market, herald, watches=WATCHES, in_flight=self._actor.in_flight,
+        launch_alerts = LaunchAlerts(lambda _watch: ("telegram",), lambda: next(self._ids))
+        context = ProviderContext(self.market, ScriptedMarket(an_answer()), Commission("0.20"))
+        self._actor = LaunchExecutor(self._repository, {"vastai": context}, launch_alerts, lambda: self._now, BUDGET)
+        self._follower = LaunchReconciler(
+            self._repository, self.market, launch_alerts, watches=WATCHES, in_flight=self._actor.in_flight,
             monotonic=lambda: self.market.tick_s,
         )  # fmt: skip
 
@@ -112,7 +126,7 @@ class Chapter:
         )  # fmt: skip
         intent = Intent(watch=watch, match=matches[0], launch_id=next(self._ids), dry_run=False, others=matches[1:])
         with self._store.write() as connection:
-            launch = ledger.reserve(connection, intent, BUDGET, self._now)
+            launch = launch_repository.reserve(connection, intent, BUDGET, self._now)
         if not isinstance(launch, Launch):
             self.counts[f"refused: {launch.reason.value}"] += 1
             return
@@ -120,7 +134,7 @@ class Chapter:
         self._watch_of[launch.label] = watch.name
         try:
             self._actor.act(launch, watch, matches, self._now)
-        except LaunchMoved:
+        except LaunchConflict:
             self.counts["moved"] += 1
         except Died:
             self._restart()
@@ -171,14 +185,14 @@ class Chapter:
         self.market.pass_s(seconds)
 
     def _owner_stops(self) -> None:
-        alive = [one for one in self._books.alive() if one.state is not S.STOPPING]
+        alive = [one for one in self._repository.alive() if one.state is not S.STOPPING]
         if alive:
-            reason = End.STOPPED.text()
-            self._books.move(self._rng.choice(alive), S.STOPPING, reason, self._now, end_reason=reason)
+            reason = EndReason.STOPPED.text()
+            self._repository.move(self._rng.choice(alive), S.STOPPING, reason, self._now, end_reason=reason)
 
     def _owner_resolves(self) -> None:
         """After a true look, an hour later: nothing is on its way any more."""
-        held = [launch for launch in self._books.alive() if launch.state is S.HELD]
+        held = [launch for launch in self._repository.alive() if launch.state is S.HELD]
         if not held:
             return
         self.counts["held"] += len(held)
@@ -186,10 +200,10 @@ class Chapter:
         for launch in held:
             found = [i for i, instance in self.market.alive.items() if instance.label == launch.label]
             if found:
-                self._books.move(launch, S.STARTING, "adopted", self._now, instance_id=found[0])
+                self._repository.move(launch, S.STARTING, "adopted", self._now, instance_id=found[0])
             else:
-                reason = End.RESOLVED_ABSENT.text()
-                self._books.move(launch, S.FAILED, reason, self._now, ended_at=self._now, end_reason=reason)
+                reason = EndReason.RESOLVED_ABSENT.text()
+                self._repository.move(launch, S.FAILED, reason, self._now, ended_at=self._now, end_reason=reason)
 
     def _stranger(self, instance_id: str, label: str | None) -> None:
         self.market.alive[instance_id] = Instance(
@@ -201,11 +215,11 @@ class Chapter:
         self.market.honest = True
         for _ in range(60):  # what runs is ended by its `max_runtime` in that time, too
             self._look(300.0)
-            if not self._books.alive():
+            if not self._repository.alive():
                 break
         self._now += timedelta(hours=2)  # leases lapse
         self._deliver_all()
-        left = [one for one in self._books.alive() if one.state is not S.HELD]
+        left = [one for one in self._repository.alive() if one.state is not S.HELD]
         self.counts["never at rest"] += len(left)
         self._count_orphans()
         self._count_alerts()
@@ -238,7 +252,7 @@ class Chapter:
             if not (instance.label or "").startswith(LABEL_PREFIX):
                 continue
             launch_id = launch_id_in(instance.label)
-            launch = None if launch_id is None else self._books.get(launch_id)
+            launch = None if launch_id is None else self._repository.get(launch_id)
             if launch is None or launch.is_over:
                 self.counts["told of strangers" if instance_id in told else "orphans"] += 1
 

@@ -10,7 +10,14 @@ from datetime import date
 import msgspec
 
 from gpuwatch.errors import OfferGone, OrderError, OrderRefused, OutcomeUnknown, ProviderDown, RefusalKind
-from gpuwatch.ports import Charge, Created, Instance, InstanceState, Order, PriceIncrease
+from gpuwatch.ports import (
+    Created,
+    Instance,
+    InstanceState,
+    Order,
+    PriceIncrease,
+    ProviderCharge,
+)
 
 LATE_S = 60.0  # so late a create, or an acknowledged destroy, may take effect
 LAG_S = 30.0  # so old a list may be, and so long a new instance may be missing from it
@@ -177,7 +184,7 @@ class LyingMarket:
     def answer_increase(self, increase_id: str, accept: bool) -> None:
         raise OrderError("this marketplace announces none")
 
-    def charges(self, since: date, until: date) -> Sequence[Charge] | None:
+    def charges(self, since: date, until: date) -> Sequence[ProviderCharge] | None:
         return None
 
     def _note(self, what: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gpuwatch.market.offer import Offer
+from gpuwatch.domain.market.offer import Offer
 from gpuwatch.ports import Answer, Completeness
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)  # a Monday

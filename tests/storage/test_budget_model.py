@@ -17,13 +17,25 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from gpuwatch.launches.launch import Intent, Launch, LaunchState, Refusal, RefusalReason, Span
-from gpuwatch.storage import ledger
+from gpuwatch.domain.launches.launch import (
+    Intent,
+    Launch,
+    LaunchRefusal,
+    LaunchState,
+    PriceSpan,
+    RefusalReason,
+)
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.watch import (
+    Action,
+    Budget,
+    LaunchSpec,
+    Watch,
+)
+from gpuwatch.storage import launch_repository
 from gpuwatch.storage.database import open_database
-from gpuwatch.storage.ledger import Ledger
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.tables import metadata
-from gpuwatch.watches.decide import Match
-from gpuwatch.watches.watch import Action, Budget, LaunchSpec, Watch
 from tests.builders import NOON, a_match, a_watch, an_offer
 
 S = LaunchState
@@ -92,7 +104,7 @@ class Spending(RuleBasedStateMachine):
         self.store = open_database(f"sqlite:///{self.folder.name}/gpuwatch.db")
         with self.store.write() as connection:
             metadata.create_all(connection)
-        self.books = Ledger(self.store)
+        self.repository = SqlLaunchRepository(self.store)
         self.now = NOON
         self.ids = ("".join(letters) for letters in itertools.product("abcdefgh", repeat=12))
         self.offers = itertools.count(1)
@@ -120,9 +132,9 @@ class Spending(RuleBasedStateMachine):
         before = dict(self.told)
         self.told[launch_id] = Told(name, self.now, rate_of(listed))
         with self.store.write() as connection:
-            got = ledger.reserve(connection, intent, GLOBAL, self.now)
+            got = launch_repository.reserve(connection, intent, GLOBAL, self.now)
         self.judge(got, watch)
-        if isinstance(got, Refusal):
+        if isinstance(got, LaunchRefusal):
             self.told = before
 
     @rule(name=_NAMES, listed=_LISTED, minutes=st.sampled_from([45, 200, 500]))
@@ -133,24 +145,26 @@ class Spending(RuleBasedStateMachine):
         for launch_id in set(self.told) - known:
             self.told[launch_id].running_at = self.now
             self.told[launch_id].rates = [(self.now, self.told[launch_id].bound)]
-            launch = self.books.get(launch_id)
+            launch = self.repository.get(launch_id)
             assert launch is not None
-            launch = self.books.move(launch, S.RUNNING, "a test", self.now, instance_id="1", running_at=self.now)
+            launch = self.repository.move(launch, S.RUNNING, "a test", self.now, instance_id="1", running_at=self.now)
             self.now += timedelta(minutes=minutes)
-            self.books.move(launch, S.ENDED, "a test", self.now, ended_at=self.now, end_reason="stopped by the owner")
+            self.repository.move(
+                launch, S.ENDED, "a test", self.now, ended_at=self.now, end_reason="stopped by the owner"
+            )
             self.told[launch_id].over_at = self.now
 
     @rule(which=_WHICH, listed=_LISTED)
-    def point_at(self, which: int, listed: float) -> None:
+    def retarget(self, which: int, listed: float) -> None:
         launch = self.one_of(which, S.REQUESTED)
         if launch is None:
             return
         told, watch = self.told[launch.launch_id], WATCHES[launch.watch]
         kept = told.bound, told.rates
         told.bound, told.rates = rate_of(listed), [(told.rates[0][0], rate_of(listed))]
-        got = self.books.point_at(launch, self.match(listed), watch, GLOBAL, self.now)
+        got = self.repository.retarget(launch, self.match(listed), watch, GLOBAL, self.now)
         self.judge(got, watch)
-        if isinstance(got, Refusal):
+        if isinstance(got, LaunchRefusal):
             told.bound, told.rates = kept
 
     @rule(which=_WHICH)
@@ -158,8 +172,8 @@ class Spending(RuleBasedStateMachine):
         launch = self.one_of(which, S.REQUESTED)
         if launch is None:
             return
-        span = Span(self.now, launch.listed_microusd_hour, launch.price_microusd_hour)
-        self.books.move(launch, S.RUNNING, "a test", self.now, instance_id="1", running_at=self.now, spans=(span,))
+        span = PriceSpan(self.now, launch.listed_microusd_hour, launch.price_microusd_hour)
+        self.repository.move(launch, S.RUNNING, "a test", self.now, instance_id="1", running_at=self.now, spans=(span,))
         told = self.told[launch.launch_id]
         told.running_at = self.now
         told.rates = [(told.rates[0][0], Fraction(0)), (self.now, told.bound)]
@@ -174,27 +188,31 @@ class Spending(RuleBasedStateMachine):
         told.rates.append((self.now, told.bound))
         price = round(told.bound * 1_000_000)
         changes = {"price_microusd_hour": price} if known else {}
-        spans = (*launch.spans, Span(self.now, price, price))
-        self.books.move(launch, S.RUNNING, "dearer", self.now, spans=spans, **changes)
+        spans = (*launch.spans, PriceSpan(self.now, price, price))
+        self.repository.move(launch, S.RUNNING, "dearer", self.now, spans=spans, **changes)
 
     @rule(which=_WHICH)
     def stop(self, which: int) -> None:
         launch = self.one_of(which, S.RUNNING)
         if launch is not None:
-            self.books.move(launch, S.STOPPING, "a test", self.now)
+            self.repository.move(launch, S.STOPPING, "a test", self.now)
 
     @rule(which=_WHICH)
     def end(self, which: int) -> None:
         launch = self.one_of(which, S.STOPPING, S.RUNNING)
         if launch is not None:
-            self.books.move(launch, S.ENDED, "a test", self.now, ended_at=self.now, end_reason="stopped by the owner")
+            self.repository.move(
+                launch, S.ENDED, "a test", self.now, ended_at=self.now, end_reason="stopped by the owner"
+            )
             self.told[launch.launch_id].over_at = self.now
 
     @rule(which=_WHICH)
     def fail(self, which: int) -> None:
         launch = self.one_of(which, S.REQUESTED, S.UNKNOWN)
         if launch is not None:
-            self.books.move(launch, S.FAILED, "a test", self.now, ended_at=self.now, end_reason="every offer was gone")
+            self.repository.move(
+                launch, S.FAILED, "a test", self.now, ended_at=self.now, end_reason="every offer was gone"
+            )
             told = self.told[launch.launch_id]
             told.over_at, told.was_made = self.now, False
             self.now += 2 * HOUR  # past the rest after failures
@@ -203,7 +221,7 @@ class Spending(RuleBasedStateMachine):
     def lose(self, which: int) -> None:
         launch = self.one_of(which, S.REQUESTED)
         if launch is not None:
-            self.books.move(launch, S.UNKNOWN, "a test", self.now)
+            self.repository.move(launch, S.UNKNOWN, "a test", self.now)
 
     @rule(minutes=st.sampled_from([1, 45, 200, 1500]))
     def time_passes(self, minutes: int) -> None:
@@ -211,7 +229,7 @@ class Spending(RuleBasedStateMachine):
 
     # --- what must hold -----------------------------------------------------------------------------------------------
 
-    def judge(self, got: Launch | Refusal, watch: Watch) -> None:
+    def judge(self, got: Launch | LaunchRefusal, watch: Watch) -> None:
         """`told` holds the new launch already."""
         over = [*self.over(GLOBAL, list(self.told.values()))]
         over += self.over(watch.budget, [told for told in self.told.values() if told.watch == watch.name])
@@ -240,7 +258,7 @@ class Spending(RuleBasedStateMachine):
         return sum((told.spent(since, self.now) + told.still(self.now, window) for told in mine), Fraction(0))
 
     def one_of(self, which: int, *states: LaunchState) -> Launch | None:
-        found = [launch for launch in self.books.alive() if launch.state in states]
+        found = [launch for launch in self.repository.alive() if launch.state in states]
         return found[which % len(found)] if found else None
 
 

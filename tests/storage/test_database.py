@@ -17,8 +17,8 @@ from sqlalchemy.exc import IntegrityError
 
 from gpuwatch.errors import StoreError
 from gpuwatch.storage.database import Database, open_database, wal_is_safe
-from gpuwatch.storage.driver import sqlite_driver
 from gpuwatch.storage.migrate import upgrade
+from gpuwatch.storage.sqlite_driver import sqlite_driver
 from tests.conftest import Postgres
 
 NOTE = "INSERT INTO quota_day (provider, day, rows) VALUES ('vastai', {}, 1)"

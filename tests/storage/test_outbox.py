@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import func, select
 
-from gpuwatch.ports import Alert, AlertKind, Due
+from gpuwatch.ports import Alert, AlertKind, DueDelivery
 from gpuwatch.storage import outbox as module
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.outbox import Outbox
@@ -40,11 +40,11 @@ def told(
     return box
 
 
-def lease(box: Outbox, after_s: float = 60, limit: int = 10, lease_s: float = 60) -> Sequence[Due]:
+def lease(box: Outbox, after_s: float = 60, limit: int = 10, lease_s: float = 60) -> Sequence[DueDelivery]:
     return box.lease(NOON + timedelta(seconds=after_s), limit, lease_s)
 
 
-def ids(dues: Sequence[Due]) -> list[str]:
+def ids(dues: Sequence[DueDelivery]) -> list[str]:
     return [due.alert.alert_id for due in dues]
 
 
@@ -58,7 +58,7 @@ def state_of(database: Database, alert_id: str = "a1", channel: str = "telegram"
 def test_an_alert_is_kept_only_if_its_transaction_is(database: Database) -> None:
     def put_and_fail() -> None:
         with database.write() as connection:
-            module.put(connection, an_alert(), ["telegram"], NOON + HOUR)
+            module.enqueue(connection, an_alert(), ["telegram"], NOON + HOUR)
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
@@ -75,8 +75,8 @@ def test_one_delivery_per_channel(database: Database) -> None:
 
 def test_a_once_key_is_told_once(database: Database) -> None:
     with database.write() as connection:
-        assert module.put(connection, an_alert("a1"), ["telegram"], NOON + HOUR, once_key="blind:vastai")
-        assert not module.put(connection, an_alert("a2"), ["telegram"], NOON + HOUR, once_key="blind:vastai")
+        assert module.enqueue(connection, an_alert("a1"), ["telegram"], NOON + HOUR, once_key="blind:vastai")
+        assert not module.enqueue(connection, an_alert("a2"), ["telegram"], NOON + HOUR, once_key="blind:vastai")
     assert ids(lease(Outbox(database))) == ["a1"]
 
 
@@ -158,7 +158,7 @@ def test_what_waits_for_a_channel_that_is_gone_goes_to_the_others(database: Data
         ("a2", "apprise"),
         ("a2", "email"),
     ]
-    assert box.unsaid() == {}
+    assert box.unreported_failures() == {}
     assert box.broken_channels() == []
 
 
@@ -319,18 +319,18 @@ def test_what_was_missed_is_mentioned_again_if_the_mention_did_not_arrive(databa
 
 def test_a_channel_with_nothing_left_to_mention_its_losses_is_unsaid(database: Database) -> None:
     box = told(database, "a1", "a2", life=timedelta(seconds=10))
-    assert box.unsaid() == {}
+    assert box.unreported_failures() == {}
     box.expire(NOON + HOUR)
-    assert box.unsaid() == {"telegram": 2}
+    assert box.unreported_failures() == {"telegram": 2}
     box.tell(an_alert("a3", NOON + HOUR), ["telegram"], NOON + 2 * HOUR)
-    assert box.unsaid() == {}
+    assert box.unreported_failures() == {}
 
 
 def test_losses_of_a_broken_channel_wait_until_it_works(database: Database) -> None:
     box = told(database, "a1", "a2", life=timedelta(seconds=100))
     box.settle_refused(lease(box, limit=1)[0], "403", NOON + HOUR)
     box.expire(NOON + HOUR)
-    assert box.unsaid() == {}
+    assert box.unreported_failures() == {}
 
 
 # --- clocks that jump ------------------------------------------------------------------------------------------------

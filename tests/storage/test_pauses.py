@@ -10,22 +10,35 @@ from typing import Any
 
 from sqlalchemy import select
 
-from gpuwatch.launches.launch import End, Intent, Launch, LaunchState, Refusal, RefusalReason, new_launch
-from gpuwatch.launches.machines import MachineNote, Verdict
-from gpuwatch.launches.pause import Pause
-from gpuwatch.ports import Alert, AlertKind, News
-from gpuwatch.storage import ledger
+from gpuwatch.domain.launches.launch import (
+    EndReason,
+    Intent,
+    Launch,
+    LaunchRefusal,
+    LaunchState,
+    RefusalReason,
+    new_launch,
+)
+from gpuwatch.domain.launches.machines import MachineNote, MachineVerdict
+from gpuwatch.domain.launches.pause import Pause
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.watch import (
+    Action,
+    Budget,
+    LaunchSpec,
+    Watch,
+)
+from gpuwatch.ports import Alert, AlertKind, OutboxAlert
+from gpuwatch.storage import launch_repository
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.ledger import Ledger
-from gpuwatch.storage.machines import MachineBook
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.machine_notes import SqlMachineNoteRepository
 from gpuwatch.storage.outbox import Outbox
-from gpuwatch.storage.pauses import PauseBook
+from gpuwatch.storage.pauses import SqlPauseRepository
 from gpuwatch.storage.tables import alert as alerts
 from gpuwatch.storage.tables import delivery
-from gpuwatch.watches.decide import Match
-from gpuwatch.watches.watch import Action, Budget, LaunchSpec, Watch
 from tests.builders import NOON, a_match, a_watch, an_offer
-from tests.storage.test_ledger import launch_ids, race
+from tests.storage.test_launch_repository import launch_ids, race
 
 S = LaunchState
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -53,7 +66,7 @@ def reserve(
     match = match_of(launch_id, machine)
     intent = Intent(watch=watch or renting(), match=match, launch_id=launch_id, dry_run=False, others=others)
     with store.write() as connection:
-        return ledger.reserve(connection, intent, Budget(), at)
+        return launch_repository.reserve(connection, intent, Budget(), at)
 
 
 def reserving(launch_id: str, watch: Watch) -> Callable[[Database], Any]:
@@ -66,7 +79,7 @@ def failing(launch: Launch) -> Callable[[Database], Any]:
 
 
 def adopting(launch: Launch) -> Callable[[Database], Any]:
-    return lambda store: Ledger(store).adopt(launch, NOON, news(NOON))
+    return lambda store: SqlLaunchRepository(store).adopt(launch, NOON, news(NOON))
 
 
 def rented(store: Database, launch_id: str, **how: Any) -> Launch:
@@ -75,13 +88,13 @@ def rented(store: Database, launch_id: str, **how: Any) -> Launch:
     return got
 
 
-def news(at: datetime) -> News:
+def news(at: datetime) -> OutboxAlert:
     told = Alert(alert_id=f"{next(_ALERTS):012}", kind=AlertKind.LAUNCH, created_at=at, headline="not rented")
-    return News(alert=told, channels=("telegram",), expires_at=at + HOUR)
+    return OutboxAlert(alert=told, channels=("telegram",), expires_at=at + HOUR)
 
 
-def fail(store: Database, launch: Launch, at: datetime, end: End = End.BROKEN) -> None:
-    Ledger(store).move(launch, S.FAILED, end.value, at, news(at), ended_at=at, end_reason=end.value)
+def fail(store: Database, launch: Launch, at: datetime, end: EndReason = EndReason.BROKEN) -> None:
+    SqlLaunchRepository(store).move(launch, S.FAILED, end.value, at, news(at), ended_at=at, end_reason=end.value)
 
 
 def trip(store: Database, began: datetime = NOON) -> datetime:
@@ -110,35 +123,35 @@ def test_after_a_pause_returned_no_daemon_reserves(database: Database, database_
         after: list[Any] = []
 
         def switch_off(store: Database, late: list[Any] = after, launch_id: str = next(ids)) -> str:
-            PauseBook(store).pause(Pause(watch=None, at=NOON))
+            SqlPauseRepository(store).pause(Pause(watch=None, at=NOON))
             late.append(reserve(store, launch_id, renting(max_active=1000)))
-            late.append({launch.launch_id for launch in Ledger(store).alive()})
+            late.append({launch.launch_id for launch in SqlLaunchRepository(store).alive()})
             return "paused"
 
         fires = [reserving(next(ids), renting(max_active=1000)) for _ in range(4)]
         got = race(database_url, [switch_off, *fires])
         assert "paused" in got
-        assert {one.reason for one in [*got, *after] if isinstance(one, Refusal)} == {RefusalReason.PAUSED}
-        assert isinstance(after[0], Refusal)
-        assert after[1] == {launch.launch_id for launch in Ledger(database).alive()}
-        PauseBook(database).resume(None, NOON, "tests")
+        assert {one.reason for one in [*got, *after] if isinstance(one, LaunchRefusal)} == {RefusalReason.PAUSED}
+        assert isinstance(after[0], LaunchRefusal)
+        assert after[1] == {launch.launch_id for launch in SqlLaunchRepository(database).alive()}
+        SqlPauseRepository(database).resume(None, NOON, "tests")
 
 
 def test_a_pause_stops_a_reserved_launch_before_its_order_and_at_the_next_offer(database: Database) -> None:
-    books, mine = Ledger(database), rented(database, "a" * 12)
-    assert books.may_send(mine, NOON) is None
-    PauseBook(database).pause(Pause(watch="h100", at=NOON, until=NOON + HOUR))
+    repository, mine = SqlLaunchRepository(database), rented(database, "a" * 12)
+    assert repository.may_send(mine, NOON) is None
+    SqlPauseRepository(database).pause(Pause(watch="h100", at=NOON, until=NOON + HOUR))
     for refused in (
-        books.may_send(mine, NOON),
-        books.point_at(mine, match_of("9"), renting(), Budget(), NOON),
+        repository.may_send(mine, NOON),
+        repository.retarget(mine, match_of("9"), renting(), Budget(), NOON),
     ):
-        assert isinstance(refused, Refusal)
+        assert isinstance(refused, LaunchRefusal)
         assert refused.reason is RefusalReason.PAUSED
-    assert books.may_send(mine, NOON + HOUR) is None
+    assert repository.may_send(mine, NOON + HOUR) is None
 
 
 def test_a_longer_pause_replaces_a_shorter_one(database: Database) -> None:
-    book = PauseBook(database)
+    book = SqlPauseRepository(database)
     book.pause(Pause(watch=None, at=NOON, until=NOON + MINUTE))
     left = book.pause(Pause(watch=None, at=NOON, until=NOON + HOUR, why="longer"))
     assert [(one.until, one.why) for one in left.by_hand] == [(NOON + HOUR, "longer")]
@@ -147,7 +160,7 @@ def test_a_longer_pause_replaces_a_shorter_one(database: Database) -> None:
 
 
 def test_every_alert_that_is_sent_says_what_is_paused(database: Database) -> None:
-    box, book = Outbox(database), PauseBook(database)
+    box, book = Outbox(database), SqlPauseRepository(database)
     for name, watch in (("a1", None), ("a2", "h100"), ("a3", "another")):
         told = Alert(alert_id=name, kind=AlertKind.HELD, created_at=NOON, headline="x", watch=watch)
         box.tell(told, ("telegram", "email"), NOON + HOUR)
@@ -169,7 +182,7 @@ def test_the_third_failure_opens_it_and_tells_in_its_own_transaction(database: D
     last = trip(database)
     assert breaker_alerts(database) == [("refused", "telegram")]
     refused = reserve(database, "z" * 12, at=last + 50 * MINUTE)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, LaunchRefusal)
     assert refused.reason is RefusalReason.BREAKER
     assert isinstance(reserve(database, "y" * 12, renting("another"), at=last), Launch)
 
@@ -178,26 +191,26 @@ def test_one_try_after_an_hour_and_it_closes_when_that_runs(database: Database) 
     at = trip(database) + HOUR
     one = rented(database, "y" * 12, at=at)
     second = reserve(database, "z" * 12, at=at)
-    assert isinstance(second, Refusal)
+    assert isinstance(second, LaunchRefusal)
     assert second.reason is RefusalReason.BREAKER
-    books = Ledger(database)
-    one = books.move(one, S.STARTING, "created", at, instance_id="1")
-    books.move(one, S.RUNNING, "running", at + MINUTE, running_at=at + MINUTE)
+    repository = SqlLaunchRepository(database)
+    one = repository.move(one, S.STARTING, "created", at, instance_id="1")
+    repository.move(one, S.RUNNING, "running", at + MINUTE, running_at=at + MINUTE)
     assert isinstance(reserve(database, "z" * 12, at=at + MINUTE), Launch)
 
 
 def test_a_try_that_fails_is_another_hour_and_is_not_told_again(database: Database) -> None:
     at = trip(database) + HOUR
     fail(database, rented(database, "y" * 12, at=at), at)
-    assert isinstance(reserve(database, "z" * 12, at=at + 59 * MINUTE), Refusal)
+    assert isinstance(reserve(database, "z" * 12, at=at + 59 * MINUTE), LaunchRefusal)
     assert len(breaker_alerts(database)) == 1
     rented(database, "z" * 12, at=at + 61 * MINUTE)
 
 
 def test_a_resumed_watch_starts_anew_also_where_only_a_person_could_mend_it(database: Database) -> None:
-    fail(database, rented(database, "a" * 12), NOON, End.NO_CREDIT)
-    assert isinstance(reserve(database, "b" * 12, at=NOON + MINUTE), Refusal)
-    PauseBook(database).resume("h100", NOON + MINUTE, "tests")
+    fail(database, rented(database, "a" * 12), NOON, EndReason.NO_CREDIT)
+    assert isinstance(reserve(database, "b" * 12, at=NOON + MINUTE), LaunchRefusal)
+    SqlPauseRepository(database).resume("h100", NOON + MINUTE, "tests")
     assert isinstance(reserve(database, "b" * 12, at=NOON + MINUTE), Launch)
 
 
@@ -207,7 +220,7 @@ def test_failures_at_one_moment_in_several_daemons_count_each_other(database: Da
         watch = renting(f"watch-{n}")
         mine = [rented(database, next(ids), watch=watch) for _ in range(3)]
         race(database_url, [failing(launch) for launch in mine])
-        opened = PauseBook(database).load().breaker_of(watch.name)
+        opened = SqlPauseRepository(database).load().breaker_of(watch.name)
         assert opened is not None
         assert not opened.is_closed
     assert len(breaker_alerts(database)) == ROUNDS
@@ -217,32 +230,34 @@ def test_failures_at_one_moment_in_several_daemons_count_each_other(database: Da
 
 
 def test_a_blocked_machine_is_passed_over_and_refused_at_every_step(database: Database) -> None:
-    books, mine = Ledger(database), rented(database, "a" * 12, machine="77")
-    MachineBook(database).note(MachineNote(provider="vastai", machine_id="77", verdict=Verdict.BLOCKED, at=NOON))
+    repository, mine = SqlLaunchRepository(database), rented(database, "a" * 12, machine="77")
+    SqlMachineNoteRepository(database).note(
+        MachineNote(provider="vastai", machine_id="77", verdict=MachineVerdict.BLOCKED, at=NOON)
+    )
     got = rented(database, "b" * 12, machine="77", others=(match_of("2", "88"),))
     assert got.machine_id == "88"
     for refused in (
         reserve(database, "c" * 12, machine="77"),
-        books.may_send(mine, NOON),
-        books.point_at(got, match_of("9", "77"), renting(), Budget(), NOON),
+        repository.may_send(mine, NOON),
+        repository.retarget(got, match_of("9", "77"), renting(), Budget(), NOON),
     ):
-        assert isinstance(refused, Refusal)
+        assert isinstance(refused, LaunchRefusal)
         assert refused.reason is RefusalReason.MACHINE_FAILED
 
 
 def test_a_machine_of_an_ended_launch_is_avoided_when_its_host_failed(database: Database) -> None:
     """It ran, so it is `ended` and not `failed`: the machine's fault all the same."""
-    over(database, rented(database, "a" * 12, machine="77"), End.OFFLINE)
-    assert isinstance(reserve(database, "b" * 12, machine="77", at=NOON + HOUR), Refusal)
-    assert set(MachineBook(database).avoided(NOON + HOUR)) == {("vastai", "77")}
+    over(database, rented(database, "a" * 12, machine="77"), EndReason.OFFLINE)
+    assert isinstance(reserve(database, "b" * 12, machine="77", at=NOON + HOUR), LaunchRefusal)
+    assert set(SqlMachineNoteRepository(database).avoided(NOON + HOUR)) == {("vastai", "77")}
     assert isinstance(reserve(database, "b" * 12, machine="77", at=NOON + 24 * HOUR), Launch)
 
 
-def over(store: Database, launch: Launch, end: End) -> None:
-    books = Ledger(store)
-    launch = books.move(launch, S.STARTING, "created", NOON, instance_id=launch.launch_id)
-    launch = books.move(launch, S.RUNNING, "running", NOON, running_at=NOON)
-    books.move(launch, S.ENDED, end.value, NOON, ended_at=NOON, end_reason=end.text("its words"))
+def over(store: Database, launch: Launch, end: EndReason) -> None:
+    repository = SqlLaunchRepository(store)
+    launch = repository.move(launch, S.STARTING, "created", NOON, instance_id=launch.launch_id)
+    launch = repository.move(launch, S.RUNNING, "running", NOON, running_at=NOON)
+    repository.move(launch, S.ENDED, end.value, NOON, ended_at=NOON, end_reason=end.text("its words"))
 
 
 # --- relaunching ------------------------------------------------------------------------------------------------------
@@ -250,21 +265,21 @@ def over(store: Database, launch: Launch, end: End) -> None:
 
 def test_an_outbid_launch_leaves_its_place_to_one_replacement_elsewhere(database: Database) -> None:
     watch = renting(relaunch=True, max_active=1, max_total=1)
-    over(database, rented(database, "a" * 12, watch=watch, machine="77"), End.OUTBID)
-    assert isinstance(reserve(database, "b" * 12, watch, machine="77"), Refusal)
+    over(database, rented(database, "a" * 12, watch=watch, machine="77"), EndReason.OUTBID)
+    assert isinstance(reserve(database, "b" * 12, watch, machine="77"), LaunchRefusal)
     second = rented(database, "b" * 12, watch=watch, machine="88")
     assert second.relaunch_of == "a" * 12
-    over(database, second, End.STOPPED)
+    over(database, second, EndReason.STOPPED)
     third = reserve(database, "c" * 12, watch, machine="99")
-    assert isinstance(third, Refusal)
+    assert isinstance(third, LaunchRefusal)
     assert third.reason is RefusalReason.MAX_TOTAL
 
 
 def test_without_relaunch_an_outbid_launch_counts(database: Database) -> None:
     watch = renting(max_active=1, max_total=1)
-    over(database, rented(database, "a" * 12, watch=watch), End.OUTBID)
+    over(database, rented(database, "a" * 12, watch=watch), EndReason.OUTBID)
     refused = reserve(database, "b" * 12, watch)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, LaunchRefusal)
     assert refused.reason is RefusalReason.MAX_TOTAL
 
 
@@ -275,15 +290,15 @@ def test_a_watchs_own_budget_binds_daemons_that_fire_at_once(database: Database,
     watch, ids = renting(budget=Budget(max_usd_hour=Decimal("7.20"))), launch_ids()  # two of 3.60
     got = race(database_url, [reserving(next(ids), watch) for _ in range(4)])
     assert sum(isinstance(one, Launch) for one in got) == 2
-    assert {one.reason for one in got if isinstance(one, Refusal)} == {RefusalReason.MAX_USD_HOUR}
+    assert {one.reason for one in got if isinstance(one, LaunchRefusal)} == {RefusalReason.MAX_USD_HOUR}
 
 
 def test_a_watchs_own_budget_binds_the_next_offer_too(database: Database) -> None:
     watch = renting(budget=Budget(max_usd_hour=Decimal("3.60")))
     mine = rented(database, "a" * 12, watch=watch)
     dearer = a_match(an_offer(offer_id="9", machine_id="9", quoted_usd_hour=3.5))
-    refused = Ledger(database).point_at(mine, dearer, watch, Budget(), NOON)
-    assert isinstance(refused, Refusal)
+    refused = SqlLaunchRepository(database).retarget(mine, dearer, watch, Budget(), NOON)
+    assert isinstance(refused, LaunchRefusal)
     assert "[watch.budget]" in refused.text
 
 
@@ -291,33 +306,36 @@ def test_a_watchs_own_budget_binds_the_next_offer_too(database: Database) -> Non
 
 
 def test_a_database_that_never_rented_knows_it(database: Database) -> None:
-    books = Ledger(database)
+    repository = SqlLaunchRepository(database)
     intent = Intent(watch=renting(), match=a_match(), launch_id="a" * 12, dry_run=True)
     with database.write() as connection:
-        ledger.reserve(connection, intent, Budget(), NOON)
-    assert books.never_launched()
+        launch_repository.reserve(connection, intent, Budget(), NOON)
+    assert repository.never_launched()
     adopted = adoption("b" * 12, "4711")
-    assert books.adopt(adopted, NOON, news(NOON))
-    assert books.never_launched()
+    assert repository.adopt(adopted, NOON, news(NOON))
+    assert repository.never_launched()
     fail(database, rented(database, "c" * 12), NOON)
-    assert not books.never_launched()
+    assert not repository.never_launched()
 
 
 def test_an_instance_is_adopted_once_and_is_no_stranger_then(database: Database, database_url: str) -> None:
-    books = Ledger(database)
-    assert books.note_stranger("vastai", "4711", NOON)
-    assert not books.note_stranger("vastai", "4711", NOON)
-    assert (books.strangers_known("vastai"), books.strangers_known("other")) == ({"4711"}, frozenset())
+    repository = SqlLaunchRepository(database)
+    assert repository.note_stranger("vastai", "4711", NOON)
+    assert not repository.note_stranger("vastai", "4711", NOON)
+    assert (repository.known_foreign_instances("vastai"), repository.known_foreign_instances("other")) == (
+        {"4711"},
+        frozenset(),
+    )
     jobs = [adopting(adoption(one * 12, "4711", slot)) for slot, one in enumerate("abc")]
     assert sorted(race(database_url, jobs)) == [False, False, True]
-    assert books.strangers_known("vastai") == frozenset()
-    assert [launch.instance_id for launch in books.alive()] == ["4711"]
+    assert repository.known_foreign_instances("vastai") == frozenset()
+    assert [launch.instance_id for launch in repository.alive()] == ["4711"]
 
 
 def adoption(launch_id: str, instance_id: str, slot: int = 0) -> Launch:
-    from gpuwatch.launches.adoption import adopted_launch
-    from gpuwatch.launches.instance import Instance, InstanceState
-    from gpuwatch.market.pricing import Commission
+    from gpuwatch.domain.launches.adoption import adopted_launch
+    from gpuwatch.domain.launches.instance import Instance, InstanceState
+    from gpuwatch.domain.market.pricing import Commission
 
     instance = Instance(
         instance_id=instance_id,

@@ -20,7 +20,7 @@ def an_alert(alert_id: str) -> Alert:
 
 def put(database: Database, alert_id: str, once_key: str | None = None) -> None:
     with database.write() as connection:
-        outbox.put(connection, an_alert(alert_id), ["telegram"], NOON + timedelta(hours=1), once_key)
+        outbox.enqueue(connection, an_alert(alert_id), ["telegram"], NOON + timedelta(hours=1), once_key)
 
 
 def send_all(database: Database) -> None:

@@ -13,13 +13,13 @@ import pytest
 
 from gpuwatch.errors import StoreError, StoreInUse, UsageError
 from gpuwatch.storage.backup import backup
+from gpuwatch.storage.daemon_lock import claim_daemon
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.executor import CoreExecutor
-from gpuwatch.storage.history import History
-from gpuwatch.storage.lock import claim_daemon
-from gpuwatch.storage.moment import at
+from gpuwatch.storage.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.market_snapshot import market_at
 from gpuwatch.storage.prune import prune
-from gpuwatch.storage.stats import stats
+from gpuwatch.storage.store_stats import read_store_stats
 from tests.storage.market import NOON, an_answer, an_offer, machines
 
 HOUR_S = 3600
@@ -27,7 +27,7 @@ HOUR_S = 3600
 
 def a_long_story(database: Database) -> None:
     """Ten days, a sweep every two hours; one machine stands, one reprices, one comes and goes."""
-    history = History(database)
+    history = SqlHistoryRecorder(database)
     for step in range(120):
         offers = [an_offer("stands"), an_offer("moves", 1.0 + step % 5)]
         if step % 10 < 5:
@@ -47,7 +47,7 @@ def test_prune_keeps_the_roll_ups_and_every_moment_within_the_days(database: Dat
     a_long_story(database)
     now = NOON + timedelta(hours=239)
     moments = [now - timedelta(hours=hours) for hours in (0, 1, 13, 30, 60, 71)]
-    before = [machines(at(database, moment).offers) for moment in moments]
+    before = [machines(market_at(database, moment).offers) for moment in moments]
     prune(database, timedelta(days=400), now)  # sums up the hours that are over
     rolled = sums(database)
     done = prune(database, timedelta(days=3), now)
@@ -55,14 +55,14 @@ def test_prune_keeps_the_roll_ups_and_every_moment_within_the_days(database: Dat
     assert done.polls > 70
     assert done.series == 1
     assert sums(database) == rolled
-    assert [machines(at(database, moment).offers) for moment in moments] == before
+    assert [machines(market_at(database, moment).offers) for moment in moments] == before
 
 
 def test_what_was_pruned_is_not_known_rather_than_empty(database: Database) -> None:
     a_long_story(database)
     prune(database, timedelta(days=3), NOON + timedelta(hours=239))
-    assert not at(database, NOON + timedelta(hours=20)).known
-    assert at(database, NOON + timedelta(hours=238)).known
+    assert not market_at(database, NOON + timedelta(hours=20)).known
+    assert market_at(database, NOON + timedelta(hours=238)).known
 
 
 def test_a_second_prune_finds_nothing_to_do(database: Database) -> None:
@@ -75,12 +75,12 @@ def test_a_second_prune_finds_nothing_to_do(database: Database) -> None:
 
 def test_a_daemon_goes_on_after_a_prune(database: Database) -> None:
     a_long_story(database)
-    daemon = History(database)
+    daemon = SqlHistoryRecorder(database)
     last = an_answer(an_offer("stands"), an_offer("moves", 5.0), after_s=119 * 2 * HOUR_S + 60)
     daemon.record(last, lane="sweep")
     prune(database, timedelta(days=1), NOON + timedelta(hours=239))
     daemon.record(an_answer(an_offer("early", 4.0), after_s=240 * HOUR_S), lane="sweep")
-    assert machines(at(database, NOON + timedelta(hours=240)).offers) == {"early": 4_000_000}
+    assert machines(market_at(database, NOON + timedelta(hours=240)).offers) == {"early": 4_000_000}
 
 
 def test_a_backup_is_whole_and_verified(sqlite_database: Database, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_backup_is_whole_and_verified(sqlite_database: Database, tmp_path: Pat
     assert report.rows["poll"] == 120
     copy = open_database(f"sqlite:///{tmp_path / 'copy.db'}")
     moment = NOON + timedelta(hours=100)
-    assert at(copy, moment) == at(sqlite_database, moment)
+    assert market_at(copy, moment) == market_at(sqlite_database, moment)
     copy.close()
     assert [path.name for path in tmp_path.glob("copy.db*")] == ["copy.db"]
 
@@ -99,7 +99,7 @@ def test_a_backup_is_made_while_others_write(sqlite_database: Database, tmp_path
     over = threading.Event()
 
     def go_on() -> None:
-        history, step = History(sqlite_database), 0
+        history, step = SqlHistoryRecorder(sqlite_database), 0
         while not over.is_set():
             step += 1
             history.record(an_answer(an_offer("a", 1.0 + step % 7), after_s=1_000_000 + step * 60), lane="sweep")
@@ -177,7 +177,7 @@ def test_postgresql_is_left_to_pg_dump(database: Database, tmp_path: Path) -> No
 
 def test_stats_tell_size_and_span(database: Database) -> None:
     a_long_story(database)
-    found = stats(database)
+    found = read_store_stats(database)
     assert found.bytes > 50_000
     assert found.rows["poll"] == 120
     assert found.first_poll_at == NOON
@@ -187,7 +187,7 @@ def test_stats_tell_size_and_span(database: Database) -> None:
 
 
 def test_stats_of_an_empty_history(database: Database) -> None:
-    found = stats(database)
+    found = read_store_stats(database)
     assert found.bytes_per_offer_and_poll is None
     assert found.first_poll_at is None
 

@@ -8,9 +8,15 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gpuwatch.adapting import Adapter, Billing, OptionSpec, ProviderInfo, Tools
-from gpuwatch.market.offer import OfferKind
+from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import ProviderSettings
+from gpuwatch.ports.declarations import (
+    Adapter,
+    Billing,
+    OptionSpec,
+    ProviderInfo,
+    Tools,
+)
 from gpuwatch.ports.settings import Option
 
 _REGION: Final = re.compile(r"[a-z]{2,4}(-[a-z]+){1,3}-\d{1,2}")

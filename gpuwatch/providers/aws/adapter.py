@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from gpuwatch.adapting import Adapter, ProviderInfo, Tools
 from gpuwatch.ports import ProviderSettings
-from gpuwatch.providers.aws.asking import Account
-from gpuwatch.providers.aws.orders import AwsLauncher
-from gpuwatch.providers.aws.public import PublicMarket
-from gpuwatch.providers.aws.search import AwsMarket
-from gpuwatch.providers.aws.shelf import Shelf
+from gpuwatch.ports.declarations import Adapter, ProviderInfo, Tools
+from gpuwatch.providers.aws.catalog_cache import CatalogCache
+from gpuwatch.providers.aws.client import AwsClient
+from gpuwatch.providers.aws.launcher import AwsLauncher
+from gpuwatch.providers.aws.market import AwsMarket
+from gpuwatch.providers.aws.public_market import PublicMarket
 
 
 def assemble(info: ProviderInfo, settings: ProviderSettings, tools: Tools) -> Adapter:
@@ -16,7 +16,7 @@ def assemble(info: ProviderInfo, settings: ProviderSettings, tools: Tools) -> Ad
     own_endpoints = settings.base_url.rstrip("/") == info.base_url
     if settings.options.get("source") == "public":
         return Adapter(name=info.name, info=info, market=PublicMarket(settings, tools, own_endpoints))
-    account = Account(settings, tools, own_endpoints)
-    shelf = Shelf(account)
+    account = AwsClient(settings, tools, own_endpoints)
+    shelf = CatalogCache(account)
     launcher = AwsLauncher(account, shelf, settings)
     return Adapter(name=info.name, info=info, market=AwsMarket(account, shelf), launcher=launcher)

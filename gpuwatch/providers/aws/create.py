@@ -9,13 +9,13 @@ from datetime import datetime
 from math import ceil, isfinite
 from typing import Any, Final
 
-from gpuwatch.adapting.untrusted import at, objects
 from gpuwatch.errors import OrderRefused, OutcomeUnknown, RefusalKind
 from gpuwatch.ports import Created, Order
 from gpuwatch.ports.settings import Option
-from gpuwatch.providers.aws.machines import table
+from gpuwatch.providers.aws.instance_types import table
 from gpuwatch.providers.aws.offers import OfferId
-from gpuwatch.providers.aws.userdata import user_data
+from gpuwatch.providers.aws.user_data import user_data
+from gpuwatch.providers.toolkit.validation import at, objects
 
 TAG_LABEL: Final = "gpuwatch-label"
 TAG_BID: Final = "gpuwatch-bid"

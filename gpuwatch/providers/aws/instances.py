@@ -11,14 +11,20 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from gpuwatch.adapting.untrusted import at, number, objects, usd_hour, word
+from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.market.text import clean
-from gpuwatch.net import redact
 from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.providers.aws.create import INSTANCE_ID, TAG_BID, TAG_DISK, TAG_LABEL
-from gpuwatch.providers.aws.machines import table
+from gpuwatch.providers.aws.instance_types import table
 from gpuwatch.providers.aws.offers import machine_id
+from gpuwatch.providers.toolkit.validation import (
+    at,
+    number,
+    objects,
+    usd_hour,
+    word,
+)
+from gpuwatch.redaction import redact
 
 _STATES: Final = {
     "pending": InstanceState.STARTING,

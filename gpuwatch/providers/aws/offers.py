@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from gpuwatch.market.offer import Offer, OfferKind, Terms
-from gpuwatch.market.pricing import HOURS_A_MONTH
-from gpuwatch.providers.aws.machines import Machine
+from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
+from gpuwatch.domain.market.pricing import HOURS_A_MONTH
+from gpuwatch.providers.aws.instance_types import InstanceType
 from gpuwatch.providers.aws.prices import ListPrice, SpotPrice
 
 DISK_GB: Final = 100.0  # what a quote includes: AWS's images for GPUs need up to 80
@@ -31,7 +31,7 @@ _COUNTRY: Final = {
 }  # fmt: skip
 
 
-class Place(NamedTuple):
+class RegionZones(NamedTuple):
     """One region, its zones (name → id), and when it was asked."""
 
     region: str
@@ -64,13 +64,20 @@ def country_of(region: str) -> str | None:
     return _COUNTRY.get(region) or _COUNTRY.get(region.partition("-")[0])
 
 
-def on_demand_offer(place: Place, zone: str, machine: Machine, price: ListPrice, disk_usd: float | None) -> Offer:
+def on_demand_offer(
+    place: RegionZones, zone: str, machine: InstanceType, price: ListPrice, disk_usd: float | None
+) -> Offer:
     """A type at its list price in one zone. `disk_usd`: for a GB and month."""
     return _offer(place, zone, machine, price, disk_usd, spot=False, quoted_usd_hour=price.usd_hour)
 
 
 def spot_offer(
-    place: Place, zone: str, machine: Machine, price: SpotPrice, size: ListPrice | None, disk_usd: float | None
+    place: RegionZones,
+    zone: str,
+    machine: InstanceType,
+    price: SpotPrice,
+    size: ListPrice | None,
+    disk_usd: float | None,
 ) -> Offer:
     """A type at its spot price in one zone. The least bid is the spot price: what is paid is never the bid."""
     least = price.usd_hour
@@ -83,9 +90,9 @@ def machine_id(zones: Mapping[str, str], zone: str, machine_type: str) -> str:
 
 
 def _offer(  # noqa: PLR0913 two of them are the offer's own
-    place: Place,
+    place: RegionZones,
     zone: str,
-    machine: Machine,
+    machine: InstanceType,
     size: ListPrice | None,
     disk_usd: float | None,
     *,
@@ -122,8 +129,8 @@ def _offer(  # noqa: PLR0913 two of them are the offer's own
     )
 
 
-def _terms(machine: Machine, priced_disk: bool) -> Terms:
-    return Terms(
+def _terms(machine: InstanceType, priced_disk: bool) -> OfferTerms:
+    return OfferTerms(
         instance_type=machine.name,
         fungible=True,
         gpu_fraction=machine.fraction,

@@ -9,7 +9,13 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from gpuwatch.adapting.untrusted import UNREADABLE, at, number, usd_hour, word
+from gpuwatch.providers.toolkit.validation import (
+    UNREADABLE,
+    at,
+    number,
+    usd_hour,
+    word,
+)
 
 # Old accounts are told the second name.
 PRODUCTS: Final = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")

@@ -5,9 +5,14 @@ source: the vendor's page of the Retail Prices API (2023-01-01-preview) and publ
 
 from __future__ import annotations
 
-from gpuwatch.adapting import Adapter, OptionSpec, ProviderInfo, Tools
-from gpuwatch.market.offer import OfferKind
+from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import ProviderSettings
+from gpuwatch.ports.declarations import (
+    Adapter,
+    OptionSpec,
+    ProviderInfo,
+    Tools,
+)
 
 INFO = ProviderInfo(
     name="azure",

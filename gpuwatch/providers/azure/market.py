@@ -7,14 +7,14 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from gpuwatch.adapting import Tools
-from gpuwatch.adapting.answering import Seen, answer
-from gpuwatch.adapting.asking import Remembered, Rest
-from gpuwatch.adapting.listed import Usual
 from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.ports import Answer, ProviderSettings, Query
-from gpuwatch.providers.azure.machines import families_of, filter_of
+from gpuwatch.ports.declarations import Tools
+from gpuwatch.providers.azure.machine_types import families_of, filter_of
 from gpuwatch.providers.azure.prices import parse_prices
+from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
+from gpuwatch.providers.toolkit.list_prices import RowCountGuard
+from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
 
 _PATH: Final = "/api/retail/prices"
 _VERSION: Final = "2023-01-01-preview"  # from here on the values of a filter are case-sensitive
@@ -27,13 +27,13 @@ class AzureMarket:
 
     def __init__(self, settings: ProviderSettings, tools: Tools, name: str) -> None:
         self.name = name
-        self._rest = Rest(settings, tools, headers={})
+        self._rest = ApiClient(settings, tools, headers={})
         self._tools = tools
         self._home = _origin(settings.base_url)
         self._regions = _regions(settings.options.get("regions"))
         # Half a poll: each poll asks anew, and the watches of one poll share what was fetched.
-        self._kept: Remembered[_Walk] = Remembered(settings.poll_every_s / 2, tools.monotonic)
-        self._usual = Usual()
+        self._kept: TtlCache[_FamilyPages] = TtlCache(settings.poll_every_s / 2, tools.monotonic)
+        self._usual = RowCountGuard()
 
     def search(self, query: Query) -> Answer:
         """Prices that fit. A family that fails makes the answer a part; nothing at all is the first one's error.
@@ -42,7 +42,7 @@ class AzureMarket:
             ProviderError: no usable answer at all.
         """
         began, now = self._tools.monotonic(), self._tools.now()
-        seen, failed = Seen(searches=0), None
+        seen, failed = ParseResult(searches=0), None
         for family in families_of(query.gpus):
             try:
                 walk = self._kept.get(partial(self._walk, family), family)
@@ -55,14 +55,14 @@ class AzureMarket:
             _join(seen, parse_prices(walk.rows, now))
             if not walk.whole:
                 seen.partial = True
-                self._kept.forget(family)
+                self._kept.invalidate(family)
         if failed is not None and not seen.searches:
             raise failed
         seen.partial |= failed is not None
         elapsed_s = self._tools.monotonic() - began
-        return answer(seen, query, self.name, observed_at=now, elapsed_s=elapsed_s)
+        return build_answer(seen, query, self.name, observed_at=now, elapsed_s=elapsed_s)
 
-    def _walk(self, family: str) -> _Walk:
+    def _walk(self, family: str) -> _FamilyPages:
         """All pages of one family's prices."""
         params = {"api-version": _VERSION, "$filter": filter_of(family, self._regions)}
         page = _page(self._rest.get(_PATH, params))
@@ -76,10 +76,10 @@ class AzureMarket:
             rows += page.rows
         if not rows and not self._regions:
             raise PayloadChanged(f"azure: no prices at all for {family}")
-        return _Walk(rows, whole and not self._usual.is_too_few(family, len(rows)))
+        return _FamilyPages(rows, whole and not self._usual.is_too_few(family, len(rows)))
 
 
-class _Walk(NamedTuple):
+class _FamilyPages(NamedTuple):
     rows: list[Any]
     whole: bool
 
@@ -113,7 +113,7 @@ def _regions(option: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if _REGION.fullmatch(name)))
 
 
-def _join(seen: Seen, more: Seen) -> None:
+def _join(seen: ParseResult, more: ParseResult) -> None:
     seen.offers += more.offers
     seen.rows += more.rows
     seen.searches += more.searches

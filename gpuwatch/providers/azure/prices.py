@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.adapting.answering import Seen
-from gpuwatch.adapting.listed import is_plausible, without_placeholders
-from gpuwatch.adapting.untrusted import number, usd_hour, word
+from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.market.gpu_names import catalog
-from gpuwatch.market.offer import Offer, OfferKind, Terms
-from gpuwatch.providers.azure.machines import Machine, machine
+from gpuwatch.providers.azure.machine_types import AzureMachine, machine
+from gpuwatch.providers.toolkit.list_prices import is_plausible, without_placeholders
+from gpuwatch.providers.toolkit.post_processing import ParseResult
+from gpuwatch.providers.toolkit.validation import number, usd_hour, word
 
 _PROVIDER: Final = "azure"
 _REGION: Final = re.compile(r"[A-Za-z0-9]{2,40}")
@@ -39,13 +39,13 @@ _KNOWN: Final = _NEEDED | frozenset(
 )  # fmt: skip
 
 
-def parse_prices(rows: list[Any], observed_at: datetime) -> Seen:
+def parse_prices(rows: list[Any], observed_at: datetime) -> ParseResult:
     """Offers out of the rows of a price list. Pure.
 
     Raises:
         PayloadChanged: not one row is the price of an hour.
     """
-    seen = Seen(rows=len(rows))
+    seen = ParseResult(rows=len(rows))
     hours, offers = 0, []
     for row in rows:
         if not _is_readable(row):
@@ -58,7 +58,7 @@ def parse_prices(rows: list[Any], observed_at: datetime) -> Seen:
     if rows and not hours:
         raise PayloadChanged(f"azure: none of {len(rows)} rows is the price of an hour of a Linux machine")
     if rows and isinstance(rows[0], dict):
-        seen.look_for_drift(rows[0], _KNOWN, _NEEDED)
+        seen.check_drift(rows[0], _KNOWN, _NEEDED)
     seen.offers = _without_false_spot(without_placeholders(_once(offers), seen))
     return seen
 
@@ -89,7 +89,7 @@ def _says(row: Mapping[str, Any], words: str) -> bool:
     return any(words in value[:200].lower() for name in _NAMES if isinstance(value := row.get(name), str))
 
 
-def _offer(row: Mapping[str, Any], seen: Seen, observed_at: datetime) -> Offer | None:
+def _offer(row: Mapping[str, Any], seen: ParseResult, observed_at: datetime) -> Offer | None:
     sku, region = word(row["armSkuName"], 60), word(row["armRegionName"], 40)
     if sku is None or not sku.startswith("Standard_") or region is None or not _REGION.fullmatch(region):
         seen.skip("a machine or a region without a usable name")
@@ -106,7 +106,7 @@ def _offer(row: Mapping[str, Any], seen: Seen, observed_at: datetime) -> Offer |
     return _made(sku, region, found, price, _says(row, "spot"), observed_at)
 
 
-def _made(sku: str, region: str, found: Machine, price: float, spot: bool, observed_at: datetime) -> Offer:
+def _made(sku: str, region: str, found: AzureMachine, price: float, spot: bool, observed_at: datetime) -> Offer:
     card = catalog().get(found.gpu)
     return Offer(
         provider=_PROVIDER,
@@ -133,9 +133,9 @@ def _made(sku: str, region: str, found: Machine, price: float, spot: bool, obser
 
 
 @cache
-def _terms(sku: str, gpu_fraction: float, note: str | None = None) -> Terms:
+def _terms(sku: str, gpu_fraction: float, note: str | None = None) -> OfferTerms:
     together = "NVLink" if sku.startswith("Standard_ND") and "MI300X" not in sku else None
-    return Terms(instance_type=sku, gpu_fraction=gpu_fraction, interconnect=together, note=note)
+    return OfferTerms(instance_type=sku, gpu_fraction=gpu_fraction, interconnect=together, note=note)
 
 
 @cache
@@ -166,6 +166,6 @@ def _without_false_spot(offers: list[Offer]) -> list[Offer]:
     return told
 
 
-def _note_drift(seen: Seen, row: object) -> None:
+def _note_drift(seen: ParseResult, row: object) -> None:
     if isinstance(row, dict):
-        seen.look_for_drift(row, _KNOWN, _NEEDED)
+        seen.check_drift(row, _KNOWN, _NEEDED)

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpuwatch.adapting import Adapter, OptionSpec, ProviderInfo, Tools, web_address
-from gpuwatch.market.offer import OfferKind
+from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import ProviderSettings
+from gpuwatch.ports.declarations import (
+    Adapter,
+    OptionSpec,
+    ProviderInfo,
+    Tools,
+    web_address,
+)
 
 INFO: Final = ProviderInfo(
     name="gcp",

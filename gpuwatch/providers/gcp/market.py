@@ -7,20 +7,25 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from gpuwatch.adapting import ProviderInfo, Tools
-from gpuwatch.adapting.answering import Seen, answer
-from gpuwatch.adapting.asking import Remembered, Rest
-from gpuwatch.adapting.listed import Usual, is_plausible, without_placeholders
-from gpuwatch.adapting.refusals import Said, reading_error
-from gpuwatch.adapting.untrusted import at, usd_hour, word
+from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
 from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderError
-from gpuwatch.market.gpu_names import catalog
-from gpuwatch.market.offer import Offer, OfferKind, Terms
-from gpuwatch.net import Reply
 from gpuwatch.ports import Answer, ProviderSettings, Query
-from gpuwatch.providers.gcp.machines import MACHINES, Machine
-from gpuwatch.providers.gcp.skus import Parts, machine_price, read_skus, regions_of
-from gpuwatch.providers.gcp.weekly import Weekly, read_weekly
+from gpuwatch.ports.declarations import ProviderInfo, Tools
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.providers.gcp.machine_types import MACHINES, GcpMachine
+from gpuwatch.providers.gcp.skus import (
+    PartPrices,
+    machine_price,
+    read_skus,
+    regions_of,
+)
+from gpuwatch.providers.gcp.weekly import WeeklyPrices, read_weekly
+from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
+from gpuwatch.providers.toolkit.error_mapping import ErrorBody, reading_error
+from gpuwatch.providers.toolkit.list_prices import RowCountGuard, is_plausible, without_placeholders
+from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
+from gpuwatch.providers.toolkit.validation import at, usd_hour, word
 
 WEEKLY_URL: Final = (
     "https://raw.githubusercontent.com/Cyclenerd/google-cloud-pricing-cost-calculator/master/pricing.yml"
@@ -36,10 +41,10 @@ _WITHOUT_ITS_GPUS: Final = (
 _ASSEMBLED: Final = "assembled from Google's price list, which is up to 12 hours old; disks and addresses come on top"
 
 
-class Priced(NamedTuple):
+class MachinePrice(NamedTuple):
     """The price of a machine in a region, as a source has it."""
 
-    machine: Machine
+    machine: GcpMachine
     region: str
     spot: bool
     usd_hour: object
@@ -52,25 +57,25 @@ class GoogleMarket:
         self.name = info.name
         self._tools = tools
         key = settings.api_key
-        self._rest = Rest(settings, tools, headers={"X-Goog-Api-Key": key} if key else {}, reading=_reading)
-        self._public = Rest(settings, tools, headers={"Accept": "*/*"})
+        self._rest = ApiClient(settings, tools, headers={"X-Goog-Api-Key": key} if key else {}, reading=_reading)
+        self._public = ApiClient(settings, tools, headers={"Accept": "*/*"})
         self._weekly_url = _weekly_url(settings, info)
-        self._kept: Remembered[Seen] = Remembered(settings.poll_every_s / 2, tools.monotonic)
-        self._brief: Remembered[Seen] = Remembered(_BRIEF_S, tools.monotonic)  # what is only a part
-        self._usual = Usual()
+        self._kept: TtlCache[ParseResult] = TtlCache(settings.poll_every_s / 2, tools.monotonic)
+        self._brief: TtlCache[ParseResult] = TtlCache(_BRIEF_S, tools.monotonic)  # what is only a part
+        self._usual = RowCountGuard()
 
     def search(self, query: Query) -> Answer:
         """Prices that fit. Raises ProviderError: no usable answer."""
         began, now = self._tools.monotonic(), self._tools.now()
         seen = self._brief.get(lambda: self._kept.get(self._listed if self._rest.has_key else self._computed))
         if seen.partial:
-            self._kept.forget()
-        return answer(seen, query, self.name, observed_at=now, elapsed_s=self._tools.monotonic() - began)
+            self._kept.invalidate()
+        return build_answer(seen, query, self.name, observed_at=now, elapsed_s=self._tools.monotonic() - began)
 
-    def _listed(self) -> Seen:
+    def _listed(self) -> ParseResult:
         """With a key: all pages of the price list, and the machines that its parts make."""
-        seen, token = Seen(searches=0), ""
-        parts: Parts = {}
+        seen, token = ParseResult(searches=0), ""
+        parts: PartPrices = {}
         for _ in range(_PAGES_MAX):
             try:
                 page = self._rest.get(_SKUS, {**_PAGE, "pageToken": token} if token else _PAGE)
@@ -88,13 +93,13 @@ class GoogleMarket:
             seen.partial = True
         return self._done(seen, parse_parts(parts, seen, self._tools.now()))
 
-    def _computed(self) -> Seen:
+    def _computed(self) -> ParseResult:
         """Without a key: the weekly file."""
         weekly = read_weekly(self._public.ask("GET", self._weekly_url).body)
-        seen = Seen(rows=len(weekly.prices))
+        seen = ParseResult(rows=len(weekly.prices))
         return self._done(seen, parse_weekly(weekly, seen, self._tools.now()))
 
-    def _done(self, seen: Seen, offers: list[Offer]) -> Seen:
+    def _done(self, seen: ParseResult, offers: list[Offer]) -> ParseResult:
         seen.offers = offers
         if not offers:
             raise PayloadChanged(f"{self.name}: a price list without a machine with GPUs")
@@ -102,10 +107,10 @@ class GoogleMarket:
         return seen
 
 
-def parse_parts(parts: Parts, seen: Seen, observed_at: datetime) -> list[Offer]:
+def parse_parts(parts: PartPrices, seen: ParseResult, observed_at: datetime) -> list[Offer]:
     """The machines that the parts of a price list make, in every region that has them all."""
     priced = [
-        Priced(machine, region, spot, price)
+        MachinePrice(machine, region, spot, price)
         for machine in MACHINES.values()
         for region in regions_of(parts)
         for spot in (False, True)
@@ -114,20 +119,22 @@ def parse_parts(parts: Parts, seen: Seen, observed_at: datetime) -> list[Offer]:
     return _offers(priced, _ASSEMBLED, OfferKind.LISTED, seen, observed_at)
 
 
-def parse_weekly(weekly: Weekly, seen: Seen, observed_at: datetime) -> list[Offer]:
+def parse_weekly(weekly: WeeklyPrices, seen: ParseResult, observed_at: datetime) -> list[Offer]:
     """The machines with GPUs of a weekly file. One that was made over a month ago is history."""
     old = weekly.made_at is not None and observed_at - weekly.made_at > _OLD_AFTER
     made = "at a time that is not told" if weekly.made_at is None else f"on {weekly.made_at.date()}"
     note = f"reckoned {made} from Google's price list by a public project; disks and addresses come on top"
     priced = [
-        Priced(MACHINES[name], region, spot, text)
+        MachinePrice(MACHINES[name], region, spot, text)
         for (name, region, spot), text in weekly.prices.items()
         if name in MACHINES
     ]
     return _offers(priced, note, OfferKind.HISTORY if old else OfferKind.LISTED, seen, observed_at)
 
 
-def _offers(priced: Iterable[Priced], note: str, kind: OfferKind, seen: Seen, observed_at: datetime) -> list[Offer]:
+def _offers(
+    priced: Iterable[MachinePrice], note: str, kind: OfferKind, seen: ParseResult, observed_at: datetime
+) -> list[Offer]:
     found = []
     for one in priced:
         if not one.spot and not one.machine.on_demand:
@@ -140,7 +147,7 @@ def _offers(priced: Iterable[Priced], note: str, kind: OfferKind, seen: Seen, ob
     return _with_their_gpus(without_placeholders(found, seen), seen)
 
 
-def _offer(one: Priced, price: float, note: str, kind: OfferKind, observed_at: datetime) -> Offer:
+def _offer(one: MachinePrice, price: float, note: str, kind: OfferKind, observed_at: datetime) -> Offer:
     machine = one.machine
     gpu = catalog().get(machine.gpu)
     return Offer(
@@ -167,11 +174,11 @@ def _offer(one: Priced, price: float, note: str, kind: OfferKind, observed_at: d
 
 
 @lru_cache(maxsize=256)
-def _terms(instance_type: str, fraction: float, note: str) -> Terms:
-    return Terms(instance_type=instance_type, gpu_fraction=fraction, tax_included=False, note=note)
+def _terms(instance_type: str, fraction: float, note: str) -> OfferTerms:
+    return OfferTerms(instance_type=instance_type, gpu_fraction=fraction, tax_included=False, note=note)
 
 
-def _with_their_gpus(offers: list[Offer], seen: Seen) -> list[Offer]:
+def _with_their_gpus(offers: list[Offer], seen: ParseResult) -> list[Offer]:
     """Without those that are so cheap beside others with the same GPU that theirs must be missing from the sum."""
     each = {id(offer): offer.quoted_usd_hour / (offer.gpu_count * offer.terms.gpu_fraction) for offer in offers}
     groups: dict[tuple[str, bool], list[float]] = {}
@@ -199,7 +206,7 @@ def _weekly_url(settings: ProviderSettings, info: ProviderInfo) -> str:
     return WEEKLY_URL if settings.base_url == info.base_url else f"{settings.base_url.rstrip('/')}/pricing.yml"
 
 
-def _reading(name: str, told: Said, reply: Reply, now: datetime) -> ProviderError:
+def _reading(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
     """A key that is not valid is answered with 400 there."""
     if reply.status == 400 and told.has("api key", "api_key_invalid"):
         return KeyRejected(f"{name}: {told.told}")

@@ -12,9 +12,14 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from gpuwatch.adapting.answering import Seen
-from gpuwatch.adapting.untrusted import at, number, objects, word
-from gpuwatch.providers.gcp.machines import SLICE, Machine
+from gpuwatch.providers.gcp.machine_types import SLICE, GcpMachine
+from gpuwatch.providers.toolkit.post_processing import ParseResult
+from gpuwatch.providers.toolkit.validation import (
+    at,
+    number,
+    objects,
+    word,
+)
 
 HOURS_A_MONTH: Final = 730.0  # source: the vendor's own reckoning of a month
 _MOST_USD: Final = 1000.0  # of one part in an hour
@@ -34,17 +39,17 @@ _UNITS: Final = {"core": "h", "gpu": "h", SLICE: "h", "ram": "GiBy.h", "ssd": "G
 _USAGES: Final = {"OnDemand": False, "Preemptible": True}
 
 
-class Part(NamedTuple):
+class PricedPart(NamedTuple):
     """What is priced: ("gpu", "l4"), ("core", "g2"), ("ram", "g2"), ("ssd", ""), ("slice", "b200")."""
 
     kind: str
     name: str
 
 
-Parts = dict[tuple[Part, str, bool], float]  # part, region, spot? → USD an hour for one GPU, vCPU or GiB
+PartPrices = dict[tuple[PricedPart, str, bool], float]  # part, region, spot? → USD an hour for one GPU, vCPU or GiB
 
 
-def read_skus(page: object, into: Parts, seen: Seen) -> None:
+def read_skus(page: object, into: PartPrices, seen: ParseResult) -> None:
     """Add the parts of one page that machines with GPUs are made of. What is none of them is passed over."""
     for sku in objects(at(page, "skus")):
         description, spot = word(sku.get("description")), _USAGES.get(str(at(sku, "category", "usageType")))
@@ -62,23 +67,23 @@ def read_skus(page: object, into: Parts, seen: Seen) -> None:
                 into[part, name, spot] = max(price, into.get((part, name, spot), 0.0))  # two of a kind: the dearer
 
 
-def part_of(description: str) -> Part | None:
+def part_of(description: str) -> PricedPart | None:
     """The part that a description names; None: none that a machine with GPUs is made of, or not sold to everyone."""
     if _NOT_FOR_ALL.search(description):
         return None
     if found := _SLICE.match(description):
-        return Part(SLICE, found[1].lower())
+        return PricedPart(SLICE, found[1].lower())
     if _SSD.match(description):
-        return Part("ssd", "")
+        return PricedPart("ssd", "")
     if (found := _HOST.match(description)) and found[1].lower() in _HOSTS:
-        return Part(found[2].lower(), found[1].lower())
+        return PricedPart(found[2].lower(), found[1].lower())
     if found := _GPU.match(description):
         name = _SAME.get(found[1].lower(), found[1].lower())
-        return Part("gpu", name) if name in _ACCELERATORS else None
+        return PricedPart("gpu", name) if name in _ACCELERATORS else None
     return None
 
 
-def machine_price(machine: Machine, region: str, spot: bool, parts: Parts) -> float | None:
+def machine_price(machine: GcpMachine, region: str, spot: bool, parts: PartPrices) -> float | None:
     """US dollars an hour of the whole machine; None: a part of it has no price there."""
     total = 0.0
     for part, amount in _bill(machine):
@@ -89,23 +94,23 @@ def machine_price(machine: Machine, region: str, spot: bool, parts: Parts) -> fl
     return total
 
 
-def regions_of(parts: Parts) -> list[str]:
+def regions_of(parts: PartPrices) -> list[str]:
     """Every region that has a price of a GPU."""
     return sorted({region for part, region, _ in parts if part.kind in {"gpu", SLICE}})
 
 
-def _bill(machine: Machine) -> list[tuple[Part, float]]:
+def _bill(machine: GcpMachine) -> list[tuple[PricedPart, float]]:
     if machine.host == SLICE:
-        return [(Part(SLICE, machine.accelerator), machine.gpus)]
+        return [(PricedPart(SLICE, machine.accelerator), machine.gpus)]
     bill = [
-        (Part("gpu", machine.accelerator), machine.gpus),
-        (Part("core", machine.host), float(machine.vcpus)),
-        (Part("ram", machine.host), machine.ram_gib),
+        (PricedPart("gpu", machine.accelerator), machine.gpus),
+        (PricedPart("core", machine.host), float(machine.vcpus)),
+        (PricedPart("ram", machine.host), machine.ram_gib),
     ]
-    return bill + ([(Part("ssd", ""), machine.ssd_gib)] if machine.ssd_gib else [])
+    return bill + ([(PricedPart("ssd", ""), machine.ssd_gib)] if machine.ssd_gib else [])
 
 
-def _price(sku: Mapping[str, Any], part: Part, seen: Seen) -> float | None:
+def _price(sku: Mapping[str, Any], part: PricedPart, seen: ParseResult) -> float | None:
     """Dollars an hour of one unit: of the last tier, the one without a discount or a free allowance."""
     info = objects(sku.get("pricingInfo"))
     expression = info[0].get("pricingExpression") if info else None

@@ -12,22 +12,22 @@ import re
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from gpuwatch.adapting.untrusted import number
 from gpuwatch.errors import PayloadChanged
+from gpuwatch.providers.toolkit.validation import number
 
 _LINE: Final = re.compile(r"( *)([A-Za-z0-9_.-]{1,60}):(?: (.{1,100}))?$")
 _PRICES: Final = {"hour": False, "hour_spot": True}
 _LAST_SECOND: Final = 4_102_444_800.0  # 2100
 
 
-class Weekly(NamedTuple):
+class WeeklyPrices(NamedTuple):
     """When it was reckoned, and the price as it stands there by machine type, region and spot."""
 
     made_at: datetime | None
     prices: dict[tuple[str, str, bool], str]
 
 
-def read_weekly(body: bytes) -> Weekly:
+def read_weekly(body: bytes) -> WeeklyPrices:
     """The machines of a pricing.yml. Raises PayloadChanged: it has none."""
     path: list[str] = []
     made_at, prices = None, {}
@@ -47,7 +47,7 @@ def read_weekly(body: bytes) -> Weekly:
             prices[path[2], path[4], _PRICES[path[5]]] = line[3]
     if not prices:
         raise PayloadChanged("gcp: a pricing.yml without prices of machines")
-    return Weekly(made_at, prices)
+    return WeeklyPrices(made_at, prices)
 
 
 def _moment(text: str) -> datetime | None:

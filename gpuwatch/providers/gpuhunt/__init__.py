@@ -10,9 +10,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpuwatch.adapting import Adapter, OptionSpec, ProviderInfo, Tools
-from gpuwatch.market.offer import OfferKind
+from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import ProviderSettings
+from gpuwatch.ports.declarations import (
+    Adapter,
+    OptionSpec,
+    ProviderInfo,
+    Tools,
+)
 
 # gpuhunt's names of the clouds whose catalogs it publishes → gpuwatch's.
 SELLERS: Final = {

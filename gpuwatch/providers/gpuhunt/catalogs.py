@@ -20,19 +20,24 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.adapting import Tools
-from gpuwatch.adapting.answering import Seen, answer
-from gpuwatch.adapting.asking import Remembered, Rest
-from gpuwatch.adapting.listed import Usual, is_plausible, without_placeholders
-from gpuwatch.adapting.untrusted import number, usd_hour, whole, word
+from gpuwatch.domain.market.gpu_names import GpuName, catalog
+from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
+from gpuwatch.domain.market.slices import WHOLE, gpu_fraction
+from gpuwatch.domain.market.spellings import socket_of
 from gpuwatch.errors import PayloadChanged, ProviderDown, ProviderError
-from gpuwatch.market.gpu_names import GpuName, catalog
-from gpuwatch.market.offer import Offer, OfferKind, Terms
-from gpuwatch.market.slices import WHOLE, gpu_fraction
-from gpuwatch.market.spellings import socket_of
 from gpuwatch.ports import Answer, ProviderSettings, Query
+from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.gpuhunt import INFO, SELLERS
 from gpuwatch.providers.gpuhunt.online import TimeBox, ask
+from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
+from gpuwatch.providers.toolkit.list_prices import RowCountGuard, is_plausible, without_placeholders
+from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
+from gpuwatch.providers.toolkit.validation import (
+    number,
+    usd_hour,
+    whole,
+    word,
+)
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +56,7 @@ _WRONG_MEMORY: Final = {("MI325X", 288.0): 256.0}  # the catalog's figure → th
 _reading = threading.Lock()  # gpuhunt takes its folder from the environment, of which there is one
 
 
-class Catalog(msgspec.Struct, frozen=True):
+class SellerCatalog(msgspec.Struct, frozen=True):
     """One seller's catalog: its version, and what the library made of it."""
 
     version: str
@@ -65,14 +70,14 @@ class GpuhuntMarket:
     name = INFO.name
 
     def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
-        self._rest = Rest(settings, tools, headers={})
+        self._rest = ApiClient(settings, tools, headers={})
         self._tools = tools
         self._sellers = _texts(settings, "sellers")
         self._online = _texts(settings, "online")
         self._box, self._timeout_s = TimeBox(tools.stop), settings.timeout_s
-        self._catalogs: dict[str, Catalog] = {}
-        self._asked: Remembered[Seen] = Remembered(settings.poll_every_s / 2, tools.monotonic)
-        self._usual = Usual()
+        self._catalogs: dict[str, SellerCatalog] = {}
+        self._asked: TtlCache[ParseResult] = TtlCache(settings.poll_every_s / 2, tools.monotonic)
+        self._usual = RowCountGuard()
         self._lock = threading.Lock()  # one poll fetches; others take what it got
 
     def search(self, query: Query) -> Answer:
@@ -83,7 +88,7 @@ class GpuhuntMarket:
         """
         began = self._tools.monotonic()
         need_library()
-        seen, failed, down, now = Seen(searches=0), None, False, self._tools.now()
+        seen, failed, down, now = ParseResult(searches=0), None, False, self._tools.now()
         for seller in (*self._sellers, *self._online):
             if down and seller in self._sellers:
                 continue  # one server has all the catalogs
@@ -99,19 +104,19 @@ class GpuhuntMarket:
             raise failed
         seen.partial |= failed is not None
         elapsed_s = self._tools.monotonic() - began
-        return answer(seen, query, self.name, observed_at=now, elapsed_s=elapsed_s)
+        return build_answer(seen, query, self.name, observed_at=now, elapsed_s=elapsed_s)
 
-    def _of(self, seller: str) -> Seen:
+    def _of(self, seller: str) -> ParseResult:
         with self._lock:
             fetch = self._refreshed if seller in self._sellers else self._live
             return self._asked.get(lambda: fetch(seller), seller)
 
-    def _live(self, seller: str) -> Seen:
+    def _live(self, seller: str) -> ParseResult:
         """A cloud's prices, asked by the library. None at all is an answer there. Raises ProviderError."""
         items = self._box.run(seller, partial(ask, seller), self._timeout_s)
         return parse_items(items, seller, _ASKED, OfferKind.LISTED, self._tools.now())
 
-    def _refreshed(self, seller: str) -> Seen:
+    def _refreshed(self, seller: str) -> ParseResult:
         """A seller's prices; its newest catalog is fetched unless it is the one that is kept.
 
         Raises:
@@ -177,11 +182,11 @@ def read_items(table: bytes, seller: str) -> Sequence[Any]:
             os.environ |= {} if before is None else {_FOLDER: before}
 
 
-def _read(table: bytes, seller: str, version: str) -> Catalog:
+def _read(table: bytes, seller: str, version: str) -> SellerCatalog:
     items = read_items(table, seller)
     with_gpus = [item for item in items if item.gpu_count != 0]
     rows = sum(1 for _ in csv.reader(io.StringIO(table.decode("utf-8", "replace"), newline=""))) - 1
-    return Catalog(version, with_gpus, max(rows - len(items), 0))
+    return SellerCatalog(version, with_gpus, max(rows - len(items), 0))
 
 
 def stamp(version: str, observed_at: datetime) -> tuple[str, OfferKind]:
@@ -192,15 +197,15 @@ def stamp(version: str, observed_at: datetime) -> tuple[str, OfferKind]:
     return note, OfferKind.HISTORY if old else OfferKind.LISTED
 
 
-def parse_items(items: Iterable[Any], seller: str, note: str, kind: OfferKind, observed_at: datetime) -> Seen:
+def parse_items(items: Iterable[Any], seller: str, note: str, kind: OfferKind, observed_at: datetime) -> ParseResult:
     """Offers of one seller. Pure.
 
     Args:
         note: where the prices come from, for every offer.
         observed_at: when this was last seen to be the newest; how old the prices are, nobody tells.
     """
-    seen = Seen()
-    shared: dict[Terms, Terms] = {}
+    seen = ParseResult()
+    shared: dict[OfferTerms, OfferTerms] = {}
     for item in items:
         seen.rows += 1
         offer = _offer(item, seller, note, seen, observed_at)
@@ -211,7 +216,7 @@ def parse_items(items: Iterable[Any], seller: str, note: str, kind: OfferKind, o
     return seen
 
 
-def _offer(item: Any, seller: str, note: str, seen: Seen, observed_at: datetime) -> Offer | None:
+def _offer(item: Any, seller: str, note: str, seen: ParseResult, observed_at: datetime) -> Offer | None:
     instance, wire, region = word(item.instance_name, 100), word(item.gpu_name), word(item.location, 60)
     count, price = whole(item.gpu_count, 1, 1024), usd_hour(item.price)
     fault = None
@@ -248,7 +253,7 @@ def _offer(item: Any, seller: str, note: str, seen: Seen, observed_at: datetime)
         vcpu=number(item.cpu, 0.1, 1e5),
         ram_gib=number(item.memory, 0.1, 1e6),
         cpu_arch="arm64" if str(getattr(item.cpu_arch, "value", "")) == "arm" else None,
-        terms=Terms(
+        terms=OfferTerms(
             seller=SELLERS.get(seller, seller),
             instance_type=instance,
             gpu_fraction=fraction if fraction < WHOLE else WHOLE,
@@ -291,7 +296,7 @@ def _short(text: str) -> str:
     return f"{text[: _ID_LENGTH - 13]}~{sha256(text.encode()).hexdigest()[:12]}"
 
 
-def _join(seen: Seen, more: Seen) -> None:
+def _join(seen: ParseResult, more: ParseResult) -> None:
     seen.offers += more.offers
     seen.rows += more.rows
     seen.searches += more.searches

@@ -7,8 +7,14 @@ source: the vendor's OpenAPI 1.10.0 and billing page, and public clients, read 2
 
 from __future__ import annotations
 
-from gpuwatch.adapting import Adapter, Billing, OptionSpec, ProviderInfo, Tools
 from gpuwatch.ports import ProviderSettings
+from gpuwatch.ports.declarations import (
+    Adapter,
+    Billing,
+    OptionSpec,
+    ProviderInfo,
+    Tools,
+)
 
 INFO = ProviderInfo(
     name="lambda",
@@ -31,10 +37,10 @@ INFO = ProviderInfo(
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
     """The adapter; reading and renting share one pace."""
+    from .launcher import LambdaClient, LambdaLauncher  # noqa: PLC0415
     from .offers import LambdaMarket  # noqa: PLC0415 - not for start-up
-    from .renting import Account, LambdaLauncher  # noqa: PLC0415
 
-    account = Account(settings, tools)
+    account = LambdaClient(settings, tools)
     return Adapter(
         name=INFO.name,
         info=INFO,

@@ -9,13 +9,19 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.adapting.answering import Seen, answer
-from gpuwatch.adapting.asking import Remembered, Rest
-from gpuwatch.adapting.untrusted import at, number, usd_hour, whole, word
+from gpuwatch.domain.market.gpu_names import GpuName, catalog
+from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.market.gpu_names import GpuName, catalog
-from gpuwatch.market.offer import Offer, Terms
 from gpuwatch.ports import Answer, Query
+from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
+from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
+from gpuwatch.providers.toolkit.validation import (
+    at,
+    number,
+    usd_hour,
+    whole,
+    word,
+)
 
 PROVIDER: Final = "lambda"
 _CATALOGUE_S: Final = 5.0
@@ -38,7 +44,7 @@ _ROW: Final = frozenset({"instance_type", "regions_with_capacity_available"})
 _TYPE: Final = frozenset({"name", "description", "gpu_description", "price_cents_per_hour", "architecture", "specs"})
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class LambdaInstanceType(msgspec.Struct, frozen=True, kw_only=True):
     """One instance type, understood. Sizes are of the whole machine, but for `gpu_memory_gib`."""
 
     name: str
@@ -51,10 +57,10 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     vcpu: float | None
     ram_gib: float | None
     disk_gb: float | None
-    terms: Terms
+    terms: OfferTerms
 
 
-class NotUnderstood(ValueError):
+class LambdaTypeSkipped(ValueError):
     """Why a type is no offer: one short phrase."""
 
 
@@ -63,25 +69,25 @@ class LambdaMarket:
 
     name = PROVIDER
 
-    def __init__(self, account: Rest) -> None:
+    def __init__(self, account: ApiClient) -> None:
         self._account = account
-        self._catalogue: Remembered[tuple[datetime, Seen]] = Remembered(_CATALOGUE_S, account.tools.monotonic)
+        self._catalogue: TtlCache[tuple[datetime, ParseResult]] = TtlCache(_CATALOGUE_S, account.tools.monotonic)
 
     def search(self, query: Query) -> Answer:
         """Offers that fit; of spot there are none. Raises ProviderError."""
-        self._account.need_key()
+        self._account.require_key()
         tools = self._account.tools
         began = tools.monotonic()
-        observed_at, seen = (tools.now(), Seen(searches=0)) if query.spot else self._catalogue.get(self._fetch)
-        return answer(seen, query, PROVIDER, observed_at=observed_at, elapsed_s=tools.monotonic() - began)
+        observed_at, seen = (tools.now(), ParseResult(searches=0)) if query.spot else self._catalogue.get(self._fetch)
+        return build_answer(seen, query, PROVIDER, observed_at=observed_at, elapsed_s=tools.monotonic() - began)
 
-    def _fetch(self) -> tuple[datetime, Seen]:
+    def _fetch(self) -> tuple[datetime, ParseResult]:
         value = self._account.get("/instance-types")
         now = self._account.tools.now()
         return now, parse_types(value, now)
 
 
-def parse_types(value: object, observed_at: datetime) -> Seen:
+def parse_types(value: object, observed_at: datetime) -> ParseResult:
     """The offers of `GET /instance-types`: one for each type and each region that has it now.
 
     Raises:
@@ -90,44 +96,44 @@ def parse_types(value: object, observed_at: datetime) -> Seen:
     types = at(value, "data")
     if not isinstance(types, dict) or not types:
         raise PayloadChanged("lambda: the answer is no map of instance types")
-    seen = Seen(rows=len(types))
+    seen = ParseResult(rows=len(types))
     understood = sum(_read(row, seen, observed_at) for row in types.values())
     if not understood:
         raise PayloadChanged(f"lambda: none of {len(types)} instance types is understood")
     return seen
 
 
-def kind_of(told: object) -> Kind | None:
+def parse_type(told: object) -> LambdaInstanceType | None:
     """One `instance_type`, of the catalogue or of an instance; None: it has no GPU.
 
     Raises:
         NotUnderstood: it is no type, or its numbers are none.
     """
     if not isinstance(told, dict):
-        raise NotUnderstood("no instance type")
+        raise LambdaTypeSkipped("no instance type")
     count = whole(at(told, "specs", "gpus"), 0, 1_000)
     if count is None:
-        raise NotUnderstood("no number of GPUs")
+        raise LambdaTypeSkipped("no number of GPUs")
     if not count:
         return None
     name, cents = told.get("name"), number(told.get("price_cents_per_hour"))
     price = None if cents is None else usd_hour(cents / 100)
     if not isinstance(name, str) or not _PLAIN.fullmatch(name):
-        raise NotUnderstood("no name")
+        raise LambdaTypeSkipped("no name")
     if price is None:
-        raise NotUnderstood("no usable price")
+        raise LambdaTypeSkipped("no usable price")
     return _kind(told, name, count, price)
 
 
-def _kind(told: Mapping[str, Any], name: str, count: int, price: float) -> Kind:
+def _kind(told: Mapping[str, Any], name: str, count: int, price: float) -> LambdaInstanceType:
     in_name = _NAME.fullmatch(name)
     if in_name is not None and int(in_name[1]) != count:
-        raise NotUnderstood("its name and its specs tell different numbers of GPUs")
+        raise LambdaTypeSkipped("its name and its specs tell different numbers of GPUs")
     wire = _wire(told, name, count)
     size, form = _SIZE.search(wire), _FORM.search(wire)
     memory_gib = number(size[1], 1) if size else None
     gpu = catalog().resolve(wire, memory_gib)
-    return Kind(
+    return LambdaInstanceType(
         name=name,
         gpu=gpu,
         gpu_wire=wire,
@@ -138,7 +144,7 @@ def _kind(told: Mapping[str, Any], name: str, count: int, price: float) -> Kind:
         vcpu=number(at(told, "specs", "vcpus"), 1, _MOST),
         ram_gib=number(at(told, "specs", "memory_gib"), 1, _MOST),
         disk_gb=_gb(number(at(told, "specs", "storage_gib"), 1, _MOST * 100)),
-        terms=Terms(
+        terms=OfferTerms(
             instance_type=name,
             fungible=True,
             interconnect=_INTERCONNECT[form[1]] if form else None,
@@ -161,26 +167,26 @@ def _wire(told: Mapping[str, Any], name: str, count: int) -> str:
     return _A100[count == 8] if model == "a100" else _BY_NAME.get(model, model)
 
 
-def _read(row: object, seen: Seen, observed_at: datetime) -> bool:
+def _read(row: object, seen: ParseResult, observed_at: datetime) -> bool:
     """Add a type's offers. True: it was understood, even if nobody can have it."""
     kind, regions = at(row, "instance_type"), at(row, "regions_with_capacity_available")
     try:
-        found = kind_of(kind)
-    except NotUnderstood as reason:
+        found = parse_type(kind)
+    except LambdaTypeSkipped as reason:
         seen.skip(str(reason))
         return False
     if not isinstance(regions, list):
         seen.skip("no list of regions")  # which is not the same as an empty one
         return False
     if isinstance(row, dict) and isinstance(kind, dict):
-        seen.look_for_drift(row, _ROW, _ROW)
-        seen.look_for_drift(kind, _TYPE, _TYPE - {"architecture"})
+        seen.check_drift(row, _ROW, _ROW)
+        seen.check_drift(kind, _TYPE, _TYPE - {"architecture"})
     if found is not None:
         seen.offers += [_offer(found, region, observed_at) for region in regions if _is_region(region, seen)]
     return True
 
 
-def _is_region(region: object, seen: Seen) -> bool:
+def _is_region(region: object, seen: ParseResult) -> bool:
     name = at(region, "name")
     if isinstance(name, str) and _REGION.fullmatch(name):
         return True
@@ -188,7 +194,7 @@ def _is_region(region: object, seen: Seen) -> bool:
     return False
 
 
-def _offer(kind: Kind, region: Mapping[str, Any], observed_at: datetime) -> Offer:
+def _offer(kind: LambdaInstanceType, region: Mapping[str, Any], observed_at: datetime) -> Offer:
     offer_id = f"{kind.name}/{region['name']}"
     return Offer(
         provider=PROVIDER,

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuwatch.adapting import Adapter, OptionSpec, ProviderInfo, Tools, web_address
-from gpuwatch.market.offer import OfferKind
+from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import ProviderSettings
+from gpuwatch.ports.declarations import (
+    Adapter,
+    OptionSpec,
+    ProviderInfo,
+    Tools,
+    web_address,
+)
 from gpuwatch.ports.settings import Option
 
 
 def _check_files(option: Option) -> None:
     """The owner's declarations can be read. Raises ValueError with one line."""
-    from gpuwatch.providers.pricelist.declared import own_sources  # noqa: PLC0415 - only where there are such files
+    from gpuwatch.providers.pricelist.declaration import own_sources  # noqa: PLC0415 - only where there are such files
 
     own_sources(option)
 

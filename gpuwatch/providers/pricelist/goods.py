@@ -6,27 +6,27 @@ import re
 from functools import cache
 from typing import Final, NamedTuple
 
-from gpuwatch.adapting.answering import Seen
-from gpuwatch.adapting.untrusted import number, whole
-from gpuwatch.market.gpu_names import GpuName, catalog
-from gpuwatch.market.slices import gpu_fraction
-from gpuwatch.market.text import clean
-from gpuwatch.providers.pricelist.declared import Machine, Source, paths
+from gpuwatch.domain.market.gpu_names import GpuName, catalog
+from gpuwatch.domain.market.slices import gpu_fraction
+from gpuwatch.domain.market.text import clean
+from gpuwatch.providers.pricelist.declaration import DeclaredMachine, PriceSource, paths
 from gpuwatch.providers.pricelist.paths import Row, first, text, texts
+from gpuwatch.providers.toolkit.post_processing import ParseResult
+from gpuwatch.providers.toolkit.validation import number, whole
 
 GIB: Final = {"GiB": 1.0, "GB": 1.0, "MiB": 1 / 1024, "B": 1 / 1024**3}  # "GB" of a GPU's memory means GiB
 _WHOLE_CARD: Final = 0.9  # less memory than that of a card is a part of it
 _MEMORY_SLACK: Final = 0.1  # of what is told; ECC and drivers take their part
 _MOST_GIB: Final = 5_000.0  # of all GPUs of a machine; more is a fault
 _WITH_UNIT: Final = re.compile(r"\s*(\d{1,4}(?:\.\d+)?) ?G(?:iB|B|i)?\s*")
-_ANY: Final = Machine(match=".*")
+_ANY: Final = DeclaredMachine(match=".*")
 
 
-class Skipped(Exception):
+class GoodsSkipped(Exception):
     """This row is no offer, for a reason that is counted."""
 
 
-class LeftOut(Exception):
+class GoodsLeftOut(Exception):
     """This row is about something else."""
 
 
@@ -43,7 +43,7 @@ class Goods(NamedTuple):
     scale: float
 
 
-def goods_of(source: Source, row: Row, seen: Seen) -> Goods:
+def goods_of(source: PriceSource, row: Row, seen: ParseResult) -> Goods:
     """What a row sells. Raises LeftOut, Skipped."""
     name = text(row, paths(source.fields.machine))
     declared, said = _declared(source, name)
@@ -51,21 +51,21 @@ def goods_of(source: Source, row: Row, seen: Seen) -> Goods:
         declared = _undeclared(source, name, row, seen)
     spellings, gpu_said = _spellings(source, row, declared)
     if not spellings:
-        raise LeftOut if source.mixed else Skipped("a row without a GPU's name")
+        raise GoodsLeftOut if source.mixed else GoodsSkipped("a row without a GPU's name")
     memory_gib = _memory_gib(source, row)
     count = _count(source, row, (said, gpu_said, declared.count))
     fraction = min((gpu_fraction(one) for one in [*spellings, *([name] if name else [])]), default=1.0)
     if source.memory_for == "machine" and memory_gib is not None:
         card_gib = declared.card_gib or _card_gib(spellings)
         if card_gib is None and count is None:
-            raise Skipped("a GPU that nobody knows, and no number of them")
+            raise GoodsSkipped("a GPU that nobody knows, and no number of them")
         if count is None and card_gib is not None:
             count, fraction = _cards(memory_gib, card_gib)
         memory_gib /= count or 1
     if count is None:
-        raise Skipped("no number of GPUs")
+        raise GoodsSkipped("no number of GPUs")
     if fraction < 1 and count != 1:
-        raise Skipped("several parts of GPUs")
+        raise GoodsSkipped("several parts of GPUs")
     gpu = _resolved(spellings, declared.card_gib or (memory_gib if fraction == 1 else None))
     return Goods(
         clean(declared.type or name or "", 60) or None,
@@ -79,7 +79,7 @@ def goods_of(source: Source, row: Row, seen: Seen) -> Goods:
     )
 
 
-def _memory_gib(source: Source, row: Row) -> float | None:
+def _memory_gib(source: PriceSource, row: Row) -> float | None:
     """Memory as told, of one GPU or of all; also out of a text with its unit, "80Gi"."""
     told = first(row, paths(source.fields.memory))
     if isinstance(told, str) and (found := _WITH_UNIT.fullmatch(told[:20])):
@@ -89,7 +89,7 @@ def _memory_gib(source: Source, row: Row) -> float | None:
     return memory_gib if 0 < memory_gib < _MOST_GIB else None
 
 
-def _declared(source: Source, name: str | None) -> tuple[Machine | None, int | None]:
+def _declared(source: PriceSource, name: str | None) -> tuple[DeclaredMachine | None, int | None]:
     """What is declared of a machine, and the number of GPUs in its name."""
     for machine in source.machines if name else ():
         found = _compiled(machine.match).fullmatch(name or "")
@@ -98,7 +98,7 @@ def _declared(source: Source, name: str | None) -> tuple[Machine | None, int | N
     return None, None
 
 
-def _undeclared(source: Source, name: str | None, row: Row, seen: Seen) -> Machine:
+def _undeclared(source: PriceSource, name: str | None, row: Row, seen: ParseResult) -> DeclaredMachine:
     """A machine that no pattern matches: another one, or one that a person must be told of."""
     count = whole(first(row, paths(source.fields.count)))
     is_suspect = bool(name and source.suspects and _compiled(source.suspects).search(name))
@@ -106,11 +106,11 @@ def _undeclared(source: Source, name: str | None, row: Row, seen: Seen) -> Machi
         return _ANY
     if is_suspect or (not source.fields.gpu and count):
         seen.drift[f"{source.name}: a machine that is not declared: {clean(name or '', 60)}"] = None
-        raise Skipped("a machine that is not declared")
-    raise LeftOut if source.mixed else Skipped("a machine that is not declared")
+        raise GoodsSkipped("a machine that is not declared")
+    raise GoodsLeftOut if source.mixed else GoodsSkipped("a machine that is not declared")
 
 
-def _spellings(source: Source, row: Row, declared: Machine) -> tuple[list[str], int | None]:
+def _spellings(source: PriceSource, row: Row, declared: DeclaredMachine) -> tuple[list[str], int | None]:
     """Spellings of the GPU, the fullest first, and the number of GPUs that stands in them."""
     if declared.gpu is not None:
         return [declared.gpu], None
@@ -124,19 +124,19 @@ def _spellings(source: Source, row: Row, declared: Machine) -> tuple[list[str], 
     return [groups.get("gpu") or told[0]], whole(groups.get("count"), 1, 1000)
 
 
-def _count(source: Source, row: Row, said: tuple[int | None, ...]) -> int | None:
+def _count(source: PriceSource, row: Row, said: tuple[int | None, ...]) -> int | None:
     """The number of GPUs, if all who tell it agree. Raises LeftOut, Skipped."""
     value = first(row, paths(source.fields.count))
     in_field = whole(value, 0, 1000)
     if value is not None and in_field is None:
-        raise Skipped("no number of GPUs")
+        raise GoodsSkipped("no number of GPUs")
     told = {one for one in (*said, in_field or None) if one is not None}
     if len(told) > 1:
-        raise Skipped("two different numbers of GPUs")
+        raise GoodsSkipped("two different numbers of GPUs")
     if told:
         return told.pop()
     if source.fields.count and source.count is None:
-        raise LeftOut if source.mixed else Skipped("no number of GPUs")
+        raise GoodsLeftOut if source.mixed else GoodsSkipped("no number of GPUs")
     return source.count
 
 
@@ -146,7 +146,7 @@ def _cards(memory_gib: float, card_gib: float) -> tuple[int, float]:
     if ratio < _WHOLE_CARD:
         return 1, ratio
     if not 0.9 <= ratio / max(round(ratio), 1) <= 1.1 or ratio > 1000:
-        raise Skipped("memory that is no number of cards")
+        raise GoodsSkipped("memory that is no number of cards")
     return round(ratio), 1.0
 
 
@@ -167,7 +167,7 @@ def _card_gib(spellings: list[str]) -> float | None:
     return card.memory_gib if card else None
 
 
-def _sold_gib(gpu: GpuName, told_gib: float | None, declared: Machine, fraction: float) -> float | None:
+def _sold_gib(gpu: GpuName, told_gib: float | None, declared: DeclaredMachine, fraction: float) -> float | None:
     if fraction < 1:
         return told_gib
     if told_gib is not None:

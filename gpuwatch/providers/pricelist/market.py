@@ -10,14 +10,14 @@ from typing import Final
 
 import msgspec
 
-from gpuwatch.adapting import ProviderInfo, Tools
-from gpuwatch.adapting.answering import Seen, answer, fits
-from gpuwatch.adapting.currency import Exchange
 from gpuwatch.errors import PayloadChanged, ProviderDown, ProviderError
 from gpuwatch.ports import Answer, ProviderSettings, Query
+from gpuwatch.ports.declarations import ProviderInfo, Tools
 from gpuwatch.ports.settings import Option
-from gpuwatch.providers.pricelist.asking import Asker, rebased
-from gpuwatch.providers.pricelist.declared import Source, built_in, own_sources
+from gpuwatch.providers.pricelist.declaration import PriceSource, built_in, own_sources
+from gpuwatch.providers.pricelist.source_client import SourceClient, rebased
+from gpuwatch.providers.toolkit.currency import ExchangeRates
+from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer, matches_query
 
 log = logging.getLogger(__name__)
 
@@ -34,9 +34,9 @@ class PriceLists:
         base = settings.base_url.rstrip("/")
         self._base_url = None if base == info.base_url else base
         rate_url = str(settings.options.get("rate_url") or "")
-        self._exchange = Exchange(tools, rebased(rate_url, "rates", self._base_url))
+        self._exchange = ExchangeRates(tools, rebased(rate_url, "rates", self._base_url))
         self._lock = threading.Lock()
-        self._askers: list[Asker] | None = None
+        self._askers: list[SourceClient] | None = None
         self._down: set[str] = set()
 
     def search(self, query: Query) -> Answer:
@@ -47,7 +47,7 @@ class PriceLists:
         """
         began, now = self._tools.monotonic(), self._tools.now()
         askers = [one for one in self._ready() if one.source.sells_spot or not query.spot]
-        seen, failed = Seen(searches=0), list[ProviderError]()
+        seen, failed = ParseResult(searches=0), list[ProviderError]()
         for asker, found in zip(askers, _all_at_once(askers, self._tools.stop), strict=True):
             if isinstance(found, ProviderError):
                 failed.append(found)
@@ -59,19 +59,19 @@ class PriceLists:
         if failed and len(failed) == len(askers):
             raise failed[0]
         seen.partial |= bool(failed)
-        return answer(seen, query, self.name, observed_at=now, elapsed_s=self._tools.monotonic() - began)
+        return build_answer(seen, query, self.name, observed_at=now, elapsed_s=self._tools.monotonic() - began)
 
-    def _ready(self) -> list[Asker]:
+    def _ready(self) -> list[SourceClient]:
         with self._lock:
             if self._askers is None:
                 self._askers = [self._asker(source) for source in wanted(self._settings.options)]
             return self._askers
 
-    def _asker(self, source: Source) -> Asker:
+    def _asker(self, source: PriceSource) -> SourceClient:
         url = rebased(source.url, source.name, self._base_url)
-        return Asker(source, self._settings, self._tools, self._exchange.rate, url)
+        return SourceClient(source, self._settings, self._tools, self._exchange.rate, url)
 
-    def _tell(self, asker: Asker, found: Seen | ProviderError) -> None:
+    def _tell(self, asker: SourceClient, found: ParseResult | ProviderError) -> None:
         """One line when a source fails, one when it is back."""
         with self._lock:
             was_down, is_down = asker.name in self._down, isinstance(found, ProviderError)
@@ -82,7 +82,7 @@ class PriceLists:
             log.info("%s: answers again", asker.name)
 
 
-def wanted(options: Mapping[str, Option]) -> list[Source]:
+def wanted(options: Mapping[str, Option]) -> list[PriceSource]:
     """The sources that are asked: those that are named, or all that count whole prices; and the owner's own.
 
     Raises:
@@ -98,11 +98,11 @@ def wanted(options: Mapping[str, Option]) -> list[Source]:
     return list(({name: shipped[name] for name in named if name in shipped} | own).values())
 
 
-def _all_at_once(askers: Sequence[Asker], stop: threading.Event) -> list[Seen | ProviderError]:
+def _all_at_once(askers: Sequence[SourceClient], stop: threading.Event) -> list[ParseResult | ProviderError]:
     """What each said. The threads are daemons: gpuwatch ends without waiting for a server that is silent."""
-    found: dict[str, Seen | ProviderError] = {}
+    found: dict[str, ParseResult | ProviderError] = {}
 
-    def ask(asker: Asker) -> None:
+    def ask(asker: SourceClient) -> None:
         try:
             found[asker.name] = asker.seen()
         except ProviderError as error:
@@ -121,9 +121,11 @@ def _all_at_once(askers: Sequence[Asker], stop: threading.Event) -> list[Seen | 
     return [found.get(asker.name, late[asker.name]) for asker in askers]
 
 
-def _join(seen: Seen, source: Source, found: Seen, query: Query, now: datetime) -> None:
+def _join(seen: ParseResult, source: PriceSource, found: ParseResult, query: Query, now: datetime) -> None:
     """Take over what fits. A price that was read a while ago is still the list's: it is of now, as the others are."""
-    seen.offers += [msgspec.structs.replace(offer, observed_at=now) for offer in found.offers if fits(offer, query)]
+    seen.offers += [
+        msgspec.structs.replace(offer, observed_at=now) for offer in found.offers if matches_query(offer, query)
+    ]
     seen.rows += found.rows
     seen.searches += found.searches
     seen.partial |= found.partial

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from gpuwatch.adapting.untrusted import at, word
 from gpuwatch.errors import PayloadChanged
+from gpuwatch.providers.toolkit.validation import at, word
 
 ROWS_MAX: Final = 200_000
 TEXT_MAX: Final = 120

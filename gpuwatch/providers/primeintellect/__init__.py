@@ -5,9 +5,16 @@ source: the vendor's OpenAPI 0.1.0 and documents, and its command line, read 202
 
 from __future__ import annotations
 
-from gpuwatch.adapting import Adapter, Billing, OptionSpec, ProviderInfo, Tools, web_address
-from gpuwatch.market.offer import OfferKind
+from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import ProviderSettings
+from gpuwatch.ports.declarations import (
+    Adapter,
+    Billing,
+    OptionSpec,
+    ProviderInfo,
+    Tools,
+    web_address,
+)
 
 INFO = ProviderInfo(
     name="primeintellect",
@@ -34,6 +41,6 @@ INFO = ProviderInfo(
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
     """The adapter; it has no renting side."""
-    from gpuwatch.providers.primeintellect.market import PrimeIntellect  # noqa: PLC0415 not for start-up
+    from gpuwatch.providers.primeintellect.market import PrimeIntellectMarket  # noqa: PLC0415 not for start-up
 
-    return Adapter(name=INFO.name, info=INFO, market=PrimeIntellect(settings, tools))
+    return Adapter(name=INFO.name, info=INFO, market=PrimeIntellectMarket(settings, tools))

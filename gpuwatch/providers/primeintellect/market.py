@@ -10,21 +10,27 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gpuwatch.adapting import Tools
-from gpuwatch.adapting.answering import Seen, answer
-from gpuwatch.adapting.asking import Remembered, Rest
-from gpuwatch.adapting.untrusted import at, number, usd_hour, whole, word
+from gpuwatch.domain.market.gpu_names import GpuName, catalog
+from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
+from gpuwatch.domain.market.pricing import HOURS_A_MONTH
+from gpuwatch.domain.market.resold import known_as
+from gpuwatch.domain.market.slices import gpu_fraction
 from gpuwatch.errors import PayloadChanged, ProviderError
-from gpuwatch.market.gpu_names import GpuName, catalog
-from gpuwatch.market.offer import Offer, OfferKind, Terms
-from gpuwatch.market.pricing import HOURS_A_MONTH
-from gpuwatch.market.resold import known_as
-from gpuwatch.market.slices import gpu_fraction
 from gpuwatch.ports import Answer, ProviderSettings, Query
+from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.primeintellect import INFO
+from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
+from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
+from gpuwatch.providers.toolkit.validation import (
+    at,
+    number,
+    usd_hour,
+    whole,
+    word,
+)
 
 if TYPE_CHECKING:
-    from gpuwatch.adapting.currency import Rate
+    from gpuwatch.providers.toolkit.currency import ExchangeRate
 
 _PAGE_ROWS: Final = 100  # the most that a page holds
 _PAGES_MAX: Final = 50
@@ -41,20 +47,20 @@ _KNOWN: Final = frozenset(
 )  # fmt: skip
 _NEEDED: Final = frozenset({"cloudId", "gpuType", "provider", "gpuCount", "prices"})
 _PARTS: Final = ("disk", "vcpu", "memory")  # of a machine that may be charged beside its price
-Rates = Callable[[str], "Rate | None"]
+Rates = Callable[[str], "ExchangeRate | None"]
 
 
-class PrimeIntellect:
+class PrimeIntellectMarket:
     """All pages of the list, shared by all watches of a poll."""
 
     name = INFO.name
 
     def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
-        from gpuwatch.adapting.currency import Exchange  # noqa: PLC0415 - not for start-up
+        from gpuwatch.providers.toolkit.currency import ExchangeRates  # noqa: PLC0415 - not for start-up
 
-        self._rest = Rest(settings, tools)
-        self._exchange = Exchange(tools, _rate_url(settings))
-        self._kept = Remembered[tuple[Seen, datetime]](_KEPT_S, tools.monotonic)
+        self._rest = ApiClient(settings, tools)
+        self._exchange = ExchangeRates(tools, _rate_url(settings))
+        self._kept = TtlCache[tuple[ParseResult, datetime]](_KEPT_S, tools.monotonic)
 
     def search(self, query: Query) -> Answer:
         """Offers that fit; a later page that fails makes the answer a part.
@@ -63,11 +69,11 @@ class PrimeIntellect:
             ProviderError: no usable answer at all.
         """
         tools, began_s = self._rest.tools, self._rest.tools.monotonic()
-        self._rest.need_key()
+        self._rest.require_key()
         seen, observed_at = self._kept.get(self._fetch)
-        return answer(seen, query, self.name, observed_at=observed_at, elapsed_s=tools.monotonic() - began_s)
+        return build_answer(seen, query, self.name, observed_at=observed_at, elapsed_s=tools.monotonic() - began_s)
 
-    def _fetch(self) -> tuple[Seen, datetime]:
+    def _fetch(self) -> tuple[ParseResult, datetime]:
         rows, is_whole, pages = self._rows()
         now = self._rest.tools.now()
         seen = parse_rows(rows, self._exchange.rate, now)
@@ -112,24 +118,24 @@ def page_of(value: Any) -> tuple[list[Any], int | None]:
     raise PayloadChanged(f"{INFO.name}: an answer without its list of offers")
 
 
-class _Odd(Exception):
+class _ListingSkipped(Exception):
     """Why a row is not understood."""
 
 
-def parse_rows(rows: list[Any], rate: Rates, observed_at: datetime) -> Seen:
+def parse_rows(rows: list[Any], rate: Rates, observed_at: datetime) -> ParseResult:
     """Offers of all pages. Pure.
 
     Args:
         rate: dollars for one unit of a currency.
     """
-    seen = Seen(rows=len(rows))
+    seen = ParseResult(rows=len(rows))
     for row in rows:
         try:
             if not isinstance(row, dict):
-                raise _Odd("a row that is no object")  # noqa: TRY301 - the one place that counts
-            seen.look_for_drift(row, _KNOWN, _NEEDED)
+                raise _ListingSkipped("a row that is no object")  # noqa: TRY301 - the one place that counts
+            seen.check_drift(row, _KNOWN, _NEEDED)
             seen.offers += _offers(row, rate, observed_at)
-        except _Odd as odd:
+        except _ListingSkipped as odd:
             seen.skip(str(odd))
     return seen
 
@@ -142,7 +148,7 @@ def _offers(row: Mapping[str, Any], rate: Rates, observed_at: datetime) -> Itera
         return
     seller, cloud_id, count = word(row.get("provider"), 40), word(row.get("cloudId"), 120), _count(row)
     if wire is None or seller is None or cloud_id is None:
-        raise _Odd("a row without its GPU, its seller or its id")
+        raise _ListingSkipped("a row without its GPU, its seller or its id")
     gpu, memory = _gpu(wire, row)
     money = _price(row, rate)
     spot, security = row.get("isSpot") is True, word(row.get("security"), 40) or "secure_cloud"
@@ -179,33 +185,33 @@ def _offers(row: Mapping[str, Any], rate: Rates, observed_at: datetime) -> Itera
 # --- the price --------------------------------------------------------------------------------------------------------
 
 
-class _Money(msgspec.Struct, frozen=True, kw_only=True):
+class _ConfigurationPrice(msgspec.Struct, frozen=True, kw_only=True):
     """What the whole configuration costs, with the disk that it comes with."""
 
     usd_hour: float
     disk_gb: float
     disk_usd_gb_month: float | None
-    rate: Any  # a `Rate`
+    rate: Any  # an `ExchangeRate`
 
 
-def _price(row: Mapping[str, Any], rates: Rates) -> _Money:
+def _price(row: Mapping[str, Any], rates: Rates) -> _ConfigurationPrice:
     prices = row.get("prices")
     currency = at(prices, "currency") or "USD"
     rate = rates(currency) if isinstance(currency, str) and len(currency) == 3 and currency.isupper() else None
     if rate is None:
-        raise _Odd("a price in a currency without a rate")
+        raise _ListingSkipped("a price in a currency without a rate")
     order = ("onDemand", "communityPrice")
     if row.get("security") == "community_cloud":
         order = ("communityPrice", "onDemand")
     told = next((at(prices, key) for key in order if at(prices, key) is not None), None)
     hour = number(told, 0.0)
     if not hour:
-        raise _Odd("a row without its price")
+        raise _ListingSkipped("a row without its price")
     total = usd_hour((hour + sum(_surcharge(row, part) for part in _PARTS)) * rate.usd)
     if total is None:
-        raise _Odd("a price that nobody would ask")
+        raise _ListingSkipped("a price that nobody would ask")
     unit = number(at(row, "disk", "pricePerUnit"), 0.0, 100.0)
-    return _Money(
+    return _ConfigurationPrice(
         usd_hour=total,
         disk_gb=number(at(row, "disk", "defaultCount"), 0.0, 1e7) or 0.0,
         disk_usd_gb_month=unit * HOURS_A_MONTH * rate.usd if unit else None,
@@ -219,7 +225,7 @@ def _surcharge(row: Mapping[str, Any], part: str) -> float:
         return 0.0
     unit, count = number(at(row, part, "pricePerUnit"), 0.0, 1000.0), number(at(row, part, "defaultCount"), 0.0, 1e7)
     if unit is None or count is None:
-        raise _Odd(f"{part} costs more, and nobody says how much")
+        raise _ListingSkipped(f"{part} costs more, and nobody says how much")
     return unit * count
 
 
@@ -244,9 +250,11 @@ def _gpu(wire: str, row: Mapping[str, Any]) -> tuple[GpuName, float | None]:
     return found, memory
 
 
-def _terms(row: Mapping[str, Any], seller: str, cloud_id: str, money: _Money, notes: list[str]) -> Terms:
+def _terms(
+    row: Mapping[str, Any], seller: str, cloud_id: str, money: _ConfigurationPrice, notes: list[str]
+) -> OfferTerms:
     hours, rate = number(row.get("prepaidTime"), 0.0, 1e6), money.rate
-    return Terms(
+    return OfferTerms(
         seller=seller,
         instance_type=cloud_id,
         gpu_fraction=min(gpu_fraction(cloud_id), gpu_fraction(str(row.get("gpuType")))),
@@ -261,7 +269,7 @@ def _terms(row: Mapping[str, Any], seller: str, cloud_id: str, money: _Money, no
     )
 
 
-def _notes(gpu: GpuName, money: _Money, stock: str, row: Mapping[str, Any]) -> list[str]:
+def _notes(gpu: GpuName, money: _ConfigurationPrice, stock: str, row: Mapping[str, Any]) -> list[str]:
     hours = number(row.get("prepaidTime"), 0.0, 1e6)
     told = (
         (f"{hours or 0:g} hours are charged at once", bool(hours)),
@@ -277,7 +285,7 @@ def _notes(gpu: GpuName, money: _Money, stock: str, row: Mapping[str, Any]) -> l
 def _count(row: Mapping[str, Any]) -> int:
     count = whole(row.get("gpuCount"), 1, 1000)
     if count is None:
-        raise _Odd("a number of GPUs that is none")
+        raise _ListingSkipped("a number of GPUs that is none")
     return count
 
 

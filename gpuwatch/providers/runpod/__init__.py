@@ -5,8 +5,14 @@ source: its REST v2 specification, its GraphQL guide, recorded answers; read 202
 
 from __future__ import annotations
 
-from gpuwatch.adapting import Adapter, Billing, OptionSpec, ProviderInfo, Tools
 from gpuwatch.ports import ProviderSettings
+from gpuwatch.ports.declarations import (
+    Adapter,
+    Billing,
+    OptionSpec,
+    ProviderInfo,
+    Tools,
+)
 
 INFO = ProviderInfo(
     name="runpod",
@@ -39,10 +45,10 @@ INFO = ProviderInfo(
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
     """The adapter; both sides share the key, the pace and the quota."""
-    from gpuwatch.providers.runpod.account import Account  # noqa: PLC0415 - not for start-up
+    from gpuwatch.providers.runpod.client import RunpodClient  # noqa: PLC0415 - not for start-up
+    from gpuwatch.providers.runpod.launcher import RunpodLauncher  # noqa: PLC0415
     from gpuwatch.providers.runpod.market import RunpodMarket  # noqa: PLC0415
-    from gpuwatch.providers.runpod.orders import RunpodLauncher  # noqa: PLC0415
 
-    account = Account(settings, tools)
+    account = RunpodClient(settings, tools)
     market = RunpodMarket(account, settings, INFO.default_disk_gb)
     return Adapter(name=INFO.name, info=INFO, market=market, launcher=RunpodLauncher(account, settings))

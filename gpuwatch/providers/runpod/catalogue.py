@@ -14,14 +14,27 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.adapting.answering import Seen
-from gpuwatch.adapting.untrusted import number, objects, usd_hour, whole, word
+from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.market.offer import Offer, OfferTerms
+from gpuwatch.domain.market.pricing import HOURS_A_MONTH
+from gpuwatch.domain.market.slices import gpu_fraction
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.market.gpu_names import catalog
-from gpuwatch.market.offer import Offer, Terms
-from gpuwatch.market.pricing import HOURS_A_MONTH
-from gpuwatch.market.slices import gpu_fraction
-from gpuwatch.providers.runpod.places import SECURE, Wanted, country_of, is_place, machine_id, offer_id
+from gpuwatch.providers.runpod.offer_ids import (
+    SECURE,
+    PodPlacement,
+    country_of,
+    is_place,
+    machine_id,
+    offer_id,
+)
+from gpuwatch.providers.toolkit.post_processing import ParseResult
+from gpuwatch.providers.toolkit.validation import (
+    number,
+    objects,
+    usd_hour,
+    whole,
+    word,
+)
 
 PROVIDER: Final = "runpod"
 # 0.10 $ a month for each GB of container disk while it runs; their month is taken as 730 h, gpuwatch's has 720.
@@ -39,7 +52,7 @@ _TYPE_FIELDS: Final = frozenset({
 _NEEDED: Final = frozenset({"id", "memory", "price", "availability", "secure", "community"})
 
 
-class Asked(msgspec.Struct, frozen=True):
+class CatalogueRequest(msgspec.Struct, frozen=True):
     """What one catalogue was asked for."""
 
     cloud: str
@@ -62,18 +75,18 @@ def most_gpus(types: list[Mapping[str, Any]], cloud: str, gpus: Collection[str] 
     return max((count for count in counts if count is not None), default=1)
 
 
-def parse_catalogue(value: Any, asked: Asked) -> Seen:
+def parse_catalogue(value: Any, asked: CatalogueRequest) -> ParseResult:
     """Offers of one cloud and one number of GPUs.
 
     Raises:
         PayloadChanged: it is no catalogue, or none of its rows is understood.
     """
-    seen, known = Seen(), 0
+    seen, known = ParseResult(), 0
     for one in gpu_types(value):
         seen.rows += 1
         if one.get("id") == SENTINEL or one.get(asked.cloud.lower()) is False:
             continue  # not sold in this cloud: a price beside that is a leftover
-        seen.look_for_drift(one, _TYPE_FIELDS, _NEEDED)
+        seen.check_drift(one, _TYPE_FIELDS, _NEEDED)
         reason = _odd(one, asked.cloud)
         if reason is not None:
             seen.skip(reason)
@@ -84,7 +97,7 @@ def parse_catalogue(value: Any, asked: Asked) -> Seen:
     return seen
 
 
-def need_one(known: int, seen: Seen) -> None:
+def need_one(known: int, seen: ParseResult) -> None:
     """A catalogue of which no row is understood is no market without offers. Raises PayloadChanged."""
     if seen.skipped and not known:
         raise PayloadChanged(f"{PROVIDER}: no row of the catalogue is understood: {next(iter(seen.skipped))}")
@@ -104,13 +117,13 @@ def _odd(one: Mapping[str, Any], cloud: str) -> str | None:
     return None
 
 
-def _offers(one: Mapping[str, Any], asked: Asked, seen: Seen) -> Iterator[Offer]:
+def _offers(one: Mapping[str, Any], asked: CatalogueRequest, seen: ParseResult) -> Iterator[Offer]:
     """The offers of a row that is understood: one for each place."""
     price, most = usd_hour(_of_cloud(one.get("price"), asked.cloud)), _max_count(one, asked.cloud)
     if not _STOCK[one["availability"]] or price is None or (most is not None and asked.count > most):
         return
     for place in _places(one, seen):
-        wanted = Wanted(one["id"], asked.cloud, asked.count, place)
+        wanted = PodPlacement(one["id"], asked.cloud, asked.count, place)
         offer = offer_of(wanted, price, whole(one.get("memory"), 1, 4096), asked, _least_cuda(one))
         if offer is None:
             seen.skip("its id is not one that can be kept")
@@ -119,7 +132,7 @@ def _offers(one: Mapping[str, Any], asked: Asked, seen: Seen) -> Iterator[Offer]
 
 
 def offer_of(
-    wanted: Wanted, gpu_usd_hour: float, memory_gb: int | None, asked: Asked, cuda: float | None = None
+    wanted: PodPlacement, gpu_usd_hour: float, memory_gb: int | None, asked: CatalogueRequest, cuda: float | None = None
 ) -> Offer | None:
     """One offer; None: its id cannot be kept.
 
@@ -157,7 +170,7 @@ def offer_of(
     )
 
 
-def _places(one: Mapping[str, Any], seen: Seen) -> list[str | None]:
+def _places(one: Mapping[str, Any], seen: ParseResult) -> list[str | None]:
     """Where there is one now. Without a list of data centres: somewhere."""
     listed = one.get("dataCenters")
     if listed is None:
@@ -183,9 +196,9 @@ def _least_cuda(one: Mapping[str, Any]) -> float | None:
 
 
 @lru_cache(maxsize=512)
-def _terms(gpu_id: str) -> Terms:
+def _terms(gpu_id: str) -> OfferTerms:
     """One value for all offers of a type. A MIG slice is a part of a GPU."""
-    return Terms(fungible=True, gpu_fraction=gpu_fraction(gpu_id))
+    return OfferTerms(fungible=True, gpu_fraction=gpu_fraction(gpu_id))
 
 
 def _name(one: Mapping[str, Any]) -> str:

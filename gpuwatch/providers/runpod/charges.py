@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.adapting.untrusted import at, number, whole
 from gpuwatch.errors import PayloadChanged, ProviderError
-from gpuwatch.ports import Charge
+from gpuwatch.ports import ProviderCharge
 from gpuwatch.providers.runpod.catalogue import PROVIDER
 from gpuwatch.providers.runpod.create import POD_ID
+from gpuwatch.providers.toolkit.validation import at, number, whole
 
 _MOST_USD: Final = 1e6
 _ROUNDED_USD: Final = 0.0005
@@ -29,7 +29,7 @@ def charges_params(since: date, until: date) -> dict[str, str]:
     return {"bucketSize": "day", "startTime": f"{since}T00:00:00Z", "endTime": f"{end}T00:00:00Z"}
 
 
-def charges_of(value: Any, since: date, until: date, now: datetime) -> list[Charge]:
+def charges_of(value: Any, since: date, until: date, now: datetime) -> list[ProviderCharge]:
     """Charges by pod, day and kind; what a record's parts do not explain of its total is `other`.
 
     Args:
@@ -50,7 +50,7 @@ def charges_of(value: Any, since: date, until: date, now: datetime) -> list[Char
                 sums[pod_id, day, kind] = sums.get((pod_id, day, kind), 0.0) + usd
     today = now.astimezone(UTC).date()
     return [
-        Charge(instance_id=pod_id, day=day, kind=kind, usd=round(usd, 6), final=day < today)
+        ProviderCharge(instance_id=pod_id, day=day, kind=kind, usd=round(usd, 6), final=day < today)
         for (pod_id, day, kind), usd in sorted(sums.items())
     ]
 

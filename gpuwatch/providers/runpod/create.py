@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.adapting.untrusted import UNREADABLE
 from gpuwatch.errors import OrderRefused, OutcomeUnknown, RefusalKind
-from gpuwatch.net import Reply
 from gpuwatch.ports import Created, Order, Volume
-from gpuwatch.providers.runpod.places import Wanted, wanted_of
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.providers.runpod.offer_ids import PodPlacement, read_offer_id
+from gpuwatch.providers.toolkit.validation import UNREADABLE
 
 POD_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
 LABEL_LENGTH: Final = 190
@@ -50,7 +50,7 @@ def create_body(order: Order, registry_id: str | None) -> dict[str, Any]:
     Raises:
         OrderRefused: BAD_ORDER, it asks for what RunPod cannot do.
     """
-    wanted = wanted_of(order.offer_id)
+    wanted = read_offer_id(order.offer_id)
     if wanted is None:
         raise bad_order("that is no id of an offer there")
     _check(order, registry_id)
@@ -75,7 +75,7 @@ def create_body(order: Order, registry_id: str | None) -> dict[str, Any]:
     return body | {key: value for key, value in optional.items() if value is not None}
 
 
-def created(reply: Reply) -> Created:
+def created(reply: HttpReply) -> Created:
     """What a 2xx to a create says. Raises OutcomeUnknown: not what was made."""
     try:
         value = msgspec.json.decode(reply.body)
@@ -126,7 +126,7 @@ def _args(order: Order) -> str | None:
     return "bash -c " + shlex.quote(_BESIDE + order.onstart + _AFTER)
 
 
-def _mounts(volume: Volume, wanted: Wanted) -> dict[str, Any]:
+def _mounts(volume: Volume, wanted: PodPlacement) -> dict[str, Any]:
     """A network volume by its id, or a new volume disk at the host."""
     if not volume.mount.startswith("/") or any(character.isspace() for character in volume.mount):
         raise bad_order("a volume's mount is an absolute path without blanks")

@@ -10,13 +10,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from gpuwatch.adapting.answering import Seen
-from gpuwatch.adapting.untrusted import number, objects, usd_hour, whole, word
+from gpuwatch.domain.market.offer import Offer
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.market.offer import Offer
-from gpuwatch.providers.runpod.catalogue import PROVIDER, SENTINEL, Asked, need_one, offer_of
-from gpuwatch.providers.runpod.places import SECURE, Wanted, is_place
-from gpuwatch.providers.runpod.refusals import graphql_data
+from gpuwatch.providers.runpod.catalogue import (
+    PROVIDER,
+    SENTINEL,
+    CatalogueRequest,
+    need_one,
+    offer_of,
+)
+from gpuwatch.providers.runpod.error_mapping import graphql_data
+from gpuwatch.providers.runpod.offer_ids import SECURE, PodPlacement, is_place
+from gpuwatch.providers.toolkit.post_processing import ParseResult
+from gpuwatch.providers.toolkit.validation import (
+    number,
+    objects,
+    usd_hour,
+    whole,
+    word,
+)
 
 KEYLESS_GPUS: Final = 8  # in one pod, where the question names no most: each number makes the question longer
 BALANCE: Final = "query { myself { clientBalance } }"
@@ -42,7 +54,7 @@ def catalogue_query(counts: Iterable[int], clouds: Iterable[str]) -> str:
     )
 
 
-def parse_keyless(value: Any, asked: Asked) -> Seen:
+def parse_keyless(value: Any, asked: CatalogueRequest) -> ParseResult:
     """The offers of one cloud and one number of GPUs.
 
     Raises:
@@ -50,7 +62,7 @@ def parse_keyless(value: Any, asked: Asked) -> Seen:
         KeyRejected: it wants a key now.
     """
     data = graphql_data(value, PROVIDER)
-    rows, known, seen = data.get("gpuTypes"), 0, Seen()
+    rows, known, seen = data.get("gpuTypes"), 0, ParseResult()
     if not isinstance(rows, list) or not objects(rows):
         raise PayloadChanged(f"{PROVIDER}: the catalogue holds no list of GPUs")
     places = _places(data.get("dataCenters"), asked) if asked.cloud == SECURE else {}
@@ -68,7 +80,7 @@ def parse_keyless(value: Any, asked: Asked) -> Seen:
     return seen
 
 
-def _odd(one: Mapping[str, Any], asked: Asked) -> str | None:
+def _odd(one: Mapping[str, Any], asked: CatalogueRequest) -> str | None:
     """Why a row is not understood; None: it is."""
     kind, gpu_id = asked.cloud.lower(), word(one.get("id"), 80)
     if gpu_id is None or one.get("id") != gpu_id:
@@ -82,7 +94,9 @@ def _odd(one: Mapping[str, Any], asked: Asked) -> str | None:
     return None
 
 
-def _offers(one: Mapping[str, Any], asked: Asked, places: Mapping[str, list[str]], seen: Seen) -> Iterator[Offer]:
+def _offers(
+    one: Mapping[str, Any], asked: CatalogueRequest, places: Mapping[str, list[str]], seen: ParseResult
+) -> Iterator[Offer]:
     """The offers of a row that is understood: one for each place that is told."""
     kind = asked.cloud.lower()
     price, most = usd_hour(one.get(f"{kind}Price")), whole(one.get(f"maxGpuCount{kind.capitalize()}Cloud"), 1)
@@ -90,7 +104,7 @@ def _offers(one: Mapping[str, Any], asked: Asked, places: Mapping[str, list[str]
     if not in_stock or price is None or (most is not None and asked.count > most):
         return
     for place in places.get(one["id"]) or (None,):
-        wanted = Wanted(one["id"], asked.cloud, asked.count, place)
+        wanted = PodPlacement(one["id"], asked.cloud, asked.count, place)
         offer = offer_of(wanted, price, whole(one.get("memoryInGb"), 1, 4096), asked)
         if offer is None:
             seen.skip("its id is not one that can be kept")
@@ -98,7 +112,7 @@ def _offers(one: Mapping[str, Any], asked: Asked, places: Mapping[str, list[str]
         yield offer
 
 
-def _places(rows: Any, asked: Asked) -> dict[str, list[str]]:
+def _places(rows: Any, asked: CatalogueRequest) -> dict[str, list[str]]:
     """GPU type → data centres that have so many at once. A list that is not understood names none."""
     found: dict[str, list[str]] = {}
     for row in objects(rows):

@@ -7,18 +7,25 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.adapting.answering import Seen, answer
-from gpuwatch.adapting.asking import Remembered
 from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderError
 from gpuwatch.ports import Answer, Completeness, ProviderSettings, Query
-from gpuwatch.providers.runpod.account import Account
-from gpuwatch.providers.runpod.catalogue import MOST_GPUS, PROVIDER, Asked, gpu_types, most_gpus, parse_catalogue
+from gpuwatch.providers.runpod.catalogue import (
+    MOST_GPUS,
+    PROVIDER,
+    CatalogueRequest,
+    gpu_types,
+    most_gpus,
+    parse_catalogue,
+)
+from gpuwatch.providers.runpod.client import RunpodClient
 from gpuwatch.providers.runpod.keyless import KEYLESS_GPUS, catalogue_query, parse_keyless
+from gpuwatch.providers.toolkit.api_client import TtlCache
+from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
 
 _FRESH_S: Final = 5.0  # what is rented at is the price of now
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _CatalogueReply(msgspec.Struct, frozen=True):
     """A decoded answer: what it was asked for, and when it came."""
 
     cloud: str
@@ -32,12 +39,12 @@ class RunpodMarket:
 
     name = PROVIDER
 
-    def __init__(self, account: Account, settings: ProviderSettings, default_disk_gb: float) -> None:
+    def __init__(self, account: RunpodClient, settings: ProviderSettings, default_disk_gb: float) -> None:
         clouds = settings.options.get("clouds")
         self._account = account
         self._default_disk_gb = default_disk_gb
         self._clouds = clouds if isinstance(clouds, tuple) else ("SECURE", "COMMUNITY")
-        self._told: Remembered[_Told] = Remembered(_FRESH_S, account.tools.monotonic)
+        self._told: TtlCache[_CatalogueReply] = TtlCache(_FRESH_S, account.tools.monotonic)
 
     def search(self, query: Query) -> Answer:
         """Offers that fit: one request for each cloud and number of GPUs; without a key one in all.
@@ -50,7 +57,7 @@ class RunpodMarket:
             return self._nothing()
         seen, observed_at = self._with_key(query) if self._account.has_key else self._without_key(query)
         elapsed_s = self._account.tools.monotonic() - began
-        return answer(seen, query, PROVIDER, observed_at=observed_at, elapsed_s=elapsed_s)
+        return build_answer(seen, query, PROVIDER, observed_at=observed_at, elapsed_s=elapsed_s)
 
     def _disk_gb(self, query: Query) -> float:
         return self._default_disk_gb if query.disk_gb is None else query.disk_gb
@@ -61,7 +68,7 @@ class RunpodMarket:
             provider=PROVIDER, observed_at=now, offers=(), completeness=Completeness.COMPLETE, rows=0, searches=0
         )
 
-    def _with_key(self, query: Query) -> tuple[Seen, datetime]:
+    def _with_key(self, query: Query) -> tuple[ParseResult, datetime]:
         """All catalogues as one; those that fail beside others make it partial. Raises ProviderError."""
         told, failed = [], list[ProviderError]()
         for cloud in self._clouds:
@@ -72,9 +79,9 @@ class RunpodMarket:
             except ProviderError as error:
                 failed.append(error)
         observed_at = min((one.observed_at for one in told), default=self._account.tools.now())
-        total = Seen(searches=len(told))
+        total = ParseResult(searches=len(told))
         for one in told:
-            asked = Asked(one.cloud, one.count, self._disk_gb(query), observed_at)
+            asked = CatalogueRequest(one.cloud, one.count, self._disk_gb(query), observed_at)
             try:
                 _add(total, parse_catalogue(one.value, asked))
             except PayloadChanged as error:
@@ -84,7 +91,7 @@ class RunpodMarket:
         total.partial = bool(failed)
         return total, observed_at
 
-    def _catalogues(self, cloud: str, query: Query, failed: list[ProviderError]) -> list[_Told]:
+    def _catalogues(self, cloud: str, query: Query, failed: list[ProviderError]) -> list[_CatalogueReply]:
         """For each number of GPUs that is wanted, and that any type is sold in. Raises ProviderError: not even one."""
         first = self._catalogue(cloud, query.count_min)
         most = min(most_gpus(gpu_types(first.value), cloud, query.gpus), query.count_max or MOST_GPUS, MOST_GPUS)
@@ -97,27 +104,32 @@ class RunpodMarket:
                 break  # the rest would fare no better, and each would be tried three times
         return told
 
-    def _catalogue(self, cloud: str, count: int) -> _Told:
+    def _catalogue(self, cloud: str, count: int) -> _CatalogueReply:
         return self._told.get(lambda: self._fetch(cloud, count), (cloud, count))
 
-    def _fetch(self, cloud: str, count: int) -> _Told:
+    def _fetch(self, cloud: str, count: int) -> _CatalogueReply:
         params = {"include": "AVAILABILITY", "product": "POD", "count": str(count), "cloud": cloud}
         value = self._account.get("/v2/catalog/gpus", params)
-        return _Told(cloud, count, value, self._account.tools.now())
+        return _CatalogueReply(cloud, count, value, self._account.tools.now())
 
-    def _without_key(self, query: Query) -> tuple[Seen, datetime]:
+    def _without_key(self, query: Query) -> tuple[ParseResult, datetime]:
         """One question for all. Raises ProviderError."""
         counts = range(query.count_min, min(query.count_max or KEYLESS_GPUS, MOST_GPUS) + 1)
         text = catalogue_query(counts, self._clouds)
-        told = self._told.get(lambda: _Told("", 0, self._account.graphql(text), self._account.tools.now()), text)
-        total = Seen()
+        told = self._told.get(
+            lambda: _CatalogueReply("", 0, self._account.graphql(text), self._account.tools.now()), text
+        )
+        total = ParseResult()
         for cloud in self._clouds:
             for count in counts:
-                _add(total, parse_keyless(told.value, Asked(cloud, count, self._disk_gb(query), told.observed_at)))
+                _add(
+                    total,
+                    parse_keyless(told.value, CatalogueRequest(cloud, count, self._disk_gb(query), told.observed_at)),
+                )
         return total, told.observed_at
 
 
-def _add(total: Seen, more: Seen) -> None:
+def _add(total: ParseResult, more: ParseResult) -> None:
     total.offers += more.offers
     total.rows += more.rows
     total.drift |= more.drift

@@ -13,14 +13,22 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.adapting.untrusted import at, need_whole, number, objects, usd_hour, whole, word
+from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.market.gpu_names import catalog
-from gpuwatch.net import redact
 from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.providers.runpod.catalogue import DISK_USD_GB_HOUR, PROVIDER, STOPPED_DISK_USD_GB_HOUR
 from gpuwatch.providers.runpod.create import POD_ID
-from gpuwatch.providers.runpod.places import Wanted, is_place, machine_id
+from gpuwatch.providers.runpod.offer_ids import PodPlacement, is_place, machine_id
+from gpuwatch.providers.toolkit.validation import (
+    at,
+    number,
+    objects,
+    require_whole_list,
+    usd_hour,
+    whole,
+    word,
+)
+from gpuwatch.redaction import redact
 
 _STATES: Final = {
     "PROVISIONING": InstanceState.STARTING,
@@ -39,7 +47,7 @@ STUCK_S: Final = 600.0
 _MOST_DISK_GB: Final = 1e6
 
 
-class Pod(msgspec.Struct, frozen=True):
+class PodRow(msgspec.Struct, frozen=True):
     """One row: the instance as the row alone tells it, and its container's uptime (None: there is none).
 
     `runs`: it is meant to run.
@@ -50,7 +58,7 @@ class Pod(msgspec.Struct, frozen=True):
     uptime_s: float | None
 
 
-def parse_pods(value: Any) -> list[Pod]:
+def parse_pods(value: Any) -> list[PodRow]:
     """Every pod of a list. One that is not understood spoils it: it may be billed.
 
     Raises:
@@ -59,11 +67,11 @@ def parse_pods(value: Any) -> list[Pod]:
     rows = value.get("pods") if isinstance(value, dict) else None
     if not isinstance(rows, list):
         raise PayloadChanged(f"{PROVIDER}: the answer holds no list of pods")
-    need_whole(value, len(rows), PROVIDER)
+    require_whole_list(value, len(rows), PROVIDER)
     return [_pod(row) for row in rows if at(row, "status") != _GONE]
 
 
-class _Young(msgspec.Struct):
+class _YoungContainer(msgspec.Struct):
     """A container that was young at every look so far."""
 
     since_s: float  # monotonic
@@ -71,13 +79,13 @@ class _Young(msgspec.Struct):
     falls: int = 0  # looks at which it had been up for less than at the look before, or not at all
 
 
-class Restarts:
+class RestartDetector:
     """Which pods have a container that never lives long."""
 
     def __init__(self) -> None:
-        self._young: dict[str, _Young] = {}
+        self._young: dict[str, _YoungContainer] = {}
 
-    def looked(self, pods: Iterable[Pod], now_s: float) -> list[Instance]:
+    def looked(self, pods: Iterable[PodRow], now_s: float) -> list[Instance]:
         """Instances, those in a restart loop as failed.
 
         Args:
@@ -88,7 +96,7 @@ class Restarts:
         self._young = {instance_id: young for instance_id, young in seen.items() if young is not None}
         return [self._judged(one, now_s) for one in pods]
 
-    def _seen(self, pod: Pod, now_s: float) -> _Young | None:
+    def _seen(self, pod: PodRow, now_s: float) -> _YoungContainer | None:
         """What is known of a container now; None: it is grown, or there is none."""
         young = self._young.get(pod.instance.instance_id)
         if pod.uptime_s is None:
@@ -96,11 +104,11 @@ class Restarts:
         if pod.uptime_s >= YOUNG_S:
             return None
         if young is None:
-            return _Young(now_s, pod.uptime_s)
+            return _YoungContainer(now_s, pod.uptime_s)
         fell = pod.uptime_s < young.uptime_s or pod.uptime_s < 0
-        return _Young(young.since_s, pod.uptime_s, young.falls + fell)
+        return _YoungContainer(young.since_s, pod.uptime_s, young.falls + fell)
 
-    def _judged(self, pod: Pod, now_s: float) -> Instance:
+    def _judged(self, pod: PodRow, now_s: float) -> Instance:
         """What RunPod tells lags: an uptime that stands still for a while proves nothing, one that falls does."""
         young = self._young.get(pod.instance.instance_id)
         age_s = 0.0 if young is None else now_s - young.since_s
@@ -109,13 +117,13 @@ class Restarts:
         return msgspec.structs.replace(pod.instance, state=InstanceState.FAILED, status=_LOOPING)
 
 
-def _pod(row: Any) -> Pod:
+def _pod(row: Any) -> PodRow:
     pod_id, status = at(row, "id"), at(row, "status")
     if not isinstance(pod_id, str) or not POD_ID.fullmatch(pod_id) or not isinstance(status, str):
         raise PayloadChanged(f"{PROVIDER}: a pod of the list has no id or no status")
     runtime = row.get("runtime")
     uptime_s = number(at(runtime, "uptime"), -1e9) if status == "RUNNING" else None
-    return Pod(_instance(pod_id, status, row, uptime_s), status == "RUNNING", uptime_s)
+    return PodRow(_instance(pod_id, status, row, uptime_s), status == "RUNNING", uptime_s)
 
 
 def _instance(pod_id: str, status: str, row: Mapping[str, Any], uptime_s: float | None) -> Instance:
@@ -193,7 +201,7 @@ def _machine_id(gpu_id: str | None, row: Mapping[str, Any]) -> str | None:
     cloud, place = row.get("cloud"), row.get("dataCenterId")
     if gpu_id is None or cloud not in ("SECURE", "COMMUNITY"):
         return None
-    return machine_id(Wanted(gpu_id, cloud, 1, place if isinstance(place, str) and is_place(place) else None))
+    return machine_id(PodPlacement(gpu_id, cloud, 1, place if isinstance(place, str) and is_place(place) else None))
 
 
 def _port(value: object) -> int | None:

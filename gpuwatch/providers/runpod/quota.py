@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from gpuwatch.adapting.untrusted import number
+from gpuwatch.providers.toolkit.validation import number
 
 RESERVED: Final = 5  # of each window, for orders and lists: a search never takes the last ones
 _MEMBER: Final = re.compile(r'"([a-z]{1,16})"((?:;[a-z]{1,4}=[0-9]{1,9}){1,6})')
@@ -44,7 +44,7 @@ class Quota:
         self._lock = threading.Lock()
         self._windows: dict[str, _Window] = {}
 
-    def heard(self, status: int, headers: Mapping[str, str]) -> None:
+    def on_reply(self, status: int, headers: Mapping[str, str]) -> None:
         """Take in what an answer says. A 429 without a window that is empty closes all for `Retry-After`."""
         told = windows_of(headers.get("ratelimit"))
         with self._lock:

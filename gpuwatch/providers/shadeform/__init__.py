@@ -5,8 +5,14 @@ source: the vendor's OpenAPI 1.0.0 and guides, and public clients, read 2026-11.
 
 from __future__ import annotations
 
-from gpuwatch.adapting import Adapter, Billing, OptionSpec, ProviderInfo, Tools
 from gpuwatch.ports import ProviderSettings
+from gpuwatch.ports.declarations import (
+    Adapter,
+    Billing,
+    OptionSpec,
+    ProviderInfo,
+    Tools,
+)
 
 INFO = ProviderInfo(
     name="shadeform",
@@ -40,10 +46,10 @@ INFO = ProviderInfo(
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
     """The adapter; reading and renting share one pace."""
+    from gpuwatch.providers.shadeform.launcher import ShadeformClient, ShadeformLauncher  # noqa: PLC0415
     from gpuwatch.providers.shadeform.offers import ShadeformMarket  # noqa: PLC0415 - not for start-up
-    from gpuwatch.providers.shadeform.renting import Account, ShadeformLauncher  # noqa: PLC0415
 
-    account = Account(settings, tools)
+    account = ShadeformClient(settings, tools)
     return Adapter(
         name=INFO.name,
         info=INFO,

@@ -9,15 +9,21 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.adapting.answering import Seen, answer
-from gpuwatch.adapting.asking import Remembered, Rest
-from gpuwatch.adapting.untrusted import at, number, usd_hour, whole, word
+from gpuwatch.domain.market.gpu_names import GpuName, catalog
+from gpuwatch.domain.market.offer import Offer, OfferTerms
+from gpuwatch.domain.market.slices import gpu_fraction
+from gpuwatch.domain.market.spellings import socket_of
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.market.gpu_names import GpuName, catalog
-from gpuwatch.market.offer import Offer, Terms
-from gpuwatch.market.slices import gpu_fraction
-from gpuwatch.market.spellings import socket_of
 from gpuwatch.ports import Answer, Query
+from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
+from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
+from gpuwatch.providers.toolkit.validation import (
+    at,
+    number,
+    usd_hour,
+    whole,
+    word,
+)
 
 PROVIDER: Final = "shadeform"
 ID_LENGTH: Final = 64
@@ -52,7 +58,7 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
     disk_gb: float | None
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class ShadeformInstanceType(msgspec.Struct, frozen=True, kw_only=True):
     """One instance type, understood."""
 
     cloud: str
@@ -60,10 +66,10 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     cents: str
     usd_hour: float
     hardware: Hardware
-    terms: Terms
+    terms: OfferTerms
 
 
-class NotUnderstood(ValueError):
+class ShadeformTypeSkipped(ValueError):
     """Why a row is no offer: one short phrase."""
 
 
@@ -72,25 +78,25 @@ class ShadeformMarket:
 
     name = PROVIDER
 
-    def __init__(self, account: Rest) -> None:
+    def __init__(self, account: ApiClient) -> None:
         self._account = account
-        self._catalogue: Remembered[tuple[datetime, Seen]] = Remembered(_CATALOGUE_S, account.tools.monotonic)
+        self._catalogue: TtlCache[tuple[datetime, ParseResult]] = TtlCache(_CATALOGUE_S, account.tools.monotonic)
 
     def search(self, query: Query) -> Answer:
         """Offers that fit; of spot there are none. Raises ProviderError."""
         tools = self._account.tools
         began = tools.monotonic()
-        observed_at, seen = (tools.now(), Seen(searches=0)) if query.spot else self._catalogue.get(self._fetch)
-        return answer(seen, query, PROVIDER, observed_at=observed_at, elapsed_s=tools.monotonic() - began)
+        observed_at, seen = (tools.now(), ParseResult(searches=0)) if query.spot else self._catalogue.get(self._fetch)
+        return build_answer(seen, query, PROVIDER, observed_at=observed_at, elapsed_s=tools.monotonic() - began)
 
-    def _fetch(self) -> tuple[datetime, Seen]:
+    def _fetch(self) -> tuple[datetime, ParseResult]:
         """All types, whether anybody has them or not: "nothing available" must not look like an empty answer."""
         value = self._account.get("/instances/types", {"sort": "price"})  # without it the order is random
         now = self._account.tools.now()
         return now, parse_types(value, now)
 
 
-def parse_types(value: object, observed_at: datetime) -> Seen:
+def parse_types(value: object, observed_at: datetime) -> ParseResult:
     """The offers of `GET /instances/types`: one for each type and each region where it is available.
 
     Raises:
@@ -99,7 +105,7 @@ def parse_types(value: object, observed_at: datetime) -> Seen:
     types = at(value, "instance_types")
     if not isinstance(types, list) or not types:
         raise PayloadChanged("shadeform: the answer is no list of instance types")
-    seen = Seen(rows=len(types))
+    seen = ParseResult(rows=len(types))
     understood = sum(_read(row, seen, observed_at) for row in types)
     if not understood:
         raise PayloadChanged(f"shadeform: none of {len(types)} instance types is understood")
@@ -114,9 +120,9 @@ def hardware_of(configuration: object) -> Hardware:
     """
     wire, count = word(at(configuration, "gpu_type"), 80), whole(at(configuration, "num_gpus"), 1, 1_000)
     if wire is None:
-        raise NotUnderstood("no GPU")
+        raise ShadeformTypeSkipped("no GPU")
     if count is None:
-        raise NotUnderstood("no number of GPUs")
+        raise ShadeformTypeSkipped("no number of GPUs")
     memory_gib = number(at(configuration, "vram_per_gpu_in_gb"), 1, 5_000)
     socket = word(at(configuration, "interconnect"), 20)
     told = socket_of(wire.replace("_", " "))  # "H100_nvl" stays what it says, beside "pcie" too
@@ -132,24 +138,24 @@ def hardware_of(configuration: object) -> Hardware:
     )
 
 
-def _read(row: object, seen: Seen, observed_at: datetime) -> bool:
+def _read(row: object, seen: ParseResult, observed_at: datetime) -> bool:
     """Add a type's offers. True: it was understood, even if it is nowhere available."""
     try:
         offers = _offers(row, seen, observed_at)
-    except NotUnderstood as reason:
+    except ShadeformTypeSkipped as reason:
         seen.skip(str(reason))
         return False
     if isinstance(row, dict):
-        seen.look_for_drift(row, _KNOWN, _NEEDED)
+        seen.check_drift(row, _KNOWN, _NEEDED)
     seen.offers += offers
     return True
 
 
-def _offers(row: object, seen: Seen, observed_at: datetime) -> list[Offer]:
+def _offers(row: object, seen: ParseResult, observed_at: datetime) -> list[Offer]:
     kind = _kind(row)
     regions = at(row, "availability")
     if not isinstance(regions, list):
-        raise NotUnderstood("no list of regions")
+        raise ShadeformTypeSkipped("no list of regions")
     available = [region for region in regions if _is_available(region, seen)]
     offers = [_offer(kind, region, observed_at) for region in available]
     for offer in offers:
@@ -158,7 +164,7 @@ def _offers(row: object, seen: Seen, observed_at: datetime) -> list[Offer]:
     return [offer for offer in offers if len(offer.offer_id) <= ID_LENGTH]
 
 
-def _kind(row: object) -> Kind:
+def _kind(row: object) -> ShadeformInstanceType:
     cloud, name, cents = at(row, "cloud"), at(row, "shade_instance_type"), number(at(row, "hourly_price"))
     price = None if cents is None else usd_hour(cents / 100)
     if (
@@ -166,14 +172,14 @@ def _kind(row: object) -> Kind:
         or not isinstance(name, str)
         or not (_PLAIN.fullmatch(cloud) and _PLAIN.fullmatch(name))
     ):
-        raise NotUnderstood("no cloud or type")
+        raise ShadeformTypeSkipped("no cloud or type")
     if cents is None or price is None:
-        raise NotUnderstood("no usable price")
+        raise ShadeformTypeSkipped("no usable price")
     hardware = hardware_of(at(row, "configuration"))
     behind = _COUNT.search(name)
     if behind is not None and int(behind[1]) != hardware.gpu_count:
-        raise NotUnderstood("its name and its configuration tell different numbers of GPUs")
-    return Kind(
+        raise ShadeformTypeSkipped("its name and its configuration tell different numbers of GPUs")
+    return ShadeformInstanceType(
         cloud=cloud,
         name=name,
         cents=f"{cents:.10g}",
@@ -183,10 +189,10 @@ def _kind(row: object) -> Kind:
     )
 
 
-def _terms(cloud: str, row: object, hardware: Hardware) -> Terms:
+def _terms(cloud: str, row: object, hardware: Hardware) -> OfferTerms:
     instance_type = word(at(row, "cloud_instance_type"), 60)
     notes = (hardware.gpu.reason, _CONTAINER if at(row, "deployment_type") == "container" else None)
-    return Terms(
+    return OfferTerms(
         seller=_SELLERS.get(cloud, cloud),
         instance_type=instance_type,
         fungible=True,
@@ -197,7 +203,7 @@ def _terms(cloud: str, row: object, hardware: Hardware) -> Terms:
     )
 
 
-def _is_available(region: object, seen: Seen) -> bool:
+def _is_available(region: object, seen: ParseResult) -> bool:
     """Whether it can be had there: what does not say so with a plain `true` cannot."""
     name = at(region, "region")
     if not isinstance(name, str) or not _REGION.fullmatch(name):
@@ -206,7 +212,7 @@ def _is_available(region: object, seen: Seen) -> bool:
     return at(region, "available") is True
 
 
-def _offer(kind: Kind, region: Mapping[str, Any], observed_at: datetime) -> Offer:
+def _offer(kind: ShadeformInstanceType, region: Mapping[str, Any], observed_at: datetime) -> Offer:
     hardware, place = kind.hardware, f"{kind.cloud}/{kind.name}/{region['region']}"
     return Offer(
         provider=PROVIDER,

@@ -6,8 +6,14 @@ what it lists is often not there.
 
 from __future__ import annotations
 
-from gpuwatch.adapting import Adapter, Billing, OptionSpec, ProviderInfo, Tools
 from gpuwatch.ports import ProviderSettings
+from gpuwatch.ports.declarations import (
+    Adapter,
+    Billing,
+    OptionSpec,
+    ProviderInfo,
+    Tools,
+)
 
 INFO = ProviderInfo(
     name="tensordock",
@@ -61,10 +67,10 @@ INFO = ProviderInfo(
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
     """The adapter; reading and renting share one pace."""
-    from gpuwatch.providers.tensordock.market import TensorDockMarket, rest  # noqa: PLC0415 - not for start-up
-    from gpuwatch.providers.tensordock.orders import TensorDockLauncher  # noqa: PLC0415
+    from gpuwatch.providers.tensordock.launcher import TensorDockLauncher  # noqa: PLC0415
+    from gpuwatch.providers.tensordock.market import TensorDockMarket, new_client  # noqa: PLC0415 - not for start-up
 
-    asked = rest(settings, tools)
+    asked = new_client(settings, tools)
     return Adapter(
         name=INFO.name,
         info=INFO,

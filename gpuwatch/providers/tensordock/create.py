@@ -10,16 +10,16 @@ from datetime import datetime
 from math import ceil
 from typing import Any, Final
 
-from gpuwatch.adapting.first_boot import first_boot_script
-from gpuwatch.adapting.refusals import said
-from gpuwatch.adapting.untrusted import at
 from gpuwatch.errors import OrderRefused, OutcomeUnknown, RefusalKind
-from gpuwatch.net import Reply
 from gpuwatch.ports import Created, Order
+from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.settings import Option
-from gpuwatch.providers.tensordock.names import PLACE, Ware, ware_of
+from gpuwatch.providers.tensordock.error_mapping import NAME, ordering, status_of
+from gpuwatch.providers.tensordock.names import PLACE, OfferKey, read_offer_key
 from gpuwatch.providers.tensordock.offers import LEAST_DISK_GB
-from gpuwatch.providers.tensordock.refusals import NAME, ordering, status_of
+from gpuwatch.providers.toolkit.error_mapping import read_error_body
+from gpuwatch.providers.toolkit.first_boot import first_boot_script
+from gpuwatch.providers.toolkit.validation import at
 
 _NAME_LENGTH: Final = 60  # this much is known to work
 _PORT: Final = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})(?:/tcp)?")
@@ -47,7 +47,7 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
     Raises:
         OrderRefused: it cannot be put into a request.
     """
-    ware, key = ware_of(order.offer_id), options.get("ssh_key")
+    ware, key = read_offer_key(order.offer_id), options.get("ssh_key")
     if ware is None:
         raise bad_order("that is no id of an offer")
     _check(order)
@@ -67,13 +67,13 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
     return {"data": {"type": "virtualmachine", "attributes": attributes}}
 
 
-def created(reply: Reply, now: datetime) -> Created:
+def created(reply: HttpReply, now: datetime) -> Created:
     """What a create's 2xx answer means: an error may come as HTTP 200.
 
     Raises:
         OrderError: by what it says; OutcomeUnknown if it names no machine.
     """
-    told = said(reply)
+    told = read_error_body(reply)
     if not 200 <= status_of(reply, told.value) < 300:
         raise ordering(NAME, told, reply, now)
     machine_id = at(told.value, "data", "id") or at(told.value, "id")
@@ -82,13 +82,13 @@ def created(reply: Reply, now: datetime) -> Created:
     return Created(instance_id=machine_id)
 
 
-def ended(reply: Reply, now: datetime) -> None:
+def ended(reply: HttpReply, now: datetime) -> None:
     """What a destroy's 2xx answer means.
 
     Raises:
         OrderError: by what it says; NoSuchMachine if it is gone already.
     """
-    told = said(reply)
+    told = read_error_body(reply)
     if not 200 <= status_of(reply, told.value) < 300:
         raise ordering(NAME, told, reply, now)
     if reply.status != 204 and not isinstance(told.value, dict):
@@ -114,7 +114,7 @@ def _check(order: Order) -> None:
         raise bad_order("the name of a variable is not made of letters, digits and _")
 
 
-def _resources(ware: Ware, disk_gb: float) -> dict[str, Any]:
+def _resources(ware: OfferKey, disk_gb: float) -> dict[str, Any]:
     return {
         "vcpu_count": ware.vcpu,
         "ram_gb": ware.ram_gb,

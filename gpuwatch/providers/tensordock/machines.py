@@ -8,12 +8,19 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.adapting.untrusted import at, need_whole, number, objects, whole, word
+from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.market.text import clean
 from gpuwatch.ports import Instance, InstanceState
+from gpuwatch.providers.tensordock.error_mapping import NAME
 from gpuwatch.providers.tensordock.names import PLACE, gpu_of
-from gpuwatch.providers.tensordock.refusals import NAME
+from gpuwatch.providers.toolkit.validation import (
+    at,
+    number,
+    objects,
+    require_whole_list,
+    whole,
+    word,
+)
 
 GONE: Final = frozenset({"deleted", "terminated"})
 _S: Final = InstanceState
@@ -34,7 +41,7 @@ _SSH: Final = 22
 _USER: Final = "user"  # of every Linux image there, with sudo. source: public clients
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class MachineRow(msgspec.Struct, frozen=True, kw_only=True):
     """One machine as the list has it: little."""
 
     machine_id: str
@@ -47,7 +54,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return _comparable(self.status or "")
 
 
-def rows_of(value: Any) -> list[Row]:
+def rows_of(value: Any) -> list[MachineRow]:
     """The machines of `GET /instances`, nested as documented or flat as seen live.
 
     Raises:
@@ -57,7 +64,7 @@ def rows_of(value: Any) -> list[Row]:
     if not isinstance(rows, list) or len(objects(rows)) != len(rows):
         raise PayloadChanged(f"{NAME}: an answer without its list of machines")
     for around in (value, at(value, "data"), at(value, "meta"), at(value, "links")):
-        need_whole(around, len(rows), NAME)
+        require_whole_list(around, len(rows), NAME)
     return [_row(row) for row in rows]
 
 
@@ -74,7 +81,7 @@ def is_settled(machine: Mapping[str, Any]) -> bool:
     return _address(machine) is not None and _rate(machine) is not None
 
 
-def instance_of(row: Row, machine: Mapping[str, Any], *, died_young: bool) -> Instance:
+def instance_of(row: MachineRow, machine: Mapping[str, Any], *, died_young: bool) -> Instance:
     """One instance; `machine` may be empty, then it is what the list says.
 
     Args:
@@ -114,12 +121,12 @@ def _comparable(status: str) -> str:
     return _BLANKS.sub("", status).lower()
 
 
-def _row(row: Mapping[str, Any]) -> Row:
+def _row(row: Mapping[str, Any]) -> MachineRow:
     flat = _flat(row)
     machine_id = flat.get("id")
     if not isinstance(machine_id, str) or not PLACE.fullmatch(machine_id):
         raise PayloadChanged(f"{NAME}: a machine of the list without its id")
-    return Row(machine_id=machine_id, name=word(flat.get("name")), status=word(flat.get("status"), 40))
+    return MachineRow(machine_id=machine_id, name=word(flat.get("name")), status=word(flat.get("status"), 40))
 
 
 def _flat(machine: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -6,20 +6,25 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from gpuwatch.adapting import Tools
-from gpuwatch.adapting.answering import Seen, answer
-from gpuwatch.adapting.asking import Remembered, Rest
 from gpuwatch.ports import Answer, ProviderSettings, Query
+from gpuwatch.ports.declarations import Tools
 from gpuwatch.ports.settings import Option
+from gpuwatch.providers.tensordock.error_mapping import (
+    NAME,
+    accepted,
+    ordering,
+    reading,
+)
 from gpuwatch.providers.tensordock.offers import Recipe, parse_hostnodes, parse_locations
-from gpuwatch.providers.tensordock.refusals import NAME, accepted, ordering, reading
+from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
+from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
 
 _KEPT_S: Final = 5.0  # it can be rented: no older price is shown
 
 
-def rest(settings: ProviderSettings, tools: Tools) -> Rest:
+def new_client(settings: ProviderSettings, tools: Tools) -> ApiClient:
     """Asks TensorDock; of 100 requests a minute the look at each machine may take two thirds."""
-    return Rest(settings, tools, intervals_s={"list": 1.0, "detail": 1.0}, reading=reading, ordering=ordering)
+    return ApiClient(settings, tools, intervals_s={"list": 1.0, "detail": 1.0}, reading=reading, ordering=ordering)
 
 
 def recipe_of(options: Mapping[str, Option]) -> Recipe:
@@ -37,11 +42,11 @@ class TensorDockMarket:
 
     name = NAME
 
-    def __init__(self, rest: Rest, options: Mapping[str, Option]) -> None:
+    def __init__(self, rest: ApiClient, options: Mapping[str, Option]) -> None:
         self._rest = rest
         self._recipe = recipe_of(options)
         self._hosts = options.get("source") == "hostnodes"
-        self._kept = Remembered[tuple[Any, datetime]](_KEPT_S, rest.tools.monotonic)
+        self._kept = TtlCache[tuple[Any, datetime]](_KEPT_S, rest.tools.monotonic)
 
     def search(self, query: Query) -> Answer:
         """All that fits; nothing is rented by bids there: such a question costs no request.
@@ -51,15 +56,15 @@ class TensorDockMarket:
         """
         tools, began_s = self._rest.tools, self._rest.tools.monotonic()
         if query.spot:
-            return answer(Seen(searches=0), query, NAME, observed_at=tools.now(), elapsed_s=0.0)
+            return build_answer(ParseResult(searches=0), query, NAME, observed_at=tools.now(), elapsed_s=0.0)
         value, observed_at = self._kept.get(self._ask)
         parse = parse_hostnodes if self._hosts else parse_locations
         seen = parse(value, self._recipe, observed_at)
-        return answer(seen, query, NAME, observed_at=observed_at, elapsed_s=tools.monotonic() - began_s)
+        return build_answer(seen, query, NAME, observed_at=observed_at, elapsed_s=tools.monotonic() - began_s)
 
     def _ask(self) -> tuple[Any, datetime]:
         if self._hosts:
-            self._rest.need_key()
+            self._rest.require_key()
         reply = self._rest.ask("GET", f"/api/v2/{'hostnodes' if self._hosts else 'locations'}")
         now = self._rest.tools.now()
         return accepted(reply, now), now

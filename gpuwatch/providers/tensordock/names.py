@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from gpuwatch.market.gpu_names import GpuName, catalog
+from gpuwatch.domain.market.gpu_names import GpuName, catalog
 
 ID_LENGTH: Final = 64  # the store's column
 PLACE: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")  # of a location, a host or a machine
@@ -33,7 +33,7 @@ def gpu_of(v0_name: str, shown: str | None) -> tuple[GpuName, float | None]:
     return name, memory_gb
 
 
-class Ware(msgspec.Struct, frozen=True, kw_only=True):
+class OfferKey(msgspec.Struct, frozen=True, kw_only=True):
     """What an offer id stands for: all that an order needs."""
 
     place: str
@@ -55,7 +55,7 @@ class Ware(msgspec.Struct, frozen=True, kw_only=True):
         return f"{_short(self.place)[1]}/{self.gpu}"
 
 
-def ware_of(offer_id: str) -> Ware | None:
+def read_offer_key(offer_id: str) -> OfferKey | None:
     """What an offer id stands for; None: it is none of ours."""
     found = _OFFER.fullmatch(offer_id[:1].lower() + offer_id[1:])
     if found is None or found[1] not in _LONG:
@@ -63,7 +63,7 @@ def ware_of(offer_id: str) -> Ware | None:
     place = _LONG[found[1]](found[2])
     if place is None or not PLACE.fullmatch(place):
         return None
-    return Ware(
+    return OfferKey(
         place=place,
         is_host=offer_id[0].isupper(),
         gpu=found[3],

@@ -11,18 +11,31 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.adapting.answering import Seen
-from gpuwatch.adapting.untrusted import at, number, usd_hour, whole, word
+from gpuwatch.domain.market.offer import Offer, OfferTerms
+from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.market.offer import Offer, Terms
-from gpuwatch.market.pricing import HOURS_A_MONTH
-from gpuwatch.providers.tensordock.names import GPU, ID_LENGTH, PLACE, Ware, country_of, gpu_of
-from gpuwatch.providers.tensordock.refusals import NAME
+from gpuwatch.providers.tensordock.error_mapping import NAME
+from gpuwatch.providers.tensordock.names import (
+    GPU,
+    ID_LENGTH,
+    PLACE,
+    OfferKey,
+    country_of,
+    gpu_of,
+)
+from gpuwatch.providers.toolkit.post_processing import ParseResult
+from gpuwatch.providers.toolkit.validation import (
+    at,
+    number,
+    usd_hour,
+    whole,
+    word,
+)
 
 LEAST_DISK_GB: Final = 100.0
 GPUS_MAX: Final = 64  # of one machine; more is a fault
 _RAM_STEP_GB: Final = 8
-_TERMS: Final = Terms(
+_TERMS: Final = OfferTerms(
     fungible=True,
     tax_included=False,
     least_disk_gb=LEAST_DISK_GB,
@@ -45,7 +58,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     ram_gb_per_gpu: float = 32.0
 
 
-class _Rates(msgspec.Struct, frozen=True):
+class _UnitPrices(msgspec.Struct, frozen=True):
     """US dollars an hour: of one GPU, one vCPU, one GB of memory, one GB of disk."""
 
     gpu: float
@@ -54,7 +67,7 @@ class _Rates(msgspec.Struct, frozen=True):
     disk_gb: float
 
 
-class _Room(msgspec.Struct, frozen=True, kw_only=True):
+class _Capacity(msgspec.Struct, frozen=True, kw_only=True):
     """The most that a machine can have; infinite: not told. The last two are for each GPU of the machine."""
 
     vcpu: float
@@ -64,35 +77,35 @@ class _Room(msgspec.Struct, frozen=True, kw_only=True):
     ram_gb_a_gpu: float = float("inf")
 
 
-class _Lot(msgspec.Struct, frozen=True, kw_only=True):
+class _GpuStock(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU model at one place."""
 
     is_host: bool
     gpu: str
     shown: str | None
     count: int
-    rates: _Rates
-    room: _Room
+    rates: _UnitPrices
+    room: _Capacity
 
 
-class _Odd(Exception):
+class _StockSkipped(Exception):
     """Why a row is not understood."""
 
 
-def parse_locations(value: Any, recipe: Recipe, observed_at: datetime) -> Seen:
+def parse_locations(value: Any, recipe: Recipe, observed_at: datetime) -> ParseResult:
     """Offers of `GET /locations`: for each GPU model of each location one for 1, 2, … GPUs.
 
     Raises:
         PayloadChanged: there is no list of locations.
     """
-    seen = Seen()
+    seen = ParseResult()
     for row in _rows(value, "locations"):
         seen.rows += 1
         try:
             place = _place(row, row.get("id"), row, observed_at)
-            seen.look_for_drift(row, _LOCATION, frozenset({"id", "gpus"}))
+            seen.check_drift(row, _LOCATION, frozenset({"id", "gpus"}))
             gpus = _gpus(row.get("gpus"))
-        except _Odd as odd:
+        except _StockSkipped as odd:
             seen.skip(str(odd))
             continue
         for gpu in gpus:
@@ -100,21 +113,21 @@ def parse_locations(value: Any, recipe: Recipe, observed_at: datetime) -> Seen:
     return seen
 
 
-def parse_hostnodes(value: Any, recipe: Recipe, observed_at: datetime) -> Seen:
+def parse_hostnodes(value: Any, recipe: Recipe, observed_at: datetime) -> ParseResult:
     """Offers of `GET /hostnodes`, each of one known machine.
 
     Raises:
         PayloadChanged: there is no list of hosts.
     """
-    seen = Seen()
+    seen = ParseResult()
     for row in _rows(value, "hostnodes"):
         seen.rows += 1
         try:
-            seen.look_for_drift(row, _HOST, frozenset({"id", "available_resources"}))
+            seen.check_drift(row, _HOST, frozenset({"id", "available_resources"}))
             there = _resources(row)
             place = _place(row, row.get("id"), at(row, "location") or {}, observed_at) | _host(row, there)
             gpus = _gpus(there.get("gpus"))
-        except _Odd as odd:
+        except _StockSkipped as odd:
             seen.skip(str(odd))
             continue
         reachable = {"port_forwarding_available": bool(place["ports"]) if "available_ports" in there else None}
@@ -136,7 +149,7 @@ def _rows(value: Any, name: str) -> list[Any]:
 def _place(row: Mapping[str, Any], place_id: Any, where: Any, observed_at: datetime) -> dict[str, Any]:
     """What all offers of one place say alike."""
     if not isinstance(place_id, str) or not PLACE.fullmatch(place_id):
-        raise _Odd("a place without a usable id")
+        raise _StockSkipped("a place without a usable id")
     country, tier = word(at(where, "country"), 60), whole(at(where, "tier"), 0, 99)
     names = [word(at(where, key), 60) for key in ("city", "stateprovince")]
     return {
@@ -151,7 +164,7 @@ def _place(row: Mapping[str, Any], place_id: Any, where: Any, observed_at: datet
 def _resources(host: Mapping[str, Any]) -> dict[str, Any]:
     there = host.get("available_resources")
     if not isinstance(there, dict):
-        raise _Odd("a host without its resources")
+        raise _StockSkipped("a host without its resources")
     return there
 
 
@@ -175,49 +188,51 @@ def _gpus(value: Any) -> list[Mapping[str, Any]]:
     if isinstance(value, dict):
         value = [{"v0Name": key} | one if isinstance(one, dict) else one for key, one in value.items()]
     if not isinstance(value, list):
-        raise _Odd("a place without its GPUs")
+        raise _StockSkipped("a place without its GPUs")
     return [one if isinstance(one, dict) else {} for one in value]
 
 
-def _take(seen: Seen, gpu: Mapping[str, Any], place: dict[str, Any], recipe: Recipe, is_host: bool = False) -> None:
+def _take(
+    seen: ParseResult, gpu: Mapping[str, Any], place: dict[str, Any], recipe: Recipe, is_host: bool = False
+) -> None:
     try:
         if not is_host:
-            seen.look_for_drift(gpu, _GPU, frozenset({"v0Name", "max_count", "price_per_hr"}))
+            seen.check_drift(gpu, _GPU, frozenset({"v0Name", "max_count", "price_per_hr"}))
         seen.offers += _offers(_lot(gpu, is_host), place, recipe, _is_reachable(gpu))
-    except _Odd as odd:
+    except _StockSkipped as odd:
         seen.skip(str(odd))
 
 
-def _lot(gpu: Mapping[str, Any], is_host: bool) -> _Lot:
+def _lot(gpu: Mapping[str, Any], is_host: bool) -> _GpuStock:
     name, count = gpu.get("v0Name"), whole(gpu.get("max_count"), -1, GPUS_MAX)
     if not isinstance(name, str) or not GPU.fullmatch(name):
-        raise _Odd("a GPU without a usable id")
+        raise _StockSkipped("a GPU without a usable id")
     if count is None:
-        raise _Odd("a number of GPUs that is none")
-    return _Lot(
+        raise _StockSkipped("a number of GPUs that is none")
+    return _GpuStock(
         is_host=is_host,
         gpu=name,
         shown=word(gpu.get("displayName"), 80),
         count=count,
-        rates=_rates(gpu) if count > 0 else _Rates(0.0, 0.0, 0.0, 0.0),
+        rates=_rates(gpu) if count > 0 else _UnitPrices(0.0, 0.0, 0.0, 0.0),
         room=_room(gpu.get("resources")),
     )
 
 
-def _rates(gpu: Mapping[str, Any]) -> _Rates:
+def _rates(gpu: Mapping[str, Any]) -> _UnitPrices:
     price = usd_hour(gpu.get("price_per_hr"))
     if price is None:
-        raise _Odd("a GPU without its price")
+        raise _StockSkipped("a GPU without its price")
     parts = []
     for key, name in (("per_vcpu_hr", "vCPU"), ("per_gb_ram_hr", "memory"), ("per_gb_storage_hr", "disk")):
         rate = number(at(gpu, "pricing", key), 0.0, 1000.0)
         if rate is None:
-            raise _Odd(f"the rate of {name} is missing: the price is not known")
+            raise _StockSkipped(f"the rate of {name} is missing: the price is not known")
         parts.append(rate)
-    return _Rates(price, *parts)
+    return _UnitPrices(price, *parts)
 
 
-def _room(told: Any) -> _Room:
+def _room(told: Any) -> _Capacity:
     if told is None:
         told = {}
 
@@ -225,10 +240,10 @@ def _room(told: Any) -> _Room:
         values = [at(told, key) for key in keys]
         bounds = [number(value, 0.0) for value in values if value is not None]
         if not isinstance(told, dict) or None in bounds:
-            raise _Odd("resources that are no numbers")
+            raise _StockSkipped("resources that are no numbers")
         return min((bound for bound in bounds if bound is not None), default=float("inf"))
 
-    return _Room(
+    return _Capacity(
         vcpu=most("max_vcpus", "vcpu_count"),
         ram_gb=most("max_ram_gb", "ram_gb"),
         disk_gb=most("max_storage_gb", "storage_gb"),
@@ -242,7 +257,7 @@ def _is_reachable(gpu: Mapping[str, Any]) -> bool:
     return at(gpu, "network_features", "port_forwarding_available") is not False
 
 
-def _offers(lot: _Lot, place: dict[str, Any], recipe: Recipe, reachable: bool) -> Iterator[Offer]:
+def _offers(lot: _GpuStock, place: dict[str, Any], recipe: Recipe, reachable: bool) -> Iterator[Offer]:
     name, memory_gb = gpu_of(lot.gpu, lot.shown)
     terms = _HOST_TERMS if lot.is_host else _TERMS
     if not name.certain:
@@ -251,9 +266,9 @@ def _offers(lot: _Lot, place: dict[str, Any], recipe: Recipe, reachable: bool) -
         vcpu, ram_gb = _beside(lot.room, recipe, count)
         if vcpu < 2 or ram_gb < _RAM_STEP_GB or lot.room.disk_gb < LEAST_DISK_GB:
             continue  # sold out of something else
-        ware = Ware(place=place["host_id"], is_host=lot.is_host, gpu=lot.gpu, count=count, vcpu=vcpu, ram_gb=ram_gb)
+        ware = OfferKey(place=place["host_id"], is_host=lot.is_host, gpu=lot.gpu, count=count, vcpu=vcpu, ram_gb=ram_gb)
         if len(ware.offer_id) > ID_LENGTH:
-            raise _Odd("a GPU's id that is too long")
+            raise _StockSkipped("a GPU's id that is too long")
         yield Offer(
             provider=NAME,
             offer_id=ware.offer_id,
@@ -277,17 +292,17 @@ def _offers(lot: _Lot, place: dict[str, Any], recipe: Recipe, reachable: bool) -
         )
 
 
-def _beside(room: _Room, recipe: Recipe, count: int) -> tuple[int, int]:
+def _beside(room: _Capacity, recipe: Recipe, count: int) -> tuple[int, int]:
     """vCPUs, even, and GB of memory in steps of 8, for so many GPUs."""
     vcpu = min(recipe.vcpu_per_gpu * count, room.vcpu, room.vcpu_a_gpu * count, 1022)
     ram_gb = min(recipe.ram_gb_per_gpu * count, room.ram_gb, room.ram_gb_a_gpu * count, 99_992)
     return int(vcpu) // 2 * 2, int(ram_gb) // _RAM_STEP_GB * _RAM_STEP_GB
 
 
-def _sum(rates: _Rates, ware: Ware) -> float:
+def _sum(rates: _UnitPrices, ware: OfferKey) -> float:
     total = usd_hour(
         ware.count * rates.gpu + ware.vcpu * rates.vcpu + ware.ram_gb * rates.ram_gb + LEAST_DISK_GB * rates.disk_gb
     )
     if total is None:
-        raise _Odd("a price that nobody would ask")
+        raise _StockSkipped("a price that nobody would ask")
     return total

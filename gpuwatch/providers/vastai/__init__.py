@@ -5,9 +5,9 @@ source: its public documents and official client, read 2026-11.
 
 from __future__ import annotations
 
-from gpuwatch.market.pricing import Commission, CommissionMode
+from gpuwatch.domain.market.pricing import Commission, CommissionMode
 from gpuwatch.ports import ProviderSettings
-from gpuwatch.providers import Adapter, ProviderInfo, Tools
+from gpuwatch.ports.declarations import Adapter, ProviderInfo, Tools
 
 INFO = ProviderInfo(
     name="vastai",

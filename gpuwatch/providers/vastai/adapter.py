@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from gpuwatch.ports import ProviderSettings
-from gpuwatch.providers import Adapter, ProviderInfo, Tools
-from gpuwatch.providers.vastai.asking import Account
-from gpuwatch.providers.vastai.orders import VastLauncher
-from gpuwatch.providers.vastai.search import VastMarket
+from gpuwatch.ports.declarations import Adapter, ProviderInfo, Tools
+from gpuwatch.providers.vastai.client import VastClient
+from gpuwatch.providers.vastai.launcher import VastLauncher
+from gpuwatch.providers.vastai.market import VastMarket
 
 
 def assemble(info: ProviderInfo, settings: ProviderSettings, tools: Tools) -> Adapter:
     """One account, both sides."""
-    account = Account(settings, tools)
+    account = VastClient(settings, tools)
     return Adapter(name=info.name, info=info, market=VastMarket(account), launcher=VastLauncher(account))

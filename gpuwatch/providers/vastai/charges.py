@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.adapting.untrusted import UNREADABLE
+from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.market.text import clean
-from gpuwatch.net import redact
-from gpuwatch.ports import Charge
+from gpuwatch.ports import ProviderCharge
+from gpuwatch.providers.toolkit.validation import UNREADABLE
+from gpuwatch.redaction import redact
 
 _ROWS: Final = 500  # the most that a page holds
 _DAY_S: Final = 86_400
@@ -31,7 +31,7 @@ _CREDITED: Final = frozenset({"sla"})  # may be negative: the fee less what the 
 _SOURCE: Final = "instance-"
 
 
-class Item(msgspec.Struct):
+class ChargeItem(msgspec.Struct):
     """Something that was charged, and what it is made of."""
 
     start: float
@@ -39,14 +39,14 @@ class Item(msgspec.Struct):
     type: str
     amount: float
     source: str | None = None
-    items: list[Item] = []
+    items: list[ChargeItem] = []
 
 
 class ChargesPage(msgspec.Struct):
     """One page: a row for every contract."""
 
     success: bool
-    results: list[Item]
+    results: list[ChargeItem]
     total: int | None = None
     next_token: str | None = None
 
@@ -73,7 +73,7 @@ def charges_page(body: bytes) -> ChargesPage:
     return page
 
 
-def charges_of(rows: Sequence[Item], since: date, until: date, now: datetime) -> list[Charge]:
+def charges_of(rows: Sequence[ChargeItem], since: date, until: date, now: datetime) -> list[ProviderCharge]:
     """Charges of instances by day and kind. What a row's items do not explain of its amount is `other`.
 
     Args:
@@ -93,12 +93,12 @@ def charges_of(rows: Sequence[Item], since: date, until: date, now: datetime) ->
             sums[key] = sums.get(key, 0.0) + usd
     today = now.astimezone(UTC).date()
     return [
-        Charge(instance_id=instance_id, day=day, kind=kind, usd=round(usd, 6), final=day < today)
+        ProviderCharge(instance_id=instance_id, day=day, kind=kind, usd=round(usd, 6), final=day < today)
         for (instance_id, day, kind), usd in sorted(sums.items())
     ]
 
 
-def _instance_id(row: Item) -> str | None:
+def _instance_id(row: ChargeItem) -> str | None:
     """The instance of a row; None: it is of a volume or of something else."""
     source = row.source or ""
     if not source.startswith(_SOURCE):
@@ -109,18 +109,18 @@ def _instance_id(row: Item) -> str | None:
     return instance_id
 
 
-def _parts(row: Item, since: date, until: date) -> Iterator[tuple[date, str, float]]:
+def _parts(row: ChargeItem, since: date, until: date) -> Iterator[tuple[date, str, float]]:
     leaves = list(_leaves(row.items))
     rest = _amount(row) - sum(_amount(leaf) for leaf in leaves)
     if abs(rest) > _ROUNDED_USD * (len(leaves) + 1):
-        leaves.append(Item(row.start, row.end, "other", rest))
+        leaves.append(ChargeItem(row.start, row.end, "other", rest))
     for leaf in leaves:
         days = _days(leaf, since, until)
         for day in days:
             yield day, _KINDS.get(leaf.type, "other"), leaf.amount / len(days)
 
 
-def _leaves(items: Sequence[Item], depth: int = 0) -> Iterator[Item]:
+def _leaves(items: Sequence[ChargeItem], depth: int = 0) -> Iterator[ChargeItem]:
     if depth > _DEEPEST:
         raise PayloadChanged("vastai: charges nested too deeply")
     for item in items:
@@ -130,14 +130,14 @@ def _leaves(items: Sequence[Item], depth: int = 0) -> Iterator[Item]:
             yield item
 
 
-def _amount(item: Item) -> float:
+def _amount(item: ChargeItem) -> float:
     least = -_MOST_USD if item.type in _CREDITED or item.items else 0.0
     if not least <= item.amount <= _MOST_USD:
         raise PayloadChanged("vastai: an impossible amount was charged")
     return item.amount
 
 
-def _days(item: Item, since: date, until: date) -> list[date]:
+def _days(item: ChargeItem, since: date, until: date) -> list[date]:
     """The days of an item that were asked for; `end` is within the last day."""
     if not 0 <= item.start <= item.end < _LAST_SECOND:
         raise PayloadChanged("vastai: a charge has no dates")

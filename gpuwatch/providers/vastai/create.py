@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from gpuwatch.errors import OrderRefused, OutcomeUnknown, RefusalKind
-from gpuwatch.net import Reply
 from gpuwatch.ports import Created, Order, Registry, Volume
-from gpuwatch.providers.vastai.refusals import ordering_error, refusal_of
-from gpuwatch.providers.vastai.selfdestruct import with_self_destruct
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.providers.vastai.error_mapping import ordering_error, read_error_body
+from gpuwatch.providers.vastai.self_destruct import with_self_destruct
 
 ID: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
 LABEL_LENGTH: Final = 60
@@ -83,13 +83,13 @@ def bad_order(what: str) -> OrderRefused:
     return OrderRefused(f"vastai: nothing was sent: {what}", RefusalKind.BAD_ORDER)
 
 
-def created(reply: Reply, now: datetime) -> Created:
+def created(reply: HttpReply, now: datetime) -> Created:
     """What a create's answer means.
 
     Raises:
         OrderError: by what is known of it.
     """
-    refusal = refusal_of(reply)
+    refusal = read_error_body(reply)
     values = refusal.values
     contract, success = values.get("new_contract"), values.get("success")
     if reply.status != 200 and contract is None:
@@ -100,7 +100,7 @@ def created(reply: Reply, now: datetime) -> Created:
     if reply.status == 200 and isinstance(success, bool) and instance_id is not None:
         return Created(instance_id=instance_id, starting=success)
     if success is False and contract is None and refusal.code in _PLAIN_REFUSALS:
-        raise ordering_error(Reply(400, reply.headers, reply.body), now)
+        raise ordering_error(HttpReply(400, reply.headers, reply.body), now)
     raise OutcomeUnknown(f"vastai: {refusal.told}: an answer that is not understood", instance_id)
 
 

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.adapting.untrusted import UNREADABLE
+from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.market.pricing import MAX_USD_HOUR
+from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.market.gpu_names import catalog
-from gpuwatch.market.pricing import MAX_USD_HOUR
-from gpuwatch.market.text import clean
-from gpuwatch.net import redact
 from gpuwatch.ports import Instance, InstanceState
+from gpuwatch.providers.toolkit.validation import UNREADABLE
+from gpuwatch.redaction import redact
 
 _STATUS_LENGTH: Final = 160
 _LAST_SECOND: Final = 32_503_680_000.0  # the year 3000
@@ -82,7 +82,7 @@ _DECIDING: Final = frozenset({"id", "label", "actual_status", "intended_status",
 _LESSER: Final = {field.name: field.type for field in msgspec.structs.fields(_Row) if field.name not in _DECIDING}
 
 
-class Page(msgspec.Struct):
+class InstancePage(msgspec.Struct):
     """One page of the list: without these keys it is none, whatever its status."""
 
     success: bool
@@ -93,14 +93,14 @@ class Page(msgspec.Struct):
     label_counts: dict[str, int] | None = None
 
 
-def parse_page(body: bytes) -> tuple[Page, list[Instance]]:
+def parse_page(body: bytes) -> tuple[InstancePage, list[Instance]]:
     """Understand one page.
 
     Raises:
         PayloadChanged: it is anything but a page with every instance readable.
     """
     try:
-        page = msgspec.json.decode(body, type=Page)
+        page = msgspec.json.decode(body, type=InstancePage)
         rows = [_row(raw) for raw in page.instances]
     except UNREADABLE as error:
         raise PayloadChanged(f"vastai: the list of instances is not understood: {_told(error)}") from error

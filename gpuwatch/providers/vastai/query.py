@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.market.gpu_names import catalog
+from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.ports import Query
 
 ROWS_AT_MOST: Final = 1000  # asked for when all are wanted

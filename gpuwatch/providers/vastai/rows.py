@@ -11,11 +11,16 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.adapting.untrusted import UNREADABLE
-from gpuwatch.market.gpu_names import GpuName, catalog, fold
-from gpuwatch.market.offer import PLAIN, Offer, Terms, Verification
-from gpuwatch.market.pricing import HOURS_A_MONTH, MAX_USD_HOUR
-from gpuwatch.market.text import clean_word
+from gpuwatch.domain.market.gpu_names import GpuName, catalog, fold
+from gpuwatch.domain.market.offer import (
+    PLAIN_TERMS,
+    Offer,
+    OfferTerms,
+    Verification,
+)
+from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MAX_USD_HOUR
+from gpuwatch.domain.market.text import clean_word
+from gpuwatch.providers.toolkit.validation import UNREADABLE
 
 PROVIDER: Final = "vastai"
 _MIB: Final = 1024.0
@@ -29,7 +34,7 @@ _copy_of: Final[Callable[[Offer], Offer]] = Offer.__copy__  # type: ignore[attr-
 _BEFORE_MAX: Final = 12_000  # rows that are remembered: a fifth more than the market of 2026; then begun anew
 
 
-class Row(msgspec.Struct, gc=False):
+class VastRow(msgspec.Struct, gc=False):
     """The fields that are read, typed as they arrive in 2026. Any other field is ignored."""
 
     id: int | str
@@ -65,7 +70,7 @@ class Row(msgspec.Struct, gc=False):
     dlperf: float | None = None
 
 
-class Refused(Exception):
+class RowSkipped(Exception):
     """This row is no offer; the text is the reason, of a fixed set, to be counted."""
 
 
@@ -74,10 +79,10 @@ _ESSENTIAL: Final = frozenset(
     {"id", "gpu_name", "num_gpus", "dph_total", "storage_cost", "storage_total_cost", "rentable"}
 )
 _VERIFICATIONS: Final = {word.value: word for word in Verification}
-_fields: Final = msgspec.structs.fields(Row)
+_fields: Final = msgspec.structs.fields(VastRow)
 
 
-def row_of(raw: bytes | msgspec.Raw) -> Row:
+def row_of(raw: bytes | msgspec.Raw) -> VastRow:
     """One row on its own, forgiving where nothing depends on it.
 
     Raises:
@@ -88,8 +93,8 @@ def row_of(raw: bytes | msgspec.Raw) -> Row:
     except UNREADABLE:
         value = _by_the_standard_library(bytes(raw))
     if not isinstance(value, dict):
-        raise Refused("row: not an object")
-    return Row(**{field.name: _field(field, value) for field in _fields})
+        raise RowSkipped("row: not an object")
+    return VastRow(**{field.name: _field(field, value) for field in _fields})
 
 
 def _by_the_standard_library(raw: bytes) -> object:
@@ -97,13 +102,13 @@ def _by_the_standard_library(raw: bytes) -> object:
     try:
         return json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise Refused("row: not JSON") from error
+        raise RowSkipped("row: not JSON") from error
 
 
 def _field(field: msgspec.structs.FieldInfo, value: dict[str, Any]) -> Any:
     name = field.name
     if field.required and value.get(name) is None:
-        raise Refused(f"{name}: missing")
+        raise RowSkipped(f"{name}: missing")
     found = value.get(name)
     if found is None:
         return None
@@ -113,11 +118,11 @@ def _field(field: msgspec.structs.FieldInfo, value: dict[str, Any]) -> Any:
         return msgspec.convert(found, field.type, strict=True)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:  # a lone surrogate cannot even be complained of
         if name in _ESSENTIAL:
-            raise Refused(f"{name}: wrong type") from error
+            raise RowSkipped(f"{name}: wrong type") from error
         return None
 
 
-class Reader:
+class RowReader:
     """Turns rows of one answer into offers.
 
     Args:
@@ -135,7 +140,7 @@ class Reader:
         disk_gb: float,
         observed_at: datetime,
         gpus: Sequence[str] = (),
-        before: dict[int | str, tuple[Row, Offer]] | None = None,
+        before: dict[int | str, tuple[VastRow, Offer]] | None = None,
     ) -> None:
         self._spot = spot
         self._disk_gb = disk_gb
@@ -146,7 +151,7 @@ class Reader:
         self._asked: dict[str, bool] = {}
         self._before = {} if before is None else before
 
-    def asked_for(self, row: Row) -> bool:
+    def is_wanted(self, row: VastRow) -> bool:
         """Whether a row's GPU can be one that was asked for: by its spelling, before its memory decides."""
         if not self._gpus:
             return True
@@ -156,7 +161,7 @@ class Reader:
             asked = self._asked[row.gpu_name] = fold(row.gpu_name) in self._spellings or named in self._gpus
         return asked
 
-    def offer(self, row: Row) -> Offer:
+    def offer(self, row: VastRow) -> Offer:
         """The offer that a row describes.
 
         Raises:
@@ -173,16 +178,16 @@ class Reader:
         self._before[row.id] = (row, built)
         return built
 
-    def _built(self, row: Row) -> Offer:
+    def _built(self, row: VastRow) -> Offer:
         quoted = row.dph_total
         if not _LEAST_USD_HOUR <= quoted <= MAX_USD_HOUR or not 1 <= row.num_gpus <= _MOST_GPUS or not row.id:
-            raise Refused(_why_not(row))
+            raise RowSkipped(_why_not(row))
         wire_name = clean_word(row.gpu_name)
         if not wire_name:
-            raise Refused("gpu_name: empty")
+            raise RowSkipped("gpu_name: empty")
         offer_id = _identifier(row.id)
         if offer_id is None:
-            raise Refused("id: no identifier")
+            raise RowSkipped("id: no identifier")
         memory = row.gpu_ram / _MIB if row.gpu_ram and 0 < row.gpu_ram < 1e9 else None
         gpu = self._resolve(wire_name, memory)
         if self._spot:
@@ -227,16 +232,16 @@ class Reader:
             nvlink_gbps=_measured(row.bw_nvlink),
             available_until=_moment(row.end_date),
             dlperf=_measured(row.dlperf),
-            terms=PLAIN if gpu.certain else _open(gpu.reason),
+            terms=PLAIN_TERMS if gpu.certain else _open(gpu.reason),
         )
 
-    def _quoted_disk_gb(self, row: Row) -> float:
+    def _quoted_disk_gb(self, row: VastRow) -> float:
         """The disk that the quote holds: reckoned back from its price where both are there, else what was asked for."""
         rate, total = row.storage_cost, row.storage_total_cost
         if rate is not None and not 0 <= rate <= MAX_USD_HOUR:
-            raise Refused("storage_cost: out of range")
+            raise RowSkipped("storage_cost: out of range")
         if total is not None and not 0 <= total <= MAX_USD_HOUR:
-            raise Refused("storage_total_cost: out of range")
+            raise RowSkipped("storage_total_cost: out of range")
         if not rate or total is None:
             return self._disk_gb
         disk_gb = total * HOURS_A_MONTH / rate
@@ -247,9 +252,9 @@ class Reader:
 
 
 @lru_cache(maxsize=256)
-def _open(reason: str | None) -> Terms:
+def _open(reason: str | None) -> OfferTerms:
     """One value for all offers of a name that leaves the card open, such as "Tesla V100"."""
-    return Terms(note=reason)
+    return OfferTerms(note=reason)
 
 
 def place(geolocation: str | None) -> tuple[str | None, str | None]:
@@ -277,7 +282,7 @@ def _place(text: str) -> tuple[str | None, str | None]:
     return text or None, None
 
 
-def _why_not(row: Row) -> str:
+def _why_not(row: VastRow) -> str:
     if not isfinite(row.dph_total):
         return "dph_total: not a finite number"
     if row.dph_total < _LEAST_USD_HOUR:
@@ -287,12 +292,12 @@ def _why_not(row: Row) -> str:
     return "id: zero or empty" if not row.id else "num_gpus: out of range"
 
 
-def _bid_quote(row: Row) -> float:
+def _bid_quote(row: VastRow) -> float:
     """What a won bid costs: never less than the least bid and the disk, whatever `dph_total` says."""
     if row.min_bid is None:
         return row.dph_total
     if not 0 < row.min_bid <= MAX_USD_HOUR:
-        raise Refused("min_bid: out of range")
+        raise RowSkipped("min_bid: out of range")
     return max(row.dph_total, row.min_bid + (row.storage_total_cost or 0.0))
 
 

@@ -9,8 +9,8 @@ from threading import Event
 from typing import Any
 
 from gpuwatch import providers
-from gpuwatch.net import Http
 from gpuwatch.ports import Order, ProviderSettings
+from gpuwatch.providers.toolkit.http.client import HttpxClient
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 KEY = "demo-key:demo-secret"
@@ -47,7 +47,7 @@ def asking(
     settings = ProviderSettings(
         name="aws", base_url=url, api_key=key, search_interval_s=0.0, timeout_s=timeout_s, options=given
     )
-    http = Http(secrets=[])
+    http = HttpxClient(secrets=[])
     try:
         yield providers.build(settings, http, now, clock, clock.sleep, stop)
     finally:

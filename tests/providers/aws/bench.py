@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuwatch.emulator.clouds.aws import Ec2
 from gpuwatch.testing.bench import Bench
+from tests.clouds.aws import Ec2
 
 
 def sell_out(place: Ec2, offer_id: str) -> None:

@@ -15,16 +15,18 @@ from botocore.model import ServiceModel
 from botocore.parsers import create_parser
 
 from gpuwatch.errors import GpuwatchError
-from gpuwatch.providers.aws.asking import Refusal
+from gpuwatch.providers.aws.client import AwsErrorAnswer
 from gpuwatch.providers.aws.create import created
+from gpuwatch.providers.aws.error_mapping import ordering_error, reading_error
+from gpuwatch.providers.aws.instance_types import table
 from gpuwatch.providers.aws.instances import parse_instances
-from gpuwatch.providers.aws.machines import table
-from gpuwatch.providers.aws.offers import Place, on_demand_offer, spot_offer
+from gpuwatch.providers.aws.offers import RegionZones, on_demand_offer, spot_offer
 from gpuwatch.providers.aws.prices import parse_disk, parse_machines, parse_spot
-from gpuwatch.providers.aws.refusals import ordering_error, reading_error
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "aws"
-HERE = Place("us-east-1", {"us-east-1a": "use1-az4", "us-east-1b": "use1-az6"}, datetime(2026, 11, 21, 12, tzinfo=UTC))
+HERE = RegionZones(
+    "us-east-1", {"us-east-1a": "use1-az4", "us-east-1b": "use1-az6"}, datetime(2026, 11, 21, 12, tzinfo=UTC)
+)
 
 
 def replay() -> dict[str, Any]:
@@ -69,7 +71,7 @@ READERS: dict[str, Callable[[], Any]] = {
 
 
 def _told(case: dict[str, Any]) -> Any:
-    error = Refusal(case["status"], case["body_text"].encode())
+    error = AwsErrorAnswer(case["status"], case["body_text"].encode())
     return {
         "status": case["status"],
         "asking": _shown(reading_error(error, HERE.region)),

@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 
-from gpuwatch.emulator.clouds.aws import Ec2
 from gpuwatch.errors import ProviderError
 from gpuwatch.ports import Query
-from gpuwatch.testing.oddities import odd_answer, odd_instance
+from gpuwatch.testing.invariants import answer_problems, instance_problems
 from gpuwatch.testing.relay import relaying
+from tests.clouds.aws import Ec2
 from tests.providers.aws.aws_bench import asking, order
 
 VALUES = (
@@ -52,7 +52,7 @@ def test_offers_out_of_hostile_xml_are_sound(rate: float) -> None:
                     except ProviderError:
                         continue
                 answered += 1
-                assert odd_answer(answer, adapter.info) == [], f"seed {seed}"
+                assert answer_problems(answer, adapter.info) == [], f"seed {seed}"
     assert answered or rate > 0.1, "some answers are good enough to be used"
 
 
@@ -75,6 +75,6 @@ def test_a_list_out_of_hostile_xml_is_whole_and_sound_or_none(rate: float) -> No
             except ProviderError:
                 continue
             listed += 1
-            assert [odd for one in found for odd in odd_instance(one)] == [], f"seed {seed}"
+            assert [odd for one in found for odd in instance_problems(one)] == [], f"seed {seed}"
             assert len(found) == 2, f"seed {seed}: an instance that is not understood is not left out"
     assert listed or rate > 0.1

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from gpuwatch import providers
-from gpuwatch.emulator.clouds.aws import Ec2
 from gpuwatch.errors import (
     OrderError,
     OrderRateLimited,
@@ -17,6 +16,7 @@ from gpuwatch.errors import (
     ProviderDown,
 )
 from gpuwatch.ports import Instance, InstanceState, Launcher, Query
+from tests.clouds.aws import Ec2
 from tests.providers.aws.aws_bench import NOW, Clock, asking, order
 
 LABEL = "gpuwatch-abcdefgh2345"

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from gpuwatch import providers
-from gpuwatch.emulator.clouds.aws_market import MARKET
-from gpuwatch.emulator.clouds.aws_pages import PricePages
+from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.errors import PayloadChanged, ProviderDown
-from gpuwatch.market.offer import OfferKind
 from gpuwatch.ports import Completeness, Query
-from gpuwatch.providers.aws.public import parse_on_demand_page, parse_spot_page
+from gpuwatch.providers.aws.public_market import parse_on_demand_page, parse_spot_page
 from gpuwatch.testing.hostile import spoiled
-from gpuwatch.testing.oddities import odd_answer
+from gpuwatch.testing.invariants import answer_problems
 from gpuwatch.testing.relay import relaying
+from tests.clouds.aws_market import MARKET
+from tests.clouds.aws_pages import PricePages
 from tests.providers.aws.aws_bench import Clock, asking
 
 
@@ -39,7 +39,7 @@ def test_every_type_of_every_region_is_a_list_price(adapter: providers.Adapter, 
     sold = {f"{s.region}/{s.type}/{word}" for s in MARKET if s.spot is not None or not spot}
     assert {offer.offer_id for offer in answer.offers} == sold
     assert {offer.kind for offer in answer.offers} == {OfferKind.LISTED}
-    assert odd_answer(answer, adapter.info) == []
+    assert answer_problems(answer, adapter.info) == []
 
 
 def test_prices_are_those_of_the_page(adapter: providers.Adapter) -> None:
@@ -122,4 +122,4 @@ def test_hostile_pages_are_skipped_or_refused(place: PricePages, rate: float) ->
                         answer = adapter.market.search(Query(spot=spot))
                     except PayloadChanged:
                         continue
-                    assert odd_answer(answer, adapter.info) == [], f"seed {seed}"
+                    assert answer_problems(answer, adapter.info) == [], f"seed {seed}"

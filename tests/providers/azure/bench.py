@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuwatch.emulator.clouds.azure import AzurePrices
 from gpuwatch.testing.bench import Bench
+from tests.clouds.azure import AzurePrices
 
 BENCH = Bench(name="azure", place=AzurePrices, gpu="H100 NVL")

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.emulator.clouds.azure import price_row
+from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.market.offer import OfferKind
-from gpuwatch.providers.azure.machines import families_of, filter_of, machine
+from gpuwatch.providers.azure.machine_types import families_of, filter_of, machine
 from gpuwatch.providers.azure.prices import parse_prices
+from tests.clouds.azure import price_row
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 H100 = "Standard_ND96isr_H100_v5"

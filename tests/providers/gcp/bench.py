@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuwatch.emulator.clouds.gcp import GooglePrices
 from gpuwatch.testing.bench import Bench
+from tests.clouds.gcp import GooglePrices
 
 BENCH = Bench(
     name="gcp",

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpuwatch.adapting.answering import Seen
 from gpuwatch.providers.gcp.market import parse_weekly
 from gpuwatch.providers.gcp.weekly import read_weekly
+from gpuwatch.providers.toolkit.post_processing import ParseResult
 
 _RECORDED = Path(__file__).parents[2] / "recorded" / "gcp"
 
@@ -17,6 +17,6 @@ _RECORDED = Path(__file__).parents[2] / "recorded" / "gcp"
 def replay() -> Mapping[str, Any]:
     """Golden file → offers and skips, as seen a day after the file was made."""
     weekly = read_weekly((_RECORDED / "pricing-2025-03-06-excerpt.yml").read_bytes())
-    seen = Seen()
+    seen = ParseResult()
     offers = parse_weekly(weekly, seen, datetime(2025, 3, 7, tzinfo=UTC))
     return {"pricing-2025-03-06-excerpt.json": {"offers": offers, "skipped": seen.skipped}}

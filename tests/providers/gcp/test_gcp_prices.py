@@ -10,18 +10,24 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.adapting.answering import Seen
-from gpuwatch.emulator.clouds.gcp import GooglePrices, price_list, sku
+from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.market.offer import Offer, OfferKind
+from gpuwatch.domain.market.slices import gpu_fraction
 from gpuwatch.errors import KeyRejected, PayloadChanged
-from gpuwatch.market.gpu_names import catalog
-from gpuwatch.market.offer import Offer, OfferKind
-from gpuwatch.market.slices import gpu_fraction
 from gpuwatch.ports import Completeness, Query
-from gpuwatch.providers.gcp.machines import MACHINES
+from gpuwatch.providers.gcp.machine_types import MACHINES
 from gpuwatch.providers.gcp.market import WEEKLY_URL, parse_weekly
-from gpuwatch.providers.gcp.skus import Part, Parts, machine_price, part_of, read_skus
+from gpuwatch.providers.gcp.skus import (
+    PartPrices,
+    PricedPart,
+    machine_price,
+    part_of,
+    read_skus,
+)
 from gpuwatch.providers.gcp.weekly import read_weekly
+from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.testing.bench import Bench
+from tests.clouds.gcp import GooglePrices, price_list, sku
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "gcp" / "pricing-2025-03-06-excerpt.yml"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -120,7 +126,7 @@ def test_a_page_that_fails_makes_the_answer_a_part_that_is_not_kept() -> None:
         assert part.offers
         assert not any(offer.gpu == "L4" for offer in part.offers)
         assert asking.search(Query(gpus=("L4",))).completeness is Completeness.PARTIAL, "not asked again at once"
-        asking._brief.forget()
+        asking._brief.invalidate()
         whole = asking.search(Query())
         assert whole.completeness is Completeness.COMPLETE
         assert any(offer.gpu == "L4" for offer in whole.offers)
@@ -186,7 +192,7 @@ def test_the_recorded_file_is_read_as_it_was_published() -> None:
     assert weekly.made_at == datetime(2025, 3, 6, 3, 53, 56, tzinfo=UTC)
     assert weekly.prices["a3-highgpu-8g", "us-central1", True] == "35.3957496986301"
     assert len(weekly.prices) == 16
-    offers = parse_weekly(weekly, Seen(), datetime(2025, 3, 7, tzinfo=UTC))
+    offers = parse_weekly(weekly, ParseResult(), datetime(2025, 3, 7, tzinfo=UTC))
     assert len(offers) == 15  # the a3-highgpu-4g is not sold on demand
 
 
@@ -208,7 +214,7 @@ def test_a_price_that_is_none_costs_its_row(price: str) -> None:
     rows = ["compute:", "  instance:", "    g2-standard-4:", "      cost:"]
     rows += ["        a:", f"          hour: {price}", "        b:", "          hour: 0.7"]
     text = "\n".join(rows)
-    seen = Seen()
+    seen = ParseResult()
     offers = parse_weekly(read_weekly(text.encode()), seen, NOW)
     assert [offer.region for offer in offers] == ["b"]
     assert seen.skipped == {"a price that nobody would ask": 1}
@@ -217,20 +223,23 @@ def test_a_price_that_is_none_costs_its_row(price: str) -> None:
 @pytest.mark.parametrize(
     ("description", "part"),
     [
-        ("Nvidia Tesla A100 GPU running in Americas", Part("gpu", "a100")),
-        ("Nvidia Tesla A100 80GB GPU attached to Spot Preemptible VMs running in Iowa", Part("gpu", "a100 80gb")),
-        ("Nvidia H100 80GB GPU running in Tokyo", Part("gpu", "h100 80gb")),
-        ("Nvidia H100 80GB Mega GPU attached to Spot Preemptible VMs running in Tokyo", Part("gpu", "h100 80gb mega")),
-        ("Nvidia H100 80GB Plus GPU running in Tokyo", Part("gpu", "h100 80gb mega")),
-        ("Nvidia H200 141GB GPU attached to Spot Preemptible VMs running in Iowa", Part("gpu", "h200 141gb")),
-        ("RTX 6000 96GB running in Iowa", Part("gpu", "rtx 6000 96gb")),
-        ("RTX 6000 96GB attached to Spot Preemptible VMs running in Iowa", Part("gpu", "rtx 6000 96gb")),
-        ("Nvidia L4 GPU running in Belgium", Part("gpu", "l4")),
-        ("A3Plus Instance Core running in Iowa", Part("core", "a3plus")),
-        ("Spot Preemptible A3Plus Instance Ram running in Tokyo", Part("ram", "a3plus")),
-        ("A3Ultra Instance Core running in Iowa", Part("core", "a3ultra")),
-        ("Spot Preemptible A4 Nvidia B200 (1 gpu slice) running in Iowa", Part("slice", "b200")),
-        ("SSD backed Local Storage attached to Spot Preemptible VMs in Iowa", Part("ssd", "")),
+        ("Nvidia Tesla A100 GPU running in Americas", PricedPart("gpu", "a100")),
+        ("Nvidia Tesla A100 80GB GPU attached to Spot Preemptible VMs running in Iowa", PricedPart("gpu", "a100 80gb")),
+        ("Nvidia H100 80GB GPU running in Tokyo", PricedPart("gpu", "h100 80gb")),
+        (
+            "Nvidia H100 80GB Mega GPU attached to Spot Preemptible VMs running in Tokyo",
+            PricedPart("gpu", "h100 80gb mega"),
+        ),
+        ("Nvidia H100 80GB Plus GPU running in Tokyo", PricedPart("gpu", "h100 80gb mega")),
+        ("Nvidia H200 141GB GPU attached to Spot Preemptible VMs running in Iowa", PricedPart("gpu", "h200 141gb")),
+        ("RTX 6000 96GB running in Iowa", PricedPart("gpu", "rtx 6000 96gb")),
+        ("RTX 6000 96GB attached to Spot Preemptible VMs running in Iowa", PricedPart("gpu", "rtx 6000 96gb")),
+        ("Nvidia L4 GPU running in Belgium", PricedPart("gpu", "l4")),
+        ("A3Plus Instance Core running in Iowa", PricedPart("core", "a3plus")),
+        ("Spot Preemptible A3Plus Instance Ram running in Tokyo", PricedPart("ram", "a3plus")),
+        ("A3Ultra Instance Core running in Iowa", PricedPart("core", "a3ultra")),
+        ("Spot Preemptible A4 Nvidia B200 (1 gpu slice) running in Iowa", PricedPart("slice", "b200")),
+        ("SSD backed Local Storage attached to Spot Preemptible VMs in Iowa", PricedPart("ssd", "")),
         ("DWS Calendar Mode A4 Nvidia B200 (1 gpu slice) running in Iowa", None),
         ("H200 141GB GPU attached to DWS Defined Duration VMs running in Iowa", None),
         ("Commitment v1: Nvidia H100 80GB GPU in Iowa for 1 Year", None),
@@ -244,13 +253,13 @@ def test_a_price_that_is_none_costs_its_row(price: str) -> None:
         ("", None),
     ],
 )
-def test_a_description_names_a_part_or_none(description: str, part: Part | None) -> None:
+def test_a_description_names_a_part_or_none(description: str, part: PricedPart | None) -> None:
     assert part_of(description) == part
 
 
-def _read(*skus: dict[str, Any]) -> tuple[Parts, Seen]:
-    parts: Parts = {}
-    seen = Seen()
+def _read(*skus: dict[str, Any]) -> tuple[PartPrices, ParseResult]:
+    parts: PartPrices = {}
+    seen = ParseResult()
     read_skus({"skus": list(skus)}, parts, seen)
     return parts, seen
 
@@ -274,14 +283,14 @@ def test_the_last_tier_counts_and_of_two_skus_the_dearer() -> None:
         0, {"startUsageAmount": 0, "unitPrice": {"currencyCode": "USD", "units": "0", "nanos": 0}}
     )
     parts, _ = _read(tiered, sku("Nvidia L4 GPU running in the x", "OnDemand", ["x"], "h", 0.4))
-    assert parts == {(Part("gpu", "l4"), "x", False): 0.56}
+    assert parts == {(PricedPart("gpu", "l4"), "x", False): 0.56}
 
 
 def test_no_price_is_made_of_parts_of_two_kinds() -> None:
-    parts: Parts = {
-        (Part("gpu", "l4"), "x", True): 0.2,
-        (Part("core", "g2"), "x", False): 0.02,
-        (Part("ram", "g2"), "x", False): 0.002,
+    parts: PartPrices = {
+        (PricedPart("gpu", "l4"), "x", True): 0.2,
+        (PricedPart("core", "g2"), "x", False): 0.02,
+        (PricedPart("ram", "g2"), "x", False): 0.002,
     }
     assert machine_price(MACHINES["g2-standard-4"], "x", True, parts) is None
     assert machine_price(MACHINES["g2-standard-4"], "x", False, parts) is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuwatch.emulator.clouds.gpuhunt import GpuhuntCatalogs
 from gpuwatch.testing.bench import Bench
+from tests.clouds.gpuhunt import GpuhuntCatalogs
 
 BENCH = Bench(name="gpuhunt", place=GpuhuntCatalogs, gpu="H100 SXM")

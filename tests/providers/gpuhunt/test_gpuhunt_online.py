@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.emulator.answers import Reply, reply
-from gpuwatch.emulator.clouds.gpuhunt import GpuhuntCatalogs
-from gpuwatch.emulator.clouds.stage import Stage
-from gpuwatch.emulator.request import Request
+from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.emulator.answers import EmulatorReply, reply
+from gpuwatch.emulator.provider_server import ProviderServer
+from gpuwatch.emulator.request import EmulatorRequest
 from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderDown
-from gpuwatch.market.offer import OfferKind
 from gpuwatch.ports import Completeness, Query
 from gpuwatch.providers.gpuhunt import ONLINE
 from gpuwatch.providers.gpuhunt.online import _CLASSES, TimeBox, ask
 from gpuwatch.testing.bench import Bench
+from tests.clouds.gpuhunt import GpuhuntCatalogs
 
 H100 = {
     "slug": "gpu-h100x1-80gb", "memory": 245760, "vcpus": 20, "disk": 720, "price_hourly": 3.39, "available": True,
@@ -29,12 +29,12 @@ H100 = {
 }  # fmt: skip
 
 
-class Droplets(Stage):
+class Droplets(ProviderServer):
     """DigitalOcean's sizes, as its document lists them."""
 
     ROUTES = (("GET", r"/v2/sizes", "sizes"),)
 
-    def sizes(self, request: Request) -> Reply:
+    def sizes(self, request: EmulatorRequest) -> EmulatorReply:
         if not request.keyed:
             return reply({"id": "Unauthorized", "message": f"Unable to authenticate you with {request.key}"}, 401)
         return reply({"sizes": [H100], "links": {}, "meta": {"total": 1}})

@@ -14,13 +14,19 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.emulator.clouds.gpuhunt import COLUMNS, GpuhuntCatalogs, archive, market, row
+from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.errors import PayloadChanged, ProviderDown
-from gpuwatch.market.offer import Offer, OfferKind
 from gpuwatch.ports import Answer, Completeness, Query
 from gpuwatch.providers.gpuhunt import INFO, SELLERS
 from gpuwatch.providers.gpuhunt.catalogs import named, read_items, unpacked
 from gpuwatch.testing.bench import Bench
+from tests.clouds.gpuhunt import (
+    COLUMNS,
+    GpuhuntCatalogs,
+    archive,
+    market,
+    row,
+)
 
 
 @contextmanager

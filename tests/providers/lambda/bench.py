@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuwatch.emulator.clouds.lambda_cloud import LambdaCloud
 from gpuwatch.testing import Bench
+from tests.clouds.lambda_cloud import LambdaCloud
 
 BENCH = Bench(
     name="lambda",

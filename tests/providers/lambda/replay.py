@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.adapting.refusals import reading_error, said
 from gpuwatch.errors import GpuwatchError
-from gpuwatch.net import Reply
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.providers.toolkit.error_mapping import read_error_body, reading_error
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "lambda"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -21,7 +21,7 @@ NOW = datetime(2026, 11, 21, tzinfo=UTC)
 NOT_ASKED_FOR = frozenset({"regions-reconstructed.json", "launch-request-reconstructed.json"})
 
 offers = import_module("gpuwatch.providers.lambda.offers")
-renting = import_module("gpuwatch.providers.lambda.renting")
+renting = import_module("gpuwatch.providers.lambda.launcher")
 
 
 def replay() -> dict[str, Any]:
@@ -39,22 +39,22 @@ def _read(path: Path) -> Any:
     if path.name.startswith("terminate-"):
         return _told(lambda: renting.parse_instances({"data": value["data"]["terminated_instances"]}))
     if path.name.startswith("launch-"):
-        return _told(lambda: renting.created(Reply(200, {}, path.read_bytes())))
+        return _told(lambda: renting.created(HttpReply(200, {}, path.read_bytes())))
     if path.name.startswith("errors-"):
         return {name: _refusals(case["http_status"], case["body"]) for name, case in value.items()}
     return _refusals(503, value)
 
 
 def _kind(told: Any) -> Any:
-    kind = offers.kind_of(told)
+    kind = offers.parse_type(told)
     return f"{kind.gpu_count} x {kind.gpu.name}, {kind.gpu_memory_gib} GiB, {kind.usd_hour} $/h, {kind.cpu_arch}"
 
 
 def _refusals(status: int, body: Any) -> Any:
-    reply = Reply(status, {}, json.dumps(body).encode())
+    reply = HttpReply(status, {}, json.dumps(body).encode())
     return {
-        "asking": _shown(reading_error("lambda", said(reply), reply, NOW)),
-        "ordering": _shown(renting.launch_error("lambda", said(reply), reply, NOW)),
+        "asking": _shown(reading_error("lambda", read_error_body(reply), reply, NOW)),
+        "ordering": _shown(renting.launch_error("lambda", read_error_body(reply), reply, NOW)),
     }
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from gpuwatch import providers
-from gpuwatch.adapting.answering import Seen
-from gpuwatch.emulator.clouds.lambda_cloud import LambdaCloud
+from gpuwatch.domain.market.marks import ARM64, arch_of
+from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.errors import KeyRejected, PayloadChanged
-from gpuwatch.market.marks import ARM64, arch_of
-from gpuwatch.market.offer import Offer, OfferKind
-from gpuwatch.net import Http
 from gpuwatch.ports import ProviderSettings, Query
+from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.post_processing import ParseResult
+from tests.clouds.lambda_cloud import LambdaCloud
 
 BENCH = import_module("tests.providers.lambda.bench").BENCH
 RECORDED = Path(__file__).parents[2] / "recorded" / "lambda"
@@ -36,8 +36,8 @@ class Clock:
         self.seconds += seconds
 
 
-def parsed(value: Any) -> Seen:
-    found: Seen = import_module("gpuwatch.providers.lambda.offers").parse_types(value, NOW)
+def parsed(value: Any) -> ParseResult:
+    found: ParseResult = import_module("gpuwatch.providers.lambda.offers").parse_types(value, NOW)
     return found
 
 
@@ -175,7 +175,7 @@ def test_a_new_field_is_told() -> None:
 
 
 def test_all_watches_share_one_answer_for_five_seconds() -> None:
-    clock, http = Clock(), Http()
+    clock, http = Clock(), HttpxClient()
     with LambdaCloud() as place:
         settings = ProviderSettings(name="lambda", base_url=place.url, api_key=place.key, search_interval_s=0.0)
         market = providers.build(settings, http, lambda: NOW, clock, clock.sleep).market

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuwatch.emulator.clouds.pricelist import PriceListServer
 from gpuwatch.testing.bench import Bench
+from tests.clouds.pricelist import PriceListServer
 
 BENCH = Bench(name="pricelist", place=PriceListServer, gpu="L40S")

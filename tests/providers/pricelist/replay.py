@@ -7,13 +7,13 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-from gpuwatch.adapting.currency import Rate
-from gpuwatch.providers.pricelist.declared import built_in
-from gpuwatch.providers.pricelist.reading import Reader
+from gpuwatch.providers.pricelist.declaration import built_in
+from gpuwatch.providers.pricelist.source_reader import SourceReader
+from gpuwatch.providers.toolkit.currency import ExchangeRate
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "pricelist"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
-RATES = {"USD": Rate("USD", 1.0), "EUR": Rate("EUR", 1.15, date(2026, 11, 20))}
+RATES = {"USD": ExchangeRate("USD", 1.0), "EUR": ExchangeRate("EUR", 1.15, date(2026, 11, 20))}
 
 
 def replay() -> dict[str, Any]:
@@ -22,6 +22,6 @@ def replay() -> dict[str, Any]:
 
 def _read(path: Path) -> Any:
     source = built_in()[path.name.removesuffix("_reconstructed.json")]
-    reader = Reader(source, RATES.get, NOW)
+    reader = SourceReader(source, RATES.get, NOW)
     reader.page(json.loads(path.read_bytes()), source.places[1] if source.places else "")
     return reader.done()

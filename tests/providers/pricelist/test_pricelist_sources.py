@@ -11,24 +11,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpuwatch.adapting.answering import Seen
-from gpuwatch.adapting.currency import Rate
+from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.market.offer import Offer, OfferKind
-from gpuwatch.providers.pricelist.declared import Source, built_in
-from gpuwatch.providers.pricelist.reading import Reader
+from gpuwatch.providers.pricelist.declaration import PriceSource, built_in
+from gpuwatch.providers.pricelist.source_reader import SourceReader
+from gpuwatch.providers.toolkit.currency import ExchangeRate
+from gpuwatch.providers.toolkit.post_processing import ParseResult
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "pricelist"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
-RATES = {"USD": Rate("USD", 1.0), "EUR": Rate("EUR", 1.15, date(2026, 11, 20), "a rate of then")}
+RATES = {"USD": ExchangeRate("USD", 1.0), "EUR": ExchangeRate("EUR", 1.15, date(2026, 11, 20), "a rate of then")}
 
 
 def recorded(name: str) -> Any:
     return json.loads((RECORDED / f"{name}_reconstructed.json").read_bytes())
 
 
-def read(source: Source, value: Any, place: str = "") -> Seen:
-    reader = Reader(source, RATES.get, NOW)
+def read(source: PriceSource, value: Any, place: str = "") -> ParseResult:
+    reader = SourceReader(source, RATES.get, NOW)
     reader.page(value, place)
     return reader.done()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuwatch.emulator.clouds.primeintellect import PrimeIntellect
 from gpuwatch.testing.bench import Bench
+from tests.clouds.primeintellect import PrimeIntellectServer
 
-BENCH = Bench(name="primeintellect", place=PrimeIntellect, gpu="H100 PCIe")
+BENCH = Bench(name="primeintellect", place=PrimeIntellectServer, gpu="H100 PCIe")

@@ -25,6 +25,6 @@ def _read(path: Path) -> Any:
 
 
 def _dollars(currency: str) -> Any:
-    from gpuwatch.adapting.currency import Rate
+    from gpuwatch.providers.toolkit.currency import ExchangeRate
 
-    return Rate("USD", 1.0) if currency == "USD" else None
+    return ExchangeRate("USD", 1.0) if currency == "USD" else None

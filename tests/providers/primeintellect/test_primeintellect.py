@@ -10,37 +10,37 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.adapting import Adapter
-from gpuwatch.adapting.answering import Seen
-from gpuwatch.adapting.currency import Rate
-from gpuwatch.emulator.clouds.primeintellect import PrimeIntellect, part, row
+from gpuwatch.domain.market.offer import Offer, OfferKind
+from gpuwatch.domain.market.pricing import Commission, price_of
 from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderDown
-from gpuwatch.market.offer import Offer, OfferKind
-from gpuwatch.market.pricing import Commission, price_of
 from gpuwatch.ports import Completeness, Query
+from gpuwatch.ports.declarations import Adapter
 from gpuwatch.providers.primeintellect.market import page_of, parse_rows
+from gpuwatch.providers.toolkit.currency import ExchangeRate
+from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.testing.bench import Bench
+from tests.clouds.primeintellect import PrimeIntellectServer, part, row
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "primeintellect"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 DAY = date(2026, 11, 20)
-BENCH = Bench(name="primeintellect", place=PrimeIntellect, gpu="H100 PCIe")
-RATES = {"USD": Rate("USD", 1.0), "EUR": Rate("EUR", 1.25, DAY)}
+BENCH = Bench(name="primeintellect", place=PrimeIntellectServer, gpu="H100 PCIe")
+RATES = {"USD": ExchangeRate("USD", 1.0), "EUR": ExchangeRate("EUR", 1.25, DAY)}
 
 
 @pytest.fixture
-def place() -> Iterator[PrimeIntellect]:
-    with PrimeIntellect() as place:
+def place() -> Iterator[PrimeIntellectServer]:
+    with PrimeIntellectServer() as place:
         yield place
 
 
 @pytest.fixture
-def adapter(place: PrimeIntellect) -> Iterator[Adapter]:
+def adapter(place: PrimeIntellectServer) -> Iterator[Adapter]:
     with BENCH.pointed_at(place.url) as adapter:
         yield adapter
 
 
-def parsed(*rows: Any) -> Seen:
+def parsed(*rows: Any) -> ParseResult:
     return parse_rows(list(rows), RATES.get, NOW)
 
 
@@ -212,7 +212,7 @@ def test_junk_between_the_rows_is_counted_by_its_reason() -> None:
 # --- pages ------------------------------------------------------------------------------------------------------------
 
 
-def test_all_pages_are_read_once_for_all_watches(adapter: Adapter, place: PrimeIntellect) -> None:
+def test_all_pages_are_read_once_for_all_watches(adapter: Adapter, place: PrimeIntellectServer) -> None:
     place.rows = [row("runpod", f"type-{n}", "H100_80GB", "PCIe", 2.0) for n in range(250)]
     for query in (Query(), Query(gpus=("H100 PCIe",))):
         found = adapter.market.search(query)
@@ -220,7 +220,7 @@ def test_all_pages_are_read_once_for_all_watches(adapter: Adapter, place: PrimeI
     assert place.count("availability/gpus") == 3
 
 
-def test_a_later_page_that_fails_makes_the_answer_a_part(adapter: Adapter, place: PrimeIntellect) -> None:
+def test_a_later_page_that_fails_makes_the_answer_a_part(adapter: Adapter, place: PrimeIntellectServer) -> None:
     place.rows = [row("runpod", f"type-{n}", "H100_80GB", "PCIe", 2.0) for n in range(250)]
     spare = [0]
     plain = place.list_gpus
@@ -240,7 +240,7 @@ def test_a_later_page_that_fails_makes_the_answer_a_part(adapter: Adapter, place
     ids=["the same page again", "short pages"],
 )
 def test_pages_are_followed_to_the_end_and_not_for_ever(
-    adapter: Adapter, place: PrimeIntellect, page_rows: int, ignores_pages: bool, rows: int
+    adapter: Adapter, place: PrimeIntellectServer, page_rows: int, ignores_pages: bool, rows: int
 ) -> None:
     place.rows = [row("runpod", f"type-{n}", "H100_80GB", "PCIe", 2.0) for n in range(120)]
     place.page_rows, place.ignores_pages = page_rows, ignores_pages
@@ -249,7 +249,7 @@ def test_pages_are_followed_to_the_end_and_not_for_ever(
     assert (found.completeness is Completeness.COMPLETE) == (not ignores_pages)
 
 
-def test_the_older_answer_and_one_without_empty_fields_are_understood(place: PrimeIntellect) -> None:
+def test_the_older_answer_and_one_without_empty_fields_are_understood(place: PrimeIntellectServer) -> None:
     older = json.loads((RECORDED / "availability-legacy-reconstructed.json").read_bytes())
     newer = json.loads((RECORDED / "availability-gpus-reconstructed.json").read_bytes())
     assert {o.offer_id for o in parsed(*page_of(older)[0]).offers} == {
@@ -269,13 +269,13 @@ def test_no_list_is_no_market_without_offers(value: Any) -> None:
         page_of(value)
 
 
-def test_nothing_is_asked_without_a_key(place: PrimeIntellect) -> None:
+def test_nothing_is_asked_without_a_key(place: PrimeIntellectServer) -> None:
     with BENCH.pointed_at(place.url, None) as adapter, pytest.raises(KeyRejected):
         adapter.market.search(Query())
     assert place.requests == []
 
 
-def test_an_answer_is_not_kept_when_there_was_none(adapter: Adapter, place: PrimeIntellect) -> None:
+def test_an_answer_is_not_kept_when_there_was_none(adapter: Adapter, place: PrimeIntellectServer) -> None:
     place.fail("availability", 503, {"detail": "busy"}, times=3)
     with pytest.raises(ProviderDown):
         adapter.market.search(Query())

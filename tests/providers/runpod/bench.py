@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from gpuwatch.emulator.clouds.runpod import RunPod
-from gpuwatch.emulator.clouds.runpod_quota import Quotas
-from gpuwatch.providers.runpod.places import wanted_of
+from gpuwatch.providers.runpod.offer_ids import read_offer_id
 from gpuwatch.testing.bench import Bench
+from tests.clouds.runpod import RunPod
+from tests.clouds.runpod_quota import Quotas
 
 PLENTY = Quotas(100_000, 1_000_000, 10_000_000)
 
 
 def _sell_out(place: RunPod, offer_id: str) -> None:
-    wanted = wanted_of(offer_id)
+    wanted = read_offer_id(offer_id)
     assert wanted is not None
     place.sell_out(wanted.gpu_id, wanted.cloud, wanted.place)
 

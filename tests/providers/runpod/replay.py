@@ -11,18 +11,23 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.adapting.answering import Seen
-from gpuwatch.adapting.refusals import said
+from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.errors import GpuwatchError
-from gpuwatch.market.gpu_names import catalog
-from gpuwatch.net import Reply
-from gpuwatch.providers.runpod.catalogue import Asked, parse_catalogue
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.providers.runpod.catalogue import CatalogueRequest, parse_catalogue
 from gpuwatch.providers.runpod.charges import charges_of
 from gpuwatch.providers.runpod.create import created
+from gpuwatch.providers.runpod.error_mapping import (
+    graphql_data,
+    ordering_error,
+    reading_error,
+    wait_s,
+)
 from gpuwatch.providers.runpod.keyless import parse_keyless
-from gpuwatch.providers.runpod.pods import Restarts, parse_pods
+from gpuwatch.providers.runpod.pods import RestartDetector, parse_pods
 from gpuwatch.providers.runpod.quota import windows_of
-from gpuwatch.providers.runpod.refusals import graphql_data, ordering_error, reading_error, wait_s
+from gpuwatch.providers.toolkit.error_mapping import read_error_body
+from gpuwatch.providers.toolkit.post_processing import ParseResult
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "runpod"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -56,17 +61,17 @@ def _read(path: Path) -> Any:
     }  # fmt: skip
     body = path.read_bytes()
     if found := re.fullmatch(r"v[12]-error-(\d{3}).*", path.stem):
-        return _refusals(Reply(int(found[1]), {}, body))
+        return _refusals(HttpReply(int(found[1]), {}, body))
     return next(reader for prefix, reader in readers.items() if path.name.startswith(prefix))(json.loads(body))
 
 
-def _offers(value: Any, cloud: str) -> Seen:
-    return parse_catalogue(value, Asked(cloud, 2, 100.0, NOW))
+def _offers(value: Any, cloud: str) -> ParseResult:
+    return parse_catalogue(value, CatalogueRequest(cloud, 2, 100.0, NOW))
 
 
-def _keyless(value: Any) -> Seen:
+def _keyless(value: Any) -> ParseResult:
     """It was recorded with other fields than we ask for, so nothing in it can be believed."""
-    return parse_keyless(value, Asked("SECURE", 1, 0.0, NOW))
+    return parse_keyless(value, CatalogueRequest("SECURE", 1, 0.0, NOW))
 
 
 def _types(value: Any) -> Any:
@@ -74,7 +79,7 @@ def _types(value: Any) -> Any:
 
 
 def _made(row: Any) -> Any:
-    return [created(Reply(201, {}, json.dumps(row).encode())), *parse_pods({"pods": [row]})]
+    return [created(HttpReply(201, {}, json.dumps(row).encode())), *parse_pods({"pods": [row]})]
 
 
 def _names(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -85,13 +90,13 @@ def _names(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def _quota(headers: dict[str, str]) -> Any:
     small = {name.lower(): value for name, value in headers.items()}
     without = {name: value for name, value in small.items() if name != "retry-after"}
-    waits = [wait_s(Reply(429, one, b"{}"), NOW) for one in (small, without)]
+    waits = [wait_s(HttpReply(429, one, b"{}"), NOW) for one in (small, without)]
     return {"windows": windows_of(small["ratelimit"]), "wait_s": waits}
 
 
 def _series(value: Any) -> Any:
     """The states of a pod whose container starts again and again, look by look."""
-    restarts, states = Restarts(), []
+    restarts, states = RestartDetector(), []
     row = json.loads((RECORDED / "v2-pod-get-200.json").read_bytes())
     for at_s, uptime, *_rest in value["rows"]:
         shown = row | {"runtime": {} if uptime is None else row["runtime"] | {"uptime": uptime}}
@@ -100,8 +105,8 @@ def _series(value: Any) -> Any:
     return states
 
 
-def _refusals(reply: Reply) -> Any:
-    told = said(reply)
+def _refusals(reply: HttpReply) -> Any:
+    told = read_error_body(reply)
     return {
         name: _shown(of("runpod", told, reply, NOW))
         for name, of in (("asking", reading_error), ("ordering", ordering_error))

@@ -13,23 +13,29 @@ import msgspec
 import pytest
 
 from gpuwatch import providers
-from gpuwatch.adapting.answering import Seen
-from gpuwatch.emulator.clouds.runpod import RunPod
+from gpuwatch.domain.market.marks import is_slice
+from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.domain.market.pricing import Commission, price_of
 from gpuwatch.errors import KeyRejected, PayloadChanged, RateLimited
-from gpuwatch.market.marks import is_slice
-from gpuwatch.market.offer import OfferKind
-from gpuwatch.market.pricing import Commission, price_of
-from gpuwatch.net import Http
 from gpuwatch.ports import Completeness, ProviderSettings, Query
-from gpuwatch.providers.runpod.catalogue import Asked, parse_catalogue
+from gpuwatch.providers.runpod.catalogue import CatalogueRequest, parse_catalogue
 from gpuwatch.providers.runpod.keyless import catalogue_query, parse_keyless
-from gpuwatch.providers.runpod.places import Wanted, country_of, machine_id, offer_id, wanted_of
+from gpuwatch.providers.runpod.offer_ids import (
+    PodPlacement,
+    country_of,
+    machine_id,
+    offer_id,
+    read_offer_id,
+)
+from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.post_processing import ParseResult
+from tests.clouds.runpod import RunPod
 from tests.providers.runpod.bench import BENCH
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "runpod"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
-SECURE = Asked("SECURE", 1, 0.0, NOW)
-COMMUNITY = Asked("COMMUNITY", 1, 0.0, NOW)
+SECURE = CatalogueRequest("SECURE", 1, 0.0, NOW)
+COMMUNITY = CatalogueRequest("COMMUNITY", 1, 0.0, NOW)
 
 
 def a_type(**changes: Any) -> dict[str, Any]:
@@ -37,13 +43,13 @@ def a_type(**changes: Any) -> dict[str, Any]:
     return row | changes
 
 
-def of(*rows: Any, asked: Asked = SECURE) -> Seen:
+def of(*rows: Any, asked: CatalogueRequest = SECURE) -> ParseResult:
     return parse_catalogue({"gpus": list(rows)}, asked)
 
 
 def test_the_price_is_of_the_cloud_times_the_gpus_plus_the_disk() -> None:
-    [secure] = of(a_type(), asked=Asked("SECURE", 4, 200.0, NOW)).offers
-    [community] = of(a_type(), asked=Asked("COMMUNITY", 2, 0.0, NOW)).offers
+    [secure] = of(a_type(), asked=CatalogueRequest("SECURE", 4, 200.0, NOW)).offers
+    [community] = of(a_type(), asked=CatalogueRequest("COMMUNITY", 2, 0.0, NOW)).offers
     assert secure.quoted_usd_hour == pytest.approx(4 * 0.44 + 200 * 0.10 / 730)
     assert community.quoted_usd_hour == pytest.approx(2 * 0.31)
     assert (secure.kind, secure.region, secure.country) == (OfferKind.LIVE, "US-KS-2", "US")
@@ -113,7 +119,7 @@ def test_what_is_sold_out_everywhere_is_no_offer_and_no_fault() -> None:
 
 
 def test_more_gpus_than_a_pod_of_the_type_may_have_are_no_offer() -> None:
-    assert of(a_type(), asked=Asked("COMMUNITY", 5, 0.0, NOW)).offers == []  # 4 at most
+    assert of(a_type(), asked=CatalogueRequest("COMMUNITY", 5, 0.0, NOW)).offers == []  # 4 at most
 
 
 def test_cuda_is_what_every_host_has_at_least() -> None:
@@ -136,19 +142,19 @@ def test_a_slice_is_told_and_a_whole_card_is_none() -> None:
 @pytest.mark.parametrize("row", json.loads((RECORDED / "gpu-types-table-2026-02-12.json").read_bytes()))
 def test_every_recorded_type_makes_ids_that_can_be_kept_and_read(row: dict[str, Any]) -> None:
     for cloud, place in (("SECURE", "EUR-IS-1"), ("COMMUNITY", None), ("COMMUNITY", "CA-MTL-1")):
-        wanted = Wanted(row["id"], cloud, 8, place)
+        wanted = PodPlacement(row["id"], cloud, 8, place)
         kept, machine = offer_id(wanted), machine_id(wanted)
         assert kept is not None
         assert machine is not None
         assert max(len(kept), len(machine)) <= 64
-        assert wanted_of(kept) == wanted
+        assert read_offer_id(kept) == wanted
 
 
 @pytest.mark.parametrize(
     "text", ["", "a/SECURE/1", "a/SECURE/0/*", "a/ALL/1/*", "a/SECURE/1/eu", "\n/S/1/*", "a/S/1/*/"]
 )
 def test_what_is_no_offer_id_stands_for_nothing(text: str) -> None:
-    assert wanted_of(text) is None
+    assert read_offer_id(text) is None
 
 
 def test_a_country_is_known_for_known_data_centres_alone() -> None:
@@ -260,7 +266,7 @@ def test_a_place_without_the_type_is_no_place_of_it() -> None:
 
 def test_an_answer_of_several_requests_is_as_old_as_the_first() -> None:
     moments = (NOW + timedelta(seconds=n) for n in range(1, 100))
-    with BENCH.place() as place, closing(Http()) as http:
+    with BENCH.place() as place, closing(HttpxClient()) as http:
         settings = ProviderSettings(
             name="runpod", base_url=place.url, api_key="demo-key", search_interval_s=0.0,
             options={"clouds": ("SECURE", "COMMUNITY"), "registry_id": None},

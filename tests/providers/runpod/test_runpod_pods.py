@@ -13,7 +13,7 @@ import pytest
 from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.providers.runpod.charges import charges_of, charges_params
-from gpuwatch.providers.runpod.pods import Restarts, parse_pods
+from gpuwatch.providers.runpod.pods import RestartDetector, parse_pods
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "runpod"
 S = InstanceState
@@ -120,14 +120,14 @@ def test_a_list_that_hints_at_more_pages_is_not_whole(more: dict[str, Any]) -> N
 # --- restarts ---
 
 
-def looked(restarts: Restarts, at_s: float, uptime: float | None, **changes: Any) -> InstanceState:
+def looked(restarts: RestartDetector, at_s: float, uptime: float | None, **changes: Any) -> InstanceState:
     runtime = {} if uptime is None else {"uptime": uptime, "ports": [{"private": 22, "public": 34446}]}
     [instance] = restarts.looked(parse_pods({"pods": [a_pod(runtime=runtime, **changes)]}), at_s)
     return instance.state
 
 
 def test_a_container_that_never_lives_long_is_a_failure() -> None:
-    restarts = Restarts()
+    restarts = RestartDetector()
     states = [
         looked(restarts, at_s, uptime)
         for at_s, uptime in [(0, 7), (60, -14), (120, None), (170, 3), (179, 2), (181, 7)]
@@ -136,13 +136,13 @@ def test_a_container_that_never_lives_long_is_a_failure() -> None:
 
 
 def test_an_uptime_that_is_told_late_is_no_failure_until_it_stands_still_for_long() -> None:
-    restarts = Restarts()
+    restarts = RestartDetector()
     looks = [(0, 5), (100, 5), (190, 5), (300, 60), (599, 61), (601, 62)]
     assert [looked(restarts, at_s, uptime) for at_s, uptime in looks] == [S.RUNNING] * 5 + [S.FAILED]
 
 
 def test_a_healthy_container_grows_out_of_suspicion() -> None:
-    restarts = Restarts()
+    restarts = RestartDetector()
     for at_s, uptime in [(0, 5), (60, 60), (110, 95), (200, 185)]:
         assert looked(restarts, at_s, uptime) is S.RUNNING
     for at_s, uptime in [(210, 3), (380, 80), (395, 88), (400, 92)]:  # one restart, by its owner
@@ -150,7 +150,7 @@ def test_a_healthy_container_grows_out_of_suspicion() -> None:
 
 
 def test_a_pod_that_was_stopped_begins_anew() -> None:
-    restarts = Restarts()
+    restarts = RestartDetector()
     looked(restarts, 0, 5)
     assert looked(restarts, 100, None, status="EXITED") is S.STOPPED
     assert looked(restarts, 300, 5) is S.RUNNING

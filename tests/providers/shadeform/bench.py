@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuwatch.emulator.clouds.shadeform import Shadeform
 from gpuwatch.testing import Bench
+from tests.clouds.shadeform import Shadeform
 
 BENCH = Bench(
     name="shadeform",

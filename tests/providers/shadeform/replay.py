@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.adapting.refusals import reading_error, said
 from gpuwatch.errors import GpuwatchError
-from gpuwatch.net import Reply
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.providers.shadeform.launcher import create_error, parse_instances
 from gpuwatch.providers.shadeform.offers import parse_types
-from gpuwatch.providers.shadeform.renting import create_error, parse_instances
+from gpuwatch.providers.toolkit.error_mapping import read_error_body, reading_error
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "shadeform"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -31,10 +31,10 @@ def _read(path: Path) -> Any:
     if path.name.startswith("instances-"):
         return _told(lambda: parse_instances(json.loads(path.read_bytes())))
     status = int(path.name.split("-")[1])
-    reply = Reply(status, {}, path.read_bytes())
+    reply = HttpReply(status, {}, path.read_bytes())
     return {
-        "asking": _shown(reading_error("shadeform", said(reply), reply, NOW)),
-        "ordering": _shown(create_error("shadeform", said(reply), reply, NOW)),
+        "asking": _shown(reading_error("shadeform", read_error_body(reply), reply, NOW)),
+        "ordering": _shown(create_error("shadeform", read_error_body(reply), reply, NOW)),
     }
 
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.adapting.answering import Seen
-from gpuwatch.emulator.clouds.lambda_cloud import LambdaCloud
-from gpuwatch.emulator.clouds.shadeform import Shadeform
+from gpuwatch.domain.market.offer import Offer, OfferKind
+from gpuwatch.domain.market.pricing import Commission, OfferPrice, price_of
+from gpuwatch.domain.market.resold import fold_resold
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.market.offer import Offer, OfferKind
-from gpuwatch.market.pricing import Commission, Price, price_of
-from gpuwatch.market.resold import fold
 from gpuwatch.ports import Query
 from gpuwatch.providers.shadeform.offers import hardware_of, parse_types
+from gpuwatch.providers.toolkit.post_processing import ParseResult
+from tests.clouds.lambda_cloud import LambdaCloud
+from tests.clouds.shadeform import Shadeform
 
 BENCH = import_module("tests.providers.shadeform.bench").BENCH
 LAMBDA = import_module("tests.providers.lambda.bench").BENCH
@@ -38,7 +38,7 @@ def a_type(**changes: Any) -> dict[str, Any]:
     return row | changes
 
 
-def parsed(*rows: Any) -> Seen:
+def parsed(*rows: Any) -> ParseResult:
     return parse_types({"instance_types": list(rows)}, NOW)
 
 
@@ -171,7 +171,7 @@ def test_prices_are_asked_for_without_a_key_and_once_for_all_watches() -> None:
 class Priced:
     def __init__(self, offer: Offer) -> None:
         self.offer = offer
-        self.price: Price = price_of(offer, None, Commission())
+        self.price: OfferPrice = price_of(offer, None, Commission())
 
 
 def test_stock_that_is_offered_by_lambda_too_is_recognised() -> None:
@@ -179,5 +179,9 @@ def test_stock_that_is_offered_by_lambda_too_is_recognised() -> None:
     for bench, place in ((LAMBDA, LambdaCloud()), (BENCH, Shadeform())):
         with place, bench.pointed_at(place.url) as adapter:
             found += adapter.market.search(Query()).offers
-    twice = {one.shown.offer.offer_id for one in fold([Priced(offer) for offer in found]) if one.also == ("shadeform",)}
+    twice = {
+        one.shown.offer.offer_id
+        for one in fold_resold([Priced(offer) for offer in found])
+        if one.also == ("shadeform",)
+    }
     assert twice == {"gpu_1x_a10/us-west-1", "gpu_1x_h100_sxm5/us-east-1", "gpu_1x_h100_sxm5/us-south-1"}

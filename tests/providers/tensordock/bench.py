@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuwatch.emulator.clouds.tensordock import TensorDock
 from gpuwatch.testing.bench import Bench
+from tests.clouds.tensordock import TensorDock
 
 SSH_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUXyTUuLlOwYJjQoQ0Zk0dSTy0o3FQvFnbLxrAhR9Yk me@desk"
 

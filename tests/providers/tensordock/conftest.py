@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuwatch.adapting import Adapter
-from gpuwatch.emulator.clouds.tensordock import TensorDock
 from gpuwatch.ports import Launcher
-from tests.providers.tensordock.desk import BENCH
+from gpuwatch.ports.declarations import Adapter
+from tests.clouds.tensordock import TensorDock
+from tests.providers.tensordock.stand_in import BENCH
 
 
 @pytest.fixture

@@ -10,13 +10,24 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.adapting.refusals import said
 from gpuwatch.errors import GpuwatchError
-from gpuwatch.net import Reply
+from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.tensordock.create import created, ended
-from gpuwatch.providers.tensordock.machines import Row, instance_of, machine_of, rows_of
+from gpuwatch.providers.tensordock.error_mapping import (
+    NAME,
+    accepted,
+    ordering,
+    reading,
+    status_of,
+)
+from gpuwatch.providers.tensordock.machines import (
+    MachineRow,
+    instance_of,
+    machine_of,
+    rows_of,
+)
 from gpuwatch.providers.tensordock.offers import Recipe, parse_hostnodes, parse_locations
-from gpuwatch.providers.tensordock.refusals import NAME, accepted, ordering, reading, status_of
+from gpuwatch.providers.toolkit.error_mapping import read_error_body
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "tensordock"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -31,8 +42,8 @@ def replay() -> dict[str, Any]:
 
 def _read(path: Path) -> Any:
     status = re.search(r"http(\d+)", path.name)
-    reply = Reply(int(status[1]) if status else 200, {}, path.read_bytes())
-    readers: Mapping[str, Callable[[Reply], Any]] = {
+    reply = HttpReply(int(status[1]) if status else 200, {}, path.read_bytes())
+    readers: Mapping[str, Callable[[HttpReply], Any]] = {
         "v2-error-": _error,
         "v2-locations-": lambda reply: parse_locations(accepted(reply, NOW), Recipe(), NOW),
         "v2-hostnodes-": lambda reply: parse_hostnodes(accepted(reply, NOW), Recipe(), NOW),
@@ -44,14 +55,14 @@ def _read(path: Path) -> Any:
     return next(reader for prefix, reader in readers.items() if path.name.startswith(prefix))(reply)
 
 
-def _machine(reply: Reply) -> Any:
+def _machine(reply: HttpReply) -> Any:
     machine = machine_of(accepted(reply, NOW))
-    row = Row(machine_id=machine["id"], name=machine["name"], status=machine["status"])
+    row = MachineRow(machine_id=machine["id"], name=machine["name"], status=machine["status"])
     return instance_of(row, machine, died_young=False)
 
 
-def _error(reply: Reply) -> Any:
-    told = said(reply)
+def _error(reply: HttpReply) -> Any:
+    told = read_error_body(reply)
     return {
         "means": status_of(reply, told.value),
         "asking": _shown(reading(NAME, told, reply, NOW)),

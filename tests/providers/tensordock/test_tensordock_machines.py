@@ -6,12 +6,17 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.adapting import Adapter
-from gpuwatch.emulator.clouds.tensordock import TensorDock
 from gpuwatch.errors import KeyRejected, OrderError, OrderRefused, OutcomeUnknown, ProviderDown, ProviderError
 from gpuwatch.ports import InstanceState, Launcher, Query
+from gpuwatch.ports.declarations import Adapter
 from gpuwatch.testing.loopback import serving
-from tests.providers.tensordock.desk import BENCH, only, order, rented
+from tests.clouds.tensordock import TensorDock
+from tests.providers.tensordock.stand_in import (
+    BENCH,
+    only,
+    order,
+    rented,
+)
 
 S = InstanceState
 

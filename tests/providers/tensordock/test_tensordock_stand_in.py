@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuwatch.emulator.clouds.tensordock import TensorDock
 from gpuwatch.errors import OfferGone
 from gpuwatch.settings import load
 from gpuwatch.testing.market import MarketSuite
-from tests.providers.tensordock.desk import BENCH, HOSTS, rented
+from tests.clouds.tensordock import TensorDock
+from tests.providers.tensordock.stand_in import BENCH, HOSTS, rented
 
 
 class TestHostnodes(MarketSuite):

@@ -11,17 +11,17 @@ from typing import Any
 import msgspec
 
 from gpuwatch.errors import GpuwatchError
-from gpuwatch.net import Reply
 from gpuwatch.ports import Instance, InstanceState
-from gpuwatch.providers.vastai.answer import parse_offers
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.providers.vastai.answer_parser import parse_offers
 from gpuwatch.providers.vastai.charges import charges_of, charges_page
 from gpuwatch.providers.vastai.create import created
-from gpuwatch.providers.vastai.fields import drift
-from gpuwatch.providers.vastai.increases import increase_rows, increases_of
+from gpuwatch.providers.vastai.drift import drift
+from gpuwatch.providers.vastai.error_mapping import ordering_error, reading_error
 from gpuwatch.providers.vastai.instances import parse_page
-from gpuwatch.providers.vastai.orders import credit_of
-from gpuwatch.providers.vastai.refusals import ordering_error, reading_error
-from gpuwatch.providers.vastai.rows import Reader
+from gpuwatch.providers.vastai.launcher import credit_of
+from gpuwatch.providers.vastai.price_increases import increase_rows, increases_of
+from gpuwatch.providers.vastai.rows import RowReader
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "vastai"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -70,15 +70,15 @@ def _read(path: Path) -> Any:
     return next(reader for prefix, reader in readers.items() if path.name.startswith(prefix))(body)
 
 
-def reply_of(case: Mapping[str, Any]) -> Reply:
+def reply_of(case: Mapping[str, Any]) -> HttpReply:
     """A recorded answer as the network would give it."""
     headers = {name.lower(): value for name, value in case.get("headers", {}).items()}
     body = case["body_text"].encode() if "body_text" in case else json.dumps(case["body"]).encode()
-    return Reply(case["http_status"], headers, body)
+    return HttpReply(case["http_status"], headers, body)
 
 
 def _search(body: bytes, spot: bool = False) -> Any:
-    return _told(lambda: parse_offers(body, Reader(spot, 8.0, NOW)))
+    return _told(lambda: parse_offers(body, RowReader(spot, 8.0, NOW)))
 
 
 def _instances(body: bytes) -> Any:

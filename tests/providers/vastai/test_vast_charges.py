@@ -16,9 +16,14 @@ from vast_double import Clock, an_adapter, replies
 from gpuwatch import providers
 from gpuwatch.emulator import Delays, ManualClock, Marketplace
 from gpuwatch.errors import PayloadChanged, ProviderError
-from gpuwatch.net import Http
-from gpuwatch.ports import Charge, Launcher, Order, ProviderSettings
-from gpuwatch.providers.vastai.charges import Item, charges_of, charges_page
+from gpuwatch.ports import (
+    Launcher,
+    Order,
+    ProviderCharge,
+    ProviderSettings,
+)
+from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.vastai.charges import ChargeItem, charges_of, charges_page
 
 DAY = date(2026, 11, 20)
 NEXT = date(2026, 11, 21)
@@ -40,7 +45,7 @@ def _body(*rows: dict[str, Any], **values: Any) -> bytes:
     return json.dumps({"success": True, "results": rows, "total": len(rows), "next_token": None} | values).encode()
 
 
-def _charged(*rows: dict[str, Any], since: date = DAY, until: date = DAY) -> list[Charge]:
+def _charged(*rows: dict[str, Any], since: date = DAY, until: date = DAY) -> list[ProviderCharge]:
     return charges_of(charges_page(_body(*rows)).results, since, until, NOW)
 
 
@@ -62,7 +67,7 @@ def test_each_kind_is_told_apart() -> None:
 def test_two_items_of_a_kind_are_one_charge() -> None:
     """A price that changed in the course of the day makes two items."""
     assert _charged(_row(_item(amount=2.0), _item(amount=0.5))) == [
-        Charge(instance_id="7", day=DAY, kind="gpu", usd=2.5, final=True)
+        ProviderCharge(instance_id="7", day=DAY, kind="gpu", usd=2.5, final=True)
     ]
 
 
@@ -150,7 +155,7 @@ kinds = st.sampled_from(["gpu", "disk", "bwd", "bwu", "sla", "x"])
 def test_the_sum_is_what_was_charged(items: list[tuple[str, float, int]], total: float) -> None:
     """Whatever the items say, the charges of a row come to its amount; rounding is all that may be missing."""
     row = _row(*(_item(kind, amount, days) for kind, amount, days in items), amount=total)
-    parsed = [Item(**row | {"items": [Item(**item) for item in row["items"]]})]
+    parsed = [ChargeItem(**row | {"items": [ChargeItem(**item) for item in row["items"]]})]
     charged = charges_of(parsed, DAY, date(2026, 11, 30), NOW)
     assert sum(charge.usd for charge in charged) == pytest.approx(total, abs=0.0005 * (len(items) + 1) + 1e-4)
 
@@ -199,7 +204,7 @@ def test_the_marketplaces_own_books_are_read_back() -> None:
     """Over real HTTP: five hours before midnight and three after it, disk and traffic included."""
     waits, clock = Clock(), ManualClock(MIDNIGHT_S + 19 * 3600.0)
     quick = Delays(created_s=0.0, ssh_s=0.0, loading_s=0.0, running_s=0.0)
-    with Marketplace(size=0, clock=clock, delays=quick, charge_decimals=6) as market, closing(Http()) as http:
+    with Marketplace(size=0, clock=clock, delays=quick, charge_decimals=6) as market, closing(HttpxClient()) as http:
         offer = market.publish(usd_hour=2.0, storage_cost=7.2, inet_down_cost=0.01, disk_space=100.0)
         settings = ProviderSettings(name="vastai", base_url=market.url, api_key="demo-key", search_interval_s=0.0)
         adapter = providers.build(settings, http, lambda: datetime.fromtimestamp(clock(), UTC), waits, waits.sleep)

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback_http import Request, Server, serving
 
 from gpuwatch.errors import OrderRefused, RefusalKind
 from gpuwatch.ports import Order, Registry, Volume
 from gpuwatch.providers.vastai.create import ONSTART_LENGTH, create_body
-from gpuwatch.providers.vastai.selfdestruct import with_self_destruct
+from gpuwatch.providers.vastai.self_destruct import with_self_destruct
+from gpuwatch.testing.loopback import ReceivedRequest, Server, serving
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LATER = NOW + timedelta(hours=6)
@@ -182,7 +182,7 @@ class Box:
             check=False,
         )
 
-    def asked(self, count: int) -> list[Request]:
+    def asked(self, count: int) -> list[ReceivedRequest]:
         """The first requests, once there are as many."""
         until = time.monotonic() + 15
         while len(self.server.requests) < count and time.monotonic() < until:

@@ -10,17 +10,22 @@ from typing import Any
 import msgspec
 import pytest
 
+from gpuwatch.domain.launches.instance_verification import listing_mismatch
+from gpuwatch.domain.launches.launch import (
+    EndReason,
+    Intent,
+    Launch,
+    new_launch,
+)
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.pricing import Commission, price_of
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.watch import LaunchSpec, OnIncrease
 from gpuwatch.emulator import Marketplace
 from gpuwatch.errors import OfferGone
-from gpuwatch.launches.launch import End, Intent, Launch, new_launch
-from gpuwatch.launches.promise import not_as_listed
-from gpuwatch.market.offer import Offer
-from gpuwatch.market.pricing import Commission, price_of
 from gpuwatch.ports import Instance, Order, Query
-from gpuwatch.providers import Adapter
+from gpuwatch.ports.declarations import Adapter
 from gpuwatch.storage.database import Database
-from gpuwatch.watches.decide import Match
-from gpuwatch.watches.watch import LaunchSpec, OnIncrease
 from tests.builders import NOON, a_watch
 from tests.engine.guard_world import GuardWorld
 from tests.providers.vastai.bench import marketplace, pointed_at
@@ -59,7 +64,7 @@ def test_what_an_offer_promises_is_what_its_instance_shows(adapter: Adapter) -> 
     for offer in [offer for offer in adapter.market.search(Query()).offers if not offer.spot][:50]:
         with suppress(OfferGone):
             launch, instance = rented(adapter, offer)
-            assert not_as_listed(launch, instance) is None, (launch, instance)
+            assert listing_mismatch(launch, instance) is None, (launch, instance)
             held += 1
     assert held >= 20
 
@@ -71,11 +76,11 @@ def test_what_an_instance_shows_is_looked_at(adapter: Adapter) -> None:
     more: dict[str, Any] = {"gpu_memory_gib": 1e5, "disk_gb": 1e5, "cuda": 99.0}
     for field, value in more.items():
         asks_more = msgspec.structs.replace(launch, promised=msgspec.structs.replace(launch.promised, **{field: value}))
-        fault = not_as_listed(asks_more, instance)
+        fault = listing_mismatch(asks_more, instance)
         assert fault is not None, field
-        assert fault[0] is End.NOT_AS_PROMISED
-    assert not_as_listed(msgspec.structs.replace(launch, gpu="another"), instance) is not None
-    assert not_as_listed(msgspec.structs.replace(launch, gpu_count=99), instance) is not None
+        assert fault[0] is EndReason.NOT_AS_PROMISED
+    assert listing_mismatch(msgspec.structs.replace(launch, gpu="another"), instance) is not None
+    assert listing_mismatch(msgspec.structs.replace(launch, gpu_count=99), instance) is not None
 
 
 @pytest.mark.parametrize(("most", "answer"), [(Decimal(100), "accepted"), (Decimal("0.01"), "rejected")])

@@ -14,8 +14,8 @@ from vast_double import Clock, an_adapter, replies
 
 from gpuwatch.errors import OrderRefused, PayloadChanged, RefusalKind
 from gpuwatch.ports import Instance, InstanceState, Launcher, PriceIncrease
-from gpuwatch.providers.vastai.increases import increase_rows, increases_of
 from gpuwatch.providers.vastai.instances import parse_page
+from gpuwatch.providers.vastai.price_increases import increase_rows, increases_of
 
 ROW: dict[str, Any] = {
     "id": 1, "actual_status": "running", "gpu_name": "H100 SXM", "num_gpus": 2, "gpu_ram": 81559, "disk_space": 100.0,

@@ -9,8 +9,9 @@ import textwrap
 import zlib
 
 import pytest
-from loopback_http import serving
 from vast_double import a_row
+
+from gpuwatch.testing.loopback import serving
 
 CHILD = """
     import re, sys, time

@@ -11,7 +11,7 @@ import pytest
 from gpuwatch import providers
 from gpuwatch.errors import OfferGone, OrderRateLimited, OrderRefused, OutcomeUnknown, ProviderError, RefusalKind
 from gpuwatch.ports import Order, Query
-from tests.loopback_http import serving
+from gpuwatch.testing.loopback import serving
 from tests.providers.vastai.bench import marketplace, pointed_at
 
 

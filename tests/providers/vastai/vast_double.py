@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 
 from gpuwatch import providers
-from gpuwatch.net import Http
 from gpuwatch.ports import ProviderSettings
+from gpuwatch.providers.toolkit.http.client import HttpxClient
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 KEY = "k" * 64
@@ -75,7 +75,7 @@ def an_adapter(
     defaults: dict[str, Any] = {"base_url": "https://console.vast.ai", "api_key": KEY, "search_interval_s": 0.0}
     return providers.build(
         ProviderSettings(name="vastai", **(defaults | settings)),
-        Http(transport=httpx.MockTransport(handler)),
+        HttpxClient(transport=httpx.MockTransport(handler)),
         now,
         clock or time.monotonic,
         (clock or Clock()).sleep,

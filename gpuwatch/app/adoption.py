@@ -1,0 +1,117 @@
+"""Instances that carry gpuwatch's label and that no launch accounts for: taken over, or noted as somebody else's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuwatch.app.launches import (
+    ProviderStateUnknown,
+    channel_names,
+    list_instances_of,
+    open_launches,
+)
+from gpuwatch.app.renting import resolve_provider
+from gpuwatch.bootstrap import http_client, new_id, real_now
+from gpuwatch.domain.launches.adoption import adopted_launch
+from gpuwatch.domain.launches.launch import LABEL_PREFIX, Launch, launch_id_in
+from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.watches.watch import Watch
+    from gpuwatch.ports import Instance
+    from gpuwatch.ports.http import HttpClient
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.launch_repository import SqlLaunchRepository
+
+
+def adopt(settings: Settings, instance_id: str, provider: str | None, watch: str | None) -> Launch:
+    """Make a launch of it: from now on it is followed, guarded, counted, and ended as if it had been rented now.
+
+    Args:
+        provider: None: the only one that is enabled.
+        watch: whose rules hold for it; None: the only watch that rents.
+
+    Raises:
+        UsageError: it is not listed, not labelled, or a launch has it already; or the watch must be named.
+        CannotTell: the provider gives no list, or does not say what it costs.
+    """
+    name = resolve_provider(settings, provider)
+    rules = _watch(settings, watch)
+    with open_launches(settings) as repository, http_client(settings) as http:
+        instance = _labelled(settings, http, name, instance_id)
+        launch_id = _free_id(repository, name, instance)
+        now = real_now()
+        mine = [launch for launch in repository.alive() if launch.watch == rules.name]
+        commission = settings.providers[name].commission
+        try:
+            launch = adopted_launch(
+                instance,
+                launch_id=launch_id,
+                watch=rules,
+                alive=mine,
+                provider=name,
+                commission=commission,
+                now=now,
+            )
+        except ValueError as fault:
+            raise ProviderStateUnknown(f"instance {instance_id} is not adopted: {fault}") from fault
+        why = "You adopted it. What it cost before is in no launch; its max_runtime counts from now."
+        launch_alerts = LaunchAlerts(lambda _watch: channel_names(settings), new_id)
+        if not repository.adopt(launch, now, launch_alerts.moved(launch, "adopted", why, now)):
+            raise UsageError(f"instance {instance_id} was taken over by another launch at this moment")
+        return launch
+
+
+def mark_foreign(settings: Settings, instance_id: str, provider: str | None) -> bool:
+    """Note that it is not of this installation; False: that was noted before.
+
+    Raises:
+        UsageError: it is not listed, not labelled, or a launch has it.
+        CannotTell: the provider gives no list.
+    """
+    name = resolve_provider(settings, provider)
+    with open_launches(settings) as repository, http_client(settings) as http:
+        _labelled(settings, http, name, instance_id)
+        _refuse_if_ours(repository, name, instance_id)
+        return repository.note_stranger(name, instance_id, real_now())
+
+
+def _watch(settings: Settings, name: str | None) -> Watch:
+    renting = [watch for watch in settings.watches if watch.launch is not None]
+    if name is None and len(renting) == 1:
+        return renting[0]
+    found = [watch for watch in settings.watches if watch.name == name]
+    if found:
+        return found[0]
+    names = ", ".join(watch.name for watch in settings.watches) or "none"
+    said = "say whose rules hold for it: --watch NAME" if name is None else f"there is no watch {name!r}"
+    raise UsageError(f"{said}; watches: {names}")
+
+
+def _labelled(settings: Settings, http: HttpClient, provider: str, instance_id: str) -> Instance:
+    instances = list_instances_of(settings, http, provider)
+    if instances is None:
+        raise ProviderStateUnknown(f"{provider} does not list its instances now; try again")
+    for instance in instances:
+        if instance.instance_id == instance_id:
+            if (instance.label or "").startswith(LABEL_PREFIX):
+                return instance
+            raise UsageError(f"instance {instance_id} has no label {LABEL_PREFIX}…: gpuwatch leaves it alone anyway")
+    raise UsageError(f"{provider} lists no instance {instance_id}")
+
+
+def _free_id(repository: SqlLaunchRepository, provider: str, instance: Instance) -> str:
+    """The launch id of its label, if no launch ever had it; else a new one."""
+    _refuse_if_ours(repository, provider, instance.instance_id)
+    labelled = launch_id_in(instance.label)
+    known = None if labelled is None else repository.get(labelled)
+    if known is not None and not known.is_over and known.instance_id is None:
+        raise UsageError(f"launch {labelled} looks for it: gpuwatch launches resolve {labelled} --adopt INSTANCE")
+    return new_id() if labelled is None or known is not None else labelled
+
+
+def _refuse_if_ours(repository: SqlLaunchRepository, provider: str, instance_id: str) -> None:
+    owner = [launch.launch_id for launch in repository.alive(provider) if launch.instance_id == instance_id]
+    if owner:
+        raise UsageError(f"instance {instance_id} belongs to launch {owner[0]} already")

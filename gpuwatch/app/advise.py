@@ -1,0 +1,91 @@
+"""What `gpuwatch advise` answers out of: the past of a part of the market, as a series and as lives of offers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpuwatch.app.past_prices import load_prices, pricer
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.analysis.advice import Advice
+    from gpuwatch.domain.analysis.scope import MarketFilter
+    from gpuwatch.domain.analysis.snipe import SnipeOdds
+    from gpuwatch.settings import Settings
+
+_MICRO = 1e6
+
+
+class AdviceRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked."""
+
+    scope: MarketFilter
+    since: datetime
+    until: datetime
+    data: Path | None
+    hours: int  # until the deadline
+    under_usd: float | None  # for the odds; None: the price that most starts met within the deadline
+    every_s: float  # between two looks
+    is_until_now: bool = True  # False: "now" is the end of the stretch that is asked about
+
+
+class AdviceResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known."""
+
+    advice: Advice | None
+    why_none: str | None
+    snipe: SnipeOdds | None
+    under_usd: float | None
+    since: datetime | None  # the first hour anybody looked in
+    until: datetime | None
+    source: str
+
+
+def _as_of_now(advice: Advice, age_s: float) -> Advice:
+    """What was seen long ago says nothing of the price now; the limits hold as they did."""
+    from gpuwatch.domain.analysis.advice import BuyVerdict
+    from gpuwatch.domain.analysis.price_series import POLL_LASTS_S
+    from gpuwatch.domain.watches.durations import format_duration
+
+    if age_s <= POLL_LASTS_S:
+        return advice
+    why = f"the newest look is {format_duration(age_s // 3600 * 3600)} old: what it costs now is not known"
+    return msgspec.structs.replace(advice, now_usd=None, verdict=BuyVerdict.WAIT, why=why)
+
+
+def give_advice(settings: Settings, wanted: AdviceRequest) -> AdviceResult:
+    """Raises UsageError for a file that is no good, StoreError for a store that cannot be read."""
+    from gpuwatch.domain.analysis.advice import advise, why_too_little_data
+    from gpuwatch.domain.analysis.price_series import series_of
+    from gpuwatch.domain.analysis.snipe import snipe_odds
+    from gpuwatch.domain.analysis.survival import offer_lifetimes
+
+    market_history = load_prices(settings, wanted.scope, wanted.since, wanted.until, wanted.data)
+    price = pricer(settings, market_history)
+    prices = [price(interval.listing, interval) for interval in market_history.intervals]
+    of = dict(zip(map(id, market_history.intervals), prices, strict=True))
+    series = series_of(market_history, lambda _, interval: of[id(interval)])
+    why_none = why_too_little_data(series, wanted.hours)
+    advice = None if why_none else advise(series, wanted.hours)
+    if advice is not None and wanted.data is None and wanted.is_until_now:
+        advice = _as_of_now(advice, wanted.until.timestamp() - (market_history.ends_s or 0))
+    under = wanted.under_usd
+    if under is None and advice is not None:
+        under = advice.reached[1][1]
+    lifetimes = (
+        []
+        if under is None
+        else offer_lifetimes(market_history, under * _MICRO + 0.5, lambda _, interval: of[id(interval)])
+    )
+    return AdviceResult(
+        advice=advice,
+        why_none=why_none,
+        snipe=snipe_odds(lifetimes, market_history, wanted.every_s),
+        under_usd=under,
+        since=series.starts_at(0) if len(series.lows) else None,
+        until=series.starts_at(len(series.lows)) if len(series.lows) else None,
+        source=series.source,
+    )

@@ -1,0 +1,113 @@
+"""The owner's word on an ask, from whichever face it comes. Works beside a running daemon, and without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from gpuwatch.bootstrap import (
+    build_adapters,
+    http_client,
+    monotonic,
+    new_id,
+    open_store,
+    real_now,
+)
+from gpuwatch.bootstrap.provider_access import has_credentials
+from gpuwatch.engine.approval_handler import ApprovalHandler, ApprovalReply
+from gpuwatch.engine.approval_requests import ApprovalTerms
+from gpuwatch.engine.balance_cache import BalanceCache
+from gpuwatch.engine.candidate_loop import ProviderContext
+from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launch_executor import LaunchExecutor
+from gpuwatch.errors import UsageError
+from gpuwatch.storage.approvals import SqlApprovalRepository
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.launches.approval import Approval
+    from gpuwatch.ports.declarations import Adapter
+    from gpuwatch.ports.http import HttpClient
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.database import Database
+
+
+def approve(settings: Settings, ask_id: str) -> ApprovalReply:
+    """Rent what was quoted, at that price or less, and wait for the provider's answer.
+
+    Raises:
+        UsageError: there is no such question, or the settings do not allow it any more.
+        StoreError: nothing was begun, or what was begun stands in the store.
+    """
+    with _respondent(settings) as respondent:
+        return respondent.approve(ask_id)
+
+
+def deny(settings: Settings, ask_id: str, why: str = "") -> ApprovalReply:
+    """Do not rent it, and do not ask about it again for a day. Raises UsageError, StoreError."""
+    with _respondent(settings) as respondent:
+        return respondent.deny(ask_id, why)
+
+
+def recent_approvals(settings: Settings) -> list[Approval]:
+    """Open questions, and those of the last week, newest first. Raises StoreError."""
+    with open_store(settings) as store:
+        return SqlApprovalRepository(store).recent(real_now())
+
+
+@contextmanager
+def _respondent(settings: Settings) -> Iterator[ApprovalHandler]:
+    with open_store(settings) as store, http_client(settings) as http:
+        yield build_respondent(settings, store, http)
+
+
+def build_respondent(settings: Settings, store: Database, http: HttpClient) -> ApprovalHandler:
+    """Who carries the owner's word out, over an opened store. Nothing is asked of anybody before there is a word."""
+    terms = ApprovalTerms(
+        budget=settings.budget,
+        dry_run=settings.dry_run,
+        zone=ZoneInfo(settings.timezone),
+        commissions={name: provider.commission for name, provider in settings.providers.items()},
+    )
+    return ApprovalHandler(
+        SqlApprovalRepository(store),
+        {watch.name: watch for watch in settings.watches},
+        terms,
+        market_of=lambda name: _adapter(settings, http, name).market,
+        acts_at=lambda name: _actor(settings, store, http, name),
+        clock=real_now,
+    )
+
+
+def _adapter(settings: Settings, http: HttpClient, name: str) -> Adapter:
+    if name not in settings.providers:
+        raise UsageError(f"{name} is not enabled in the settings any more; nothing was rented")
+    return build_adapters(settings, http, [name])[name]
+
+
+def _actor(settings: Settings, store: Database, http: HttpClient, name: str) -> LaunchExecutor:
+    adapter = _adapter(settings, http, name)
+    if adapter.launcher is None:
+        raise UsageError(f"gpuwatch cannot rent at {name}")
+    if not has_credentials(settings.providers[name]):
+        raise UsageError(f"there is no key for {name}: nothing can be rented there; see: gpuwatch providers")
+    balance = BalanceCache(adapter.launcher, monotonic)
+    balance.look()
+    context = ProviderContext(adapter.launcher, adapter.market, settings.providers[name].commission, balance)
+    return LaunchExecutor(
+        SqlLaunchRepository(store),
+        {name: context},
+        LaunchAlerts(_channels_of(settings), new_id),
+        real_now,
+        settings.budget,
+    )
+
+
+def _channels_of(settings: Settings) -> Callable[[str], tuple[str, ...]]:
+    """A watch's channels by its name; by default all that are configured."""
+    configured = settings.channels
+    everything = tuple(name for name in ("telegram", "email", "apprise") if getattr(configured, name))
+    own = {watch.name: watch.notify for watch in settings.watches if watch.notify is not None}
+    return lambda name: own.get(name, everything)

@@ -1,0 +1,242 @@
+"""What a backtest is made of: the watches as the history can judge them, the tape, and the rules that hold for all."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, ParamSpec
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from gpuwatch.domain.market.text import clean
+from gpuwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.analysis.market_history import MarketHistory
+    from gpuwatch.domain.backtest.candidates import BacktestCandidate
+    from gpuwatch.domain.backtest.replay import ReplaySettings
+    from gpuwatch.domain.backtest.report import BacktestResult
+    from gpuwatch.domain.watches.watch import Watch
+    from gpuwatch.settings import Settings
+
+_P = ParamSpec("_P")
+_AUTO_HISTORY = timedelta(days=90)
+ReportProgress = Callable[[str, int, int], None]  # what is being done, how far, of how much
+
+
+class BacktestPeriod(msgspec.Struct, frozen=True, kw_only=True):
+    """Which stretch of the past, and from where."""
+
+    since: datetime
+    until: datetime
+    data: Path | None = None  # None: the store
+    provider: str | None = None
+
+
+class BacktestOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How the replay is to be judged."""
+
+    job: timedelta | None  # how long a launch is needed; None: its `max_runtime`
+    deadline: timedelta  # how far ahead a cheaper offer counts as missed
+    strict: bool = False  # a clause that the history cannot judge is a fault
+
+
+class Backtest(msgspec.Struct, frozen=True, kw_only=True):
+    """All that was found."""
+
+    results: Sequence[tuple[Watch, BacktestResult | None]]
+    ignored: dict[str, tuple[str, ...]]  # watch → clauses that the history cannot judge
+    source: str
+    intervals: int  # prices that were read
+    looks: int
+    deadline: timedelta
+
+
+def _at_rest(work: Callable[_P, Backtest]) -> Callable[_P, Backtest]:
+    """Half a million small values come and stay: the collector would walk over all of them again and again."""
+
+    @wraps(work)
+    def done(*args: _P.args, **kwargs: _P.kwargs) -> Backtest:
+        was_on = gc.isenabled()
+        gc.disable()
+        try:
+            return work(*args, **kwargs)
+        finally:
+            if was_on:
+                gc.enable()
+
+    return done
+
+
+@_at_rest
+def run_backtest(
+    settings: Settings, watches: Sequence[Watch], span: BacktestPeriod, terms: BacktestOptions, stage: ReportProgress
+) -> Backtest:
+    """What these watches would have done together.
+
+    Raises:
+        UsageError: the file is no good, or a clause cannot be judged and must be.
+        StoreError: the store cannot be read.
+    """
+    from gpuwatch.domain.backtest.replay import replay
+    from gpuwatch.domain.backtest.report import result_of
+
+    market_history = _tape(settings, watches, span, stage)
+    setting = _with_limits(settings, _setting(settings, terms), watches, span, stage)
+    players, ignored = [], {}
+    for watch in watches:
+        judged, ignored[watch.name] = _judged(watch, market_history, terms)
+        players.append((judged, _candidates(judged, market_history, setting, stage)))
+    courses, simulated = replay(players, market_history, setting, lambda done, of: stage("replaying", done, of))
+    results = [
+        (watch, result_of(watch_replay, simulated, terms.deadline))
+        for watch, watch_replay in zip(watches, courses, strict=True)
+    ]
+    return Backtest(
+        results=results,
+        ignored=ignored,
+        source=clean(market_history.source),
+        intervals=len(market_history.intervals),
+        looks=_looks(market_history),
+        deadline=terms.deadline,
+    )
+
+
+@_at_rest
+def run_sweep(
+    settings: Settings,
+    watch: Watch,
+    prices: Sequence[Decimal],
+    span: BacktestPeriod,
+    terms: BacktestOptions,
+    stage: ReportProgress,
+) -> Backtest:
+    """One watch at many thresholds, each by itself. Faults as `run_backtest`."""
+    from gpuwatch.domain.backtest.threshold_sweep import sweep_thresholds, with_threshold
+
+    market_history = _tape(settings, [watch], span, stage)
+    setting = _setting(settings, terms)
+    judged, ignored = _judged(watch, market_history, terms)
+    found = _candidates(with_threshold(judged, max(prices)), market_history, setting, stage)
+    results = []
+    for number, (price, result) in enumerate(
+        sweep_thresholds(judged, found, market_history, setting, prices, terms.deadline)
+    ):
+        stage("replaying", number, len(prices))
+        results.append((with_threshold(watch, price), result))
+    return Backtest(
+        results=results,
+        ignored={watch.name: ignored},
+        source=clean(market_history.source),
+        intervals=len(market_history.intervals),
+        looks=_looks(market_history),
+        deadline=terms.deadline,
+    )
+
+
+def _judged(watch: Watch, market_history: MarketHistory, terms: BacktestOptions) -> tuple[Watch, tuple[str, ...]]:
+    from gpuwatch.domain.backtest.offers import without_unrecorded_clauses
+
+    judged, ignored = without_unrecorded_clauses(watch, market_history.listings)
+    if ignored and terms.strict and market_history.listings:
+        raise UsageError(f"watch {watch.name!r}: the history cannot judge {', '.join(ignored)} (--strict)")
+    return judged, ignored
+
+
+def _candidates(
+    watch: Watch, market_history: MarketHistory, setting: ReplaySettings, stage: ReportProgress
+) -> list[BacktestCandidate]:
+    from gpuwatch.domain.backtest.candidates import find_candidates
+
+    def told(done: int, of: int) -> None:
+        stage("judging prices", done, of)
+
+    return find_candidates(watch, market_history, setting.commissions, setting.reference_disk_gb, told)
+
+
+def _tape(settings: Settings, watches: Sequence[Watch], span: BacktestPeriod, stage: ReportProgress) -> MarketHistory:
+    """What was live; and list prices, where a watch takes them."""
+    from gpuwatch.app.past_prices import load_prices
+    from gpuwatch.domain.analysis.scope import MarketFilter
+
+    stage("reading", 0, 1)
+    gpus = tuple(dict.fromkeys(gpu for watch in watches for gpu in watch.gpu_names))
+    scopes = [MarketFilter(gpus=gpus, provider=span.provider)]
+    if span.data is None and span.provider is None:
+        scopes += [MarketFilter(gpus=gpus, provider=f"{name}:listed") for name in _listing(settings, watches)]
+    return _joined([load_prices(settings, scope, span.since, span.until, span.data) for scope in scopes])
+
+
+def _listing(settings: Settings, watches: Sequence[Watch]) -> list[str]:
+    """The providers whose list prices a watch takes."""
+    from gpuwatch import providers
+    from gpuwatch.bootstrap.provider_access import is_polled_for
+    from gpuwatch.domain.market.offer import OfferKind
+
+    listing = [name for name in settings.providers if OfferKind.LISTED in providers.info(name).kinds]
+    return [name for name in listing if any(is_polled_for(name, watch) and watch.listed for watch in watches)]
+
+
+def _joined(tapes: Sequence[MarketHistory]) -> MarketHistory:
+    from gpuwatch.domain.analysis.market_history import MarketHistory
+
+    first, *others = tapes
+    if not any(market_history.polls for market_history in others):
+        return first
+    listings, intervals, polls = list(first.listings), list(first.intervals), list(first.polls)
+    for market_history in others:
+        intervals += [
+            interval._replace(listing=interval.listing + len(listings)) for interval in market_history.intervals
+        ]
+        listings += market_history.listings
+        polls += market_history.polls
+    intervals.sort(key=lambda interval: (interval.from_s, interval.listing))
+    polls.sort(key=lambda poll: poll.at_s)
+    return MarketHistory(listings=tuple(listings), intervals=intervals, polls=polls, source=first.source)
+
+
+def _setting(settings: Settings, terms: BacktestOptions) -> ReplaySettings:
+    from gpuwatch import providers
+    from gpuwatch.bootstrap.provider_access import unrentable
+    from gpuwatch.bootstrap.rules import max_ages
+    from gpuwatch.domain.analysis.price_series import POLL_LASTS_S
+    from gpuwatch.domain.backtest.replay import ReplaySettings
+    from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
+
+    least = timedelta(seconds=POLL_LASTS_S)  # a look counts so long wherever the past is asked
+    known = {name: providers.info(name).commission for name in providers.names()}
+    cannot = unrentable(settings)
+    return ReplaySettings(
+        commissions=known | {name: provider.commission for name, provider in settings.providers.items()},
+        max_age=least,
+        max_ages={name: max(age, least) for name, age in max_ages(settings, list(settings.providers)).items()},
+        budget=settings.budget,
+        zone=ZoneInfo(settings.timezone),
+        job=terms.job,
+        reference_disk_gb=REFERENCE_DISK_GB,
+        able=lambda found: cannot.able(found, dry_run=True),  # without any key: as with one
+    )
+
+
+def _with_limits(
+    settings: Settings, setting: ReplaySettings, watches: Sequence[Watch], span: BacktestPeriod, stage: ReportProgress
+) -> ReplaySettings:
+    """`max_price = "auto"`: the limits that the daemon would have had, out of what was known at each moment."""
+    from gpuwatch.engine.auto_prices import AutoPrices
+    from gpuwatch.engine.backtest_waits import BACKTEST_RECOMPUTE_EVERY, BacktestWaits
+
+    auto = [watch for watch in watches if watch.auto is not None]
+    if not auto:
+        return setting
+    longer = msgspec.structs.replace(span, since=span.since - _AUTO_HISTORY)  # it was known when the replay begins
+    waits = BacktestWaits(_tape(settings, auto, longer, stage), setting.commissions, setting.reference_disk_gb)
+    return msgspec.structs.replace(setting, limit=AutoPrices(waits, BACKTEST_RECOMPUTE_EVERY).renew)
+
+
+def _looks(market_history: MarketHistory) -> int:
+    return len({poll.at_s for poll in market_history.polls})

@@ -1,0 +1,117 @@
+"""The checklists of the watches: see, tick, untick. Works beside a running daemon, at its next look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpuwatch.bootstrap import open_store, real_now
+from gpuwatch.domain.launches.checklist import ChecklistTick, checklist_refusal, unticked
+from gpuwatch.domain.watches.watch import Action
+from gpuwatch.errors import UsageError
+from gpuwatch.storage.checklists import SqlChecklistRepository
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.watches.watch import Watch
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.database import Database
+
+
+class ChecklistStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One watch's checklist as it stands."""
+
+    watch: Watch
+    ticks: tuple[ChecklistTick, ...]  # oldest first; also of what is not required any more
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Each item once, in the order of the settings."""
+        return tuple(dict.fromkeys(self.watch.require))
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What is not ticked yet."""
+        return unticked(self.watch, {tick.item for tick in self.ticks})
+
+    def tick_of(self, item: str) -> ChecklistTick | None:
+        """When it was ticked; None: it was not."""
+        return next((tick for tick in self.ticks if tick.item == item), None)
+
+
+def checklist_statuses(settings: Settings, name: str | None) -> list[ChecklistStatus]:
+    """The checklist of one watch, or of all that require something. Raises UsageError, StoreError."""
+    wanted = [_watch(settings, name)] if name is not None else [w for w in settings.watches if w.require]
+    if not wanted:
+        return []
+    with open_store(settings) as store:
+        book = SqlChecklistRepository(store)
+        return [ChecklistStatus(watch=watch, ticks=tuple(book.load(watch.name))) for watch in wanted]
+
+
+def tick(settings: Settings, name: str, items: Sequence[str], words: str) -> ChecklistStatus:
+    """Keep that these items of a watch are done.
+
+    Raises:
+        UsageError: there is no such watch, or it does not require one of them: a slip must not count as done.
+        StoreError: nothing was written.
+    """
+    watch = _watch(settings, name)
+    for item in items:
+        _check_required(watch, item)
+    with open_store(settings) as store:
+        book = SqlChecklistRepository(store)
+        book.tick(watch.name, tuple(dict.fromkeys(items)), words, real_now())
+        return ChecklistStatus(watch=watch, ticks=tuple(book.load(watch.name)))
+
+
+def untick(settings: Settings, name: str, items: Sequence[str]) -> tuple[list[str], ChecklistStatus]:
+    """They are to be done again; none named: all.
+
+    Returns:
+        Those that were ticked, and the list as it is then.
+
+    Raises:
+        UsageError: there is no such watch, or it never had one of them.
+        StoreError: nothing was written.
+    """
+    watch = _watch(settings, name)
+    with open_store(settings) as store:
+        book = SqlChecklistRepository(store)
+        ticked = [one.item for one in book.load(watch.name)]
+        for item in items:
+            if item not in ticked:
+                _check_required(watch, item)
+        undone = book.untick(watch.name, tuple(dict.fromkeys(items)) or ticked)
+        return undone, ChecklistStatus(watch=watch, ticks=tuple(book.load(watch.name)))
+
+
+def held_back(settings: Settings, store: Database) -> list[str]:
+    """Watches that rent nothing because of their checklists, a sentence each. Raises StoreError."""
+    book = SqlChecklistRepository(store)
+    return [
+        f"Watch {watch.name!r} rents nothing: {refused.text}"
+        for watch in settings.watches
+        if watch.require and watch.action is not Action.ALERT
+        if (refused := checklist_refusal(watch, {tick.item for tick in book.load(watch.name)})) is not None
+    ]
+
+
+def _watch(settings: Settings, name: str) -> Watch:
+    found = next((watch for watch in settings.watches if watch.name == name), None)
+    if found is None:
+        names = ", ".join(watch.name for watch in settings.watches) or "none"
+        raise UsageError(f"there is no watch {name!r}; watches: {names}")
+    return found
+
+
+def _check_required(watch: Watch, item: str) -> None:
+    if item in watch.require:
+        return
+    if not watch.require:
+        raise UsageError(f'watch {watch.name!r} requires nothing; name items in its settings: require = ["dry_epoch"]')
+    near = get_close_matches(item, watch.require, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else f"; it requires {', '.join(watch.require)}"
+    raise UsageError(f"watch {watch.name!r} does not require {item!r}{hint}")

@@ -1,0 +1,157 @@
+"""Is the data about many things, or about one? KMeans on the texts' vectors.
+
+Lloyd, "Least squares quantization in PCM", 1982, begun by k-means++ (Arthur and Vassilvitskii, 2007); for more than
+100,000 rows in small batches (Sculley, "Web-scale k-means clustering", 2010). KMeans parts a crowd of like texts into
+many clusters; so clusters whose middles are alike are joined (average linkage, Sokal and Michener, 1958). All three are
+scikit-learn's.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from gpuwatch.app.dataset.embedding import Vectors
+from gpuwatch.app.dataset.extra import import_extra
+
+CROWDED_SHARE = 0.9  # of the rows in a tenth of the clusters: the sources' own line
+JOIN_COSINE = 0.8  # cosine of two middles; other values from 0.7 to 0.9 part the same sets from the same others
+_TOP = 0.1
+_ROWS_A_CLUSTER = 5  # fewer: the figure says more of the small number than of the data
+_WHOLE_ROWS = 100_000  # up to here every round of KMeans sees all rows
+_BATCH = 4_096
+_SAMPLE = 25  # rows a part, to find its middle by
+_ASSIGNED_AT_ONCE = 65_536
+
+Labels = np.ndarray[Any, np.dtype[np.int32]]
+
+
+class RowClusters(msgspec.Struct, frozen=True, kw_only=True):
+    """Which cluster each row is in, and how unevenly they are filled."""
+
+    labels: Labels  # after joining
+    sizes: tuple[int, ...]  # of each cluster, the largest first
+    plain_sizes: tuple[int, ...]  # before joining
+    wanted: int  # clusters that were asked for; fewer where the texts are fewer
+    seed: int
+    method: str
+
+    @property
+    def top(self) -> int:
+        """How many clusters a tenth of them is."""
+        return max(1, math.ceil(_TOP * len(self.sizes)))
+
+    @property
+    def top_share(self) -> float:
+        """The part of the rows in the fullest tenth of the clusters."""
+        return sum(self.sizes[: self.top]) / max(1, sum(self.sizes))
+
+    @property
+    def plain_top_share(self) -> float:
+        """The same before joining, as the sources reckon it."""
+        return sum(self.plain_sizes[: max(1, math.ceil(_TOP * len(self.plain_sizes)))]) / max(1, sum(self.plain_sizes))
+
+    @property
+    def verdict(self) -> str:
+        """ "crowded", "spread", or "not enough data"."""
+        if sum(self.sizes) < _ROWS_A_CLUSTER * self.wanted:
+            return "not enough data"
+        return "crowded" if max(self.top_share, self.plain_top_share) >= CROWDED_SHARE else "spread"
+
+    @property
+    def rows_needed(self) -> int:
+        """For a verdict."""
+        return _ROWS_A_CLUSTER * self.wanted
+
+
+def cluster_rows(vectors: Vectors, distinct: int, wanted_clusters: int, seed: int) -> RowClusters:
+    """Group the rows; the same groups in every run on a machine.
+
+    Args:
+        distinct: how many different texts there are: no more clusters than that.
+    """
+    count = max(1, min(wanted_clusters, distinct))
+    kind = "KMeans" if len(vectors) <= _WHOLE_ROWS else "MiniBatchKMeans"
+    plain = np.zeros(len(vectors), np.int32) if count == 1 else _grouped(vectors, count, seed, kind)
+    labels = _joined(vectors, plain)[plain]
+    return RowClusters(
+        labels=labels,
+        sizes=_sizes(labels),
+        plain_sizes=_sizes(plain),
+        wanted=wanted_clusters,
+        seed=seed,
+        method=f"{kind}, {count} clusters, seed {seed}, joined from cosine {JOIN_COSINE:g} on",
+    )
+
+
+def _sizes(labels: Labels) -> tuple[int, ...]:
+    """Rows of each cluster that has some, the largest first."""
+    return tuple(sorted(filter(None, np.bincount(labels).tolist()), reverse=True))
+
+
+def _joined(vectors: Vectors, plain: Labels) -> Labels:
+    """By cluster, the number of the one that it becomes a part of."""
+    count = int(plain.max()) + 1 if len(plain) else 0
+    middles = np.zeros((count, vectors.shape[1]), np.float64)
+    for start in range(0, len(plain), _ASSIGNED_AT_ONCE):
+        part = slice(start, start + _ASSIGNED_AT_ONCE)
+        np.add.at(middles, plain[part], np.asarray(vectors[part], np.float64))
+    filled = np.flatnonzero(np.linalg.norm(middles, axis=1) > 0)
+    found = np.zeros(count, np.int32)
+    if len(filled) > 1:
+        units = middles[filled] / np.linalg.norm(middles[filled], axis=1, keepdims=True)
+        found[filled] = (
+            import_extra("sklearn.cluster")
+            .AgglomerativeClustering(None, metric="cosine", linkage="average", distance_threshold=1 - JOIN_COSINE)
+            .fit(units)
+            .labels_
+        )
+    return found
+
+
+def _grouped(vectors: Vectors, count: int, seed: int, kind: str) -> Labels:
+    """KMeans: for each row the number of its cluster."""
+    cluster = import_extra("sklearn.cluster")
+    with import_extra("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of texts that are alike but for a blank, fewer clusters come out: no fault
+        if kind == "KMeans":
+            model = cluster.KMeans(n_clusters=count, random_state=seed, n_init=1)
+            return np.asarray(model.fit(np.asarray(vectors)).labels_, np.int32)
+        model = cluster.MiniBatchKMeans(
+            n_clusters=count, random_state=seed, n_init=3, batch_size=_BATCH, compute_labels=False
+        ).fit(vectors)
+        return nearest_centre(vectors, model.cluster_centers_)
+
+
+def split_cluster(vectors: Vectors, members: np.ndarray[Any, Any], most: int) -> Labels:
+    """Some rows in parts of `most` on the average, by likeness; for each the numbers of the two nearest."""
+    count = -(-len(members) // most)
+    sample = np.asarray(vectors[members[:: max(1, len(members) // max(most, _SAMPLE * count))]])
+    with import_extra("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # like texts: fewer parts
+        model = (
+            import_extra("sklearn.cluster")
+            .KMeans(n_clusters=min(count, len(sample)), random_state=0, n_init=1)
+            .fit(sample)
+        )
+    middles = model.cluster_centers_
+    half = (middles * middles).sum(axis=1) / 2
+    found = np.empty((len(members), 2), np.int32)
+    for start in range(0, len(members), _ASSIGNED_AT_ONCE):
+        some = slice(start, start + _ASSIGNED_AT_ONCE)
+        found[some] = np.argsort(half - vectors[members[some]] @ middles.T, axis=1, kind="stable")[:, :2]
+    return found
+
+
+def nearest_centre(vectors: Vectors, centres: Vectors) -> Labels:
+    """The number of the nearest centre of each row, some thousand rows at once."""
+    found = np.empty(len(vectors), np.int32)
+    half = (centres * centres).sum(axis=1) / 2
+    for start in range(0, len(vectors), _ASSIGNED_AT_ONCE):
+        part = np.asarray(vectors[start : start + _ASSIGNED_AT_ONCE])
+        found[start : start + len(part)] = (part @ centres.T - half).argmax(axis=1)
+    return found

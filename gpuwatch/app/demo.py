@@ -1,0 +1,162 @@
+"""The whole daemon against the embedded marketplace, in one process: a night with gpuwatch, in 30 seconds.
+
+Nothing here is staged but the market: settings are read from a file, polls and orders go over HTTP, history and
+launches into a database. All of it lives in a temporary folder; the user's own settings and database are not looked at.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from textwrap import wrap
+from typing import TypeVar
+
+from gpuwatch.app.launches import stop
+from gpuwatch.bootstrap import open_store, real_now
+from gpuwatch.bootstrap.service import Service
+from gpuwatch.daemon.process import running
+from gpuwatch.domain.launches.launch import Launch, LaunchState, cost_microusd
+from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.emulator import Delays, Marketplace
+from gpuwatch.notifiers.layout import as_text
+from gpuwatch.ports import Alert
+from gpuwatch.settings import Settings, load
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.store_stats import read_store_stats
+
+Say = Callable[[str], None]
+T = TypeVar("T")
+GPU = "H100 SXM"
+MAX_PRICE = "1.90"  # USD per GPU-hour, commission included
+CALM_USD_HOUR = (2.45, 2.60, 2.95)  # what the three H100 of the demo are listed at
+DROP_USD_HOUR = 1.50  # the first of them, after its owner lowers the price
+_WIDTH = 100
+_SETTINGS = """
+timezone = "UTC"
+database_url = "sqlite:///{folder}/demo.db"
+dry_run = false
+
+[budget]
+max_usd_hour = 5.0
+max_instances = 1
+
+[providers.vastai]
+base_url = "{url}"
+api_key = "{key}"
+commission = 0.20
+poll_every = "1s"
+search_interval = "0.2s"
+sweep_every = "3s"
+
+[[watch]]
+name = "h100-night"
+gpu = ["{gpu}"]
+max_price = {max_price}
+action = "launch"
+disk_gb = 50
+
+[watch.launch]
+image = "pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime"
+max_runtime = "1h"
+"""
+
+
+class DemoFailed(Exception):
+    """A step did not happen in its time; the text says which."""
+
+
+class ScreenChannel:
+    """An alert channel that shows each alert as Telegram would."""
+
+    name = "screen"
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+
+    def send(self, alert: Alert) -> None:
+        """Show it."""
+        for line in _framed(as_text(alert).splitlines()):
+            self._say(line)
+
+
+def play(say: Say) -> bool:
+    """Run the demo; False: something did not happen as it should, and was said."""
+    with TemporaryDirectory(prefix="gpuwatch-demo-") as folder:
+        try:
+            with _market() as (market, offer_id), open_store(_settings(market, folder)) as store:
+                settings = _settings(market, folder)
+                with running(settings, store, {"screen": ScreenChannel(say)}) as service:
+                    _story(say, settings, market, offer_id, store, service)
+        except DemoFailed as failed:
+            say(f"the demo stopped: {failed}")
+            return False
+    say("")
+    say("Next: gpuwatch check --gpu H100 --max-price 2.50   the real market, now; no key needed")
+    say("      gpuwatch init                                a commented gpuwatch.toml of your own")
+    say("      gpuwatch run                                 the daemon; it rents nothing while dry_run = true")
+    return True
+
+
+def _story(say: Say, settings: Settings, market: Marketplace, offer_id: int, store: Database, service: Service) -> None:
+    say(f"1. a marketplace on {market.url}: {len(market.offers())} offers, its owner is you, its money is not real")
+    say(f"2. the daemon watches it: {GPU} at or under {MAX_PRICE} $ per GPU-hour, 20 % commission included")
+    _until(lambda: service.workers["vastai"].finished_rounds >= 3, "three polls")
+    cheapest = CALM_USD_HOUR[0]
+    say(f"   three polls, nothing to tell: the cheapest is listed at {cheapest:.2f} $, so {cheapest * 1.2:.2f} $")
+    say(f"3. its host lowers the price to {DROP_USD_HOUR:.2f} $ listed. The next poll sees it:")
+    market.reprice(offer_id, usd_hour=DROP_USD_HOUR)
+    launch = _until(lambda: _in_state(service, LaunchState.RUNNING), "a running instance")
+    say(f"4. rented once, and running: launch {launch.launch_id}, instance {launch.instance_id}, label {launch.label}")
+    time.sleep(1.5)
+    say("5. enough of it (gpuwatch stop):")
+    if not stop(settings, [launch.launch_id], lambda line: say(f"   {line}")):
+        raise DemoFailed("the end of the instance was not confirmed")
+    ended = service.ledger.get(launch.launch_id) or launch
+    cost = cost_microusd(ended, real_now()) / MICRO
+    say(f"   it cost {cost:.4f} $; orders that reached the marketplace: {len(market.ledger.creates)}")
+    rows = read_store_stats(store).rows
+    kept = f"{rows['poll']} polls, {rows['price_interval']} prices from first to last seen, {rows['series']} machines"
+    say(f"6. in the history: {kept}")
+
+
+@contextmanager
+def _market() -> Iterator[tuple[Marketplace, int]]:
+    with Marketplace(seed=7, key="demo-key", size=150, delays=Delays(running_s=2)) as market:
+        for row in market.offers():
+            if "H100" in str(row.get("gpu_name")):
+                market.withdraw(row["id"])
+        ids = [market.publish(gpu=GPU, count=1, usd_hour=price, storage_cost=0.05) for price in CALM_USD_HOUR]
+        yield market, ids[0]
+
+
+def _settings(market: Marketplace, folder: str) -> Settings:
+    path = Path(folder) / "gpuwatch.toml"
+    text = _SETTINGS.format(folder=folder, url=market.url, key=market.key, gpu=GPU, max_price=MAX_PRICE)
+    path.write_text(text, encoding="utf-8")
+    return load(str(path), env={"XDG_CACHE_HOME": folder}, cwd=Path(folder))
+
+
+def _in_state(service: Service, state: LaunchState) -> Launch | None:
+    return next((launch for launch in service.ledger.alive() if launch.state is state), None)
+
+
+def _until(look: Callable[[], T | None], what: str, within_s: float = 25.0) -> T:
+    ends_at = time.monotonic() + within_s
+    while time.monotonic() < ends_at:
+        found = look()
+        if found:
+            return found
+        time.sleep(0.1)
+    raise DemoFailed(f"{what} did not come within {within_s:.0f} s")
+
+
+def _framed(lines: list[str]) -> Iterator[str]:
+    lines = [part for line in lines for part in (wrap(line, _WIDTH, subsequent_indent="  ") or [""])]
+    width = max((len(line) for line in lines), default=0)
+    yield f"   ┌─{'─' * width}─┐"
+    for line in lines:
+        yield f"   │ {line.ljust(width)} │"
+    yield f"   └─{'─' * width}─┘"

@@ -1,0 +1,236 @@
+"""What `gpuwatch doctor` looks at. Each check answers with findings: what is, and what to do about it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
+
+from gpuwatch.app.checklist import held_back
+from gpuwatch.app.costs import budgets_used
+from gpuwatch.app.doctor_account import (
+    KnownLaunches,
+    account_findings,
+    image_findings,
+    rented_findings,
+)
+from gpuwatch.app.provider_status import provider_statuses
+from gpuwatch.app.renting import renting_lines
+from gpuwatch.bootstrap import (
+    build_adapters,
+    build_channels,
+    http_client,
+    missing_extra_hint,
+    open_store,
+    real_now,
+)
+from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, providers_to_follow
+from gpuwatch.domain.market.pricing import usd
+from gpuwatch.domain.watches.watch import Action, Budget
+from gpuwatch.errors import GpuwatchError, ProviderError, StoreError
+from gpuwatch.ports import Query
+from gpuwatch.ports.findings import Finding
+
+if TYPE_CHECKING:
+    from gpuwatch.ports.declarations import Adapter
+    from gpuwatch.ports.http import HttpClient
+    from gpuwatch.settings import Settings
+
+CLOCK_OFF_S = 5.0
+_NEARLY_PERCENT = 80
+
+
+def run_checks(settings: Settings) -> Iterator[Finding]:
+    """Everything that can be checked without renting or telling anybody."""
+    yield from _settings(settings)
+    yield from _store(settings)
+    repository = _repository(settings)
+    yield from _budgets(settings, repository)
+    yield from _extras(settings)
+    with http_client(settings) as http:
+        yield from _unwatched(settings, repository, http)
+        for name, adapter in build_adapters(settings, http).items():
+            yield from _provider(settings, name, adapter, repository)
+        yield from _rows(settings)
+        for name in settings.providers:
+            yield from _clock(http, settings.providers[name].base_url)
+        yield from _channels(settings, http)
+
+
+def _settings(settings: Settings) -> Iterator[Finding]:
+    where = settings.source_file or "no settings file; environment and defaults"
+    yield Finding(area="settings", state="ok", text=f"{where}: {len(settings.watches)} watches")
+    if not settings.watches:
+        yield Finding(
+            area="settings", state="note", text="there is no [[watch]]", mend="gpuwatch init writes an example"
+        )
+    renting = [watch.name for watch in settings.watches if watch.action is Action.LAUNCH]
+    if renting and settings.dry_run:
+        names = ", ".join(renting)
+        text = f"dry_run = true: {names} would rent, and does not"
+        yield Finding(area="settings", state="note", text=text, mend="set dry_run = false when you mean it")
+    if renting and not settings.dry_run and not any(map(can_rent, settings.providers.values())):
+        text = "a watch rents, but there is no provider with a key where gpuwatch can rent"
+        yield Finding(area="settings", state="fault", text=text, mend="set VAST_API_KEY, or another provider's key")
+
+
+def _extras(settings: Settings) -> Iterator[Finding]:
+    for name in settings.providers:
+        if lack := missing_extra_hint(name):
+            text, _, mend = lack.removeprefix(f"{name}: ").partition(": ")
+            yield Finding(area=name, state="fault", text=text, mend=mend)
+
+
+def _store(settings: Settings) -> Iterator[Finding]:
+    from gpuwatch.storage.database import wal_is_safe
+
+    try:
+        with open_store(settings) as store:
+            if store.is_sqlite:
+                journal = "WAL" if wal_is_safe() else "TRUNCATE"
+                text = f"SQLite {sqlite3.sqlite_version}, journal {journal}, up to date"
+                mend = None if wal_is_safe() else "a newer SQLite (pip install 'gpuwatch[sqlite-new]') allows WAL"
+                yield Finding(area="database", state="ok" if wal_is_safe() else "note", text=text, mend=mend)
+            else:
+                yield Finding(area="database", state="ok", text="PostgreSQL, up to date")
+            yield from _outbox(store)
+            for line in [*renting_lines(store, real_now(), settings.timezone), *held_back(settings, store)]:
+                yield Finding(area="renting", state="note", text=line)
+    except StoreError as error:
+        yield Finding(
+            area="database", state="fault", text=str(error), mend="check database_url, the folder and the disk"
+        )
+
+
+def _outbox(store: object) -> Iterator[Finding]:
+    from gpuwatch.storage.outbox import Outbox
+
+    outbox = Outbox(store)  # type: ignore[arg-type]
+    for broken in outbox.broken_channels():
+        yield Finding(
+            area=f"alerts by {broken.channel}",
+            state="fault",
+            text=f"the last message was refused: {broken.error}",
+            mend=f"mend [notify.{broken.channel}], then gpuwatch notify",
+        )
+    for waiting in outbox.pending():
+        text = f"{waiting.count} waiting since {waiting.oldest_at:%Y-%m-%d %H:%M} UTC"
+        yield Finding(area=f"alerts by {waiting.channel}", state="note", text=text, mend="is gpuwatch run running?")
+
+
+def _repository(settings: Settings) -> KnownLaunches:
+    """Every launch; none where the store cannot be read, which is told under "database"."""
+    from gpuwatch.storage.launch_repository import SqlLaunchRepository
+
+    try:
+        with open_store(settings) as store:
+            ledger = SqlLaunchRepository(store)
+            known = {name: ledger.known_foreign_instances(name) for name in settings.providers}
+            return KnownLaunches(launches=ledger.all(), not_mine=known)
+    except StoreError:
+        return KnownLaunches()
+
+
+def _budgets(settings: Settings, repository: KnownLaunches) -> Iterator[Finding]:
+    """How much of each limit is used; what is reached lets nothing new in."""
+    for use in budgets_used(settings, repository.launches):
+        percent = use.percent(use.used) or 0.0
+        text = f"{use.limit_name}: {usd(use.used):.2f} of {usd(use.limit):.2f} $ used, {percent:.0f} %"
+        mend = "nothing new is rented beyond it; see: gpuwatch costs" if percent >= _NEARLY_PERCENT else None
+        yield Finding(area=_whose(use.watch), state="note" if mend else "ok", text=text, mend=mend)
+    scopes: list[tuple[str | None, Budget]] = [(None, settings.budget), *((w.name, w.budget) for w in settings.watches)]
+    alive = [one for one in repository.launches if not one.is_over]
+    for watch, budget in scopes:
+        if budget.max_instances is not None:
+            count = sum(watch in (None, one.watch) for one in alive)
+            state = "ok" if count < budget.max_instances else "note"
+            text = f"max_instances: {count} of {budget.max_instances} alive"
+            yield Finding(area=_whose(watch), state=state, text=text)
+
+
+def _whose(watch: str | None) -> str:
+    return "budget" if watch is None else f"budget of {watch}"
+
+
+def _unwatched(settings: Settings, repository: KnownLaunches, http: HttpClient) -> Iterator[Finding]:
+    """What lives at a provider that cannot be asked."""
+    alive = dict.fromkeys(one.provider for one in repository.launches if not one.is_over)
+    known = providers_to_follow(settings, http, alive)
+    for name in alive:
+        if name in known:
+            continue
+        ids = ", ".join(one.launch_id for one in repository.alive(name))
+        why = f"{name} is not in the settings, has no key, or cannot rent as it is set up"
+        text = f"{why}: nobody looks after what runs there ({ids})"
+        mend = f"bring [providers.{name}] and its key back, or end them there by hand; see: gpuwatch launches"
+        yield Finding(area=name, state="fault", text=text, mend=mend)
+        yield from rented_findings(name, None, repository)
+
+
+def _provider(settings: Settings, name: str, adapter: Adapter, repository: KnownLaunches) -> Iterator[Finding]:
+    has_key = has_credentials(settings.providers[name])
+    try:
+        answer = adapter.market.search(Query(limit=1))
+        text = f"answers in {answer.elapsed_s:.1f} s" + ("" if has_key else "; searching needs no key here")
+        yield Finding(area=name, state="ok", text=text)
+        for note in answer.drift:
+            yield Finding(area=name, state="note", text=f"format: {note}")
+    except ProviderError as error:
+        yield Finding(area=name, state="fault", text=str(error), mend="check base_url, the network and the key")
+    if not adapter.info.launches:
+        yield Finding(area=name, state="note", text="offers are watched; gpuwatch cannot rent there")
+    elif not has_key:
+        mend = f"set {adapter.info.key_names[0]} to rent there" if adapter.info.key_names else None
+        seen = "offers are watched, nothing can be rented"
+        text = f"no key: {seen if adapter.info.searches_without_key else 'nothing is seen, nothing can be rented'}"
+        yield Finding(area=name, state="note", text=text, mend=mend)
+    elif adapter.launcher is not None:
+        yield from image_findings(settings, name)
+        yield from account_findings(settings, name, adapter.launcher, adapter.info.key_rights, repository)
+
+
+def _rows(settings: Settings) -> Iterator[Finding]:
+    """How each provider's rows of the day are planned, and whether gpuwatch is blind there."""
+    try:
+        found = provider_statuses(settings)
+    except StoreError:
+        return  # told under "database"
+    for standing in found:
+        plan = standing.plan
+        if plan.rows_left is not None:
+            sweep = (
+                "none before the reset" if plan.sweep_every_s is None else f"every {plan.sweep_every_s / 60:.0f} min"
+            )
+            text = f"{plan.rows_used} of {plan.rows_per_day} rows used, {plan.rows_left} left; sweep {sweep}"
+            yield Finding(area=standing.provider, state="fault" if plan.spent else "ok", text=text)
+        if standing.health.blind_since is not None:
+            text = f"blind since {standing.health.blind_since:%Y-%m-%d %H:%M} UTC: {standing.health.last_error}"
+            yield Finding(area=standing.provider, state="fault", text=text, mend="see the daemon's log")
+
+
+def _clock(http: HttpClient, base_url: str) -> Iterator[Finding]:
+    """The provider's own clock, by its Date header, against ours."""
+    try:
+        header = http.ask("GET", base_url.rstrip("/") + "/", deadline_s=10).headers.get("date")
+        theirs = parsedate_to_datetime(header) if header else None
+    except (GpuwatchError, ValueError):
+        return
+    if theirs is None or theirs.tzinfo is None:
+        return
+    off_s = (real_now() - theirs).total_seconds()
+    if abs(off_s) > CLOCK_OFF_S:
+        text = f"{off_s:+.0f} s off the provider's clock"
+        yield Finding(area="clock", state="fault", text=text, mend="switch time synchronisation on (timedatectl)")
+    else:
+        yield Finding(area="clock", state="ok", text="agrees with the provider's")
+
+
+def _channels(settings: Settings, http: HttpClient) -> Iterator[Finding]:
+    configured = build_channels(settings, http)
+    if not configured:
+        yield Finding(
+            area="alerts", state="note", text="no channel is configured", mend="add [notify.telegram] or [notify.email]"
+        )
+    for name in configured:
+        yield Finding(area=f"alerts by {name}", state="ok", text="configured; gpuwatch notify sends a test message")

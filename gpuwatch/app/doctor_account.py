@@ -1,0 +1,203 @@
+"""What `gpuwatch doctor` says of an account: what its key may do, whether it can pay, what is rented there.
+
+Everything here is a question that reads: nothing is rented, changed or ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuwatch import providers
+from gpuwatch.app.launches import unknown_instances
+from gpuwatch.bootstrap import real_now
+from gpuwatch.bootstrap.provider_access import is_polled_for
+from gpuwatch.domain.launches.launch import (
+    LABEL_PREFIX,
+    EndReason,
+    Launch,
+    LaunchState,
+)
+from gpuwatch.domain.watches.watch import Action, Watch
+from gpuwatch.errors import GpuwatchError, KeyRejected
+from gpuwatch.ports.findings import Finding
+
+if TYPE_CHECKING:
+    from gpuwatch.ports import Instance, Launcher
+    from gpuwatch.settings import Settings
+
+_LEAST_CREDIT_USD = 1.0
+_MAY: Mapping[str, str] = {"list": "list instances", "credit": "read the credit", "charges": "read charges"}
+
+
+class KnownLaunches(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store knows of launches, newest first."""
+
+    launches: Sequence[Launch] = ()
+    not_mine: Mapping[str, frozenset[str]] = {}  # by provider: labelled instances that the owner, or an alert, settled
+
+    def alive(self, provider: str) -> list[Launch]:
+        """Those at one provider that are not over."""
+        return [one for one in self.launches if one.provider == provider and not one.is_over]
+
+
+class AccountAnswers(msgspec.Struct, frozen=True, kw_only=True):
+    """What a provider answered. An error stands where it did not."""
+
+    instances: Sequence[Instance] | GpuwatchError
+    credit_usd: float | GpuwatchError | None
+    charges: Sequence[Any] | GpuwatchError | None
+
+    @property
+    def errors(self) -> dict[str, GpuwatchError]:
+        """What was not answered, by what it is."""
+        return {name: one for name, one in self._found.items() if isinstance(one, GpuwatchError)}
+
+    @property
+    def told(self) -> frozenset[str]:
+        """What was answered; None is a provider that does not tell it to any key."""
+        return frozenset(name for name, one in self._found.items() if not isinstance(one, GpuwatchError | None))
+
+    @property
+    def _found(self) -> dict[str, Any]:
+        return {"list": self.instances, "credit": self.credit_usd, "charges": self.charges}
+
+
+def account_findings(
+    settings: Settings, name: str, launcher: Launcher, rights: Mapping[str, str], repository: KnownLaunches
+) -> Iterator[Finding]:
+    """An account with a key, asked.
+
+    Args:
+        rights: what the provider calls the permission to "list", "rent", read "credit" and "charges".
+    """
+    account = query_account(launcher)
+    wanting = renting_watches(settings, name)
+    if not account.told and account.errors and all(isinstance(one, KeyRejected) for one in account.errors.values()):
+        why = account.errors["list"]
+        yield Finding(area=name, state="fault", text=f"the key does not work: {why}", mend="renew the key")
+    else:
+        yield from _rights(name, account, rights, bool(wanting))
+        yield from _may_rent(name, rights, repository) if wanting else ()
+    if not isinstance(account.credit_usd, GpuwatchError) and account.credit_usd is not None:
+        yield from (_hour(settings, name, watch, account.credit_usd) for watch in wanting)
+    listed = None if isinstance(account.instances, GpuwatchError) else account.instances
+    yield from rented_findings(name, listed, repository)
+
+
+def query_account(launcher: Launcher) -> AccountAnswers:
+    """Three questions that read."""
+    yesterday = real_now().date() - timedelta(days=1)
+    return AccountAnswers(
+        instances=_answer(launcher.list_instances),
+        credit_usd=_answer(launcher.credit_usd),
+        charges=_answer(lambda: launcher.charges(yesterday, yesterday)),
+    )
+
+
+def renting_watches(settings: Settings, provider: str) -> list[Watch]:
+    """The watches that rent there, or would without `dry_run`."""
+    return [watch for watch in settings.watches if watch.action is not Action.ALERT and is_polled_for(provider, watch)]
+
+
+def image_findings(settings: Settings, provider: str) -> Iterator[Finding]:
+    """Where virtual machines are rented, a watch's `image` names nothing."""
+    if providers.info(provider).runs_images:
+        return
+    for watch in renting_watches(settings, provider):
+        text = (
+            f"virtual machines are rented there: the image of {watch.name!r} is not used, onstart is run by the machine"
+        )
+        yield Finding(
+            area=provider, state="note", text=text, mend="name its providers, or start what is needed in onstart"
+        )
+
+
+def rented_findings(name: str, listed: Sequence[Instance] | None, repository: KnownLaunches) -> Iterator[Finding]:
+    """What waits for its owner, and where the provider's list and the launches do not agree.
+
+    Args:
+        listed: None: what is there is not known.
+    """
+    for launch in repository.alive(name):
+        yield from _waiting(name, launch)
+        yield from _unlisted(name, launch, listed) if listed is not None else ()
+    for one in unknown_instances(listed or (), repository.alive(name), name):
+        if one.instance_id not in repository.not_mine.get(name, ()):
+            text = f"instance {one.instance_id} has a label {LABEL_PREFIX}… and is in no launch that is alive"
+            yield Finding(area=name, state="fault", text=text, mend=f"gpuwatch adopt {one.instance_id}")
+
+
+def _waiting(name: str, launch: Launch) -> Iterator[Finding]:
+    if launch.state is LaunchState.HELD:
+        text = f"launch {launch.launch_id} is held: look there for the label {launch.label}; its budget is reserved"
+        mend = f"gpuwatch launches resolve {launch.launch_id} --absent, or --adopt INSTANCE"
+        yield Finding(area=name, state="fault", text=text, mend=mend)
+    elif launch.state in {LaunchState.UNKNOWN, LaunchState.STOPPING}:
+        what = "being looked for" if launch.state is LaunchState.UNKNOWN else "being ended"
+        yield Finding(area=name, state="note", text=f"launch {launch.launch_id} is {what}: let gpuwatch run")
+
+
+def _unlisted(name: str, launch: Launch, listed: Sequence[Instance]) -> Iterator[Finding]:
+    lives = launch.state in {LaunchState.STARTING, LaunchState.RUNNING} and launch.instance_id is not None
+    if lives and launch.instance_id not in {one.instance_id for one in listed}:
+        text = f"launch {launch.launch_id} is {launch.state.value}, and instance {launch.instance_id} is not listed"
+        mend = f"if it is gone: gpuwatch stop {launch.launch_id}"
+        yield Finding(area=name, state="fault", text=text, mend=mend)
+
+
+def _answer(question: Callable[[], Any]) -> Any:
+    try:
+        return question()
+    except GpuwatchError as error:
+        return error
+
+
+def _rights(name: str, account: AccountAnswers, rights: Mapping[str, str], rents: bool) -> Iterator[Finding]:
+    may = [words for what, words in _MAY.items() if what in account.told]
+    if may:
+        credit = account.credit_usd
+        known = isinstance(credit, float | int)
+        text = f"the key works: it may {', '.join(may)}" + (f"; credit {credit:.2f} $" if known else "")
+        is_low = isinstance(credit, float | int) and credit < _LEAST_CREDIT_USD
+        yield Finding(area=name, state="note" if is_low else "ok", text=text)
+    for what, error in account.errors.items():
+        if isinstance(error, KeyRejected):
+            state = "fault" if rents and what == "list" else "note"
+            mend = f"give the key the permission {rights[what]}" if what in rights else "give the key more permissions"
+            yield Finding(area=name, state=state, text=f"the key may not {_MAY[what]}: {error}", mend=mend)
+        else:
+            yield Finding(area=name, state="note", text=f"asked to {_MAY[what]}, it did not answer: {error}")
+
+
+def _may_rent(name: str, rights: Mapping[str, str], repository: KnownLaunches) -> Iterator[Finding]:
+    """No question tells whether the key may rent; what became of the last rent does, for the key of then."""
+    called = f" ({rights['rent']})" if "rent" in rights else ""
+    tried = [one for one in repository.launches if one.provider == name and not one.dry_run]
+    last = next((one for one in tried if one.instance_id is not None or one.ended_because(EndReason.KEY)), None)
+    if last is None:
+        text = f"whether the key may rent and end{called} only a rent can tell: nothing was rented there yet"
+        yield Finding(area=name, state="note", text=text)
+    elif last.instance_id is None:
+        text = f"the last rent was refused for the key, {last.intended_at:%Y-%m-%d %H:%M} UTC: {last.end_reason}"
+        yield Finding(area=name, state="fault", text=text, mend=f"give the key the permission to rent{called}")
+    else:
+        text = f"renting{called} worked on {last.intended_at:%Y-%m-%d %H:%M} UTC, with the key of then"
+        yield Finding(area=name, state="ok", text=text)
+
+
+def _hour(settings: Settings, name: str, watch: Watch, credit_usd: float) -> Finding:
+    """Is the balance enough for one hour of the dearest that a watch may rent?"""
+    bid = watch.launch.bid if watch.launch else None
+    per_gpu = max(watch.max_price_usd_gpu_hour, bid.max_usd_gpu_hour if bid else Decimal(0))
+    hour = per_gpu * watch.gpu_count_max
+    gpus = f"{watch.gpu_count_max} GPU" + ("s" if watch.gpu_count_max > 1 else "")
+    what = f"one hour of {watch.name!r} ({gpus}, at most {hour:.2f} $)"
+    if credit_usd >= hour:
+        return Finding(area=name, state="ok", text=f"the balance covers {what}")
+    later = "it would not rent at that price" if settings.dry_run else "it does not rent at that price"
+    return Finding(area=name, state="note", text=f"the balance does not cover {what}: {later}", mend="add credit")

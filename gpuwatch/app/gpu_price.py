@@ -1,0 +1,69 @@
+"""What a GPU costs now, for what is saved by training on less."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuwatch.app.dataset.saving import TrainingPrice
+    from gpuwatch.settings import Settings
+
+_POLL_WITHIN_S = 30.0
+
+
+def stored_price(settings: Settings, gpus: Sequence[str], now: datetime) -> TrainingPrice | None:
+    """The cheapest offer that can be rented now, per GPU and with its commission, as the store knows it.
+
+    Returns:
+        None: nobody has looked in the last three hours, or nothing is on offer.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    from gpuwatch.app.dataset.saving import TrainingPrice
+    from gpuwatch.app.past_prices import open_store_read_only
+    from gpuwatch.domain.market.offer import OfferKind
+    from gpuwatch.storage.market_snapshot import market_at
+    from gpuwatch.storage.price_sources import is_imported_source, kind_of_source, provider_of_source
+
+    rates = {name: float(one.commission.on_top_rate(None)) for name, one in settings.providers.items()}
+    found: list[tuple[float, str, str]] = []
+    with open_store_read_only(settings) as database:
+        for gpu in gpus:
+            snapshot = market_at(database, now, gpu)
+            for one in snapshot.offers if snapshot.known else ():
+                who = one.identity
+                if who.spot or is_imported_source(who.provider) or kind_of_source(who.provider) is not OfferKind.LIVE:
+                    continue
+                rate = rates.get(provider_of_source(who.provider), 0.0)
+                found.append((one.listed_microusd_hour() * (1 + rate) / who.gpu_count, who.gpu, who.provider))
+    if not found:
+        return None
+    price, gpu, provider = min(found)
+    return TrainingPrice(usd_gpu_hour=price / 1e6, source=f"the cheapest {gpu} now, {provider}", gpu=gpu)
+
+
+def polled_price(settings: Settings, gpu: str) -> TrainingPrice | None:
+    """The same by asking the providers. None: nothing is on offer where one answered.
+
+    Raises:
+        UsageError: no GPU is called so, or no provider can be asked.
+    """
+    from gpuwatch.app.check import markets_now, providers_that_sell
+    from gpuwatch.app.dataset.saving import TrainingPrice
+    from gpuwatch.engine.browse import offer_filter
+
+    wanted = offer_filter((gpu,), kind="live")
+    names = providers_that_sell(settings, wanted, ())
+    found = [match for one in markets_now(settings, wanted, names, 1, _POLL_WITHIN_S) for match in one.matches]
+    if not found:
+        return None
+    best = min(found, key=lambda match: match.price_microusd_gpu_hour)
+    return TrainingPrice(
+        usd_gpu_hour=float(best.price_microusd_gpu_hour) / 1e6,
+        source=f"the cheapest {best.offer.gpu} now, {best.offer.provider}",
+        gpu=best.offer.gpu,
+    )

@@ -1,0 +1,101 @@
+"""The market on a page: how each GPU stands, out of the store or of a file of price rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpuwatch.app.past_prices import (
+    commission_rates,
+    gpu_names_of,
+    load_prices,
+    narrow_to_scope,
+    pricer,
+)
+from gpuwatch.domain.market.text import clean
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.analysis.gpu_status import GpuHistory, GpuStatus
+    from gpuwatch.domain.analysis.scope import MarketFilter
+    from gpuwatch.settings import Settings
+
+_FURTHER_BACK = timedelta(days=30, hours=4)  # for the longest change, and a look that is a little older than now
+
+
+class MarketOverview(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer; without rows nobody has ever looked."""
+
+    rows: Sequence[GpuStatus]
+    since: datetime  # from here on, or from the first look
+    looked_at: datetime | None  # the newest look
+    source: str
+
+
+class MarketRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked: `scope` without its GPUs, which are what `gpus` stand for, none: all; `since`: history begins."""
+
+    gpus: Sequence[str]
+    scope: MarketFilter
+    since: datetime
+    until: datetime
+    data: Path | None
+    under_usd: float | None
+
+
+def market_overview(settings: Settings, asked: MarketRequest) -> MarketOverview:
+    """The answer.
+
+    Raises:
+        UsageError: nobody has ever spelled a GPU so, or the file is no good.
+        StoreError: the store cannot be read.
+    """
+    from gpuwatch.domain.analysis.gpu_status import gpu_status_of
+
+    pasts = _of_file(settings, asked, asked.data) if asked.data else _of_store(settings, asked)
+    under = None if asked.under_usd is None else round(asked.under_usd * 1e6)
+    rows = [gpu_status_of(past, int(asked.since.timestamp()), under) for past in pasts]
+    newest_s = max((row.polled_s for row in rows), default=None)
+    first = min((past.series.starts_at(0) for past in pasts), default=asked.since)
+    return MarketOverview(
+        rows=rows,
+        since=max(first, asked.since),
+        looked_at=None if newest_s is None else datetime.fromtimestamp(newest_s, UTC),
+        source=clean(asked.data.name) if asked.data else "the store",
+    )
+
+
+def _of_store(settings: Settings, asked: MarketRequest) -> list[GpuHistory]:
+    from gpuwatch.storage.history_queries import first_poll_at_in, known_gpu_names_in
+    from gpuwatch.storage.light_reader import read_light
+    from gpuwatch.storage.market_overview import read_gpu_price_history
+
+    rates = {name: 1 + rate for name, rate in commission_rates(settings).items()}
+    with read_light(settings.database_url) as executor:
+        seen = known_gpu_names_in(executor) if asked.gpus else frozenset()
+        since = max(_start(asked), first_poll_at_in(executor) or asked.until)
+        return read_gpu_price_history(executor, _scope(asked, seen), since, asked.until, rates)
+
+
+def _of_file(settings: Settings, asked: MarketRequest, data: Path) -> list[GpuHistory]:
+    from gpuwatch.domain.analysis.gpu_status import gpu_histories_of
+
+    whole = load_prices(settings, asked.scope, _start(asked), asked.until, data)
+    names = ((listing.identity.gpu, listing.gpu_family) for listing in whole.listings)
+    market_history = narrow_to_scope(whole, _scope(asked, frozenset(name for both in names for name in both)))
+    return gpu_histories_of(market_history, pricer(settings, market_history))
+
+
+def _start(asked: MarketRequest) -> datetime:
+    return min(asked.since, asked.until - _FURTHER_BACK)
+
+
+def _scope(asked: MarketRequest, seen: frozenset[str]) -> MarketFilter:
+    if not asked.gpus:
+        return asked.scope
+    return msgspec.structs.replace(
+        asked.scope, gpus=tuple(gpu for text in asked.gpus for gpu in gpu_names_of(text, seen))
+    )

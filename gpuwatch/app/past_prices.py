@@ -1,0 +1,193 @@
+"""Where the past comes from: the store, or a file of price rows that the owner names."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.analysis.market_history import MarketHistory, OfferInterval
+    from gpuwatch.domain.analysis.price_series import PriceSeries
+    from gpuwatch.domain.analysis.scope import MarketFilter
+    from gpuwatch.domain.market.offer import OfferKind
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.database import Database
+
+log = logging.getLogger(__name__)
+
+_NEWEST = """SELECT g.provider, g.gpu, MAX(p.seen_from_s) FROM price_interval p JOIN series s ON s.id = p.series_id
+ JOIN segment g ON g.id = s.segment_id GROUP BY g.provider, g.gpu"""
+
+
+def gpu_names_of(text: str, seen: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """Canonical names that an owner's text stands for; one that only the store has met stands for itself.
+
+    Raises:
+        UsageError: nobody has ever spelled a GPU so.
+    """
+    from gpuwatch.domain.market.gpu_names import catalog
+
+    found = catalog().wanted(text)
+    if not found and text not in seen:
+        near = " or ".join(catalog().suggest(text))
+        raise UsageError(f"no GPU is called {text!r}" + (f"; did you mean {near}?" if near else ""))
+    return found or (text,)
+
+
+def known_gpu_names_of(settings: Settings, text: str, data: Path | None) -> tuple[str, ...]:
+    """Canonical names; where a store is asked, spellings that it has met stand for themselves. Raises UsageError."""
+    from gpuwatch.storage.history_queries import known_gpu_names
+
+    if data is not None:
+        return gpu_names_of(text)
+    with open_store_read_only(settings) as database:
+        return gpu_names_of(text, frozenset(known_gpu_names(database)))
+
+
+@contextmanager
+def open_store_read_only(settings: Settings) -> Iterator[Database]:
+    """The store, for reading; it must have this program's schema. Raises StoreError."""
+    from gpuwatch.storage.database import open_database
+    from gpuwatch.storage.migrate import require_head
+
+    database = open_database(settings.database_url)
+    try:
+        require_head(database)
+        yield database
+    finally:
+        database.close()
+
+
+def load_prices(
+    settings: Settings, scope: MarketFilter, since: datetime, until: datetime, data: Path | None
+) -> MarketHistory:
+    """A stretch of the past of a part of the market.
+
+    Args:
+        data: a file of price rows, read whole and cut to the stretch; None: the store.
+
+    Raises:
+        UsageError: the file is no good.
+        StoreError: the store cannot be read.
+    """
+    if data is None:
+        from gpuwatch.storage.stored_prices import read_tape
+
+        with open_store_read_only(settings) as database:
+            return read_tape(database, scope, since, until)
+    return _file_tape(data, scope, since, until)
+
+
+def load_hourly_lows(
+    settings: Settings, scope: MarketFilter, since: datetime, until: datetime, data: Path | None
+) -> PriceSeries:
+    """The lowest GPU price of each hour of a stretch, commission included. Arguments and faults as `past_tape`."""
+    from gpuwatch.domain.analysis.price_series import series_of
+
+    market_history = load_prices(settings, scope, since, until, data)
+    return series_of(market_history, pricer(settings, market_history))
+
+
+def newest_price(settings: Settings, gpus: tuple[str, ...] | None, provider: str | None) -> datetime | None:
+    """When the store last saw a price of such offers come up; None: never. Raises StoreError."""
+    from gpuwatch.storage.light_reader import read_light
+    from gpuwatch.storage.price_sources import matches_source
+
+    with read_light(settings.database_url) as source:
+        rows = source.rows(_NEWEST)
+    times = [at_s for name, gpu, at_s in rows if matches_source(name, provider) and (gpus is None or gpu in gpus)]
+    return datetime.fromtimestamp(max(times), UTC) if times else None
+
+
+def gpu_price(settings: Settings, market_history: MarketHistory, interval: OfferInterval) -> float:
+    """Micro-dollars per GPU-hour, commission included, with the reference disk. For many: `pricer`."""
+    return pricer(settings, market_history)(interval.listing, interval)
+
+
+def pricer(settings: Settings, market_history: MarketHistory) -> Callable[[int, OfferInterval], float]:
+    """What a GPU-hour of a spell of a listing costs: micro-dollars, commission included, with the reference disk."""
+    from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
+
+    rates = commission_rates(settings)
+
+    def price(listing: int, interval: OfferInterval) -> float:
+        identity = market_history.listings[listing].identity
+        return (
+            interval.listed_microusd_hour(REFERENCE_DISK_GB)
+            * (1 + rates.get(identity.provider, 0.0))
+            / identity.gpu_count
+        )
+
+    return price
+
+
+def commission_rates(settings: Settings) -> Mapping[str, float]:
+    """Provider → what is added to its listed prices: as set, or as it is by default for one that is not enabled."""
+    from gpuwatch import providers
+
+    found = {name: float(providers.info(name).commission.on_top_rate(None)) for name in providers.names()}
+    return found | {name: float(one.commission.on_top_rate(None)) for name, one in settings.providers.items()}
+
+
+def _file_tape(data: Path, scope: MarketFilter, since: datetime, until: datetime) -> MarketHistory:
+    from gpuwatch.domain.analysis.history_from_rows import history_of_rows
+    from gpuwatch.domain.market.text import clean
+    from gpuwatch.storage.price_files import read_rows
+
+    found = read_rows(data)
+    for reason, count in found.skipped.items():
+        log.warning("%s: %d rows are left out: %s", data, count, reason)
+    start_s, end_s = int(since.timestamp()), int(until.timestamp())
+    rows = [row for row in found.rows if start_s <= row.at_s < end_s]
+    market_history = history_of_rows(rows, clean(data.name), default_kinds({row.provider for row in rows}))
+    if not rows and found.rows:
+        days = (datetime.fromtimestamp(pick(row.at_s for row in found.rows), UTC) for pick in (min, max))
+        log.warning(
+            "%s: no row lies in the asked time; it reaches from %s to %s", data, *(f"{d:%Y-%m-%d}" for d in days)
+        )
+    return narrow_to_scope(market_history, scope)
+
+
+def default_kinds(names: set[str]) -> dict[str, OfferKind]:
+    """What the prices of these providers are where nothing says it: a provider without live prices lists."""
+    from gpuwatch import providers
+    from gpuwatch.domain.market.offer import OfferKind
+
+    known = {name: providers.info(name).kinds for name in names if name in providers.names()}
+    return {name: OfferKind.LISTED for name, kinds in known.items() if OfferKind.LIVE not in kinds}
+
+
+def narrow_to_scope(market_history: MarketHistory, scope: MarketFilter) -> MarketHistory:
+    """The part of a tape that a question is about."""
+    from msgspec.structs import replace
+
+    from gpuwatch.domain.market.offer import OfferKind
+
+    wanted, _, kind = (scope.provider or "").partition(":")
+    models = frozenset(listing.identity.gpu for listing in market_history.listings)
+    kept: dict[int, int] = {}
+    for number, listing in enumerate(market_history.listings):
+        who = listing.identity
+        fits_kind = (listing.kind is OfferKind.LISTED) == (kind == "listed") or not wanted
+        if (
+            fits_kind
+            and wanted in ("", who.provider)
+            and scope.has_gpu(who.gpu, listing.gpu_family, models)
+            and scope.has_count(who.gpu_count)
+            and scope.has_spot(who.spot)
+        ):
+            kept[number] = len(kept)
+    meant = [market_history.listings[number].identity for number in kept]
+    scopes = {(who.provider, gpu, who.spot) for who in meant for gpu in ("", who.gpu)}
+    return replace(
+        market_history,
+        listings=tuple(market_history.listings[number] for number in kept),
+        intervals=[one._replace(listing=kept[one.listing]) for one in market_history.intervals if one.listing in kept],
+        polls=[poll for poll in market_history.polls if (poll.provider, poll.gpu, poll.spot) in scopes],
+    )

@@ -1,0 +1,199 @@
+"""The offers that a job is reckoned on: from the store, from a file of price rows, or from the markets themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuwatch.bootstrap import real_now
+from gpuwatch.domain.market.gpu_specs import gpu_specs
+from gpuwatch.domain.market.offer import Offer, OfferKind
+from gpuwatch.domain.market.pricing import (
+    MICRO,
+    Commission,
+    OfferPrice,
+    price_of,
+)
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.analysis.market_history import ListedOffer, OfferInterval
+    from gpuwatch.engine.browse import OfferFilter
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.market_snapshot import SnapshotOffer
+
+FRESH = timedelta(hours=3)  # what was last seen longer before the newest look is gone, and an older look is told
+
+
+class CurrentOffers(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found, as of when, and where."""
+
+    offers: tuple[tuple[Offer, OfferPrice], ...]
+    as_of: datetime | None  # the newest look; None: nobody looked
+    source: str
+    troubles: tuple[str, ...] = ()  # why some may be missing, a line each
+
+
+def offers_now(
+    settings: Settings, wanted: OfferFilter, only: Sequence[str], data: Path | None, poll_within_s: float | None
+) -> CurrentOffers:
+    """The offers that a person wants, with their prices, commission and disk included.
+
+    Args:
+        data: a file of price rows: its newest look; None: the store.
+        poll_within_s: ask the providers instead, for so long.
+
+    Raises:
+        UsageError: the file is no good, or no provider can be asked.
+        StoreError: the store cannot be read.
+    """
+    if poll_within_s is not None:
+        return _polled(settings, wanted, only, poll_within_s)
+    found = _in_store(settings) if data is None else _in_file(settings, data)
+    offers = [offer for offer in found.offers if _fits(offer, wanted, only)]
+    priced = tuple((offer, _price(settings, offer, wanted.disk_gb)) for offer in offers)
+    return CurrentOffers(offers=priced, as_of=found.as_of, source=found.source)
+
+
+class _Found(msgspec.Struct, frozen=True, kw_only=True):
+    offers: list[Offer]
+    as_of: datetime | None
+    source: str
+
+
+def _polled(settings: Settings, wanted: OfferFilter, only: Sequence[str], within_s: float) -> CurrentOffers:
+    from gpuwatch.app.check import markets_now, providers_that_sell
+
+    names = providers_that_sell(settings, wanted, only)
+    found: list[tuple[Offer, OfferPrice]] = []
+    troubles: list[str] = []
+    for one in markets_now(settings, wanted, names, None, within_s):
+        found += [(match.offer, match.price) for match in one.matches]
+        troubles += [f"{one.provider}: {one.error}"] if one.error else []
+    source = ", ".join(names) if len(names) <= 3 else f"{len(names)} providers"
+    return CurrentOffers(offers=tuple(found), as_of=real_now(), source=source, troubles=tuple(troubles))
+
+
+def _in_store(settings: Settings) -> _Found:
+    from gpuwatch.app.past_prices import open_store_read_only
+    from gpuwatch.storage.market_snapshot import market_at
+    from gpuwatch.storage.poll_queries import last_poll
+    from gpuwatch.storage.price_sources import is_imported_source
+
+    now = real_now()
+    with open_store_read_only(settings) as store:
+        found = [one for one in market_at(store, now).offers if not is_imported_source(one.identity.provider)]
+        names = {one.identity.provider for one in found}
+        looked = {name: poll.at for name in names if (poll := last_poll(store, name)) is not None}
+    newest = max(looked.values(), default=None)
+    fresh = [one for one in found if newest is not None and newest - looked.get(one.identity.provider, newest) <= FRESH]
+    offers = [_from_store(one, looked.get(one.identity.provider, now)) for one in fresh]
+    return _Found(offers=offers, as_of=newest, source="the store")
+
+
+def _from_store(one: SnapshotOffer, seen_at: datetime) -> Offer:
+    from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
+    from gpuwatch.storage.price_sources import kind_of_source, provider_of_source
+
+    who, disk = one.identity, one.disk_microusd_gb_month
+    return _offer(
+        provider=provider_of_source(who.provider),
+        offer_id=one.offer_id,
+        machine_id=who.machine_id,
+        gpu=who.gpu,
+        gpu_count=who.gpu_count,
+        spot=who.spot,
+        quoted_usd_hour=one.listed_microusd_hour() / MICRO,
+        quoted_disk_gb=REFERENCE_DISK_GB,
+        disk_usd_gb_month=None if disk is None else disk / MICRO,
+        observed_at=seen_at,
+        region=one.region,
+        country=one.country,
+        reliability=one.reliability,
+        verification=one.verification,
+        kind=kind_of_source(who.provider),
+    )
+
+
+def _in_file(settings: Settings, data: Path) -> _Found:
+    from gpuwatch.app.past_prices import load_prices
+    from gpuwatch.domain.analysis.scope import MarketFilter
+
+    market_history = load_prices(settings, MarketFilter(), datetime(2000, 1, 1, tzinfo=UTC), real_now(), data)
+    ends_s = market_history.ends_s or 0
+    offers = []
+    for interval in market_history.intervals:
+        if interval.gone_s is None and ends_s - interval.seen_s <= FRESH.total_seconds():
+            offers.append(_from_tape(market_history.listings[interval.listing], interval))
+    as_of = None if market_history.ends_s is None else datetime.fromtimestamp(ends_s, UTC)
+    return _Found(offers=offers, as_of=as_of, source=data.name)
+
+
+def _from_tape(listing: ListedOffer, interval: OfferInterval) -> Offer:
+    from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
+    from gpuwatch.storage.price_sources import provider_of_source
+
+    who, disk = listing.identity, interval.disk_microusd_gb_month
+    return _offer(
+        provider=provider_of_source(who.provider),
+        offer_id=listing.offer_id,
+        machine_id=who.machine_id,
+        gpu=who.gpu,
+        gpu_count=who.gpu_count,
+        spot=who.spot,
+        gpu_memory_gib=listing.gpu_memory_gib,
+        quoted_usd_hour=interval.listed_microusd_hour(REFERENCE_DISK_GB) / MICRO,
+        quoted_disk_gb=REFERENCE_DISK_GB,
+        disk_usd_gb_month=None if disk is None else disk / MICRO,
+        observed_at=datetime.fromtimestamp(interval.seen_s, UTC),
+        region=listing.region,
+        country=listing.country,
+        reliability=listing.reliability,
+        verification=listing.verification,
+        kind=listing.kind,
+    )
+
+
+def _offer(**known: Any) -> Offer:
+    specs = gpu_specs().get(known["gpu"])
+    memory = known.pop("gpu_memory_gib", None) or (None if specs is None else specs.memory_gib)
+    if known["region"] and known["country"]:  # some files say the country twice
+        known["region"] = known["region"].removesuffix(f", {known['country']}")
+    return Offer(
+        gpu_family=known["gpu"] if specs is None else specs.family,
+        gpu_wire=known["gpu"],
+        gpu_known=specs is not None,
+        gpu_memory_gib=memory,
+        **known,
+    )
+
+
+def _fits(offer: Offer, wanted: OfferFilter, only: Sequence[str]) -> bool:
+    return (
+        (not wanted.gpu_names or offer.gpu in wanted.gpu_names)
+        and wanted.count_min <= offer.gpu_count <= (wanted.count_max or offer.gpu_count)
+        and offer.spot in wanted.spots
+        and (offer.kind if offer.kind is OfferKind.LISTED else OfferKind.LIVE) in wanted.kinds
+        and (offer.verified is True or not wanted.verified)
+        and (not only or offer.provider in only)
+    )
+
+
+def _price(settings: Settings, offer: Offer, disk_gb: float | None) -> OfferPrice:
+    return price_of(offer, disk_gb, _commission(settings, offer.provider))
+
+
+def _commission(settings: Settings, name: str) -> Commission:
+    """As set; of a provider that is not enabled as it is by default."""
+    from gpuwatch import providers
+
+    if (one := settings.providers.get(name)) is not None:
+        return one.commission
+    if name not in providers.names():
+        return Commission()
+    info = providers.info(name)
+    billing = info.billing
+    return msgspec.structs.replace(info.commission, min_billing_s=billing.minimum_s, billing_step_s=billing.step_s)

@@ -1,0 +1,107 @@
+"""What the owner's own launches say to the planner: how well GPUs were used, and how much is rented."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpuwatch.bootstrap import open_store, real_now
+from gpuwatch.domain.launches.costs import predicted_cost
+from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.utilisation import SqlUtilisationRepository
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.launches.launch import Launch
+    from gpuwatch.settings import Settings
+
+
+class OwnUse(msgspec.Struct, frozen=True, kw_only=True):
+    """One launch: what it cost, and how much of its GPUs was used."""
+
+    launch: Launch
+    cost_usd: Decimal
+    usd_gpu_hour: Decimal
+    percent: float | None  # None: the provider did not say
+
+
+class OwnRent(msgspec.Struct, frozen=True, kw_only=True):
+    """What was rented over some time."""
+
+    since: datetime
+    until: datetime
+    launches: int
+    hours: Decimal  # of instances, billed
+    gpu_hours: Decimal
+    usd: Decimal  # GPU, disk, commission and traffic
+
+    @property
+    def is_enough(self) -> bool:
+        """Does it say anything? A day at least, with something rented."""
+        return self.gpu_hours > 0 and self.days >= 1
+
+    @property
+    def days(self) -> Decimal:
+        """How long that is."""
+        return Decimal(str((self.until - self.since) / timedelta(days=1)))
+
+
+def own_uses(settings: Settings, since: datetime) -> list[OwnUse]:
+    """Launches that were billed since then, newest first. Raises StoreError."""
+    now = real_now()
+    with open_store(settings) as store:
+        uses = SqlUtilisationRepository(store)
+        return [
+            _use(one, now, uses.mean(one.launch_id))
+            for one in SqlLaunchRepository(store).all()
+            if _counts(one, since, now)
+        ]
+
+
+def own_rent(settings: Settings, since: datetime, gpus: tuple[str, ...] | None) -> OwnRent:
+    """What was rented from then on, by our own reckoning.
+
+    Args:
+        since: where the log begins later, it is counted from there.
+        gpus: canonical names; None: all.
+
+    Raises:
+        StoreError: the launches cannot be read.
+    """
+    now = real_now()
+    with open_store(settings) as store:
+        mine = [
+            one
+            for one in SqlLaunchRepository(store).all()
+            if _counts(one, since, now) and (gpus is None or one.gpu in gpus)
+        ]
+    costs = [(one, predicted_cost(one, now, since)) for one in mine]
+    first = min((one.requested_at for one in mine if one.requested_at is not None), default=now)
+    return OwnRent(
+        since=max(since, first),
+        until=now,
+        launches=len(mine),
+        hours=sum((_hours(cost.billed_ms) for _, cost in costs), Decimal(0)),
+        gpu_hours=sum((_hours(cost.billed_ms) * one.gpu_count for one, cost in costs), Decimal(0)),
+        usd=Decimal(sum(cost.total for _, cost in costs)) / MICRO,
+    )
+
+
+def _counts(launch: Launch, since: datetime, now: datetime) -> bool:
+    return not launch.dry_run and predicted_cost(launch, now, since).billed_ms > 0
+
+
+def _use(launch: Launch, now: datetime, percent: float | None) -> OwnUse:
+    return OwnUse(
+        launch=launch,
+        cost_usd=Decimal(predicted_cost(launch, now).total) / MICRO,
+        usd_gpu_hour=Decimal(launch.price_microusd_hour) / MICRO / launch.gpu_count,
+        percent=percent,
+    )
+
+
+def _hours(milliseconds: int) -> Decimal:
+    return Decimal(milliseconds) / 3_600_000

@@ -1,0 +1,172 @@
+"""Files of price rows into the store, and the store into files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+    from gpuwatch.domain.analysis.price_rows import PriceRow
+    from gpuwatch.domain.analysis.scope import MarketFilter
+    from gpuwatch.domain.market.offer import OfferKind
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.database import Database
+    from gpuwatch.storage.price_import import ImportReport
+
+ReportProgress = Callable[[str, int, int], None]
+
+
+class Overlap(msgspec.Struct, frozen=True, kw_only=True):
+    """The store's own looks in the time of an import."""
+
+    provider: str
+    since: datetime
+    until: datetime
+
+
+class FileImport(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a file, and what its owner should know."""
+
+    found: ImportReport
+    unknown: tuple[str, ...]  # providers that gpuwatch has no adapter for
+    overlaps: tuple[Overlap, ...]
+
+
+@contextmanager
+def writable_store(settings: Settings, *, dry_run: bool) -> Iterator[Database]:
+    """The store, brought to this program's schema; for a dry run it stays as it is. Raises StoreError."""
+    from gpuwatch.storage.database import open_database
+    from gpuwatch.storage.migrate import require_head, upgrade
+
+    database = open_database(settings.database_url)
+    try:
+        if dry_run:
+            require_head(database)
+        else:
+            upgrade(database)
+        yield database
+    finally:
+        database.close()
+
+
+def import_file(
+    database: Database, path: Path, kind: OfferKind | None, now: datetime, *, dry_run: bool, told: ReportProgress
+) -> FileImport:
+    """Join a file with the history.
+
+    Args:
+        kind: what all its prices are; None: as the file says, else as is usual for the provider.
+
+    Raises:
+        UsageError: the file is no good.
+        StoreError: the database did not take it.
+    """
+    from gpuwatch.providers import names
+    from gpuwatch.storage.price_import import import_file as join
+    from gpuwatch.storage.price_import import own_poll_span
+
+    found = join(database, path, (kind, all_default_kinds()), int(now.timestamp()), dry_run=dry_run, told=told)
+    known = set(names())
+    providers = sorted({provider for provider, _ in found.sources})
+    overlaps = []
+    if found.first_s is not None and found.last_s is not None:
+        for provider in providers:
+            own = own_poll_span(database, provider, found.first_s, found.last_s)
+            if own is not None:
+                overlaps.append(Overlap(provider=provider, since=own[0], until=own[1]))
+    unknown = tuple(provider for provider in providers if provider not in known)
+    return FileImport(found=found, unknown=unknown, overlaps=tuple(overlaps))
+
+
+def all_default_kinds() -> dict[str, OfferKind]:
+    """What the prices of each provider are where nothing says it."""
+    from gpuwatch.app.past_prices import default_kinds
+    from gpuwatch.providers import names
+
+    return default_kinds(set(names()))
+
+
+def export_file(path: Path, rows: Iterator[PriceRow]) -> int:
+    """Write rows; answers how many there are. Raises UsageError, GpuwatchError."""
+    from gpuwatch.storage.price_export import write_rows
+
+    first = next(rows, None)
+    return 0 if first is None else write_rows(path, chain((first,), rows))
+
+
+def known_names_of_all(settings: Settings, texts: tuple[str, ...], data: Path | None) -> tuple[str, ...] | None:
+    """Canonical names of what an owner wrote; None: all. Raises UsageError, StoreError."""
+    from gpuwatch.app.past_prices import known_gpu_names_of
+
+    return tuple(dict.fromkeys(name for text in texts for name in known_gpu_names_of(settings, text, data))) or None
+
+
+@contextmanager
+def exported_rows(
+    settings: Settings,
+    scope: MarketFilter,
+    span: tuple[datetime, datetime],
+    data: Path | None,
+    skipped: Counter[str],
+    *,
+    imported_too: bool,
+) -> Iterator[Iterator[PriceRow]]:
+    """The rows that an export writes.
+
+    Args:
+        data: a file instead of the store.
+        skipped: is added to: reason → rows of the file that could not be understood.
+
+    Raises:
+        UsageError: the file is no good.
+        StoreError: the store cannot be read.
+    """
+    from gpuwatch.app.past_prices import open_store_read_only
+    from gpuwatch.storage.price_export import history_rows
+
+    if data is not None:
+        yield _file_rows(data, scope, span, skipped)
+        return
+    with open_store_read_only(settings) as database:
+        yield history_rows(database, scope, *span, all_default_kinds(), imported_too=imported_too)
+
+
+def _file_rows(
+    data: Path, scope: MarketFilter, span: tuple[datetime, datetime], skipped: Counter[str]
+) -> Iterator[PriceRow]:
+    from collections import Counter
+
+    from msgspec.structs import replace
+
+    from gpuwatch.domain.analysis.price_rows import canonical_gpu
+    from gpuwatch.storage.price_export import polled_gpus
+    from gpuwatch.storage.price_files import rows_in
+
+    kinds = all_default_kinds()
+    start_s, end_s = (int(moment.timestamp()) for moment in span)
+    models = frozenset(canonical_gpu(row.gpu_wire, row.gpu_memory_gib)[0] for row in rows_in(data, Counter()))
+    for row in rows_in(data, skipped):
+        if start_s <= row.at_s < end_s and _is_meant(row, scope, models, kinds):
+            yield from [row] if row.gpu_wire else (replace(row, gpu_wire=gpu) for gpu in polled_gpus("", scope))
+
+
+def _is_meant(row: PriceRow, scope: MarketFilter, models: frozenset[str], kinds: dict[str, OfferKind]) -> bool:
+    from gpuwatch.domain.analysis.price_rows import canonical_gpu, offer_kind_of
+    from gpuwatch.domain.market.offer import OfferKind
+
+    wanted, _, word = (scope.provider or "").partition(":")
+    is_listed = offer_kind_of(row, kinds) is OfferKind.LISTED
+    return (
+        (not wanted or (row.provider == wanted and is_listed == (word == "listed")))
+        and (not row.gpu_wire or scope.has_gpu(*canonical_gpu(row.gpu_wire, row.gpu_memory_gib), models))
+        and (row.is_poll or scope.has_count(row.gpu_count))
+        and scope.has_spot(row.spot)
+    )

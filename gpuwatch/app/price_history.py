@@ -1,0 +1,158 @@
+"""The price of a part of the market over time: out of the store, or of a file of price rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta, tzinfo
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpuwatch.app.past_prices import (
+    commission_rates,
+    gpu_names_of,
+    load_prices,
+    narrow_to_scope,
+    open_store_read_only,
+    pricer,
+)
+from gpuwatch.domain.market.text import clean
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.analysis.market_history import MarketHistory, MarketPoll, OfferInterval
+    from gpuwatch.domain.analysis.scope import MarketFilter
+    from gpuwatch.domain.analysis.summary import PeriodLength, PricePeriods, TimeShare
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.database import Database
+
+EveryOf = Callable[[timedelta, timedelta], "PeriodLength"]
+
+
+class PriceHistoryResult(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer; without points nobody has ever looked."""
+
+    gpus: tuple[str, ...]
+    track: PricePeriods
+    every: PeriodLength
+    under: Sequence[tuple[float, TimeShare]]  # dollars per GPU-hour → how much of the time
+    source: str
+
+
+class PriceHistoryRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked.
+
+    `scope` without its GPUs: those are what `gpu` stands for. `every`: how long the spans are, by how long all is, and
+    how far looks lie apart.
+    """
+
+    gpu: str
+    scope: MarketFilter
+    since: datetime
+    until: datetime
+    data: Path | None
+    every: EveryOf
+    zone: tzinfo
+    under_usd: Sequence[float]
+
+
+def price_history(settings: Settings, asked: PriceHistoryRequest) -> PriceHistoryResult:
+    """The answer.
+
+    Raises:
+        UsageError: nobody has ever spelled a GPU so, or the file is no good.
+        StoreError: the store cannot be read.
+    """
+    return _of_file(settings, asked) if asked.data else _of_store(settings, asked)
+
+
+def _of_file(settings: Settings, asked: PriceHistoryRequest) -> PriceHistoryResult:
+    from gpuwatch.domain.analysis.price_periods import price_periods_of
+
+    whole = load_prices(settings, asked.scope, asked.since, asked.until, asked.data)
+    gpus = gpu_names_of(asked.gpu, _named_in(whole))
+    market_history = narrow_to_scope(whole, msgspec.structs.replace(asked.scope, gpus=gpus))
+    every = asked.every(
+        timedelta(seconds=(market_history.ends_s or 0) - (market_history.starts_s or 0)), _apart(market_history)
+    )
+    priced, listed = _pricers(settings, market_history)
+    found = price_periods_of(market_history, listed, priced, every, asked.zone, int(asked.until.timestamp()))
+    return PriceHistoryResult(
+        gpus=gpus,
+        track=found,
+        every=every,
+        under=_time_under(settings, market_history, asked),
+        source=clean(asked.data.name) if asked.data else "",
+    )
+
+
+def _of_store(settings: Settings, asked: PriceHistoryRequest) -> PriceHistoryResult:
+    from gpuwatch.storage.history_queries import first_poll_at, known_gpu_names, track
+
+    with open_store_read_only(settings) as database:
+        gpus = gpu_names_of(asked.gpu, known_gpu_names(database))
+        scope = msgspec.structs.replace(asked.scope, gpus=gpus)
+        since = max(asked.since, first_poll_at(database) or asked.until)
+        every = asked.every(asked.until - since, timedelta())
+        rates = {name: 1 + rate for name, rate in commission_rates(settings).items()}
+        found = track(database, scope, (since, asked.until), spans=(every, asked.zone), rates=rates, trim=True)
+        under = _under_in_store(settings, database, msgspec.structs.replace(asked, scope=scope, since=since), found)
+    return PriceHistoryResult(gpus=gpus, track=found, every=every, under=under, source="the store")
+
+
+def _under_in_store(
+    settings: Settings, database: Database, asked: PriceHistoryRequest, found: PricePeriods
+) -> Sequence[tuple[float, TimeShare]]:
+    """To the second, where the prices themselves are still there; else by the hour."""
+    from gpuwatch.domain.analysis.market_history import MarketPoll
+    from gpuwatch.domain.analysis.summary import hours_under
+    from gpuwatch.storage.history_queries import kept_from
+    from gpuwatch.storage.stored_prices import read_polls, read_tape
+
+    if not asked.under_usd:
+        return ()
+    exact_from = kept_from(database)
+    if exact_from is not None and exact_from > asked.since:
+        return [(usd, hours_under(found.series, usd * 1e6)) for usd in asked.under_usd]
+    part = (database, asked.scope, asked.since, asked.until)
+    looks = [MarketPoll(one.look.at_s, one.provider, one.gpu, one.spot, True) for one in read_polls(*part)]
+    return _time_under(settings, read_tape(*part), asked, looks)
+
+
+def _time_under(
+    settings: Settings,
+    market_history: MarketHistory,
+    asked: PriceHistoryRequest,
+    looks: Sequence[MarketPoll] | None = None,
+) -> Sequence[tuple[float, TimeShare]]:
+    from gpuwatch.domain.analysis.price_periods import time_under
+
+    priced, _ = _pricers(settings, market_history)
+    until_s = int(asked.until.timestamp())
+    return [(usd, time_under(market_history, round(usd * 1e6), priced, until_s, looks)) for usd in asked.under_usd]
+
+
+def _pricers(
+    settings: Settings, market_history: MarketHistory
+) -> tuple[Callable[[int, OfferInterval], float], Callable[[int, OfferInterval], float]]:
+    """What a GPU-hour costs, with the commission, and as it is listed."""
+    from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
+
+    def listed(listing: int, interval: OfferInterval) -> float:
+        return interval.listed_microusd_hour(REFERENCE_DISK_GB) / market_history.listings[listing].identity.gpu_count
+
+    return pricer(settings, market_history), listed
+
+
+def _apart(market_history: MarketHistory) -> timedelta:
+    """How far looks lie apart, as a rule."""
+    from itertools import pairwise
+    from statistics import median
+
+    times = sorted({poll.at_s for poll in market_history.polls})
+    return timedelta(seconds=median(later - at for at, later in pairwise(times)) if len(times) > 1 else 0)
+
+
+def _named_in(market_history: MarketHistory) -> frozenset[str]:
+    """Every GPU name and family in it."""
+    return frozenset(name for listing in market_history.listings for name in (listing.identity.gpu, listing.gpu_family))

@@ -1,0 +1,138 @@
+"""Where each provider stands, read from settings and store: for `gpuwatch providers` and `doctor`. Asks no provider."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpuwatch.bootstrap import open_store, real_now
+from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, missing_extra
+from gpuwatch.engine.row_budget import RowDemand, RowPlan, plan_rows
+from gpuwatch.ports import ProviderHealth, ProviderSettings
+from gpuwatch.ports.declarations import ProviderInfo
+from gpuwatch.storage.poll_queries import FormatChange, LastPoll
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.database import Database
+
+
+class ProviderStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One provider as it stands."""
+
+    info: ProviderInfo
+    settings: ProviderSettings  # of one that is off: as it would be
+    is_on: bool
+    has_key: bool  # in the settings or the environment
+    can_launch: bool
+    missing_extra: str | None  # what has to be installed before it can be asked
+    plan: RowPlan
+    health: ProviderHealth
+    last_poll: LastPoll | None  # the newest that was answered completely
+    drift: Sequence[FormatChange]  # changes of its format that were met
+    swept_at: datetime | None
+    next_sweep_at: datetime | None
+
+    @property
+    def provider(self) -> str:
+        """Its name."""
+        return self.settings.name
+
+    @property
+    def status(self) -> str:
+        """One of "off", "extra missing", "blind", "on"."""
+        if not self.is_on:
+            return "off"
+        if self.missing_extra is not None:
+            return "extra missing"
+        return "on" if self.health.blind_since is None else "blind"
+
+
+def provider_statuses(settings: Settings) -> list[ProviderStatus]:
+    """Every enabled provider. Raises StoreError."""
+    with open_store(settings) as store:
+        return [_standing(store, provider, is_on=True) for provider in settings.providers.values()]
+
+
+def all_provider_statuses(settings: Settings) -> list[ProviderStatus]:
+    """Every provider that gpuwatch knows, those that are asked first. Raises StoreError."""
+    from gpuwatch import providers
+
+    off = [_as_it_would_be(providers.info(name)) for name in providers.names() if name not in settings.providers]
+    with open_store(settings) as store:
+        on = [_standing(store, provider, is_on=True) for provider in settings.providers.values()]
+        return on + [_standing(store, provider, is_on=False) for provider in off]
+
+
+def broken_plugins() -> Mapping[str, str]:
+    """Plugins that cannot be used: name → why."""
+    from gpuwatch import providers
+
+    return providers.broken()
+
+
+def _as_it_would_be(info: ProviderInfo) -> ProviderSettings:
+    return ProviderSettings(
+        name=info.name,
+        base_url=info.base_url,
+        commission=info.commission,
+        poll_every_s=info.poll_every_s,
+        search_interval_s=info.search_interval_s,
+        rows_per_day=info.rows_per_day,
+    )
+
+
+def _standing(store: Database, provider: ProviderSettings, is_on: bool) -> ProviderStatus:
+    from gpuwatch import providers
+    from gpuwatch.storage.history_recorder import SqlHistoryRecorder
+    from gpuwatch.storage.poll_queries import format_changes, last_poll, last_sweep
+    from gpuwatch.storage.unit_of_work import SqlDecisionStore
+
+    now = real_now()
+    info = providers.info(provider.name)
+    swept, newest = last_sweep(store, provider.name), last_poll(store, provider.name)
+    demand = RowDemand(
+        rows_per_day=provider.rows_per_day,
+        poll_every_s=provider.poll_every_s,
+        sweep_rows=swept.rows if swept else None,
+        sweep_every_s=provider.sweep_every_s,
+    )
+    plan = plan_rows(demand, SqlHistoryRecorder(store).rows_used(provider.name, now), now)
+    next_at = None
+    if is_on and swept and plan.sweep_every_s is not None:
+        next_at = max(now, swept.at + timedelta(seconds=plan.sweep_every_s))
+    health = SqlDecisionStore(store).provider_health().get(provider.name, ProviderHealth())
+    return ProviderStatus(
+        info=info,
+        settings=provider,
+        is_on=is_on,
+        has_key=provider.api_key is not None if is_on else _key_lies_there(info),
+        can_launch=is_on and can_rent(provider),
+        missing_extra=missing_extra(provider.name),
+        plan=plan,
+        health=msgspec.structs.replace(health, complete_at=newest.at if newest else None),
+        last_poll=newest,
+        drift=format_changes(store, provider.name),
+        swept_at=swept.at if swept else None,
+        next_sweep_at=next_at,
+    )
+
+
+def _key_lies_there(info: ProviderInfo) -> bool:
+    """Of one that is off, whether the environment holds a key of the ecosystem's name; the key itself is not read."""
+    return any(os.environ.get(name) or os.environ.get(f"{name}_FILE") for name in info.key_names)
+
+
+def credentials_text(standing: ProviderStatus) -> str:
+    """Whether there are any, and where from; never a value."""
+    if standing.has_key:
+        return "key set"
+    if standing.info.own_credentials is not None:
+        return standing.info.own_credentials
+    if not standing.info.key_names and not has_credentials(standing.settings):
+        return "none needed"
+    return "no key"

@@ -1,0 +1,102 @@
+"""What the settings let gpuwatch do at each provider: search, rent, or neither. Asks nobody."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import TYPE_CHECKING
+
+from gpuwatch import providers
+from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.domain.watches.watch import Action, Watch
+
+if TYPE_CHECKING:
+    from gpuwatch.engine.candidates import UnavailableProviders
+    from gpuwatch.ports import ProviderSettings
+    from gpuwatch.ports.http import HttpClient
+    from gpuwatch.settings import Settings
+
+
+def has_credentials(provider: ProviderSettings) -> bool:
+    """Is there a key, or has the provider a way of its own to find one?"""
+    return provider.api_key is not None or providers.info(provider.name).own_credentials is not None
+
+
+def can_rent(provider: ProviderSettings) -> bool:
+    """May gpuwatch rent there, as far as can be told without asking?"""
+    return providers.info(provider.name).launches and has_credentials(provider)
+
+
+def providers_with_key(settings: Settings) -> frozenset[str]:
+    """The providers whose account can be looked at."""
+    return frozenset(name for name, provider in settings.providers.items() if has_credentials(provider))
+
+
+def providers_to_follow(settings: Settings, http: HttpClient, names: Iterable[str]) -> frozenset[str]:
+    """Of these providers, those where what runs can be looked after: set up, with a key, and its renting side there.
+
+    A key alone is not enough: a plugin may not load, an extra may be missing, an option may leave only prices.
+    """
+    from gpuwatch.bootstrap import build_adapters, missing_extra_hint
+
+    found = [
+        name for name in sorted(providers_with_key(settings).intersection(names)) if missing_extra_hint(name) is None
+    ]
+    return frozenset(name for name, one in build_adapters(settings, http, found).items() if one.launcher is not None)
+
+
+def unrentable(settings: Settings) -> UnavailableProviders:
+    """Where nothing can be rented, and for which of the two reasons."""
+    from gpuwatch.engine.candidates import UnavailableProviders
+
+    no_launcher = frozenset(name for name in settings.providers if not providers.info(name).launches)
+    return UnavailableProviders(
+        no_launcher=no_launcher, no_key=frozenset(settings.providers) - providers_with_key(settings) - no_launcher
+    )
+
+
+def is_polled_for(name: str, watch: Watch) -> bool:
+    """Is a provider asked for this watch? One that gives list prices alone is not where only live ones count."""
+    if watch.providers is not None and name not in watch.providers:
+        return False
+    live_only = watch.action is not Action.ALERT or not watch.listed
+    return not live_only or OfferKind.LIVE in providers.info(name).kinds
+
+
+def providers_polled_for(watch: Watch, names: Iterable[str]) -> list[str]:
+    """Which of these providers are asked for a watch."""
+    return [name for name in names if is_polled_for(name, watch)]
+
+
+@cache
+def missing_extra(name: str) -> str | None:
+    """The extra of gpuwatch that a provider needs and that is not installed; None: nothing is missing."""
+    extra = providers.info(name).extra
+    return None if extra is None or all(_is_there(package) for package in _packages(extra)) else extra
+
+
+def _packages(extra: str) -> list[str]:
+    """What an extra brings, as gpuwatch's own metadata names it."""
+    from importlib import metadata  # it takes 40 ms to come, and few providers have an extra
+
+    try:
+        lines = metadata.requires("gpuwatch") or []
+    except metadata.PackageNotFoundError:  # run from a copy that is not installed
+        return []
+    wanted = re.compile(rf"""extra\s*==\s*["']{re.escape(extra)}["']""")
+    named = [_PACKAGE.match(line) for line in lines if wanted.search(line)]
+    return [found[0] for found in named if found]
+
+
+def _is_there(package: str) -> bool:
+    from importlib import metadata
+
+    try:
+        metadata.distribution(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

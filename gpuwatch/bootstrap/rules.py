@@ -1,0 +1,69 @@
+"""What holds for all watches of the daemon, from the settings: who is asked for what, how long a view is fresh."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from gpuwatch import providers
+from gpuwatch.bootstrap.provider_access import providers_polled_for, unrentable
+from gpuwatch.engine.evaluator import EvaluationRules
+from gpuwatch.engine.queries import RENTAL_TYPES
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.market.pricing import Commission
+    from gpuwatch.settings import Settings
+
+_LOOKS_MISSED = 3  # so many looks may fail before what they would have shown is not known any more
+_SLACK = timedelta(seconds=60)
+
+
+def build_rules(
+    settings: Settings,
+    names: Collection[str],
+    channels: tuple[str, ...],
+    not_ready: Callable[[str, int], str | None],
+) -> EvaluationRules:
+    """The rules of one daemon.
+
+    Args:
+        names: the providers that can be asked.
+    """
+    ages = max_ages(settings, names)
+    return EvaluationRules(
+        commissions=commissions_of(settings),
+        budget=settings.budget,
+        dry_run=settings.dry_run,
+        channels=channels,
+        zone=ZoneInfo(settings.timezone),
+        expected_views={
+            watch.name: frozenset(
+                (name, spot) for name in providers_polled_for(watch, names) for spot in RENTAL_TYPES[watch.spot]
+            )
+            for watch in settings.watches
+        },
+        max_age=max(ages.values(), default=_SLACK),
+        max_ages=ages,
+        links={name: url for name in names if (url := providers.info(name).console_url) is not None},
+        unable=unrentable(settings),
+        not_ready=not_ready,
+    )
+
+
+def commissions_of(settings: Settings) -> Mapping[str, Commission]:
+    """Provider → what is reckoned on its listed prices; of those that are enabled."""
+    return {name: provider.commission for name, provider in settings.providers.items()}
+
+
+def max_ages(settings: Settings, names: Collection[str]) -> Mapping[str, timedelta]:
+    """Provider → how old a view of it may be: three of its own rounds, whose questions lie `search_interval` apart."""
+    ages = {}
+    for name in names:
+        provider = settings.providers[name]
+        asked = [watch for watch in settings.watches if providers_polled_for(watch, [name])]
+        questions = sum(len(RENTAL_TYPES[watch.spot]) for watch in asked)
+        round_s = max(provider.poll_every_s, questions * provider.search_interval_s)
+        ages[name] = timedelta(seconds=_LOOKS_MISSED * round_s) + _SLACK
+    return ages

@@ -1,0 +1,93 @@
+"""Settings for a command: with the GPU spellings that were met at providers, and where they are half broken."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from gpuwatch.errors import SettingsError, StoreError
+from gpuwatch.settings import Settings, likely_store, load, load_for_stopping, store_url
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.launches.launch import Launch
+
+log = logging.getLogger(__name__)
+
+_UNKNOWN_GPU = "nobody knows a GPU"
+_SHOWN = 20  # of what is to be ended by hand
+
+
+def load_settings(config: str | None, *, for_stopping: bool = False) -> Settings:
+    """The settings; a GPU that only the store has met is known, too.
+
+    The store is looked at only if a name is unknown: most starts never open it for this.
+
+    Args:
+        for_stopping: what is wrong is left out and warned of, a line each, as long as the database is right: for
+            commands that end or hold back what costs money. Nothing is rented with such settings.
+
+    Raises:
+        SettingsError: they are wrong; for stopping, the last lines say what to do by hand.
+    """
+    try:
+        return _load(config)
+    except SettingsError:
+        if not for_stopping:
+            raise
+    try:
+        found, lines = load_for_stopping(config)
+    except SettingsError as error:
+        raise SettingsError([*error.faults, *_by_hand(config)]) from None
+    for line in lines:
+        log.warning("%s", line)
+    return found
+
+
+def _load(config: str | None) -> Settings:
+    try:
+        return load(config)
+    except SettingsError as error:
+        if not any(_UNKNOWN_GPU in fault for fault in error.faults):
+            raise
+        return load(config, known_spellings=_met(store_url(config)))
+
+
+def _met(url: str) -> frozenset[str]:
+    from gpuwatch.storage.database import open_database
+    from gpuwatch.storage.history_queries import known_gpu_names
+
+    try:
+        store = open_database(url)
+        try:
+            return known_gpu_names(store)
+        finally:
+            store.close()
+    except StoreError:
+        return frozenset()  # no store yet: then nothing was met
+
+
+def _by_hand(config: str | None) -> list[str]:
+    """What runs, as far as a store that is only guessed at tells; else how to know it at the provider."""
+    from gpuwatch.domain.launches.launch import LABEL_PREFIX
+
+    lines = []
+    for launch in _alive(likely_store(config))[:_SHOWN]:
+        instance = f"instance {launch.instance_id}" if launch.instance_id else "what there is"
+        lines.append(f"by hand: end {instance} with the label {launch.label} at {launch.provider}")
+    return lines or [f"by hand: end each instance whose label begins with {LABEL_PREFIX} at its provider"]
+
+
+def _alive(url: str | None) -> list[Launch]:
+    from gpuwatch.storage.database import open_database, sqlite_path
+    from gpuwatch.storage.launch_repository import SqlLaunchRepository
+
+    try:
+        if url is None or ((path := sqlite_path(url)) is not None and not path.exists()):
+            return []
+        store = open_database(url)
+        try:
+            return SqlLaunchRepository(store).alive()
+        finally:
+            store.close()
+    except StoreError:
+        return []  # the guess was wrong

@@ -1,0 +1,84 @@
+"""systemd's journal, spoken natively: each record's fields can be searched (`journalctl PROVIDER=vastai`).
+
+Protocol: "Native Journal Protocol", systemd.io/JOURNAL_NATIVE_PROTOCOL.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import socket
+import struct
+from typing import TextIO
+
+from gpuwatch.daemon.log_record import Redact, SafeRecord, safe_record
+
+JOURNAL = "/run/systemd/journal/socket"
+
+_PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
+_DEBUG = 7
+_OWN = frozenset({"PRIORITY", "SYSLOG_IDENTIFIER", "LOGGER", "MESSAGE"})
+_FIELD_LENGTH_MAX = 64
+
+
+class JournalHandler(logging.Handler):
+    """One datagram a record; when the journal does not take it, its message goes to the stream instead."""
+
+    def __init__(self, address: str, stream: TextIO, redact: Redact) -> None:
+        super().__init__()
+        self._address = address
+        self._stream = stream
+        self._redact = redact
+        self._line = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._line.settimeout(1.0)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send it; what neither the journal nor the stream takes is lost in silence."""
+        said = safe_record(record, self._redact)
+        try:
+            self._line.sendto(datagram(said), self._address)
+        except OSError:
+            self._fall_back(said)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._line.close()
+        super().close()
+
+    def _fall_back(self, said: SafeRecord) -> None:
+        try:
+            self._stream.write(f"<{_priority(said.level)}>{said.message}\n")
+            self._stream.flush()
+        except (OSError, ValueError):
+            return
+
+
+def datagram(said: SafeRecord) -> bytes:
+    """The record as the journal's fields; extras in upper case."""
+    message = f"{said.message}\n{said.trace}" if said.trace else said.message
+    fields = {
+        "PRIORITY": str(_priority(said.level)),
+        "SYSLOG_IDENTIFIER": "gpuwatch",
+        "LOGGER": said.logger,
+        "MESSAGE": message,
+    }
+    for key, value in said.extra.items():
+        fields[_field_name(key)] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return b"".join(_field(name, value.encode("utf-8", "backslashreplace")) for name, value in fields.items())
+
+
+def _field(name: str, value: bytes) -> bytes:
+    if b"\n" not in value:
+        return name.encode() + b"=" + value + b"\n"
+    return name.encode() + b"\n" + struct.pack("<Q", len(value)) + value + b"\n"
+
+
+def _field_name(key: str) -> str:
+    """Upper case, digits and underscores, no digit or underscore in front; never one of the record's own."""
+    name = re.sub(r"[^A-Z0-9_]", "_", key.upper()).lstrip("_0123456789") or "EXTRA"
+    return (f"EXTRA_{name}" if name in _OWN else name)[:_FIELD_LENGTH_MAX]
+
+
+def _priority(level: int) -> int:
+    return next((priority for least, priority in _PRIORITIES if level >= least), _DEBUG)

@@ -1,0 +1,118 @@
+"""A log record made safe: secrets blanked, no control characters, no megabytes. Every way of logging starts here."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+import unicodedata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+Redact = Callable[[str], str]
+
+MESSAGE_MAX = 8_000  # characters: one record stays far below what the journal takes in one datagram
+TRACE_MAX = 24_000
+VALUE_MAX = 2_000
+ITEMS_MAX = 50
+DEPTH_MAX = 4
+_MASK = "***"
+_OWN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+_SEPARATORS = ("\u2028", "\u2029")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SafeRecord:
+    """What may be shown of one record.
+
+    Attributes:
+        created_s: seconds since 1970, UTC.
+        extra: the keys of `extra=`, in order of their names; values are what JSON can say.
+        trace: the traceback, each line indented so that none can pass for a record of its own; "" without one.
+    """
+
+    created_s: float
+    level: int
+    logger: str
+    message: str
+    extra: Mapping[str, object]
+    trace: str
+
+
+def safe_record(record: logging.LogRecord, redact: Redact) -> SafeRecord:
+    """The record's parts, each of them redacted before it is escaped and cut."""
+    return SafeRecord(
+        created_s=record.created,
+        level=record.levelno,
+        logger=_line(record.name, redact, VALUE_MAX),
+        message=_line(_message(record), redact, MESSAGE_MAX),
+        extra={
+            _line(key, redact, VALUE_MAX): _value(key, value, redact, DEPTH_MAX)
+            for key, value in sorted(record.__dict__.items())
+            if key not in _OWN
+        },
+        trace=_trace(record, redact),
+    )
+
+
+def escaped(text: str) -> str:
+    """The text with every control, format, surrogate and unassigned character as its escape: a line stays one line."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escape(character) if _is_hostile(character) else character for character in text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def _is_hostile(character: str) -> bool:
+    return character in _SEPARATORS or unicodedata.category(character).startswith("C")
+
+
+def _line(text: str, redact: Redact, max_length: int) -> str:
+    """Redacted first: a secret that was cut or escaped would not be known again."""
+    line = escaped(redact(text))
+    return line if len(line) <= max_length else line[: max_length - 1] + "…"
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # a slip in a log call must not cost the line, and never the beat
+        return f"{_text(record.msg)} (its arguments do not fit it)"
+
+
+def _value(key: str, value: object, redact: Redact, depth: int) -> object:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if redact(f"{key}=probe0123456789") != f"{key}=probe0123456789":  # the name alone says that it is secret
+        return _MASK
+    if depth and isinstance(value, Mapping):
+        return {
+            _line(str(name), redact, VALUE_MAX): _value(str(name), item, redact, depth - 1)
+            for name, item in list(value.items())[:ITEMS_MAX]
+        }
+    if depth and isinstance(value, (list, tuple, set, frozenset)):
+        return [_value(key, item, redact, depth - 1) for item in list(value)[:ITEMS_MAX]]
+    return _line(_text(value), redact, VALUE_MAX)
+
+
+def _text(value: object) -> str:
+    try:
+        return str(value)
+    except Exception:  # a value that cannot be said must not cost the line
+        return f"<{type(value).__name__}>"
+
+
+def _trace(record: logging.LogRecord, redact: Redact) -> str:
+    text = ""
+    if record.exc_info and record.exc_info[1] is not None:
+        text = "".join(traceback.format_exception(record.exc_info[1]))
+    if record.stack_info:
+        text += record.stack_info
+    if not text:
+        return ""
+    text = redact(text.rstrip("\n"))
+    if len(text) > TRACE_MAX:
+        text = "…" + text[-TRACE_MAX:]  # the end names the fault
+    return "\n".join("    " + escaped(line) for line in text.split("\n"))

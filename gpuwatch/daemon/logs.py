@@ -1,0 +1,138 @@
+"""Logging for people, for machines, and for the journal; always on standard error, never with a secret in it.
+
+Text on a terminal, fields in the journal when systemd has joined standard error to it, else one JSON object a line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import TextIO
+
+from gpuwatch.daemon.journal import JOURNAL, JournalHandler
+from gpuwatch.daemon.log_record import Redact, SafeRecord, safe_record
+
+STYLES = ("auto", "text", "json", "journal")
+_CHATTY = ("alembic", "apscheduler", "httpcore", "httpx")  # they tell heartbeats; we tell changes
+
+log = logging.getLogger(__name__)
+
+
+def configure(style: str = "auto", level: int = logging.INFO, redact: Redact = str) -> None:
+    """Send all logging of this process to standard error, or to the journal behind it.
+
+    Warnings of Python and threads that die are logged, too: a traceback of theirs would not be redacted.
+
+    Args:
+        style: one of STYLES; "auto" chooses by what standard error is.
+        level: the least level that is logged; chatty libraries never below WARNING.
+        redact: every message, extra and traceback passes it.
+    """
+    handler = build_handler(style, sys.stderr, os.environ, redact)
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+        old.close()
+    root.addHandler(handler)
+    root.setLevel(level)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.captureWarnings(True)
+    threading.excepthook = _thread_died
+
+
+def build_handler(style: str, stream: TextIO, env: Mapping[str, str], redact: Redact) -> logging.Handler:
+    """The handler for a style.
+
+    Raises:
+        ValueError: no such style.
+    """
+    if style not in STYLES:
+        raise ValueError(f"no log style {style!r}; one of {', '.join(STYLES)}")
+    if style == "journal" or (style == "auto" and _is_journal(stream, env)):
+        return JournalHandler(JOURNAL, stream, redact)
+    text = style == "text" or (style == "auto" and stream.isatty())
+    return LineHandler(stream, as_text if text else as_json, redact)
+
+
+class LineHandler(logging.Handler):
+    """Writes each record as one line (as text: and its traceback, indented) and flushes it."""
+
+    def __init__(self, stream: TextIO, write: Callable[[SafeRecord], str], redact: Redact) -> None:
+        super().__init__()
+        self._stream = stream
+        self._write = write
+        self._redact = redact
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write it; what cannot be written is lost in silence, for there is no other place to say so."""
+        try:
+            line = self._write(safe_record(record, self._redact))
+            encoding = self._stream.encoding or "utf-8"
+            self._stream.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+            self._stream.flush()
+        except (OSError, ValueError):  # ValueError: the stream is closed
+            return
+
+
+def as_text(said: SafeRecord) -> str:
+    """`2026-11-21T04:36:00Z warning  the message  key=value`, then the traceback."""
+    extra = "".join(f"  {key}={_shown(value)}" for key, value in said.extra.items())
+    level = logging.getLevelName(said.level).lower()
+    line = f"{_utc(said.created_s)} {level:<8} {said.message}{extra}"
+    return f"{line}\n{said.trace}" if said.trace else line
+
+
+def as_json(said: SafeRecord) -> str:
+    """One object: `at`, `level`, `logger`, `message`, the extras, `exception`."""
+    own: dict[str, object] = {
+        "at": _utc(said.created_s),
+        "level": logging.getLevelName(said.level).lower(),
+        "logger": said.logger,
+        "message": said.message,
+    }
+    if said.trace:
+        own["exception"] = said.trace
+    extra = {(f"{key}_" if key in own else key): _finite(value) for key, value in said.extra.items()}
+    return json.dumps({**own, **extra}, ensure_ascii=False, allow_nan=False)
+
+
+def _shown(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(_finite(value), ensure_ascii=False)
+    return json.dumps(text, ensure_ascii=False) if isinstance(value, str) and (" " in text or not text) else text
+
+
+def _finite(value: object) -> object:
+    """JSON has no NaN and no infinity."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list) else value
+
+
+def _utc(seconds: float) -> str:
+    at = datetime.fromtimestamp(seconds, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _is_journal(stream: TextIO, env: Mapping[str, str]) -> bool:
+    """systemd.exec(5): JOURNAL_STREAM names the device and inode of the stream that leads to the journal."""
+    try:
+        found = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return False
+    return env.get("JOURNAL_STREAM", "") == f"{found.st_dev}:{found.st_ino}"
+
+
+def _thread_died(args: threading.ExceptHookArgs) -> None:
+    if args.exc_value is None or isinstance(args.exc_value, SystemExit):
+        return
+    name = args.thread.name if args.thread else "?"
+    log.error("thread %s died", name, exc_info=args.exc_value)

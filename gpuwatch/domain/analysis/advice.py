@@ -1,0 +1,219 @@
+"""Wait or buy: what a deadline lets one hope for, out of an hourly series."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+import numpy as np
+
+from gpuwatch.domain.analysis.optimal_stopping import (
+    Bools,
+    EvaluatedRule,
+    Floats,
+    PricePath,
+    best_stopping_rule,
+    level_of,
+    price_path_of,
+)
+from gpuwatch.domain.analysis.price_series import PriceSeries
+from gpuwatch.domain.analysis.survival import kaplan_meier
+
+REACHED_SHARES = (0.5, 0.8, 0.95)
+MIN_KNOWN_HOURS = 72
+MIN_KNOWN_SHARE = 0.25
+MIN_DEADLINES = 4  # the history must hold so many of them
+_LEAST_WAITING_H = 24
+_LEAST_DAYS = 5
+_DRAWS = 2000
+_MOST_SHOWN = 9
+
+
+class BuyVerdict(StrEnum):
+    """What to do now."""
+
+    BUY_NOW = "buy_now"
+    WAIT = "wait"
+    EITHER = "either"  # waiting paid on average, but that may be chance
+
+
+class WaitingSaving(msgspec.Struct, frozen=True, kw_only=True):
+    """Against buying at once, as a share: waiting by the rule, in hours that it was not fitted on."""
+
+    share: float
+    low: float  # 95 %
+    high: float
+    hours: int  # in which the waiting began
+    days: int  # that they lie on
+
+
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
+    """Dollars per GPU-hour, commission included."""
+
+    verdict: BuyVerdict
+    why: str
+    now_usd: float | None  # the lowest price of the newest hour; None: nothing was on offer, or nobody looked
+    hours: int  # until the deadline
+    limits_usd: tuple[float | None, ...]  # by whole hours left, from 0; None: whatever there is
+    reached: tuple[tuple[float, float | None], ...]  # share → the price that is met within the deadline so often
+    saving: WaitingSaving | None  # None: too few hours in which one would have waited
+    relative: bool  # the limits move with the median of the week
+    known_hours: int
+    span_hours: int
+
+    @property
+    def limit_usd(self) -> float | None:
+        """At or under it, buy now. None: at any price."""
+        return self.limits_usd[self.hours]
+
+
+def why_too_little_data(series: PriceSeries, hours: int) -> str | None:
+    """Why a history is not enough for a deadline so many hours away; None: it is."""
+    span, known = len(series.polled), series.known
+    if not known:
+        return "nobody looked for such offers in that time"
+    if known < MIN_KNOWN_HOURS:
+        return f"somebody looked in {known} hours; {MIN_KNOWN_HOURS} are needed"
+    if known < MIN_KNOWN_SHARE * span:
+        return f"somebody looked in {known} of {span} hours only; a quarter of them is needed"
+    if span < MIN_DEADLINES * hours:
+        return f"it reaches {span} hours back; {MIN_DEADLINES} times the deadline, {MIN_DEADLINES * hours}, is needed"
+    if all(low is None for low in series.lows):
+        return "nothing was on offer in all of it"
+    return None
+
+
+def advise(series: PriceSeries, hours: int) -> Advice:
+    """What to do now, at the end of the series; it must be enough.
+
+    To have none at the deadline is reckoned as dear as the highest price there was.
+    """
+    path = price_path_of(series)
+    found = best_stopping_rule(path, hours, miss=float(np.nanmax(path.prices)))
+    limits = limits_now(path, found)
+    now = None if np.isnan(path.prices[-1]) else float(path.prices[-1])
+    saving = saving_of(found, series.first_hour, hours)
+    verdict, why = _verdict(now, limits[hours], saving)
+    return Advice(
+        verdict=verdict,
+        why=why,
+        now_usd=now,
+        hours=hours,
+        limits_usd=limits,
+        reached=tuple((share, reached(path, hours, share)) for share in REACHED_SHARES),
+        saving=saving,
+        relative=found.rule.relative,
+        known_hours=series.known,
+        span_hours=len(series.polled),
+    )
+
+
+def limits_now(path: PricePath, found: EvaluatedRule) -> tuple[float | None, ...]:
+    """The limits in dollars, at the level of today."""
+    level = level_of(path)
+    known = level[~np.isnan(level)]
+    scale = float(known[-1]) if found.rule.relative and len(known) else 1.0
+    return tuple(None if np.isinf(limit) else limit * scale for limit in found.rule.limits)
+
+
+def _verdict(now: float | None, limit: float | None, saving: WaitingSaving | None) -> tuple[BuyVerdict, str]:
+    if now is None:
+        return BuyVerdict.WAIT, "nothing is known to be on offer now"
+    if limit is None:
+        return BuyVerdict.BUY_NOW, "in this history, waiting cost more than buying at once"
+    if now <= limit:
+        return BuyVerdict.BUY_NOW, "the price is at or under the limit"
+    if saving is None:
+        return BuyVerdict.EITHER, "hours with such a price are too few in the history to show whether waiting pays"
+    if saving.share <= 0:
+        return BuyVerdict.BUY_NOW, "in hours like this one, waiting saved nothing out of sample"
+    if saving.low <= 0:
+        return BuyVerdict.EITHER, "waiting paid on average, but that may be chance; if your time costs you, buy now"
+    return BuyVerdict.WAIT, "the price is above the limit, and waiting paid out of sample"
+
+
+# --- how often a price was met ----------------------------------------------------------------------------------------
+
+
+def reached(path: PricePath, hours: int, share: float) -> float | None:
+    """The lowest price that was met within so many hours in this share of the starts; None: not even the highest was.
+
+    Kaplan and Meier on the hours until it was first met; those of the last starts were not all watched to the end.
+    """
+    prices = np.unique(path.prices[~np.isnan(path.prices)])
+    low, high = 0, len(prices)
+    while low < high:
+        middle = (low + high) // 2
+        if met_within(path, float(prices[middle]), hours) >= share:
+            high = middle
+        else:
+            low = middle + 1
+    return float(prices[low]) if low < len(prices) else None
+
+
+def met_within(path: PricePath, price: float, hours: int) -> float:
+    """In which share of the starts there was an offer at or under a price within so many hours."""
+    waited, met = hours_until(path.prices <= price)
+    starts = path.polled
+    return 1.0 - kaplan_meier(waited[starts].tolist(), met[starts].tolist()).at(hours)
+
+
+def hours_until(holds: Bools) -> tuple[Floats, Bools]:
+    """Hours from each hour to the next one in which it holds, or to the end, and whether it came to hold."""
+    count = len(holds)
+    places = np.where(holds, np.arange(count), count)
+    following = np.minimum.accumulate(places[::-1])[::-1]
+    return np.minimum(following, count - 1).astype(float) - np.arange(count), following < count
+
+
+# --- what waiting saved -----------------------------------------------------------------------------------------------
+
+
+def saving_of(found: EvaluatedRule, first_hour: int, hours: int, seed: int = 0) -> WaitingSaving | None:
+    """Over the hours in which the rule would have waited; its interval by a block bootstrap over days."""
+    known = found.waits & ~np.isnan(found.costs) & ~np.isnan(found.at_once)
+    at = np.nonzero(known)[0]
+    days = (first_hour + np.arange(len(known))) // 24
+    if len(at) < _LEAST_WAITING_H or len(np.unique(days[at])) < _LEAST_DAYS:
+        return None
+    spent, once = (
+        np.bincount(days[at] - days[0], one[at], minlength=int(days[-1] - days[0]) + 1).astype(float)
+        for one in (found.costs, found.at_once)
+    )
+    low, high = saving_interval(spent, once, block_days=1 + -(-hours // 24), seed=seed)
+    share = 1 - float(spent.sum() / once.sum())
+    return WaitingSaving(share=share, low=low, high=high, hours=len(at), days=len(np.unique(days[at])))
+
+
+def saving_interval(spent: Floats, once: Floats, block_days: int, seed: int) -> tuple[float, float]:
+    """95 % of the share saved, out of sums by the day; prices stay for days, so days are drawn in blocks.
+
+    Circular blocks: Politis and Romano, 1992. Few blocks: Student's t.
+    """
+    count = len(spent)
+    block = min(block_days, max(1, count // 2))
+    begins = np.random.default_rng(seed).integers(0, count, (_DRAWS, -(-count // block)))
+    drawn = ((begins[:, :, None] + np.arange(block)) % count).reshape(_DRAWS, -1)[:, :count]
+    sums = once[drawn].sum(axis=1)
+    shares = 1 - spent[drawn].sum(axis=1)[sums > 0] / sums[sums > 0]
+    blocks = int((once > 0).sum()) // block
+    reach = _student(max(2, blocks - 1)) * float(shares.std(ddof=1))
+    share = 1 - float(spent.sum() / once.sum())
+    return share - reach, share + reach
+
+
+def _student(freedom: int) -> float:
+    """The 97.5 % point of Student's t, by Cornish and Fisher's expansion: within 2 % from 3 degrees on."""
+    z = 1.959964
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+
+
+def limit_changes(advice: Advice) -> Sequence[tuple[int, float | None]]:
+    """(hours left, limit from then on), where it changes; of many changes, a handful."""
+    limits = advice.limits_usd
+    changes = [left for left in range(advice.hours, -1, -1) if left == advice.hours or limits[left] != limits[left + 1]]
+    if len(changes) > _MOST_SHOWN:
+        picked = np.linspace(0, len(changes) - 1, _MOST_SHOWN).round().astype(int)
+        changes = [changes[at] for at in dict.fromkeys(picked.tolist())]
+    return [(left, limits[left]) for left in changes]

@@ -1,0 +1,54 @@
+"""`max_price = "auto"`: the limit of this moment, out of the history and the time that is left. Never above the cap."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from decimal import ROUND_CEILING, Decimal
+
+import msgspec
+
+from gpuwatch.domain.analysis.advice import MIN_DEADLINES, limits_now, why_too_little_data
+from gpuwatch.domain.analysis.optimal_stopping import best_stopping_rule, price_path_of
+from gpuwatch.domain.analysis.price_series import PriceSeries
+from gpuwatch.domain.watches.watch import AutoPrice
+
+MAX_HOURS = 30 * 24
+_STEP = Decimal("0.0001")  # a limit is rounded up to it: a price that the history holds is under its own limit
+_HOUR_S = 3600.0
+
+
+class LimitSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits in dollars per GPU-hour by whole hours left, from 0; None: whatever there is. Empty: see `why_none`."""
+
+    limits_usd: tuple[float | None, ...] = ()
+    why_none: str | None = None
+
+
+def deadline_of(auto: AutoPrice, since: datetime) -> datetime:
+    """When one must be had."""
+    return auto.deadline_at or since + timedelta(seconds=auto.deadline_s or 0.0)
+
+
+def limit_schedule(series: PriceSeries, auto: AutoPrice, deadline: datetime, now: datetime) -> LimitSchedule:
+    """The limits from now to the deadline, as far ahead as the history allows."""
+    hours = min(hours_left(deadline, now) + 1, MAX_HOURS, max(1, len(series.polled) // MIN_DEADLINES))
+    why_none = why_too_little_data(series, hours)
+    if why_none:
+        return LimitSchedule(why_none=why_none)
+    cap, path = float(auto.cap_usd_gpu_hour), price_path_of(series)
+    return LimitSchedule(limits_usd=limits_now(path, best_stopping_rule(path, hours, miss=cap, cap=cap)))
+
+
+def limit_at(found: LimitSchedule, auto: AutoPrice, deadline: datetime, now: datetime) -> Decimal:
+    """What is paid at most at this moment: the cap in the last hour, after it, and where the history is not enough."""
+    if now >= deadline or not found.limits_usd:
+        return auto.cap_usd_gpu_hour
+    limit = found.limits_usd[min(hours_left(deadline, now), len(found.limits_usd) - 1)]
+    if limit is None:
+        return auto.cap_usd_gpu_hour
+    return min(auto.cap_usd_gpu_hour, Decimal(repr(limit)).quantize(_STEP, ROUND_CEILING))
+
+
+def hours_left(deadline: datetime, now: datetime) -> int:
+    """Whole ones."""
+    return max(0, int((deadline - now).total_seconds() // _HOUR_S))

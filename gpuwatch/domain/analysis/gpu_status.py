@@ -1,0 +1,192 @@
+"""How a GPU stands: its cheapest offer now, how that changed, its place in its own history, how long offers last."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuwatch.domain.analysis.market_history import MarketHistory
+from gpuwatch.domain.analysis.price_periods import GpuPriceOf, complete_polls
+from gpuwatch.domain.analysis.price_series import (
+    HOUR_S,
+    POLL_LASTS_S,
+    PriceSeries,
+    series_of,
+)
+from gpuwatch.domain.analysis.summary import cut_series, lowest_before, percentile_rank
+from gpuwatch.domain.analysis.survival import Lifetimes, SurvivalCurve, kaplan_meier
+
+CHANGE_HOURS = (24, 7 * 24, 30 * 24)
+MIN_LIFETIMES = 5  # of fewer, no median is told
+MIN_HOURS = 24  # with offers; among fewer, no place is told
+NEVER = -1
+METHOD = (
+    "now: the newest look; changes: against the lowest price of the hour so long before it; percentile: mid-rank among "
+    "the lowest prices of the hours with offers; life: Kaplan-Meier median of the offers that were seen to come to or "
+    "under the price, from the middle between two looks to the middle between two looks"
+)
+Ints = NDArray[np.int64]
+
+
+class OfferIntervalColumns(NamedTuple):
+    """Prices of offers, one an entry, sorted by offer and time."""
+
+    listing: Ints
+    from_s: Ints  # the look that saw it first at this price
+    before_s: Ints  # the look before that; NEVER: there was none
+    seen_s: Ints  # the last look that saw it so
+    gone_s: Ints  # the first look that did not; NEVER: it still is so
+    polled_s: Ints  # the newest look at all that could have seen it
+    price: Ints  # micro-dollars per GPU-hour, with commission
+
+
+class GpuHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one GPU; somebody looked at least once."""
+
+    gpu: str
+    series: PriceSeries  # 30 days further back than its history is asked about
+    intervals: OfferIntervalColumns
+    polled_s: int  # the newest look
+
+
+class GpuStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How it stands; prices are micro-dollars per GPU-hour, with commission. None: not known."""
+
+    gpu: str
+    polled_s: int
+    now: int | None
+    changes: Mapping[int, float | None]  # hours back → 0.1: it is 10 % dearer now
+    percentile: float | None  # 0: cheaper than ever
+    known_hours: int  # what the percentile is among
+    offers: int
+    under: int | None  # what the lives are about
+    lifetime: SurvivalCurve
+
+    @property
+    def is_lifetime_known(self) -> bool:
+        """Is it told by enough offers?"""
+        return self.lifetime.samples >= MIN_LIFETIMES
+
+
+def gpu_status_of(past: GpuHistory, since_s: int, under: int | None) -> GpuStatus:
+    """How it stands.
+
+    Args:
+        since_s: its own history begins here.
+        under: the price that lives are about; None: the median price, by time on offer.
+    """
+    intervals, now_at = past.intervals, datetime.fromtimestamp(past.polled_s, UTC)
+    stands = (intervals.gone_s == NEVER) & (intervals.polled_s > past.polled_s - POLL_LASTS_S)
+    now = int(intervals.price[stands].min()) if stands.any() else None
+    before = {hours: lowest_before(past.series, now_at, hours) for hours in CHANGE_HOURS}
+    history = cut_series(past.series, since_s // HOUR_S)
+    limit = median_price(intervals, since_s) if under is None else under
+    lifetimes = Lifetimes([], []) if limit is None else lifetimes_at(intervals, limit, since_s)
+    return GpuStatus(
+        gpu=past.gpu,
+        polled_s=past.polled_s,
+        now=now,
+        changes={hours: None if low is None or now is None else now / low - 1 for hours, low in before.items()},
+        percentile=None if now is None else _place(history, now),
+        known_hours=history.known,
+        offers=int(np.unique(intervals.listing[stands]).size),
+        under=limit,
+        lifetime=kaplan_meier(*lifetimes),
+    )
+
+
+def _place(history: PriceSeries, now: int) -> float | None:
+    with_offers = sum(low is not None for low in history.lows)
+    return percentile_rank(history, now) if with_offers >= MIN_HOURS else None
+
+
+def median_price(intervals: OfferIntervalColumns, since_s: int) -> int | None:
+    """Half of the offers cost no more, by time on offer."""
+    ends = np.where(intervals.gone_s == NEVER, intervals.polled_s, intervals.gone_s)
+    lasted = np.maximum(ends - np.maximum(intervals.from_s, since_s), 0)
+    lasted = np.maximum(lasted, ends >= since_s)  # what only the newest look saw counts as well
+    order = np.argsort(intervals.price, kind="stable")
+    gone_by = np.cumsum(lasted[order])
+    if not len(gone_by) or not gone_by[-1]:
+        return None
+    return int(intervals.price[order][np.searchsorted(gone_by, gone_by[-1] / 2)])
+
+
+def lifetimes_at(intervals: OfferIntervalColumns, limit: int, since_s: int) -> Lifetimes:
+    """How long each offer stayed at or under a price, if it was seen to come there; as `survival.lives_under`."""
+    mine = OfferIntervalColumns(*(column[intervals.price <= limit] for column in intervals))
+    if not len(mine.price):
+        return Lifetimes([], [])
+    other = mine.listing[1:] != mine.listing[:-1]
+    apart = other | ((mine.gone_s[:-1] != NEVER) & (mine.from_s[1:] > mine.gone_s[:-1]))
+    first = np.flatnonzero(np.concatenate(([True], apart)))
+    last = np.concatenate((first[1:] - 1, [len(mine.price) - 1]))
+    begun = (mine.before_s[first] != NEVER) & (mine.before_s[first] >= since_s)
+    first, last = first[begun], last[begun]
+    shortest = mine.seen_s[last] - mine.from_s[first]
+    observed = mine.gone_s[last] != NEVER
+    durations = np.where(observed, (shortest + mine.gone_s[last] - mine.before_s[first]) / 2, shortest)
+    return Lifetimes(durations.tolist(), observed.tolist())
+
+
+def gpu_histories_of(market_history: MarketHistory, priced: GpuPriceOf) -> list[GpuHistory]:
+    """Each GPU of a tape."""
+    if market_history.starts_s is None:
+        return []
+    return [
+        _past_of(_of_gpu(market_history, gpu), gpu, priced)
+        for gpu in sorted({one.identity.gpu for one in market_history.listings})
+    ]
+
+
+def _past_of(market_history: MarketHistory, gpu: str, priced: GpuPriceOf) -> GpuHistory:
+    looks: dict[tuple[str, bool], list[int]] = {}
+    for poll in complete_polls(market_history):
+        looks.setdefault((poll.provider, poll.spot), []).append(poll.at_s)
+    rows = []
+    for interval in sorted(market_history.intervals, key=lambda one: (one.listing, one.from_s)):
+        identity = market_history.listings[interval.listing].identity
+        mine = looks.get((identity.provider, identity.spot), [interval.seen_s])
+        gone_s = NEVER if interval.gone_s is None else interval.gone_s
+        price = round(priced(interval.listing, interval))
+        rows.append(
+            (
+                interval.listing,
+                interval.from_s,
+                _before(mine, interval.from_s),
+                interval.seen_s,
+                gone_s,
+                mine[-1],
+                price,
+            )
+        )
+    columns = np.array(rows, np.int64).reshape(-1, len(OfferIntervalColumns._fields)).T
+    newest_s = max((times[-1] for times in looks.values()), default=market_history.ends_s or 0)
+    return GpuHistory(
+        gpu=gpu, series=series_of(market_history, priced), intervals=OfferIntervalColumns(*columns), polled_s=newest_s
+    )
+
+
+def _before(looks: list[int], at_s: int) -> int:
+    index = bisect_left(looks, at_s)
+    return looks[index - 1] if index else NEVER
+
+
+def _of_gpu(market_history: MarketHistory, gpu: str) -> MarketHistory:
+    """The same tape, but for what others looked at; listings keep their numbers."""
+    mine = {number for number, listing in enumerate(market_history.listings) if listing.identity.gpu == gpu}
+    scopes = {
+        (market_history.listings[number].identity.provider, market_history.listings[number].identity.spot)
+        for number in mine
+    }
+    return msgspec.structs.replace(
+        market_history,
+        intervals=[interval for interval in market_history.intervals if interval.listing in mine],
+        polls=[poll for poll in market_history.polls if poll.gpu in ("", gpu) and (poll.provider, poll.spot) in scopes],
+    )

@@ -1,0 +1,223 @@
+"""The track of a tape: each span's prices by the time they were on offer, as far as somebody looked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import tzinfo
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuwatch.domain.analysis.market_history import (
+    ListedOffer,
+    MarketHistory,
+    MarketPoll,
+    OfferInterval,
+)
+from gpuwatch.domain.analysis.price_series import HOUR_S, POLL_LASTS_S, series_of
+from gpuwatch.domain.analysis.summary import (
+    PeriodLength,
+    PricePeriod,
+    PricePeriods,
+    TimeShare,
+    cut_series,
+    hours_by_period,
+    period_start,
+)
+
+GpuPriceOf = Callable[[int, OfferInterval], float]
+_Ints = NDArray[np.int64]
+_Windows = NDArray[np.int64]  # two columns: from, until; apart from each other and in order
+_QUARTERS = (0.25, 0.5, 0.75)
+
+
+class _IntervalHours(NamedTuple):
+    """Offers within hours, one an entry, sorted by hour."""
+
+    hour: _Ints
+    listing: _Ints
+    listed: _Ints  # micro-dollars per GPU-hour
+    priced: _Ints  # with commission
+    seconds: _Ints
+
+
+def price_periods_of(
+    market_history: MarketHistory,
+    listed: GpuPriceOf,
+    priced: GpuPriceOf,
+    every: PeriodLength,
+    zone: tzinfo,
+    until_s: int,
+) -> PricePeriods:
+    """The spans from the first hour that somebody looked in to the last.
+
+    Args:
+        listed, priced: what a GPU-hour of a spell costs without and with commission, in micro-dollars.
+        until_s: nothing is known from here on.
+    """
+    series = cut_series(series_of(market_history, priced), 0, -(-until_s // HOUR_S))
+    if not series.lows:
+        return PricePeriods(points=[], series=series)
+    intervals = _interval_hours(market_history, listed, priced, until_s)
+    polled = {series.first_hour + at for at, is_known in enumerate(series.polled) if is_known}
+    spans = hours_by_period(series.first_hour, series.first_hour + len(series.lows), every, zone)
+    return PricePeriods(points=[_point(hours, intervals, polled) for hours in spans], series=series)
+
+
+def time_under(
+    market_history: MarketHistory,
+    x_microusd: float,
+    priced: GpuPriceOf,
+    until_s: int,
+    looks: Sequence[MarketPoll] | None = None,
+) -> TimeShare:
+    """To the second: how long something was on offer at or under a price.
+
+    Args:
+        looks: those that vouch for what they showed; None: the tape's sweeps that were answered whole.
+    """
+    windows = _windows(market_history, until_s, looks)
+    under = []
+    for interval in market_history.intervals:
+        if round(priced(interval.listing, interval)) <= x_microusd:
+            mine = windows.get(_scope(market_history.listings[interval.listing]))
+            if mine is not None:
+                under.append(_clipped(mine, interval.from_s, _until(interval, until_s)))
+    return TimeShare(
+        under_s=_length(_union(under)),
+        known_s=_length(_union(list(windows.values()))),
+        method="time with an offer at or under it, of the time that looks vouch for (at most 3 h each)",
+    )
+
+
+def complete_polls(market_history: MarketHistory) -> list[MarketPoll]:
+    """The looks that prove absence."""
+    return [poll for poll in market_history.polls if poll.proves_absence]
+
+
+def _point(hours: list[int], intervals: _IntervalHours, polled: set[int]) -> PricePeriod:
+    known = sum(hour in polled for hour in hours)
+    starts_at = period_start(hours)
+    first, after = np.searchsorted(intervals.hour, (hours[0], hours[-1] + 1))
+    mine = _IntervalHours(*(column[first:after] for column in intervals))
+    if not len(mine.hour):
+        return PricePeriod(starts_at=starts_at, hours=len(hours), polled=known > 0, known_hours=known)
+    q1, median, q3 = _quartiles(mine.listed, mine.seconds)
+    q1_priced, median_priced, q3_priced = _quartiles(mine.priced, mine.seconds)
+    different = np.unique(np.stack((mine.hour, mine.listing)), axis=1)
+    return PricePeriod(
+        starts_at=starts_at,
+        hours=len(hours),
+        polled=True,
+        known_hours=known,
+        offers=int(np.unique(different[0], return_counts=True)[1].max()),
+        min_microusd=int(mine.listed.min()),
+        min_with_commission_microusd=int(mine.priced.min()),
+        q1_microusd=q1,
+        median_microusd=median,
+        q3_microusd=q3,
+        q1_with_commission_microusd=q1_priced,
+        median_with_commission_microusd=median_priced,
+        q3_with_commission_microusd=q3_priced,
+    )
+
+
+def _quartiles(prices: _Ints, seconds: _Ints) -> list[int]:
+    order = np.argsort(prices, kind="stable")
+    gone_by = np.cumsum(seconds[order])
+    at = np.searchsorted(gone_by, np.asarray(_QUARTERS) * gone_by[-1], side="left")
+    return [int(price) for price in prices[order][at]]
+
+
+def _interval_hours(
+    market_history: MarketHistory, listed: GpuPriceOf, priced: GpuPriceOf, until_s: int
+) -> _IntervalHours:
+    """Each spell cut into hours."""
+    windows = _windows(market_history, until_s)
+    by_scope: dict[tuple[str, str, bool], list[OfferInterval]] = {}
+    for interval in market_history.intervals:
+        by_scope.setdefault(_scope(market_history.listings[interval.listing]), []).append(interval)
+    parts = [
+        _cut(intervals, windows[scope], (listed, priced), until_s)
+        for scope, intervals in by_scope.items()
+        if scope in windows
+    ]
+    if not parts:
+        return _IntervalHours(*(np.empty(0, np.int64) for _ in _IntervalHours._fields))
+    joined = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+    order = np.argsort(joined[0], kind="stable")
+    return _IntervalHours(*(column[order] for column in joined))
+
+
+def _cut(
+    intervals: list[OfferInterval], windows: _Windows, prices: tuple[GpuPriceOf, GpuPriceOf], until_s: int
+) -> _IntervalHours:
+    hours = np.unique(np.concatenate([np.arange(a // HOUR_S, (b - 1) // HOUR_S + 1) for a, b in windows]))
+    from_s = np.array([interval.from_s for interval in intervals])
+    to_s = np.array([_until(interval, until_s) for interval in intervals])
+    listed, priced = (np.array([round(price(one.listing, one)) for one in intervals]) for price in prices)
+    first = np.searchsorted(hours, from_s // HOUR_S)
+    counts = np.maximum(np.searchsorted(hours, (to_s - 1) // HOUR_S, side="right") - first, 0)
+    who = np.repeat(np.arange(len(intervals)), counts)
+    hour = hours[np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)]
+    start, end = np.maximum(hour * HOUR_S, from_s[who]), np.minimum((hour + 1) * HOUR_S, to_s[who])
+    seconds = np.where(end > start, _vouched(windows, end) - _vouched(windows, start), 0).astype(np.int64)
+    kept = seconds > 0
+    listing = np.array([interval.listing for interval in intervals])
+    return _IntervalHours(*(column[kept] for column in (hour, listing[who], listed[who], priced[who], seconds)))
+
+
+def _vouched(windows: _Windows, at_s: _Ints) -> NDArray[np.float64]:
+    """How much of the time before each moment looks vouch for."""
+    edges = windows.ravel()
+    gone_by = np.cumsum(np.diff(edges, prepend=edges[0]) * (np.arange(len(edges)) % 2))
+    return np.interp(at_s, edges, gone_by)
+
+
+def _windows(
+    market_history: MarketHistory, until_s: int, looks: Sequence[MarketPoll] | None = None
+) -> Mapping[tuple[str, str, bool], _Windows]:
+    """Scope of a listing → when looks vouch for what they showed."""
+    at: dict[tuple[str, str, bool], list[int]] = {}
+    for poll in complete_polls(market_history) if looks is None else looks:
+        at.setdefault((poll.provider, poll.gpu, poll.spot), []).append(poll.at_s)
+    found = {}
+    for provider, gpu, spot in {_scope(listing) for listing in market_history.listings}:
+        times = at.get((provider, gpu, spot), []) + at.get((provider, "", spot), [])
+        if times:
+            starts = np.array(sorted(times))
+            found[provider, gpu, spot] = _union(
+                [np.stack((starts, np.minimum(starts + POLL_LASTS_S, until_s)), axis=1)]
+            )
+    return {scope: windows for scope, windows in found.items() if len(windows)}
+
+
+def _scope(listing: ListedOffer) -> tuple[str, str, bool]:
+    return listing.identity.provider, listing.identity.gpu, listing.identity.spot
+
+
+def _until(interval: OfferInterval, until_s: int) -> int:
+    return until_s if interval.gone_s is None else min(interval.gone_s, until_s)
+
+
+def _clipped(windows: _Windows, from_s: int, until_s: int) -> _Windows:
+    cut = np.clip(windows, from_s, max(from_s, until_s))
+    return cut[cut[:, 1] > cut[:, 0]]
+
+
+def _union(parts: list[_Windows]) -> _Windows:
+    """All of them, joined where they touch."""
+    spans = np.concatenate(parts) if parts else np.empty((0, 2), np.int64)
+    spans = spans[spans[:, 1] > spans[:, 0]]
+    if not len(spans):
+        return spans
+    spans = spans[np.argsort(spans[:, 0], kind="stable")]
+    reach = np.maximum.accumulate(spans[:, 1])
+    starts = np.concatenate(([True], spans[1:, 0] > reach[:-1]))
+    ends = np.concatenate((starts[1:], [True]))
+    return np.stack((spans[starts, 0], reach[ends]), axis=1)
+
+
+def _length(windows: _Windows) -> int:
+    return int((windows[:, 1] - windows[:, 0]).sum())

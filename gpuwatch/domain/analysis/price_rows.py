@@ -1,0 +1,237 @@
+"""Price rows: one listed price of one offer at one moment, as files in nine columns hold them.
+
+Columns: `observed_at` (UTC, RFC 3339 with Z), `provider` ("vastai"; behind a colon a seller, or "listed": no proof of
+stock), `offer_key`, `region`, `gpu_name_raw`, `gpu_count`, `gpu_mem_gib` (of one GPU; may be empty), `spot` (true or
+false), `price_usd_hour` (listed, whole offer, no commission). A row says that this was listed at that moment.
+
+A row without `offer_key` and `gpu_count` is a look: somebody read all there was of this GPU (of any GPU, without a
+name) and rental type; with a price, all that was listed at or under it. What follows from rows is in `row_tapes`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from functools import lru_cache
+
+import msgspec
+
+from gpuwatch.domain.analysis.market_history import ListedOffer
+from gpuwatch.domain.market.gpu_names import catalog, clean_name
+from gpuwatch.domain.market.offer import Identity, OfferKind
+from gpuwatch.domain.market.pricing import MAX_USD_HOUR, MICRO, microusd
+from gpuwatch.domain.market.text import clean
+
+COLUMNS = (
+    "observed_at",
+    "provider",
+    "offer_key",
+    "region",
+    "gpu_name_raw",
+    "gpu_count",
+    "gpu_mem_gib",
+    "spot",
+    "price_usd_hour",
+)
+MAX_GPUS = 1024
+SAW_NOTHING_MICROUSD = (
+    1  # micro-dollar: a look up to here saw nothing; it tells that the file names its looks, and there are none
+)
+_SWITCH = {"true": True, "false": False}
+_KINDS = {"live": OfferKind.LIVE, "listed": OfferKind.LISTED}
+_LONGEST_PROVIDER = 17  # the history puts a word of its own behind it
+_LONGEST_MACHINE = 64
+_ENDINGS = {True: "/spot", False: "/ondemand"}
+_BEST = "/best"  # the cheapest of a seller or model, whichever offer that is: no rental type belongs to the name
+
+
+class PriceRow(msgspec.Struct, frozen=True, gc=False):
+    """One row, understood. A look has no key and no GPUs; its price, if any, is how far it reached."""
+
+    at_s: int
+    provider: str  # without the seller
+    seller: str | None
+    offer_key: str
+    region: str | None
+    gpu_wire: str
+    gpu_count: int
+    gpu_memory_gib: float | None
+    spot: bool
+    listed_microusd_hour: int
+    kind: OfferKind | None = None  # None: the file does not say
+
+    @property
+    def is_poll(self) -> bool:
+        """Does it only say that somebody looked?"""
+        return not self.gpu_count
+
+
+def missing_columns(names: Iterable[str]) -> list[str]:
+    """Those of the nine columns that are not there."""
+    there = set(names)
+    return [column for column in COLUMNS if column not in there]
+
+
+def read_row(cells: Mapping[str, str | None]) -> PriceRow:
+    """One row of a file.
+
+    Args:
+        cells: column → text.
+
+    Raises:
+        ValueError: it makes no sense; the message names the column.
+    """
+    provider, seller, kind = _provider(cells.get("provider") or "")
+    is_poll = not cells.get("offer_key") and not cells.get("gpu_count")
+    spot = _spot(cells.get("spot") or "")
+    return PriceRow(
+        _moment(cells.get("observed_at") or ""),
+        provider,
+        seller,
+        "" if is_poll else _key(cells.get("offer_key") or "", spot),
+        clean(cells.get("region") or "", 200).strip() or None,
+        "" if is_poll and not cells.get("gpu_name_raw") else _word(cells, "gpu_name_raw", 200),
+        0 if is_poll else _count(cells.get("gpu_count") or ""),
+        _memory(cells.get("gpu_mem_gib") or ""),
+        spot,
+        0 if is_poll and not cells.get("price_usd_hour") else _price(cells.get("price_usd_hour") or ""),
+        kind,
+    )
+
+
+def csv_cells(row: PriceRow) -> tuple[str, ...]:
+    """The nine cells of a row; `read_row` reads them back to the same row."""
+    words = [row.provider, row.seller or ("" if row.kind is None else row.kind.value)]
+    return (
+        _time_text(row.at_s),
+        ":".join(word for word in words if word),
+        row.offer_key,
+        row.region or "",
+        row.gpu_wire,
+        str(row.gpu_count or ""),
+        "" if row.gpu_memory_gib is None else repr(row.gpu_memory_gib).removesuffix(".0"),
+        "true" if row.spot else "false",
+        "" if row.is_poll and not row.listed_microusd_hour else usd_text(row.listed_microusd_hour),
+    )
+
+
+def usd_text(microusd_hour: int) -> str:
+    """Dollars, exactly: 3308444 → 3.308444, 1350000 → 1.35."""
+    whole, part = divmod(microusd_hour, MICRO)
+    return f"{whole}.{part:06}".rstrip("0") if part else str(whole)
+
+
+def offer_kind_of(row: PriceRow, kinds: Mapping[str, OfferKind]) -> OfferKind:
+    """What a row's price was: as the file says, else as is usual for its provider (`kinds`), else live."""
+    return row.kind or kinds.get(row.provider, OfferKind.LIVE)
+
+
+def identity_of(row: PriceRow) -> Identity:
+    """Who it is: the key that the file gives, without its rental type, for a machine's name it has none."""
+    gpu = canonical_gpu(row.gpu_wire, row.gpu_memory_gib)[0]
+    return Identity(row.provider, machine_in_key(row.offer_key, row.spot), gpu, row.gpu_count, row.spot)
+
+
+def machine_in_key(offer_key: str, spot: bool) -> str:
+    """What of a key stands for the machine: "10952073/spot" and "10952073/ondemand" are one."""
+    return offer_key.removesuffix(_ENDINGS[spot]) or offer_key
+
+
+def offer_key_of(identity: Identity) -> str:
+    """The key that `machine_in` reads back."""
+    return identity.machine_id + ("" if identity.machine_id.endswith(_BEST) else _ENDINGS[identity.spot])
+
+
+def listing_of(row: PriceRow, kinds: Mapping[str, OfferKind]) -> ListedOffer:
+    """What is known of it."""
+    country = (row.region or "").rpartition(",")[2].strip()
+    return ListedOffer(
+        identity=identity_of(row),
+        gpu_family=canonical_gpu(row.gpu_wire, row.gpu_memory_gib)[1],
+        offer_id=row.offer_key.partition("/")[0],
+        gpu_memory_gib=row.gpu_memory_gib,
+        kind=offer_kind_of(row, kinds),
+        region=row.region,
+        country=country if len(country) == 2 and country.isascii() and country.isupper() else None,
+    )
+
+
+@lru_cache(maxsize=4096)
+def canonical_gpu(wire: str, memory_gib: float | None) -> tuple[str, str]:
+    """The canonical name and the family of a spelling; one that no catalogue knows stands for itself."""
+    found = catalog().resolve(wire, memory_gib)
+    return (found.name, found.family) if found.known else (clean_name(wire), clean_name(wire))
+
+
+def _provider(text: str) -> tuple[str, str | None, OfferKind | None]:
+    provider, _, word = clean(text).strip().partition(":")
+    if not 1 <= len(provider) <= _LONGEST_PROVIDER or len(word) > _LONGEST_MACHINE:
+        raise ValueError(f"provider: expected a name of 1 to {_LONGEST_PROVIDER} characters, perhaps with :seller")
+    return provider, None if word in _KINDS else word or None, _KINDS.get(word)
+
+
+def _key(text: str, spot: bool) -> str:
+    text = clean(text)
+    if not text or len(machine_in_key(text, spot)) > _LONGEST_MACHINE:
+        raise ValueError(f"offer_key: expected text of 1 to {_LONGEST_MACHINE} characters")
+    return text
+
+
+def _word(cells: Mapping[str, str | None], column: str, longest: int) -> str:
+    text = clean(cells.get(column) or "")
+    if not text or len(text) > longest:
+        raise ValueError(f"{column}: expected text of 1 to {longest} characters")
+    return text
+
+
+@lru_cache(maxsize=4096)
+def _moment(text: str) -> int:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None or not 2000 <= found.year < 2100:
+        raise ValueError("observed_at: expected a UTC time such as 2026-03-01T12:00:00Z")
+    return int(found.astimezone(UTC).timestamp())
+
+
+@lru_cache(maxsize=64)
+def _time_text(at_s: int) -> str:
+    return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MAX_GPUS):
+        raise ValueError(f"gpu_count: expected a whole number from 1 to {MAX_GPUS}")
+    return int(text)
+
+
+def _memory(text: str) -> float | None:
+    if not text:
+        return None
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 < found < 10_000:
+        raise ValueError("gpu_mem_gib: expected GiB of one GPU, or nothing")
+    return found
+
+
+def _spot(text: str) -> bool:
+    if text.lower() not in _SWITCH:
+        raise ValueError("spot: expected true or false")
+    return _SWITCH[text.lower()]
+
+
+@lru_cache(maxsize=4096)
+def _price(text: str) -> int:
+    try:
+        found = Decimal(text)
+    except InvalidOperation:
+        found = Decimal("NaN")
+    if not found.is_finite() or not 0 < found <= Decimal(MAX_USD_HOUR):
+        raise ValueError(f"price_usd_hour: expected dollars an hour above 0, at most {MAX_USD_HOUR:.0f}")
+    return max(1, microusd(found))

@@ -1,0 +1,137 @@
+"""Tests and intervals that assume no distribution: rotations, blocks drawn again, Holm's order. Textbook methods.
+
+Rotation test: a randomisation test (Edgington and Onghena, *Randomization Tests*) whose random choice is where the
+clock starts, as with random start times; on a studentised mean it keeps its level where rows differ in spread, too
+(Janssen 1997; Chung and Romano 2013). The largest of many: Westfall and Young 1993. p = (1 + b) / (1 + B): Phipson and
+Smyth 2010. Blocks: the circular block bootstrap (Politis and Romano 1992), its percentiles widened for few blocks
+(Hesterberg 2015). A few groups of what may depend inside each: Student's t on their means (Ibragimov and Müller 2010).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+_MOST_DRAWS = 2_000_000  # numbers in all; a longer history is turned less often
+_FEWEST, _MOST = 1_999, 9_999
+_CHUNK = 1_000_000  # numbers in memory at once
+_SAME = 1e-9
+_ROUNDING = 1e-12
+
+
+def abs_t_statistic(values: Floats) -> Floats:
+    """|mean| ÷ its standard error, along the last axis; 0 where the mean is 0."""
+    return _t(values.sum(-1), (values * values).sum(-1), values.shape[-1])
+
+
+def _t(total: Floats, squares: Floats, count: int) -> Floats:
+    mean = np.abs(total) / count
+    variance = (squares - count * mean**2) / (count - 1)
+    is_spread = variance > _ROUNDING * squares
+    found = np.where(is_spread, mean / np.sqrt(np.where(is_spread, variance, 1.0) / count), np.inf)
+    return np.where(mean < _SAME, 0.0, found)
+
+
+def rotation_p_value(turned: Floats, seed: int) -> float:
+    """How often rows turned by chance, each for itself, are as far from 0 as these stand.
+
+    Args:
+        turned: row × turn → the row's value if the clock were turned by so much; turn 0 is how it stands.
+    """
+    rows, turns = turned.shape
+    own = float(abs_t_statistic(turned[:, 0]))
+    if own == 0:
+        return 1.0
+    draws = draw_count(rows)
+    picks = np.random.default_rng(seed).integers(0, turns, (draws, rows))
+    beaten = int(np.sum(abs_t_statistic(turned[np.arange(rows), picks]) >= own * (1 - _SAME)))
+    return (1 + beaten) / (1 + draws)
+
+
+def max_statistic_p_values(rows: Floats, seed: int) -> Floats:
+    """For each column of rows that may be turned: p of its mean, with all columns in mind (the largest of all turned).
+
+    Both the mean and the studentised mean must be as large: where single rows are wild, either of them alone finds
+    too much.
+    """
+    count, columns = rows.shape
+    # row and turn × column: a draw is a choice of these rows, and its sums are one product of matrices
+    turned = np.stack([np.roll(rows, turn, axis=1) for turn in range(columns)], 1).reshape(-1, columns)
+    both = np.hstack([turned, turned * turned])
+    own = _sizes(np.hstack([rows.sum(0), (rows * rows).sum(0)]), count) * (1 - _SAME)
+    rng, draws = np.random.default_rng(seed), draw_count(rows.size)
+    beaten, left = np.zeros((2, columns)), draws
+    while left:
+        some = min(left, max(1, _CHUNK // len(turned)))
+        chosen = np.zeros((some, count, columns))
+        np.put_along_axis(chosen, rng.integers(0, columns, (some, count, 1)), 1.0, axis=2)
+        largest = _sizes(chosen.reshape(some, -1) @ both, count).max(-1)
+        beaten += (largest[:, :, None] >= own[:, None, :]).sum(1)
+        left -= some
+    return np.where(own[0] < _SAME, 1.0, (1 + beaten.max(0)) / (1 + draws))
+
+
+def _sizes(sums: Floats, count: int) -> Floats:
+    """Of sums and of sums of squares side by side: |mean|, and studentised."""
+    total, squares = np.split(sums, 2, axis=-1)
+    return np.stack([np.abs(total) / count, _t(total, squares, count)])
+
+
+def draw_count(numbers: int) -> int:
+    """How many draws: fewer where each of them is of many numbers."""
+    return int(np.clip(_MOST_DRAWS // max(1, numbers), _FEWEST, _MOST))
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """The same p-values with all of them in mind (Holm 1979): the chance of any false alarm stays under each."""
+    found, highest = [0.0] * len(ps), 0.0
+    for rank, at in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        highest = max(highest, min(1.0, ps[at] * (len(ps) - rank)))
+        found[at] = highest
+    return found
+
+
+def mean_interval(values: Floats, seed: int) -> tuple[float, float]:
+    """95 % interval of a mean of values in order: blocks of neighbours drawn again, or Student's if that is wider."""
+    count = len(values)
+    length = max(1, int(count ** (1 / 3)))
+    blocks = -(-count // length)
+    draws = draw_count(count)
+    starts = np.random.default_rng(seed).integers(0, count, (draws, blocks, 1))
+    picks = ((starts + np.arange(length)) % count).reshape(draws, -1)[:, :count]
+    tail = NormalDist().cdf(-math.sqrt(count / (count - 1)) * t_quantile(0.975, count - 1))
+    low, high = np.quantile(values[picks].mean(1), [tail, 1 - tail])
+    mean, reach = values.mean(), t_quantile(0.975, count - 1) * values.std(ddof=1) / math.sqrt(count)
+    return float(min(low, mean - reach)), float(max(high, mean + reach))
+
+
+def t_two_sided_p(t: float, freedom: int) -> float:
+    """P(|T| > t) of Student's distribution (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    if math.isinf(t):
+        return 0.0
+    angle = math.atan2(t, math.sqrt(freedom))
+    cos2 = math.cos(angle) ** 2
+    odd = freedom % 2
+    term, total = 1.0, 0.0
+    for k in range(1, (freedom - odd) // 2 + 1):
+        total += term
+        term *= cos2 * (2 * k / (2 * k + 1) if odd else (2 * k - 1) / (2 * k))
+    inside = math.sin(angle) * total * (math.cos(angle) if odd else 1.0)
+    return max(0.0, 1 - ((angle + inside) * 2 / math.pi if odd else inside))
+
+
+@lru_cache(maxsize=64)
+def t_quantile(share: float, freedom: int) -> float:
+    """The value that so large a share (over one half) of Student's distribution lies under."""
+    low, high = 0.0, 1e4
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_two_sided_p(middle, freedom) / 2 > 1 - share else (low, middle)
+    return low

@@ -1,0 +1,155 @@
+"""Every price of the tape that a watch could have paid, judged once: what a replay then sorts in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gpuwatch.domain.analysis.market_history import ListedOffer, MarketHistory, OfferInterval
+from gpuwatch.domain.backtest.offers import offer_of
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.pricing import (
+    HOURS_A_MONTH,
+    MICRO,
+    Commission,
+    OfferPrice,
+    threshold_microusd,
+)
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.match import (
+    NO_COMMISSION,
+    accepts,
+    match_of,
+    price_for,
+    rank,
+)
+from gpuwatch.domain.watches.watch import Watch
+
+QueryKey = tuple[str, str, bool]  # provider, GPU, spot: what one question of a sweep is about
+BacktestProgress = Callable[[int, int], None]  # done, of how much
+_ANY_PRICE_USD = Decimal(1_000_000)
+_TOLD_EVERY = 4096
+_HAIR = 1e-6  # more than floats lose
+_AT = datetime.fromtimestamp(0, UTC)  # no clause that the history can judge asks for the time
+_A_SPELL = OfferInterval(0, 0, 0, None, 1, None)
+
+
+class BacktestCandidate(NamedTuple):
+    """One spell of an offer that fits the watch but perhaps for its price."""
+
+    from_s: int
+    gone_s: int | None
+    key: QueryKey
+    microusd_gpu_hour: float
+    match: Match | None  # None: it is dearer than what the watch could take, or be rearmed by
+    rank: tuple[Any, ...] = ()
+    accepted: bool = False  # by the watch as it is
+
+
+def find_candidates(
+    watch: Watch,
+    market_history: MarketHistory,
+    commissions: Mapping[str, Commission],
+    reference_disk_gb: float,
+    progress: BacktestProgress | None = None,
+) -> list[BacktestCandidate]:
+    """Those of a tape, by `from_s`.
+
+    Args:
+        watch: without clauses that the history cannot judge.
+        reference_disk_gb: the disk that a quote holds where none is asked for.
+    """
+    judge = _CandidateFinder(watch, commissions, reference_disk_gb)
+    found = []
+    for number, interval in enumerate(market_history.intervals):
+        if progress is not None and number % _TOLD_EVERY == 0:
+            progress(number, len(market_history.intervals))
+        fit = judge.fit(interval.listing, market_history.listings[interval.listing])
+        if fit is not None:
+            found.append(judge.candidate(interval, fit))
+    return found
+
+
+class _Fit(NamedTuple):
+    """A listing that fits, whatever it costs."""
+
+    listing: ListedOffer
+    key: QueryKey
+    factor: float  # what becomes of a listed price of the whole offer, per GPU
+
+
+class _CandidateFinder:
+    """What a listing is does not change along the tape, so each is asked once; what is far too dear, not at all."""
+
+    def __init__(self, watch: Watch, commissions: Mapping[str, Commission], reference_disk_gb: float) -> None:
+        self._watch = watch
+        self._at_any_price = at_any_price(watch)
+        self._commissions = commissions
+        self._reference_gb = reference_disk_gb
+        self._disk_gb = reference_disk_gb if watch.disk_gb is None else watch.disk_gb
+        self._most = float(watch.max_price_usd_gpu_hour) * max(watch.rearm, 1.0) * MICRO * (1 + _HAIR) + 1
+        self._known: dict[int, _Fit | None] = {}
+        self._factors: dict[str, float] = {}
+        self._judged_facts: dict[tuple[Any, ...], bool] = {}
+
+    def fit(self, number: int, listing: ListedOffer) -> _Fit | None:
+        """None: it does not fit, whatever it costs."""
+        if number not in self._known:
+            self._known[number] = self._judged(listing) if listing.identity.gpu in self._watch.gpu_names else None
+        return self._known[number]
+
+    def candidate(self, interval: OfferInterval, fit: _Fit) -> BacktestCandidate:
+        """A price of it. Near the threshold and below it is exact; above, as near as floats are."""
+        listed = interval.machine_microusd_hour + (interval.disk_microusd_gb_month or 0) * self._disk_gb / HOURS_A_MONTH
+        near = listed * fit.factor
+        if near > self._most:
+            return BacktestCandidate(interval.from_s, interval.gone_s, fit.key, near, None)
+        watch, offer = self._watch, offer_of(fit.listing, interval, self._reference_gb)
+        price = price_for(watch, offer, self._commissions)
+        match = match_of(watch, offer, price)
+        is_accepted = self._is_cheap(offer, price) and (watch.job is None or accepts(watch, offer, price, _AT))
+        gpu_price = match.price_microusd_gpu_hour
+        return BacktestCandidate(interval.from_s, interval.gone_s, fit.key, gpu_price, match, rank(match), is_accepted)
+
+    def _is_cheap(self, offer: Offer, price: OfferPrice) -> bool:
+        """Of the clauses, this one and the job's hang on the price; the others held at any."""
+        return price.price_microusd_hour <= threshold_microusd(self._watch.max_price_usd_gpu_hour, offer.gpu_count)
+
+    def _judged(self, listing: ListedOffer) -> _Fit | None:
+        facts = self._facts(listing)
+        if facts not in self._judged_facts:
+            self._judged_facts[facts] = self._accepts(listing)
+        if not self._judged_facts[facts]:
+            return None
+        who = listing.identity
+        return _Fit(listing, (who.provider, who.gpu, who.spot), self._factor(who.provider) / who.gpu_count)
+
+    def _factor(self, provider: str) -> float:
+        known = self._factors.get(provider)
+        if known is None:
+            rate = self._commissions.get(provider, NO_COMMISSION).on_top_rate(None)
+            known = self._factors[provider] = 1 + float(rate)
+        return known
+
+    def _accepts(self, listing: ListedOffer) -> bool:
+        watch, offer = self._at_any_price, offer_of(listing, _A_SPELL, self._reference_gb)
+        return accepts(watch, offer, price_for(watch, offer, self._commissions), _AT)
+
+    def _facts(self, listing: ListedOffer) -> tuple[Any, ...]:
+        """All of a listing that a clause may look at: thousands of machines are alike in it."""
+        who, watch = listing.identity, self._watch
+        place = (listing.region, listing.country) if watch.regions else None
+        reliability = listing.reliability if watch.min_reliability is not None else None
+        what = (who.provider, who.gpu, who.gpu_count, who.spot, listing.gpu_memory_gib, listing.kind)
+        return (*what, listing.verification, place, reliability)
+
+
+def at_any_price(watch: Watch) -> Watch:
+    """The same watch, with no limit to what it pays."""
+    return msgspec.structs.replace(
+        watch, max_price_usd_gpu_hour=_ANY_PRICE_USD, auto=None, max_job_cost_usd=None, job=None
+    )

@@ -1,0 +1,91 @@
+"""What the history holds, as the offers that the watches' own rules judge; and the clauses that it cannot judge.
+
+The history keeps who, where, at which price, and how far the host is trusted. It keeps no drivers and no networks: a
+clause that asks for these is left out, and told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from gpuwatch.domain.analysis.market_history import ListedOffer, OfferInterval
+from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer, OfferTerms
+from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO
+from gpuwatch.domain.watches.watch import CpuArch, Watch
+
+_NAMELESS = "offer:"  # in front of what stands for a machine's name where the provider names none
+_KEY_PART = "/"  # in keys of price rows, "29437217/ondemand": the whole of it says which offer it is
+_OF_A_STOCK = OfferTerms(fungible=True)
+# Never in the history: clause → the value of a watch that does not ask for it.
+_NEVER_KEPT: dict[str, Any] = {
+    "datacenter": None,
+    "min_cuda": None,
+    "min_driver": None,
+    "min_download_mbps": None,
+    "min_upload_mbps": None,
+    "min_disk_gb": None,
+    "min_vcpu": None,
+    "min_ram_gib": None,
+    "min_ports": None,
+    "min_dlperf": None,
+    "nvlink": None,
+    "static_ip": None,
+    "available_for_s": None,
+}
+# Kept where the source said it: clause → its value where it asks for nothing, and what a listing says of it.
+_SOMETIMES_KEPT: dict[str, tuple[Any, Callable[[ListedOffer], object]]] = {
+    "min_vram_gib": (None, lambda listing: listing.gpu_memory_gib),
+    "min_reliability": (None, lambda listing: listing.reliability),
+    "verified": (None, lambda listing: listing.verification),
+    "regions": ((), lambda listing: listing.region or listing.country),
+}
+
+
+def offer_of(listing: ListedOffer, interval: OfferInterval, reference_disk_gb: float) -> Offer:
+    """A spell as the offer that it was, quoted with the disk that the provider assumes where none is asked for."""
+    who, disk = listing.identity, interval.disk_microusd_gb_month
+    usd_gb_month = None if disk is None else disk / MICRO
+    disk_gb = 0.0 if usd_gb_month is None else reference_disk_gb
+    disk_usd_hour = (usd_gb_month or 0.0) * disk_gb / HOURS_A_MONTH
+    is_nameless = who.machine_id.startswith(_NAMELESS)
+    return Offer(
+        provider=who.provider,
+        offer_id=who.machine_id if _KEY_PART in who.machine_id else listing.offer_id,
+        machine_id=None if is_nameless else who.machine_id,
+        gpu=who.gpu,
+        gpu_family=listing.gpu_family,
+        gpu_wire=who.gpu,
+        gpu_known=True,
+        gpu_count=who.gpu_count,
+        gpu_memory_gib=listing.gpu_memory_gib,
+        spot=who.spot,
+        quoted_usd_hour=interval.machine_microusd_hour / MICRO + disk_usd_hour,
+        quoted_disk_gb=disk_gb,
+        disk_usd_gb_month=usd_gb_month,
+        observed_at=datetime.fromtimestamp(interval.from_s, UTC),
+        region=listing.region,
+        country=listing.country,
+        reliability=listing.reliability,
+        verification=listing.verification,
+        kind=listing.kind,
+        terms=_OF_A_STOCK if is_nameless else PLAIN_TERMS,
+    )
+
+
+def without_unrecorded_clauses(watch: Watch, listings: Iterable[ListedOffer]) -> tuple[Watch, tuple[str, ...]]:
+    """The watch without the clauses that the history cannot judge, and their names.
+
+    What nobody says of any fitting GPU was not recorded; what somebody says counts as it does live: unknown is no.
+    """
+    mine = [listing for listing in listings if listing.identity.gpu in watch.gpu_names]
+    without = {clause: off for clause, off in _NEVER_KEPT.items() if getattr(watch, clause) not in (None, False)}
+    for clause, (off, said) in _SOMETIMES_KEPT.items():
+        if getattr(watch, clause) and not any(said(listing) is not None for listing in mine):
+            without[clause] = off
+    if watch.cpu_arch not in (None, CpuArch.ANY):
+        without["cpu_arch"] = CpuArch.ANY
+    return msgspec.structs.replace(watch, **without), tuple(clause.removesuffix("_s") for clause in without)

@@ -1,0 +1,304 @@
+"""What a replay comes to: what was paid, how long it took, what waiting saved and what it missed.
+
+This looks at the whole tape, unlike the replay: only in hindsight is it known what was missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuwatch.domain.analysis.advice import saving_interval
+from gpuwatch.domain.analysis.price_series import POLL_LASTS_S
+from gpuwatch.domain.analysis.survival import kaplan_meier
+from gpuwatch.domain.backtest.replay import ReplayStep, WatchReplay
+from gpuwatch.domain.backtest.simulated_launches import SimulatedLaunch, SimulatedLaunches
+from gpuwatch.domain.launches.launch import RefusalReason
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.watches.decide import FIRING_REASONS, DecisionReason
+from gpuwatch.domain.watches.watch import Action
+
+BUDGET_REASONS = frozenset(
+    {
+        RefusalReason.MAX_USD_HOUR,
+        RefusalReason.MAX_USD_DAY,
+        RefusalReason.MAX_USD_MONTH,
+        RefusalReason.MAX_INSTANCES,
+    }
+)
+_STARTS_EVERY_S = 3600
+_DAY_S = 86_400
+_LEAST_DAYS = 5
+_HOUR = timedelta(hours=1)
+
+Numbers = NDArray[np.float64]
+
+
+class CheaperOffer(msgspec.Struct, frozen=True, kw_only=True):
+    """A fitting offer that was cheaper, after one was taken."""
+
+    at: datetime
+    usd_gpu_hour: float
+
+
+class BacktestEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """The watch fired, or something was rented."""
+
+    at: datetime
+    reason: str
+    did: str  # "alert", "ask", "launch", or "refused: " and why
+    offer: Offer
+    usd_hour: float  # the whole offer, commission included
+    usd_gpu_hour: float
+    waited: timedelta  # since the watch's first look
+    launched: bool
+    refused: RefusalReason | None = None
+    cost_usd: float | None = None  # of a launch, to its end
+    hours: float | None = None
+    cheaper_later: CheaperOffer | None = None
+
+    @property
+    def is_reminder(self) -> bool:
+        """It only says again what was told."""
+        return not self.launched and self.reason == DecisionReason.REPEAT_DUE.value
+
+    @property
+    def is_beyond_limits(self) -> bool:
+        """The watch had what it may have already."""
+        return self.refused in (RefusalReason.MAX_ACTIVE, RefusalReason.MAX_TOTAL)
+
+
+class WaitStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """The same watch, begun at the first look of every hour: how long until it held, and at which price."""
+
+    starts: int
+    judged: int  # of them with the whole deadline ahead of them in the data: what follows is about these
+    within_deadline: float | None  # the share that came to an offer in time
+    paid_usd_gpu_hour: float | None  # mean; one that came to none buys at its deadline, at what that costs
+    at_once_usd_gpu_hour: float | None  # mean of the same starts, had they bought at once
+    interval: tuple[float, float] | None  # 95 % of `saved`; None: too few days
+    median_s: float | None  # of all, by Kaplan and Meier; None: more than half were still waiting
+
+    @property
+    def is_shown(self) -> bool:
+        """Is it more than chance that waiting was cheaper, or dearer?"""
+        return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+
+    @property
+    def saved(self) -> float | None:
+        """Against buying at once, as a share of that; below 0: waiting was dearer."""
+        return saved_share(self.paid_usd_gpu_hour, self.at_once_usd_gpu_hour)
+
+
+class BacktestResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What one watch would have done."""
+
+    watch_replay: WatchReplay
+    since: datetime
+    until: datetime
+    looks: int
+    blind: int
+    held: float  # share of the looks at which the watch could have rented
+    events: tuple[BacktestEvent, ...]
+    launches: int
+    fires: int
+    budget_refusals: dict[str, int]  # reason → looks at which an offer was there, and no money
+    paid_usd_gpu_hour: float | None  # of what it rented; of its first alert, where it only tells
+    at_once_usd_gpu_hour: float | None
+    median_usd_gpu_hour: float | None
+    cost_usd: float
+    waiting: WaitStatistics
+
+    @property
+    def first(self) -> BacktestEvent | None:
+        """What ended the wait: the first launch, where the watch rents; else the first alert."""
+        rents = self.watch_replay.watch.action is Action.LAUNCH
+        return next((event for event in self.events if event.launched or not rents), None)
+
+    @property
+    def saved_against_at_once(self) -> float | None:
+        """What was paid, against the cheapest that fitted when anything first did."""
+        return saved_share(self.paid_usd_gpu_hour, self.at_once_usd_gpu_hour)
+
+    @property
+    def saved_against_median(self) -> float | None:
+        """What was paid, against the median of the cheapest that fitted."""
+        return saved_share(self.paid_usd_gpu_hour, self.median_usd_gpu_hour)
+
+    def track(self) -> tuple[list[datetime], list[float]]:
+        """When each look was, and what the cheapest that fitted cost then, in dollars; NaN: nothing did."""
+        times = [datetime.fromtimestamp(at_s, UTC) for at_s in self.watch_replay.at_s]
+        return times, [price / MICRO if price >= 0 else float("nan") for price in self.watch_replay.cheapest]
+
+
+def result_of(watch_replay: WatchReplay, simulated: SimulatedLaunches, deadline: timedelta) -> BacktestResult | None:
+    """None: nobody asked for this watch."""
+    if not watch_replay.at_s:
+        return None
+    at_s, cheapest = np.asarray(watch_replay.at_s, float), np.asarray(watch_replay.cheapest, float)
+    taken = np.asarray(watch_replay.taken, float)
+    events = tuple(_events(watch_replay, simulated, deadline, at_s, cheapest))
+    takes = [event for event in events if event.launched]
+    if watch_replay.watch.action is not Action.LAUNCH:
+        takes = list(events[:1])
+    return BacktestResult(
+        watch_replay=watch_replay,
+        since=_moment(at_s[0]),
+        until=_moment(at_s[-1]),
+        looks=len(at_s),
+        blind=watch_replay.blind,
+        held=float(np.mean(taken >= 0)),
+        events=events,
+        launches=sum(event.launched for event in events),
+        fires=sum(step.reason in FIRING_REASONS for step in watch_replay.steps),
+        budget_refusals={reason: looks for reason, looks in watch_replay.refused.items() if reason in BUDGET_REASONS},
+        paid_usd_gpu_hour=_mean_paid(takes),
+        at_once_usd_gpu_hour=_first(cheapest),
+        median_usd_gpu_hour=_median(at_s, cheapest),
+        cost_usd=sum(event.cost_usd or 0.0 for event in events),
+        waiting=_waiting(at_s, cheapest, taken, deadline),
+    )
+
+
+def saved_share(paid: float | None, instead: float | None) -> float | None:
+    """The share that was saved; below 0: it was dearer. None: one of them is not known."""
+    return None if paid is None or not instead else 1 - paid / instead
+
+
+def _events(
+    watch_replay: WatchReplay, simulated: SimulatedLaunches, deadline: timedelta, at_s: Numbers, cheapest: Numbers
+) -> Iterator[BacktestEvent]:
+    for step in watch_replay.steps:
+        for launch, match in step.begun:
+            later = _later(step.at, match.price_microusd_gpu_hour, deadline, at_s, cheapest)
+            yield _launched(step, (launch, match), watch_replay, simulated, later)
+        if step.reason in FIRING_REASONS and not step.begun and step.best is not None:
+            price = step.best.price_microusd_gpu_hour
+            yield _told(step, watch_replay, _later(step.at, price, deadline, at_s, cheapest))
+
+
+def _launched(
+    step: ReplayStep,
+    begun: SimulatedLaunch,
+    watch_replay: WatchReplay,
+    simulated: SimulatedLaunches,
+    later: CheaperOffer | None,
+) -> BacktestEvent:
+    launch, match = simulated.newest(begun[0]), begun[1]
+    return BacktestEvent(
+        at=step.at,
+        reason=step.reason.value,
+        did="launch",
+        offer=match.offer,
+        usd_hour=match.price.price_microusd_hour / MICRO,
+        usd_gpu_hour=match.price_microusd_gpu_hour / MICRO,
+        waited=_waited(step, watch_replay),
+        launched=True,
+        cost_usd=simulated.cost_microusd(launch) / MICRO,
+        hours=simulated.life_of(launch) / _HOUR,
+        cheaper_later=later,
+    )
+
+
+def _told(step: ReplayStep, watch_replay: WatchReplay, later: CheaperOffer | None) -> BacktestEvent:
+    assert step.best is not None
+    refused = None if step.refusal is None else step.refusal.reason
+    return BacktestEvent(
+        at=step.at,
+        reason=step.reason.value,
+        did=watch_replay.watch.action.value if refused is None else f"refused: {refused.value}",
+        refused=refused,
+        offer=step.best.offer,
+        usd_hour=step.best.price.price_microusd_hour / MICRO,
+        usd_gpu_hour=step.best.price_microusd_gpu_hour / MICRO,
+        waited=_waited(step, watch_replay),
+        launched=False,
+        cheaper_later=later,
+    )
+
+
+def _later(at: datetime, price: float, deadline: timedelta, at_s: Numbers, cheapest: Numbers) -> CheaperOffer | None:
+    """The cheapest that came within the deadline, if it was cheaper."""
+    start = at.timestamp()
+    ahead = (at_s > start) & (at_s <= start + deadline.total_seconds()) & (cheapest >= 0) & (cheapest < price)
+    if not ahead.any():
+        return None
+    best = int(np.argmin(np.where(ahead, cheapest, np.inf)))
+    return CheaperOffer(at=_moment(at_s[best]), usd_gpu_hour=float(cheapest[best]) / MICRO)
+
+
+def _waiting(at_s: Numbers, cheapest: Numbers, taken: Numbers, deadline: timedelta) -> WaitStatistics:
+    """From the first look of every hour on. One whose wait outlasts the data waited at least to its end."""
+    begun = np.flatnonzero(np.diff(at_s // _STARTS_EVERY_S, prepend=-1.0) > 0)
+    held, starts, limit_s = np.flatnonzero(taken >= 0), at_s[begun], deadline.total_seconds()
+    ahead = np.searchsorted(held, begun)
+    reached = ahead < len(held)
+    waits = at_s[-1] - starts
+    waits[reached] = at_s[held[ahead[reached]]] - starts[reached]
+    judged = starts + limit_s <= at_s[-1]
+    in_time = (reached & (waits <= limit_s))[judged]
+    at_once = cheapest[begun[judged]]
+    paid = cheapest[np.searchsorted(at_s, starts[judged] + limit_s)]
+    paid[in_time] = taken[held[ahead[judged][in_time]]]
+    both = (at_once >= 0) & (paid >= 0)
+    return WaitStatistics(
+        starts=len(starts),
+        judged=int(judged.sum()),
+        within_deadline=float(in_time.mean()) if judged.any() else None,
+        median_s=kaplan_meier(waits.tolist(), reached.tolist()).median_s if reached.any() else None,
+        interval=_interval(starts[judged][both], paid[both], at_once[both], deadline),
+        paid_usd_gpu_hour=_mean(paid[both]),
+        at_once_usd_gpu_hour=_mean(at_once[both]),
+    )
+
+
+def _interval(starts: Numbers, paid: Numbers, at_once: Numbers, deadline: timedelta) -> tuple[float, float] | None:
+    """Neighbouring starts share their prices: days are drawn, in blocks longer than the deadline."""
+    days = (starts // _DAY_S).astype(int)
+    block_days = 1 + -(-int(deadline.total_seconds()) // _DAY_S)
+    if len(np.unique(days)) < max(_LEAST_DAYS, 2 * block_days):
+        return None
+    spent, once = (np.bincount(days - days[0], prices).astype(float) for prices in (paid, at_once))
+    return saving_interval(spent, once, block_days, seed=0)
+
+
+def _median(at_s: Numbers, cheapest: Numbers) -> float | None:
+    """Of the cheapest that fitted, by time: each look counts until the next, for at most three hours."""
+    lasts = np.minimum(np.append(np.diff(at_s), POLL_LASTS_S), POLL_LASTS_S)
+    there = cheapest >= 0
+    if not there.any():
+        return None
+    order = np.argsort(cheapest[there], kind="stable")
+    prices, weights = cheapest[there][order], np.cumsum(lasts[there][order])
+    return float(prices[np.searchsorted(weights, weights[-1] / 2)]) / MICRO
+
+
+def _mean_paid(takes: Sequence[BacktestEvent]) -> float | None:
+    """By GPU-hours."""
+    if not takes:
+        return None
+    weights = [event.offer.gpu_count * (event.hours or 1.0) for event in takes]
+    return sum(event.usd_gpu_hour * weight for event, weight in zip(takes, weights, strict=True)) / sum(weights)
+
+
+def _first(cheapest: Numbers) -> float | None:
+    """When anything that fits was first on offer."""
+    there = cheapest[cheapest >= 0]
+    return float(there[0]) / MICRO if len(there) else None
+
+
+def _mean(microusd: Numbers) -> float | None:
+    return float(microusd.mean()) / MICRO if len(microusd) else None
+
+
+def _waited(step: ReplayStep, watch_replay: WatchReplay) -> timedelta:
+    return step.at - _moment(watch_replay.at_s[0])
+
+
+def _moment(at_s: float) -> datetime:
+    return datetime.fromtimestamp(int(at_s), UTC)

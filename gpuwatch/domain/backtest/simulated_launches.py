@@ -1,0 +1,131 @@
+"""The launches of a backtest: begun under the very rules of the ledger, running at once, over when their time is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta, tzinfo
+
+import msgspec
+
+from gpuwatch.domain.launches.admission import AdmissionState, admit_launch
+from gpuwatch.domain.launches.launch import (
+    EndReason,
+    Intent,
+    Launch,
+    LaunchRefusal,
+    LaunchState,
+    cost_microusd,
+)
+from gpuwatch.domain.launches.machines import AVOID_FOR, AvoidedMachine, ProviderMachine
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.watch import Budget, LaunchSpec, Watch
+from gpuwatch.domain.watches.windows import is_open
+
+SimulatedLaunch = tuple[Launch, Match]
+ASSUMED_LIFETIME = timedelta(hours=24)  # as budgets reckon where no `max_runtime` is set
+
+
+class SimulatedLaunches:
+    """All launches of one replay. A launch lives `max_runtime`, or what the owner says the job takes."""
+
+    def __init__(self, watches: Sequence[Watch], budget: Budget, zone: tzinfo, job: timedelta | None) -> None:
+        self._lives = {watch.name: lifetime_of(watch, job) for watch in watches}
+        self._leaves = {w.name: w.active for w in watches if w.launch is not None and w.launch.stop_outside}
+        self._budget = budget
+        self._zone = zone
+        self._alive: list[Launch] = []
+        self._over: list[Launch] = []
+        self._known: dict[str, Launch] = {}  # by id, those that are over
+        self._totals: dict[str, int] = {}
+
+    def newest(self, launch: Launch) -> Launch:
+        """A launch as it is now: over, if it is."""
+        return self._known.get(launch.launch_id, launch)
+
+    def advance(self, now: datetime) -> None:
+        """End what is over by now."""
+        for launch in list(self._alive):
+            ends_at = self._ends_at(launch, now)
+            if ends_at is not None:
+                self._alive.remove(launch)
+                over = self._known[launch.launch_id] = _ended(launch, ends_at)
+                self._over.append(over)
+
+    def fill(
+        self, watch: Watch, found: Sequence[Match], now: datetime
+    ) -> tuple[list[SimulatedLaunch], LaunchRefusal | None]:
+        """Rent what the watch's free slots allow, one offer each, cheapest first; and why no more."""
+        begun: list[SimulatedLaunch] = []
+        left = list(found)
+        while left:
+            intent = Intent(
+                watch=watch, match=left[0], launch_id=self._next_id(), dry_run=False, others=tuple(left[1:])
+            )
+            got = admit_launch(intent, self._standing(watch, now), self._budget, now)
+            if isinstance(got, LaunchRefusal):
+                return begun, got
+            begun.append((self._runs(got, now), next(match for match in left if _is_of(match, got))))
+            left = [match for match in left if match.offer.terms.fungible or not _is_of(match, got)]
+        return begun, None
+
+    def cost_microusd(self, launch: Launch) -> int:
+        """What it costs, to its end, also where the tape ends before."""
+        ends_at = launch.ended_at or (launch.running_at or launch.intended_at) + self._lives[launch.watch]
+        return cost_microusd(_ended(launch, ends_at), ends_at)
+
+    def life_of(self, launch: Launch) -> timedelta:
+        """How long it lives, unless its windows close."""
+        return (launch.ended_at or launch.intended_at + self._lives[launch.watch]) - launch.intended_at
+
+    def _standing(self, watch: Watch, now: datetime) -> AdmissionState:
+        month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        since = min(month, now - AVOID_FOR)
+        return AdmissionState(
+            known=lambda: [*self._alive, *(one for one in self._over if one.ended_at and one.ended_at >= since)],
+            total=lambda: self._totals.get(watch.name, 0),
+            avoided=_none_avoided,
+            ticked=lambda: _all_ticked(watch),
+        )
+
+    def _runs(self, launch: Launch, now: datetime) -> Launch:
+        running = msgspec.structs.replace(
+            launch, state=LaunchState.RUNNING, running_at=now, instance_id=launch.launch_id
+        )
+        self._alive.append(running)
+        self._totals[launch.watch] = self._totals.get(launch.watch, 0) + 1
+        return running
+
+    def _ends_at(self, launch: Launch, now: datetime) -> datetime | None:
+        ends_at = launch.intended_at + self._lives[launch.watch]
+        if ends_at <= now:
+            return ends_at
+        windows = self._leaves.get(launch.watch, ())
+        return now if windows and not is_open(windows, now, self._zone) else None
+
+    def _next_id(self) -> str:
+        return f"backtest{sum(self._totals.values()) + 1:06d}"
+
+
+def lifetime_of(watch: Watch, job: timedelta | None) -> timedelta:
+    """How long a launch of this watch lives."""
+    spec = watch.launch or LaunchSpec()
+    limits = [job, None if spec.max_runtime_s is None else timedelta(seconds=spec.max_runtime_s)]
+    return min((limit for limit in limits if limit is not None), default=ASSUMED_LIFETIME)
+
+
+def _ended(launch: Launch, at: datetime) -> Launch:
+    return msgspec.structs.replace(
+        launch, state=LaunchState.ENDED, ended_at=at, end_reason=EndReason.MAX_RUNTIME.text()
+    )
+
+
+def _is_of(match: Match, launch: Launch) -> bool:
+    return (match.offer.provider, match.offer.offer_id) == (launch.provider, launch.offer_id)
+
+
+def _none_avoided(_known: Sequence[Launch]) -> Mapping[ProviderMachine, AvoidedMachine]:
+    return {}
+
+
+def _all_ticked(watch: Watch) -> Collection[str]:
+    return watch.require

@@ -1,0 +1,108 @@
+"""What stands between a decision and an intent: pause, checklist, breaker, slot, machine, rest, money. Pure.
+
+The ledger asks in its transaction, with what its tables say (`storage.reserve`); the backtest with what it made up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from gpuwatch.domain.launches.budget import all_budgets_refusal
+from gpuwatch.domain.launches.checklist import checklist_refusal
+from gpuwatch.domain.launches.circuit_breaker import CircuitBreaker, breaker_refusal
+from gpuwatch.domain.launches.launch import (
+    Intent,
+    Launch,
+    LaunchRefusal,
+    LaunchState,
+    RefusalReason,
+    new_launch,
+)
+from gpuwatch.domain.launches.machines import AvoidedMachine, ProviderMachine, offer_machine_refusal
+from gpuwatch.domain.launches.pause import Pause, pause_refusal
+from gpuwatch.domain.launches.watch_limits import (
+    cooldown_refusal,
+    free_offer_slot,
+    free_slot,
+    replaced_launch_id,
+)
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.watch import Budget, LaunchSpec
+
+
+class AdmissionState(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a reservation depends on, as it stands. What costs a question of its own is asked only when needed."""
+
+    known: Callable[[], Sequence[Launch]]  # of any watch: alive, or over this month or lately
+    total: Callable[[], int]  # what the watch ever rented, as `free_slot` counts it
+    avoided: Callable[
+        [Sequence[Launch]], Mapping[ProviderMachine, AvoidedMachine]
+    ]  # the machines that the watch must not rent
+    ticked: Callable[[], Collection[str]] = tuple  # items of the watch's checklist
+    pauses: Sequence[Pause] = ()
+    breaker: CircuitBreaker | None = None
+
+
+def admit_launch(intent: Intent, standing: AdmissionState, budget: Budget, now: datetime) -> Launch | LaunchRefusal:
+    """A free slot of the watch, an offer that nobody has, the money for it: the launch to write down, or why not."""
+    watch, spec = intent.watch, intent.watch.launch or LaunchSpec()
+    unready = pause_refusal(standing.pauses, watch.name, now) or checklist_refusal(watch, standing.ticked())
+    if unready is not None:
+        return unready
+    known, breaker = standing.known(), standing.breaker
+    mine = [launch for launch in known if launch.watch == watch.name and not launch.is_over]
+    resting = breaker_refusal(breaker, mine, now)
+    if resting is not None:
+        return resting
+    slot = free_slot(spec, watch.name, mine, standing.total())
+    if isinstance(slot, LaunchRefusal):
+        return slot
+    failed = _remembered(known, breaker)
+    sellers = {one.offer.provider for one in (intent.match, *intent.others)}
+    rests = {provider: cooldown_refusal(failed, watch.name, provider, now) for provider in sellers}
+    match = _first_free(intent, known, standing.avoided(known), rests)
+    if isinstance(match, LaunchRefusal):
+        return match
+    launch = new_launch(msgspec.structs.replace(intent, match=match), slot, now)
+    launch = msgspec.structs.replace(
+        launch,
+        relaunch_of=replaced_launch_id(spec, watch.name, known, now),
+        offer_slot=free_offer_slot(alive_launches(known), match.offer) or 0,
+    )
+    return all_budgets_refusal(launch, known, budget, watch.budget, now) or launch
+
+
+def alive_launches(known: Sequence[Launch]) -> list[Launch]:
+    """Those that are not over."""
+    return [launch for launch in known if not launch.is_over]
+
+
+def _remembered(known: Sequence[Launch], breaker: CircuitBreaker | None) -> list[Launch]:
+    """What failed, without what the watch's owner, or a launch that ran, has made good since."""
+    failed = [launch for launch in known if launch.state is LaunchState.FAILED]
+    if breaker is None or not breaker.is_closed:
+        return failed
+    return [one for one in failed if one.watch != breaker.watch or one.ended_at is None or one.ended_at > breaker.at]
+
+
+def _first_free(
+    intent: Intent,
+    known: Sequence[Launch],
+    machines: Mapping[ProviderMachine, AvoidedMachine],
+    rests: Mapping[str, LaunchRefusal | None],
+) -> Match | LaunchRefusal:
+    """The cheapest that may be asked for: a provider that rests after failures keeps nobody from the others."""
+    alive = alive_launches(known)
+    reason = LaunchRefusal(RefusalReason.OFFER_TAKEN, "another launch of yours has every offer that fits")
+    for match in (intent.match, *intent.others):
+        if free_offer_slot(alive, match.offer) is None:
+            continue
+        refused = offer_machine_refusal(machines, match.offer) or rests[match.offer.provider]
+        if refused is None:
+            return match
+        if reason.reason is not RefusalReason.COOLING:  # that is over soon
+            reason = refused
+    return reason

@@ -1,0 +1,92 @@
+"""An instance that carries gpuwatch's label and that no launch accounts for becomes a launch. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from gpuwatch.domain.launches.instance import Instance, InstanceState
+from gpuwatch.domain.launches.launch import (
+    Launch,
+    LaunchState,
+    PriceSpan,
+    Promise,
+    label_of,
+)
+from gpuwatch.domain.market.pricing import MICRO, Commission, threshold_microusd
+from gpuwatch.domain.watches.watch import LaunchSpec, Watch
+
+ADOPTED_OFFER = "adopted:"  # the offer is not known; what follows is the instance, so that it stays unique
+
+
+def adopted_launch(  # noqa: PLR0913 each is a fact of its own
+    instance: Instance,
+    *,
+    launch_id: str,
+    watch: Watch,
+    alive: Sequence[Launch],
+    provider: str,
+    commission: Commission,
+    now: datetime,
+) -> Launch:
+    """The launch of an instance, as if it had been rented now: its `max_runtime` counts from now.
+
+    Args:
+        alive: the launches of the watch that are alive; the new one takes the lowest slot that they leave, also
+            beyond `max_active`: it is there already.
+
+    Raises:
+        ValueError: the provider does not say what it costs: no budget could count it.
+    """
+    if instance.listed_usd_hour is None:
+        raise ValueError("the provider does not say what it costs an hour")
+    spec = watch.launch or LaunchSpec()
+    rate = commission.on_top_rate(None)
+    listed = round(instance.listed_usd_hour * MICRO)
+    price = round(listed * (1 + rate))
+    count, spot = max(instance.gpu_count or 1, 1), bool(instance.spot)
+    disk = 0 if instance.stopped_usd_hour is None else min(round(instance.stopped_usd_hour * MICRO), listed)
+    taken = {launch.slot for launch in alive}
+    stands = has_stopped_running(instance)
+    return Launch(
+        launch_id=launch_id,
+        watch=watch.name,
+        slot=next(slot for slot in range(len(taken) + 1) if slot not in taken),
+        provider=provider,
+        offer_id=ADOPTED_OFFER + instance.instance_id[:50],
+        machine_id=instance.machine_id,
+        gpu=instance.gpu or instance.gpu_wire or "unknown",
+        gpu_count=count,
+        spot=spot,
+        state=LaunchState.RUNNING if stands else LaunchState.STARTING,
+        running_at=now if stands else None,
+        spans=(PriceSpan(now, disk, round(disk * (1 + rate))),) if stands else (),
+        dry_run=False,
+        label=instance.label or label_of(launch_id),
+        listed_microusd_hour=listed,
+        price_microusd_hour=price,
+        disk_microusd_hour=disk,
+        max_runtime_s=spec.max_runtime_s,
+        ready_within_s=spec.ready_within_s,
+        instance_id=instance.instance_id,
+        intended_at=now,
+        requested_at=now,
+        most_microusd_hour=_most(price, spec, spot, count),
+        bid_microusd_hour=_bid(instance) if spot else None,
+        promised=Promise(commission_rate=float(rate)),
+    )
+
+
+def has_stopped_running(instance: Instance) -> bool:
+    """It has lived, and does not run now: what must come to life would be ended for that, with all on its disk."""
+    return instance.state in {InstanceState.STOPPED, InstanceState.OFFLINE, InstanceState.UNKNOWN}
+
+
+def _most(price: int, spec: LaunchSpec, spot: bool, count: int) -> int:
+    if spec.bid is None or not spot:
+        return price
+    return max(price, threshold_microusd(spec.bid.max_usd_gpu_hour, count))
+
+
+def _bid(instance: Instance) -> int | None:
+    return None if instance.bid_usd_hour is None else round(instance.bid_usd_hour * MICRO)

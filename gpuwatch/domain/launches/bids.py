@@ -1,0 +1,50 @@
+"""What is bid for an interruptible instance, at first and after it was outbid. A bid is listed, for the GPUs alone.
+
+An owner thinks in `max_price`: USD per GPU-hour, with disk and commission. A marketplace thinks in its own price of
+the GPUs. The way from the one to the other is here, rounded down, so that a maximum is never exceeded.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO, threshold_microusd
+from gpuwatch.domain.watches.watch import BidSpec
+
+LEAST_BID_USD = 0.001  # source: vastai.md §6
+
+
+def quoted_bid_usd_hour(offer: Offer) -> float:
+    """What an offer's quote comes to as a bid: without its disk, never under the least bid, rounded up."""
+    bid = max(offer.quoted_usd_hour - disk_usd_hour(offer), offer.min_bid_usd_hour or 0.0, LEAST_BID_USD)
+    return math.ceil(bid * MICRO - 1e-3) / MICRO
+
+
+def first_bid_usd_hour(offer: Offer, bid: BidSpec | None, commission_rate: float) -> float:
+    """What is bid first: as quoted; with `bid`, one step above the least bid, so that the next bidder does not win."""
+    quoted = quoted_bid_usd_hour(offer)
+    if bid is None:
+        return quoted
+    step = float(bid.step_usd_gpu_hour) * offer.gpu_count
+    wanted = max(quoted, (offer.min_bid_usd_hour or quoted) + step)
+    ceiling = bid_ceiling_microusd(bid, offer.gpu_count, commission_rate, round(disk_usd_hour(offer) * MICRO)) / MICRO
+    return max(quoted, min(wanted, ceiling))
+
+
+def disk_usd_hour(offer: Offer) -> float:
+    """What the quoted disk costs, listed; 0 where it is not priced apart."""
+    return (offer.disk_usd_gb_month or 0.0) * offer.quoted_disk_gb / HOURS_A_MONTH
+
+
+def bid_ceiling_microusd(bid: BidSpec, gpu_count: int, commission_rate: float, disk_microusd: int) -> int:
+    """The most that may be bid, in micro-dollars: `bid.max` without commission and disk."""
+    most = Fraction(threshold_microusd(bid.max_usd_gpu_hour, gpu_count))
+    return bid_for_price(most, commission_rate, disk_microusd)
+
+
+def bid_for_price(most_microusd: Fraction, commission_rate: float, disk_microusd: int) -> int:
+    """The bid under which the whole comes to at most so much, with commission and disk."""
+    listed = most_microusd / (1 + Fraction(repr(commission_rate)))
+    return max(0, int(listed // 1) - disk_microusd)

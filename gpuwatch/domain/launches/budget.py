@@ -1,0 +1,122 @@
+"""Does a budget allow one more launch? On values: the ledger asks in its transaction.
+
+Admitted on an upper bound: what was spent in the window, and for all that is not over (unknown, held and stopping
+too) the most that an hour may cost, for what is left of its `max_runtime` (24 h where none is set).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from decimal import ROUND_CEILING, Decimal
+
+from gpuwatch.domain.launches.launch import (
+    Launch,
+    LaunchRefusal,
+    LaunchState,
+    RefusalReason,
+    billed_spans,
+    billed_time,
+    cost_microusd,
+)
+from gpuwatch.domain.market.pricing import microusd, usd
+from gpuwatch.domain.watches.watch import Budget
+
+DAY = timedelta(days=1)
+LONGEST_MONTH = 31 * DAY
+_CENT = Decimal("0.01")
+
+
+def budget_refusal(
+    new: Launch,
+    alive: Sequence[Launch],
+    ended: Sequence[Launch],
+    budget: Budget,
+    now: datetime,
+    whose: str = "[budget]",
+) -> LaunchRefusal | None:
+    """Does the budget allow it? None: yes.
+
+    Args:
+        alive: every other launch that is not over and that the budget is about.
+        ended: those of them that ended since the first of the month (UTC); older ones cost nothing in any window.
+        whose: whose budget it is, for the refusal's text.
+    """
+    if budget.max_instances is not None and len(alive) >= budget.max_instances:
+        text = f"{len(alive)} {'instance is' if len(alive) == 1 else 'instances are'} alive"
+        return LaunchRefusal(
+            RefusalReason.MAX_INSTANCES, f"{text}, and {whose} says max_instances = {budget.max_instances}"
+        )
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    first = midnight.replace(day=1)
+    at_once = [new, *alive]
+    if budget.max_usd_hour is not None:
+        most = sum(map(highest_rate_microusd_hour, at_once))
+        if most > microusd(budget.max_usd_hour):
+            return _too_dear(RefusalReason.MAX_USD_HOUR, most, budget.max_usd_hour, "an hour", whose)
+    if budget.max_usd_day is not None:
+        most = _bound(at_once, ended, midnight, DAY, now)
+        if most > microusd(budget.max_usd_day):
+            return _too_dear(RefusalReason.MAX_USD_DAY, most, budget.max_usd_day, "today", whose)
+    if budget.max_usd_month is not None:
+        most = _bound(at_once, ended, first, LONGEST_MONTH, now)
+        if most > microusd(budget.max_usd_month):
+            return _too_dear(RefusalReason.MAX_USD_MONTH, most, budget.max_usd_month, "this month", whose)
+    return None
+
+
+def all_budgets_refusal(
+    new: Launch,
+    others: Sequence[Launch],
+    budget: Budget,
+    of_watch: Budget,
+    now: datetime,
+) -> LaunchRefusal | None:
+    """The global budget over everything, and the watch's own over its launches alone. None: both allow it.
+
+    Args:
+        others: every other launch of any watch: alive, or ended since the first of the month.
+    """
+    alive = [launch for launch in others if not launch.is_over]
+    over = [launch for launch in others if launch.is_over]
+    refusal = budget_refusal(new, alive, over, budget, now)
+    if refusal is not None or of_watch == Budget():
+        return refusal
+    mine = [launch for launch in alive if launch.watch == new.watch]
+    mine_over = [launch for launch in over if launch.watch == new.watch]
+    return budget_refusal(new, mine, mine_over, of_watch, now, f"[watch.budget] of watch {new.watch!r}")
+
+
+def highest_rate_microusd_hour(launch: Launch) -> int:
+    """The most that it may cost an hour from now on, as far as is known: also after a price rose while it ran."""
+    newest = launch.spans[-1].price_microusd_hour if launch.spans else 0
+    return max(launch.bound_microusd_hour, newest)
+
+
+def remaining_microusd(launch: Launch, now: datetime, window: timedelta) -> int:
+    """What it may still cost within a window of that length, at most."""
+    left = DAY if launch.max_runtime_s is None else timedelta(seconds=launch.max_runtime_s)
+    left = billed_time(launch.promised, left)
+    if launch.running_at is not None and launch.state in {LaunchState.RUNNING, LaunchState.STOPPING}:
+        left -= max(now - launch.running_at, timedelta(0))
+    left = max(timedelta(0), left - _billed_ahead(launch, now))
+    return -(-highest_rate_microusd_hour(launch) * (min(left, window) // timedelta(milliseconds=1)) // 3_600_000)
+
+
+def _billed_ahead(launch: Launch, now: datetime) -> timedelta:
+    """How far beyond `now` its cost so far reaches already."""
+    spans = billed_spans(launch, now)
+    return max(timedelta(0), spans[-1][1] - now) if spans else timedelta(0)
+
+
+def _bound(
+    at_once: Sequence[Launch], ended: Sequence[Launch], since: datetime, window: timedelta, now: datetime
+) -> int:
+    spent = sum(cost_microusd(launch, now, since) for launch in (*at_once, *ended))
+    return spent + sum(remaining_microusd(launch, now, window) for launch in at_once)
+
+
+def _too_dear(reason: RefusalReason, most: int, limit: object, span: str, whose: str) -> LaunchRefusal:
+    shown = usd(most).quantize(_CENT, ROUND_CEILING)  # a bound a hair over the limit must not read as the limit
+    text = f"it could come to ${shown} {span}, what runs included, and {whose} says {reason.value} = {limit}"
+    return LaunchRefusal(reason, text)

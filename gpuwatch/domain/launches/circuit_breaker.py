@@ -1,0 +1,137 @@
+"""A watch whose launches fail one after the other is stopped before it burns the market down. Pure.
+
+Closed; after THRESHOLD failures within WINDOW open for REST; then half-open: one try at a time. A try that fails opens
+it again, a try that runs closes it, and so does the owner.
+
+What counts is what a person should look at: the machine, the order, the provider's refusal, what was not as promised.
+What the market does (an offer gone, a price that rose, a bid lost at the start, a budget, a rate limit, a request that
+was never sent) does not.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+import msgspec
+
+from gpuwatch.domain.launches.launch import (
+    EndReason,
+    Launch,
+    LaunchRefusal,
+    LaunchState,
+    RefusalReason,
+)
+from gpuwatch.domain.launches.machines import MACHINE_FAULTS
+
+FAILURE_THRESHOLD = 3
+FAILURE_WINDOW = timedelta(minutes=30)
+OPEN_FOR = timedelta(hours=1)
+COUNTED_REASONS = (
+    *MACHINE_FAULTS,
+    EndReason.BAD_ORDER,
+    EndReason.NO_CREDIT,
+    EndReason.KEY,
+    EndReason.REFUSED,
+    EndReason.ABSENT,
+)
+
+
+class CircuitBreaker(msgspec.Struct, frozen=True, kw_only=True):
+    """The memory of one watch's breaker: since when this episode lasts, and until when nothing is tried.
+
+    With `until` at or before `at` it is closed, and failures up to `at` are forgotten.
+    """
+
+    watch: str
+    at: datetime
+    until: datetime
+    why: str = ""
+
+    @property
+    def is_closed(self) -> bool:
+        """Does the watch rent as usual?"""
+        return self.until <= self.at
+
+    def text(self) -> str:
+        """One line for a person."""
+        return f"{self.why}; tried again, once, after {self.until:%Y-%m-%d %H:%M} UTC"
+
+
+def is_counted_failure(launch: Launch) -> bool:
+    """Is it a failure that the breaker counts? Only of what never ran."""
+    return launch.state is LaunchState.FAILED and not launch.dry_run and launch.ended_because(*COUNTED_REASONS)
+
+
+def after_failure(
+    breaker: CircuitBreaker | None, failed: Sequence[Launch], newest: Launch, now: datetime
+) -> CircuitBreaker | None:
+    """The breaker after one more failure of its watch; None: it stays as it is.
+
+    Args:
+        failed: launches of the watch that failed, `newest` among them; what does not count is passed over.
+    """
+    if not is_counted_failure(newest):
+        return None
+    if breaker is not None and not breaker.is_closed:
+        if newest.intended_at < breaker.until:  # begun before it opened: no try
+            return None
+        return CircuitBreaker(
+            watch=breaker.watch, at=breaker.at, until=now + OPEN_FOR, why="the try after the rest failed, too"
+        )
+    since = None if breaker is None else breaker.at
+    last = _counted_since(failed, since)[-FAILURE_THRESHOLD:]
+    if len(last) < FAILURE_THRESHOLD or _idle_between(last) >= FAILURE_WINDOW:
+        return None
+    why = f"{FAILURE_THRESHOLD} launches failed within {FAILURE_WINDOW // timedelta(minutes=1)} minutes"
+    return CircuitBreaker(watch=newest.watch, at=now, until=now + OPEN_FOR, why=why)
+
+
+def after_run(breaker: CircuitBreaker | None, running: Launch, now: datetime) -> CircuitBreaker | None:
+    """The breaker after a launch came to life; None: it stays as it is. Only a try closes it."""
+    if breaker is None or breaker.is_closed or running.intended_at < breaker.until:
+        return None
+    return closed_breaker(breaker.watch, now, f"launch {running.launch_id} runs")
+
+
+def closed_breaker(watch: str, now: datetime, why: str) -> CircuitBreaker:
+    """Closed from now on; what failed before is forgotten."""
+    return CircuitBreaker(watch=watch, at=now, until=now, why=why)
+
+
+def breaker_refusal(breaker: CircuitBreaker | None, mine: Sequence[Launch], now: datetime) -> LaunchRefusal | None:
+    """May the watch try? None: yes.
+
+    Args:
+        mine: the launches of the watch that are alive.
+    """
+    if breaker is None or breaker.is_closed:
+        return None
+    resume = f"gpuwatch resume {shlex.quote(breaker.watch)}"
+    if now < breaker.until:
+        return LaunchRefusal(RefusalReason.BREAKER, f"{breaker.text()}; at once: {resume}")
+    trying = [launch.launch_id for launch in mine if launch.intended_at >= breaker.until]
+    if trying:
+        return LaunchRefusal(
+            RefusalReason.BREAKER, f"after failures one launch is tried first: {trying[0]}; all: {resume}"
+        )
+    return None
+
+
+def _counted_since(failed: Sequence[Launch], since: datetime | None) -> list[Launch]:
+    found = [launch for launch in failed if is_counted_failure(launch) and launch.ended_at is not None]
+    found = [launch for launch in found if since is None or _ended(launch) > since]
+    return sorted(found, key=_ended)
+
+
+def _idle_between(failed: Sequence[Launch]) -> timedelta:
+    """The time between failures, without what the attempts themselves took: three machines that never become ready
+    within 15 minutes are three failures in a row, not one now and then."""
+    gaps = (later.intended_at - _ended(earlier) for earlier, later in pairwise(failed))
+    return sum((max(gap, timedelta(0)) for gap in gaps), timedelta(0))
+
+
+def _ended(launch: Launch) -> datetime:
+    return launch.ended_at or launch.intended_at

@@ -1,0 +1,199 @@
+"""What launches cost by our own reckoning: GPU, disk, commission and traffic, by UTC day, in whole micro-dollars.
+
+Money is rounded once at each cut of time, always reckoned from the launch's beginning: what its days cost adds up to
+what it costs, and what its components cost adds up to its price, to the micro-dollar. In exchange a component of a
+day may be one micro-dollar off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from fractions import Fraction
+from math import isfinite
+
+import msgspec
+
+from gpuwatch.domain.launches.launch import (
+    FINAL_STATES,
+    Launch,
+    LaunchState,
+    billed_spans,
+)
+from gpuwatch.domain.market.pricing import MICRO
+
+_MS = timedelta(milliseconds=1)
+_MS_AN_HOUR = 3_600_000
+_DAY = timedelta(days=1)
+
+
+class LaunchCost(msgspec.Struct, frozen=True, kw_only=True):
+    """What was predicted for some launches over some time, in whole micro-dollars."""
+
+    gpu: int = 0  # listed
+    disk: int = 0  # listed
+    commission: int = 0  # what the price is above the listed one
+    traffic: int = 0  # an estimate: what the watch said that its job moves, at the offer's prices
+    billed_ms: int = 0  # time, GPU or disk alone
+
+    @property
+    def listed(self) -> int:
+        """What the provider's list says, without traffic."""
+        return self.gpu + self.disk
+
+    @property
+    def effective(self) -> int:
+        """With the commission: what `launches` shows as cost, and what budgets count."""
+        return self.listed + self.commission
+
+    @property
+    def total(self) -> int:
+        """All components."""
+        return self.effective + self.traffic
+
+    @property
+    def billed_hours(self) -> float:
+        """Time that something was billed."""
+        return self.billed_ms / _MS_AN_HOUR
+
+    def __add__(self, other: LaunchCost) -> LaunchCost:
+        return LaunchCost(
+            gpu=self.gpu + other.gpu,
+            disk=self.disk + other.disk,
+            commission=self.commission + other.commission,
+            traffic=self.traffic + other.traffic,
+            billed_ms=self.billed_ms + other.billed_ms,
+        )
+
+
+class PriceSegment(msgspec.Struct, frozen=True):
+    """A time with one price: micro-dollars an hour, and how much of the listed one is for GPUs."""
+
+    start: datetime
+    end: datetime
+    listed: int
+    price: int
+    gpu: int
+
+
+def price_segments(launch: Launch, now: datetime) -> list[PriceSegment]:
+    """All that is billed of a launch until `now`, oldest first."""
+    listed = billed_spans(launch, now, listed=True)
+    prices = billed_spans(launch, now)
+    return [
+        PriceSegment(start, end, rate, price, max(0, rate - launch.disk_microusd_hour))
+        for (start, end, rate), (_, _, price) in zip(listed, prices, strict=True)
+    ]
+
+
+def predicted_cost(
+    launch: Launch, now: datetime, since: datetime | None = None, until: datetime | None = None
+) -> LaunchCost:
+    """What a launch cost from `since` on and before `until` (None: all of it), traffic in the moment when it ran."""
+    parts = price_segments(launch, now)
+    before, after = _cumulative(parts, since, nothing=True), _cumulative(parts, until)
+    return LaunchCost(
+        gpu=after.gpu - before.gpu,
+        disk=after.disk - before.disk,
+        commission=after.commission - before.commission,
+        traffic=_traffic(launch) if parts and _within(launch.running_at, since, until) else 0,
+        billed_ms=after.billed_ms - before.billed_ms,
+    )
+
+
+def billed_days(launch: Launch, now: datetime) -> Iterator[date]:
+    """The UTC days on which something of it was billed, oldest first; the one on which it came to life is one."""
+    parts = price_segments(launch, now)
+    moments = [moment for part in parts if part.end > part.start for moment in (part.start, part.end - _MS)]
+    if parts and launch.running_at is not None:
+        moments.append(launch.running_at)  # its traffic, even if it ended at the same moment
+    if moments:
+        day, last = min(moments).astimezone(UTC).date(), max(moments).astimezone(UTC).date()
+        while day <= last:
+            yield day
+            day += _DAY
+
+
+def midnight(day: date) -> datetime:
+    """The first moment of a UTC day."""
+    return datetime.combine(day, time(), UTC)
+
+
+def month_of(day: date) -> tuple[datetime, datetime]:
+    """The first moment of the day's month, and of the next one, UTC."""
+    first = day.replace(day=1)
+    return midnight(first), midnight((first + 31 * _DAY).replace(day=1))
+
+
+def total_cost(costs: Iterable[LaunchCost]) -> LaunchCost:
+    """All of them together."""
+    return sum(costs, LaunchCost())
+
+
+# --- what is billed now -----------------------------------------------------------------------------------------------
+
+
+class BurnRate(msgspec.Struct, frozen=True, kw_only=True):
+    """What is billed an hour at one moment, in micro-dollars, and for how many launches."""
+
+    listed: int = 0
+    effective: int = 0
+    launches: int = 0
+
+
+def burn_rate(launches: Sequence[Launch], now: datetime) -> BurnRate:
+    """What is billed now; a launch whose answer was lost counts with its whole price, as it does in budgets."""
+    last = [parts[-1] for one in launches if one.state not in FINAL_STATES and (parts := price_segments(one, now))]
+    billed = [part for part in last if part.price or part.listed]
+    return BurnRate(
+        listed=sum(part.listed for part in billed),
+        effective=sum(part.price for part in billed),
+        launches=len(billed),
+    )
+
+
+def remaining_cost(launch: Launch, now: datetime, until: datetime) -> tuple[int, int]:
+    """(listed, effective) that it costs from `now` to `until` if it goes on, in micro-dollars: to its end at most.
+
+    What is not running yet counts with its whole price from now on; what is being stopped ends now.
+    """
+    parts = price_segments(launch, now)
+    if launch.state in FINAL_STATES or launch.state is LaunchState.STOPPING or not parts:
+        return 0, 0
+    listed, price = parts[-1].listed, parts[-1].price
+    if launch.state is LaunchState.STARTING and not launch.spans:
+        listed, price = launch.listed_microusd_hour, launch.price_microusd_hour
+    ends_at = launch.deadline
+    if launch.running_at is not None and launch.max_runtime_s is not None:
+        ends_at = launch.running_at + timedelta(seconds=launch.max_runtime_s)
+    from_ = max(now, parts[-1].end)  # what is billed in whole hours is billed ahead
+    left_ms = max(0, ((until if ends_at is None else min(until, ends_at)) - from_) // _MS)
+    return _money(listed * left_ms), _money(price * left_ms)
+
+
+def _cumulative(parts: Sequence[PriceSegment], until: datetime | None, nothing: bool = False) -> LaunchCost:
+    """From the beginning on; `until` None means to the end, or with `nothing` that no time has passed."""
+    if until is None and nothing:
+        return LaunchCost()
+    ends = [part.end if until is None else min(part.end, until) for part in parts]
+    timed = [(part, max(0, (end - part.start) // _MS)) for part, end in zip(parts, ends, strict=True)]
+    listed = _money(sum(part.listed * ms for part, ms in timed))
+    gpu = _money(sum(part.gpu * ms for part, ms in timed))
+    price = _money(sum(part.price * ms for part, ms in timed))
+    billed_ms = sum(ms for part, ms in timed if part.price or part.listed)
+    return LaunchCost(gpu=gpu, disk=listed - gpu, commission=price - listed, billed_ms=billed_ms)
+
+
+def _money(microusd_ms_an_hour: int) -> int:
+    """Whole micro-dollars, half-even, exact."""
+    return round(Fraction(microusd_ms_an_hour, _MS_AN_HOUR))
+
+
+def _traffic(launch: Launch) -> int:
+    said = launch.promised
+    usd = said.download_gb * (said.download_usd_gb or 0.0) + said.upload_gb * (said.upload_usd_gb or 0.0)
+    return round(usd * MICRO) if isfinite(usd) and usd > 0 else 0
+
+
+def _within(moment: datetime | None, since: datetime | None, until: datetime | None) -> bool:
+    return moment is not None and (since is None or since <= moment) and (until is None or moment < until)

@@ -1,0 +1,83 @@
+"""Why a rented instance must end, from what its row and the provider's list say. Pure.
+
+A word of the provider that we do not know is never a reason.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from gpuwatch.domain.launches.instance import Instance, InstanceState
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
+from gpuwatch.domain.market.pricing import MICRO
+
+EndCause = tuple[EndReason, str]  # and the provider's words
+_PRICE_SLACK = 0.005  # a listing's price may carry more digits, or a disk rounded up to the least size
+
+
+def end_cause(
+    launch: Launch, instance: Instance, now: datetime, ceiling_microusd: int | None = None
+) -> EndCause | None:
+    """What is wrong with an instance that is listed; None: nothing.
+
+    Args:
+        ceiling_microusd: the watch's threshold for the whole offer, commission included; None: the watch is gone.
+    """
+    if launch.spot and instance.spot is False:
+        return EndReason.WRONG_TYPE, "it is billed at the on-demand price"
+    if _is_dearer(launch, instance, ceiling_microusd):
+        return EndReason.DEARER, f"{instance.listed_usd_hour:.4f} $/h listed"
+    if instance.state is InstanceState.FAILED:
+        return EndReason.BROKEN, instance.status
+    if launch.state is LaunchState.STARTING and launch.running_at is None:
+        return _unborn(launch, instance, now)
+    return late_start(launch, instance.status, now) or overdue(launch, now)
+
+
+def _unborn(launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
+    """What keeps it from coming to life; running at the first look after `ready_within` is in time."""
+    if instance.state is InstanceState.OFFLINE:
+        return EndReason.BROKEN, instance.status
+    if instance.state is InstanceState.STOPPED:  # a contract that was kept although it cannot start: its disk is billed
+        return EndReason.BID_LOST if launch.spot else EndReason.BROKEN, instance.status
+    return None if instance.state is InstanceState.RUNNING else late_start(launch, instance.status, now)
+
+
+def late_start(launch: Launch, words: str, now: datetime) -> EndCause | None:
+    """Not running, or running and not yet verified, within `ready_within`."""
+    asked_at = launch.requested_at or launch.intended_at
+    if launch.state is not LaunchState.STARTING or launch.ready_within_s is None:
+        return None
+    if now - asked_at <= timedelta(seconds=launch.ready_within_s):
+        return None
+    return (EndReason.NOT_READY if launch.running_at is None else EndReason.NO_SSH), words
+
+
+def overdue(launch: Launch, now: datetime) -> EndCause | None:
+    """Running for `max_runtime`; or at the deadline that its instance was told, whenever it was first seen running:
+    while nobody looked (a machine that slept, a list that is down) it may have run all the time."""
+    if launch.state not in {LaunchState.STARTING, LaunchState.RUNNING} or launch.max_runtime_s is None:
+        return None
+    ends = [launch.deadline] if launch.deadline is not None else []
+    if launch.state is LaunchState.RUNNING and launch.running_at is not None:
+        ends.append(launch.running_at + timedelta(seconds=launch.max_runtime_s))
+    return (EndReason.MAX_RUNTIME, "") if any(now >= end for end in ends) else None
+
+
+def billed_rates(launch: Launch, instance: Instance) -> tuple[int, int]:
+    """Listed and effective price in micro-dollars an hour, as the provider's list says; else as they were admitted."""
+    admitted = launch.listed_microusd_hour, launch.price_microusd_hour
+    if instance.listed_usd_hour is None or not launch.listed_microusd_hour:
+        return admitted
+    listed = round(instance.listed_usd_hour * MICRO)
+    if abs(listed - launch.listed_microusd_hour) <= launch.listed_microusd_hour * _PRICE_SLACK:
+        return admitted
+    return listed, round(listed * launch.price_microusd_hour / launch.listed_microusd_hour)
+
+
+def _is_dearer(launch: Launch, instance: Instance, ceiling_microusd: int | None) -> bool:
+    """Over the threshold by the provider's own price, while that is young enough to be the price of the rent."""
+    if launch.state is not LaunchState.STARTING:
+        return False
+    ceiling = launch.price_microusd_hour if ceiling_microusd is None else ceiling_microusd
+    return billed_rates(launch, instance)[1] > max(ceiling, launch.price_microusd_hour)

@@ -1,0 +1,114 @@
+"""Where the month is heading, in two ways, and how much of each budget is used. Money in whole micro-dollars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+
+import msgspec
+
+from gpuwatch.domain.launches.costs import (
+    LaunchCost,
+    burn_rate,
+    midnight,
+    month_of,
+    predicted_cost,
+    remaining_cost,
+    total_cost,
+)
+from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.market.pricing import microusd
+from gpuwatch.domain.watches.watch import Budget
+
+LEAST_DAYS = 3  # a mean of fewer says nothing
+_DAY = timedelta(days=1)
+
+
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
+    """What the month will have cost at its end (UTC), traffic apart. `mean_*` None: not enough data."""
+
+    month_end: datetime
+    running_listed: int  # what runs goes on, to its max_runtime at most; nothing new is rented
+    running_effective: int
+    mean_listed: int | None  # the days that are left cost what the days so far cost in the mean
+    mean_effective: int | None
+    sample_days: float  # the days so far, from the first launch on where that was this month
+
+
+class BudgetUse(msgspec.Struct, frozen=True, kw_only=True):
+    """One limit and how much of it is used. `watch` None: the budget over everything."""
+
+    watch: str | None
+    limit_name: str  # max_usd_hour, max_usd_day, max_usd_month
+    limit: int
+    used: int
+    forecast_running: int | None = None  # of a month
+    forecast_mean: int | None = None
+
+    def percent(self, amount: int | None) -> float | None:
+        """That much in percent of the limit; None: there is nothing to compare."""
+        return None if amount is None or not self.limit else 100 * amount / self.limit
+
+
+def forecast(launches: Sequence[Launch], now: datetime) -> Forecast:
+    """To the end of the month that `now` lies in, for these launches."""
+    first, end = month_of(now.astimezone(UTC).date())
+    spent = spent_since(launches, first, now)
+    to_come = [remaining_cost(launch, now, end) for launch in launches]
+    sample_days = (now - max(first, _begin(launches, first))) / _DAY
+    enough = sample_days >= LEAST_DAYS
+    factor = 1 + Fraction((end - now) / _DAY) / Fraction(sample_days) if enough else Fraction(0)
+    return Forecast(
+        month_end=end,
+        running_listed=spent.listed + sum(listed for listed, _ in to_come),
+        running_effective=spent.effective + sum(effective for _, effective in to_come),
+        mean_listed=round(spent.listed * factor) if enough else None,
+        mean_effective=round(spent.effective * factor) if enough else None,
+        sample_days=sample_days,
+    )
+
+
+def _begin(launches: Iterable[Launch], first: datetime) -> datetime:
+    """The day on which gpuwatch rented first: the days before it say nothing about the days to come."""
+    began = [one.requested_at for one in launches if one.requested_at is not None and not one.dry_run]
+    return midnight(min(began).astimezone(UTC).date()) if began else first
+
+
+def budget_uses(watch: str | None, budget: Budget, launches: Sequence[Launch], now: datetime) -> list[BudgetUse]:
+    """Each limit that is set, with what these launches use of it: price with commission, as budgets are admitted."""
+    today = midnight(now.astimezone(UTC).date())
+    ahead = forecast(launches, now)
+    used = {
+        "max_usd_hour": (budget.max_usd_hour, burn_rate(launches, now).effective),
+        "max_usd_day": (budget.max_usd_day, spent_since(launches, today, now).effective),
+        "max_usd_month": (budget.max_usd_month, spent_since(launches, today.replace(day=1), now).effective),
+    }
+    return [
+        BudgetUse(
+            watch=watch,
+            limit_name=name,
+            limit=microusd(limit),
+            used=spent,
+            forecast_running=ahead.running_effective if name == "max_usd_month" else None,
+            forecast_mean=ahead.mean_effective if name == "max_usd_month" else None,
+        )
+        for name, (limit, spent) in used.items()
+        if limit is not None
+    ]
+
+
+def past_uses(
+    watch: str | None, budget: Budget, launches: Iterable[Launch], first: datetime, now: datetime
+) -> list[BudgetUse]:
+    """The month's limit, with what these launches used of it in the month that begins at `first`, whole."""
+    if budget.max_usd_month is None:
+        return []
+    end = month_of(first.date())[1]
+    used = total_cost(predicted_cost(launch, now, first, end) for launch in launches).effective
+    return [BudgetUse(watch=watch, limit_name="max_usd_month", limit=microusd(budget.max_usd_month), used=used)]
+
+
+def spent_since(launches: Iterable[Launch], since: datetime, now: datetime) -> LaunchCost:
+    """What they cost from then on."""
+    return total_cost(predicted_cost(launch, now, since) for launch in launches)

@@ -1,0 +1,397 @@
+"""A launch: one decision to rent, from the intent to the end of the instance. Its states, its label, its cost.
+
+Which end counts as rented: `ended` came to life, or ended by somebody's will; `failed` means that nothing of it is left
+and it never ran, so it takes nothing from `max_total`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from gpuwatch.domain.launches.bids import quoted_bid_usd_hour
+from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO, microusd
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.job_cost import most_bid_microusd
+from gpuwatch.domain.watches.watch import LaunchSpec, Watch
+from gpuwatch.errors import GpuwatchError
+
+LABEL_PREFIX = "gpuwatch-"
+_LABEL = re.compile(r"gpuwatch-([a-z2-7]{12})(?: .*)?")  # behind a blank: what the owner added
+_MS_AN_HOUR = 3_600_000
+
+
+class LaunchState(StrEnum):
+    """Where a launch is. CONTRACT §3 names them."""
+
+    INTENDED = "intended"
+    REQUESTED = "requested"  # the order may have been sent
+    STARTING = "starting"  # an instance exists
+    RUNNING = "running"
+    STOPPING = "stopping"  # to be destroyed, until its absence is proven
+    ENDED = "ended"
+    FAILED = "failed"  # nothing is left of it, and it never ran
+    UNKNOWN = "unknown"  # the provider's answer was lost; it is being looked for
+    HELD = "held"  # neither found nor proven absent; the owner is asked
+
+
+S = LaunchState
+FINAL_STATES = frozenset({S.ENDED, S.FAILED})
+LOST_STATES = frozenset({S.REQUESTED, S.UNKNOWN, S.HELD})  # perhaps there is an instance, its id is not known
+
+ALLOWED_TRANSITIONS: Mapping[LaunchState, frozenset[LaunchState]] = {
+    S.INTENDED: frozenset({S.REQUESTED, S.FAILED, S.ENDED}),
+    S.REQUESTED: frozenset({S.REQUESTED, S.STARTING, S.RUNNING, S.STOPPING, S.FAILED, S.UNKNOWN}),
+    S.STARTING: frozenset({S.STARTING, S.RUNNING, S.STOPPING, S.ENDED}),
+    S.RUNNING: frozenset({S.RUNNING, S.STOPPING, S.ENDED}),
+    S.STOPPING: frozenset({S.STOPPING, S.ENDED, S.FAILED, S.HELD}),
+    S.UNKNOWN: frozenset({S.UNKNOWN, S.STARTING, S.RUNNING, S.STOPPING, S.FAILED, S.HELD}),
+    S.HELD: frozenset({S.STARTING, S.RUNNING, S.STOPPING, S.FAILED}),
+    S.ENDED: frozenset(),
+    S.FAILED: frozenset(),
+}
+
+
+class EndReason(StrEnum):
+    """Why a launch ended; `Launch.end_reason` starts with one of these, the provider's words may follow."""
+
+    DRY_RUN = "dry run"
+    OFFERS_GONE = "every offer was gone"
+    PRICE_ROSE = "no longer at or under the threshold"
+    NOT_CHECKED = "the price could not be checked again"
+    BUDGET = "the budget does not allow the price as it is now"
+    NO_CREDIT = "no credit"
+    KEY = "the key was refused"
+    BAD_ORDER = "the order was refused as wrong"
+    REFUSED = "refused"
+    NOT_SENT = "the provider was not reached"
+    RATE_LIMITED = "too many orders"
+    ABSENT = "proven that nothing was made"
+    RESOLVED_ABSENT = "resolved by the owner: nothing was made"
+    BID_LOST = "the bid was lost"
+    WRONG_TYPE = "rented on demand instead of spot"
+    DEARER = "dearer than the threshold once rented"
+    NOT_READY = "not running in time"
+    BROKEN = "would not come to life"
+    MAX_RUNTIME = "max_runtime is over"
+    IDLE = "idle"
+    NOT_AS_PROMISED = "not what was promised"
+    NO_SSH = "its SSH port does not answer"
+    TOO_SLOW = "its network is slower than wanted"
+    OUTBID = "outbid"
+    OFFLINE = "its host is offline"
+    OUTSIDE = "its active windows are closed"
+    BUDGET_REACHED = "a budget is reached"
+    PRICE_RAISED = "the host raises the price"
+    CONTRACT_ENDS = "the host ends the contract"
+    PAUSED = "renting is paused"
+    STOPPED = "stopped by the owner"
+    GONE = "gone at the provider"
+
+    def text(self, words: str = "") -> str:
+        """As it is kept and shown."""
+        return f"{self.value}: {words}" if words else self.value
+
+
+class InstanceCondition(StrEnum):
+    """What has befallen an instance that its launch still counts as running."""
+
+    OUTBID = "outbid"  # it waits for its bid to win again; its disk is billed
+    STOPPED = "stopped"  # somebody stopped it at the provider; its disk is billed
+    OFFLINE = "offline"  # its host is gone
+    UNLISTED = "unlisted"  # no list shows it, and no list proves that it is gone
+
+
+class PriceSpan(msgspec.Struct, frozen=True):
+    """From a moment on, what is billed an hour: with its GPUs, or its disk alone while it is stopped."""
+
+    since: datetime
+    listed_microusd_hour: int
+    price_microusd_hour: int
+
+
+class Promise(msgspec.Struct, frozen=True, kw_only=True):
+    """What the offer said, kept to hold the instance and the bill against it. None: it did not say."""
+
+    gpu_memory_gib: float | None = None
+    disk_gb: float | None = None
+    cuda: float | None = None
+    download_mbps: float | None = None
+    download_usd_gb: float | None = None
+    upload_usd_gb: float | None = None
+    download_gb: float = 0.0  # traffic of one job, as the watch says
+    upload_gb: float = 0.0
+    commission_rate: float = 0.0  # as it was reckoned, on top
+    min_billing_s: float = 0.0  # the least that is billed, however soon it ends
+    billing_step_s: float = 0.0  # billed in whole steps of so long; 0: to the millisecond
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the ledger. `version` is a fencing number: it rises with every change."""
+
+    launch_id: str
+    watch: str
+    slot: int
+    provider: str
+    offer_id: str
+    machine_id: str | None
+    gpu: str
+    gpu_count: int
+    spot: bool
+    state: LaunchState
+    dry_run: bool
+    label: str
+    listed_microusd_hour: int
+    price_microusd_hour: int
+    disk_microusd_hour: int = 0  # the part of the listed price that is billed before it runs, too
+    max_runtime_s: float | None = None
+    ready_within_s: float | None = None
+    instance_id: str | None = None
+    intended_at: datetime
+    requested_at: datetime | None = None
+    running_at: datetime | None = None
+    ended_at: datetime | None = None
+    end_reason: str | None = None
+    most_microusd_hour: int = 0  # what it may come to: a bid's maximum, with disk and commission
+    bid_microusd_hour: int | None = None  # bid now, listed, GPUs alone; spot only
+    spans: tuple[PriceSpan, ...] = ()  # since it runs; the disk alone before
+    condition: InstanceCondition | None = None
+    condition_since: datetime | None = None
+    promised: Promise = Promise()
+    tries: int = 1  # offers that were asked for
+    relaunch_of: str | None = None  # the launch that was preempted
+    offer_slot: int = 0  # which of several launches that have the same offer, where that is one of a stock
+    version: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing of it can be billed any more."""
+        return self.state in FINAL_STATES
+
+    @property
+    def bound_microusd_hour(self) -> int:
+        """The most that it may cost an hour: budgets are admitted on it."""
+        return max(self.price_microusd_hour, self.most_microusd_hour)
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When it is over at the latest; None: no `max_runtime`. Its instance is told it, so it never moves."""
+        if self.max_runtime_s is None:
+            return None
+        return self.intended_at + timedelta(seconds=self.max_runtime_s + (self.ready_within_s or 0.0))
+
+    @property
+    def counts(self) -> bool:
+        """Does it count towards `max_total`?"""
+        return not self.dry_run and self.state is not LaunchState.FAILED
+
+    def ended_because(self, *ends: EndReason) -> bool:
+        """Is its reason one of these?"""
+        return any((self.end_reason or "").startswith(end.value) for end in ends)
+
+
+class LaunchEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of a launch's life, as it was written down. The provider's words are cleaned, not escaped."""
+
+    at: datetime
+    from_state: LaunchState | None  # None: the intent
+    to_state: LaunchState
+    cause: str
+    provider_words: str | None
+    listed_microusd_hour: int | None
+    price_microusd_hour: int | None
+
+
+class Intent(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be rented: the best match, and those to fall back on where its machine has failed lately."""
+
+    watch: Watch
+    match: Match
+    launch_id: str
+    dry_run: bool
+    others: tuple[Match, ...] = ()  # cheapest first
+
+
+class RefusalReason(StrEnum):
+    """Why no launch was begun."""
+
+    MAX_ACTIVE = "max_active"
+    MAX_TOTAL = "max_total"
+    MAX_INSTANCES = "max_instances"
+    MAX_USD_HOUR = "max_usd_hour"
+    MAX_USD_DAY = "max_usd_day"
+    MAX_USD_MONTH = "max_usd_month"
+    OFFER_TAKEN = "offer_taken"  # another launch of ours has it
+    COOLING = "cooling"  # it failed lately; not again at once
+    MACHINE_FAILED = "machine_failed"  # a launch failed on it lately, or the owner blocked it
+    PAUSED = "paused"  # by `gpuwatch pause`
+    BREAKER = "breaker"  # too many launches of this watch failed
+    CHECKLIST = "checklist"  # its owner has not ticked all that it requires
+    NO_CREDIT = "no_credit"
+    STRANGERS = "strangers"  # a new database, and instances that carry gpuwatch's label
+
+
+class LaunchRefusal(msgspec.Struct, frozen=True):
+    """A launch that was not begun. `text` is one line for a person."""
+
+    reason: RefusalReason
+    text: str
+
+
+class LaunchConflict(GpuwatchError):
+    """Somebody else changed this launch meanwhile; read it again before doing anything."""
+
+
+def label_of(launch_id: str, extra: str | None = None) -> str:
+    """The label of its instance, with what the owner wants to read behind it."""
+    return f"{LABEL_PREFIX}{launch_id}" + (f" {extra}" if extra else "")
+
+
+def launch_id_in(label: str | None) -> str | None:
+    """The launch that a label names; None: not one of ours, however similar."""
+    return found.group(1) if (found := _LABEL.fullmatch(label or "")) else None
+
+
+def may_transition(from_state: LaunchState, to_state: LaunchState) -> bool:
+    """Is this step in the life of a launch?"""
+    return to_state in ALLOWED_TRANSITIONS[from_state]
+
+
+def disk_microusd_hour(match: Match, disk_gb: float | None) -> int:
+    """What the disk alone costs an hour, listed; 0 where it is not priced apart."""
+    offer = match.offer
+    size_gb = offer.quoted_disk_gb if disk_gb is None else disk_gb
+    return round((offer.disk_usd_gb_month or 0.0) * size_gb / HOURS_A_MONTH * MICRO)
+
+
+def new_launch(intent: Intent, slot: int, now: datetime) -> Launch:
+    """The launch of an intent, as it is first written down."""
+    match, watch = intent.match, intent.watch
+    spec = watch.launch or LaunchSpec()
+    first = Launch(
+        launch_id=intent.launch_id,
+        watch=watch.name,
+        slot=slot,
+        provider=match.offer.provider,
+        **offer_fields(match, watch),
+        state=LaunchState.REQUESTED,
+        dry_run=intent.dry_run,
+        label=label_of(intent.launch_id, spec.label_extra),
+        max_runtime_s=spec.max_runtime_s,
+        ready_within_s=spec.ready_within_s,
+        intended_at=now,
+        requested_at=now,
+    )
+    if not intent.dry_run:
+        return first
+    return msgspec.structs.replace(
+        first,
+        state=LaunchState.ENDED,
+        requested_at=None,
+        ended_at=now,
+        end_reason=EndReason.DRY_RUN.text("would have rented"),
+    )
+
+
+def offer_fields(match: Match, watch: Watch) -> dict[str, Any]:
+    """What changes in a launch when it is pointed at another offer (of the same provider)."""
+    return {
+        "offer_id": match.offer.offer_id,
+        "machine_id": match.offer.machine_id,
+        "gpu": match.offer.gpu,
+        "gpu_count": match.offer.gpu_count,
+        "spot": match.offer.spot,
+        "listed_microusd_hour": match.price.listed_microusd_hour,
+        "price_microusd_hour": match.price.price_microusd_hour,
+        "disk_microusd_hour": disk_microusd_hour(match, watch.disk_gb),
+        "most_microusd_hour": most_microusd_hour(match, watch),
+        "bid_microusd_hour": microusd(repr(quoted_bid_usd_hour(match.offer))) if match.offer.spot else None,
+        "promised": promise_of(match, watch),
+    }
+
+
+def most_microusd_hour(match: Match, watch: Watch) -> int:
+    """What it may come to an hour: a bid may be raised to its maximum (disk and commission included)."""
+    return max(match.price.price_microusd_hour, most_bid_microusd(watch, match.offer, match.price))
+
+
+def promise_of(match: Match, watch: Watch) -> Promise:
+    """What the offer said of its hardware and of what traffic costs."""
+    offer = match.offer
+    return Promise(
+        gpu_memory_gib=offer.gpu_memory_gib,
+        disk_gb=offer.quoted_disk_gb if watch.disk_gb is None else watch.disk_gb,
+        cuda=offer.cuda_max,
+        download_mbps=offer.download_mbps,
+        download_usd_gb=offer.download_usd_gb,
+        upload_usd_gb=offer.upload_usd_gb,
+        download_gb=watch.download_gb,
+        upload_gb=watch.upload_gb,
+        commission_rate=match.price.commission_rate,
+        min_billing_s=match.price.min_billing_s,
+        billing_step_s=match.price.billing_step_s,
+    )
+
+
+def cost_microusd(launch: Launch, now: datetime, since: datetime | None = None, listed: bool = False) -> int:
+    """What a launch has cost: its price while it ran, and its disk from the request until then.
+
+    An upper bound where the provider's answer was lost: then the whole price counts from the request on.
+
+    Args:
+        since: count from here on only (a budget's day or month); None: from the beginning.
+        listed: the provider's part alone, without the commission.
+    """
+    spent = sum(rate * _overlap_ms(start, end, since) for start, end, rate in billed_spans(launch, now, listed))
+    return round(spent / _MS_AN_HOUR)
+
+
+def billed_spans(launch: Launch, now: datetime, listed: bool = False) -> list[tuple[datetime, datetime, int]]:
+    """(from, to, micro-dollars an hour) of all that is billed until `now`, oldest first, without gaps or overlaps.
+
+    What the provider bills at least, or in whole steps, is billed from the start: the last one may end after `now`.
+    """
+    if launch.dry_run or launch.requested_at is None:
+        return []
+    if launch.state is LaunchState.FAILED and launch.instance_id is None:
+        return []
+    end = launch.ended_at or now
+    full = _full_rates(launch, listed)
+    starts = [(launch.requested_at, _disk_rate(launch, listed)), *full]
+    if full:
+        end = max(end, full[0][0] + billed_time(launch.promised, end - full[0][0]))
+    ends = [start for start, _ in starts[1:]] + [end]
+    return [(start, max(start, stop), rate) for (start, rate), stop in zip(starts, ends, strict=True)]
+
+
+def billed_time(promised: Promise, lived: timedelta) -> timedelta:
+    """What is billed for an instance that lived so long: at least the minimum, in whole steps."""
+    lived = max(lived, timedelta(seconds=promised.min_billing_s))
+    step = timedelta(seconds=promised.billing_step_s)
+    return lived if not step else -(-lived // step) * step
+
+
+def _full_rates(launch: Launch, listed: bool) -> list[tuple[datetime, int]]:
+    if launch.spans:
+        return [
+            (span.since, span.listed_microusd_hour if listed else span.price_microusd_hour) for span in launch.spans
+        ]
+    full_from = launch.requested_at if launch.state in LOST_STATES else launch.running_at
+    rate = launch.listed_microusd_hour if listed else launch.price_microusd_hour
+    return [] if full_from is None else [(full_from, rate)]
+
+
+def _disk_rate(launch: Launch, listed: bool) -> int:
+    if listed or not launch.listed_microusd_hour:
+        return launch.disk_microusd_hour
+    return round(launch.disk_microusd_hour * launch.price_microusd_hour / launch.listed_microusd_hour)
+
+
+def _overlap_ms(start: datetime, end: datetime, since: datetime | None) -> int:
+    begin = start if since is None else max(start, since)
+    return max(0, (end - begin) // timedelta(milliseconds=1))

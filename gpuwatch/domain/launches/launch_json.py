@@ -1,0 +1,41 @@
+"""A launch as JSON: what `gpuwatch launches --json` prints and what the owner's hooks get. CONTRACT §3."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from gpuwatch.domain.launches.launch import Launch, cost_microusd
+from gpuwatch.domain.market.pricing import MICRO
+
+
+def launch_json(launch: Launch, now: datetime) -> dict[str, Any]:
+    """One launch; more keys may follow, none is renamed. It holds no secret: neither its environment nor its script."""
+    return {
+        "launch_id": launch.launch_id,
+        "watch": launch.watch,
+        "provider": launch.provider,
+        "offer_id": launch.offer_id,
+        "instance_id": launch.instance_id,
+        "state": launch.state.value,
+        "condition": None if launch.condition is None else launch.condition.value,
+        "dry_run": launch.dry_run,
+        "label": launch.label,
+        "price_usd_hour": launch.price_microusd_hour / MICRO,
+        "requested_at": _rfc3339(launch.requested_at),
+        "running_at": _rfc3339(launch.running_at),
+        "ended_at": _rfc3339(launch.ended_at),
+        "end_reason": launch.end_reason,
+        "cost_usd": cost_microusd(launch, now) / MICRO,
+        "listed_usd_hour": launch.listed_microusd_hour / MICRO,
+        "listed_cost_usd": cost_microusd(launch, now, listed=True) / MICRO,
+        "machine_id": launch.machine_id,
+        "gpu": launch.gpu,
+        "gpu_count": launch.gpu_count,
+        "spot": launch.spot,
+        "intended_at": _rfc3339(launch.intended_at),
+    }
+
+
+def _rfc3339(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

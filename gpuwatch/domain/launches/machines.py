@@ -1,0 +1,136 @@
+"""Machines that are not rented: a launch failed on them lately, or the owner said so. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from gpuwatch.domain.launches.launch import (
+    EndReason,
+    Launch,
+    LaunchRefusal,
+    RefusalReason,
+)
+from gpuwatch.domain.market.offer import Offer
+
+AVOID_FOR = timedelta(days=1)  # a machine on which a launch failed stays the cheapest: it would be rented again
+MACHINE_FAULTS = (
+    EndReason.NOT_READY,
+    EndReason.BROKEN,
+    EndReason.WRONG_TYPE,
+    EndReason.DEARER,
+    EndReason.NOT_AS_PROMISED,
+    EndReason.NO_SSH,
+    EndReason.TOO_SLOW,
+    EndReason.OFFLINE,
+)
+ProviderMachine = tuple[str, str]  # (provider, machine)
+
+
+class MachineVerdict(StrEnum):
+    """The owner's word on a machine."""
+
+    BLOCKED = "blocked"
+    ALLOWED = "allowed"
+
+
+class MachineNote(msgspec.Struct, frozen=True, kw_only=True):
+    """What the owner said of a machine, and when. `allowed` forgives what failed on it before."""
+
+    provider: str
+    machine_id: str
+    verdict: MachineVerdict
+    at: datetime
+    until: datetime | None = None  # None: until the owner says otherwise
+    why: str = ""
+
+    def holds(self, now: datetime) -> bool:
+        """Does it still stand?"""
+        return self.until is None or now < self.until
+
+
+class AvoidedMachine(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine that is not rented now, and why."""
+
+    provider: str
+    machine_id: str
+    by_owner: bool
+    why: str  # one line for a person; may hold a provider's words
+    since: datetime
+    until: datetime | None
+    launch_id: str | None = None  # the newest that failed on it
+
+
+def find_avoided_machines(
+    over: Sequence[Launch], notes: Sequence[MachineNote], now: datetime, relaunching: Collection[str] = ()
+) -> Mapping[ProviderMachine, AvoidedMachine]:
+    """Every machine that may not be rented now. The owner's block outweighs what failed.
+
+    Args:
+        over: launches that ended within the last day; others are ignored.
+        relaunching: watches that rent elsewhere after an outbid, and not on the same machine.
+    """
+    found: dict[ProviderMachine, AvoidedMachine] = {}
+    word = {(note.provider, note.machine_id): note for note in notes}
+    for launch in sorted(over, key=lambda launch: launch.ended_at or now):
+        failed = _failed(launch, now, relaunching)
+        if failed is not None and not _forgiven(word.get((failed.provider, failed.machine_id)), failed.since):
+            found[failed.provider, failed.machine_id] = failed
+    for key, note in word.items():
+        if note.verdict is MachineVerdict.BLOCKED and note.holds(now):
+            found[key] = AvoidedMachine(
+                provider=note.provider,
+                machine_id=note.machine_id,
+                by_owner=True,
+                why=note.why or "blocked by you",
+                since=note.at,
+                until=note.until,
+            )
+    return found
+
+
+def machine_refusal(
+    machines: Mapping[ProviderMachine, AvoidedMachine], provider: str, machine_id: str | None
+) -> LaunchRefusal | None:
+    """May this machine be rented? None: yes, also where the provider names none."""
+    known = None if machine_id is None else machines.get((provider, machine_id))
+    if known is None:
+        return None
+    if known.by_owner:
+        text = f"machine {known.machine_id} is blocked by you: gpuwatch machines allow {known.machine_id}"
+        return LaunchRefusal(RefusalReason.MACHINE_FAILED, text)
+    text = f"launch {known.launch_id} failed on machine {known.machine_id} within a day ({known.why}); it is avoided"
+    return LaunchRefusal(RefusalReason.MACHINE_FAILED, text)
+
+
+def offer_machine_refusal(machines: Mapping[ProviderMachine, AvoidedMachine], offer: Offer) -> LaunchRefusal | None:
+    """The same for the machine of an offer. One of a stock is another machine each time: only its owner blocks it."""
+    refused = machine_refusal(machines, offer.provider, offer.machine_id)
+    if refused is None or not offer.terms.fungible:
+        return refused
+    known = machines[offer.provider, offer.machine_id or ""]
+    return refused if known.by_owner else None
+
+
+def _failed(launch: Launch, now: datetime, relaunching: Collection[str]) -> AvoidedMachine | None:
+    if launch.machine_id is None or launch.ended_at is None or launch.ended_at <= now - AVOID_FOR:
+        return None
+    outbid = launch.watch in relaunching and launch.ended_because(EndReason.OUTBID)
+    if not outbid and not launch.ended_because(*MACHINE_FAULTS):
+        return None
+    return AvoidedMachine(
+        provider=launch.provider,
+        machine_id=launch.machine_id,
+        by_owner=False,
+        why=launch.end_reason or "",
+        since=launch.ended_at,
+        until=launch.ended_at + AVOID_FOR,
+        launch_id=launch.launch_id,
+    )
+
+
+def _forgiven(note: MachineNote | None, failed_at: datetime) -> bool:
+    return note is not None and note.verdict is MachineVerdict.ALLOWED and failed_at <= note.at

@@ -1,0 +1,160 @@
+"""What comes upon a launch by the clock or by its host: when its owner is told, and when it must end. Pure."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta, tzinfo
+from enum import StrEnum
+
+from gpuwatch.domain.launches.end_rules import EndCause
+from gpuwatch.domain.launches.launch import (
+    EndReason,
+    InstanceCondition,
+    Launch,
+    LaunchState,
+)
+from gpuwatch.domain.market.pricing import MAX_USD_HOUR, MICRO
+from gpuwatch.domain.watches.watch import OnIncrease, Watch
+from gpuwatch.domain.watches.windows import is_open
+
+CLOSING_SOON = timedelta(minutes=10)
+RUNTIME_SHARE = 0.8
+RUNTIME_LEAST = timedelta(minutes=10)
+END_BEFORE = timedelta(minutes=10)  # an end takes a while until it is sure
+OFFLINE_PATIENCE = timedelta(minutes=15)
+REMIND_AFTER = timedelta(minutes=15)  # what befell it is told at once; its bill, when it lasts
+_LAST_CALL = timedelta(hours=1)
+_DAY = timedelta(days=1)
+_MINUTE = timedelta(minutes=1)
+
+
+# --- windows ----------------------------------------------------------------------------------------------------------
+def outside_windows(watch: Watch, now: datetime, zone: tzinfo) -> EndCause | None:
+    """Are its windows closed, and should it end with them?"""
+    if not _ends_with_windows(watch) or is_open(watch.active, now, zone):
+        return None
+    return EndReason.OUTSIDE, ", ".join(watch.active)
+
+
+def closes_at(watch: Watch, now: datetime, zone: tzinfo) -> datetime | None:
+    """The minute within the next ten in which its windows close and end it; None: they do not."""
+    if not _ends_with_windows(watch) or not is_open(watch.active, now, zone):
+        return None
+    minute = now.replace(second=0, microsecond=0)
+    for ahead in range(1, CLOSING_SOON // _MINUTE + 1):
+        if not is_open(watch.active, minute + ahead * _MINUTE, zone):
+            return minute + ahead * _MINUTE
+    return None
+
+
+def _ends_with_windows(watch: Watch) -> bool:
+    return watch.launch is not None and watch.launch.stop_outside and bool(watch.active)
+
+
+# --- its own time, its contract's -------------------------------------------------------------------------------------
+def ends_by_itself_at(launch: Launch) -> datetime | None:
+    """When `max_runtime` is over; None: it is not set, or it does not run yet."""
+    if launch.running_at is None or launch.max_runtime_s is None:
+        return None
+    return launch.running_at + timedelta(seconds=launch.max_runtime_s)
+
+
+def runtime_nearly_over(launch: Launch, now: datetime) -> bool:
+    """80 % of `max_runtime`, or ten minutes before its end, whichever comes first."""
+    end = ends_by_itself_at(launch)
+    if end is None or launch.running_at is None:
+        return False
+    whole = end - launch.running_at
+    return launch.running_at + min(whole * RUNTIME_SHARE, whole - RUNTIME_LEAST) <= now < end
+
+
+def contract_too_short(launch: Launch, ends_at: datetime | None, now: datetime) -> str | None:
+    """Does the host end the contract before `max_runtime` does (none set: within a day)?
+
+    Returns:
+        "soon" in the last hour, else "early"; None: it does not.
+    """
+    if ends_at is None:
+        return None
+    wanted = ends_by_itself_at(launch) or now + _DAY
+    if ends_at >= wanted:
+        return None
+    return "soon" if ends_at - now <= _LAST_CALL else "early"
+
+
+# --- what befell it ---------------------------------------------------------------------------------------------------
+def due_reminder(launch: Launch, now: datetime) -> int | None:
+    """Which reminder of its condition is due: 0 after a quarter of an hour, then one a day; None: none."""
+    if launch.condition is None or launch.condition is InstanceCondition.UNLISTED or launch.condition_since is None:
+        return None
+    lasted = now - launch.condition_since
+    return None if lasted < REMIND_AFTER else lasted // _DAY
+
+
+def offline_too_long(launch: Launch, relaunch: bool, now: datetime) -> EndCause | None:
+    """Offline for a quarter of an hour, and its owner wants such a job elsewhere.
+
+    Without `relaunch` it is left alone: its GPUs are not billed meanwhile, hosts do come back, and what lies on its
+    disk cannot be had again. `max_runtime` ends it in any case.
+    """
+    if not relaunch or launch.state is not LaunchState.RUNNING or launch.condition is not InstanceCondition.OFFLINE:
+        return None
+    since = launch.condition_since
+    if since is None or now - since < OFFLINE_PATIENCE:
+        return None
+    return EndReason.OFFLINE, f"since {since:%H:%M} UTC"
+
+
+# --- its price --------------------------------------------------------------------------------------------------------
+class IncreaseAnswer(StrEnum):
+    """What is answered to a proposed price."""
+
+    NONE = "none"  # the owner decides
+    ACCEPT = "accept"
+    REJECT = "reject"  # and the instance ends before the price holds
+
+
+def raised_microusd_hour(launch: Launch, new_usd_hour: float | None) -> int | None:
+    """The whole instance's price with the new price of its GPUs: disk and commission included; None: not known.
+
+    Args:
+        new_usd_hour: listed, for all GPUs, without disk; a number that makes no sense is not known.
+    """
+    if new_usd_hour is None or not math.isfinite(new_usd_hour) or not 0 <= new_usd_hour <= MAX_USD_HOUR:
+        return None
+    listed = round(new_usd_hour * MICRO) + launch.disk_microusd_hour
+    if not launch.listed_microusd_hour:
+        return listed
+    return round(listed * launch.price_microusd_hour / launch.listed_microusd_hour)
+
+
+def increase_answer(
+    policy: OnIncrease, raised: int | None, ceiling_microusd: int | None, fits_budget: bool
+) -> IncreaseAnswer:
+    """What the owner's policy answers.
+
+    Args:
+        raised: the new price of the whole instance; None: unknown. Then nothing is accepted, and under `accept_under`
+            nothing ends either: a proposal that nobody answers never takes effect.
+        ceiling_microusd: the watch's `max_price` for all its GPUs; None: the watch is gone.
+    """
+    if policy is OnIncrease.ALERT:
+        return IncreaseAnswer.NONE
+    if policy is OnIncrease.STOP:
+        return IncreaseAnswer.REJECT
+    if raised is None or ceiling_microusd is None:
+        return IncreaseAnswer.NONE
+    return IncreaseAnswer.ACCEPT if raised <= ceiling_microusd and fits_budget else IncreaseAnswer.REJECT
+
+
+def must_end_before_increase(effective_at: datetime | None, now: datetime) -> bool:
+    """Is it time to end it, so that the new price never holds? None: it may hold any moment."""
+    return effective_at is None or now >= effective_at - END_BEFORE
+
+
+def extra_microusd(launch: Launch, raised: int, effective_at: datetime | None, now: datetime) -> int:
+    """What the new price adds until `max_runtime` is over (none set: in a day)."""
+    since = max(now, effective_at or now)
+    until = ends_by_itself_at(launch) or since + _DAY
+    hours = max(timedelta(0), until - since) / timedelta(hours=1)
+    return round((raised - launch.price_microusd_hour) * hours)

@@ -1,0 +1,163 @@
+"""Budgets while instances run: what was really spent, against what may be. Pure.
+
+A launch is admitted on an upper bound (`admission`); here its cost so far counts, cut at the budget's window: the UTC
+day or month. `max_usd_hour` is held against what is billed an hour at this moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+import msgspec
+
+from gpuwatch.domain.launches.end_rules import EndCause
+from gpuwatch.domain.launches.launch import (
+    EndReason,
+    Launch,
+    LaunchState,
+    billed_spans,
+    cost_microusd,
+)
+from gpuwatch.domain.market.pricing import microusd, usd
+from gpuwatch.domain.watches.watch import Budget, OnBudget
+
+WARN_AT = 0.8
+_HOUR = timedelta(hours=1)
+
+
+class BudgetStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit of a budget that is reached, or nearly."""
+
+    name: str  # max_usd_hour, max_usd_day, max_usd_month
+    watch: str | None  # None: over everything
+    window: str  # the hour, day or month, as text
+    limit_microusd: int
+    spent_microusd: int  # in the window; for max_usd_hour: what is billed an hour
+    by_end_microusd: int  # when what runs goes on until the window's end, or its own
+    is_full: bool  # False: 80 % of it
+
+    @property
+    def words(self) -> str:
+        """One line for a person."""
+        whose = "" if self.watch is None else f" of watch {self.watch}"
+        limit, spent = usd(self.limit_microusd), usd(self.spent_microusd)
+        if self.name == "max_usd_hour":
+            return f"${spent:.2f} an hour is billed ({self.name} = {limit:.2f}{whose})"
+        return f"${spent:.2f} spent in {self.window} ({self.name} = {limit:.2f}{whose})"
+
+
+def budget_statuses(
+    alive: Sequence[Launch], ended: Sequence[Launch], budget: Budget, now: datetime, watch: str | None = None
+) -> list[BudgetStatus]:
+    """Which limits are reached, or to 80 %; an hour's limit only when it is exceeded, for it is there to be used.
+
+    Args:
+        alive: launches that are not over.
+        ended: those that ended since the first of the month (UTC); older ones cost nothing in any window.
+        watch: count this watch's launches alone.
+    """
+    ours = [one for one in alive if watch in {None, one.watch}]
+    over = [one for one in ended if watch in {None, one.watch}]
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    first = midnight.replace(day=1)
+    next_month = (first + timedelta(days=32)).replace(day=1)
+    day = _in_window(ours, over, (midnight, midnight + timedelta(days=1)), now)
+    month = _in_window(ours, over, (first, next_month), now)
+    found = [
+        _day_or_month("max_usd_day", budget.max_usd_day, day, f"{now:%Y-%m-%d}", watch),
+        _day_or_month("max_usd_month", budget.max_usd_month, month, f"{now:%Y-%m}", watch),
+        _hour(budget.max_usd_hour, ours, now, watch),
+    ]
+    return [one for one in found if one is not None]
+
+
+def launches_to_end(
+    found: Sequence[BudgetStatus], alive: Sequence[Launch], budget: Budget, now: datetime
+) -> dict[str, EndCause]:
+    """Launch id → why it ends, of those that a reached budget ends.
+
+    Where the money of a day or a month is spent, everything that the budget is over ends: each further second is too
+    much. Where an hour costs too much, the newest end until the rest fits.
+    """
+    ending: dict[str, EndCause] = {}
+    if budget.on_reached is not OnBudget.STOP:
+        return ending
+    for one in found:
+        if one.is_full:
+            fault = (EndReason.BUDGET_REACHED, one.words)
+            ours = [launch for launch in alive if one.watch in {None, launch.watch} and _goes_on(launch)]
+            ending |= {launch.launch_id: fault for launch in _chosen(one, ours, now) if launch.launch_id not in ending}
+    return ending
+
+
+def current_rate_microusd_hour(launch: Launch, now: datetime) -> int:
+    """What it is billed an hour: as it runs, or will once it does."""
+    if launch.running_at is None:
+        return 0 if launch.dry_run else launch.price_microusd_hour
+    spans = billed_spans(launch, now)
+    return spans[-1][2] if spans else 0
+
+
+def _chosen(one: BudgetStatus, ours: list[Launch], now: datetime) -> list[Launch]:
+    if one.name != "max_usd_hour":
+        return ours
+    rate, chosen = sum(current_rate_microusd_hour(launch, now) for launch in ours), []
+    for launch in sorted(ours, key=lambda each: (each.intended_at, each.launch_id), reverse=True):
+        if rate <= one.limit_microusd:
+            break
+        chosen.append(launch)
+        rate -= current_rate_microusd_hour(launch, now)
+    return chosen
+
+
+def _goes_on(launch: Launch) -> bool:
+    return not launch.is_over and launch.state is not LaunchState.STOPPING
+
+
+def _in_window(
+    alive: Sequence[Launch], ended: Sequence[Launch], window: tuple[datetime, datetime], now: datetime
+) -> tuple[int, int]:
+    """(spent since the window opened, and with what may still follow until it closes)."""
+    spent = sum(cost_microusd(launch, now, window[0]) for launch in (*alive, *ended))
+    return spent, spent + sum(_to_come(launch, window[1], now) for launch in alive if _goes_on(launch))
+
+
+def _to_come(launch: Launch, until: datetime, now: datetime) -> int:
+    end = until
+    if launch.max_runtime_s is not None:
+        end = min(until, (launch.running_at or now) + timedelta(seconds=launch.max_runtime_s))
+    return round(current_rate_microusd_hour(launch, now) * (max(timedelta(0), end - now) / _HOUR))
+
+
+def _day_or_month(
+    name: str, limit: Decimal | None, money: tuple[int, int], window: str, watch: str | None
+) -> BudgetStatus | None:
+    spent, by_end = money
+    if limit is None or spent <= 0 or spent < microusd(limit) * WARN_AT:
+        return None
+    return BudgetStatus(
+        name=name,
+        watch=watch,
+        window=window,
+        limit_microusd=microusd(limit),
+        spent_microusd=spent,
+        by_end_microusd=by_end,
+        is_full=spent >= microusd(limit),
+    )
+
+
+def _hour(limit: Decimal | None, ours: Sequence[Launch], now: datetime, watch: str | None) -> BudgetStatus | None:
+    rate = sum(current_rate_microusd_hour(launch, now) for launch in ours if _goes_on(launch))
+    if limit is None or rate <= microusd(limit):
+        return None
+    return BudgetStatus(
+        name="max_usd_hour",
+        watch=watch,
+        window=f"{now:%Y-%m-%dT%H}",
+        limit_microusd=microusd(limit),
+        spent_microusd=rate,
+        by_end_microusd=rate,
+        is_full=True,
+    )

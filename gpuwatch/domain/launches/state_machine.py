@@ -1,0 +1,387 @@
+"""The life of a launch, as one pure function: what was observed, and when → where it goes, and what is to be done.
+
+    requested → starting → running → stopping → ended
+        └→ unknown → held        └────────────→ failed
+
+Whoever observes something (the answer to an order, a listing, the owner's word) tells it to the row as it is now:
+`step` says what follows, or that nothing does. So no order of answers, crashes and restarts needs a case of its own.
+Rules of when an instance must end are in `faults` and `guard`; when something is absent, in `absence`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from gpuwatch.domain.launches.absence_proof import AbsenceVerdict
+from gpuwatch.domain.launches.end_rules import (
+    EndCause,
+    billed_rates,
+    end_cause,
+    late_start,
+    overdue,
+)
+from gpuwatch.domain.launches.events import (
+    AnswerLost,
+    BidRaised,
+    ClockReading,
+    EndRequested,
+    InstanceCreated,
+    InstanceListed,
+    InstanceUnlisted,
+    LifecycleEvent,
+    ListUnavailable,
+    NothingCreated,
+    WatchTerms,
+)
+from gpuwatch.domain.launches.instance import Instance, InstanceState
+from gpuwatch.domain.launches.launch import (
+    LOST_STATES,
+    EndReason,
+    InstanceCondition,
+    Launch,
+    LaunchState,
+    PriceSpan,
+)
+from gpuwatch.domain.launches.rebid import next_bid
+from gpuwatch.domain.launches.transitions import (
+    NO_TRANSITION,
+    Destroy,
+    Notification,
+    NotificationTopic,
+    RaiseBid,
+    SlotFreed,
+    Transition,
+    TransitionResult,
+)
+from gpuwatch.domain.market.pricing import MICRO, money, usd
+from gpuwatch.domain.watches.watch import OnIncrease
+
+S = LaunchState
+OUTBID_PATIENCE = timedelta(minutes=2)  # so long a bid that is high enough may take to win again
+_UNFIT = (
+    EndReason.NOT_READY,
+    EndReason.NO_SSH,
+    EndReason.TOO_SLOW,
+    EndReason.NOT_AS_PROMISED,
+)  # it never was what was wanted
+
+
+def transition(
+    launch: Launch,
+    seen: LifecycleEvent,
+    when: ClockReading,
+    terms: WatchTerms = WatchTerms(),  # noqa: B008 - frozen
+) -> TransitionResult:
+    """What follows from an observation. What is over stays over, whatever is seen of it (`reconcile` tells)."""
+    if launch.is_over:
+        return NO_TRANSITION
+    return _RULES[type(seen)](launch, seen, when, terms)
+
+
+# --- the order's answer -----------------------------------------------------------------------------------------------
+def _made(launch: Launch, seen: InstanceCreated, when: ClockReading, terms: WatchTerms) -> TransitionResult:
+    if launch.instance_id not in {None, seen.instance_id}:
+        return NO_TRANSITION  # another one was found by its label meanwhile; that there are two is told by `reconcile`
+    if not seen.starts:
+        why = "The provider made a contract that does not start. It is billed for its disk, so it is being destroyed."
+        changes = {"instance_id": seen.instance_id, "end_reason": EndReason.BID_LOST.text()}
+        tell = Notification("rented, but it does not start", why)
+        move = Transition(to_state=S.STOPPING, cause=EndReason.BID_LOST.text(), changes=changes, tell=tell)
+        return TransitionResult(move, (Destroy(seen.instance_id),))
+    if launch.instance_id is not None:
+        return NO_TRANSITION  # it was found by its label meanwhile
+    state = S.STOPPING if launch.state is S.STOPPING else S.STARTING  # its end was wanted meanwhile: that holds
+    effects = (Destroy(seen.instance_id),) if state is S.STOPPING else ()
+    return TransitionResult(
+        Transition(to_state=state, cause="created", changes={"instance_id": seen.instance_id}), effects
+    )
+
+
+def _answer_lost(launch: Launch, seen: AnswerLost, when: ClockReading, terms: WatchTerms) -> TransitionResult:
+    if launch.state is not S.REQUESTED or launch.instance_id is not None:
+        return NO_TRANSITION
+    changes = {"instance_id": seen.instance_id}
+    return TransitionResult(
+        Transition(to_state=S.UNKNOWN, cause="the answer was lost", words=seen.words, changes=changes)
+    )
+
+
+def _nothing_made(launch: Launch, seen: NothingCreated, when: ClockReading, terms: WatchTerms) -> TransitionResult:
+    if launch.instance_id is not None or launch.state not in LOST_STATES | {S.INTENDED, S.STOPPING}:
+        return NO_TRANSITION
+    tell = Notification("not rented", seen.reason, NotificationTopic.NOT_RENTED)
+    return _over(S.FAILED, seen.reason, when, tell)
+
+
+# --- the instance is listed -------------------------------------------------------------------------------------------
+def _listed(launch: Launch, seen: InstanceListed, when: ClockReading, terms: WatchTerms) -> TransitionResult:
+    instance = seen.instance
+    if launch.instance_id is None:
+        return _adopted(launch, instance)
+    if launch.state in LOST_STATES:
+        return TransitionResult(Transition(to_state=S.STARTING, cause="found by its id"))
+    if launch.state is S.STOPPING:
+        return TransitionResult(None, (Destroy(instance.instance_id),))
+    fault = seen.fault or end_cause(launch, instance, when.at_least, terms.ceiling_microusd)
+    if fault is not None:
+        return _ending(launch, *fault)
+    if launch.state is S.STARTING:
+        return _starting(launch, seen, when)
+    return _running(launch, instance, when, terms)
+
+
+def _adopted(launch: Launch, instance: Instance) -> TransitionResult:
+    """Found by its label. If its end was wanted meanwhile, that still holds."""
+    to_end = launch.end_reason is not None
+    why = "The answer to the request was lost; the instance was found by its label. Nothing was sent twice."
+    tell = Notification("found by its label; it is being ended" if to_end else "rented; found by its label", why)
+    changes = {"instance_id": instance.instance_id}
+    state = S.STOPPING if to_end else S.STARTING
+    words, effects = instance.status, (Destroy(instance.instance_id),) if to_end else ()
+    return TransitionResult(
+        Transition(to_state=state, cause="found by its label", words=words, changes=changes, tell=tell), effects
+    )
+
+
+def _starting(launch: Launch, seen: InstanceListed, when: ClockReading) -> TransitionResult:
+    """From its first running moment on it is billed; it is its owner's when it is what was promised."""
+    if seen.instance.state is not InstanceState.RUNNING:
+        return NO_TRANSITION
+    changes: dict[str, Any] = {}
+    if launch.running_at is None:
+        listed, price = billed_rates(launch, seen.instance)
+        changes = {"running_at": when.now, "spans": (PriceSpan(when.now, listed, price),)}
+        changes |= {"listed_microusd_hour": listed, "price_microusd_hour": price}
+    if seen.verified:
+        tell, words = Notification("running", "The instance came to life."), seen.instance.status
+        move = Transition(
+            to_state=S.RUNNING, cause="running", words=words, changes=changes, tell=tell, hook="on_running"
+        )
+        return TransitionResult(move)
+    if launch.running_at is None:
+        cause = "came to life, and is being verified"
+        return TransitionResult(
+            Transition(to_state=S.STARTING, cause=cause, words=seen.instance.status, changes=changes)
+        )
+    return NO_TRANSITION
+
+
+def _running(launch: Launch, instance: Instance, when: ClockReading, terms: WatchTerms) -> TransitionResult:
+    condition = _condition_of(launch, instance)
+    if condition is not launch.condition:
+        return _befallen(launch, instance, condition, when)
+    if condition is InstanceCondition.OUTBID:
+        return _outbid(launch, instance, when, terms)
+    if instance.state is InstanceState.RUNNING and billed_rates(launch, instance)[0] != launch.listed_microusd_hour:
+        return _repriced(launch, instance, when, terms)
+    return NO_TRANSITION
+
+
+def _condition_of(launch: Launch, instance: Instance) -> InstanceCondition | None:
+    """A word of the provider that we do not know changes nothing."""
+    if instance.state is InstanceState.STOPPED:
+        return InstanceCondition.OUTBID if launch.spot else InstanceCondition.STOPPED
+    if instance.state is InstanceState.OFFLINE:
+        return InstanceCondition.OFFLINE
+    if instance.state is InstanceState.RUNNING or launch.condition is InstanceCondition.UNLISTED:
+        return None
+    return launch.condition
+
+
+_BEFALLEN = {
+    InstanceCondition.OUTBID: (
+        "outbid",
+        "Somebody bids more. It is stopped until its bid wins again; its disk is billed.",
+    ),
+    InstanceCondition.STOPPED: (
+        "stopped at the provider",
+        "Somebody stopped it there, or the balance ran out. Its disk is billed until it is destroyed.",
+    ),
+    InstanceCondition.OFFLINE: ("its host is offline", "The provider lost contact with the machine; it may come back."),
+    None: ("runs again", "The provider lists it as running."),
+}
+
+
+def _befallen(
+    launch: Launch, instance: Instance, condition: InstanceCondition | None, when: ClockReading
+) -> TransitionResult:
+    """What befell it, and what is billed from now on."""
+    headline, why = _BEFALLEN[condition]
+    listed, price = billed_rates(launch, instance) if condition is None else _stopped_rates(launch, instance)
+    changes: dict[str, Any] = {
+        "condition": condition,
+        "condition_since": None if condition is None else when.now,
+        "spans": (*launch.spans, PriceSpan(when.now, listed, price)),
+    }
+    if condition is None:
+        changes |= {"listed_microusd_hour": listed, "price_microusd_hour": price}
+    tell = Notification(headline, why, NotificationTopic.BEFALLEN)
+    move = Transition(to_state=S.RUNNING, cause=headline, words=instance.status, changes=changes, tell=tell)
+    return TransitionResult(move)
+
+
+def _stopped_rates(launch: Launch, instance: Instance) -> tuple[int, int]:
+    listed = launch.disk_microusd_hour
+    if instance.stopped_usd_hour is not None:
+        listed = round(instance.stopped_usd_hour * MICRO)
+    return listed, _with_commission(launch, listed)
+
+
+def _with_commission(launch: Launch, listed: int) -> int:
+    if not launch.listed_microusd_hour:
+        return listed
+    return round(listed * launch.price_microusd_hour / launch.listed_microusd_hour)
+
+
+def _outbid(launch: Launch, instance: Instance, when: ClockReading, terms: WatchTerms) -> TransitionResult:
+    """Bid more while the owner allows it; else go elsewhere, if that is wanted; else wait."""
+    bid = next_bid(launch, instance, terms.bid)
+    if bid is not None:
+        return TransitionResult(None, (RaiseBid(instance.instance_id, bid),))
+    waited = when.at_least - (launch.condition_since or when.at_least)
+    if terms.relaunch and waited >= OUTBID_PATIENCE:
+        return _ending(launch, EndReason.OUTBID, "it is rented elsewhere")
+    return NO_TRANSITION
+
+
+def _bid_raised(launch: Launch, seen: BidRaised, when: ClockReading, terms: WatchTerms) -> TransitionResult:
+    if launch.state is not S.RUNNING:
+        return NO_TRANSITION
+    listed = seen.bid_microusd_hour + launch.disk_microusd_hour
+    price = _with_commission(launch, listed)
+    cause = f"the bid was raised to ${money(usd(seen.bid_microusd_hour))} an hour"
+    changes = {
+        "bid_microusd_hour": seen.bid_microusd_hour,
+        "listed_microusd_hour": listed,
+        "price_microusd_hour": price,
+    }
+    tell = Notification("its bid was raised", f"It was outbid; {cause}, listed, without its disk.")
+    return TransitionResult(Transition(to_state=S.RUNNING, cause=cause, changes=changes, tell=tell))
+
+
+def _repriced(launch: Launch, instance: Instance, when: ClockReading, terms: WatchTerms) -> TransitionResult:
+    """The provider bills another price than before: the ledger follows, and the owner's policy says what else."""
+    listed, price = billed_rates(launch, instance)
+    words = f"${money(usd(launch.listed_microusd_hour))} → ${money(usd(listed))} an hour, listed"
+    if listed > launch.listed_microusd_hour and _is_refused(price, terms):
+        return _ending(launch, EndReason.PRICE_RAISED, words)
+    changes = {
+        "listed_microusd_hour": listed,
+        "price_microusd_hour": price,
+        "spans": (*launch.spans, PriceSpan(when.now, listed, price)),
+    }
+    headline = "its price rose" if listed > launch.listed_microusd_hour else "its price fell"
+    cause = f"{headline}: {words}"
+    tell = Notification(headline, f"The provider's list says: {words}.", NotificationTopic.BEFALLEN)
+    return TransitionResult(Transition(to_state=S.RUNNING, cause=cause, changes=changes, tell=tell))
+
+
+def _is_refused(price: int, terms: WatchTerms) -> bool:
+    if terms.on_increase is OnIncrease.ACCEPT_UNDER:
+        return terms.ceiling_microusd is None or price > terms.ceiling_microusd
+    return terms.on_increase is OnIncrease.STOP
+
+
+# --- the instance is not listed ---------------------------------------------------------------------------------------
+def _unlisted(launch: Launch, seen: InstanceUnlisted, when: ClockReading, terms: WatchTerms) -> TransitionResult:
+    if launch.state is S.HELD:
+        return NO_TRANSITION  # the owner decides
+    if launch.state is S.REQUESTED:
+        return TransitionResult(Transition(to_state=S.UNKNOWN, cause="its answer is not known to this process"))
+    due = late_start(launch, "it is in no list", when.at_least) or overdue(launch, when.at_least)
+    due = due or _of_living(launch, seen.fault)
+    if due is not None:
+        return _ending(launch, *due)
+    if seen.verdict is AbsenceVerdict.ABSENT:
+        return _absent(launch, when)
+    return _cannot_prove(launch, when) if seen.verdict is AbsenceVerdict.CANNOT_PROVE else NO_TRANSITION
+
+
+def _of_living(launch: Launch, fault: EndCause | None) -> EndCause | None:
+    return fault if launch.state in {S.STARTING, S.RUNNING} else None
+
+
+def _absent(launch: Launch, when: ClockReading) -> TransitionResult:
+    if launch.state is S.STOPPING:
+        reason = launch.end_reason or EndReason.STOPPED.text()
+        return _over(_end_state(launch), reason, when, Notification("ended", reason))
+    if launch.state in LOST_STATES:
+        return _over(S.FAILED, EndReason.ABSENT.text(), when, Notification("nothing was made", EndReason.ABSENT.text()))
+    end = EndReason.OUTBID if launch.condition is InstanceCondition.OUTBID else EndReason.GONE
+    return _over(S.ENDED, end.text(), when, Notification(end.value, end.text()))
+
+
+def _end_state(launch: Launch) -> LaunchState:
+    """Failed: it never was what was wanted, and nothing is left of it, so the next may be tried."""
+    if launch.ended_because(EndReason.STOPPED):
+        return S.ENDED
+    return S.FAILED if launch.running_at is None or launch.ended_because(*_UNFIT) else S.ENDED
+
+
+def _cannot_prove(launch: Launch, when: ClockReading) -> TransitionResult:
+    """What was rented and is in no list may still run, and be wanted: it is told, not destroyed."""
+    if launch.state in LOST_STATES or launch.instance_id is None:
+        return _held(launch)
+    if launch.state is not S.RUNNING or launch.condition is InstanceCondition.UNLISTED:
+        return NO_TRANSITION
+    why = "An empty list is no proof: it may still run, and be billed. It is left alone; its slot stays taken."
+    tell = Notification("the provider does not list it any more", why, NotificationTopic.UNLISTED)
+    changes = {"condition": InstanceCondition.UNLISTED, "condition_since": when.now}
+    return TransitionResult(Transition(to_state=S.RUNNING, cause="no list shows it", changes=changes, tell=tell))
+
+
+def _held(launch: Launch) -> TransitionResult:
+    """Nothing is sent again; what cannot be proven is the owner's to decide."""
+    if launch.state is S.HELD:
+        return NO_TRANSITION
+    if launch.state is S.REQUESTED:
+        return TransitionResult(Transition(to_state=S.UNKNOWN, cause="its answer is not known to this process"))
+    why = "The request may have been carried out; no list proves that it was not. Its budget stays reserved."
+    tell = Notification("held: it could not be proven that nothing was made", why, NotificationTopic.HELD)
+    return TransitionResult(Transition(to_state=S.HELD, cause="absence could not be proven", tell=tell))
+
+
+# --- there is no list -------------------------------------------------------------------------------------------------
+def _no_list(launch: Launch, seen: ListUnavailable, when: ClockReading, terms: WatchTerms) -> TransitionResult:
+    """The list is down, the bill is not: what is overdue is destroyed by its id; what is lost goes to the owner."""
+    due = overdue(launch, when.at_least) or _of_living(launch, seen.fault)
+    if due is not None:
+        return _ending(launch, *due)
+    if launch.state is S.STOPPING and launch.instance_id is not None:
+        return TransitionResult(None, (Destroy(launch.instance_id),))
+    if launch.instance_id is None and seen.verdict is AbsenceVerdict.CANNOT_PROVE:
+        return _held(launch)
+    return NO_TRANSITION
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+def _end_wanted(launch: Launch, seen: EndRequested, when: ClockReading, terms: WatchTerms) -> TransitionResult:
+    return NO_TRANSITION if launch.state is S.STOPPING else _ending(launch, seen.end, seen.words)
+
+
+def _ending(launch: Launch, end: EndReason, words: str) -> TransitionResult:
+    reason = end.text(words)
+    tell = Notification(f"is being ended: {end.value}", reason)
+    move = Transition(to_state=S.STOPPING, cause=end.value, words=words, changes={"end_reason": reason}, tell=tell)
+    return TransitionResult(move, () if launch.instance_id is None else (Destroy(launch.instance_id),))
+
+
+def _over(state: LaunchState, reason: str, when: ClockReading, tell: Notification) -> TransitionResult:
+    changes = {"ended_at": when.now, "end_reason": reason}
+    return TransitionResult(
+        Transition(to_state=state, cause=reason, changes=changes, tell=tell, hook="on_ended"), (SlotFreed(),)
+    )
+
+
+_RULES: Mapping[type, Callable[..., TransitionResult]] = {
+    InstanceCreated: _made,
+    AnswerLost: _answer_lost,
+    NothingCreated: _nothing_made,
+    InstanceListed: _listed,
+    InstanceUnlisted: _unlisted,
+    ListUnavailable: _no_list,
+    EndRequested: _end_wanted,
+    BidRaised: _bid_raised,
+}

@@ -1,0 +1,106 @@
+"""May this launch be begun? A watch's limits, and its rest after failures: the ledger asks in its transaction.
+
+What else stands before it: `pause`, `breaker`, `machines`, `budget`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from gpuwatch.domain.launches.launch import (
+    EndReason,
+    Launch,
+    LaunchRefusal,
+    LaunchState,
+    RefusalReason,
+)
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.watches.watch import LaunchSpec
+
+DAY = timedelta(days=1)
+_UNTIL_MENDED = timedelta(hours=1)  # no credit, a refused key, a wrong order: only a person can help
+_FIRST_REST_S = 30.0
+_LONGEST_REST_S = 3600.0
+_NEEDS_A_PERSON = (EndReason.NO_CREDIT, EndReason.KEY)
+
+
+def free_offer_slot(alive: Sequence[Launch], offer: Offer) -> int | None:
+    """The lowest number under which a launch may have this offer; None: another launch has the one machine it is."""
+    taken = {one.offer_slot for one in alive if (one.provider, one.offer_id) == (offer.provider, offer.offer_id)}
+    if taken and not offer.terms.fungible:
+        return None
+    return next(number for number in range(len(taken) + 1) if number not in taken)
+
+
+def free_slot(spec: LaunchSpec, watch: str, mine: Sequence[Launch], total: int) -> int | LaunchRefusal:
+    """The lowest free slot of a watch, or why there is none.
+
+    Args:
+        mine: the launches of this watch that are alive.
+        total: how many it ever rented, those included; with `relaunch` without those that ended because it was
+            outbid: each of them may have one replacement, which counts.
+    """
+    taken = {launch.slot for launch in mine}
+    free = [slot for slot in range(spec.max_active) if slot not in taken]
+    if not free or len(mine) >= spec.max_active:
+        return LaunchRefusal(
+            RefusalReason.MAX_ACTIVE, f"watch {watch!r} has {len(mine)} alive (max_active = {spec.max_active})"
+        )
+    if spec.max_total and total >= spec.max_total:
+        return LaunchRefusal(
+            RefusalReason.MAX_TOTAL, f"watch {watch!r} has rented {total} (max_total = {spec.max_total})"
+        )
+    return free[0]
+
+
+def cooldown_refusal(failed: Sequence[Launch], watch: str, provider: str, now: datetime) -> LaunchRefusal | None:
+    """Must a watch rest at a provider after failures there? None: no.
+
+    One failure is followed by the next offer at once; from the second within an hour on, the rest doubles from 30 s.
+
+    Args:
+        failed: launches of any watch that failed within the last hour.
+    """
+    recent = [launch for launch in failed if launch.ended_at is not None and launch.ended_at > now - _UNTIL_MENDED]
+    recent = [launch for launch in recent if launch.provider == provider]
+    for launch in recent:
+        theirs = launch.ended_because(*_NEEDS_A_PERSON)
+        ours = launch.watch == watch and launch.ended_because(EndReason.BAD_ORDER)
+        if theirs or ours:
+            return LaunchRefusal(
+                RefusalReason.COOLING, f"launch {launch.launch_id} failed: {launch.end_reason}; tried hourly"
+            )
+    mine = [launch.ended_at for launch in recent if launch.watch == watch and launch.ended_at is not None]
+    if len(mine) < 2:
+        return None
+    rest_s = min(_FIRST_REST_S * 2 ** (len(mine) - 2), _LONGEST_REST_S)
+    again_at = max(mine) + timedelta(seconds=rest_s)
+    if now >= again_at:
+        return None
+    return LaunchRefusal(
+        RefusalReason.COOLING,
+        f"{len(mine)} launches failed within an hour; the next is tried at {again_at:%H:%M:%S} UTC",
+    )
+
+
+def replaced_launch_id(spec: LaunchSpec, watch: str, known: Sequence[Launch], now: datetime) -> str | None:
+    """The launch that a new one of this watch stands in for: the newest outbid one of the last day without another.
+
+    Args:
+        known: launches of any watch: alive, or over within the last day.
+    """
+    if not spec.relaunch:
+        return None
+    replaced = {one.relaunch_of for one in known if one.state is not LaunchState.FAILED}
+    outbid = [
+        one
+        for one in known
+        if one.watch == watch
+        and one.state is LaunchState.ENDED
+        and one.ended_because(EndReason.OUTBID)
+        and one.ended_at is not None
+        and one.ended_at > now - DAY
+        and one.launch_id not in replaced
+    ]
+    return max(outbid, key=lambda one: one.ended_at or now).launch_id if outbid else None

@@ -1,0 +1,328 @@
+"""GPU names: from any spelling at any provider to one canonical name, and from what an owner writes to names.
+
+The catalogue is `gpu-catalog.csv` beside this file. A name is looked up as it is spelled, then by its letters and
+digits alone, then by its parts; the memory of one GPU and its socket decide between cards that share a spelling.
+What they leave open is not guessed: such an offer carries what the cards have in common ("H100", "V100 16GB").
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from csv import DictReader
+from functools import cache
+from typing import Final
+
+import msgspec
+
+from gpuwatch.domain.market.slices import WHOLE, gpu_fraction
+from gpuwatch.domain.market.spellings import (
+    MAX_NAME_LENGTH,
+    clean_name,
+    common_name,
+    fold,
+    is_number,
+    parts,
+    socket_of,
+    without_size,
+)
+
+__all__ = ["MAX_NAME_LENGTH", "CatalogGpu", "GpuCatalog", "GpuName", "catalog", "clean_name", "fold"]
+
+_REMEMBERED_MAX = 5_000  # spellings; hostile answers must not fill the memory
+_OWN_SIZE = 0.10  # reported memory within 10 % of the label is that card (ECC takes up to 9 %)
+_REPORT_SLACK = 0.97  # a driver may report 3 % less than the least that the catalogue has seen
+_SAME_SIZE = (0.9, 1.25)  # "H100 80GB" also means the 94 GB sister card, "A100 40GB" never the 80 GB one
+_SERIES = ("rtx", "gtx", "rx")  # what stands before a number that is written alone
+_REFUSED: Final[Mapping[str, str]] = {
+    "unknown": "the provider's own placeholder",
+    "cpunode": "a machine without a GPU",
+    "a5000ada": "RTX A5000 and RTX 5000 Ada are two cards, and this is neither's name",
+}
+
+
+class GpuName(msgspec.Struct, frozen=True):
+    """What a spelling stands for. `known` False: in no catalogue; `name` is the spelling, cleaned.
+
+    `certain` False: it may be any of `candidates`; `name` is what they have in common ("H100"), which a watch on the
+    family wants and a watch on one of the cards does not. `reason`: for a person, why it is not known or not certain.
+    """
+
+    name: str
+    family: str
+    known: bool
+    certain: bool = True
+    candidates: tuple[str, ...] = ()
+    reason: str | None = None
+
+
+class CatalogGpu(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the catalogue. Memory of one GPU: as sold, and the range that providers report.
+
+    `members`: names of the rows that this one stands for, if it is what several have in common.
+    """
+
+    name: str
+    family: str
+    vendor: str
+    memory_gib: float
+    reported_min_gib: float
+    reported_max_gib: float
+    spellings: tuple[str, ...]
+    form_factor: str = ""
+    members: tuple[str, ...] = ()
+
+    def memory_distance(self, memory_gib: float) -> float:
+        """How far a reported memory lies outside this GPU's range; 0: inside."""
+        return max(self.reported_min_gib - memory_gib, memory_gib - self.reported_max_gib, 0.0)
+
+
+class GpuCatalog:
+    """Every GPU that is known by name."""
+
+    def __init__(self, gpus: Iterable[CatalogGpu]) -> None:
+        self._by_name = {gpu.name: gpu for gpu in gpus}
+        self._exact: dict[str, list[CatalogGpu]] = {}
+        self._by_key: dict[str, list[CatalogGpu]] = {}
+        self._families: dict[str, list[CatalogGpu]] = {}
+        self._canonical: dict[str, CatalogGpu] = {}
+        for gpu in self._by_name.values():
+            self._families.setdefault(fold(gpu.family), []).append(gpu)
+            self._canonical[fold(gpu.name)] = gpu
+            for spelling in dict.fromkeys(map(str.casefold, gpu.spellings)):
+                self._exact.setdefault(spelling, []).append(gpu)
+            for key in dict.fromkeys(map(fold, gpu.spellings)):
+                self._by_key.setdefault(key, []).append(gpu)
+        self._unclear = _unclear(self._by_key, self._by_name)
+        self._remembered: dict[tuple[str, int | None, str | None], GpuName] = {}
+
+    def resolve(self, spelling: str, memory_gib: float | None = None, socket: str | None = None) -> GpuName:
+        """The GPU that a provider's spelling means.
+
+        Args:
+            memory_gib: of one GPU, as reported; decides between variants of one spelling. None or odd: not used.
+            socket: as the provider says it beside the name ("SXM5", "PCIe"); it decides likewise.
+        """
+        bucket = round(memory_gib * 2) if memory_gib is not None and 0 < memory_gib < 100_000 else None
+        found = self._remembered.get((spelling, bucket, socket))
+        if found is None:
+            memory_gib = None if bucket is None else bucket / 2
+            found = self._resolve(clean_name(spelling), memory_gib, socket_of(socket))
+            if len(self._remembered) >= _REMEMBERED_MAX:
+                self._remembered.clear()
+            if len(spelling) <= MAX_NAME_LENGTH and len(socket or "") <= MAX_NAME_LENGTH:
+                self._remembered[spelling, bucket, socket] = found
+        return found
+
+    def wanted(self, text: str) -> tuple[str, ...]:
+        """Canonical names that an owner's text stands for; empty: nobody knows it.
+
+        A family means all its members, unless it is a GPU's own name too ("RTX 4090"): then it means that GPU and
+        the variants which providers spell alike. A size narrows: "A100 80GB". What several of the meant cards have in
+        common is meant too: "H100 80GB" takes an H100 whose socket nobody tells, "H100 SXM" does not.
+        """
+        text = clean_name(text)
+        found = self._named(text) or self._sized(text) or self._spelled(text) or self._parsed(text)
+        names = tuple(gpu.name for gpu in found)
+        return names + tuple(gpu.name for gpu in self._unclear.values() if names and set(gpu.members) <= set(names))
+
+    def suggest(self, text: str) -> tuple[str, ...]:
+        """Names that may have been meant, best first, at most three."""
+        from difflib import get_close_matches  # noqa: PLC0415 needed for a fault only
+
+        shown = {key: gpu.name for key, gpus in self._by_key.items() for gpu in gpus[:1]}
+        shown |= {key: gpus[0].family for key, gpus in self._families.items()}
+        shown |= {key: gpu.name for key, gpu in self._canonical.items()}
+        near = get_close_matches(fold(clean_name(text)), shown, n=12, cutoff=0.6)
+        return tuple(dict.fromkeys(shown[key] for key in near))[:3]
+
+    def spellings(self, canonical: str) -> tuple[str, ...]:
+        """Every spelling of a GPU, its canonical name first; an unknown name is its own only spelling."""
+        gpu = self.get(canonical)
+        return gpu.spellings if gpu else (canonical,)
+
+    def gpus(self) -> tuple[CatalogGpu, ...]:
+        """All rows, in the order of the catalogue."""
+        return tuple(self._by_name.values())
+
+    def unclear(self) -> tuple[CatalogGpu, ...]:
+        """What stands for several rows at once: "H100", "A100 80GB", "V100 16GB"."""
+        return tuple(self._unclear.values())
+
+    def get(self, canonical: str) -> CatalogGpu | None:
+        """One row by its canonical name, or what stands for several by what they have in common."""
+        return self._by_name.get(canonical) or self._unclear.get(canonical)
+
+    def may_be(self, name: str, other: str) -> bool:
+        """Can two names mean the same card? "H100" and "H100 SXM" can, "H100 SXM" and "H100 PCIe" cannot."""
+        if name == other:
+            return True
+        one, two = self.get(name), self.get(other)
+        return bool(one and two and set(one.members or (name,)) & set(two.members or (other,)))
+
+    def sold_memory_gib(self, canonical: str, reported_gib: float) -> float:
+        """Memory in the sense of a buyer: an "80 GB" card reports 79.6, a "24 GB" card with ECC 22.4.
+
+        The label counts where the report is what such a card reports; otherwise the report itself (slices, rebuilt
+        cards, smaller editions).
+        """
+        gpu = self.get(canonical)
+        if gpu is not None and gpu.members:
+            gpu = min((self._by_name[name] for name in gpu.members), key=lambda one: one.memory_distance(reported_gib))
+        if gpu is None:
+            return reported_gib
+        if reported_gib < max(gpu.memory_gib * (1 - _OWN_SIZE), gpu.reported_min_gib * _REPORT_SLACK):
+            return reported_gib
+        return max(reported_gib, gpu.memory_gib)
+
+    def _named(self, text: str) -> list[CatalogGpu]:
+        key = fold(text)
+        if key in self._canonical:
+            return self._by_key[key]
+        return self._families.get(key, [])
+
+    def _spelled(self, text: str) -> list[CatalogGpu]:
+        return self._exact.get(text.casefold()) or self._by_key.get(fold(text), [])
+
+    def _sized(self, text: str) -> list[CatalogGpu]:
+        base, size = without_size(text)
+        if size is None:
+            return []
+        low, high = (size * factor for factor in _SAME_SIZE)
+        return [gpu for gpu in self._named(base) or self._spelled(base) if low <= gpu.memory_gib <= high]
+
+    def _parsed(self, text: str) -> list[CatalogGpu]:
+        """Rows that fit the parts of a spelling: its model, its memory, its socket."""
+        base, size, socket = parts(text)
+        rows = self._numbered(base) if is_number(base) else self._spelled(base)
+        rows = [gpu for gpu in rows if size is None or gpu.memory_distance(size) <= size * _OWN_SIZE]
+        return self._in_socket(rows, socket)
+
+    def _numbered(self, base: str) -> list[CatalogGpu]:
+        """A number alone, if one series alone has it and it names one card there: "4090", not "6000"."""
+        found = [rows for series in _SERIES if (rows := self._by_key.get(fold(series + base)))]
+        alone = found[0] if len(found) == 1 else []
+        return alone if len({gpu.family for gpu in alone}) == 1 else []
+
+    def _in_socket(self, rows: list[CatalogGpu], socket: str | None) -> list[CatalogGpu]:
+        """Those rows that a socket leaves; all of them if it fits none, for then it is the socket that is odd."""
+        if socket is None or not rows:
+            return rows
+        sisters = self._families.get(fold(rows[0].family), [])
+        for group, fits in ((rows, _SOCKETS[socket]), (sisters, _SOCKETS[socket]), (sisters, _BROADER.get(socket))):
+            if fits is not None and (fitting := [gpu for gpu in group if fits(gpu)]):
+                return fitting
+        return rows
+
+    def _resolve(self, spelling: str, memory_gib: float | None, socket: str | None) -> GpuName:
+        rows = self._spelled(spelling)
+        if not rows:
+            fraction = gpu_fraction(spelling)
+            if fraction < WHOLE or fold(spelling) in _REFUSED:
+                reason = _REFUSED.get(fold(spelling), f"a slice, {fraction:.3g} of a GPU, and not a GPU")
+                return GpuName(spelling, spelling, False, reason=reason)
+            rows = self._parsed(spelling)
+        if not rows:
+            return GpuName(spelling, spelling, False)
+        rows = self._in_socket(rows, socket)
+        return self._chosen(fold(spelling), rows, memory_gib)
+
+    def _chosen(self, key: str, rows: list[CatalogGpu], memory_gib: float | None) -> GpuName:
+        if memory_gib is not None:
+            rows = self._of_memory(key, rows, memory_gib)
+        elif key in self._canonical:
+            rows = [self._canonical[key]]
+        if len(rows) == 1:
+            return GpuName(rows[0].name, rows[0].family, True)
+        return self._open(rows)
+
+    def _of_memory(self, key: str, rows: list[CatalogGpu], memory_gib: float) -> list[CatalogGpu]:
+        nearest = min(gpu.memory_distance(memory_gib) for gpu in rows)
+        if nearest > memory_gib * _OWN_SIZE and key in self._families:
+            # a bare family name ("H200") with a sister's memory is the sister
+            rows = [*rows, *(gpu for gpu in self._families[key] if gpu not in rows)]
+            nearest = min(gpu.memory_distance(memory_gib) for gpu in rows)
+        return [gpu for gpu in rows if gpu.memory_distance(memory_gib) <= nearest]
+
+    def _open(self, rows: list[CatalogGpu]) -> GpuName:
+        """What several rows have in common: nothing says which of them it is."""
+        names = tuple(gpu.name for gpu in rows)
+        families = list(dict.fromkeys(gpu.family for gpu in rows))
+        name = common_name(list(names), families[0])
+        if name in self._by_name:
+            return GpuName(name, self._by_name[name].family, True)
+        family = families[0] if len(families) == 1 else name
+        reason = f"not told which: {' or '.join(names)}"
+        return GpuName(name, family, True, False, names, reason)
+
+
+_SOCKETS: Final[Mapping[str, Callable[[CatalogGpu], bool]]] = {
+    "sxm": lambda gpu: gpu.form_factor.startswith("SXM") or gpu.form_factor == "superchip",
+    "pcie": lambda gpu: gpu.form_factor == "PCIe" and not gpu.name.endswith("NVL"),
+    "nvl": lambda gpu: gpu.name.endswith("NVL"),
+    "oam": lambda gpu: gpu.form_factor == "OAM",
+}
+_BROADER: Final[Mapping[str, Callable[[CatalogGpu], bool]]] = {
+    "pcie": lambda gpu: gpu.form_factor == "PCIe"
+}  # an NVL is one
+
+
+@cache
+def catalog() -> GpuCatalog:
+    """The catalogue that ships with gpuwatch; read once."""
+    return GpuCatalog(_rows())
+
+
+def _unclear(by_key: Mapping[str, list[CatalogGpu]], by_name: Mapping[str, CatalogGpu]) -> dict[str, CatalogGpu]:
+    """For all that a shared spelling, its memory or its socket may leave open: what those rows have in common."""
+    found: dict[str, dict[str, CatalogGpu]] = {}
+    for rows in by_key.values():
+        for group in _groups(rows) if len(rows) > 1 else ():
+            name = common_name([gpu.name for gpu in group], group[0].family)
+            if name not in by_name:
+                found.setdefault(name, {}).update({gpu.name: gpu for gpu in group})
+    return {name: _joint(name, list(members.values())) for name, members in found.items()}
+
+
+def _groups(rows: list[CatalogGpu]) -> Iterator[list[CatalogGpu]]:
+    sizes: list[float | None] = [None, *dict.fromkeys(gpu.memory_gib for gpu in rows)]
+    sockets: list[str | None] = [None, *_SOCKETS]
+    for size in sizes:
+        for socket in sockets:
+            group = [gpu for gpu in rows if size in (None, gpu.memory_gib) and (not socket or _SOCKETS[socket](gpu))]
+            if len(group) > 1:
+                yield group
+
+
+def _joint(name: str, rows: list[CatalogGpu]) -> CatalogGpu:
+    families = {gpu.family for gpu in rows}
+    shared = [text for text in rows[0].spellings if all(text in gpu.spellings for gpu in rows[1:])]
+    return CatalogGpu(
+        name=name,
+        family=rows[0].family if len(families) == 1 else name,
+        vendor=rows[0].vendor,
+        memory_gib=min(gpu.memory_gib for gpu in rows),
+        reported_min_gib=min(gpu.reported_min_gib for gpu in rows),
+        reported_max_gib=max(gpu.reported_max_gib for gpu in rows),
+        spellings=tuple(dict.fromkeys([name, *shared])),
+        members=tuple(gpu.name for gpu in rows),
+    )
+
+
+def _rows() -> Iterator[CatalogGpu]:
+    # not importlib.resources: its import alone takes longer than reading the file; a loader reads from a zip as well
+    path = os.path.join(os.path.dirname(__file__), "gpu-catalog.csv")
+    loader = __spec__.loader
+    lines = loader.get_data(path).decode().splitlines()  # type: ignore[union-attr]
+    for row in DictReader(lines):
+        low, _, high = row["vram_reported_gib"].partition("-")
+        yield CatalogGpu(
+            name=row["canonical_name"],
+            family=row["family"],
+            vendor=row["vendor"],
+            memory_gib=float(row["vram_gib"]),
+            reported_min_gib=float(low),
+            reported_max_gib=float(high or low),
+            form_factor=row["form_factor"],
+            spellings=tuple(dict.fromkeys([row["canonical_name"], *filter(None, row["aliases"].split("|"))])),
+        )

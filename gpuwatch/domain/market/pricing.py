@@ -1,0 +1,138 @@
+"""From a quote to money: the disk that is asked for, the commission, whole micro-dollars.
+
+Money is rounded half-even once, at the very end (CONTRACT §1). The arithmetic runs in floats, which are exact to
+about 1e-9 micro-dollars here; where a result lies so near to a tie that a float might fall on the wrong side, it
+is worked out again in exact fractions. Decimal for every offer of every poll would cost five times the parse.
+"""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_EVEN, Decimal
+from enum import StrEnum
+from fractions import Fraction
+from functools import lru_cache
+
+import msgspec
+
+from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer
+
+MICRO = 1_000_000
+HOURS_A_MONTH = 720  # source: vast.ai bills storage per GB and month of 720 h (docs, read 2026-08)
+MAX_USD_HOUR = 10_000.0  # nothing for rent costs more; beyond it a number is a fault
+_TIE_MARGIN = 1e-3  # micro-dollars around a tie within which fractions decide
+_FLOATS_TO = 1e11  # micro-dollars up to which a float is surely nearer than that margin
+
+
+class CommissionMode(StrEnum):
+    """How a commission relates to the listed price."""
+
+    ON_TOP = "on_top"  # price = listed × (1 + rate)
+    INCLUDED = "included"  # the rate is inside the listed price: price = listed
+    FROM_OFFER = "from_offer"  # each offer names its own rate; `rate` is for those that do not
+
+
+class Commission(msgspec.Struct, frozen=True):
+    """What becomes of a listed price: a fraction reckoned on it, and the time that is billed.
+
+    `rate_text` keeps the decimal as the owner wrote it.
+    """
+
+    rate_text: str = "0"
+    mode: CommissionMode = CommissionMode.ON_TOP
+    min_billing_s: float = 0.0  # the least that is billed for a launch
+    billing_step_s: float = 0.0  # billed in whole steps of so long; 0: to the millisecond
+
+    @property
+    def rate(self) -> Decimal:
+        """The fraction, exact: 0.20 is 20 %."""
+        return Decimal(self.rate_text)
+
+    def on_top_rate(self, fee_rate: float | None) -> Decimal:
+        """What is added to a listed price, given the offer's own fee (None: none named; a negative one is none)."""
+        if self.mode is CommissionMode.INCLUDED:
+            return Decimal(0)
+        if self.mode is CommissionMode.FROM_OFFER and fee_rate is not None and fee_rate >= 0:
+            return Decimal(repr(fee_rate))
+        return self.rate
+
+
+class OfferPrice(msgspec.Struct, frozen=True, gc=False):
+    """What an offer costs with a given disk, in whole micro-dollars an hour for the whole offer."""
+
+    listed_microusd_hour: int
+    price_microusd_hour: int
+    commission_rate: float
+    min_billing_s: float = 0.0
+    billing_step_s: float = 0.0
+
+    def gpu_price_usd_hour(self, gpu_count: int) -> Decimal:
+        """US dollars per GPU-hour, for showing; thresholds are compared on the whole offer."""
+        return usd(self.price_microusd_hour) / gpu_count
+
+
+def usd(microusd: int) -> Decimal:
+    """Whole micro-dollars as exact dollars."""
+    return Decimal(microusd) / MICRO
+
+
+def money(amount: Decimal) -> str:
+    """Dollars for a person, with two to four decimals, rounded half-even: 3.6 → 3.60, 0.123456 → 0.1235."""
+    rounded = amount.quantize(Decimal("0.0001"), ROUND_HALF_EVEN)
+    whole, _, fraction = format(rounded, "f").partition(".")
+    return f"{whole}.{fraction.rstrip('0').ljust(2, '0')}"
+
+
+def microusd(amount: Decimal | int | str) -> int:
+    """Dollars as whole micro-dollars, rounded half-even."""
+    return round(Fraction(Decimal(amount)) * MICRO)
+
+
+def price_of(offer: Offer, disk_gb: float | None, commission: Commission) -> OfferPrice:
+    """Listed and effective price of an offer with the disk that is asked for.
+
+    Args:
+        disk_gb: None or the size that the quote already includes: the quote stands as it is. It also stands where
+            taking the surplus disk off would leave nothing: such a quote does not hold that disk. A disk under the
+            provider's least is priced as that, for that is what is rented.
+    """
+    rate = commission.on_top_rate(offer.fee_rate)
+    listed = _listed_microusd(offer, disk_gb, Decimal(1))
+    price = listed if not rate else _listed_microusd(offer, disk_gb, 1 + rate)
+    least_s = commission.min_billing_s
+    if offer.terms is not PLAIN_TERMS:
+        least_s = max(least_s, offer.terms.min_billing_s or 0.0)
+    return OfferPrice(listed, price, float(rate), least_s, commission.billing_step_s)
+
+
+@lru_cache(maxsize=4096)  # the same few thresholds for every offer of every poll
+def threshold_microusd(max_price_usd_gpu_hour: Decimal, gpu_count: int) -> int:
+    """The highest whole-offer price at or under a GPU price: floor(max_price × GPUs), exact."""
+    return int(Fraction(max_price_usd_gpu_hour) * gpu_count * MICRO // 1)
+
+
+def listed_ceiling_usd(max_price_usd_gpu_hour: Decimal, gpu_count: int, commission: Commission) -> Decimal:
+    """A listed price that no fitting offer exceeds, for the marketplace's own filter; a hair generous.
+
+    With `from_offer` the listed price itself is the bound: a fee only makes an offer dearer.
+    """
+    rate = commission.rate if commission.mode is CommissionMode.ON_TOP else Decimal(0)
+    return max_price_usd_gpu_hour * gpu_count / (1 + rate) + Decimal("0.000001")
+
+
+def _listed_microusd(offer: Offer, disk_gb: float | None, factor: Decimal) -> int:
+    quoted, extra_gb = offer.quoted_usd_hour, 0.0
+    rate = offer.disk_usd_gb_month
+    if disk_gb is not None and rate:
+        disk_gb = max(disk_gb, offer.terms.least_disk_gb)
+        extra_gb = disk_gb - offer.quoted_disk_gb
+    listed = quoted + (rate or 0.0) * extra_gb / HOURS_A_MONTH
+    if listed <= 0:
+        listed, extra_gb = quoted, 0.0
+    near = listed * MICRO * float(factor)
+    if near < _FLOATS_TO and abs(near % 1 - 0.5) > _TIE_MARGIN:
+        return round(near)
+    total = Fraction(Decimal(repr(quoted)))
+    if extra_gb and rate:
+        disks = Fraction(Decimal(repr(disk_gb))) - Fraction(Decimal(repr(offer.quoted_disk_gb)))
+        total += Fraction(Decimal(repr(rate))) * disks / HOURS_A_MONTH
+    return round(total * MICRO * Fraction(factor))

@@ -1,0 +1,148 @@
+"""Resold stock: the same GPUs, offered by their owner and by those who resell them, are shown once. Pure.
+
+An aggregator names whose hardware an offer is (`terms.seller`). Where that seller offers the same number of the same
+GPU, of the same rental type, in the same place, at the same listed price, it is the same stock. Only what is shown is
+folded: what may be rented is never decided here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from gpuwatch.domain.market.offer import Offer, OfferKind
+from gpuwatch.domain.market.pricing import OfferPrice
+
+SAME_PRICE: Final = 0.01  # so far listed prices may lie apart: aggregators round to cents, or lag behind
+_ALIASES: Final = {  # other spellings of sellers, folded → the provider's name
+    "lambdalabs": "lambda",
+    "lambdacloud": "lambda",
+    "amazon": "aws",
+    "amazonec2": "aws",
+    "amazonwebservices": "aws",
+    "microsoftazure": "azure",
+    "google": "gcp",
+    "googlecloud": "gcp",
+    "googlecloudplatform": "gcp",
+    "oci": "oracle",
+    "oraclecloud": "oracle",
+    "vast": "vastai",
+    "runpodio": "runpod",
+    "crusoecloud": "crusoe",
+    "datacrunch": "verda",  # source: the company's new name since 2025
+}
+_WORD: Final = re.compile(r"[a-z]+|[0-9]+")
+_NO_PLACE: Final = frozenset({"", "any", "global", "worldwide", "unknown"})
+# what aggregators say of a continent or a corner of it; it tells nothing of which of several places there is meant
+_WIDE: Final = frozenset({
+    "africa", "asia", "asia south", "asia northeast", "asia southeast", "australia", "canada", "europe", "eu",
+    "eu east", "eu north", "eu west", "eu south", "middle east", "south america", "north america", "united states",
+    "us", "usa",
+})  # fmt: skip
+
+
+class PricedOffer(Protocol):
+    """An offer with what it costs."""
+
+    @property
+    def offer(self) -> Offer:
+        """What is offered."""
+
+    @property
+    def price(self) -> OfferPrice:
+        """At what price."""
+
+
+P = TypeVar("P", bound=PricedOffer)
+
+
+class FoldedOffer(msgspec.Struct, Generic[P]):
+    """One offer, and the providers that show the same stock."""
+
+    shown: P
+    also: tuple[str, ...] = ()
+
+    @property
+    def also_text(self) -> str:
+        """ "also via shadeform", "also at lambda"; empty: nowhere else."""
+        owner = seller_of(self.shown.offer)
+        via = [name for name in self.also if known_as(name) != owner]
+        at = [name for name in self.also if known_as(name) == owner]
+        parts = [f"also {word} {', '.join(names)}" for word, names in (("at", at), ("via", via)) if names]
+        return ", ".join(parts)
+
+
+_Key = tuple[str, str, int, bool, OfferKind, float]
+
+
+def fold_resold(found: Sequence[P], *, keep_first: bool = False) -> list[FoldedOffer[P]]:
+    """Each stock once, in the given order: as its owner offers it, else as the first that resells it.
+
+    Args:
+        keep_first: the first stays as it is whoever offers it, and what is the same stock is folded into it.
+    """
+    kept: dict[int, FoldedOffer[P]] = {}  # position → what is shown there
+    at: dict[_Key, list[int]] = {}
+    direct = [n for n, one in enumerate(found) if not _is_resold(one.offer)]
+    resold = [n for n, one in enumerate(found) if _is_resold(one.offer)]
+    order = [*direct, *resold]
+    if keep_first and found:
+        order = [0, *(n for n in order if n != 0)]
+    for n in order:
+        one, key = found[n], _key(found[n].offer)
+        same = next((m for m in at.get(key, ()) if _is_same(kept[m].shown, one)), None)
+        if same is None:
+            kept[n] = FoldedOffer(shown=one)
+            at.setdefault(key, []).append(n)
+        elif one.offer.provider not in kept[same].also:
+            kept[same].also = (*kept[same].also, one.offer.provider)
+    return [kept[n] for n in sorted(kept)]
+
+
+@lru_cache(maxsize=1024)
+def known_as(name: str) -> str:
+    """One name for a seller or provider, however it is spelled: "Lambda Labs" and "lambda" are one."""
+    plain = "".join(_WORD.findall(name.casefold()))
+    return _ALIASES.get(plain, plain)
+
+
+def seller_of(offer: Offer) -> str:
+    """Whose hardware it is."""
+    return known_as(offer.terms.seller or offer.provider)
+
+
+def _is_resold(offer: Offer) -> bool:
+    return seller_of(offer) != known_as(offer.provider)
+
+
+def _key(offer: Offer) -> _Key:
+    return (seller_of(offer), offer.gpu, offer.gpu_count, offer.spot, offer.kind, round(offer.terms.gpu_fraction, 3))
+
+
+def _is_same(shown: PricedOffer, other: PricedOffer) -> bool:
+    """The key is the same. Two offers of one provider are two, however alike."""
+    if shown.offer.provider == other.offer.provider:
+        return False
+    a, b = shown.price.listed_microusd_hour, other.price.listed_microusd_hour
+    return abs(a - b) <= SAME_PRICE * max(a, b) and _same_place(shown.offer, other.offer)
+
+
+def _same_place(one: Offer, other: Offer) -> bool:
+    """As far as both say; "us-east-1" is "US East 1 (Virginia)", and is not "us-east-2"."""
+    if one.country and other.country and one.country.casefold() != other.country.casefold():
+        return False
+    mine, theirs = _place(one.region or ""), _place(other.region or "")
+    return not mine or not theirs or mine <= theirs or theirs <= mine
+
+
+@lru_cache(maxsize=4096)
+def _place(region: str) -> frozenset[str]:
+    """The words of a region; empty: it names none."""
+    words = _WORD.findall(region.casefold())
+    if " ".join(words) in _NO_PLACE | _WIDE:
+        return frozenset()
+    return frozenset(words)

@@ -1,0 +1,88 @@
+"""The parts of a GPU's spelling: what is compared, and what else it tells: memory, socket, how many. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+MAX_NAME_LENGTH = 80  # longer is no GPU's name
+_MAKERS = ("nvidia", "amd", "intel")
+_SIZE = re.compile(r"(?<![a-z0-9.])(\d{1,3}) ?g(?:i?b?)?(?![a-z0-9])")
+_SOCKET = re.compile(r"(?<![a-z0-9])(sxm|pcie|oam|nvl)\d?(?![a-z0-9])")
+_BEFORE = re.compile(r"^(?:nvidia|amd|intel|geforce|tesla|instinct|gpu|\d{1,2}x) ?")  # "geforcertx4090", "gpu 8x a100"
+_COUNT_BEHIND = re.compile(r" ?x\d{1,2}$")  # "h100 sxm5x8"
+_NUMBER = re.compile(r"\d{3,4}(?: ?(?:ti|super|s|d))*")  # "4090", "3080 ti"
+_KEEP = {ord(c): c for c in "abcdefghijklmnopqrstuvwxyz0123456789"} | {
+    ord(c): c.lower() for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+}
+_BLANKS = str.maketrans("_-()/,", "      ")
+
+
+class SpellingParts(NamedTuple):
+    """A spelling taken apart. `base` without maker, count, memory and socket."""
+
+    base: str
+    size_gib: float | None
+    socket: str | None  # "sxm", "pcie", "oam", "nvl"
+
+
+def fold(text: str) -> str:
+    """A name's letters and digits, small, without its maker: what names are compared by.
+
+    Letters of other alphabets stay: a name that merely looks like another is not that one.
+    """
+    if text.isascii():
+        key = "".join(filter(None, map(_KEEP.get, map(ord, text))))
+    else:
+        key = "".join(filter(str.isalnum, text.casefold()))
+    for maker in _MAKERS:
+        if key.startswith(maker) and len(key) > len(maker):
+            return key[len(maker) :]
+    return key
+
+
+def clean_name(text: str) -> str:
+    """A spelling without control characters and surplus blanks, cut to a name's length."""
+    text = text[: MAX_NAME_LENGTH * 4]
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else " " for c in text)
+    return " ".join(text.split())[:MAX_NAME_LENGTH].rstrip() or "unknown"
+
+
+def without_size(text: str) -> tuple[str, float | None]:
+    """A spelling in small letters without the memory that it names, and that memory in GiB; None: it names none."""
+    plain = text.translate(_BLANKS).casefold()
+    found = _SIZE.search(plain)
+    if found is None:
+        return plain, None
+    return plain[: found.start()] + plain[found.end() :], float(found[1])
+
+
+def parts(text: str) -> SpellingParts:
+    """A spelling taken apart as far as it can be."""
+    plain = _COUNT_BEHIND.sub("", " ".join(text.translate(_BLANKS).casefold().split()))
+    while found := _BEFORE.match(plain):
+        plain = plain[found.end() :]
+    base, size_gib = without_size(plain)
+    socket = _SOCKET.search(base)
+    if socket is not None:
+        base = base[: socket.start()] + base[socket.end() :]
+    return SpellingParts(" ".join(base.split()), size_gib, socket[1] if socket else None)
+
+
+def socket_of(text: str | None) -> str | None:
+    """The kind of socket that a provider's word names: "SXM5" is "sxm"; None: it names none that is known."""
+    found = _SOCKET.search(text.casefold()) if text else None
+    return found[1] if found else None
+
+
+def is_number(base: str) -> bool:
+    """Is it a model's number alone, as people write "4090"?"""
+    return _NUMBER.fullmatch(base) is not None
+
+
+def common_name(names: list[str], family: str) -> str:
+    """What several names have in common: "A100 80GB" of "A100 SXM 80GB" and "A100 PCIe 80GB"; else their family."""
+    rest = [frozenset(name.split()) for name in names[1:]]
+    words = [word for word in names[0].split() if all(word in other for other in rest)]
+    return " ".join(words) or family

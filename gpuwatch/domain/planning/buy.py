@@ -1,0 +1,232 @@
+"""Own cards or rented ones: what each costs, and when buying pays. Exact in decimals.
+
+The source's calculator stands here as it is (`seed_calculator`), and corrected: cards by rounding up, the own running
+cost in the pay-back, the rented machine's head start in speed, what the hardware loses in value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import ROUND_CEILING, Decimal
+from enum import StrEnum
+
+import msgspec
+
+GREEN_DAYS, RED_DAYS = 30, 90  # pays back before the first: buy; from the second on: rent
+YEAR_DAYS = Decimal(365)
+DAY_HOURS = Decimal(24)
+_W_A_KW = 1000
+
+
+class PaybackVerdict(StrEnum):
+    """What a pay-back time says."""
+
+    GREEN = "green"
+    AMBER = "amber"
+    RED = "red"
+
+
+class OwnedMachine(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine of one's own."""
+
+    card: str
+    cards: int
+    card_usd: Decimal
+    other_usd: Decimal  # the rest of the hardware
+    card_watts: Decimal
+    system_watts: Decimal
+    usd_kwh: Decimal
+    cooling_percent: Decimal  # of the power's cost
+    yearly_usd: Decimal = Decimal(0)  # what else it costs a year: space, repairs, network
+    slower: Decimal = Decimal(1)  # so many times longer for the same work as the rented machine
+
+    @property
+    def investment_usd(self) -> Decimal:
+        """What is paid before the first hour."""
+        return self.cards * self.card_usd + self.other_usd
+
+    @property
+    def kilowatts(self) -> Decimal:
+        """Under load."""
+        return (self.cards * self.card_watts + self.system_watts) / _W_A_KW
+
+    @property
+    def usd_hour(self) -> Decimal:
+        """Power and cooling of an hour under load."""
+        return self.kilowatts * self.usd_kwh * (1 + self.cooling_percent / 100)
+
+    def running_usd_day(self, hours: Decimal) -> Decimal:
+        """A day on which it works so many hours."""
+        return self.usd_hour * hours + self.yearly_usd / YEAR_DAYS
+
+
+class RentTariff(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to rent the machine that would be bought instead."""
+
+    name: str
+    usd_hour: Decimal  # of the whole machine
+    extra_percent: Decimal = Decimal(0)  # storage and traffic, of the compute's cost
+
+    @property
+    def effective_usd_hour(self) -> Decimal:
+        """With storage and traffic."""
+        return self.usd_hour * (1 + self.extra_percent / 100)
+
+
+class RentComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Owning against one tariff."""
+
+    tariff: RentTariff
+    job_usd: Decimal  # the job, rented
+    day_usd: Decimal  # a day of that work, rented
+    saved_usd_day: Decimal  # by owning, running cost taken off
+    payback_days: Decimal | None  # None: owning never pays
+    verdict: PaybackVerdict
+    hours_a_year: tuple[Decimal | None, Decimal | None]  # rented hours from which owning is cheaper; see `compare`
+
+
+class MachineUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """How much work there is."""
+
+    job_hours: Decimal  # of one job, on the rented machine
+    hours_a_day: Decimal = DAY_HOURS  # that the rented machine would run, day by day
+
+
+def cards_needed(memory_gb: Decimal, card_gb: Decimal) -> int:
+    """As many as hold it."""
+    return int((memory_gb / card_gb).to_integral_value(ROUND_CEILING))
+
+
+def verdict_of(days: Decimal | None) -> PaybackVerdict:
+    """Green under 30 days, red from 90 on, or if it never pays."""
+    if days is None or days >= RED_DAYS:
+        return PaybackVerdict.RED
+    return PaybackVerdict.GREEN if days < GREEN_DAYS else PaybackVerdict.AMBER
+
+
+def compare_with_rent(
+    own: OwnedMachine, tariff: RentTariff, usage: MachineUsage, loss_percent: Sequence[Decimal]
+) -> RentComparison:
+    """Owning against renting, for the work of `usage`.
+
+    Args:
+        loss_percent: what the hardware loses of its value in a year, lowest and highest guess; `hours_a_year` answers
+            to them: from so many rented hours in the first year on, owning it and selling it then is cheaper.
+    """
+    own_hours = min(usage.hours_a_day * own.slower, DAY_HOURS)
+    rented_hours = own_hours / own.slower  # what the own machine can do in a day, in hours of the rented one
+    day = tariff.effective_usd_hour * rented_hours
+    saved = day - own.running_usd_day(own_hours)
+    days = own.investment_usd / saved if saved > 0 else None
+    return RentComparison(
+        tariff=tariff,
+        job_usd=tariff.effective_usd_hour * usage.job_hours,
+        day_usd=tariff.effective_usd_hour * usage.hours_a_day,
+        saved_usd_day=saved,
+        payback_days=days,
+        verdict=verdict_of(days),
+        hours_a_year=(_hours(own, tariff, min(loss_percent)), _hours(own, tariff, max(loss_percent))),
+    )
+
+
+def _hours(own: OwnedMachine, tariff: RentTariff, loss_percent: Decimal) -> Decimal | None:
+    """Rented hours in the first year that cost what a year of owning does; None: no number of them."""
+    fixed = own.investment_usd * loss_percent / 100 + own.yearly_usd
+    saved = tariff.effective_usd_hour - own.usd_hour * own.slower
+    if saved <= 0:
+        return None
+    hours = fixed / saved
+    return hours if hours * own.slower <= YEAR_DAYS * DAY_HOURS else None
+
+
+def discounted(base: RentTariff, kind: str, percents: Sequence[Decimal]) -> list[RentTariff]:
+    """The same machine at discounts: "reserved −40 %"."""
+    return [
+        msgspec.structs.replace(base, name=f"{kind} −{percent} %", usd_hour=base.usd_hour * (1 - percent / 100))
+        for percent in percents
+    ]
+
+
+# --- as the sources reckon --------------------------------------------------------------------------------------------
+
+
+class SourceCalculation(msgspec.Struct, frozen=True, kw_only=True):
+    """What the source's calculator prints, unrounded."""
+
+    cards: int
+    investment_usd: Decimal
+    kilowatt_hours: Decimal
+    operating_usd: Decimal
+    own_total_usd: Decimal
+    compute_usd: Decimal
+    extra_usd: Decimal
+    rented_total_usd: Decimal
+    rented_usd_day: Decimal
+    payback_days: Decimal
+    verdict: PaybackVerdict
+
+
+SOURCE_MEMORY_GB, SOURCE_CARD_GB = Decimal(140), Decimal(24)
+SOURCE_DAYS = Decimal(7)
+SOURCE_SLOWER = Decimal("2.5")  # the source measured 2 to 3 times the tokens a second on the rented cards
+SOURCE_TARIFF = RentTariff(name="on demand", usd_hour=Decimal("98.32"), extra_percent=Decimal(10))
+SOURCE_OWN = OwnedMachine(
+    card="RTX 4090",
+    cards=6,
+    card_usd=Decimal(2000),
+    other_usd=Decimal(5000),
+    card_watts=Decimal(450),
+    system_watts=Decimal(500),
+    usd_kwh=Decimal("0.15"),
+    cooling_percent=Decimal(30),
+)
+
+
+def source_card_count(memory_gb: int, card_gb: int) -> int:
+    """The source's own count: one too many where it divides exactly."""
+    return memory_gb // card_gb + 1
+
+
+def source_calculation(
+    own: OwnedMachine = SOURCE_OWN, tariff: RentTariff = SOURCE_TARIFF, days: Decimal = SOURCE_DAYS
+) -> SourceCalculation:
+    """The source's calculator: the pay-back leaves out the own running cost, and that the own cards are slower."""
+    hours = days * DAY_HOURS
+    operating = own.usd_hour * hours
+    compute = tariff.usd_hour * hours
+    extra = compute * tariff.extra_percent / 100
+    a_day = (compute + extra) / days
+    payback = own.investment_usd / a_day
+    return SourceCalculation(
+        cards=own.cards,
+        investment_usd=own.investment_usd,
+        kilowatt_hours=own.kilowatts * hours,
+        operating_usd=operating,
+        own_total_usd=own.investment_usd + operating,
+        compute_usd=compute,
+        extra_usd=extra,
+        rented_total_usd=compute + extra,
+        rented_usd_day=a_day,
+        payback_days=payback,
+        verdict=verdict_of(payback),
+    )
+
+
+def source_payback_corrected() -> tuple[Decimal, Decimal, Decimal]:
+    """The source's pay-back in days with the own running cost; with slower own cards alone; with both."""
+    a_day, running = source_calculation().rented_usd_day, SOURCE_OWN.running_usd_day(DAY_HOURS)
+    invested = SOURCE_OWN.investment_usd
+    return invested / (a_day - running), invested * SOURCE_SLOWER / a_day, invested / (a_day / SOURCE_SLOWER - running)
+
+
+class SimplePayback(msgspec.Struct, frozen=True, kw_only=True):
+    """The other source's division: what is paid in the first year, by what an hour of rent costs."""
+
+    hours: Decimal
+    days: Decimal
+
+
+def simple_payback(spent_usd: Decimal, rent_usd_hour: Decimal) -> SimplePayback:
+    """7,000 ÷ 10 = 700 hours = 29.17 days."""
+    hours = spent_usd / rent_usd_hour
+    return SimplePayback(hours=hours, days=hours / DAY_HOURS)

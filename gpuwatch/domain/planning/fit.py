@@ -1,0 +1,283 @@
+"""Which class of GPU is right for a task: what holds it, quickly enough, for least money.
+
+Inference reads the weights once for each token, so the memory's bandwidth bounds the time of a token; training is bound
+by arithmetic (the roofline model, Williams et al. 2009). So for training the dollars per TFLOP-hour decide, for
+inference the dollars per hour of the smallest thing that holds it and is quick enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from enum import StrEnum
+from math import ceil
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.market.gpu_specs import GpuSpecs, gpu_specs
+from gpuwatch.domain.planning.memory_need import GIB_GB, cards_for
+
+BANDWIDTH_REACHED: Final = (
+    0.6  # of the data sheet's; single streams reach 55 to 60 % on A100 and H100 (MosaicML's MBU, 2023)
+)
+_NO_BF16 = frozenset({"Volta", "Turing"})
+_DROPPED = frozenset({"Kepler", "Maxwell"})  # CUDA 12 and 13 no longer know them
+
+
+class GpuTask(StrEnum):
+    """What the GPU is for."""
+
+    TRAINING = "training"
+    INFERENCE = "inference"
+    ANY = "any"
+
+
+class LatencyClass(StrEnum):
+    """How soon the next token of one stream must come."""
+
+    REALTIME = "realtime"
+    INTERACTIVE = "interactive"
+    BATCH = "batch"
+
+
+TOKEN_S: Final[Mapping[LatencyClass, float | None]] = MappingProxyType(
+    {
+        LatencyClass.REALTIME: 0.02,  # 50 tokens a second: speech, agents that wait for each other
+        LatencyClass.INTERACTIVE: 0.1,  # 10 tokens a second: quicker than a person reads
+        LatencyClass.BATCH: None,
+    }
+)
+
+
+class CostMeasure(StrEnum):
+    """What "cheapest" is measured by."""
+
+    HOUR = "hour"
+    MEMORY = "memory"
+    COMPUTE = "compute"
+    BANDWIDTH = "bandwidth"
+
+
+class PricedClass(msgspec.Struct, frozen=True, kw_only=True):
+    """So many of a GPU for so much an hour, commission included. `high_usd_hour`: where a price is a range."""
+
+    gpu: str
+    cards: int
+    usd_hour: Decimal
+    high_usd_hour: Decimal | None = None
+    provider: str | None = None
+    spot: bool = False
+    any_number: bool = False  # the price of one card holds for any number of them
+
+    def of(self, cards: int) -> PricedClass:
+        """So many of them, where any number can be had."""
+        if not self.any_number:
+            return self
+        high = None if self.high_usd_hour is None else self.high_usd_hour * cards
+        return msgspec.structs.replace(self, cards=cards, usd_hour=self.usd_hour * cards, high_usd_hour=high)
+
+
+class TaskNeeds(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done."""
+
+    task: GpuTask = GpuTask.ANY
+    vram_gb: float = 0.0  # that the task fills, in all
+    read_gb: float | None = None  # of it, what is read for each token; None: all
+    token_s: float | None = None  # the longest that one token may take
+    any_link: bool = False  # several cards need no NVLink between them
+    max_cards: int = 8
+
+
+class ClassChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """The cheapest offer of a class that fits."""
+
+    gpu: GpuSpecs  # of a name that leaves the card open, the weakest in each figure
+    priced: PricedClass
+    needed: int  # cards that the task needs
+    offers: int  # that fit, of this class
+    token_s: float | None  # that a token takes at least; None: not asked, or not known
+
+    @property
+    def usd_hour(self) -> Decimal:
+        """Of the whole offer; the middle of a range."""
+        high = self.priced.high_usd_hour
+        return self.priced.usd_hour if high is None else (self.priced.usd_hour + high) / 2
+
+    def per(self, by: CostMeasure) -> Decimal | None:
+        """Dollars an hour, or for a GB, a TFLOP or a TB/s an hour; None: the data sheet does not say."""
+        if by is CostMeasure.HOUR:
+            return self.usd_hour
+        unit = {
+            CostMeasure.MEMORY: self.gpu.memory_gib * GIB_GB,
+            CostMeasure.COMPUTE: self.gpu.fp16_tflops,
+            CostMeasure.BANDWIDTH: None if self.gpu.bandwidth_gb_s is None else self.gpu.bandwidth_gb_s / 1000,
+        }[by]
+        return self.usd_hour / (Decimal(repr(unit)) * self.priced.cards) if unit else None
+
+
+class RankedClasses(msgspec.Struct, frozen=True, kw_only=True):
+    """What fits, best first, and why the rest does not."""
+
+    choices: tuple[ClassChoice, ...]
+    left_out: Mapping[str, tuple[str, ...]]  # reason → GPUs
+    by: CostMeasure
+
+    def best(self, by: CostMeasure) -> ClassChoice | None:
+        """The cheapest by another measure."""
+        known = [(value, one) for one in self.choices if (value := one.per(by)) is not None]
+        return min(known, key=lambda pair: pair[0])[1] if known else None
+
+
+def default_measure(task: GpuTask) -> CostMeasure:
+    """Training is bought by its arithmetic, the rest by the hour."""
+    return CostMeasure.COMPUTE if task is GpuTask.TRAINING else CostMeasure.HOUR
+
+
+def rank_classes(needs: TaskNeeds, priced: Iterable[PricedClass], by: CostMeasure | None = None) -> RankedClasses:
+    """Of each class the offer that fits for least money an hour; the classes by `by`."""
+    wanted = by or default_measure(needs.task)
+    classes: dict[str, list[PricedClass]] = {}
+    for one in priced:
+        classes.setdefault(one.gpu, []).append(one)
+    found: list[ClassChoice] = []
+    left_out: dict[str, list[str]] = {}
+    for name, offers in sorted(classes.items()):
+        got = _choice(needs, specs_of(name), offers)
+        if isinstance(got, ClassChoice):
+            found.append(got)
+        else:
+            left_out.setdefault(got, []).append(name)
+    found.sort(key=lambda one: (one.per(wanted) is None, one.per(wanted) or 0, one.usd_hour, one.gpu.name))
+    return RankedClasses(
+        choices=tuple(found), left_out={why: tuple(names) for why, names in left_out.items()}, by=wanted
+    )
+
+
+def _choice(needs: TaskNeeds, gpu: GpuSpecs | None, offers: Sequence[PricedClass]) -> ClassChoice | str:
+    """The cheapest that fits, or why none does."""
+    if gpu is None:
+        return "in no data sheet of ours"
+    if needs.task is not GpuTask.ANY and gpu.architecture in _DROPPED:
+        return "too old for today's CUDA"
+    if needs.task is GpuTask.TRAINING and not gpu.has_tensor_cores:
+        return "no Tensor cores"
+    needed = cards_needed(needs, gpu)
+    if needed is None:
+        return "bandwidth not known" if gpu.bandwidth_gb_s is None else "holds nothing"
+    if needed > needs.max_cards:
+        return f"more than {needs.max_cards} cards"
+    if needs.task is GpuTask.TRAINING and needed > 1 and not (gpu.nvlink or needs.any_link):
+        return "several cards without NVLink"
+    fitting = [one for offer in offers if needed <= (one := offer.of(needed)).cards <= needs.max_cards]
+    if not fitting:
+        return "no offer with so many cards"
+    cheapest = min(fitting, key=lambda one: (one.usd_hour, one.cards))
+    token_s = _token_s(needs, gpu, cheapest.cards)
+    return ClassChoice(gpu=gpu, priced=cheapest, needed=needed, offers=len(fitting), token_s=token_s)
+
+
+def specs_of(name: str) -> GpuSpecs | None:
+    """What is sure of a GPU; "H100" may be any of them: then the least of each figure. None: no data sheet of ours."""
+    known, open_name = gpu_specs(), catalog().get(name)
+    members = [known[one] for one in (open_name.members if open_name else ()) if one in known]
+    if name in known or not members:
+        return known.get(name)
+    return msgspec.structs.replace(
+        members[0],
+        name=name,
+        memory_gib=min(one.memory_gib for one in members),
+        fp16_tflops=_least([one.fp16_tflops for one in members]),
+        bandwidth_gb_s=_least([one.bandwidth_gb_s for one in members]),
+        nvlink=all(one.nvlink for one in members),
+    )
+
+
+def _least(figures: Sequence[float | None]) -> float | None:
+    known = [one for one in figures if one is not None]
+    return min(known) if len(known) == len(figures) else None
+
+
+def cards_needed(needs: TaskNeeds, gpu: GpuSpecs) -> int | None:
+    """Cards that hold the task and are quick enough; None: no number of them, or it cannot be told."""
+    held = max(1, cards_for(needs.vram_gb, gpu.memory_gib)) if needs.vram_gb else 1
+    if needs.vram_gb and not cards_for(needs.vram_gb, gpu.memory_gib):
+        return None
+    if needs.token_s is None:
+        return held
+    one = _token_s(needs, gpu, 1)
+    return None if one is None else max(held, ceil(round(one / needs.token_s, 9)))
+
+
+def _token_s(needs: TaskNeeds, gpu: GpuSpecs, cards: int) -> float | None:
+    """What is read for a token, at the bandwidth that is reached; the cards read their parts at once."""
+    read = needs.vram_gb if needs.read_gb is None else needs.read_gb
+    if needs.task is not GpuTask.INFERENCE or gpu.bandwidth_gb_s is None or not read:
+        return None
+    return read / (gpu.bandwidth_gb_s * BANDWIDTH_REACHED * cards)
+
+
+def remarks(needs: TaskNeeds, gpu: GpuSpecs) -> list[str]:
+    """What to know of a card beside its price."""
+    found = ["FP16 only, no BF16"] if needs.task is GpuTask.TRAINING and gpu.architecture in _NO_BF16 else []
+    if gpu.nvlink:
+        found.append("NVLink")
+    if gpu.name not in gpu_specs():
+        found.append("which card is open: the weakest is reckoned")
+    return found
+
+
+def price_ratio(one: PricedClass, other: PricedClass) -> tuple[Decimal, Decimal]:
+    """How many times dearer a GPU is than another: cheapest against cheapest, dearest against dearest; lower first."""
+    low = (one.usd_hour / one.cards) / (other.usd_hour / other.cards)
+    dear, dear_other = one.high_usd_hour or one.usd_hour, other.high_usd_hour or other.usd_hour
+    high = (dear / one.cards) / (dear_other / other.cards)
+    return min(low, high), max(low, high)
+
+
+# --- as the sources print ---------------------------------------------------------------------------------------------
+
+
+class SourceClass(msgspec.Struct, frozen=True, kw_only=True):
+    """A class in the sources' tables. Prices are per GPU-hour; None: they print none."""
+
+    gpu: str
+    task: GpuTask  # ANY: for both
+    memory_gb: int
+    low: Decimal | None = None
+    high: Decimal | None = None
+    source: str = ""
+
+
+SOURCE_CLASSES: tuple[SourceClass, ...] = (
+    SourceClass(gpu="T4", task=GpuTask.INFERENCE, memory_gb=16, low=Decimal("0.526"), source="g4dn.xlarge"),
+    SourceClass(gpu="L4", task=GpuTask.INFERENCE, memory_gb=24),
+    SourceClass(gpu="A10", task=GpuTask.INFERENCE, memory_gb=24),
+    SourceClass(gpu="L40S", task=GpuTask.ANY, memory_gb=48),
+    SourceClass(gpu="V100", task=GpuTask.TRAINING, memory_gb=16, low=Decimal("3.06"), source="p3.2xlarge"),
+    SourceClass(gpu="A100", task=GpuTask.TRAINING, memory_gb=40, low=Decimal("42.14") / 8, source="p4d.24xlarge ÷ 8"),
+    SourceClass(gpu="H100", task=GpuTask.TRAINING, memory_gb=80, low=Decimal("3.50"), high=Decimal("5.50")),
+    SourceClass(gpu="B200", task=GpuTask.TRAINING, memory_gb=192, low=Decimal("9.50"), high=Decimal("12.00")),
+)
+
+
+def source_classes(task: GpuTask, vram_gb: float) -> list[SourceClass]:
+    """Those for a task whose printed memory holds it on one card: cheapest first, those without a price last."""
+    fitting = [
+        one
+        for one in SOURCE_CLASSES
+        if vram_gb <= one.memory_gb and (GpuTask.ANY in {task, one.task} or task is one.task)
+    ]
+    return sorted(fitting, key=lambda one: (one.low is None, one.low or 0))
+
+
+def source_ratio(one: str, other: str) -> tuple[Decimal, Decimal]:
+    """How many times dearer a class is than another by the sources' own prices."""
+    priced = {
+        found.gpu: PricedClass(gpu=found.gpu, cards=1, usd_hour=found.low, high_usd_hour=found.high)
+        for found in SOURCE_CLASSES
+        if found.low is not None
+    }
+    return price_ratio(priced[one], priced[other])

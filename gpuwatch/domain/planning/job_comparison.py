@@ -1,0 +1,136 @@
+"""Cards at a price that somebody thinks of: "4x A100 @ 1.20 for 72h", compared by what a job costs on them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+
+import msgspec
+
+from gpuwatch.domain.market.gpu_specs import gpu_specs
+from gpuwatch.domain.market.pricing import MICRO, microusd
+from gpuwatch.domain.planning.figures import (
+    FigureRange,
+    GpuAllocation,
+    exactly,
+    parse_gpu_config,
+)
+from gpuwatch.domain.planning.job import (
+    JobCost,
+    JobTraffic,
+    PricedGpus,
+    cost_on,
+)
+from gpuwatch.domain.planning.job_spec import JobSpec
+
+_FORM = re.compile(
+    r"(?P<gpus>[^@]+?)\s*@\s*\$?(?P<usd>[0-9]{1,6}(?:\.[0-9]{1,9})?)"
+    r"(?:\s+(?:for\s+)?(?P<low>[0-9.]{1,12})(?:h?-(?P<high>[0-9.]{1,12}))?\s*h(?:ours)?)?",
+    re.IGNORECASE,
+)
+EXPECTED = 'expected cards at a price per GPU-hour, such as "4x A100 @ 1.20" or "4x A100 @ 1.20 for 72h"'
+
+
+class PlannedHardware(msgspec.Struct, frozen=True, kw_only=True):
+    """Some cards at a price per GPU-hour. `hours` None: they follow from the job."""
+
+    text: str
+    on: GpuAllocation
+    usd_gpu_hour: Decimal
+    hours: FigureRange | None = None
+
+    @property
+    def count(self) -> int:
+        """One, where none is said."""
+        return self.on.count or 1
+
+
+class HardwareExtras(msgspec.Struct, frozen=True, kw_only=True):
+    """What an offer would say of itself, the same for all candidates."""
+
+    commission: Decimal = Decimal(0)
+    spot: bool = False
+    disk_usd_hour: Decimal = Decimal(0)
+    download_usd_gb: float | None = None
+    upload_usd_gb: float | None = None
+    min_billing_s: float = 0.0
+
+
+class ComparedHardware(msgspec.Struct, frozen=True, kw_only=True):
+    """A candidate with what the job costs there. `break_even`: as fast as this against the first, it costs as much."""
+
+    candidate: PlannedHardware
+    priced_gpus: PricedGpus
+    cost: JobCost
+    break_even: float
+    speed: FigureRange  # how many times as fast as the first it is reckoned to be
+
+
+def parse_hardware(text: str) -> PlannedHardware:
+    """From text. Raises ValueError: what was expected."""
+    found = _FORM.fullmatch(text.strip())
+    if found is None or not Decimal(found["usd"]):
+        raise ValueError(f"{text.strip()!r}: {EXPECTED}")
+    hours = None
+    if found["low"]:
+        hours = _hours(found["low"], found["high"] or found["low"])
+    return PlannedHardware(
+        text=text.strip(), on=parse_gpu_config(found["gpus"]), usd_gpu_hour=Decimal(found["usd"]), hours=hours
+    )
+
+
+def compare_hardware(
+    job: JobSpec, candidates: Sequence[PlannedHardware], traffic: JobTraffic, extras: HardwareExtras
+) -> list[ComparedHardware]:
+    """In the given order; the first is what the others are held against. Raises ValueError: one cannot be reckoned."""
+    found: list[ComparedHardware] = []
+    for one in candidates:
+        priced_gpus = priced_gpus_of_plan(one, job, extras)
+        cost = cost_on(_with_hours(job, one), priced_gpus, traffic)
+        if isinstance(cost, str):
+            raise ValueError(f"{one.text!r}: {cost}")  # noqa: TRY004 the reason is a text
+        first = found[0] if found else None
+        speed = exactly(1.0) if first is None else _speed(first.cost, cost)
+        even = 1.0 if first is None else priced_gpus.microusd_hour / first.priced_gpus.microusd_hour
+        found.append(ComparedHardware(candidate=one, priced_gpus=priced_gpus, cost=cost, break_even=even, speed=speed))
+    return found
+
+
+def priced_gpus_of_plan(one: PlannedHardware, job: JobSpec, extras: HardwareExtras) -> PricedGpus:
+    """A candidate as an offer would be."""
+    name, factor = one.on.gpus[0], 1 + extras.commission
+    specs = gpu_specs().get(name)
+    return PricedGpus(
+        gpu=name,
+        count=one.count,
+        memory_gib=None if specs is None else specs.memory_gib,
+        microusd_hour=microusd((one.usd_gpu_hour * one.count + extras.disk_usd_hour) * factor),
+        disk_microusd_hour=float(extras.disk_usd_hour * factor * MICRO),
+        can_be_interrupted=extras.spot,
+        download_mbps=job.download_mbps,
+        download_usd_gb=extras.download_usd_gb,
+        upload_usd_gb=extras.upload_usd_gb,
+        min_billing_s=extras.min_billing_s,
+    )
+
+
+def _with_hours(job: JobSpec, one: PlannedHardware) -> JobSpec:
+    if one.hours is None:
+        return job
+    return msgspec.structs.replace(job, hours=one.hours, on=None, tokens=None)
+
+
+def _speed(first: JobCost, other: JobCost) -> FigureRange:
+    low, high = first.low.work_h / other.low.work_h, first.high.work_h / other.high.work_h
+    return FigureRange(min(low, high), max(low, high))
+
+
+def _hours(low: str, high: str) -> FigureRange:
+    try:
+        found = FigureRange(float(low), float(high))
+    except ValueError:
+        raise ValueError(EXPECTED) from None
+    if not 0 < found.low <= found.high:
+        raise ValueError("expected hours above 0, the lower figure first")
+    return found

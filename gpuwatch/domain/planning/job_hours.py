@@ -1,0 +1,120 @@
+"""How long a job takes on some GPUs: by what was measured, by a speed-up, or by FLOP/s at a stated utilisation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+import msgspec
+
+from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.market.gpu_specs import gpu_specs
+from gpuwatch.domain.planning.figures import FigureRange
+from gpuwatch.domain.planning.job_spec import GpuRate, JobSpec
+
+HOUR_S = 3600.0
+_NO_BF16 = "{gpu} does not reckon in bf16 (in fp16 it does)"
+_BEFORE_BF16 = frozenset({"Kepler", "Maxwell", "Pascal", "Volta", "Turing"})  # NVIDIA has it from Ampere on
+
+
+class JobHours(msgspec.Struct, frozen=True):
+    """Hours of work on some GPUs, and how they were found."""
+
+    value: FigureRange
+    how: str
+
+
+@lru_cache(maxsize=8192)  # the same few GPUs for every offer of every poll
+def hours_on(job: JobSpec, gpu: str, count: int) -> JobHours | str:
+    """Hours of work on so many of a GPU; a text: why they are not known, one clause."""
+    if job.hours is not None:
+        return _by_reference(job, job.hours, gpu, count)
+    if job.tokens is None:
+        return "neither hours nor tokens are said"
+    if (rate := _nearest(job.tokens_per_s, gpu, count)) is not None:
+        factor = _factor(rate, gpu, count, job)
+        per_s = FigureRange(rate.value.low * factor, rate.value.high * factor)
+        hours = FigureRange(job.tokens / per_s.high / HOUR_S, job.tokens / per_s.low / HOUR_S)
+        return JobHours(hours, f"{_span(per_s)} tok/s, from those of {rate.on.text}")
+    if job.flop is not None and job.utilisation is not None:
+        return _by_flops(job, job.flop, job.utilisation, gpu, count)
+    return f"no tokens_per_s of {gpu} is said, nor the model's size with a utilisation"
+
+
+def scaling_gain(count: int, scaling: float) -> float:
+    """How many times as fast as one GPU so many are."""
+    return 1 + (count - 1) * scaling
+
+
+def peak_flops(gpu: str, *, fp8: bool) -> float | None:
+    """FLOP/s by the data sheet: matrix units, dense. None: it does not say.
+
+    Of a name that leaves the card open ("V100 32GB"), the slowest that it may be.
+    """
+    names = (gpu,) if gpu in gpu_specs() else catalog().wanted(gpu)
+    sheets = [specs for name in names if (specs := gpu_specs().get(name)) is not None]
+    found = [specs.fp8_tflops if fp8 else specs.fp16_tflops for specs in sheets]
+    known = [tflops for tflops in found if tflops is not None]
+    return min(known) * 1e12 if known and len(known) == len(found) else None
+
+
+def lacks_bf16(gpu: str) -> bool:
+    """Is it known to have no units for bf16? Of a name that leaves the card open: are all that it may be?"""
+    names = (gpu,) if gpu in gpu_specs() else catalog().wanted(gpu)
+    sheets = [specs for name in names if (specs := gpu_specs().get(name)) is not None]
+    return bool(sheets) and all(specs.architecture in _BEFORE_BF16 for specs in sheets)
+
+
+def _by_reference(job: JobSpec, hours: FigureRange, gpu: str, count: int) -> JobHours | str:
+    if job.on is None:
+        return JobHours(hours, "as said")
+    own = job.on.count or 1
+    if gpu in job.on.gpus:
+        factor = scaling_gain(own, job.scaling) / scaling_gain(count, job.scaling)
+        how = "as said" if count == own else f"scaled from {job.on.text}"
+        return JobHours(FigureRange(hours.low * factor, hours.high * factor), how)
+    if (rate := _nearest(job.speedup, gpu, count)) is not None:
+        return _sped_up(job, hours, rate, count)
+    if job.utilisation is None:
+        return f"neither a speedup of {gpu} is said, nor a utilisation"
+    if job.bf16 and lacks_bf16(gpu):
+        return _NO_BF16.format(gpu=gpu)
+    mine, theirs = peak_flops(gpu, fp8=job.fp8), peak_flops(job.on.gpus[0], fp8=job.fp8)
+    if not mine or not theirs:
+        return f"no data sheet says the FLOP/s of {gpu if not mine else job.on.gpus[0]}"
+    factor = theirs * scaling_gain(own, job.scaling) / (mine * scaling_gain(count, job.scaling))
+    return JobHours(FigureRange(hours.low * factor, hours.high * factor), f"by FLOP/s, from {job.on.text}")
+
+
+def _sped_up(job: JobSpec, hours: FigureRange, rate: GpuRate, count: int) -> JobHours:
+    """A speed-up with a count is one of those GPUs against `on`; without, of each GPU against each of `on`."""
+    own = job.on.count if job.on and job.on.count else 1
+    base = 1.0 if rate.on.count is not None else scaling_gain(own, job.scaling)
+    factor = base * scaling_gain(rate.on.count or 1, job.scaling) / scaling_gain(count, job.scaling)
+    found = FigureRange(hours.low * factor / rate.value.high, hours.high * factor / rate.value.low)
+    return JobHours(found, f"{_span(rate.value)}× as fast as {job.on.text if job.on else 'said'}")
+
+
+def _by_flops(job: JobSpec, flop: float, utilisation: FigureRange, gpu: str, count: int) -> JobHours | str:
+    if job.bf16 and lacks_bf16(gpu):
+        return _NO_BF16.format(gpu=gpu)
+    peak = peak_flops(gpu, fp8=job.fp8)
+    if not peak:
+        return f"no data sheet says the FLOP/s of {gpu}{' in 8 bits' if job.fp8 else ''}"
+    seconds = flop / (peak * scaling_gain(count, job.scaling))
+    hours = FigureRange(seconds / utilisation.high / HOUR_S, seconds / utilisation.low / HOUR_S)
+    return JobHours(hours, f"{peak / 1e12:g} TFLOP/s × {_span(FigureRange(*(100 * one for one in utilisation)))} %")
+
+
+def _nearest(rates: Iterable[GpuRate], gpu: str, count: int) -> GpuRate | None:
+    """Of a GPU's figures that of the nearest count; of two such, the one that names fewer models."""
+    mine = [rate for rate in rates if gpu in rate.on.gpus]
+    return min(mine, key=lambda rate: (abs((rate.on.count or 1) - count), len(rate.on.gpus)), default=None)
+
+
+def _factor(rate: GpuRate, gpu: str, count: int, job: JobSpec) -> float:
+    return scaling_gain(count, job.scaling) / scaling_gain(rate.on.count or 1, job.scaling)
+
+
+def _span(value: FigureRange) -> str:
+    return f"{value.low:,.4g}–{value.high:,.4g}" if value.is_wide else f"{value.low:,.4g}"

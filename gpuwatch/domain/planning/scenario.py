@@ -1,0 +1,169 @@
+"""Ways of working, compared step by step: what each costs, and what another saves. Exact in decimals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+_MOST = Decimal(10**9)  # beyond it a figure is a slip
+_WAYS = ("usd_gpu_hour", "usd_hour", "usd", "gpu", "percent")  # what a step's cost comes from; one of them
+PriceOf = Callable[[str, int], Decimal]  # GPU, how many → USD per GPU-hour
+
+
+class ScenarioStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One step as its file says it."""
+
+    name: str
+    hours: Decimal | None = None
+    gpus: int = 1
+    usd_gpu_hour: Decimal | None = None
+    usd_hour: Decimal | None = None
+    usd: Decimal | None = None
+    gpu: str | None = None
+    percent: Decimal | None = None
+    of: str | tuple[str, ...] = ()
+
+    @property
+    def base(self) -> tuple[str, ...]:
+        """The steps that a percentage is of."""
+        return (self.of,) if isinstance(self.of, str) else self.of
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One way of working."""
+
+    name: str
+    step: tuple[ScenarioStep, ...]
+    note: str = ""
+
+
+class ScenarioFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file: the first way is what the others are compared with."""
+
+    scenario: tuple[Scenario, ...]
+    title: str = ""
+
+
+class StepCost(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step costs, and how that came about."""
+
+    name: str
+    how: str
+    usd: Decimal
+
+
+class ScenarioCost(msgspec.Struct, frozen=True, kw_only=True):
+    """A way with its costs; savings against the first way (of that itself: 0)."""
+
+    name: str
+    note: str
+    costs: tuple[StepCost, ...]
+    total_usd: Decimal
+    saving_usd: Decimal
+    saving_percent: Decimal | None  # None: the first way costs nothing
+
+
+def parse_scenarios(raw: Mapping[str, Any]) -> ScenarioFile:
+    """A plan out of a file's tables. Raises ValueError: which key, and what was expected."""
+    try:
+        plan = msgspec.convert(raw, ScenarioFile)
+    except msgspec.ValidationError as fault:
+        raise ValueError(_plain(str(fault))) from fault
+    if not plan.scenario:
+        raise ValueError("expected at least one [[scenario]]")
+    for way in plan.scenario:
+        if not way.step:
+            raise ValueError(f"scenario {way.name!r}: expected at least one [[scenario.step]]")
+        for number, step in enumerate(way.step):
+            wrong = _fault(step, [before.name for before in way.step[:number]])
+            if wrong is not None:
+                raise ValueError(f"scenario {way.name!r}, step {step.name!r}: {wrong}")
+    return plan
+
+
+def compare_scenarios(plan: ScenarioFile, price_of: PriceOf) -> list[ScenarioCost]:
+    """What each way costs, in the order of the file.
+
+    Args:
+        price_of: for steps that name a GPU instead of a price.
+    """
+    costs = [_costs(way, price_of) for way in plan.scenario]
+    totals = [sum((cost.usd for cost in one), Decimal(0)) for one in costs]
+    return [
+        ScenarioCost(
+            name=way.name,
+            note=way.note,
+            costs=one,
+            total_usd=total,
+            saving_usd=totals[0] - total,
+            saving_percent=(totals[0] - total) * 100 / totals[0] if totals[0] else None,
+        )
+        for way, one, total in zip(plan.scenario, costs, totals, strict=True)
+    ]
+
+
+def _costs(way: Scenario, price_of: PriceOf) -> tuple[StepCost, ...]:
+    found: list[StepCost] = []
+    for step in way.step:
+        found.append(_cost(step, found, price_of))
+    return tuple(found)
+
+
+def _cost(step: ScenarioStep, before: Sequence[StepCost], price_of: PriceOf) -> StepCost:
+    if step.usd is not None:
+        return StepCost(name=step.name, how="an amount", usd=step.usd)
+    if step.percent is not None:
+        base = sum((cost.usd for cost in before if cost.name in step.base), Decimal(0))
+        return StepCost(
+            name=step.name, how=f"{step.percent} % of {', '.join(step.base)}", usd=base * step.percent / 100
+        )
+    hours = step.hours or Decimal(0)
+    if step.usd_hour is not None:
+        return StepCost(name=step.name, how=f"${step.usd_hour} × {hours} h", usd=step.usd_hour * hours)
+    price, gpu = step.usd_gpu_hour, step.gpu
+    if price is None:
+        price = price_of(gpu or "", step.gpus)
+    what = f" {gpu}" if gpu else " GPUs" if step.gpus > 1 else " GPU"
+    return StepCost(name=step.name, how=f"{step.gpus}{what} × ${price} × {hours} h", usd=price * step.gpus * hours)
+
+
+def _fault(step: ScenarioStep, before: Sequence[str]) -> str | None:
+    """What is wrong with a step, beyond its types."""
+    ways = [way for way in _WAYS if getattr(step, way) is not None]
+    if len(ways) != 1:
+        return f"expected one of {', '.join(_WAYS)}" + (f", not {' and '.join(ways)}" if ways else "")
+    if fault := _figure_fault(step):
+        return fault
+    if ways[0] in ("usd", "percent"):
+        if step.hours is not None:
+            return f"hours mean nothing beside {ways[0]}"
+    elif step.hours is None:
+        return "hours are missing"
+    if step.percent is None:
+        return "`of` goes with percent" if step.base else None
+    unknown = [name for name in step.base if name not in before]
+    if not step.base or unknown:
+        return f"`of` must name steps before it: {', '.join(before) or 'there is none'}"
+    return None
+
+
+def _figure_fault(step: ScenarioStep) -> str | None:
+    for key in ("hours", "usd_gpu_hour", "usd_hour", "usd"):
+        value: Decimal | None = getattr(step, key)
+        least = -_MOST if key == "usd" else 0  # a credit is a negative amount
+        if value is not None and not (value.is_finite() and least <= value <= _MOST):
+            return f"{key}: expected a number from {least:,} to {_MOST:,}"
+    if step.percent is not None and not (step.percent.is_finite() and -100 <= step.percent <= _MOST):
+        return "percent: expected a number from -100 on"
+    return None if 1 <= step.gpus <= 100_000 else "gpus: expected a number from 1 to 100,000"
+
+
+def _plain(text: str) -> str:
+    """msgspec's words, with its path as an owner reads a file: counted from 1."""
+    words, _, path = text.partition(" - at `$.")
+    for number in range(100, -1, -1):
+        path = path.replace(f"[{number}]", f" {number + 1}")
+    return f"{path.rstrip('`')}: {words}" if path else words

@@ -1,0 +1,50 @@
+"""Why not: for the offers that came nearest to a watch, which clauses refused them and by how much."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+import msgspec
+
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.pricing import Commission, OfferPrice
+from gpuwatch.domain.watches.match import Failure, failures, price_for
+from gpuwatch.domain.watches.watch import Watch
+
+
+class NearMiss(msgspec.Struct, frozen=True):
+    """An offer that a watch refused, with every clause that refused it."""
+
+    offer: Offer
+    price: OfferPrice
+    failures: tuple[Failure, ...]
+
+    @property
+    def off(self) -> float:
+        """How far off it is in all; only for ordering."""
+        return sum(failure.off for failure in self.failures)
+
+
+def nearest(
+    watch: Watch,
+    offers: Iterable[Offer],
+    commissions: Mapping[str, Commission],
+    now: datetime,
+    limit: int = 5,
+) -> tuple[NearMiss, ...]:
+    """The refused offers that came nearest: the right GPU first, then the fewest clauses, then the least off."""
+    misses = []
+    for offer in offers:
+        price = price_for(watch, offer, commissions)
+        refused = failures(watch, offer, price, now)
+        if refused:
+            misses.append(NearMiss(offer, price, refused))
+    return tuple(heapq.nsmallest(limit, misses, key=_distance))
+
+
+def _distance(miss: NearMiss) -> tuple[bool, int, float, float, str, str]:
+    wrong_gpu = any(failure.clause == "gpu" for failure in miss.failures)
+    gpu_price = miss.price.price_microusd_hour / miss.offer.gpu_count
+    return (wrong_gpu, len(miss.failures), miss.off, gpu_price, miss.offer.provider, miss.offer.offer_id)

@@ -1,0 +1,159 @@
+"""The kinds of fields that settings are made of: strict in a file, forgiving towards the text of the environment."""
+
+from __future__ import annotations
+
+import types
+import typing
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    WithJsonSchema,
+    field_validator,
+)
+
+from gpuwatch.domain.watches.durations import parse_duration
+from gpuwatch.domain.watches.env_text import EnvText, plain_json
+
+MAX_USD = Decimal(1_000_000)  # beyond it a number is a slip
+MOST_DECIMALS = 30  # money is compared in exact fractions: 1e-999999 would be a very long one
+MAX_MEASURE = Decimal(10**9)
+_TRUE = {"true", "1", "yes", "on"}
+_FALSE = {"false", "0", "no", "off"}
+
+
+class Table(BaseModel):
+    """One table of the settings: no unknown keys, no value in any fault."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, frozen=True, validate_default=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _from_env(cls, value: Any, info: Any) -> Any:
+        return read_env_text(value, cls.model_fields[info.field_name].annotation)
+
+
+def read_env_text(value: Any, annotation: Any) -> Any:
+    """Text of the environment as what its key needs; anything else as it is. Raises ValueError for bad JSON."""
+    return _read(str(value), _kinds(annotation)) if isinstance(value, EnvText) else value
+
+
+def number(value: Any) -> Decimal:
+    """A finite number, exact as written; text and switches are none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+        raise ValueError("expected a number")  # noqa: TRY004 pydantic turns ValueErrors into faults
+    found = value if isinstance(value, Decimal) else Decimal(repr(value))
+    if not found.is_finite():
+        raise ValueError("expected a finite number")
+    if int(found.as_tuple().exponent) < -MOST_DECIMALS:
+        raise ValueError(f"expected a number with at most {MOST_DECIMALS} decimals")
+    return found
+
+
+def seconds(value: Any) -> float:
+    """A duration's seconds."""
+    if not isinstance(value, str):
+        raise ValueError('expected a duration in quotes, such as "90s", "15m" or "6h"')  # noqa: TRY004
+    return parse_duration(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("expected text in quotes")  # noqa: TRY004
+    if "\x00" in value:
+        raise ValueError("expected text without NUL")
+    return value
+
+
+def _line(value: Any) -> str:
+    value = _text(value).strip()
+    if not value or not value.isprintable():
+        raise ValueError("expected one line of text, not empty")
+    return str(value)
+
+
+def one_or_many(value: Any) -> Any:
+    """One text is a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+def _strict_int(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("expected a whole number")  # noqa: TRY004
+    return value
+
+
+def _strict_bool(value: Any) -> Any:
+    if not isinstance(value, bool):
+        raise ValueError("expected true or false")  # noqa: TRY004
+    return value
+
+
+_NUMBER: dict[str, Any] = {"type": "number"}
+_SPAN: dict[str, Any] = {"type": "string", "examples": ["90s", "15m", "6h", "2d", "1h30m"]}
+
+Text = Annotated[str, BeforeValidator(_text)]  # may be empty and have lines
+Line = Annotated[str, BeforeValidator(_line), Field(max_length=500)]
+Words = Annotated[tuple[Line, ...], BeforeValidator(one_or_many, json_schema_input_type=str | list[str])]
+Lines = Annotated[Words, Field(min_length=1)]
+Switch = Annotated[StrictBool, BeforeValidator(_strict_bool)]
+Whole = Annotated[StrictInt, BeforeValidator(_strict_int)]
+Number = Annotated[Decimal, BeforeValidator(number), WithJsonSchema(_NUMBER)]
+Usd = Annotated[
+    Decimal, BeforeValidator(number), Field(gt=0, le=MAX_USD), WithJsonSchema(_NUMBER | {"exclusiveMinimum": 0})
+]
+Span = Annotated[float, BeforeValidator(seconds), WithJsonSchema(_SPAN)]
+
+
+def _second_or_more(value: Any) -> float:
+    found = seconds(value)
+    if found < 1:
+        raise ValueError("expected a duration of at least 1s")
+    return found
+
+
+SpanFrom1s = Annotated[float, BeforeValidator(_second_or_more), WithJsonSchema(_SPAN)]
+Measure = Annotated[
+    Decimal, BeforeValidator(number), Field(ge=0, le=MAX_MEASURE), WithJsonSchema(_NUMBER | {"minimum": 0})
+]
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """The plain types that an annotation allows."""
+    origin = typing.get_origin(annotation)
+    if origin is Annotated:
+        return _kinds(typing.get_args(annotation)[0])
+    if origin in {typing.Union, types.UnionType}:
+        return set().union(*(_kinds(part) for part in typing.get_args(annotation)))
+    if origin is Literal:
+        return {str}
+    return {origin or annotation}
+
+
+def _read(text: str, kinds: set[Any]) -> Any:
+    plain = text.strip()
+    is_table = any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in kinds)
+    if plain[:1] in {"[", "{"} and (is_table or kinds & {tuple, list, dict}):
+        return plain_json(plain)
+    if bool in kinds and plain.lower() in _TRUE | _FALSE:
+        return plain.lower() in _TRUE
+    if is_table or kinds & {int, Decimal}:
+        return _number_in(plain)
+    return text
+
+
+def _number_in(text: str) -> Any:
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return text

@@ -1,0 +1,174 @@
+"""All watches against all offers, poll after poll: only what changed and could fit is looked at again.
+
+The results are always those of `match.matches` for each watch. Two things make it quick: an offer that is too dear for
+every watch that wants so many of its GPU is passed over by one comparison, and what was found for an offer holds until
+a field of it changes. Time alone changes only whether a host stays long enough, so that is asked at every update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from datetime import datetime
+from math import inf
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.pricing import (
+    HOURS_A_MONTH,
+    Commission,
+    OfferPrice,
+    listed_ceiling_usd,
+    threshold_microusd,
+)
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.match import (
+    NO_COMMISSION,
+    accepts,
+    match_of,
+    price_for,
+    rank,
+)
+from gpuwatch.domain.watches.watch import Watch
+
+_HAIR = 1e-6  # dollars: more than floats may lose in comparing a quote with a ceiling
+_RANK = itemgetter(0)
+# number of the watch, what an hour costs there, and its job, its rank
+_Hit = tuple[int, OfferPrice, int | None, tuple[Any, ...]]
+
+
+class _Wanted(msgspec.Struct, frozen=True):
+    """Who may want an offer of so many of this GPU at this provider."""
+
+    ceiling_usd: float  # no watch accepts a higher listed price of the whole offer
+    watches: tuple[tuple[int, Watch, int], ...]  # number, watch without its clause on time, threshold in micro-dollars
+
+
+_NOBODY = _Wanted(-1.0, ())
+_KEPT_MAX = 2_000  # GPUs, or counts of one: made-up ones must not fill the memory
+
+
+class WatchIndex:
+    """Watches, indexed by provider, GPU and count. Not for several threads at once."""
+
+    def __init__(self, watches: Sequence[Watch], commissions: Mapping[str, Commission]) -> None:
+        self._watches = tuple(watches)
+        self._commissions = dict(commissions)
+        self._least_disk_gb = min((w.disk_gb for w in watches if w.disk_gb is not None), default=inf)
+        self._wanted = _Wants(self._watches, self._commissions)
+        self._seen: dict[str, tuple[Offer, tuple[_Hit, ...]]] = {}  # own copies of offers, and who accepts them
+
+    def update(self, offers: Sequence[Offer], now: datetime) -> Mapping[str, tuple[Match, ...]]:
+        """What each watch accepts of these offers, by the watch's name; cheapest GPU price first.
+
+        Args:
+            offers: all that are for sale now, not only what is new.
+            now: aware; decides which hosts stay long enough.
+        """
+        found: list[list[tuple[tuple[Any, ...], Match]]] = [[] for _ in self._watches]
+        before, after = self._seen, {}
+        for offer in self._affordable(offers):
+            offer_id = offer.offer_id
+            seen = before.get(offer_id)
+            if seen is None or not _is_same(seen[0], offer):
+                seen = copy(offer), self._hits(offer, now)
+            after[offer_id] = seen
+            for number, price, job, order in seen[1]:
+                found[number].append((order, Match(offer, price, job)))
+        self._seen = after
+        pairs = zip(self._watches, found, strict=True)
+        return {watch.name: _in_order(watch, matched, now) for watch, matched in pairs}
+
+    def _affordable(self, offers: Iterable[Offer]) -> list[Offer]:
+        """Without those that are too dear for every watch, even with no disk at all where one asks for less."""
+        wanted, least_disk_gb = self._wanted, self._least_disk_gb
+        return [
+            offer
+            for offer in offers
+            if offer.quoted_usd_hour <= (ceiling := wanted[offer.provider][offer.gpu][offer.gpu_count].ceiling_usd)
+            or (offer.quoted_disk_gb > least_disk_gb and offer.quoted_usd_hour - _disk_usd_hour(offer) <= ceiling)
+        ]
+
+    def _hits(self, offer: Offer, now: datetime) -> tuple[_Hit, ...]:
+        prices: dict[float | None, OfferPrice] = {}
+        hits: list[_Hit] = []
+        for number, watch, threshold in self._wanted[offer.provider][offer.gpu][offer.gpu_count].watches:
+            price = prices.get(watch.disk_gb)
+            if price is None:
+                price = prices[watch.disk_gb] = price_for(watch, offer, self._commissions)
+            if price.price_microusd_hour <= threshold and accepts(watch, offer, price, now):
+                match = match_of(watch, offer, price)
+                hits.append((number, price, match.job_microusd, rank(match)))
+        return tuple(hits)
+
+
+class _Wants(dict[str, "_AtProvider"]):
+    """Provider → its table; made when first asked for."""
+
+    def __init__(self, watches: Sequence[Watch], commissions: Mapping[str, Commission]) -> None:
+        super().__init__()
+        self._watches = watches
+        self._commissions = commissions
+
+    def __missing__(self, provider: str) -> _AtProvider:
+        watches = [(n, w) for n, w in enumerate(self._watches) if w.providers is None or provider in w.providers]
+        timeless = [(n, msgspec.structs.replace(w, available_for_s=None)) for n, w in watches]
+        self[provider] = _AtProvider(timeless, self._commissions.get(provider, NO_COMMISSION))
+        return self[provider]
+
+
+class _AtProvider(dict[str, "_OfGpu"]):
+    """GPU → its table."""
+
+    def __init__(self, watches: Sequence[tuple[int, Watch]], commission: Commission) -> None:
+        super().__init__()
+        self._watches = watches
+        self._commission = commission
+
+    def __missing__(self, gpu: str) -> _OfGpu:
+        if len(self) >= _KEPT_MAX:
+            self.clear()
+        self[gpu] = _OfGpu([(n, w) for n, w in self._watches if gpu in w.gpu_names], self._commission)
+        return self[gpu]
+
+
+class _OfGpu(dict[int, _Wanted]):
+    """Number of GPUs → who wants so many."""
+
+    def __init__(self, watches: Sequence[tuple[int, Watch]], commission: Commission) -> None:
+        super().__init__()
+        self._watches = watches
+        self._commission = commission
+
+    def __missing__(self, count: int) -> _Wanted:
+        if len(self) >= _KEPT_MAX:
+            self.clear()
+        wanting = [(n, w) for n, w in self._watches if w.gpu_count_min <= count <= w.gpu_count_max]
+        self[count] = self._of(wanting, count) if wanting else _NOBODY
+        return self[count]
+
+    def _of(self, wanting: Sequence[tuple[int, Watch]], count: int) -> _Wanted:
+        ceilings = [listed_ceiling_usd(w.max_price_usd_gpu_hour, count, self._commission) for _, w in wanting]
+        watches = tuple((n, w, threshold_microusd(w.max_price_usd_gpu_hour, count)) for n, w in wanting)
+        return _Wanted(float(max(ceilings)) + _HAIR, watches)
+
+
+def _in_order(watch: Watch, found: list[tuple[tuple[Any, ...], Match]], now: datetime) -> tuple[Match, ...]:
+    found.sort(key=_RANK)
+    if watch.available_for_s is None:
+        return tuple([match for _, match in found])
+    return tuple([match for _, match in found if accepts(watch, match.offer, match.price, now)])
+
+
+def _disk_usd_hour(offer: Offer) -> float:
+    """What of a quote can be the disk: a watch with a smaller one pays at most so much less."""
+    return (offer.disk_usd_gb_month or 0.0) * offer.quoted_disk_gb / HOURS_A_MONTH
+
+
+def _is_same(kept: Offer, offer: Offer) -> bool:
+    """Equal in every field but the time of the look; `kept` is our own copy and takes that."""
+    msgspec.structs.force_setattr(kept, "observed_at", offer.observed_at)
+    return kept == offer

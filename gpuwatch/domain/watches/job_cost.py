@@ -1,0 +1,103 @@
+"""What the job of a watch costs on an offer, and what follows for prices: `max_job_cost` instead of `max_price`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import ROUND_CEILING, Decimal
+
+import msgspec
+
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.pricing import (
+    MAX_USD_HOUR,
+    MICRO,
+    OfferPrice,
+    microusd,
+    threshold_microusd,
+)
+from gpuwatch.domain.planning.job import (
+    JobCost,
+    JobTraffic,
+    PricedGpus,
+    cost_on,
+    priced_gpus_of,
+)
+from gpuwatch.domain.planning.job_hours import hours_on
+from gpuwatch.domain.planning.job_spec import JobSpec
+from gpuwatch.domain.watches.watch import Watch
+
+_FINE = Decimal("0.000001")
+_MOST_USD = Decimal(int(MAX_USD_HOUR))
+_SHORTEST_H = 1e-6  # a job that takes less is bound by its own limit alone
+
+
+def job_cost(watch: Watch, offer: Offer, price: OfferPrice) -> JobCost | str | None:
+    """What it costs there; a text: why that cannot be told. None: the watch goes by price."""
+    if watch.job is None or watch.max_job_cost_usd is None:
+        return None
+    return cost_on(watch.job, priced_gpus_of(offer, price), JobTraffic(watch.download_gb, watch.upload_gb))
+
+
+def job_microusd(watch: Watch, offer: Offer, price: OfferPrice) -> int | None:
+    """The same at worst, in whole micro-dollars; None: it cannot be told, or the watch goes by price."""
+    found = job_cost(watch, offer, price)
+    return found.microusd if isinstance(found, JobCost) else None
+
+
+def most_microusd(watch: Watch) -> int:
+    """The limit for the whole job."""
+    return microusd(watch.max_job_cost_usd or Decimal(0))
+
+
+def ceiling_microusd(watch: Watch, gpu: str, count: int, *, spot: bool = False) -> int:
+    """The highest price an hour at which so many of this GPU can be worth it: by price, and by the job's cost.
+
+    What only an offer says (its line, what traffic costs, the least that is billed) is left out.
+    """
+    most = threshold_microusd(watch.max_price_usd_gpu_hour, count)
+    if watch.job is None or watch.max_job_cost_usd is None:
+        return most
+    bare = msgspec.structs.replace(watch.job, memory_gb=0.0, image_gb=0.0, within_s=None)
+    priced_gpus = PricedGpus(gpu=gpu, count=count, memory_gib=None, microusd_hour=MICRO, can_be_interrupted=spot)
+    found = cost_on(bare, priced_gpus, JobTraffic())
+    if isinstance(found, str):
+        return 0
+    return min(most, threshold_microusd(_per_hour(watch.max_job_cost_usd, found.high.hours), 1))
+
+
+def dearest_microusd(watch: Watch, offer: Offer, price: OfferPrice) -> int | None:
+    """The highest price an hour of this very offer at which its job keeps within the limit; None: it goes by price."""
+    found = job_cost(watch, offer, price)
+    if not isinstance(found, JobCost):
+        return None
+    bill = found.high
+    left = most_microusd(watch) - bill.traffic_usd * MICRO
+    return max(0, int(left / (bill.hours + bill.minimum_h)))
+
+
+def most_bid_microusd(watch: Watch, offer: Offer, price: OfferPrice) -> int:
+    """How far a bid may be raised, an hour for the whole: to its maximum, and what the job may cost. 0: no bid is."""
+    bid = None if watch.launch is None else watch.launch.bid
+    if bid is None or not offer.spot:
+        return 0
+    most, dearest = threshold_microusd(bid.max_usd_gpu_hour, offer.gpu_count), dearest_microusd(watch, offer, price)
+    return most if dearest is None else min(most, dearest)
+
+
+def highest_usd_gpu_hour(job: JobSpec, most_usd: Decimal, gpus: Iterable[str], counts: range) -> Decimal:
+    """A GPU price that no offer exceeds on which the job's work alone keeps within the limit; 0: there is none such."""
+    found = (_gpu_ceiling(job, most_usd, gpu, count) for gpu in gpus for count in counts)
+    highest = max((one for one in found if one is not None), default=Decimal(0))
+    return min(highest, _MOST_USD).quantize(_FINE, ROUND_CEILING)
+
+
+def _gpu_ceiling(job: JobSpec, most_usd: Decimal, gpu: str, count: int) -> Decimal | None:
+    hours = hours_on(job, gpu, count)
+    return None if isinstance(hours, str) else _per_hour(most_usd, hours.value.high, count)
+
+
+def _per_hour(most_usd: Decimal, hours: float, count: int = 1) -> Decimal:
+    """With a hair of room: hours are floats, and the job's cost is rounded; its own limit is exact."""
+    if hours < _SHORTEST_H:
+        return _MOST_USD
+    return (most_usd + _FINE) / (Decimal(hours) * count) * Decimal("1.000000001")

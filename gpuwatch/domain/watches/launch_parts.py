@@ -1,0 +1,231 @@
+"""The tables and kinds of fields inside `[watch.launch]`: references, ports, bids, registries, volumes, hooks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema, model_validator
+
+from gpuwatch.domain.watches.fields import (
+    Line,
+    Measure,
+    Number,
+    Table,
+    Usd,
+    seconds,
+)
+from gpuwatch.domain.watches.launch_text import (
+    MAX_ONSTART,
+    OWN_VARIABLES,
+    check_onstart,
+    check_secret,
+    check_url,
+    check_value,
+    check_word,
+)
+from gpuwatch.domain.watches.watch import (
+    BidSpec,
+    HookSpec,
+    RegistrySpec,
+    VolumeSpec,
+)
+
+LABEL_EXTRA_MAX = 38  # of 60 in all: "gpuwatch-", an id of 12, a blank, and this
+MAX_HOOK_S = 300.0
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
+_PORT = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})(/tcp|/udp)?")
+
+
+class Reference(Table):
+    """`{ from_env = "NAME" }` or `{ from_file = "/run/secrets/name" }`: text that does not stand in the file."""
+
+    from_env: Line | None = Field(default=None, description="The environment variable that holds the text.")
+    from_file: Line | None = Field(
+        default=None, description="The file that holds the text; a relative path is relative to the settings file."
+    )
+
+
+def _outside(check: Callable[[str], str]) -> Callable[[Any], str]:
+    """The check of a text that may come by reference; references that hold were replaced before."""
+
+    def read(value: Any) -> str:
+        if not isinstance(value, str):
+            raise ValueError(  # noqa: TRY004 pydantic turns ValueErrors into faults
+                'expected text in quotes, { from_env = "NAME" } or { from_file = "/run/secrets/name" }'
+            )
+        return check(value)
+
+    return read
+
+
+def _variable(value: Any) -> str:
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise ValueError("expected names of environment variables: letters, digits and _")
+    if value in OWN_VARIABLES:
+        raise ValueError("expected another name; gpuwatch sets this variable itself")
+    return value
+
+
+def _port(value: Any) -> str:
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    found = _PORT.fullmatch(text.strip()) if isinstance(text, str) else None
+    if not found or not all(1 <= int(port) <= 65_535 for port in found.group(1, 2) if port):
+        raise ValueError('expected a port, such as 8000, "8080:8000" (outside:inside) or "53/udp"')
+    inside = str(int(found[2])) + ("/udp" if found[3] == "/udp" else "")
+    return f"{int(found[1])}:{inside}" if found[1] else inside
+
+
+def _ports(value: Any) -> Any:
+    if isinstance(value, (str, int)) and not isinstance(value, bool):
+        return [value]
+    return value
+
+
+def _label(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip() or not value.isascii() or not value.isprintable():
+        raise ValueError("expected one line of printable ASCII, not empty")
+    if len(value.strip()) > LABEL_EXTRA_MAX:
+        raise ValueError(
+            f"expected at most {LABEL_EXTRA_MAX} characters: a label has 60, gpuwatch's own takes the rest"
+        )
+    return value.strip()
+
+
+def _mount(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"/[A-Za-z0-9._/-]+", value) or ".." in value.split("/"):
+        raise ValueError('expected an absolute folder on the instance, such as "/data"')
+    return value
+
+
+def _hook_span(value: Any) -> float:
+    found = seconds(value)
+    if not 1 <= found <= MAX_HOOK_S:
+        raise ValueError("expected a duration from 1s to 5m")
+    return found
+
+
+def _hook(value: Any) -> Any:
+    if isinstance(value, str):
+        return {"command": value}
+    if not isinstance(value, (dict, HookTable)):
+        raise ValueError('expected a command in quotes, or { url = "https://…", secret = "…" }')  # noqa: TRY004
+    return value
+
+
+def _command(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip() or "\x00" in value:
+        raise ValueError("expected a shell command in quotes, not empty")
+    return value
+
+
+def _script(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("expected text in quotes")  # noqa: TRY004
+    return check_onstart(value)
+
+
+_HOOK_SPAN = {"type": "string", "examples": ["30s", "2m"]}
+_TEXT_OR = str | Reference
+HookSpan = Annotated[float, BeforeValidator(_hook_span), WithJsonSchema(_HOOK_SPAN)]
+EnvName = Annotated[str, BeforeValidator(_variable)]
+EnvValue = Annotated[str, BeforeValidator(_outside(check_value), json_schema_input_type=_TEXT_OR)]
+Password = Annotated[SecretStr, BeforeValidator(_outside(check_word), json_schema_input_type=_TEXT_OR)]
+Signature = Annotated[SecretStr, BeforeValidator(_outside(check_secret), json_schema_input_type=_TEXT_OR)]
+HookUrl = Annotated[SecretStr, BeforeValidator(_outside(check_url), json_schema_input_type=_TEXT_OR)]
+Word = Annotated[Line, BeforeValidator(lambda value: check_word(value) if isinstance(value, str) else value)]
+Port = Annotated[str, BeforeValidator(_port, json_schema_input_type=int | str)]
+Ports = Annotated[
+    tuple[Port, ...], BeforeValidator(_ports, json_schema_input_type=int | str | list[int | str]), Field(max_length=64)
+]
+VolumeId = Annotated[
+    Line, BeforeValidator(lambda value: str(value) if type(value) is int else value, json_schema_input_type=int | str)
+]
+Percent = Annotated[Number, Field(gt=0, le=100)]
+Label = Annotated[str, BeforeValidator(_label), WithJsonSchema({"type": "string", "maxLength": LABEL_EXTRA_MAX})]
+Script = Annotated[str, BeforeValidator(_script), WithJsonSchema({"type": "string", "maxLength": MAX_ONSTART})]
+
+
+class BidTable(Table):
+    """`bid = { max = 1.20, step = 0.05 }`."""
+
+    max: Usd = Field(description="USD per GPU-hour, commission included: the most that is bid.")
+    step: Usd = Field(
+        default=Decimal("0.05"), description="USD per GPU-hour that a bid is raised by when it is outbid."
+    )
+
+    @model_validator(mode="after")
+    def _step_fits(self) -> BidTable:
+        if self.step > self.max and "step" in self.model_fields_set:
+            raise ValueError("expected step to be at most max")
+        return self
+
+    def value(self) -> BidSpec:
+        """As the engine uses it."""
+        return BidSpec(max_usd_gpu_hour=self.max, step_usd_gpu_hour=self.step)
+
+
+class RegistryTable(Table):
+    """`registry = { server = "ghcr.io", username = "me", password = { from_env = "GHCR_TOKEN" } }`."""
+
+    server: Word = Field(description="Host of the private registry that the image comes from: ghcr.io.")
+    username: Word = Field(description="User at the registry.")
+    password: Password = Field(description="Secret; the user's password or token, or a reference to it.")
+
+    def value(self) -> RegistrySpec:
+        """As the engine uses it."""
+        return RegistrySpec(server=self.server, username=self.username, password=self.password.get_secret_value())
+
+
+class VolumeTable(Table):
+    """`volume = { mount = "/data", volume_id = "123" }`."""
+
+    mount: Annotated[str, BeforeValidator(_mount)] = Field(description="Folder on the instance where it is mounted.")
+    volume_id: VolumeId = Field(
+        description="The provider's number of an existing volume, or with size_gb of the volume offer for a new one."
+    )
+    size_gb: Annotated[Measure, Field(ge=1)] | None = Field(
+        default=None, description="GB of a new volume, on the machine of that volume offer."
+    )
+
+    def value(self) -> VolumeSpec:
+        """As the engine uses it."""
+        return VolumeSpec(mount=self.mount, volume_id=self.volume_id, size_gb=float_or_none(self.size_gb))
+
+
+class HookTable(Table):
+    """A shell command, or `{ url = "https://…", secret = "…" }`."""
+
+    command: Annotated[str, BeforeValidator(_command)] | None = Field(
+        default=None, repr=False, description="Shell command; it gets the launch as JSON."
+    )
+    url: HookUrl | None = Field(default=None, description="Address that the launch is sent to as JSON, or a reference.")
+    secret: Signature | None = Field(
+        default=None, description="Secret that the message is signed with, or a reference."
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> HookTable:
+        if (self.command is None) == (self.url is None):
+            raise ValueError('expected a command in quotes, or { url = "https://…", secret = "…" }')
+        if self.secret is not None and self.url is None:
+            raise ValueError("expected secret beside url alone")
+        return self
+
+    def value(self) -> HookSpec:
+        """As the engine uses it."""
+        return HookSpec(
+            command=self.command,
+            url=self.url.get_secret_value() if self.url else None,
+            secret=self.secret.get_secret_value() if self.secret else None,
+        )
+
+
+Hook = Annotated[HookTable, BeforeValidator(_hook, json_schema_input_type=str | HookTable)]
+
+
+def float_or_none(value: Decimal | None) -> float | None:
+    """A measure as the engine counts it."""
+    return None if value is None else float(value)

@@ -1,0 +1,344 @@
+"""Which offers a watch accepts, at what price, and which clause of it refuses the others.
+
+Nothing is taken on trust: a provider's own filter only narrows what is sent. What a provider does not say is not good
+enough for a clause that asks for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import lru_cache
+
+import msgspec
+
+from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.market.marks import arch_of, is_slice, slice_text
+from gpuwatch.domain.market.offer import Identity, Offer, OfferKind
+from gpuwatch.domain.market.pricing import (
+    Commission,
+    OfferPrice,
+    price_of,
+    threshold_microusd,
+    usd,
+)
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.job_cost import job_cost, job_microusd, most_microusd
+from gpuwatch.domain.watches.watch import (
+    Action,
+    CpuArch,
+    SpotPolicy,
+    Watch,
+)
+
+NO_COMMISSION = Commission()
+_WORD = re.compile(r"[^_\W]+")
+FAR = 1.0  # how far off something is that is simply not so
+_MEMORY_SLACK = 0.99  # a driver keeps up to half a per cent for itself: 32607 MiB are sold as 32 GB
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A clause that an offer does not fulfil. `off` is relative: 0.06 is 6 % too dear; 1.0: not at all."""
+
+    clause: str
+    text: str
+    off: float = FAR
+
+
+def price_for(watch: Watch, offer: Offer, commissions: Mapping[str, Commission]) -> OfferPrice:
+    """What an offer costs this watch: with its disk and the provider's commission."""
+    return price_of(offer, watch.disk_gb, commissions.get(offer.provider, NO_COMMISSION))
+
+
+def failures(watch: Watch, offer: Offer, price: OfferPrice, now: datetime) -> tuple[Failure, ...]:
+    """Every clause that refuses this offer, in the order of the settings; empty: it matches."""
+    found = tuple(failure for clause in _CLAUSES if (failure := clause(watch, offer, price, now)) is not None)
+    if watch.max_job_cost_usd is None or not {"job", "max_job_cost"} & {failure.clause for failure in found}:
+        return found
+    return tuple(failure for failure in found if failure.clause != "max_price")  # what the job costs says more
+
+
+def accepts(watch: Watch, offer: Offer, price: OfferPrice, now: datetime) -> bool:
+    """Does every clause hold?"""
+    return all(clause(watch, offer, price, now) is None for clause in _CLAUSES)
+
+
+def match_of(watch: Watch, offer: Offer, price: OfferPrice) -> Match:
+    """An offer at its price, and with what the watch's job costs there."""
+    return Match(offer, price, job_microusd(watch, offer, price))
+
+
+def matches(
+    watch: Watch, offers: Iterable[Offer], commissions: Mapping[str, Commission], now: datetime
+) -> tuple[Match, ...]:
+    """Offers that a watch accepts: cheapest first (job or GPU price), then the more reliable, then by identity."""
+    names = frozenset(watch.gpu_names)
+    found = []
+    for offer in offers:
+        if offer.gpu in names and offer.rentable:
+            price = price_for(watch, offer, commissions)
+            if accepts(watch, offer, price, now):
+                found.append(match_of(watch, offer, price))
+    return tuple(sorted(found, key=rank))
+
+
+def is_near(watch: Watch, offers: Iterable[Offer], commissions: Mapping[str, Commission], now: datetime) -> bool:
+    """Is an otherwise fitting offer at or under threshold × rearm?"""
+    by, job = Decimal(repr(watch.rearm)), watch.max_job_cost_usd
+    wider = msgspec.structs.replace(
+        watch,
+        max_price_usd_gpu_hour=watch.max_price_usd_gpu_hour * by,
+        max_job_cost_usd=None if job is None else job * by,
+    )
+    return any(
+        accepts(wider, offer, price_for(wider, offer, commissions), now)
+        for offer in offers
+        if offer.gpu in wider.gpu_names
+    )
+
+
+def rank(match: Match) -> tuple[float, float, str, str, str, int, bool, str]:
+    """The order in which matches are taken and shown."""
+    identity: Identity = match.offer.identity
+    return (
+        match.figure,
+        -(match.offer.reliability or 0.0),
+        identity.provider,
+        identity.machine_id,
+        identity.gpu,
+        identity.gpu_count,
+        identity.spot,
+        match.offer.offer_id,
+    )
+
+
+Clause = Callable[[Watch, Offer, OfferPrice, datetime], Failure | None]
+
+
+def _provider(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
+    if watch.providers is None or offer.provider in watch.providers:
+        return None
+    return Failure("providers", f"providers: {offer.provider} is not one of {', '.join(watch.providers)}")
+
+
+def _gpu(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
+    if offer.gpu in watch.gpu_names:
+        if not is_slice(offer):
+            return None
+        return Failure("gpu", f"gpu: it is a slice of {offer.gpu} ({slice_text(offer.terms.gpu_fraction)})")
+    return Failure("gpu", f"gpu: {offer.gpu} is not {' or '.join(watch.gpu)}")
+
+
+def _kind(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
+    """Kinds of price are never mixed up: only what is live can be rented, and what has been is no offer."""
+    if offer.kind is OfferKind.LIVE:
+        return None
+    if offer.kind is OfferKind.HISTORY:
+        return Failure("kind", "kind: it is a price of the past")
+    if watch.action is not Action.ALERT:
+        return Failure("kind", f'kind: it is a list price, and action = "{watch.action.value}" takes live offers only')
+    return None if watch.listed else Failure("kind", "kind: it is a list price, and listed = false")
+
+
+def _prepaid(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
+    """What is charged for days or months at once is in no budget of hours."""
+    if not offer.terms.prepaid or watch.action is Action.ALERT:
+        return None
+    return Failure(
+        "prepaid", f'prepaid: it is charged for a term at once, and action = "{watch.action.value}" takes none such'
+    )
+
+
+def _cpu_arch(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
+    """An image for x86 does not run on Arm: what rents takes Arm only where the owner said so."""
+    wanted = watch.cpu_arch
+    if wanted is CpuArch.ANY or (wanted is None and watch.action is Action.ALERT):
+        return None
+    arch = arch_of(offer)
+    if wanted is None:
+        text = 'cpu_arch: it is arm64, and the watch does not say cpu_arch = "arm64" or "any"'
+        return Failure("cpu_arch", text) if arch == CpuArch.ARM64 else None
+    return None if arch == wanted else Failure("cpu_arch", f"cpu_arch: {arch or 'unknown'} is not {wanted.value}")
+
+
+def _rentable(_watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
+    return None if offer.rentable else Failure("rentable", "rentable: it cannot be rented now")
+
+
+def _count(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
+    low, high = watch.gpu_count_min, watch.gpu_count_max
+    if low <= offer.gpu_count <= high:
+        return None
+    text = f"{offer.gpu_count} is not {low}" if low == high else f"{offer.gpu_count} is not within {low} to {high}"
+    off = (low - offer.gpu_count) / low if offer.gpu_count < low else (offer.gpu_count - high) / high
+    return Failure("gpu_count", f"gpu_count: {text}", off)
+
+
+def _price(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Failure | None:
+    most = threshold_microusd(watch.max_price_usd_gpu_hour, offer.gpu_count)
+    if price.price_microusd_hour <= most:
+        return None
+    is_, wanted = price.gpu_price_usd_hour(offer.gpu_count), watch.max_price_usd_gpu_hour
+    return Failure("max_price", f"max_price: {_money_above(is_, wanted)}", float(is_ / wanted) - 1)
+
+
+def _job(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Failure | None:
+    found = None if watch.max_job_cost_usd is None else job_cost(watch, offer, price)
+    if found is None:
+        return None
+    if isinstance(found, str):
+        return Failure("job", f"job: {found}")
+    most = most_microusd(watch)
+    if found.microusd <= most:
+        return None
+    return Failure(
+        "max_job_cost", f"max_job_cost: {_money_above(usd(found.microusd), usd(most))}", found.microusd / most - 1
+    )
+
+
+def _spot(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
+    if watch.spot is SpotPolicy.ANY or offer.spot is (watch.spot is SpotPolicy.ONLY):
+        return None
+    return Failure("spot", "spot: it can be interrupted" if offer.spot else "spot: it is not a spot offer")
+
+
+def _memory(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
+    """In a buyer's sense: `min_vram_gib = 80` takes an H100 that reports 79.6 GiB, and 24 an A10G with 22.4.
+
+    Nobody who writes 80 means to refuse every 80 GB card on the market for what its driver keeps for itself.
+    """
+    least, has = watch.min_vram_gib, offer.gpu_memory_gib
+    if least is None:
+        return None
+    if has is not None and catalog().sold_memory_gib(offer.gpu, has) >= least * _MEMORY_SLACK:
+        return None
+    return _too_little("min_vram_gib", has, least)
+
+
+def _verified(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
+    if not watch.verified or offer.verified:
+        return None
+    is_ = "unknown" if offer.verification is None else offer.verification.value
+    return Failure("verified", f"verified: the host is {is_}")
+
+
+def _regions(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
+    if not watch.regions:
+        return None
+    place = _words(offer.region or "")
+    country = (offer.country or "").casefold()
+    for region in watch.regions:
+        if region.strip().casefold() == country or (len(region) > 2 and _words(region) in place):
+            return None
+    return Failure(
+        "regions", f"regions: {offer.region or offer.country or 'unknown'} is not {', '.join(watch.regions)}"
+    )
+
+
+@lru_cache(maxsize=4096)
+def _words(text: str) -> str:
+    """A place's whole words, so that "Oman" is not found in "Romania"."""
+    return f" {' '.join(_WORD.findall(text.casefold()))} "
+
+
+def _driver(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
+    if watch.min_driver is None or _version(offer.driver) >= _version(watch.min_driver):
+        return None
+    return Failure("min_driver", f"min_driver: {offer.driver or 'unknown'} < {watch.min_driver}")
+
+
+def _own_disk(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
+    """The disk to rent must fit; where a provider does not say what is free, it is not limited by the host."""
+    if watch.disk_gb is None or offer.disk_free_gb is None or offer.disk_free_gb >= watch.disk_gb:
+        return None
+    return _too_little("disk_gb", offer.disk_free_gb, watch.disk_gb)
+
+
+def _available(watch: Watch, offer: Offer, _price: OfferPrice, now: datetime) -> Failure | None:
+    if watch.available_for_s is None:
+        return None
+    if offer.available_until is None:
+        return Failure("available_for", "available_for: unknown")
+    if offer.available_until >= now + timedelta(seconds=watch.available_for_s):
+        return None
+    left_s = max(0.0, (offer.available_until - now).total_seconds())
+    text = f"available_for: {left_s / 3600:.1f} h < {watch.available_for_s / 3600:.1f} h"
+    return Failure("available_for", text, 1 - left_s / watch.available_for_s)
+
+
+def _at_least(clause: str, offer_field: str) -> Clause:
+    def clause_holds(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
+        least: float | None = getattr(watch, clause)
+        if least is None:
+            return None
+        has: float | None = getattr(offer, offer_field)
+        if has is not None and has >= least:
+            return None
+        return _too_little(clause, has, least)
+
+    return clause_holds
+
+
+def _is_so(clause: str, holds: Callable[[Offer], bool | None]) -> Clause:
+    def clause_holds(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
+        if not getattr(watch, clause) or holds(offer):
+            return None
+        return Failure(clause, f"{clause}: {'no' if holds(offer) is False else 'unknown'}")
+
+    return clause_holds
+
+
+def _too_little(clause: str, has: float | None, least: float) -> Failure:
+    if has is None:
+        return Failure(clause, f"{clause}: unknown, {least:g} wanted")
+    shown, wanted = f"{has:.4g}", f"{least:g}"
+    if shown == wanted:
+        shown = f"{has!r}"
+    return Failure(clause, f"{clause}: {shown} < {wanted}", 1 - has / least)
+
+
+def _money_above(is_: Decimal, most: Decimal) -> str:
+    """Two decimals, or as many as it takes to show that one is more than the other."""
+    for digits in (2, 3, 4, 5, 6):
+        if round(is_, digits) > round(most, digits):
+            return f"{is_:.{digits}f} > {most:.{digits}f}"
+    return f"{is_} > {most}"
+
+
+def _version(text: str | None) -> tuple[int, ...]:
+    parts = (text or "").split(".")
+    return tuple(int(part) for part in parts) if all(p.isascii() and p.isdigit() for p in parts) else ()
+
+
+_CLAUSES: tuple[Clause, ...] = (
+    _provider,
+    _gpu,
+    _kind,
+    _prepaid,
+    _rentable,
+    _count,
+    _price,
+    _job,
+    _spot,
+    _cpu_arch,
+    _memory,
+    _at_least("min_reliability", "reliability"),
+    _verified,
+    _is_so("datacenter", lambda offer: offer.datacenter),
+    _regions,
+    _at_least("min_cuda", "cuda_max"),
+    _driver,
+    _at_least("min_download_mbps", "download_mbps"),
+    _at_least("min_upload_mbps", "upload_mbps"),
+    _at_least("min_disk_gb", "disk_free_gb"),
+    _own_disk,
+    _at_least("min_vcpu", "vcpu"),
+    _at_least("min_ram_gib", "ram_gib"),
+    _at_least("min_ports", "ports"),
+    _at_least("min_dlperf", "dlperf"),
+    _is_so("nvlink", lambda offer: True if offer.nvlink_gbps else None),
+    _is_so("static_ip", lambda offer: offer.static_ip),
+    _available,
+)

@@ -1,0 +1,307 @@
+"""What an owner may write in `[[watch]]`, and the plain values that come of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
+
+from gpuwatch.domain.market.gpu_names import catalog, clean_name, fold
+from gpuwatch.domain.watches.fields import (
+    MAX_USD,
+    Line,
+    Lines,
+    Measure,
+    Number,
+    Span,
+    Switch,
+    Table,
+    Usd,
+    Whole,
+    Words,
+    number,
+    one_or_many,
+    seconds,
+)
+from gpuwatch.domain.watches.job_cost import highest_usd_gpu_hour
+from gpuwatch.domain.watches.job_schema import JobTable
+from gpuwatch.domain.watches.launch_parts import float_or_none
+from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
+from gpuwatch.domain.watches.watch import (
+    Action,
+    AutoPrice,
+    ChecklistPolicy,
+    CpuArch,
+    SpotPolicy,
+    Watch,
+)
+from gpuwatch.domain.watches.windows import parse_window
+
+# Spellings that providers use and no catalogue knows; a context, because pydantic-settings passes none to validators.
+SEEN: ContextVar[Collection[str]] = ContextVar("SEEN", default=())
+MOST_GPUS = 1024  # of one offer; no machine has more
+
+
+def _window(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError('expected a window in quotes, such as "22:00-08:00"')  # noqa: TRY004
+    parse_window(value)
+    return value
+
+
+def _repeat(value: Any) -> Any:
+    return value if value == "never" else seconds(value)
+
+
+def _version(value: Any) -> str:
+    if not isinstance(value, str) or not _VERSION.fullmatch(value.strip()):
+        raise ValueError('expected a version in quotes, such as "550.54"')
+    return value.strip()
+
+
+def _max_price(value: Any) -> Any:
+    if value == "auto":
+        return value
+    found = number(value)
+    if found <= 0:
+        raise ValueError("expected a number above 0")
+    if found > MAX_USD:
+        raise ValueError(f"expected a number of at most {MAX_USD}")
+    return found
+
+
+def _deadline(value: Any) -> float | datetime:
+    """A duration, or a moment; TOML knows moments, the environment writes them as text."""
+    if isinstance(value, str) and not _LOOKS_LIKE_A_TIME.match(value):
+        return seconds(value)
+    try:
+        found = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        found = None
+    if not isinstance(found, datetime) or found.tzinfo is None or not 2000 <= found.year < 2200:
+        raise ValueError('expected a duration such as "2d", or a time with its zone such as 2026-12-01T08:00:00Z')
+    return found.astimezone(UTC)
+
+
+_LOOKS_LIKE_A_TIME = re.compile(r"[0-9]{4}-")
+_MAX_PRICE_SCHEMA = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "auto", "type": "string"}]}
+_DEADLINE_SCHEMA = {"type": "string", "examples": ["2d", "2026-12-01T08:00:00Z"]}
+HIGHEST_USD = Decimal(10_000)  # no GPU is that dear
+_LOWEST_USD = Decimal("0.000001")  # no GPU is that cheap: where the job cannot be reckoned on any
+_VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,5}")
+_WINDOW_SCHEMA = {"type": "string", "examples": ["22:00-08:00", "Mon-Fri 09:00-18:00", "Sat-Sun"]}
+Window = Annotated[str, BeforeValidator(_window), WithJsonSchema(_WINDOW_SCHEMA)]
+Version = Annotated[str, BeforeValidator(_version)]
+Fraction = Annotated[Number, Field(ge=0, le=1), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
+
+
+class GpuCount(Table):
+    """`{ min = 1, max = 8 }`."""
+
+    min: Whole = Field(default=1, ge=1, le=MOST_GPUS, description="GPUs of one offer, at least.")
+    max: Whole = Field(MOST_GPUS, ge=1, le=MOST_GPUS, description="GPUs of one offer, at most.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> GpuCount:
+        if self.min > self.max:
+            raise ValueError("expected min to be at most max")
+        return self
+
+
+def _gpu_count(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 1 <= value <= MOST_GPUS:
+            raise ValueError(f"expected a number from 1 to {MOST_GPUS}")
+        return {"min": value, "max": value}
+    if not isinstance(value, (dict, GpuCount)):
+        raise ValueError("expected a whole number, or { min = 1, max = 8 }")  # noqa: TRY004
+    return value
+
+
+class WatchTable(Table):
+    """One `[[watch]]`: which offers, the threshold, when, and what to do."""
+
+    name: Line = Field(description="Its name, once in the file; alerts and the history show it.")
+    gpu: Lines = Field(
+        description="Family or canonical name, one or several; any spelling a provider uses is understood."
+    )
+    gpu_count: Annotated[GpuCount, BeforeValidator(_gpu_count, json_schema_input_type=int | GpuCount)] = Field(
+        default=GpuCount(min=1, max=1), description="GPUs of one offer: a number, or { min = 1, max = 8 }."
+    )
+    max_price: (
+        Annotated[Decimal | Literal["auto"], BeforeValidator(_max_price), WithJsonSchema(_MAX_PRICE_SCHEMA)] | None
+    ) = Field(
+        default=None,
+        description='USD per GPU-hour, commission included; at or under it fires. "auto": the history decides.',
+    )
+    max_price_cap: Usd | None = Field(
+        default=None, description='USD per GPU-hour that max_price = "auto" never goes beyond.'
+    )
+    deadline: Annotated[float | datetime, BeforeValidator(_deadline), WithJsonSchema(_DEADLINE_SCHEMA)] | None = Field(
+        default=None,
+        description='By when max_price = "auto" must have one: a duration from the first look, or a time with zone.',
+    )
+    max_job_cost: Usd | None = Field(
+        default=None, description="USD for the whole job of [watch.job], instead of max_price; at or under it fires."
+    )
+    job: JobTable | None = Field(default=None, description="The job that max_job_cost is about.")
+    action: Literal["alert", "ask", "launch"] = Field(default="alert", description="What to do when it fires.")
+    providers: Lines | None = Field(default=None, description="Which providers; default: all that are enabled.")
+    spot: Literal["no", "only", "any"] = Field(default="no", description="Interruptible offers.")
+    listed: Switch = Field(
+        default=True,
+        description="List prices, without proof of stock, too, marked; false: only live offers. For action alert.",
+    )
+    cpu_arch: Literal["x86_64", "arm64", "any"] | None = Field(
+        default=None, description="Processor of the machine; default: any for alert, all but arm64 for launch and ask."
+    )
+    disk_gb: Annotated[Measure, Field(ge=1)] | None = Field(
+        None, description="GB of disk to rent; part of the price. Default: what the provider quotes."
+    )
+    download_gb: Measure = Field(default=Decimal(0), description="GB that one job downloads; its cost is shown apart.")
+    upload_gb: Measure = Field(default=Decimal(0), description="GB that one job uploads; its cost is shown apart.")
+    min_vram_gib: Measure | None = Field(default=None, description="GiB of memory of one GPU, at least.")
+    min_reliability: Fraction | None = Field(default=None, description="Reliability of the host, 0 to 1, at least.")
+    verified: Switch | None = Field(default=None, description="true: only hosts that the provider has verified.")
+    datacenter: Switch | None = Field(default=None, description="true: only hosts in data centres.")
+    regions: Words = Field(
+        default=(), description='Country codes, or words found in the region: ["DE", "Norway"]; default: everywhere.'
+    )
+    min_cuda: Measure | None = Field(default=None, description="CUDA version of the driver, at least: 12.4.")
+    min_driver: Version | None = Field(default=None, description='Driver version, at least: "550.54".')
+    min_download_mbps: Measure | None = Field(default=None, description="Mbit/s from the internet, at least.")
+    min_upload_mbps: Measure | None = Field(default=None, description="Mbit/s to the internet, at least.")
+    min_disk_gb: Measure | None = Field(default=None, description="GB free at the host, at least (besides disk_gb).")
+    min_vcpu: Measure | None = Field(default=None, description="vCPUs of the offer, at least.")
+    min_ram_gib: Measure | None = Field(default=None, description="GiB of main memory of the offer, at least.")
+    min_ports: Annotated[Whole, Field(ge=0, le=65535)] | None = Field(default=None, description="Open ports, at least.")
+    min_dlperf: Measure | None = Field(default=None, description="The provider's DLPerf score, at least.")
+    nvlink: Switch | None = Field(default=None, description="true: only with NVLink.")
+    static_ip: Switch | None = Field(default=None, description="true: only with a fixed address.")
+    available_for: Span | None = Field(default=None, description="Duration that the host must still stay, at least.")
+    hold_for: Span = Field(default=0.0, description="Duration under the threshold before it fires (default 0s).")
+    active: Annotated[tuple[Window, ...], BeforeValidator(one_or_many, json_schema_input_type=str | list[str])] = Field(
+        default=(), description="Windows of local time in which it may fire; default: always."
+    )
+    repeat_every: Annotated[
+        float | Literal["never"],
+        BeforeValidator(_repeat),
+        WithJsonSchema({"type": "string", "examples": ["6h", "never"]}),
+    ] = Field(default=21_600.0, description='Duration between reminders while it fires, or "never" (default 6h).')
+    improve_by: Fraction = Field(default=Decimal("0.05"), description="Fraction cheaper at which it is told again.")
+    rearm: Annotated[Number, Field(ge=1, le=10)] = Field(
+        default=Decimal(1), description="Ready to fire anew when no offer is under max_price times this, in two polls."
+    )
+    notify: Lines | None = Field(default=None, description="Channels; default: all that are configured.")
+    require: Annotated[
+        tuple[Annotated[Line, Field(max_length=200)], ...],
+        BeforeValidator(one_or_many, json_schema_input_type=str | list[str]),
+    ] = Field(default=(), description="Items that must be ticked (gpuwatch checklist tick) before it rents.")
+    require_policy: Literal["block", "warn"] = Field(
+        default="block", description="While an item is not ticked: block rents nothing, warn rents and says so."
+    )
+    launch: LaunchTable | None = Field(default=None, description="What to rent; for action launch and ask.")
+    budget: BudgetTable = Field(default=BudgetTable(), description="Limits over what this watch rents.")
+
+    @field_validator("gpu")
+    @classmethod
+    def _gpus(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return check_gpus(value)
+
+    def _ceiling(self) -> Decimal:
+        """A GPU price that no fitting offer exceeds."""
+        if isinstance(self.max_price, Decimal):
+            return self.max_price
+        if self.job is None or self.max_job_cost is None:
+            return self.max_price_cap or HIGHEST_USD
+        counts = range(self.gpu_count.min, self.gpu_count.max + 1)
+        return highest_usd_gpu_hour(self.job.value(), self.max_job_cost, gpu_names(self.gpu), counts) or _LOWEST_USD
+
+    def _auto(self) -> AutoPrice | None:
+        if self.max_price != "auto" or self.max_price_cap is None:
+            return None
+        after = self.deadline if isinstance(self.deadline, float) else None
+        at = self.deadline if isinstance(self.deadline, datetime) else None
+        return AutoPrice(cap_usd_gpu_hour=self.max_price_cap, deadline_s=after, deadline_at=at)
+
+    def value(self) -> Watch:
+        """As the engine uses it."""
+        return Watch(
+            name=self.name,
+            gpu=self.gpu,
+            gpu_names=gpu_names(self.gpu),
+            max_price_usd_gpu_hour=self._ceiling(),
+            auto=self._auto(),
+            max_job_cost_usd=self.max_job_cost,
+            job=self.job.value() if self.job else None,
+            gpu_count_min=self.gpu_count.min,
+            gpu_count_max=self.gpu_count.max,
+            action=Action(self.action),
+            providers=self.providers,
+            spot=SpotPolicy(self.spot),
+            listed=self.listed,
+            cpu_arch=CpuArch(self.cpu_arch) if self.cpu_arch else None,
+            disk_gb=float_or_none(self.disk_gb),
+            download_gb=float(self.download_gb),
+            upload_gb=float(self.upload_gb),
+            min_vram_gib=float_or_none(self.min_vram_gib),
+            min_reliability=float_or_none(self.min_reliability),
+            verified=self.verified,
+            datacenter=self.datacenter,
+            regions=self.regions,
+            min_cuda=float_or_none(self.min_cuda),
+            min_driver=self.min_driver,
+            min_download_mbps=float_or_none(self.min_download_mbps),
+            min_upload_mbps=float_or_none(self.min_upload_mbps),
+            min_disk_gb=float_or_none(self.min_disk_gb),
+            min_vcpu=float_or_none(self.min_vcpu),
+            min_ram_gib=float_or_none(self.min_ram_gib),
+            min_ports=self.min_ports,
+            min_dlperf=float_or_none(self.min_dlperf),
+            nvlink=self.nvlink,
+            static_ip=self.static_ip,
+            available_for_s=self.available_for,
+            hold_for_s=self.hold_for,
+            active=self.active,
+            repeat_every_s=None if self.repeat_every == "never" else float(self.repeat_every),
+            improve_by=float(self.improve_by),
+            rearm=float(self.rearm),
+            notify=self.notify,
+            require=self.require,
+            require_policy=ChecklistPolicy(self.require_policy),
+            launch=self.launch.value() if self.launch else None,
+            budget=self.budget.value(),
+        )
+
+
+def gpu_names(wanted: Collection[str]) -> tuple[str, ...]:
+    """Canonical names that an owner's texts stand for; a spelling of `SEEN` stands for itself.
+
+    Raises:
+        ValueError: nobody has ever spelled a GPU so; the message says what may have been meant.
+    """
+    seen = {fold(spelling): clean_name(spelling) for spelling in SEEN.get()}
+    names: dict[str, None] = {}
+    for text in wanted:
+        found = catalog().wanted(text) or ((seen[fold(text)],) if fold(text) in seen else ())
+        if not found:
+            raise ValueError(_unknown_gpu(text))
+        names.update(dict.fromkeys(found))
+    return tuple(names)
+
+
+def check_gpus(wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """The texts themselves, if each stands for a GPU. Raises ValueError."""
+    gpu_names(wanted)
+    return wanted
+
+
+def _unknown_gpu(text: str) -> str:
+    near = catalog().suggest(text)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"nobody knows a GPU {clean_name(text)!r}{hint}"

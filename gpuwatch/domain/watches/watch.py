@@ -1,0 +1,212 @@
+"""A watch: which offers, the threshold, when, and what to do. Plain values, already validated (see `schema`)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+
+import msgspec
+
+from gpuwatch.domain.planning.job_spec import JobSpec
+
+
+class Action(StrEnum):
+    """What a firing watch does."""
+
+    ALERT = "alert"
+    ASK = "ask"
+    LAUNCH = "launch"
+
+
+class SpotPolicy(StrEnum):
+    """Whether interruptible offers are wanted."""
+
+    NO = "no"
+    ONLY = "only"
+    ANY = "any"
+
+
+class CpuArch(StrEnum):
+    """Which processor an offer must have beside its GPUs."""
+
+    X86_64 = "x86_64"
+    ARM64 = "arm64"
+    ANY = "any"
+
+
+class Verify(StrEnum):
+    """How far a new instance is checked against what was promised, before it is left to its owner."""
+
+    NONE = "none"
+    LISTED = "listed"  # what the provider's list says: GPU, count, memory, disk, CUDA
+    SSH = "ssh"  # and the SSH port answers; with min_download_mbps: the speed is measured
+
+
+class OnIncrease(StrEnum):
+    """What to do when a host proposes a higher price for a running contract."""
+
+    ALERT = "alert"
+    STOP = "stop"
+    ACCEPT_UNDER = "accept_under"  # accepted while at or under max_price, else as `stop`
+
+
+class OnBudget(StrEnum):
+    """What to do when a budget is reached by what runs. It is told at 80 % in any case."""
+
+    WARN = "warn"
+    STOP = "stop"
+
+
+class ChecklistPolicy(StrEnum):
+    """What is done about items of `require` that are not ticked."""
+
+    BLOCK = "block"  # nothing is rented
+    WARN = "warn"  # it is rented, and told
+
+
+class AutoPrice(msgspec.Struct, frozen=True, kw_only=True):
+    """`max_price = "auto"`: the history decides, by how much time is left; never above the cap."""
+
+    cap_usd_gpu_hour: Decimal
+    deadline_s: float | None = None  # after the watch was first looked at …
+    deadline_at: datetime | None = None  # … or a moment; one of the two
+
+
+class BidSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """`bid = { max = 1.20, step = 0.05 }`: both in USD per GPU-hour, commission included, as `max_price` is."""
+
+    max_usd_gpu_hour: Decimal
+    step_usd_gpu_hour: Decimal = Decimal("0.05")
+
+
+class RegistrySpec(msgspec.Struct, frozen=True, kw_only=True):
+    """The login of a private image registry. `password` is a secret."""
+
+    server: str
+    username: str
+    password: str = ""
+
+    def __repr__(self) -> str:
+        return f"RegistrySpec({self.server!r}, {self.username!r})"
+
+
+class VolumeSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A volume at `mount`: `volume_id` exists, or with `size_gb` is the volume offer that a new one is made of."""
+
+    mount: str
+    volume_id: str | None = None
+    size_gb: float | None = None
+
+
+class HookSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Something of the owner's to run with the launch as JSON: a shell command, or a webhook signed with `secret`."""
+
+    command: str | None = None
+    url: str | None = None
+    secret: str | None = None
+
+    def __repr__(self) -> str:
+        return f"HookSpec({'command' if self.command else 'url'})"
+
+
+class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What to rent and how long: `[watch.launch]`. Durations in seconds; None: not set."""
+
+    image: str = "vastai/pytorch"  # empty: the template's
+    onstart: str | None = None  # may hold secrets
+    env: dict[str, str] = {}  # may hold secrets
+    secret_env: tuple[str, ...] = ()  # variables of `env` whose text was given by reference: secrets for sure
+    ports: tuple[str, ...] = ()  # "8000", "8080:8000", "53/udp"
+    runtype: str = "ssh"  # empty: the template's
+    template: str | None = None
+    registry: RegistrySpec | None = None
+    volume: VolumeSpec | None = None
+    label_extra: str | None = None  # behind the launch's own label
+    max_active: int = 1
+    max_total: int = 1  # 0: no limit
+    max_runtime_s: float | None = None
+    ready_within_s: float = 900.0
+    max_tries: int = 5  # candidates within one firing
+    try_for_s: float = 120.0  # and so long altogether
+    quote_ttl_s: float = 5.0  # an answer younger than this needs no second look before the rent
+    approve_within_s: float = 900.0  # action "ask": how long its quote may be approved
+    bid: BidSpec | None = None
+    relaunch: bool = False  # preempted: rent elsewhere, not on the same machine
+    self_destruct: bool = False  # the instance ends itself at its deadline, even if gpuwatch is gone
+    verify: Verify = Verify.LISTED
+    ssh_key: str | None = None  # file of the private key that verify = "ssh" logs in with
+    wasteful_below: float | None = None  # percent of GPU use: told
+    wasteful_for_s: float = 1800.0
+    idle_below: float | None = None  # percent of GPU use: ended
+    idle_for_s: float | None = None
+    stop_outside: bool = False  # ended when the watch's `active` windows close
+    on_price_increase: OnIncrease = OnIncrease.ALERT
+    on_running: HookSpec | None = None
+    before_stop: HookSpec | None = None
+    on_ended: HookSpec | None = None
+    hook_timeout_s: float = 30.0
+
+    def __repr__(self) -> str:
+        return f"LaunchSpec({self.image!r}, max_runtime_s={self.max_runtime_s!r})"
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """`[budget]`, over everything that gpuwatch rents, or `[watch.budget]`, over one watch. None: no such limit."""
+
+    max_usd_hour: Decimal | None = None
+    max_usd_day: Decimal | None = None
+    max_usd_month: Decimal | None = None
+    max_instances: int | None = None
+    on_reached: OnBudget = OnBudget.WARN
+
+
+class Watch(msgspec.Struct, frozen=True, kw_only=True):
+    """One `[[watch]]`. None means that the clause is not set."""
+
+    name: str
+    gpu: tuple[str, ...]  # as the owner wrote it
+    gpu_names: tuple[str, ...]  # canonical names that `gpu` stands for; an uncatalogued spelling stands for itself
+    # Commission included. Where the history decides, the highest that it may come to; where the job's cost decides, one
+    # that no fitting offer exceeds.
+    max_price_usd_gpu_hour: Decimal
+    auto: AutoPrice | None = None
+    max_job_cost_usd: Decimal | None = None  # the threshold is the cost of the whole job; `job` says which
+    job: JobSpec | None = None
+    gpu_count_min: int = 1
+    gpu_count_max: int = 1
+    action: Action = Action.ALERT
+    providers: tuple[str, ...] | None = None  # None: all enabled
+    spot: SpotPolicy = SpotPolicy.NO
+    listed: bool = True  # an alerting watch takes list prices too; one that rents never does
+    cpu_arch: CpuArch | None = None  # None: anything where it alerts, all but arm64 where it rents
+    disk_gb: float | None = None  # None: what the provider quotes by default
+    download_gb: float = 0.0  # traffic of one job, shown apart
+    upload_gb: float = 0.0
+    min_vram_gib: float | None = None  # of one GPU
+    min_reliability: float | None = None  # 0 to 1
+    verified: bool | None = None
+    datacenter: bool | None = None
+    regions: tuple[str, ...] = ()  # country codes, or words found in the region
+    min_cuda: float | None = None
+    min_driver: str | None = None
+    min_download_mbps: float | None = None
+    min_upload_mbps: float | None = None
+    min_disk_gb: float | None = None  # free at the host, besides disk_gb
+    min_vcpu: float | None = None
+    min_ram_gib: float | None = None
+    min_ports: int | None = None
+    min_dlperf: float | None = None
+    nvlink: bool | None = None
+    static_ip: bool | None = None
+    available_for_s: float | None = None  # the host must stay at least so long
+    hold_for_s: float = 0.0
+    active: tuple[str, ...] = ()  # local windows; empty: always
+    repeat_every_s: float | None = 21_600.0
+    improve_by: float = 0.05
+    rearm: float = 1.0
+    notify: tuple[str, ...] | None = None  # None: all configured channels
+    require: tuple[str, ...] = ()  # items that must be ticked before it rents
+    require_policy: ChecklistPolicy = ChecklistPolicy.BLOCK
+    launch: LaunchSpec | None = None
+    budget: Budget = Budget()

@@ -1,0 +1,144 @@
+"""/control: publish, reprice and look into the books from another process; only there when switched on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from gpuwatch.emulator.answers import (
+    EmulatorReply,
+    RefusedRequest,
+    refuse,
+    reply,
+)
+from gpuwatch.emulator.clock import ManualClock
+from gpuwatch.emulator.request import EmulatorRequest
+
+if TYPE_CHECKING:
+    from gpuwatch.emulator.server import Marketplace
+
+Action = Callable[["Marketplace", dict[str, Any]], dict[str, Any]]
+
+
+def control(market: Marketplace, request: EmulatorRequest) -> EmulatorReply:
+    """Answer a request under /control/; what is wrong with it comes back as 400 in one sentence."""
+    name = request.path.removeprefix("/control/").strip("/")
+    action = ACTIONS.get((request.method, name))
+    if action is None:
+        return refuse(404, "not_found", f"no such control: {request.method} {name}").reply
+    try:
+        return reply(action(market, request.body()))
+    except RefusedRequest as refusal:
+        return refusal.reply
+    except (TypeError, ValueError, KeyError) as error:
+        return refuse(400, "invalid_args", f"{type(error).__name__}: {error}").reply
+
+
+def publish(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+    """List a new offer; answers its id and the moment it became visible.
+
+    With `"warm": true` large answers are encoded anew first: a benchmark then measures its subject and not this server.
+    """
+    warm = body.pop("warm", False)
+    with market.held():
+        offer_id = market.publish(**body)
+        if warm:
+            market.warm()
+    return {"offer_id": offer_id, "visible_ns": time.monotonic_ns()}
+
+
+def reprice(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+    """Change a price."""
+    market.reprice(**body)
+    return {"success": True, "visible_ns": time.monotonic_ns()}
+
+
+def withdraw(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+    """Take an offer off the market."""
+    market.withdraw(**body)
+    return {"success": True}
+
+
+def fault(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+    """Switch a fault on, or all of them off with `{"clear": true}`."""
+    if body.get("clear"):
+        market.faults.clear()
+    else:
+        market.faults.add(**body)
+    return {"success": True}
+
+
+def tick(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+    """Let the market move."""
+    for _ in range(int(body.get("times", 1))):
+        market.tick()
+    if body.get("warm"):
+        market.warm()
+    return {"success": True}
+
+
+def credit(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+    """Set what the account has left."""
+    market.credit_usd = float(body["usd"])
+    return {"success": True, "credit_usd": market.credit_usd}
+
+
+def propose_increase(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+    """Let a host announce a price rise; answers its number."""
+    return {"success": True, "pending_price_increase_id": market.propose_increase(**body)}
+
+
+def order(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+    """Answer the body of the create that made an instance, secrets included."""
+    return {"order": market.ordered(**body)}
+
+
+def instances(market: Marketplace, _: dict[str, Any]) -> dict[str, Any]:
+    """Answer the living instances as they are, whatever lists say."""
+    return {"instances": market.instances()}
+
+
+def happening(name: str) -> Action:
+    """Make a control of a method that answers nothing."""
+
+    def act(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+        getattr(market, name)(**body)
+        return {"success": True}
+
+    return act
+
+
+def advance(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+    """Move a clock that was made to be moved."""
+    if not isinstance(market.clock, ManualClock):
+        raise TypeError("this marketplace runs on the real clock")
+    return {"now": market.clock.advance(float(body["seconds"]))}
+
+
+def ledger(market: Marketplace, _: dict[str, Any]) -> dict[str, Any]:
+    """Answer the books."""
+    return market.ledger.summary()
+
+
+def requests(market: Marketplace, _: dict[str, Any]) -> dict[str, Any]:
+    """Answer the request log."""
+    return {"requests": [one._asdict() for one in market.requests]}
+
+
+METHODS = ("befall", "outbid", "utilise", "ends", "raise_price", "transfer", "change", "take", "occupy", "give_back")
+ACTIONS: dict[tuple[str, str], Action] = {
+    ("POST", "publish"): publish,
+    ("POST", "reprice"): reprice,
+    ("POST", "withdraw"): withdraw,
+    ("POST", "fault"): fault,
+    ("POST", "tick"): tick,
+    **{("POST", name): happening(name) for name in METHODS},
+    ("POST", "credit"): credit,
+    ("POST", "propose_increase"): propose_increase,
+    ("POST", "order"): order,
+    ("GET", "instances"): instances,
+    ("POST", "advance"): advance,
+    ("GET", "ledger"): ledger,
+    ("GET", "requests"): requests,
+}

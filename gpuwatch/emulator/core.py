@@ -1,0 +1,82 @@
+"""The marketplace without its wire: market, instances and account under one lock and one clock."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuwatch.emulator.clock import Clock
+from gpuwatch.emulator.instances import Fleet
+from gpuwatch.emulator.ledger import Ledger
+from gpuwatch.emulator.lifecycles import Delays
+from gpuwatch.emulator.limits import Limits
+from gpuwatch.emulator.market import EmulatedMarket
+from gpuwatch.emulator.search import CAP_ROWS, Search
+
+
+@dataclass(slots=True, kw_only=True)
+class MarketplaceOptions:
+    """Everything that can be chosen about a marketplace; each is explained in docs/emulator.md."""
+
+    seed: int = 7
+    key: str = "demo-key"
+    size: int = 200
+    odd_rows: bool = True
+    credit_usd: float = 100.0
+    delays: Delays = field(default_factory=Delays)
+    default_rows: int | None = CAP_ROWS
+    keyless_rows: int | None = CAP_ROWS
+    keyed_rows: int | None = None
+    rows_per_day: int | None = None
+    intervals: bool = False
+    interval_shape: str = "detail"
+    gone_shape: str = "400"
+    bad_key_status: int | None = None
+    new_account: bool = True
+    gzip: bool = False
+    list_lag_s: float = 0.0
+    list_omits_s: float = 0.0
+    omits_single: bool = False
+    charge_factor: float = 1.0
+    charge_decimals: int = 3
+    charges_lag_s: float = 0.0
+    charges_today: bool = True
+    ssh_at: tuple[str, int] | None = None
+    page_cap: int = 25
+
+
+@dataclass(slots=True)
+class RenterAccount:
+    """The one renter this marketplace knows."""
+
+    email: str = "renter@example.org"
+    ssh_keys: list[dict[str, Any]] = field(default_factory=list)
+
+
+class MarketplaceCore:
+    """Holds the state; `lock` guards all of it."""
+
+    def __init__(self, options: MarketplaceOptions, clock: Clock) -> None:
+        self.options = options
+        self.clock = clock
+        self.lock = threading.RLock()
+        self.market = EmulatedMarket(options.seed, clock, options.size, options.odd_rows)
+        self.ledger = Ledger(self.settle)
+        self.fleet = Fleet(self.market, self.ledger, clock, options.credit_usd, options.delays)
+        self.fleet.charge_factor, self.fleet.ssh_at = options.charge_factor, options.ssh_at
+        self.search = Search(self.market, options.default_rows, options.keyless_rows, options.keyed_rows)
+        self.limits = Limits(options.intervals, options.interval_shape, options.rows_per_day)
+        self.account = RenterAccount()
+        self.late: list[tuple[float, Any]] = []
+
+    def settle(self) -> float:
+        """Bring everything up to the present and answer it: late effects, then the instances."""
+        with self.lock:
+            now = self.clock()
+            due = [entry for entry in self.late if entry[0] <= now]
+            self.late = [entry for entry in self.late if entry[0] > now]
+            for _, effect in due:
+                effect()
+            self.fleet.settle(now)
+            return now

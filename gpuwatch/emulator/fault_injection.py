@@ -1,0 +1,277 @@
+"""What each fault does to a request: before it, instead of it, or to its answer."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from gpuwatch.emulator.answers import (
+    EmulatorReply,
+    quota_spent,
+    refuse,
+    reply,
+    text,
+    too_frequent,
+)
+from gpuwatch.emulator.core import MarketplaceCore
+from gpuwatch.emulator.lists import LIES
+from gpuwatch.emulator.request import EmulatorRequest, Fault
+
+Answer = Callable[[], EmulatorReply]
+FaultHandler = Callable[[MarketplaceCore, EmulatorRequest, Fault, Answer], EmulatorReply]
+BAD_GATEWAY = "<html><head><title>{0} {1}</title></head><body><center><h1>{0} {1}</h1></center></body></html>"
+EDGE = {502: "Bad Gateway", 503: "Service Temporarily Unavailable", 504: "Gateway Time-out"}
+LONG_S = 600.0  # longer than any client waits
+# Faults that the endpoints themselves act on; the other kinds are in MISHAPS and in lives.FATES.
+QUIRKS = LIES | {
+    *(
+        "offer_gone",
+        "refuse_create",
+        "bid_lost",
+        "duplicate_effect",
+        "stale_answer",
+        "other_hardware",
+        "instance_null",
+        "undead",
+    ),
+}
+
+
+def apply_fault(core: MarketplaceCore, request: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
+    """Let a fault happen to a request."""
+    mishap = FAULT_HANDLERS.get(fault.kind)
+    if mishap is None:
+        request.quirk = fault
+        return answer()
+    return mishap(core, request, fault, answer)
+
+
+# --- instead of an answer: nothing takes effect ------------------------------------------------------------------
+
+
+def rate_limited(core: MarketplaceCore, _: EmulatorRequest, fault: Fault, __: Answer) -> EmulatorReply:
+    """429 in one of the shapes `text`, `text-threshold`, `detail`, `message`, `headers`, `rate_limit_exceeded`."""
+    return too_frequent(fault.get("shape", "detail"), float(fault.get("threshold_s", 4.5)), core.clock())
+
+
+def quota(core: MarketplaceCore, _: EmulatorRequest, fault: Fault, __: Answer) -> EmulatorReply:
+    """429 of the daily row quota."""
+    return quota_spent(int(fault.get("limit", 20_000)), core.clock())
+
+
+def status(_: MarketplaceCore, __: EmulatorRequest, fault: Fault, ___: Answer) -> EmulatorReply:
+    """A bare status; at 502 to 504 the edge answers in HTML, else the API in JSON."""
+    code = int(fault.get("status", fault.kind))
+    if code in EDGE:
+        return text(BAD_GATEWAY.format(code, EDGE[code]), code, "text/html")
+    error = fault.get("error", {401: "auth_error", 403: "auth_error", 404: "not_found"}.get(code, "server_error"))
+    return refuse(code, error, fault.get("msg", f"error {code}/1: something went wrong")).reply
+
+
+def wrong_body(_: MarketplaceCore, __: EmulatorRequest, fault: Fault, ___: Answer) -> EmulatorReply:
+    """200 with a body that is not the answer."""
+    bodies = {
+        "garbage": b'\x00\xff{]"offers": \xc3(, nonsense',
+        "empty": b"",
+        "empty_object": b"{}",
+        "empty_list": b"[]",
+        "html": BAD_GATEWAY.format(200, "Please log in").encode(),
+        "deep": b"[" * 100_000,
+    }
+    return EmulatorReply(200, bodies[fault.kind], "text/html" if fault.kind == "html" else "application/json")
+
+
+def redirected(_: MarketplaceCore, __: EmulatorRequest, fault: Fault, ___: Answer) -> EmulatorReply:
+    """302 to another place; a client must not carry its key there."""
+    return reply({"message": "Found"}, 302, {"Location": str(fault.get("location", "http://127.0.0.1:9/"))})
+
+
+def reset(_: MarketplaceCore, __: EmulatorRequest, ___: Fault, ____: Answer) -> EmulatorReply:
+    """The connection is torn down before anything happened."""
+    return EmulatorReply(200, b"").delivered(reset=True)
+
+
+def never(_: MarketplaceCore, __: EmulatorRequest, fault: Fault, ___: Answer) -> EmulatorReply:
+    """The request never reaches the marketplace, and nobody says so."""
+    return EmulatorReply(200, b"").delivered(hold_s=float(fault.get("hold_s", LONG_S)))
+
+
+def late(core: MarketplaceCore, request: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
+    """The request arrives so late that it takes effect `after_s` seconds after the client gave up."""
+
+    def arrive() -> None:
+        with core.lock:
+            core.late.append((core.clock() + float(fault.get("after_s", 5.0)), answer))
+
+    return EmulatorReply(200, b"").delivered(hold_s=float(fault.get("hold_s", LONG_S)), then=arrive)
+
+
+# --- the request takes effect, its answer is lost ----------------------------------------------------------------
+
+
+def silent_after(_: MarketplaceCore, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
+    """Accepted, then silence."""
+    return answer().delivered(hold_s=float(fault.get("hold_s", LONG_S)))
+
+
+def reset_after(_: MarketplaceCore, __: EmulatorRequest, ___: Fault, answer: Answer) -> EmulatorReply:
+    """Accepted, then the connection is torn down."""
+    return answer().delivered(reset=True)
+
+
+def status_after(core: MarketplaceCore, request: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
+    """Accepted, and answered with a server's error all the same."""
+    answer()
+    code = int(fault.get("status", fault.kind.partition("_")[0]))
+    return status(core, request, Fault(str(code), fault.settings), answer)
+
+
+def unparsable_after(core: MarketplaceCore, request: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
+    """Accepted, and answered with 200 and a body that says nothing."""
+    answer()
+    return wrong_body(core, request, Fault(fault.get("body", "empty"), {}), answer)
+
+
+# --- the answer comes, in a bad way ------------------------------------------------------------------------------
+
+
+def slow(_: MarketplaceCore, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
+    """Nothing for a while, then all of it."""
+    return answer().delivered(delay_s=float(fault.get("delay_s", 1.0)))
+
+
+def drip(_: MarketplaceCore, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
+    """A few bytes at a time."""
+    return answer().delivered(drip_s=float(fault.get("pause_s", 0.2)))
+
+
+def cut(_: MarketplaceCore, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
+    """The connection ends in the middle of the body."""
+    good = answer()
+    return good.delivered(cut_at=int(len(good.body) * float(fault.get("share", 0.5))))
+
+
+def zipped(_: MarketplaceCore, request: EmulatorRequest, ___: Fault, answer: Answer) -> EmulatorReply:
+    """Compressed, when the client asked for that."""
+    return compressed(answer()) if request.gzip else answer()
+
+
+def bomb(_: MarketplaceCore, __: EmulatorRequest, fault: Fault, ___: Answer) -> EmulatorReply:
+    """A small body that unpacks into `size_mb` million blanks, asked for or not."""
+    return EmulatorReply(200, packed_bomb(int(fault.get("size_mb", 300))), headers=(("Content-Encoding", "gzip"),))
+
+
+@functools.lru_cache(maxsize=4)
+def packed_bomb(size_mb: int) -> bytes:
+    """Pack `size_mb` million blanks into one gzip member; clients that stop after the first member see all of it."""
+    chunk = b" " * 1_000_000
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    block = packer.compress(chunk) + packer.flush(zlib.Z_FULL_FLUSH)  # stands alone, so it may be repeated
+    checksum = functools.reduce(lambda crc, _: zlib.crc32(chunk, crc), range(size_mb), 0)
+    tail = struct.pack("<II", checksum, size_mb * len(chunk) & 0xFFFFFFFF)
+    return b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + block * size_mb + b"\x03\0" + tail
+
+
+def compressed(answer: EmulatorReply) -> EmulatorReply:
+    """Compress an answer."""
+    return replace(answer, body=gzip.compress(answer.body, 1), headers=(*answer.headers, ("Content-Encoding", "gzip")))
+
+
+# --- the answer comes, with wrong contents -----------------------------------------------------------------------
+
+
+def renamed(_: MarketplaceCore, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
+    """A field of every offer has another name from today."""
+    old, new = fault.get("field", "dph_total"), fault.get("to", "price_total")
+
+    def rename(row: dict[str, Any], _: int) -> dict[str, Any]:
+        return {new if name == old else name: value for name, value in row.items()}
+
+    return with_rows(answer(), rename)
+
+
+def bad_values(_: MarketplaceCore, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
+    """A field of every `every`-th offer is NaN, huge, negative, text, null or missing."""
+    field, every = fault.get("field", "dph_total"), int(fault.get("every", 2))
+    value = VALUES[fault.kind]
+
+    def spoil(row: dict[str, Any], n: int) -> dict[str, Any]:
+        if n % every:
+            return row
+        if fault.kind == "missing":
+            return {name: kept for name, kept in row.items() if name != field}
+        return row | {field: value}
+
+    return with_rows(answer(), spoil)
+
+
+VALUES: dict[str, Any] = {
+    "nan": float("nan"),
+    "huge": 1e308,
+    "infinite": float("inf"),
+    "negative": -1.5,
+    "zero": 0,
+    "wrong_type": {"usd": "3"},
+    "null": None,
+    "long_text": "x" * 1_000_000,
+    "control_text": "\x1b[31m<b>H100\u202e\x00\n</b>",
+    "missing": None,
+}
+
+
+def duplicated(_: MarketplaceCore, __: EmulatorRequest, ___: Fault, answer: Answer) -> EmulatorReply:
+    """Every offer comes twice."""
+    body = json.loads(answer().body)
+    body["offers"] = [row for row in body.get("offers", []) for _ in range(2)]
+    return EmulatorReply(200, json.dumps(body).encode())
+
+
+def with_rows(answer: EmulatorReply, change: Callable[[dict[str, Any], int], dict[str, Any]]) -> EmulatorReply:
+    """Rewrite the offers, or the instances, of an answer."""
+    body = json.loads(answer.body)
+    for key in ("offers", "instances"):
+        if isinstance(body.get(key), list):
+            body[key] = [change(row, n) for n, row in enumerate(body[key])]
+    return replace(answer, body=json.dumps(body).encode())  # the stdlib writes NaN as NaN, which is the point
+
+
+def price_change(core: MarketplaceCore, request: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
+    """The host changes the price between the search and the create."""
+    with core.lock:
+        listing = core.market.listings.get(int(request.ids[0])) if request.ids else None
+        if listing is not None:
+            factor = float(fault.get("factor", 1.5))
+            costs = listing.slice.base_usd_hour * factor, listing.slice.min_bid_usd_hour * factor
+            core.market.reprice(listing.id, *costs)
+    return answer()
+
+
+FAULT_HANDLERS: dict[str, FaultHandler] = {
+    "429": rate_limited,
+    "quota": quota,
+    **dict.fromkeys(("status", "400", "401", "403", "404", "410", "500", "502", "503", "504"), status),
+    **dict.fromkeys(("garbage", "empty", "empty_object", "empty_list", "html", "deep"), wrong_body),
+    "redirect": redirected,
+    "reset": reset,
+    "never": never,
+    "late": late,
+    "timeout_after": silent_after,
+    "reset_after": reset_after,
+    **dict.fromkeys(("500_after", "502_after", "503_after", "504_after"), status_after),
+    "unparsable_after": unparsable_after,
+    "slow": slow,
+    "drip": drip,
+    "cut": cut,
+    "gzip": zipped,
+    "gzip_bomb": bomb,
+    "renamed": renamed,
+    **dict.fromkeys(VALUES, bad_values),
+    "duplicated": duplicated,
+    "price_change": price_change,
+}

@@ -1,0 +1,208 @@
+"""HTTP by hand on plain sockets: quick keep-alive, and every way an answer can go astray."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gzip
+import select
+import socket
+import socketserver
+import struct
+import threading
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from gpuwatch.emulator.answers import EmulatorReply, text
+from gpuwatch.emulator.request import EmulatorRequest
+
+MAX_BODY = 16 * 1024 * 1024
+MAX_HEADERS = 200
+DRIP_BYTES = 16
+SMALL_BODY = 65_536
+PHRASES = {status.value: status.phrase for status in HTTPStatus}
+LOOK_EVERY_MS = 20
+
+Answerer = Callable[[EmulatorRequest], EmulatorReply]
+
+
+class LoopbackServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    """A server on loopback: one thread a connection, all of which end with `close`.
+
+    Args:
+        port: 0 takes a free one.
+        answer: called for every request, from any thread.
+    """
+
+    allow_reuse_address = True
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, port: int, answer: Answerer) -> None:
+        self.answer = answer
+        self.stopping = threading.Event()
+        self._open: dict[socket.socket, threading.Thread] = {}
+        self._lock = threading.Lock()
+        super().__init__(("127.0.0.1", port), Connection)
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def joined(self, connection: socket.socket) -> None:
+        """Remember an open connection."""
+        with self._lock:
+            self._open[connection] = threading.current_thread()
+
+    def left(self, connection: socket.socket) -> None:
+        """Forget a connection that ended."""
+        with self._lock:
+            self._open.pop(connection, None)
+
+    def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
+        """Close without a polite shutdown first: a reset must stay one."""
+        self.close_request(request)
+
+    def close(self) -> None:
+        """Stop listening, end every connection and wait for its thread."""
+        self.stopping.set()
+        self.shutdown()
+        self.server_close()
+        with self._lock:
+            connections = dict(self._open)
+        for connection in connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        for thread in connections.values():
+            thread.join(timeout=5)
+
+
+class Connection(socketserver.StreamRequestHandler):
+    """One client's connection, request after request."""
+
+    disable_nagle_algorithm = True
+    rbufsize = 65_536
+    server: LoopbackServer
+    connection: socket.socket
+
+    def handle(self) -> None:
+        """Serve until the client leaves, the server stops, or an answer ends the connection."""
+        self.server.joined(self.connection)
+        try:
+            with contextlib.suppress(OSError):
+                while not self.server.stopping.is_set() and self._serve_one():
+                    pass
+        finally:
+            self.server.left(self.connection)
+
+    def _serve_one(self) -> bool:
+        head = self._read_head()
+        if head is None:
+            return False
+        method, target, headers = head
+        length = headers.get("content-length", "0")
+        if "transfer-encoding" in headers or not length.isdigit() or int(length) > MAX_BODY:
+            return self._send(text("Content-Length required", 411), keep=False)
+        raw = self.rfile.read(int(length))
+        if len(raw) < int(length):
+            return False
+        request = parse_request(method, target, headers, raw)
+        request.address = self.client_address[0]
+        answer = self.server.answer(request)
+        if answer.delivery.reset or answer.delivery.hold_s > 0:
+            self._send_fault(answer)
+            return False
+        return self._send(answer, keep=headers.get("connection", "").lower() != "close")
+
+    def _read_head(self) -> tuple[str, str, dict[str, str]] | None:
+        line = self.rfile.readline(65_537)
+        parts = line.decode("latin-1").split()
+        if len(parts) != 3:
+            return None
+        headers: dict[str, str] = {}
+        for _ in range(MAX_HEADERS):
+            line = self.rfile.readline(65_537)
+            if line in (b"\r\n", b"\n", b""):
+                return parts[0], parts[1], headers
+            name, _colon, value = line.decode("latin-1").partition(":")
+            headers[name.lower()] = value.strip()
+        return None
+
+    def _send(self, answer: EmulatorReply, keep: bool) -> bool:
+        how = answer.delivery
+        if how.delay_s and self.server.stopping.wait(how.delay_s):
+            return False
+        head = head_of(answer, keep)
+        body = answer.body if how.cut_at is None else answer.body[: how.cut_at]
+        if how.drip_s:
+            return self._drip(head, body, how.drip_s) and keep
+        if len(body) < SMALL_BODY:
+            self.connection.sendall(head + body)
+        else:
+            self.connection.sendall(head)
+            self.connection.sendall(body)
+        return keep and how.cut_at is None
+
+    def _drip(self, head: bytes, body: bytes, pause_s: float) -> bool:
+        self.connection.sendall(head)
+        for start in range(0, len(body), DRIP_BYTES):
+            if self.server.stopping.wait(pause_s):
+                return False
+            self.connection.sendall(body[start : start + DRIP_BYTES])
+        return True
+
+    def _send_fault(self, answer: EmulatorReply) -> None:
+        """Reset the connection, or keep it silent until the client gives up."""
+        if answer.delivery.reset:
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            return
+        until = time.monotonic() + answer.delivery.hold_s
+        while time.monotonic() < until and not self.server.stopping.is_set() and not self._client_left():
+            pass
+        if answer.delivery.then is not None:
+            answer.delivery.then()
+
+    def _client_left(self) -> bool:
+        look = select.poll()  # select() itself cannot watch file numbers above 1023
+        look.register(self.connection, select.POLLIN)
+        if not look.poll(LOOK_EVERY_MS):
+            return False
+        try:
+            return not self.connection.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return True
+
+
+def parse_request(method: str, target: str, headers: dict[str, str], raw: bytes) -> EmulatorRequest:
+    """Make a request of what was read."""
+    parts = urlsplit(target)
+    params = dict(parse_qsl(parts.query, keep_blank_values=True)) if parts.query else {}
+    bearer = headers.get("authorization", "")
+    key = bearer[7:].strip() if bearer.lower().startswith("bearer ") else params.get("api_key")
+    zipped = "gzip" in headers.get("accept-encoding", "")
+    path = unquote(parts.path)
+    return EmulatorRequest(
+        method, path, params, raw, key or None, gzip=zipped, arrived_ns=time.monotonic_ns(), headers=headers
+    )
+
+
+def head_of(answer: EmulatorReply, keep: bool) -> bytes:
+    """Write the status line and the headers; a cut answer still promises its whole length."""
+    lines = [
+        f"HTTP/1.1 {answer.status} {PHRASES.get(answer.status, 'Unknown')}",
+        f"Content-Type: {answer.content_type}",
+        f"Content-Length: {len(answer.body)}",
+        *(f"{name}: {value}" for name, value in answer.headers),
+    ]
+    if not keep:
+        lines.append("Connection: close")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
+@functools.lru_cache(maxsize=8)
+def packed(body: bytes) -> bytes:
+    """Compress a body; the large ones are the same object every time and are compressed once."""
+    return gzip.compress(body, 5)

@@ -1,0 +1,125 @@
+"""The courses an instance's life can take, each a list of timed changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+# source: status messages of real dead hosts, 2026-08, addresses replaced
+DEAD_PULL = (
+    "error pulling image configuration: download failed after attempts=6: "
+    "read tcp [2001:db8::1]:41550->[2001:db8::2]:443: read: connection reset by peer"
+)
+DEAD_OCI = (
+    "Error response from daemon: failed to create task for container: failed to create shim task: OCI runtime create "
+    "failed: could not apply required modification to OCI specification: error modifying OCI spec: failed to inject "
+    "CDI devices: unresolvable CDI devices D.c0b49a0a/gpu=0: unknown\nError: failed to start containers: C.47474765"
+)
+QUEUED = "Required resources are currently unavailable, state change queued."
+PULLING = (
+    "latest: Pulling from {image}",
+    "0d30c18b26f8: Pulling fs layer",
+    "0d30c18b26f8: Downloading",
+    "5a7813e071bf: Verifying Checksum",
+    "0d30c18b26f8: Extracting",
+    "Status: Downloaded newer image for {image}",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """Seconds from create until each stage; the defaults make a demo pleasant, the real thing takes minutes."""
+
+    created_s: float = 0.3
+    ssh_s: float = 0.6
+    loading_s: float = 0.8
+    running_s: float = 3.0
+    measured_s: float = 1.0  # after running: load figures appear
+    reboot_s: float = 1.0
+    start_s: float = 1.0  # from stopped to running again
+
+    def before_running(self) -> tuple[float, float, float]:
+        """Answer created, ssh and loading, moved forward where the whole start is shorter than they are."""
+        most = self.running_s
+        return min(self.created_s, 0.1 * most), min(self.ssh_s, 0.2 * most), min(self.loading_s, 0.3 * most)
+
+
+class LifecycleStep(NamedTuple):
+    """What changes on an instance, and when."""
+
+    at: float
+    changes: dict[str, Any]
+
+
+def startup(now: float, delays: Delays, image: str) -> list[LifecycleStep]:
+    """null → created → loading with docker's progress → running."""
+    created, ssh, loading = delays.before_running()
+    steps = [
+        LifecycleStep(now + created, {"actual_status": "created"}),
+        LifecycleStep(now + ssh, {"has_ssh": True}),
+        LifecycleStep(now + loading, {"actual_status": "loading"}),
+    ]
+    said = pulling(now + loading, now + delays.running_s, image)
+    return in_order([*steps, *said, *up(now, delays, image)])
+
+
+def in_order(steps: list[LifecycleStep]) -> list[LifecycleStep]:
+    """Sort by time alone; steps of one moment keep their order."""
+    return sorted(steps, key=lambda step: step.at)
+
+
+def pulling(start: float, end: float, image: str) -> list[LifecycleStep]:
+    """Docker's words while the image comes, spread over the time it takes."""
+    pause = max(0.0, end - start) / (len(PULLING) + 1)
+    return [
+        LifecycleStep(start + pause * n, {"status_msg": said.format(image=image)}) for n, said in enumerate(PULLING)
+    ]
+
+
+def up(now: float, delays: Delays, image: str) -> list[LifecycleStep]:
+    """The last steps of every start: running, and a moment later measured."""
+    said = f"success, running {image.replace(':', '_')}/ssh"
+    running = {"actual_status": "running", "cur_state": "running", "status_msg": said, "measured": False}
+    at = now + delays.running_s
+    return [LifecycleStep(at, running), LifecycleStep(at + delays.measured_s, {"measured": True})]
+
+
+def with_fate(steps: list[LifecycleStep], fate: str, after_s: float) -> list[LifecycleStep]:
+    """Bend a start-up towards another end.
+
+    Args:
+        steps: the start-up as it would go.
+        fate: see `FATES`.
+        after_s: for what happens to a running instance: seconds after it began to run.
+
+    Raises:
+        ValueError: there is no such fate.
+    """
+    if fate not in FATES:
+        raise ValueError(f"no such fate: {fate}; there are {', '.join(FATES)}")
+    loading = next(step.at for step in steps if step.changes.get("actual_status") == "loading")
+    running = next(step.at for step in steps if step.changes.get("actual_status") == "running")
+    if fate in STUCK:
+        return [step for step in steps if step.at <= loading] + [LifecycleStep(running, STUCK[fate])]
+    if fate == "slow_start":
+        return [step if step.at < running else LifecycleStep(step.at + after_s, step.changes) for step in steps]
+    return in_order([*steps, LifecycleStep(running + after_s, AFTER_RUNNING[fate])])
+
+
+STUCK: dict[str, dict[str, Any]] = {
+    "dead_pull": {"cur_state": "stopped", "status_msg": DEAD_PULL},
+    "dead_oci": {"actual_status": "created", "cur_state": "stopped", "status_msg": DEAD_OCI},
+    "retrying": {"cur_state": "stopped", "status_msg": "0d30c18b26f8: Retrying in 5 seconds"},
+    "stuck": {},
+    "evicted": {"next_state": "stopped", "intended_status": "stopped", "cur_state": "stopped"},
+    "offline_at_start": {"actual_status": "offline"},
+}
+AFTER_RUNNING: dict[str, dict[str, Any]] = {
+    "exits": {"actual_status": "exited", "status_msg": ""},
+    "offline": {"actual_status": "offline"},
+    "unknown": {"actual_status": "unknown"},
+    "outbid": {"event": "outbid"},
+    "outbid_as_stop": {"event": "outbid_as_stop"},
+    "preempted": {"event": "outbid_as_stop"},
+}
+FATES = ("slow_start", *STUCK, *AFTER_RUNNING)

@@ -1,0 +1,158 @@
+"""What the emulators of all providers share: a server on loopback, routes, a log of requests, faults on demand."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, ClassVar, NamedTuple, Self
+
+import msgspec
+
+from gpuwatch.emulator.answers import EmulatorReply, RefusedRequest, reply
+from gpuwatch.emulator.clock import Clock
+from gpuwatch.emulator.http_server import LoopbackServer
+from gpuwatch.emulator.request import EmulatorRequest
+
+
+class PlannedFault(NamedTuple):
+    """A fault that waits for its request."""
+
+    matching: re.Pattern[str]  # "POST /v2/pods"
+    answer: EmulatorReply | None  # None: the connection is torn down
+    carried_out: bool  # the request takes effect, and its answer is lost or another
+    delay_s: float
+
+
+class ProviderServer:
+    """A provider on loopback; a subclass lists its routes and keeps its own state under `self.lock`.
+
+    Use it as a context manager. A route is `(method, pattern, name of a method)`; the method gets the request and the
+    pattern's groups, and returns a `Reply`, a value to be sent as JSON, or raises `Refused`.
+
+    Args:
+        port: 0 takes a free one.
+        key: the one that is accepted; where a request carries it is up to `key_of`.
+        clock: Unix seconds.
+    """
+
+    ROUTES: ClassVar[tuple[tuple[str, str, str], ...]] = ()
+
+    def __init__(self, *, port: int = 0, key: str = "demo-key", clock: Clock = time.time) -> None:
+        self.key = key
+        self.clock = clock
+        self.lock = threading.RLock()
+        self.requests: list[EmulatorRequest] = []
+        self._port = port
+        self._troubles: list[PlannedFault] = []
+        self._wire: LoopbackServer | None = None
+        self._thread: threading.Thread | None = None
+
+    def at(self, port: int, key: str) -> Self:
+        """Serve on that port, and accept that key; to be said before it starts."""
+        self._port, self.key = port, key
+        return self
+
+    def start(self) -> Self:
+        """Open the socket and serve in threads of its own."""
+        self._wire = wire = LoopbackServer(self._port, self._answer)
+        self._thread = threading.Thread(
+            target=lambda: wire.serve_forever(poll_interval=0.01), name="stage", daemon=True
+        )
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """End every connection and every thread."""
+        if self._wire is not None and self._thread is not None:
+            self._wire.close()
+            self._thread.join(timeout=5)
+            self._wire = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """The base URL, without a slash at its end."""
+        if self._wire is None:
+            raise RuntimeError("the stage is not open: use it in a with statement, or call start()")
+        return self._wire.url
+
+    def fail(  # noqa: PLR0913 each is a way to fail
+        self,
+        matching: str,
+        status: int | None = 500,
+        body: Any = None,
+        *,
+        headers: dict[str, str] | None = None,
+        times: int = 1,
+        carried_out: bool = False,
+        delay_s: float = 0.0,
+    ) -> None:
+        """Let the next requests fail.
+
+        Args:
+            matching: a regular expression for "METHOD /path".
+            status: of the answer; None: the connection is torn down.
+            carried_out: the request takes effect all the same: its answer is what gets lost.
+        """
+        sent = None
+        if status is not None:
+            sent = EmulatorReply(status, body) if isinstance(body, bytes) else reply(body or {}, status, headers)
+        with self.lock:
+            self._troubles += [PlannedFault(re.compile(matching), sent, carried_out, delay_s)] * times
+
+    def count(self, matching: str) -> int:
+        """How many requests came that match "METHOD /path"."""
+        return sum(1 for one in self.requests if re.search(matching, f"{one.method} {one.path}"))
+
+    def key_of(self, request: EmulatorRequest) -> str | None:
+        """The key that a request carries: a bearer token, unless a provider has it elsewhere."""
+        return request.key
+
+    def routed(self, request: EmulatorRequest) -> EmulatorReply:
+        """The answer of the first route that fits; 404 for none."""
+        for method, pattern, name in self.ROUTES:
+            found = re.fullmatch(pattern, request.path)
+            if found and method == request.method:
+                handler: Callable[..., Any] = getattr(self, name)
+                answered = handler(request, *found.groups())
+                return answered if isinstance(answered, EmulatorReply) else reply(answered)
+        return self.no_route(request)
+
+    def no_route(self, request: EmulatorRequest) -> EmulatorReply:
+        """What a wrong path gets."""
+        return reply({"error": f"no such path: {request.path}"}, 404)
+
+    def _answer(self, request: EmulatorRequest) -> EmulatorReply:
+        request.now = self.clock()
+        request.keyed = self.key_of(request) == self.key
+        with self.lock:
+            self.requests.append(request)
+            trouble = self._drawn(f"{request.method} {request.path}")
+            if trouble is not None and not trouble.carried_out:
+                return self._send_fault(trouble)
+            try:
+                answered = self.routed(request)
+            except RefusedRequest as refused:
+                answered = refused.reply
+            except msgspec.DecodeError:
+                answered = reply({"error": "the body is not JSON"}, 400)
+        return answered if trouble is None else self._send_fault(trouble)
+
+    def _drawn(self, line: str) -> PlannedFault | None:
+        for index, trouble in enumerate(self._troubles):
+            if trouble.matching.search(line):
+                return self._troubles.pop(index)
+        return None
+
+    def _send_fault(self, trouble: PlannedFault) -> EmulatorReply:
+        if trouble.answer is None:
+            return reply({}).delivered(reset=True, delay_s=trouble.delay_s)
+        return trouble.answer.delivered(delay_s=trouble.delay_s)

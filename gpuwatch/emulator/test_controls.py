@@ -1,0 +1,229 @@
+"""What a test, a demo or /control lets happen to instances, contracts and the account."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from typing import Any
+
+from gpuwatch.emulator.contracts import describe
+from gpuwatch.emulator.core import MarketplaceCore
+from gpuwatch.emulator.increases import Proposal
+from gpuwatch.emulator.instance import EmulatedInstance
+from gpuwatch.emulator.ledger import TrafficCharge
+from gpuwatch.emulator.market import SOMEBODY
+
+# What can be changed while the marketplace is open; the other options are read once.
+CHANGEABLE = frozenset(
+    {
+        *("list_lag_s", "list_omits_s", "omits_single", "page_cap", "gone_shape", "bad_key_status", "new_account"),
+        *("charge_factor", "charge_decimals", "charges_lag_s", "charges_today", "ssh_at"),
+    }
+)
+
+
+def loses_bid(core: MarketplaceCore, one: EmulatedInstance, now: float, **terms: Any) -> None:
+    """Somebody pays more, as documented."""
+    core.fleet.outbid(one, now, as_stop=False, **terms)
+
+
+def loses_bid_as_stop(core: MarketplaceCore, one: EmulatedInstance, now: float, **terms: Any) -> None:
+    """Somebody pays more, as seen live."""
+    core.fleet.outbid(one, now, as_stop=True, **terms)
+
+
+def has_load(_: MarketplaceCore, one: EmulatedInstance, __: float, *, gpu_util: float) -> None:
+    """Use its GPUs to so many percent, until something else is said."""
+    one.gpu_util, one.trace = float(gpu_util), []
+
+
+def is_stopped_by_host(core: MarketplaceCore, one: EmulatedInstance, now: float) -> None:
+    """Look like a stop by the renter, but the GPUs are gone: a start is queued until `give_back`."""
+    core.fleet.stop(one, now)
+    core.market.hold(one.machine, one.gpus, SOMEBODY)
+
+
+def is_stuck(_: MarketplaceCore, one: EmulatedInstance, __: float) -> None:
+    """Stay as it is for ever."""
+    one.steps = []
+
+
+def differs(_: MarketplaceCore, one: EmulatedInstance, __: float, **shown: Any) -> None:
+    """Show other fields than what was rented."""
+    one.shown |= shown
+
+
+def has_ssh_at(_: MarketplaceCore, one: EmulatedInstance, __: float, *, host: str, port: int) -> None:
+    """Have its ssh server, through the proxy and directly, where a test has put one."""
+    one.ssh = (str(host), int(port))
+
+
+EVENTS: dict[str, Callable[..., None]] = {
+    "outbid": loses_bid,
+    "outbid_as_stop": loses_bid_as_stop,
+    "resume": lambda core, one, now: core.fleet.rival_leaves(one, now),
+    "load": has_load,
+    "stopped_by_owner": lambda core, one, now: core.fleet.stop(one, now),
+    "stopped_by_host": is_stopped_by_host,
+    "stuck": is_stuck,
+    "recovers": lambda core, one, now: core.fleet.recover(one, now),
+    "differs": differs,
+    "ssh": has_ssh_at,
+}
+
+
+class MarketControls:
+    """The half of a marketplace that acts on what was rented."""
+
+    def __init__(self, core: MarketplaceCore) -> None:
+        self._core = core
+
+    def instances(self) -> list[dict[str, Any]]:
+        """Answer the living instances as the API shows them."""
+        with self._core.lock:
+            now = self._core.settle()
+            return [describe(one, now) for one in self._core.fleet.alive.values()]
+
+    def ordered(self, instance_id: int) -> dict[str, Any]:
+        """Answer the body of the create that made an instance, secrets included; no log holds it."""
+        return self._core.ledger.order(instance_id)
+
+    def change(self, **options: Any) -> None:
+        """Change options while the marketplace is open.
+
+        Raises:
+            TypeError: no such option, or one that is read only once.
+        """
+        unknown = sorted(set(options) - CHANGEABLE)
+        if unknown:
+            raise TypeError(f"{', '.join(unknown)} cannot be changed; {', '.join(sorted(CHANGEABLE))} can")
+        with self._core.lock:
+            now = self._core.settle()
+            for name, value in options.items():
+                setattr(self._core.options, name, value)
+            self._core.fleet.charge(self._core.options.charge_factor, now)
+            self._core.fleet.ssh_at = self._core.options.ssh_at
+
+    # --- an instance -----------------------------------------------------------------------------------------
+
+    def befall(self, instance_id: int, what: str, **changes: Any) -> None:
+        """Let something happen to an instance.
+
+        Args:
+            instance_id: a living instance.
+            what: one of `BEFALLS`: `outbid` (documented disguise), `outbid_as_stop` (as seen live), `resume` (the
+                rival leaves), `load` (with `gpu_util=…`), `stopped_by_host`, `stopped_by_owner`, `stuck` (nothing that
+                was planned happens any more), `recovers` (a host that was away is back), `differs` (its row shows the
+                fields in `changes`), `ssh` (with `host=…`, `port=…`: where its ssh server really is); or the
+                `actual_status` that it falls into: `offline`, `exited`, `unknown`, `frozen`, `stopped`.
+            changes: for `outbid`: `rival_usd_hour`, `resume_after_s`; else further fields: `status_msg`, `cur_state`,
+                `next_state`, `intended_status`, `gpu_util`.
+        """
+        with self._core.lock:
+            now = self._core.settle()
+            one = self._instance(instance_id)
+            happens = EVENTS.get(what)
+            if happens is not None:
+                happens(self._core, one, now, **changes)
+            else:
+                self._core.fleet.befall(one, {"actual_status": what, **changes}, now)
+
+    def outbid(
+        self, instance_id: int, *, min_bid: float, as_stop: bool = False, resume_after_s: float | None = None
+    ) -> None:
+        """Somebody bids more for the GPUs of a spot instance; it resumes when its bid is raised to at least that.
+
+        Args:
+            instance_id: a living instance that was bid for.
+            min_bid: the new lowest bid that wins, USD per hour for the whole offer; shown in the instance's row.
+            as_stop: False is the documented disguise; True the one seen live, where every word says `stopped`.
+            resume_after_s: when the other one leaves; None is not by itself.
+
+        Raises:
+            ValueError: it is no bid, or bids that much already.
+        """
+        with self._core.lock:
+            one = self._instance(instance_id)
+            if not one.is_bid or one.base_usd_hour >= min_bid:
+                raise ValueError(f"{min_bid} outbids no instance that is rented at {one.base_usd_hour}")
+            rival = {"rival_usd_hour": min_bid, "resume_after_s": resume_after_s}
+            self.befall(instance_id, "outbid_as_stop" if as_stop else "outbid", **rival)
+
+    def utilise(self, instance_id: int, trace: Iterable[tuple[float, float | None]]) -> None:
+        """Set the course of an instance's GPU use.
+
+        Args:
+            instance_id: a living instance.
+            trace: seconds from now, and the percentage from then on; None is "not measured". Whatever it says, an
+                instance that does not run, or runs for less than `Delays.measured_s`, shows null.
+        """
+        with self._core.lock:
+            now = self._core.settle()
+            self._instance(instance_id).trace = sorted(
+                ((now + float(after_s), percent) for after_s, percent in trace), key=lambda entry: entry[0]
+            )
+
+    # --- a contract ------------------------------------------------------------------------------------------
+
+    def ends(self, instance_id: int, after_s: float) -> None:
+        """Let a contract end so many seconds from now: its instance is stopped then, and deleted 48 hours later."""
+        with self._core.lock:
+            now = self._core.settle()
+            self._core.fleet.end_at(self._instance(instance_id), now + after_s, now)
+
+    def propose_increase(self, instance_id: int, *, gpu_usd_hour: float, **terms: Any) -> int:
+        """Let the host announce another price for a running contract.
+
+        Args:
+            instance_id: a living instance.
+            gpu_usd_hour: what all its GPUs shall cost, USD per hour.
+            terms: the other fields of `increases.Proposal`: `effective_after_s`, `extends_s`, `storage_cost`, `fees`.
+
+        Returns:
+            The number under which it is accepted or rejected.
+        """
+        with self._core.lock:
+            now = self._core.settle()
+            asked = Proposal(gpu_usd_hour, **terms)
+            return self._core.fleet.announce(self._instance(instance_id), asked, now)
+
+    def increase_answers(self) -> dict[int, str]:
+        """Answer what became of announced rises: `accepted`, `rejected`, `lapsed`, `withdrawn`, `pending`."""
+        with self._core.lock:
+            self._core.settle()
+            found = self._core.fleet.increases
+            return dict.fromkeys(found.pending, "pending") | found.answers
+
+    def raise_price(self, instance_id: int, factor: float) -> None:
+        """Let a running contract cost so many times more at once, disk included, without an announcement."""
+        with self._core.lock:
+            now = self._core.settle()
+            one = self._instance(instance_id)
+            self._core.fleet.change_rates(one, one.base_usd_hour * factor, one.row["storage_cost"] * factor, now)
+
+    # --- money -----------------------------------------------------------------------------------------------
+
+    def transfer(self, instance_id: int, *, down_gb: float = 0.0, up_gb: float = 0.0) -> None:
+        """Let an instance move data, at the prices per GB that its offer named."""
+        with self._core.lock:
+            now, row = self._core.settle(), self._instance(instance_id).row
+            factor = Decimal(repr(self._core.fleet.charge_factor))
+            for kind, gb, cost in (("bwd", down_gb, row["inet_down_cost"]), ("bwu", up_gb, row["inet_up_cost"])):
+                if gb:
+                    usd_gb = Decimal(repr(cost)) * factor
+                    self._core.ledger.meter(instance_id).add(TrafficCharge(now, kind, Decimal(repr(gb)), usd_gb))
+
+    @property
+    def credit_usd(self) -> float:
+        """What the account has left; setting it pays in, or takes away, the difference."""
+        with self._core.lock:
+            return self._core.fleet.credit(self._core.settle())
+
+    @credit_usd.setter
+    def credit_usd(self, usd: float) -> None:
+        with self._core.lock:
+            now = self._core.settle()
+            self._core.fleet.credit_usd = usd + float(self._core.ledger.spent_usd(now))
+
+    def _instance(self, instance_id: int) -> EmulatedInstance:
+        return self._core.fleet.alive[instance_id]

@@ -1,0 +1,315 @@
+"""The beat that takes alerts from the outbox to the owner: a thread per channel, so that none waits for another."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from datetime import datetime, timedelta
+
+import msgspec
+
+from gpuwatch.engine.alerts import (
+    alert_id_from,
+    alert_lifetime,
+    channel_alert,
+    grouped_alert,
+    late_alert,
+    moved_chat_alert,
+    with_missed,
+)
+from gpuwatch.engine.failpoint import failpoint
+from gpuwatch.errors import DeliverLater, DeliveryRefused, StoreError
+from gpuwatch.ports import (
+    Alert,
+    AlertKind,
+    BatchingChannel,
+    Channel,
+    DeliveryQueue,
+    DueDelivery,
+    ManyRecipients,
+    MovableChat,
+)
+from gpuwatch.redaction import redact
+
+log = logging.getLogger(__name__)
+
+BACKOFF_S = 5.0  # doubled with each try …
+LONGEST_BACKOFF_S = 900.0  # … up to here
+LONGEST_WAIT_S = 86_400.0  # a channel that asks for more is asked again after a day
+PROBE_AFTER_S = 1_200.0  # a refusing channel is tried three times an hour: nobody's login gets locked
+SHARE_WAIT_S = 3_600.0  # a channel that wants to wait longer has its alert sent by the others too
+TELL_EVERY = timedelta(hours=1)
+LEASE_S = 60.0
+_SENDING_S = 25.0  # then the rest of a batch is given back, so that one more send ends within the lease
+_BATCH = 100
+_STUBBORN = 3  # tries, after which a message no longer holds up those behind it
+_MOST_FAILURES = 2  # of one batch
+
+
+class OutgoingMessage(msgspec.Struct, frozen=True):
+    """What is sent at once: one alert, or the offers of several watches."""
+
+    alert: Alert
+    dues: tuple[DueDelivery, ...]
+
+    @property
+    def taken(self) -> tuple[str, ...]:
+        """Recipients that need no further try."""
+        return self.dues[0].taken
+
+
+class AlertDelivery:
+    """Sends what is due.
+
+    Args:
+        channels: the configured ones by name; what the outbox holds for others is theirs now.
+        patience_s: how long a beat waits for its channels; a slow one goes on beside the next beats.
+    """
+
+    def __init__(
+        self,
+        outbox: DeliveryQueue,
+        channels: Mapping[str, Channel],
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
+        patience_s: float = 0.5,
+    ) -> None:
+        self._outbox = outbox
+        self._channels = dict(channels)
+        self._monotonic = monotonic
+        self._jitter = jitter
+        self._patience_s = patience_s
+        self._threads: dict[str, threading.Thread] = {}
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._delivered = 0
+        self._failing: set[str] = set()
+        self._told_at: dict[str, datetime] = {}
+        handed_over = outbox.start(tuple(self._channels))
+        if handed_over:
+            log.warning(
+                "%d alerts waited for channels that are not configured any more; they go to the others", handed_over
+            )
+        for channel in self._channels.values():
+            if isinstance(channel, MovableChat):
+                channel.new_chat_id = outbox.moved_chat(channel.home)
+
+    def beat(self, now: datetime) -> int:
+        """Expire what is late, start sending what is due; how many deliveries were made since the last beat.
+
+        Raises:
+            StoreError: the outbox cannot be read.
+        """
+        self._expire(now)
+        clock = self._clock_from(now)
+        for name, channel in self._channels.items():
+            if self._is_busy(name) or self._stopping.is_set():
+                continue
+            dues = self._outbox.lease(now, _BATCH, LEASE_S, (name,))
+            if dues:
+                failpoint("alert.leased")
+                self._start(name, channel, dues, clock)
+        self._wait(self._patience_s)
+        with self._lock:
+            delivered, self._delivered = self._delivered, 0
+        return delivered
+
+    def close(self, timeout_s: float = 5.0) -> bool:
+        """Send nothing more. False: a channel did not come back in time; its lease lapses by itself."""
+        self._stopping.set()
+        self._wait(timeout_s)
+        return not any(map(self._is_busy, self._channels))
+
+    def _expire(self, now: datetime) -> None:
+        expired = self._outbox.expire(now)
+        if expired:
+            log.warning("%d deliveries expired before their channel took them", expired)
+        for name, count in self._outbox.unreported_failures().items():
+            if name in self._channels:
+                key = f"late:{name}:{int(now.timestamp())}"
+                self._tell(late_alert(name, count, alert_id=alert_id_from(key), now=now), (name,), key)
+
+    def _is_busy(self, name: str) -> bool:
+        thread = self._threads.get(name)
+        return thread is not None and thread.is_alive()
+
+    def _start(self, name: str, channel: Channel, dues: Sequence[DueDelivery], clock: Callable[[], datetime]) -> None:
+        # daemon threads: a channel that hangs must not hold up the end of the program
+        thread = threading.Thread(target=self._work, args=(channel, dues, clock), name=f"deliver-{name}", daemon=True)
+        self._threads[name] = thread
+        thread.start()
+
+    def _wait(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        for thread in list(self._threads.values()):
+            thread.join(max(until - time.monotonic(), 0.0))
+
+    def _clock_from(self, now: datetime) -> Callable[[], datetime]:
+        began = self._monotonic()
+        return lambda: now + timedelta(seconds=self._monotonic() - began)
+
+    def _work(self, channel: Channel, dues: Sequence[DueDelivery], clock: Callable[[], datetime]) -> None:
+        began, failures = clock(), 0
+        waiting = list(messages(dues))
+        try:
+            with channel.batch() if isinstance(channel, BatchingChannel) else nullcontext():
+                while waiting and failures < _MOST_FAILURES and not self._is_over(began, clock):
+                    message = waiting.pop(0)
+                    if not self._send(channel, message, clock):
+                        failures += 1 if self._may_pass(message) else _MOST_FAILURES
+            for message in waiting:
+                for due in message.dues:
+                    self._outbox.release(due)
+        except StoreError as error:
+            log.error("the outbox cannot be written, alerts may come twice: %s", redact(str(error)))  # noqa: TRY400
+
+    def _is_over(self, began: datetime, clock: Callable[[], datetime]) -> bool:
+        return self._stopping.is_set() or clock() - began > timedelta(seconds=_SENDING_S)
+
+    def _may_pass(self, message: OutgoingMessage) -> bool:
+        """Is it the message and not the channel? After some tries, what stands behind it may show."""
+        return message.dues[0].attempts + 1 >= _STUBBORN
+
+    def _send(self, channel: Channel, message: OutgoingMessage, clock: Callable[[], datetime]) -> bool:
+        """True: go on with the next message."""
+        try:
+            if message.taken and isinstance(channel, ManyRecipients):
+                channel.send_remaining(message.alert, message.taken)
+            else:
+                channel.send(message.alert)
+        except DeliverLater as error:
+            return self._put_off(channel.name, message, error, clock())
+        except DeliveryRefused as error:
+            return self._refused(channel.name, message, error, clock())
+        except Exception as error:  # whatever a channel breaks with, the alert stays
+            fault = DeliverLater(f"{channel.name}: {type(error).__name__}: {redact(str(error))[:200]}")
+            return self._put_off(channel.name, message, fault, clock())
+        failpoint("alert.sent")
+        self._sent(channel, message, clock())
+        failpoint("alert.marked")
+        return True
+
+    def _sent(self, channel: Channel, message: OutgoingMessage, now: datetime, note: str | None = None) -> None:
+        for due in message.dues:
+            self._outbox.settle_sent(due, now, note)
+        with self._lock:
+            self._delivered += len(message.dues)
+            was_failing = channel.name in self._failing
+            self._failing.discard(channel.name)
+        if was_failing:
+            log.info("%s takes alerts again", channel.name)
+        if isinstance(channel, MovableChat) and channel.new_chat_id is not None:
+            self._moved(channel.home, channel.new_chat_id, now)
+
+    def _moved(self, home: str, new: str, now: datetime) -> None:
+        key = f"moved:{home}:{new}"
+        if key in self._told_at:
+            return
+        self._told_at[key] = now
+        self._outbox.note_moved_chat(home, new, now)
+        self._tell(moved_chat_alert(home, new, alert_id=alert_id_from(key), now=now), tuple(self._channels), key)
+
+    def _put_off(self, name: str, message: OutgoingMessage, error: DeliverLater, now: datetime) -> bool:
+        wait_s = self._wait_s(error, message.dues[0].attempts)
+        for due in message.dues:
+            self._outbox.settle_later(due, now + timedelta(seconds=wait_s), str(error), error.taken or due.taken)
+        self._note_failure(name, error)
+        if error.refused:
+            self._tell_others(name, error.refused, now)
+        if wait_s > SHARE_WAIT_S:
+            self._share(name, message)
+        return bool(error.taken)  # those behind it are not held up by one recipient
+
+    def _wait_s(self, error: DeliverLater, attempts: int) -> float:
+        if error.retry_after_s is not None and math.isfinite(error.retry_after_s):
+            return min(max(error.retry_after_s, 1.0), LONGEST_WAIT_S)
+        if error.waits_s:
+            wait_s = error.waits_s[min(attempts, len(error.waits_s) - 1)]
+        else:
+            wait_s = min(BACKOFF_S * 2 ** min(attempts, 20), LONGEST_BACKOFF_S)
+        return wait_s * (1 + 0.2 * self._jitter())
+
+    def _refused(self, name: str, message: OutgoingMessage, error: DeliveryRefused, now: datetime) -> bool:
+        self._note_failure(name, error)
+        if error.taken:  # some of several recipients; the others have it
+            self._sent_in_part(name, message, error, now)
+            return True
+        for due in message.dues:
+            self._outbox.settle_refused(due, str(error), now + timedelta(seconds=PROBE_AFTER_S))
+        self._share(name, message)
+        self._tell_others(name, str(error), now)
+        return False
+
+    def _sent_in_part(self, name: str, message: OutgoingMessage, error: DeliveryRefused, now: datetime) -> None:
+        for due in message.dues:
+            self._outbox.settle_sent(due, now, str(error))
+        with self._lock:
+            self._delivered += len(message.dues)
+        self._tell_others(name, error.refused or str(error), now)
+
+    def _share(self, name: str, message: OutgoingMessage) -> None:
+        """What one channel does not take, the others get."""
+        for due in message.dues:
+            if due.alert.kind is not AlertKind.CHANNEL:  # the others have those already
+                self._outbox.also(due.alert.alert_id, self._others(name))
+
+    def _tell_others(self, name: str, error: str, now: datetime) -> None:
+        """At most once an hour: an alert about an alert must not feed on itself."""
+        others = self._others(name)
+        if not others:
+            log.critical("%s refuses alerts and there is no other channel: %s", name, redact(error))
+            return
+        with self._lock:
+            told_at = self._told_at.get(name)
+            if told_at is not None and timedelta(0) <= now - told_at < TELL_EVERY:
+                return
+            self._told_at[name] = now
+        key = f"channel:{name}:{int(now.timestamp() // TELL_EVERY.total_seconds())}"
+        self._tell(channel_alert(name, error, alert_id=alert_id_from(key), now=now), others, key)
+
+    def _others(self, name: str) -> tuple[str, ...]:
+        return tuple(other for other in self._channels if other != name)
+
+    def _tell(self, alert: Alert, channels: Sequence[str], once_key: str) -> None:
+        self._outbox.tell(alert, channels, alert.created_at + alert_lifetime(alert.kind), once_key)
+
+    def _note_failure(self, name: str, error: Exception) -> None:
+        with self._lock:
+            known = name in self._failing
+            self._failing.add(name)
+            all_fail = self._failing >= self._channels.keys()
+        if known:
+            return
+        log.warning("%s does not take alerts: %s", name, redact(str(error)))
+        if all_fail:
+            log.critical("no channel takes alerts: %s", ", ".join(sorted(self._channels)))
+
+
+def messages(dues: Sequence[DueDelivery]) -> Iterator[OutgoingMessage]:
+    """What is due as messages, in order: offers in a row become one. The first mentions what was missed."""
+    run: list[DueDelivery] = []
+    for due in dues:
+        if run and not _belong_together(run[-1], due):
+            yield _message(run)
+            run = []
+        run.append(due if not run and due is dues[0] else msgspec.structs.replace(due, missed=()))
+    if run:
+        yield _message(run)
+
+
+def _belong_together(one: DueDelivery, other: DueDelivery) -> bool:
+    both_offers = one.alert.kind is AlertKind.OFFER and other.alert.kind is AlertKind.OFFER
+    return both_offers and one.taken == other.taken
+
+
+def _message(dues: Sequence[DueDelivery]) -> OutgoingMessage:
+    alert = grouped_alert([due.alert for due in dues])
+    so_now = dict.fromkeys(fact for due in dues for fact in due.facts)
+    alert = msgspec.structs.replace(alert, facts=(*alert.facts, *so_now))
+    return OutgoingMessage(with_missed(alert, [headline for _, headline in dues[0].missed]), tuple(dues))

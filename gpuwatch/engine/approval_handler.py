@@ -1,0 +1,268 @@
+"""The owner's word on an ask, carried out on exactly what was quoted: that machine, at that price or less."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from decimal import ROUND_CEILING, Context, Decimal
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from gpuwatch.domain.launches.approval import Approval, ApprovalState, is_approval_id
+from gpuwatch.domain.launches.launch import (
+    EndReason,
+    Intent,
+    Launch,
+    LaunchConflict,
+    LaunchRefusal,
+    LaunchState,
+)
+from gpuwatch.domain.market.pricing import MICRO, money, usd
+from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.match import (
+    NO_COMMISSION,
+    failures,
+    match_of,
+    price_for,
+)
+from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
+from gpuwatch.domain.watches.windows import is_open
+from gpuwatch.engine.alerts import format_moment
+from gpuwatch.engine.approval_requests import ApprovalTerms, payable_quote
+from gpuwatch.engine.failpoint import failpoint
+from gpuwatch.engine.queries import queries_for
+from gpuwatch.errors import ProviderError, UsageError
+from gpuwatch.ports import (
+    Answer,
+    ApprovalRepository,
+    Completeness,
+    Market,
+    Query,
+)
+
+_QUOTE_LIVES_S = 60.0  # from the new quote to the order: one transaction, and no further look that might differ
+_ROUNDED_UP = Context(prec=28, rounding=ROUND_CEILING)
+_NOT_REACHED = (EndReason.NOT_SENT, EndReason.NOT_CHECKED)
+
+
+class ApprovalOutcome(StrEnum):
+    """What came of the owner's word."""
+
+    RENTED = "rented"
+    WOULD_RENT = "would_rent"  # dry run
+    DENIED = "denied"
+    REFUSED = "refused"  # nothing is rented
+    NO_ANSWER = "no_answer"  # the provider did not answer
+
+
+class ApprovalReply(msgspec.Struct, frozen=True, kw_only=True):
+    """What the owner hears. `text` is one line; `launch` is set if one was begun."""
+
+    outcome: ApprovalOutcome
+    text: str
+    launch: Launch | None = None
+
+
+class RunsLaunch(Protocol):
+    """Carries a reserved launch out (see `act.Actor`)."""
+
+    def act(self, launch: Launch, watch: Watch, candidates: Sequence[Match], observed_at: datetime) -> Launch:
+        """Rent it, once. Raises LaunchMoved, StoreError."""
+
+
+class ApprovalHandler:
+    """Carries out what the owner says to an ask. Works beside a daemon and without one.
+
+    Args:
+        market_of: where a provider's offers are looked at.
+        acts_at: who rents at a provider. Both raise UsageError where the settings do not allow it.
+    """
+
+    def __init__(
+        self,
+        asks: ApprovalRepository,
+        watches: Mapping[str, Watch],
+        terms: ApprovalTerms,
+        market_of: Callable[[str], Market],
+        acts_at: Callable[[str], RunsLaunch],
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._asks = asks
+        self._watches = watches
+        self._terms = terms
+        self._market_of = market_of
+        self._acts_at = acts_at
+        self._clock = clock
+
+    def approve(self, ask_id: str) -> ApprovalReply:
+        """Rent what was quoted, at that price or less, or nothing.
+
+        Raises:
+            UsageError: there is no such ask, or the settings do not allow it any more.
+            StoreError: whether it was begun stands in the store: see `gpuwatch launches`.
+        """
+        ask = self._known(ask_id)
+        if ask.state_at(self._clock()) is not ApprovalState.OPEN:
+            return self._closed(ask)
+        watch = self._watch_of(ask)
+        query = _query(watch, ask, self._terms)
+        if query is None:
+            return self._refused(ask, f"watch {watch.name!r} does not want this rental type any more")
+        market = self._market_of(ask.provider)
+        actor = None if self._terms.dry_run else self._acts_at(ask.provider)
+        try:
+            answer = market.search(query)
+        except ProviderError as error:
+            return self._unanswered(ask, str(error))
+        quote = _quote(ask, watch, answer, self._terms, self._clock())
+        if quote is None:
+            return self._unanswered(ask, "it answered only in part")
+        if isinstance(quote, str):
+            return self._refused(ask, quote)
+        return self._begin(ask, watch_bound_to_quote(ask, watch), quote, answer.observed_at, actor)
+
+    def deny(self, ask_id: str, why: str = "") -> ApprovalReply:
+        """Not this one. Raises UsageError (there is no such ask), StoreError."""
+        ask = self._known(ask_id)
+        if not self._asks.deny(ask_id, why, self._clock()):
+            closed = self._closed(self._known(ask_id))
+            return msgspec.structs.replace(closed, text=f"not denied: {closed.text}")
+        silent = f"watch {ask.watch!r} does not ask about this offer again for 24 h, unless it is armed anew"
+        return ApprovalReply(outcome=ApprovalOutcome.DENIED, text=f"denied; {silent}")
+
+    def _known(self, ask_id: str) -> Approval:
+        ask = self._asks.get(ask_id) if is_approval_id(ask_id) else None
+        if ask is None:
+            raise UsageError(f"there is no question {clean(ask_id, 40)!r}; see: gpuwatch asks")
+        return ask
+
+    def _watch_of(self, ask: Approval) -> Watch:
+        watch = self._watches.get(ask.watch)
+        if watch is None:
+            raise UsageError(f"watch {ask.watch!r} is not in the settings any more; nothing is rented for it")
+        if watch.action is not Action.ASK:
+            raise UsageError(f'watch {ask.watch!r} has action = "{watch.action.value}" now; nothing was rented')
+        spec = watch.launch or LaunchSpec()
+        if spec.stop_outside and not is_open(watch.active, self._clock(), self._terms.zone):
+            raise UsageError(f"watch {ask.watch!r} would end it at once: it is outside `active` (stop_outside = true)")
+        return watch
+
+    def _begin(
+        self, ask: Approval, watch: Watch, quote: Match, observed_at: datetime, actor: RunsLaunch | None
+    ) -> ApprovalReply:
+        intent = Intent(watch=watch, match=quote, launch_id=ask.ask_id, dry_run=actor is None)
+        got = self._asks.approve(ask.ask_id, intent, self._terms.budget, self._clock())
+        if got is None:
+            return self._closed(self._known(ask.ask_id))
+        if isinstance(got, LaunchRefusal):
+            text = f"not rented: {got.text}; the question stays open until {self._until(ask)}"
+            return ApprovalReply(outcome=ApprovalOutcome.REFUSED, text=text)
+        failpoint("intent.after_commit")
+        if actor is None:
+            text = f"dry run: would rent {_described(quote)} (dry_run = true); nothing was rented"
+            return ApprovalReply(outcome=ApprovalOutcome.WOULD_RENT, text=text, launch=got)
+        try:
+            return _reply(actor.act(got, watch, (quote,), observed_at), quote)
+        except LaunchConflict as error:
+            text = f"{error}; it is being looked after: gpuwatch launches"
+            return ApprovalReply(outcome=ApprovalOutcome.NO_ANSWER, text=text, launch=got)
+
+    def _closed(self, ask: Approval) -> ApprovalReply:
+        state = ask.state_at(self._clock())
+        words = f": {ask.words}" if ask.words else ""
+        text = {
+            ApprovalState.APPROVED: f"it was approved already, launch {ask.launch_id}: gpuwatch launches",
+            ApprovalState.EXPIRED: f"it was open until {self._until(ask)}; nothing was rented",
+        }.get(state, f"it was {state.value} already{words}; nothing was rented")
+        return ApprovalReply(outcome=ApprovalOutcome.REFUSED, text=text)
+
+    def _refused(self, ask: Approval, words: str) -> ApprovalReply:
+        if not self._asks.refuse(ask.ask_id, words, self._clock()):
+            return self._closed(self._known(ask.ask_id))
+        return ApprovalReply(outcome=ApprovalOutcome.REFUSED, text=f"not rented: {words}")
+
+    def _unanswered(self, ask: Approval, words: str) -> ApprovalReply:
+        text = f"not rented: the price could not be checked ({words}); the question stays open until {self._until(ask)}"
+        return ApprovalReply(outcome=ApprovalOutcome.NO_ANSWER, text=text)
+
+    def _until(self, ask: Approval) -> str:
+        return format_moment(ask.deadline, self._terms.zone)
+
+
+def watch_bound_to_quote(ask: Approval, watch: Watch) -> Watch:
+    """The watch, with nothing in it that could lead to another machine or a higher price than was quoted."""
+    offer, price = ask.match.offer, ask.match.price
+    most = _ROUNDED_UP.divide(Decimal(price.price_microusd_hour), Decimal(MICRO * offer.gpu_count))
+    spec = watch.launch or LaunchSpec()
+    return msgspec.structs.replace(
+        watch,
+        max_price_usd_gpu_hour=min(watch.max_price_usd_gpu_hour, most),
+        launch=msgspec.structs.replace(spec, max_tries=1, quote_ttl_s=max(spec.quote_ttl_s, _QUOTE_LIVES_S)),
+    )
+
+
+def _query(watch: Watch, ask: Approval, terms: ApprovalTerms) -> Query | None:
+    """All offers of that size at any price: a dearer one is to be told with its price. None: not this rental type."""
+    offer = ask.match.offer
+    commission = terms.commissions.get(offer.provider, NO_COMMISSION)
+    for query in queries_for(watch, commission, limit=None):
+        if query.spot == offer.spot:
+            return msgspec.structs.replace(
+                query,
+                gpus=(offer.gpu,),
+                count_min=offer.gpu_count,
+                count_max=offer.gpu_count,
+                max_listed_usd_hour=None,
+            )
+    return None
+
+
+def _quote(ask: Approval, watch: Watch, answer: Answer, terms: ApprovalTerms, now: datetime) -> Match | str | None:
+    """The very offer as it is now; a text: why it is not what was quoted; None: that cannot be told."""
+    was = ask.match
+    found = next((offer for offer in answer.offers if offer.identity == was.offer.identity), None)
+    if found is None:
+        gone = f"machine {was.offer.machine_id or 'unknown'} does not offer it any more"
+        return gone if answer.completeness is Completeness.COMPLETE else None
+    listed = match_of(watch, found, price_for(watch, found, terms.commissions))
+    quote = payable_quote(listed, watch, terms.commissions)
+    if quote is None:
+        return "the least bid is over the limit now"
+    if quote.price.price_microusd_hour > was.price.price_microusd_hour:
+        return f"it costs {_exact(quote)} an hour now; you were asked about {_exact(was)}"
+    broken = failures(watch, found, listed.price, now)
+    return f"it does not fit the watch any more ({broken[0].text})" if broken else quote
+
+
+def _exact(match: Match) -> str:
+    """To the micro-dollar: a rise of one must be seen."""
+    dollars, _, rest = f"{usd(match.price.price_microusd_hour):.6f}".partition(".")
+    return f"${dollars}.{rest.rstrip('0').ljust(2, '0')}"
+
+
+def _reply(launch: Launch, quote: Match) -> ApprovalReply:
+    state = launch.state
+    if state in {LaunchState.STARTING, LaunchState.RUNNING}:
+        text = f"rented {_described(quote)}: launch {launch.launch_id}, instance {launch.instance_id}"
+        return ApprovalReply(outcome=ApprovalOutcome.RENTED, text=text, launch=launch)
+    if state in {LaunchState.FAILED, LaunchState.STOPPING, LaunchState.ENDED}:
+        outcome = ApprovalOutcome.NO_ANSWER if launch.ended_because(*_NOT_REACHED) else ApprovalOutcome.REFUSED
+        text = f"not rented: {launch.end_reason or state.value} (launch {launch.launch_id})"
+        return ApprovalReply(outcome=outcome, text=text, launch=launch)
+    text = (
+        f"{launch.provider} did not answer: launch {launch.launch_id} may have been rented. Nothing is sent again; "
+        f"`gpuwatch run` looks for its label {launch.label}"
+    )
+    return ApprovalReply(outcome=ApprovalOutcome.NO_ANSWER, text=text, launch=launch)
+
+
+def _described(match: Match) -> str:
+    offer, price = match.offer, match.price
+    kind = " (spot)" if offer.spot else ""
+    return (
+        f"{offer.gpu} × {offer.gpu_count}{kind}, machine {offer.machine_id or 'unknown'} at {offer.provider}, "
+        f"${money(usd(price.price_microusd_hour))} an hour (listed ${money(usd(price.listed_microusd_hour))})"
+    )

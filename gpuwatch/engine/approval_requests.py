@@ -1,0 +1,89 @@
+"""Asking first: a firing watch puts a question to its owner instead of renting."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta, tzinfo
+
+import msgspec
+
+from gpuwatch.domain.launches.approval import Approval
+from gpuwatch.domain.launches.launch import Intent, LaunchRefusal
+from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
+from gpuwatch.domain.watches.match import NO_COMMISSION
+from gpuwatch.domain.watches.watch import Budget, LaunchSpec, Watch
+from gpuwatch.engine.alerts import format_moment
+from gpuwatch.engine.candidates import UnavailableProviders
+from gpuwatch.engine.requoter import payable_match
+from gpuwatch.ports import UnitOfWork
+
+log = logging.getLogger(__name__)
+
+
+class ApprovalTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for all asks."""
+
+    budget: Budget
+    dry_run: bool
+    zone: tzinfo
+    commissions: Mapping[str, Commission]
+    unable: UnavailableProviders = UnavailableProviders()  # where nothing can be rented
+
+
+class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a firing watch tells its owner. `ask` None: it was not asked, `did` says why."""
+
+    decision: Decision  # the offer that is asked about comes first
+    ask: Approval | None
+    did: str
+
+
+def request_approval(
+    uow: UnitOfWork,
+    watch: Watch,
+    decision: Decision,
+    intent_of: Callable[[Sequence[Match]], Intent],
+    terms: ApprovalTerms,
+) -> ApprovalRequest | None:
+    """Ask about the cheapest offer that could be rented; None: the owner denied all of them, so that nothing is told.
+
+    Args:
+        decision: one that fires.
+        intent_of: an intent, with an id of its own, for offers.
+    """
+    now = decision.decided_at
+    able = terms.unable.able(decision.matches, terms.dry_run)
+    if not able:
+        why = terms.unable.why_none(decision.matches)
+        return ApprovalRequest(decision=decision, ask=None, did=f"Not asked: {why}.")
+    quotes = [quote for match in able if (quote := payable_quote(match, watch, terms.commissions)) is not None]
+    if not quotes:
+        return ApprovalRequest(decision=decision, ask=None, did="Not asked: the least bid is over the limit.")
+    deadline = now + timedelta(seconds=(watch.launch or LaunchSpec()).approve_within_s)
+    rearmed = decision.reason is DecisionReason.FIRST_MATCH
+    got = uow.ask(intent_of(quotes), terms.budget, deadline, now, rearmed)
+    if got is None:
+        log.info("watch %s: every offer was denied lately; nothing is told", watch.name, extra={"watch": watch.name})
+        return None
+    if isinstance(got, LaunchRefusal):
+        return ApprovalRequest(decision=decision, ask=None, did=f"Not asked: {got.text}.")
+    mine = next(quote for quote in quotes if quote.offer.identity == got.match.offer.identity)
+    others = tuple(match for match in decision.matches if match.offer.identity != mine.offer.identity)
+    first = msgspec.structs.replace(decision, matches=(mine, *others))
+    return ApprovalRequest(decision=first, ask=got, did=_did(got, now, terms))
+
+
+def payable_quote(match: Match, watch: Watch, commissions: Mapping[str, Commission]) -> Match | None:
+    """What is quoted for an offer: what would be paid; None: its least bid is over the limit."""
+    return payable_match(match, watch, commissions.get(match.offer.provider, NO_COMMISSION))
+
+
+def _did(ask: Approval, now: datetime, terms: ApprovalTerms) -> str:
+    until = format_moment(ask.deadline, terms.zone)
+    asked = f"Asked you: it may be approved until {until}."
+    if ask.created_at < now:
+        asked = f"You were asked already; that question stands until {until}."
+    dry = " An approval rents nothing, and says what it would rent (dry_run = true)." if terms.dry_run else ""
+    return f"{asked} Without your word nothing is rented.{dry}"

@@ -1,0 +1,142 @@
+"""Watches with `max_price = "auto"`: which limit is in force. Everything behind it sees a watch with that `max_price`.
+
+The history is read every half hour; how much time is left is asked at every look, and whether a wait begins anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+import msgspec
+
+from gpuwatch.domain.analysis.auto_limit import (
+    LimitSchedule,
+    deadline_of,
+    limit_at,
+    limit_schedule,
+)
+from gpuwatch.domain.watches.watch import AutoPrice, Watch
+from gpuwatch.errors import StoreError
+from gpuwatch.ports.auto_prices import AutoPriceRepository
+
+log = logging.getLogger(__name__)
+
+RECOMPUTE_EVERY = timedelta(minutes=30)
+_ANEW = timedelta(minutes=1)  # a deadline that moved by more asks for limits of its own
+
+
+class AutoPriceLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the wait of a watch stands."""
+
+    limit_usd_gpu_hour: Decimal
+    deadline: datetime
+    why_none: str | None  # why the history decides nothing, so that the cap is the limit
+
+
+class _ComputedPlan(msgspec.Struct, frozen=True, kw_only=True):
+    plan: LimitSchedule
+    deadline: datetime
+    at: datetime
+    auto: AutoPrice
+
+
+class AutoPrices:
+    """The limits of one daemon's watches. Safe to be called from the hunts of several providers at once."""
+
+    def __init__(self, waits: AutoPriceRepository, every: timedelta = RECOMPUTE_EVERY) -> None:
+        self._waits = waits
+        self._every = every
+        self._computed: dict[str, _ComputedPlan] = {}
+        self._told: dict[str, tuple[Decimal, bool]] = {}  # watch → the limit that was told, and if the history says it
+        self._forgot = False  # were the waits of watches that are no more ended?
+        self._lock = threading.Lock()
+
+    def with_current_limit(self, watch: Watch, now: datetime) -> Watch:
+        """The watch with the limit of this moment. The first look reads the history. Raises StoreError."""
+        if watch.auto is None:
+            return watch
+        return msgspec.structs.replace(watch, max_price_usd_gpu_hour=self.standing(watch, now).limit_usd_gpu_hour)
+
+    def standing(self, watch: Watch, now: datetime) -> AutoPriceLimit:
+        """For a watch that has a limit of this kind. Raises StoreError."""
+        auto = _auto(watch)
+        found = self._known(watch, now)
+        if found is None:
+            with self._lock:  # the hunts of all providers come at once; the first of them reads
+                found = self._known(watch, now) or self._compute(watch, now)
+        limit = limit_at(found.plan, auto, found.deadline, now)
+        return AutoPriceLimit(limit_usd_gpu_hour=limit, deadline=found.deadline, why_none=found.plan.why_none)
+
+    def beat(self, watches: Sequence[Watch], now: datetime) -> None:
+        """Read the history anew where it is due; keep and log what changed. Raises StoreError: the old limits stay."""
+        if not self._forgot:
+            self._waits.forget_except([watch.name for watch in watches if watch.auto is not None])
+            self._forgot = True
+        for watch in watches:
+            if watch.auto is not None:
+                self.renew(watch, now)
+                self._tell(watch, now)
+
+    def renew(self, watch: Watch, now: datetime) -> Watch:
+        """The watch with the limit of this moment, out of a history that was read lately. Raises StoreError."""
+        found = self._computed.get(watch.name)
+        is_due = found is None or not timedelta(0) <= now - found.at < self._every  # a clock that was put back, too
+        if watch.auto is not None and is_due:
+            with self._lock:
+                self._compute(watch, now)
+        return self.with_current_limit(watch, now)
+
+    def _known(self, watch: Watch, now: datetime) -> _ComputedPlan | None:
+        """What was reckoned and still holds. A launch that ended begins the wait anew, at this very look."""
+        found = self._computed.get(watch.name)
+        if found is None or found.auto != watch.auto:
+            return None
+        if found.auto.deadline_at is not None:
+            return found
+        try:
+            deadline = deadline_of(found.auto, self._waits.began(watch, now))
+        except StoreError:  # nothing can be begun now either
+            return found
+        return None if deadline - found.deadline > _ANEW else found
+
+    def _compute(self, watch: Watch, now: datetime) -> _ComputedPlan:
+        auto = _auto(watch)
+        deadline = deadline_of(auto, self._waits.began(watch, now))
+        made = limit_schedule(self._waits.series(watch, now), auto, deadline, now)
+        found = self._computed[watch.name] = _ComputedPlan(plan=made, deadline=deadline, at=now, auto=auto)
+        return found
+
+    def _tell(self, watch: Watch, now: datetime) -> None:
+        """A limit is logged when it changes, and that the history is not enough once."""
+        standing = self.standing(watch, now)
+        limit, is_known = standing.limit_usd_gpu_hour, standing.why_none is None
+        if self._told.get(watch.name) == (limit, is_known):
+            return
+        self._waits.save_limit(watch, limit, now)
+        self._told[watch.name] = (limit, is_known)
+        if is_known:
+            log.info(
+                "watch %s: at or under $%s per GPU-hour now, until %s",
+                watch.name,
+                f"{limit:f}",
+                f"{standing.deadline:%Y-%m-%d %H:%M} UTC",
+                extra={"watch": watch.name},
+            )
+        else:
+            log.warning(
+                "watch %s: the history is not enough for max_price = auto (%s); until it is, the cap of $%s counts",
+                watch.name,
+                standing.why_none,
+                f"{limit:f}",
+                extra={"watch": watch.name},
+            )
+
+
+def _auto(watch: Watch) -> AutoPrice:
+    if watch.auto is None:
+        raise ValueError(f"watch {watch.name!r} has a price of its own")
+    return watch.auto

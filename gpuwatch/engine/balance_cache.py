@@ -1,0 +1,49 @@
+"""What an account can still spend. Asked for now and then, so that no rent waits for the answer."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from gpuwatch.domain.market.pricing import MICRO, usd
+from gpuwatch.errors import ProviderError
+from gpuwatch.ports import Launcher
+
+log = logging.getLogger(__name__)
+
+REFRESH_S = 120.0
+STALE_S = 600.0  # an older balance says nothing
+
+
+class BalanceCache:
+    """The balance at one provider. Where it does not say, or is down, nothing is refused on its account.
+
+    Args:
+        monotonic: seconds.
+    """
+
+    def __init__(self, launcher: Launcher, monotonic: Callable[[], float]) -> None:
+        self._launcher = launcher
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._known: tuple[float, int] | None = None  # (tick, micro-dollars)
+
+    def look(self) -> None:
+        """Ask the provider."""
+        try:
+            credit_usd = self._launcher.credit_usd()
+        except ProviderError as error:
+            log.info("the balance is not known: %s", error, extra={"provider": self._launcher.name})
+            return
+        with self._lock:
+            self._known = None if credit_usd is None else (self._monotonic(), round(credit_usd * MICRO))
+
+    def why_unaffordable(self, price_microusd_hour: int) -> str | None:
+        """Why one hour at this price cannot be paid, in one line; None: it can, or nobody knows."""
+        with self._lock:
+            known = self._known
+        if known is None or self._monotonic() - known[0] > STALE_S or known[1] >= price_microusd_hour:
+            return None
+        balance, price = usd(known[1]), usd(price_microusd_hour)
+        return f"the balance of ${balance:.2f} at {self._launcher.name} is less than one hour at ${price:.2f}"

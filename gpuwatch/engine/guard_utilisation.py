@@ -1,0 +1,121 @@
+"""GPU use of what runs: a sample per look, kept; idle ends it, waste is told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from gpuwatch.domain.launches.end_rules import EndCause
+from gpuwatch.domain.launches.instance import Instance
+from gpuwatch.domain.launches.launch import Launch, cost_microusd
+from gpuwatch.domain.launches.utilisation import (
+    LOOK_BACK,
+    UtilisationSample,
+    idle_cause,
+    mean_utilisation,
+    useful_usd_gpu_hour,
+    wasted_microusd,
+)
+from gpuwatch.domain.market.pricing import usd
+from gpuwatch.domain.watches.watch import LaunchSpec
+from gpuwatch.engine.guard_alerts import GuardAlerts, GuardNotice, dollars
+from gpuwatch.errors import StoreError
+from gpuwatch.ports.probing import UtilisationRepository
+
+log = logging.getLogger(__name__)
+
+SAMPLES_KEPT_FOR = timedelta(days=90)
+_DAY = timedelta(days=1)
+
+
+class UtilisationGuard:
+    """Samples, and what follows from them."""
+
+    def __init__(self, uses: UtilisationRepository, alerts: GuardAlerts) -> None:
+        self._uses = uses
+        self._alerts = alerts
+        self._told_at: dict[str, datetime] = {}  # of waste
+        self._recovered_at: dict[str, datetime] = {}
+        self._forgot_at: datetime | None = None
+
+    def fault(self, launch: Launch, instance: Instance, spec: LaunchSpec | None, now: datetime) -> EndCause | None:
+        """Keep a sample, tell of waste; is it idle? A store that fails hides nothing else."""
+        sample = UtilisationSample(now, percent_of(instance))
+        try:
+            self._uses.add(launch.launch_id, sample)
+            if spec is None or sample.percent is None:
+                return None
+            fault = self._idle(launch, spec, now)
+            if fault is None:
+                self._waste(launch, spec, now)
+            return fault
+        except StoreError as error:
+            log.warning("launch %s: its GPU use is not known: %s", launch.launch_id, error)
+            return None
+
+    def keep(self, launch_ids: Collection[str], now: datetime) -> None:
+        """Forget all others; once a day what is old. Raises StoreError."""
+        self._told_at = {key: at for key, at in self._told_at.items() if key in launch_ids}
+        self._recovered_at = {key: at for key, at in self._recovered_at.items() if key in launch_ids}
+        if self._forgot_at is None or not timedelta(0) <= now - self._forgot_at < _DAY:
+            self._forgot_at = now
+            self._uses.forget(now - SAMPLES_KEPT_FOR)
+
+    def _idle(self, launch: Launch, spec: LaunchSpec, now: datetime) -> EndCause | None:
+        if spec.idle_below is None or spec.idle_for_s is None:
+            return None
+        samples = self._uses.since(launch.launch_id, now - LOOK_BACK * timedelta(seconds=spec.idle_for_s))
+        return idle_cause(samples, spec.idle_below, spec.idle_for_s, now)
+
+    def _waste(self, launch: Launch, spec: LaunchSpec, now: datetime) -> None:
+        if spec.wasteful_below is None:
+            return
+        samples = self._uses.since(launch.launch_id, now - LOOK_BACK * timedelta(seconds=spec.wasteful_for_s))
+        mean = mean_utilisation(samples, spec.wasteful_for_s, now)
+        if mean is None:
+            return
+        told_at = self._told_at.get(launch.launch_id)
+        if mean >= spec.wasteful_below:
+            if told_at is not None:
+                self._recovered_at[launch.launch_id] = now
+                del self._told_at[launch.launch_id]
+        elif told_at is None or now - told_at >= _DAY:
+            self._told_at[launch.launch_id] = now
+            self._alerts.tell(launch, self._notice(launch, spec, mean, now), now)
+
+    def _notice(self, launch: Launch, spec: LaunchSpec, mean: float, now: datetime) -> GuardNotice:
+        whole = self._uses.mean(launch.launch_id)
+        wasted = wasted_microusd(cost_microusd(launch, now), mean if whole is None else whole)
+        gpu_price = usd(launch.price_microusd_hour) / max(launch.gpu_count, 1)
+        return GuardNotice(
+            key=self._key(launch, now),
+            headline=f"wasteful: {mean:.0f} % GPU use",
+            why=f"On average {mean:.0f} % over {_span(spec.wasteful_for_s)}; wasteful_below = {spec.wasteful_below:g}.",
+            did="Nothing: wasteful_below only tells; idle_below ends.",
+            facts=(("Useful hour", _useful(gpu_price, mean)), ("Wasted so far", dollars(wasted))),
+        )
+
+    def _key(self, launch: Launch, now: datetime) -> str:
+        """Each day of the launch, and anew after it recovered: a restart tells nothing twice on one day."""
+        begun_at = launch.running_at or launch.intended_at
+        recovered_at = self._recovered_at.get(launch.launch_id)
+        again = "" if recovered_at is None else f"{recovered_at:%Y%m%dT%H%M%S}"
+        return f"waste:{max(0, (now - begun_at) // _DAY)}:{again}"
+
+
+def percent_of(instance: Instance) -> float | None:
+    """GPU use; a number that makes no sense is unknown."""
+    percent = instance.gpu_utilisation
+    return percent if percent is not None and 0 <= percent <= 100 else None
+
+
+def _useful(gpu_price_usd_hour: Decimal, percent: float) -> str:
+    paid = f"${gpu_price_usd_hour:.2f} per GPU-hour"
+    useful = useful_usd_gpu_hour(gpu_price_usd_hour, percent)
+    return f"none was had for {paid}" if useful is None else f"${useful:.2f} per useful GPU-hour, at {paid}"
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds / 60:g} min"

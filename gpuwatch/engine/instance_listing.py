@@ -1,0 +1,136 @@
+"""One whole listing of a provider's instances against the launches in the table.
+
+Absence must prove itself (`launches.absence`): what was seen of each missing instance is counted here, in memory, so
+that a restart begins anew. And no labelled instance stays unnoticed: what no launch accounts for is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+
+from gpuwatch.domain.launches.absence_proof import (
+    ABSENCE_WAIT_S,
+    AbsenceEvidence,
+    AbsenceVerdict,
+    absence_verdict,
+    count_failed_listing,
+    count_missing,
+    has_canary,
+)
+from gpuwatch.domain.launches.launch import (
+    LABEL_PREFIX,
+    Launch,
+    LaunchState,
+    launch_id_in,
+)
+from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.ports import Instance, LaunchRepository
+
+
+class InstanceListing:
+    """One whole listing, by id and by label."""
+
+    def __init__(self, instances: Sequence[Instance]) -> None:
+        self.by_id = {instance.instance_id: instance for instance in instances}
+        self._by_label: dict[str, Instance] = {}
+        for instance in sorted(instances, key=lambda instance: instance.instance_id):
+            launch_id = launch_id_in(instance.label)
+            if launch_id is not None:
+                self._by_label.setdefault(launch_id, instance)
+
+    def of(self, launch: Launch) -> Instance | None:
+        """By its id, which an owner cannot edit; by its label only while the id is not known."""
+        if launch.instance_id is not None:
+            return self.by_id.get(launch.instance_id)
+        return self._by_label.get(launch.launch_id)
+
+    def labelled(self) -> Iterator[Instance]:
+        """Every instance whose label says that gpuwatch made it, rightly or not."""
+        return (instance for instance in self.by_id.values() if (instance.label or "").startswith(LABEL_PREFIX))
+
+    def foreign(self) -> set[str]:
+        """Ids of instances that gpuwatch did not make."""
+        ours = {instance.instance_id for instance in self.labelled()}
+        return set(self.by_id) - ours
+
+
+class AbsenceTracker:
+    """What the listings so far say of instances that are looked for.
+
+    Args:
+        monotonic: seconds; no step of the wall clock shortens the wait.
+    """
+
+    def __init__(self, monotonic: Callable[[], float], wait_s: float = ABSENCE_WAIT_S) -> None:
+        self._monotonic = monotonic
+        self._wait_s = wait_s
+        self._looks: dict[str, AbsenceEvidence] = {}
+        self._foreign: set[str] = set()
+
+    def seen(self, launch: Launch) -> None:
+        """It is listed: what was counted is void."""
+        self._looks.pop(launch.launch_id, None)
+
+    def missing(self, launch: Launch, listing: InstanceListing, alive: Sequence[Launch]) -> AbsenceVerdict:
+        """One more listing without it."""
+        ours = {a.instance_id for a in alive if a.launch_id != launch.launch_id and a.state is LaunchState.RUNNING}
+        canary = has_canary(listing.by_id, {i for i in ours if i is not None}, self._foreign)
+        return self._note(launch, count_missing(self._look(launch), canary, self._monotonic(), self._wait_s))
+
+    def missing_after_destroy(self, launch: Launch) -> AbsenceVerdict:
+        """The same where the provider took our order to destroy it: that stands for canary and wait."""
+        looks = self._look(launch)
+        return self._note(launch, AbsenceEvidence(looks.since_s, looks.missed + 1, looks.without_canary))
+
+    def no_listing(self, launches: Sequence[Launch]) -> dict[str, AbsenceVerdict]:
+        """The provider gave no list: what was counted in a row is not in a row any more."""
+        return {launch.launch_id: self._note(launch, count_failed_listing(self._look(launch))) for launch in launches}
+
+    def listed(self, listing: InstanceListing) -> None:
+        """A listing was gone through; strangers in it are the canaries of the next."""
+        self._foreign = listing.foreign()
+
+    def _look(self, launch: Launch) -> AbsenceEvidence:
+        return self._looks.get(launch.launch_id, AbsenceEvidence(self._monotonic()))
+
+    def _note(self, launch: Launch, looks: AbsenceEvidence) -> AbsenceVerdict:
+        self._looks[launch.launch_id] = looks
+        return absence_verdict(looks, self._monotonic(), self._wait_s)
+
+
+def report_orphans(
+    repository: LaunchRepository, launch_alerts: LaunchAlerts, provider: str, listing: InstanceListing, now: datetime
+) -> list[str]:
+    """Every labelled instance is the instance of a launch that is alive, or the owner is told, once (CONTRACT §4.2).
+
+    Returns:
+        Ids of instances with a well-formed label that no launch of this database ever had: it may be a new one.
+
+    Raises:
+        StoreError: it could not be told; the next listing tries again.
+    """
+    strangers: list[str] = []
+    settled = repository.known_foreign_instances(provider) | {
+        launch.instance_id for launch in repository.alive(provider)
+    }
+    for instance in listing.labelled():
+        launch_id = launch_id_in(instance.label)
+        launch = None if launch_id is None else repository.get(launch_id)
+        why = _why_orphan(launch, instance)
+        if why is None or instance.instance_id in settled:
+            continue
+        repository.tell(launch_alerts.orphan(provider, instance, why, now))
+        if launch is None and launch_id is not None:
+            strangers.append(instance.instance_id)
+    return strangers
+
+
+def _why_orphan(launch: Launch | None, instance: Instance) -> str | None:
+    if launch is None:
+        return "No launch in this database has that label: another gpuwatch made it, or the database was lost."
+    if launch.is_over:
+        return f"Launch {launch.launch_id} was believed over: {launch.end_reason}."
+    if launch.instance_id is not None and launch.instance_id != instance.instance_id:
+        return f"Launch {launch.launch_id} has another instance, {launch.instance_id}: this one is a second."
+    return None

@@ -1,0 +1,161 @@
+"""Is a new instance what was promised? What the list says is judged at once; the instance itself is asked in a thread.
+
+No look at the list waits for an instance: each look takes the result that is there, or says "not yet known".
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection
+from datetime import datetime, timedelta
+from functools import partial
+
+from gpuwatch.domain.launches.end_rules import EndCause, late_start
+from gpuwatch.domain.launches.instance import Instance
+from gpuwatch.domain.launches.instance_verification import (
+    MeasuredInstance,
+    listing_mismatch,
+    measurement_mismatch,
+    slow_download,
+)
+from gpuwatch.domain.launches.launch import EndReason, Launch
+from gpuwatch.domain.watches.watch import LaunchSpec, Verify, Watch
+from gpuwatch.ports.probing import InstanceProbe, InstanceUnreachable, LoginRefused
+
+log = logging.getLogger(__name__)
+
+LOGIN_PATIENCE = timedelta(minutes=2)  # a new instance may answer before it has its keys
+MEASURED = 2  # times slow, before a line is called slow
+
+BackgroundRunner = Callable[[Callable[[], None]], None]
+
+
+def in_background(work: Callable[[], None]) -> None:
+    """In a thread that keeps no process from ending."""
+    threading.Thread(target=work, name="verify", daemon=True).start()
+
+
+class _Course:
+    """How far the look at one instance has come. Written by one thread at a time: the beat, or the look it began."""
+
+    def __init__(self) -> None:
+        self.looking = False
+        self.found: MeasuredInstance | InstanceUnreachable | LoginRefused | None = None
+        self.words = "it names no SSH port"
+        self.answers = False
+        self.refused_at: datetime | None = None
+        self.best_mbps: float | None = None
+        self.measured = 0
+        self.done = False
+
+
+class InstanceVerifier:
+    """Verifies launches, each until it is known.
+
+    Args:
+        start: runs a look in the background.
+        unmeasured: called once with what could not be looked at, and why; the instance is believed then.
+    """
+
+    def __init__(
+        self,
+        probe: InstanceProbe,
+        unmeasured: Callable[[Launch, str, datetime], None],
+        start: BackgroundRunner = in_background,
+    ) -> None:
+        self._probe = probe
+        self._unmeasured = unmeasured
+        self._start = start
+        self._courses: dict[str, _Course] = {}
+
+    def verified(self, launch: Launch, instance: Instance, watch: Watch | None, now: datetime) -> bool | EndCause:
+        """True: what was promised, as far as anybody can tell. False: not yet known. Else why it must end."""
+        spec = None if watch is None else watch.launch
+        if watch is None or spec is None or spec.verify is Verify.NONE:
+            return True
+        fault = listing_mismatch(launch, instance)
+        if fault is not None or spec.verify is Verify.LISTED:
+            return fault or True
+        course = self._courses.setdefault(launch.launch_id, _Course())
+        found = course.done or self._asked(course, launch, instance, watch, spec, now)
+        if found is False and late_start(launch, course.words, now) is not None:
+            return EndReason.NO_SSH, course.words
+        return found
+
+    def keep(self, launch_ids: Collection[str]) -> None:
+        """Forget all others."""
+        self._courses = {key: course for key, course in self._courses.items() if key in launch_ids}
+
+    def _asked(
+        self, course: _Course, launch: Launch, instance: Instance, watch: Watch, spec: LaunchSpec, now: datetime
+    ) -> bool | EndCause:
+        if course.looking:
+            return False
+        found, course.found = course.found, None
+        result = False if found is None else self._judged(course, found, launch, watch, now)
+        if result is False:
+            self._look(course, instance, spec, watch.min_download_mbps is not None)
+        course.done = result is True
+        return result
+
+    def _judged(
+        self,
+        course: _Course,
+        found: MeasuredInstance | InstanceUnreachable | LoginRefused,
+        launch: Launch,
+        watch: Watch,
+        now: datetime,
+    ) -> bool | EndCause:
+        if isinstance(found, InstanceUnreachable):
+            course.words = str(found)
+            return False
+        if isinstance(found, LoginRefused):
+            return self._refused(course, found, launch, now)
+        return measurement_mismatch(launch, found) or _speed(course, found, watch.min_download_mbps)
+
+    def _refused(self, course: _Course, found: LoginRefused, launch: Launch, now: datetime) -> bool:
+        """Not the machine's fault as far as anybody knows: after a while it is believed, and the owner told."""
+        course.words = str(found)
+        course.refused_at = course.refused_at or now
+        if now - course.refused_at < LOGIN_PATIENCE:
+            return False
+        self._unmeasured(launch, str(found), now)
+        return True
+
+    def _look(self, course: _Course, instance: Instance, spec: LaunchSpec, download: bool) -> None:
+        host, port = instance.ssh_host, instance.ssh_port
+        if not host or port is None:
+            return
+        course.looking = True
+        inside: Callable[[], MeasuredInstance] = MeasuredInstance  # which says nothing
+        if spec.ssh_key is not None:
+            user = instance.ssh_user
+            inside = partial(self._probe.inside, host, port, spec.ssh_key, download=download, user=user)
+        self._start(lambda: self._work(course, host, port, inside))
+
+    def _work(self, course: _Course, host: str, port: int, inside: Callable[[], MeasuredInstance]) -> None:
+        try:
+            if not course.answers:
+                self._probe.banner(host, port)
+                course.answers = True
+            course.found = inside()
+        except (InstanceUnreachable, LoginRefused) as error:
+            course.found = error
+        except Exception as error:
+            log.exception("the look at %s:%s failed", host, port)
+            course.found = InstanceUnreachable(f"it could not be looked at: {type(error).__name__}")
+        finally:
+            course.looking = False
+
+
+def _speed(course: _Course, found: MeasuredInstance, wanted_mbps: float | None) -> bool | EndCause:
+    """The best of two measurements counts: the first may have met the image's own download."""
+    course.measured += 1
+    if found.download_mbps is not None:
+        course.best_mbps = max(course.best_mbps or 0.0, found.download_mbps)
+    slow = slow_download(course.best_mbps, wanted_mbps)
+    if slow is None:
+        return True
+    course.words = slow[1]
+    return False if course.measured < MEASURED else slow

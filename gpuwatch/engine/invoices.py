@@ -1,0 +1,125 @@
+"""Fetching what a provider charged, for days with launches whose charges are not final yet. Nothing waits for it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from math import isfinite
+
+from gpuwatch.domain.launches.costs import midnight
+from gpuwatch.domain.launches.invoices import (
+    CHARGE_KINDS,
+    NO_CHARGE,
+    InvoiceRow,
+    open_days,
+    unbroken_runs,
+)
+from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.market.pricing import microusd
+from gpuwatch.errors import ProviderError, StoreError
+from gpuwatch.ports import Launcher, ProviderCharge
+from gpuwatch.ports.invoices import InvoiceRepository
+
+log = logging.getLogger(__name__)
+
+ASK_EVERY_S = 3600.0
+FIRST_AFTER_S = 60.0  # a daemon that restarts in a circle asks for nothing
+# Books are said to be final at midnight UTC; ours close later, so that a late entry is not missed.
+SETTLED_AFTER = timedelta(hours=6)
+NOTHING_AFTER = timedelta(days=2)  # a day of which the provider's books say nothing by then was not charged
+_DAY = timedelta(days=1)
+_MOST_USD = 1_000_000.0  # of one instance on one day; beyond it a number is a fault
+
+
+class InvoiceCollector:
+    """Asks one provider what it charged, and keeps it."""
+
+    def __init__(
+        self,
+        provider: str,
+        launcher: Launcher,
+        launches: Callable[[], Sequence[Launch]],
+        book: InvoiceRepository,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._provider = provider
+        self._launcher = launcher
+        self._launches = launches
+        self._book = book
+        self._monotonic = monotonic
+        self._next_s = monotonic() + FIRST_AFTER_S
+        self._silence_told = False
+
+    def run_if_due(self, now: datetime) -> bool:
+        """Ask, at most once an hour; True if it was time. What goes wrong is logged, and tried again in an hour."""
+        if self._monotonic() < self._next_s:
+            return False
+        self._next_s = self._monotonic() + ASK_EVERY_S
+        try:
+            kept = self.collect(now)
+        except (ProviderError, StoreError) as error:
+            log.warning("charges were not fetched: %s", error, extra={"provider": self._provider})
+            return True
+        if kept is None and not self._silence_told:
+            self._silence_told = True
+            log.info("this provider does not tell what it charged", extra={"provider": self._provider})
+        return True
+
+    def collect(self, now: datetime) -> int | None:
+        """Ask now for all that is not final. Returns rows that were kept; None: the provider does not tell.
+
+        Raises:
+            ProviderError: it did not answer; what it answered before that is kept.
+            StoreError: it was not kept.
+        """
+        mine = [one for one in self._launches() if one.provider == self._provider and not one.dry_run]
+        days, kept = open_days(mine, self._book.final(self._provider), now), 0
+        ours = {one.instance_id for one in mine if one.instance_id is not None}
+        for since, until in unbroken_runs(days):
+            told = self._launcher.charges(since, until)
+            if told is None:
+                return None
+            asked = {day: instances for day, instances in days.items() if since <= day <= until}
+            kept += self._book.keep(invoice_rows(self._provider, told, asked, ours, now))
+        return kept
+
+
+def invoice_rows(
+    provider: str,
+    told: Iterable[ProviderCharge],
+    asked: Mapping[date, frozenset[str]],
+    ours: Iterable[str],
+    now: datetime,
+) -> list[InvoiceRow]:
+    """What is kept of an answer: charges of our instances on the days that were asked for.
+
+    A day of an instance that is nowhere in the answer was charged nothing, once it is two days old, and if the answer
+    names another of ours: an empty answer proves nothing.
+    """
+    mine, sums, final, odd = frozenset(ours), dict[tuple[str, date, str], int](), dict[tuple[str, date], bool](), set()
+    for charge in told:
+        key = (charge.instance_id, charge.day)
+        if charge.instance_id not in mine or charge.day not in asked:
+            continue
+        if not isfinite(charge.usd) or abs(charge.usd) > _MOST_USD:
+            log.warning("a charge of instance %s makes no sense", charge.instance_id, extra={"provider": provider})
+            odd.add(key)
+            continue
+        kind = charge.kind if charge.kind in CHARGE_KINDS else "other"
+        sums[*key, kind] = sums.get((*key, kind), 0) + microusd(Decimal(repr(charge.usd)))
+        final[key] = final.get(key, True) and charge.final and now >= midnight(charge.day) + _DAY + SETTLED_AFTER
+    rows = [
+        _row(provider, instance_id, day, kind, amount, final=final[instance_id, day])
+        for (instance_id, day, kind), amount in sums.items()
+        if (instance_id, day) not in odd
+    ]
+    if rows:
+        silent = {(one, day) for day, of in asked.items() if now >= midnight(day) + _DAY + NOTHING_AFTER for one in of}
+        rows += [_row(provider, one, day, NO_CHARGE, 0, final=True) for one, day in sorted(silent - set(final) - odd)]
+    return rows
+
+
+def _row(provider: str, instance_id: str, day: date, kind: str, amount: int, *, final: bool) -> InvoiceRow:
+    return InvoiceRow(provider=provider, instance_id=instance_id, day=day, kind=kind, microusd=amount, final=final)

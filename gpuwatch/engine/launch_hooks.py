@@ -1,0 +1,257 @@
+"""The owner's hooks: `on_running` and `on_ended` afterwards, at least once; `before_stop` once, for a bounded time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from functools import partial
+
+import msgspec
+
+from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec, Watch
+from gpuwatch.engine.alerts import alert_lifetime
+from gpuwatch.errors import StoreError
+from gpuwatch.ports import Alert, AlertKind, OutboxAlert
+from gpuwatch.ports.hooks import (
+    BEFORE_STOP,
+    HookCall,
+    HookInvoker,
+    HookRun,
+    HookRunRepository,
+)
+from gpuwatch.redaction import redact
+
+log = logging.getLogger(__name__)
+
+RETRY_AFTER_S = (10.0, 60.0, 300.0, 1200.0)  # after the first, second, … failure
+MAX_ATTEMPTS = len(RETRY_AFTER_S) + 1
+MAX_PARALLEL = 4
+_MARGIN_S = 10.0  # beside a hook's own time: to be killed, to be written down
+_CUT_OFF = "gpuwatch was restarted while it ran, or before its end was written down"
+
+
+class LaunchHooks:
+    """Runs hooks on threads of its own: no beat and no destroy ever waits for one beyond its time.
+
+    Args:
+        watches: by name; a launch whose watch left the settings has no hooks.
+        channels_of: a watch's channels by its name.
+        clock: the wall clock.
+        monotonic: seconds.
+        stopping: once it is set, nothing is begun; what is cut off then is run again later, `before_stop` aside.
+    """
+
+    def __init__(  # noqa: PLR0913 each is a door of its own
+        self,
+        book: HookRunRepository,
+        run: HookInvoker,
+        *,
+        watches: Mapping[str, Watch],
+        channels_of: Callable[[str], tuple[str, ...]],
+        new_id: Callable[[], str],
+        clock: Callable[[], datetime],
+        monotonic: Callable[[], float],
+        stopping: threading.Event,
+    ) -> None:
+        self._book = book
+        self._run = run
+        self._watches = watches
+        self._channels_of = channels_of
+        self._new_id = new_id
+        self._clock = clock
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._running: set[threading.Thread] = set()
+        self._ends_s: dict[str, float] = {}  # launch → when it is destroyed whatever its hook does
+        self._saved: set[str] = set()  # launches whose `before_stop` is over
+        self._stopping = stopping
+
+    def start(self) -> None:
+        """A daemon begins. Raises StoreError."""
+        self._book.start()
+
+    def close(self, within_s: float = 3.0) -> None:
+        """Begin nothing more, and see commands ended, but not for long."""
+        self._stopping.set()
+        ends_s = self._monotonic() + within_s
+        with self._lock:
+            running = list(self._running)
+        for thread in running:
+            thread.join(max(0.0, min(within_s, ends_s - self._monotonic())))
+
+    @property
+    def longest_s(self) -> float:
+        """The longest that a destroy may have to wait for a hook."""
+        specs = [_spec(watch) for watch in self._watches.values()]
+        return max((spec.hook_timeout_s + _MARGIN_S for spec in specs if spec.before_stop is not None), default=0.0)
+
+    # --- afterwards ---------------------------------------------------------------------------------------------------
+
+    def beat(self, now: datetime) -> int:
+        """Begin what is due; how many. Raises StoreError."""
+        with self._lock:
+            free = MAX_PARALLEL - len(self._running)
+        if free <= 0 or self._stopping.is_set():
+            return 0
+        longest_s = max((_spec(watch).hook_timeout_s for watch in self._watches.values()), default=0.0)
+        due = self._book.lease(now, free, longest_s + _MARGIN_S)
+        for run in due:
+            self._begin(partial(self._afterwards, run))
+        return len(due)
+
+    def _begin(self, job: Callable[[], None]) -> None:
+        def guarded() -> None:
+            try:
+                job()
+            except StoreError as error:
+                log.error("what became of a hook could not be kept: %s", error)  # noqa: TRY400 its row is taken up again
+            finally:
+                with self._lock:
+                    self._running.discard(threading.current_thread())
+
+        thread = threading.Thread(target=guarded, name="hook", daemon=True)
+        with self._lock:
+            self._running.add(thread)
+        thread.start()
+
+    def _afterwards(self, run: HookRun) -> None:
+        watch = self._watches.get(run.watch)
+        spec = None if watch is None else getattr(_spec(watch), run.event, None)
+        if watch is None or spec is None:
+            self._book.done(run)
+            return
+        if run.attempts > MAX_ATTEMPTS:
+            self._fail(run, _CUT_OFF)
+            return
+        error = self._call(run, spec, _spec(watch).hook_timeout_s)
+        if error is None:
+            self._book.done(run)
+        elif self._stopping.is_set():
+            self._book.release(run)
+        elif run.attempts >= MAX_ATTEMPTS:
+            self._fail(run, error)
+        else:
+            self._book.later(run, self._clock() + timedelta(seconds=RETRY_AFTER_S[run.attempts - 1]), error)
+
+    # --- before a destroy ---------------------------------------------------------------------------------------------
+
+    def may_destroy(self, launch: Launch, now: datetime) -> bool:
+        """May it be destroyed now, as its watch says? See `before_stop`."""
+        watch = self._watches.get(launch.watch)
+        return watch is None or self.before_stop(launch, _spec(watch), now)
+
+    def before_stop(self, launch: Launch, spec: LaunchSpec, now: datetime) -> bool:
+        """May it be destroyed now? False: its hook still runs, and its time is not over.
+
+        The first call begins the hook, if the instance ever ran. It is begun once in the life of a launch, whatever
+        dies; without a record of it nothing is begun, and nothing waits.
+        """
+        if spec.before_stop is None or launch.running_at is None or launch.launch_id in self._saved:
+            return True
+        if launch.launch_id in self._ends_s:
+            return self._is_over(launch.launch_id)
+        try:
+            return self._begun_elsewhere(launch, spec, now)
+        except StoreError as error:
+            log.error("before_stop of launch %s is left out: %s", launch.launch_id, error)  # noqa: TRY400 it is no crash
+            return self._over(launch.launch_id)
+
+    def _begun_elsewhere(self, launch: Launch, spec: LaunchSpec, now: datetime) -> bool:
+        assert spec.before_stop is not None
+        hook, timeout_s = spec.before_stop, spec.hook_timeout_s
+        run = self._book.begin(launch, BEFORE_STOP, now, timeout_s + _MARGIN_S)
+        if run is None:
+            if self._book.is_held(launch.launch_id, BEFORE_STOP, now):
+                return False
+            self._give_up(launch, _CUT_OFF)
+            return self._over(launch.launch_id)
+        with self._lock:
+            self._ends_s[launch.launch_id] = self._monotonic() + timeout_s + _MARGIN_S
+        self._begin(partial(self._save, run, hook, timeout_s))
+        return False
+
+    def _save(self, run: HookRun, hook: HookSpec, timeout_s: float) -> None:
+        try:
+            error = self._call(run, hook, timeout_s)
+            if error is None:
+                self._book.done(run)
+            elif not self._stopping.is_set():  # else the next process tells that it was cut off
+                self._fail(run, error)
+        finally:
+            self._over(run.launch_id)
+
+    def _is_over(self, launch_id: str) -> bool:
+        with self._lock:
+            late = self._monotonic() >= self._ends_s.get(launch_id, 0.0)
+        return self._over(launch_id) if late else False
+
+    def _over(self, launch_id: str) -> bool:
+        with self._lock:
+            self._ends_s.pop(launch_id, None)
+            self._saved.add(launch_id)
+        return True
+
+    # --- one hook -----------------------------------------------------------------------------------------------------
+
+    def _call(self, run: HookRun, spec: HookSpec, timeout_s: float) -> str | None:
+        call = HookCall(spec=spec, event=run.event, body=run.body, at=self._clock(), timeout_s=timeout_s)
+        try:
+            error = self._run(call)
+        except Exception as fault:  # whatever it is, the launch goes on, and the owner hears of it
+            log.exception("%s of launch %s", run.event, run.launch_id)
+            error = type(fault).__name__
+        if error is None:
+            log.info("%s of launch %s ran", run.event, run.launch_id)
+            return None
+        error = clean(redact(error))
+        log.warning("%s of launch %s failed (try %d): %s", run.event, run.launch_id, run.attempts, error)
+        return error
+
+    def _fail(self, run: HookRun, error: str) -> None:
+        news = self._news(run.launch_id, run.watch, run.event, error, run.attempts)
+        self._book.failed(run.launch_id, run.event, error, news)
+
+    def _give_up(self, launch: Launch, error: str) -> None:
+        """Told if its end was never written down; else it is over already."""
+        news = self._news(launch.launch_id, launch.watch, BEFORE_STOP, error, 1)
+        self._book.failed(launch.launch_id, BEFORE_STOP, error, news)
+
+    def _news(self, launch_id: str, watch: str, event: str, error: str, tries: int) -> OutboxAlert:
+        now = self._clock()
+        alert = Alert(
+            alert_id=self._new_id(),
+            kind=AlertKind.LAUNCH,
+            created_at=now,
+            headline=f"{watch}: its hook {event} failed",
+            watch=watch,
+            facts=(("Launch", launch_id), ("Hook", event), ("Said", clean(error))),
+            why="Tried once; it is not repeated."
+            if event == BEFORE_STOP
+            else f"Tried {min(tries, MAX_ATTEMPTS)} times.",
+            did="The launch went on without it: no hook holds a launch up.",
+            can_do=("Do by hand what it was to do", f"Mend {event} in [watch.launch]"),
+        )
+        key = f"hook:{launch_id}:{event}"
+        expires_at = now + alert_lifetime(AlertKind.LAUNCH)
+        return OutboxAlert(alert=alert, channels=self._channels_of(watch), expires_at=expires_at, once_key=key)
+
+
+def _spec(watch: Watch) -> LaunchSpec:
+    return watch.launch or _NO_LAUNCH
+
+
+_NO_LAUNCH = LaunchSpec()
+
+
+def hook_environment(call: HookCall) -> dict[str, str]:
+    """What a command is told in its environment; the whole launch is on its standard input."""
+    launch = msgspec.json.decode(call.body, type=dict[str, object])
+    told = {"GPUWATCH_EVENT": call.event}
+    for name in ("launch_id", "watch", "provider", "instance_id", "state"):
+        if launch.get(name) is not None:
+            told[f"GPUWATCH_{name.upper()}"] = clean(str(launch[name]))
+    return told

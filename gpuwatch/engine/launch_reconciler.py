@@ -1,0 +1,385 @@
+"""Follows what was rented, from one listing of the provider's instances to the next.
+
+The first listing after a start is the reconciliation: nothing new is rented at that provider before it. What is seen of
+each launch is told to `launches.life`, which says what follows; here it is carried out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol, TypeVar
+
+from gpuwatch.domain.launches.absence_proof import ABSENCE_WAIT_S, AbsenceVerdict
+from gpuwatch.domain.launches.end_rules import EndCause, overdue
+from gpuwatch.domain.launches.events import (
+    BidRaised,
+    ClockReading,
+    InstanceListed,
+    InstanceUnlisted,
+    LifecycleEvent,
+    ListUnavailable,
+    watch_terms,
+)
+from gpuwatch.domain.launches.launch import (
+    Launch,
+    LaunchConflict,
+    LaunchState,
+    launch_id_in,
+)
+from gpuwatch.domain.launches.transitions import (
+    Destroy,
+    Effect,
+    RaiseBid,
+    SlotFreed,
+)
+from gpuwatch.domain.market.pricing import usd
+from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.engine.failpoint import failpoint
+from gpuwatch.engine.instance_list_monitor import InstanceListMonitor
+from gpuwatch.engine.instance_listing import AbsenceTracker, InstanceListing, report_orphans
+from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.engine.transition_executor import TransitionExecutor
+from gpuwatch.errors import GpuwatchError, OrderError, ProviderError, StoreError
+from gpuwatch.ports import (
+    Instance,
+    InstanceState,
+    Launcher,
+    LaunchRepository,
+)
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+SLOW_STOP_S = 300.0
+ALIVE_EVERY = timedelta(seconds=3)  # while anything is on its way
+STEADY_EVERY = timedelta(seconds=10)  # while all of it runs, and with nothing alive: for instances that nobody knows
+LISTED_WITHIN = timedelta(minutes=2)  # so long after its order a list, and an end by id, may not yet know of it
+ELSEWHERE_FOR = timedelta(minutes=5)  # so long a request of another process may be on its way
+_MOVING = frozenset({LaunchState.REQUESTED, LaunchState.UNKNOWN, LaunchState.STARTING, LaunchState.STOPPING})
+_STEPS = 4  # in one look: found, come to life, ended, …
+
+
+class LaunchGuard(Protocol):
+    """What looks after an instance beyond what its list says (`engine.guard`)."""
+
+    def fault(self, launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
+        """Why it must end; None: it need not."""
+
+    def due(self, launch: Launch, now: datetime) -> EndCause | None:
+        """Why it must end whether a list shows it or not; None: it need not."""
+
+    def verified(self, launch: Launch, instance: Instance, now: datetime) -> bool | EndCause:
+        """Is it what was promised? False: not yet known."""
+
+
+class NoGuard:
+    """No guard."""
+
+    def fault(self, launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
+        """Nothing is wrong."""
+        return None
+
+    def due(self, launch: Launch, now: datetime) -> EndCause | None:
+        """Nothing ends it."""
+        return None
+
+    def verified(self, launch: Launch, instance: Instance, now: datetime) -> bool | EndCause:
+        """It is believed."""
+        return True
+
+
+def _at_once(launch: Launch, now: datetime) -> bool:
+    return True
+
+
+class LaunchReconciler:
+    """Follows the launches at one provider. One beat at a time.
+
+    Args:
+        watches: by name, as the settings say now; a launch outlives the watch that made it.
+        in_flight: launches that are being asked for at this moment.
+        monotonic: seconds; absence is proven by it, so that no step of the wall clock shortens the wait.
+        freed: called with a launch that is over: its slot is free.
+        may_destroy: called before a destroy; False: not yet (the owner's hook still saves something).
+    """
+
+    def __init__(  # noqa: PLR0913 each is a door of its own
+        self,
+        repository: LaunchRepository,
+        launcher: Launcher,
+        launch_alerts: LaunchAlerts,
+        *,
+        watches: Mapping[str, Watch],
+        in_flight: Callable[[], frozenset[str]],
+        monotonic: Callable[[], float],
+        wait_s: float = ABSENCE_WAIT_S,
+        freed: Callable[[Launch], None] = lambda launch: None,
+        guard: LaunchGuard | None = None,
+        may_destroy: Callable[[Launch, datetime], bool] = _at_once,
+    ) -> None:
+        self._repository = repository
+        self._launcher = launcher
+        self._launch_alerts = launch_alerts
+        self._watches = watches
+        self._in_flight = in_flight
+        self._monotonic = monotonic
+        self._freed = freed
+        self._guard: LaunchGuard = guard or NoGuard()
+        self._may_destroy = may_destroy
+        self._executor = TransitionExecutor(repository, launch_alerts)
+        self._absence = AbsenceTracker(monotonic, wait_s)
+        self._unseen = InstanceListMonitor(repository, launch_alerts, launcher.name, monotonic)
+        self._seen_s: dict[tuple[str, LaunchState], float] = {}  # monotonic, since it was first seen so
+        self._stopping_since_s: dict[str, float] = {}
+        self._destroyed: set[str] = set()  # launches whose destroy was acknowledged
+        self._shown: set[str] = set()  # launches that a list has shown
+        self._began_at: datetime | None = None
+        self._next_at: datetime | None = None
+        self._strangers: Sequence[str] = ()
+        self._last_read: Sequence[Launch] = ()
+        self._listed_last: Mapping[str, Instance] = {}
+        self.reconciled = False
+
+    def run_if_due(self, now: datetime) -> bool:
+        """One look, if its time has come; True if there was one. Raises StoreError."""
+        if self._next_at is not None and now < self._next_at <= now + STEADY_EVERY:
+            return False
+        alive = self._read(now)
+        moving = any(launch.state in _MOVING for launch in alive)
+        ends = [end for launch in alive if (end := _must_end_at(launch)) is not None and end > now]
+        self._next_at = min([now + (ALIVE_EVERY if moving else STEADY_EVERY), *ends])
+        return self.beat(now)
+
+    def not_ready(self) -> str | None:
+        """Why nothing new may be rented here, in one line; None: it may. Raises StoreError.
+
+        A database that never launched anything, beside instances with its label, is a new one: what the lost one had
+        rented would be rented again.
+        """
+        name = self._launcher.name
+        if not self.reconciled:
+            return f"what gpuwatch rented at {name} before is still being looked up"
+        if not self._strangers or not self._repository.never_launched():
+            return None
+        known = ", ".join(self._strangers[:3])
+        return (
+            f"{name} lists instances with a gpuwatch label that this database does not know ({known}); "
+            "gpuwatch adopt INSTANCE, or gpuwatch adopt INSTANCE --not-mine"
+        )
+
+    def belongs_to_another(self, instance_id: str, launch_id: str) -> bool:
+        """Did the newest list show this instance, and not as this launch's? Then no order of this launch made it."""
+        found = self._listed_last.get(instance_id)
+        return found is not None and launch_id_in(found.label) != launch_id
+
+    def run_soon(self) -> None:
+        """A launch was begun or is to end: look at the next chance."""
+        self._next_at = None
+
+    def beat(self, now: datetime, only: Collection[str] | None = None) -> bool:
+        """List, and take every launch on; False: the provider gave no usable list. Raises StoreError.
+
+        Args:
+            only: touch these launches and no others (a command beside a daemon); None: all.
+        """
+        self._began_at = self._began_at or now
+        busy = self._in_flight()  # before the rows are read: what ends in between is seen as it was
+        alive = [launch for launch in self._read(now) if launch.launch_id not in busy]
+        mine = [launch for launch in alive if only is None or launch.launch_id in only]
+        try:
+            listing = InstanceListing(self._launcher.list_instances())
+        except ProviderError as error:
+            log.warning("instances are not known: %s", error, extra={"provider": self._launcher.name})
+            self._without_list(mine, now)
+            self._unseen.failed(error, len(alive), now)
+            return False
+        self._listed_last = listing.by_id
+        self._unseen.saw(now)
+        failpoint("reconcile.listed")
+        for launch in mine:
+            self._guarded(launch, lambda each: self._look(each, listing, alive, now))
+        self._absence.listed(listing)
+        if only is None:
+            self._strangers = report_orphans(self._repository, self._launch_alerts, self._launcher.name, listing, now)
+        self.reconciled = True
+        return True
+
+    def _guarded(self, launch: Launch, look: Callable[[Launch], None]) -> None:
+        """One launch's trouble never keeps the others from their step."""
+        try:
+            look(launch)
+        except LaunchConflict as error:
+            log.info("%s", error)
+        except (OrderError, ProviderError, StoreError) as error:
+            log.warning("launch %s: %s", launch.launch_id, error)
+        except Exception:
+            log.exception("launch %s: this look at it failed", launch.launch_id)
+
+    def _read(self, now: datetime) -> Sequence[Launch]:
+        """The rows. While they cannot be read, what was read last ends in its time all the same. Raises StoreError."""
+        try:
+            self._last_read = self._repository.alive(self._launcher.name)
+        except StoreError:
+            for launch in self._last_read:
+                self._guarded(launch, lambda each: self._end_unread(each, now))
+            raise
+        return self._last_read
+
+    def _end_unread(self, launch: Launch, now: datetime) -> None:
+        due = overdue(launch, self._at_least(launch, now))
+        if due is None or launch.instance_id is None or launch.launch_id in self._destroyed:
+            return
+        log.error("launch %s is ended unread: %s", launch.launch_id, due[0].text())
+        self._destroy(launch, launch.instance_id, now)
+
+    # --- what is seen -------------------------------------------------------------------------------------------------
+
+    def _look(self, launch: Launch, listing: InstanceListing, alive: Sequence[Launch], now: datetime) -> None:
+        instance = listing.of(launch)
+        if instance is not None:
+            self._shown.add(launch.launch_id)
+            self._absence.seen(launch)
+            self._go_on(launch, lambda each: self._listed(each, instance, now), now)
+        elif launch.state is not LaunchState.REQUESTED or self._is_lost(launch, now):
+            verdict = self._verdict(launch, listing, alive, now)
+            self._go_on(launch, lambda each: InstanceUnlisted(verdict, self._due(each, now)), now)
+
+    def _listed(self, launch: Launch, instance: Instance, now: datetime) -> InstanceListed:
+        """The guard looks at what lives; whether it is what was promised, before it is its owner's."""
+        if launch.state not in {LaunchState.STARTING, LaunchState.RUNNING}:
+            return InstanceListed(instance)
+        fault = self._of_guard(launch, lambda: self._guard.fault(launch, instance, now))
+        if fault is not None or launch.state is LaunchState.RUNNING or instance.state is not InstanceState.RUNNING:
+            return InstanceListed(instance, fault)
+        told = self._of_guard(launch, lambda: self._guard.verified(launch, instance, now))
+        found = True if told is None else told
+        return InstanceListed(instance, verified=found) if isinstance(found, bool) else InstanceListed(instance, found)
+
+    def _due(self, launch: Launch, now: datetime) -> EndCause | None:
+        return self._of_guard(launch, lambda: self._guard.due(launch, now))
+
+    def _of_guard(self, launch: Launch, ask: Callable[[], T]) -> T | None:
+        """A guard that breaks ends nothing, and holds up nothing that the launch's own time ends."""
+        try:
+            return ask()
+        except GpuwatchError as error:
+            log.warning("launch %s: its guard: %s", launch.launch_id, error)
+        except Exception:
+            log.exception("launch %s: its guard broke", launch.launch_id)
+        return None
+
+    def _is_lost(self, launch: Launch, now: datetime) -> bool:
+        """Is a request that is not ours to answer dead? Older than this process: yes, or it is another daemon's."""
+        asked_at = launch.requested_at or launch.intended_at
+        return (
+            self._began_at is None
+            or asked_at < self._began_at
+            or self._at_least(launch, now) - asked_at > ELSEWHERE_FOR
+        )
+
+    def _verdict(
+        self, launch: Launch, listing: InstanceListing, alive: Sequence[Launch], now: datetime
+    ) -> AbsenceVerdict:
+        if launch.state is LaunchState.HELD:
+            return AbsenceVerdict.LOOKING
+        if launch.state is LaunchState.STOPPING and self._is_destroyed(launch, now):
+            return (
+                AbsenceVerdict.LOOKING if self._is_too_new(launch, now) else self._absence.missing_after_destroy(launch)
+            )
+        return self._absence.missing(launch, listing, alive)
+
+    def _is_too_new(self, launch: Launch, now: datetime) -> bool:
+        """ "There is no such instance" proves nothing of one that was just ordered, and that no list has shown yet."""
+        if launch.running_at is not None or launch.launch_id in self._shown:
+            return False
+        return self._at_least(launch, now) - (launch.requested_at or launch.intended_at) < LISTED_WITHIN
+
+    def _is_destroyed(self, launch: Launch, now: datetime) -> bool:
+        """Acknowledged in this process; else asked once more: to destroy what is gone already is no error."""
+        if launch.launch_id not in self._destroyed and launch.instance_id is not None:
+            self._destroy(launch, launch.instance_id, now)
+        return launch.launch_id in self._destroyed
+
+    def _without_list(self, launches: Sequence[Launch], now: datetime) -> None:
+        verdicts = self._absence.no_listing(launches)
+
+        def see(launch: Launch) -> ListUnavailable:
+            return ListUnavailable(verdicts[launch.launch_id], self._due(launch, now))
+
+        for launch in launches:
+            self._guarded(launch, lambda each: self._go_on(each, see, now))
+
+    def _at_least(self, launch: Launch, now: datetime) -> datetime:
+        """The wall clock, or later: one that stepped back must not let an instance run longer."""
+        lives = launch.running_at if launch.state is LaunchState.RUNNING else None
+        begun_at = lives or launch.requested_at or launch.intended_at
+        tick_s = self._monotonic()
+        seen_s = self._seen_s.setdefault((launch.launch_id, launch.state), tick_s)
+        return max(now, begun_at + timedelta(seconds=tick_s - seen_s))
+
+    # --- what follows -------------------------------------------------------------------------------------------------
+
+    def _go_on(self, launch: Launch, see: Callable[[Launch], LifecycleEvent], now: datetime) -> None:
+        """Step by step, as long as one look leads on."""
+        for _ in range(_STEPS):
+            when = ClockReading(now, self._at_least(launch, now))
+            before, terms = launch, watch_terms(self._watches.get(launch.watch), launch)
+            launch, effects = self._executor.take(launch, see(launch), when, terms)
+            for effect in effects:
+                self._carry_out(launch, effect, now)
+            if launch == before or launch.is_over or launch.state is LaunchState.STOPPING:
+                return
+
+    def _carry_out(self, launch: Launch, effect: Effect, now: datetime) -> None:
+        if isinstance(effect, Destroy):
+            self._destroy(launch, effect.instance_id, now)
+        elif isinstance(effect, RaiseBid):
+            self._raise_bid(launch, effect, now)
+        elif isinstance(effect, SlotFreed):
+            self._forget(launch)
+            self._freed(launch)
+
+    def _destroy(self, launch: Launch, instance_id: str, now: datetime) -> None:
+        """Ask again at every listing that still shows it. An acknowledgement is not proof: the list is."""
+        self._tell_if_slow(launch, now)
+        if not self._may_destroy(launch, now):
+            return
+        failpoint("launch.before_destroy")
+        try:
+            self._launcher.destroy(instance_id)
+            self._destroyed.add(launch.launch_id)
+            failpoint("launch.after_destroy")
+        except (OrderError, ProviderError) as error:
+            log.warning("launch %s: not destroyed yet: %s", launch.launch_id, error)
+
+    def _tell_if_slow(self, launch: Launch, now: datetime) -> None:
+        since_s = self._stopping_since_s.setdefault(launch.launch_id, self._monotonic())
+        if self._monotonic() - since_s <= SLOW_STOP_S:
+            return
+        try:
+            self._repository.tell(self._launch_alerts.slow_end(launch, launch.end_reason or "to be ended", now))
+        except StoreError as error:
+            log.warning("launch %s: that its end is slow is not told yet: %s", launch.launch_id, error)
+
+    def _raise_bid(self, launch: Launch, effect: RaiseBid, now: datetime) -> None:
+        """What the provider took is written down; a raise whose answer was lost is asked for again at the next look."""
+        self._launcher.change_bid(effect.instance_id, float(usd(effect.bid_microusd_hour)))
+        self._executor.take(launch, BidRaised(effect.bid_microusd_hour), ClockReading(now, now))
+
+    def _forget(self, launch: Launch) -> None:
+        self._absence.seen(launch)
+        self._stopping_since_s.pop(launch.launch_id, None)
+        self._destroyed.discard(launch.launch_id)
+        self._shown.discard(launch.launch_id)
+        self._seen_s = {key: value for key, value in self._seen_s.items() if key[0] != launch.launch_id}
+
+
+def _must_end_at(launch: Launch) -> datetime | None:
+    """When it is to be ended, if nothing else happens; None: it is not."""
+    if launch.state is LaunchState.RUNNING and launch.running_at and launch.max_runtime_s is not None:
+        return launch.running_at + timedelta(seconds=launch.max_runtime_s)
+    if launch.state is LaunchState.STARTING and launch.ready_within_s is not None:
+        return (launch.requested_at or launch.intended_at) + timedelta(seconds=launch.ready_within_s)
+    return None

@@ -1,0 +1,83 @@
+"""What a candidate costs at the moment of the rent: an old answer is not a price."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from gpuwatch.domain.launches.bids import disk_usd_hour, first_bid_usd_hour
+from gpuwatch.domain.market.offer import Identity, Offer
+from gpuwatch.domain.market.pricing import Commission, price_of, threshold_microusd
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.job_cost import most_microusd
+from gpuwatch.domain.watches.match import match_of, matches
+from gpuwatch.domain.watches.watch import LaunchSpec, Watch
+from gpuwatch.engine.queries import queries_for
+from gpuwatch.ports import Market, Query
+
+_BID_STEP = 2e-6  # the rounding of a bid
+_QUOTE_ROWS = 64  # one page: the candidates are the cheapest
+
+
+class Requoter:
+    """What the candidates cost at this moment. An answer is its own quote while it is younger than `quote_ttl`."""
+
+    def __init__(self, market: Market, commission: Commission, watch: Watch, clock: Callable[[], datetime]) -> None:
+        self._market = market
+        self._commission = commission
+        self._watch = watch
+        self._clock = clock
+        self._ttl = timedelta(seconds=(watch.launch or LaunchSpec()).quote_ttl_s)
+        self._newer: dict[Query, tuple[datetime, Mapping[Identity, Match]]] = {}
+
+    def of(self, match: Match, observed_at: datetime) -> Match | None:
+        """The very offer as it is now, at or under the threshold with this watch's disk; its id may be a new one.
+
+        Raises:
+            ProviderError: it is not known.
+        """
+        if self._is_fresh(observed_at):
+            return payable_match(match, self._watch, self._commission)
+        query = self._query(match.offer)
+        if query not in self._newer or not self._is_fresh(self._newer[query][0]):
+            self._newer[query] = self._ask(query)
+        found = self._newer[query][1].get(match.offer.identity)
+        return None if found is None else payable_match(found, self._watch, self._commission)
+
+    def _is_fresh(self, observed_at: datetime) -> bool:
+        return timedelta(0) <= self._clock() - observed_at <= self._ttl
+
+    def _query(self, offer: Offer) -> Query:
+        queries = queries_for(self._watch, self._commission, limit=_QUOTE_ROWS)
+        mine = next(query for query in queries if query.spot == offer.spot)
+        return msgspec.structs.replace(mine, gpus=(offer.gpu,), count_min=offer.gpu_count, count_max=offer.gpu_count)
+
+    def _ask(self, query: Query) -> tuple[datetime, Mapping[Identity, Match]]:
+        answer = self._market.search(query)
+        commissions = {answer.provider: self._commission}
+        found = matches(self._watch, answer.offers, commissions, self._clock())
+        return answer.observed_at, {match.offer.identity: match for match in found}
+
+
+def payable_match(match: Match, watch: Watch, commission: Commission) -> Match | None:
+    """The match as it will be paid; None: over the limit. Only a bid differs: it is never under the least bid.
+
+    The limit is the threshold, or for a bid of the owner's its `max`.
+    """
+    offer = match.offer
+    if not offer.spot:
+        return match
+    spec = None if watch.launch is None else watch.launch.bid
+    quoted = first_bid_usd_hour(offer, spec, match.price.commission_rate) + disk_usd_hour(offer)
+    if quoted <= offer.quoted_usd_hour + _BID_STEP:
+        return match
+    dearer = msgspec.structs.replace(offer, quoted_usd_hour=quoted)
+    price = price_of(dearer, watch.disk_gb, commission)
+    limit = watch.max_price_usd_gpu_hour if spec is None else spec.max_usd_gpu_hour
+    if price.price_microusd_hour > threshold_microusd(limit, offer.gpu_count):
+        return None
+    quote = match_of(watch, dearer, price)
+    dear_job = quote.job_microusd is not None and quote.job_microusd > most_microusd(watch)
+    return None if dear_job else quote

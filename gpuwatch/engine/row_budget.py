@@ -1,0 +1,87 @@
+"""The day's rows at a provider, planned and not hit: two lanes share what is left of them.
+
+The *hunt* asks per watch for a handful of rows at or under the threshold: while nothing is for sale at that price it
+costs nothing. A watch that stays matched would cost its handful at every poll, so it is asked less often. The *sweep*
+reads everything for the history and takes what the hunt leaves. Pure: rows and times in, plan out.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+HUNT_ROWS = 10  # a handful: the cheapest are what a watch is about
+HUNT_SHARE = 0.5  # of the rows left, kept for the hunts until the day is over
+SWEEP_EVERY_MIN_S = 300.0  # CONTRACT §2: "auto" is never under 5 minutes
+_SWEEP_GUESS_ROWS = 500  # until a sweep was counted
+
+
+class RowPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """How a provider's rows are spent from now to the reset."""
+
+    rows_per_day: int  # 0: no quota
+    rows_used: int
+    rows_left: int | None  # None: no quota
+    resets_at: datetime
+    sweep_every_s: float | None  # None: no sweep before the reset, the rows do not reach
+    matched_every_s: float  # how often a watch that stays matched is asked
+
+    @property
+    def spent(self) -> bool:
+        """Is nothing left?"""
+        return self.rows_left is not None and self.rows_left <= 0
+
+
+def next_reset(now: datetime) -> datetime:
+    """The next 00:00 UTC (source: vastai.md §0, reset of the search quota)."""
+    midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return midnight + timedelta(days=1)
+
+
+class RowDemand(msgspec.Struct, frozen=True, kw_only=True):
+    """What a provider's lanes would use."""
+
+    rows_per_day: int  # 0: no quota
+    poll_every_s: float
+    matched: int = 0  # questions of the hunt that return rows at every poll, as things are
+    sweep_rows: int | None = None  # what the last whole sweep cost; None: not known yet
+    sweep_every_s: float | None = None  # the owner's own interval; None: "auto"
+
+
+def plan_rows(demand: RowDemand, rows_used: int, now: datetime) -> RowPlan:
+    """Share the rest of the day."""
+    resets_at = next_reset(now)
+    if not demand.rows_per_day:
+        return RowPlan(
+            rows_per_day=0,
+            rows_used=rows_used,
+            rows_left=None,
+            resets_at=resets_at,
+            # list prices that are asked for a few times a day need no sweep every five minutes
+            sweep_every_s=demand.sweep_every_s or max(SWEEP_EVERY_MIN_S, demand.poll_every_s),
+            matched_every_s=demand.poll_every_s,
+        )
+    left = max(0, demand.rows_per_day - rows_used)
+    rest_s = (resets_at - now).total_seconds()
+    return RowPlan(
+        rows_per_day=demand.rows_per_day,
+        rows_used=rows_used,
+        rows_left=left,
+        resets_at=resets_at,
+        sweep_every_s=_sweep_every_s(left, rest_s, demand),
+        matched_every_s=_matched_every_s(left, rest_s, demand),
+    )
+
+
+def _matched_every_s(left: int, rest_s: float, demand: RowDemand) -> float:
+    polls = left * HUNT_SHARE / (HUNT_ROWS * demand.matched) if demand.matched else float("inf")
+    return max(demand.poll_every_s, rest_s / polls if polls >= 1 else rest_s)
+
+
+def _sweep_every_s(left: int, rest_s: float, demand: RowDemand) -> float | None:
+    cost = max(1, demand.sweep_rows if demand.sweep_rows is not None else _SWEEP_GUESS_ROWS)
+    sweeps = int(left * (1 - HUNT_SHARE) // cost)
+    if sweeps < 1:  # one may still fit whole if the hunts leave it
+        return rest_s if left >= 2 * cost else None
+    return max(rest_s / sweeps, demand.sweep_every_s or SWEEP_EVERY_MIN_S)

@@ -1,0 +1,93 @@
+"""Tells an observation to a launch, and writes down what follows: the one way in which launches go on."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+
+import msgspec
+
+from gpuwatch.domain.launches.events import ClockReading, LifecycleEvent, WatchTerms
+from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchState
+from gpuwatch.domain.launches.state_machine import transition
+from gpuwatch.domain.launches.transitions import (
+    Destroy,
+    Effect,
+    Transition,
+    TransitionResult,
+)
+from gpuwatch.engine.failpoint import failpoint
+from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.errors import StoreError
+from gpuwatch.ports import LaunchRepository
+
+log = logging.getLogger(__name__)
+
+_MEETINGS = 5  # so often a row may be changed by somebody else while we write
+
+
+class TransitionExecutor:
+    """Applies `life.step`: the move first, durably, with its alert; its effects are for the caller to carry out."""
+
+    def __init__(self, repository: LaunchRepository, launch_alerts: LaunchAlerts) -> None:
+        self._repository = repository
+        self._launch_alerts = launch_alerts
+
+    def take(
+        self,
+        launch: Launch,
+        seen: LifecycleEvent,
+        when: ClockReading,
+        terms: WatchTerms = WatchTerms(),  # noqa: B008 a frozen value
+    ) -> tuple[Launch, tuple[Effect, ...]]:
+        """One step, if the row is still as it was read.
+
+        Raises:
+            LaunchMoved: somebody else changed it; look again.
+            StoreError: not written down, and no effect may follow.
+        """
+        outcome = transition(launch, seen, when, terms)
+        if outcome.move is None:
+            return launch, outcome.effects
+        try:
+            return self._write(launch, outcome.move, when.now), outcome.effects
+        except StoreError as error:
+            if not _ends(outcome):
+                raise
+            # a full disk must not let it run on: to end it twice costs nothing, not to end it does
+            log.error("launch %s is ended without a record: %s", launch.launch_id, error)  # noqa: TRY400
+            return launch, outcome.effects
+
+    def apply_to_latest(
+        self, launch: Launch, seen: LifecycleEvent, when: ClockReading
+    ) -> tuple[Launch, tuple[Effect, ...]]:
+        """The same for what only this process knows: told to the row as it is, whoever moved it meanwhile.
+
+        Raises:
+            LaunchMoved: it is gone, or changes all the time.
+            StoreError: not written down.
+        """
+        for _ in range(_MEETINGS):
+            try:
+                return self.take(launch, seen, when)
+            except LaunchConflict:
+                current = self._repository.get(launch.launch_id)
+                if current is None or current == launch:
+                    raise
+                launch = current
+        raise LaunchConflict(f"launch {launch.launch_id} is changed again and again by somebody else")
+
+    def _write(self, launch: Launch, move: Transition, now: datetime) -> Launch:
+        after = msgspec.structs.replace(launch, state=move.to_state, **move.changes)
+        news = None if move.tell is None else self._launch_alerts.told(after, move.tell, now)
+        failpoint(f"{move.to_state.value}.before_record")
+        told = {"words": move.words, "hook": move.hook}
+        written = self._repository.move(launch, move.to_state, move.cause, now, news, **told, **move.changes)
+        failpoint(f"{move.to_state.value}.after_record")
+        return written
+
+
+def _ends(outcome: TransitionResult) -> bool:
+    assert outcome.move is not None
+    destroys = any(isinstance(effect, Destroy) for effect in outcome.effects)
+    return destroys and outcome.move.to_state is LaunchState.STOPPING

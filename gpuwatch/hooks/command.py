@@ -1,0 +1,145 @@
+"""Runs a command of the owner's: in a process group of its own, for a bounded time, with little around it."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+import msgspec
+
+_KEPT_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR")  # nothing that may hold a secret
+_TAIL_BYTES = 4096
+_LOOK_EVERY_S = 0.1
+_LAST_READS = 64
+_GRACE_S = 2.0  # from the wish to end to the kill
+
+
+class CommandResult(msgspec.Struct, frozen=True):
+    """How a command ended. `code` None: it was killed, because its time was over or we are stopping."""
+
+    code: int | None
+    last_line: str  # of what it said, not yet cleaned
+
+
+def run_command(
+    command: str,
+    given: bytes,
+    env: Mapping[str, str],
+    timeout_s: float,
+    stopping: threading.Event,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> CommandResult:
+    """Run a shell command; what it leaves in its process group is killed with it.
+
+    Args:
+        given: its standard input; a command need not read it.
+        env: beside PATH, HOME and the like; nothing else of our environment is passed on.
+        stopping: ends it early.
+
+    Raises:
+        OSError: it could not be started.
+    """
+    kept = {name: os.environ[name] for name in _KEPT_ENV if name in os.environ}
+    process = subprocess.Popen(  # noqa: S603 the owner's own command
+        ["/bin/sh", "-c", command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={"PATH": os.defpath} | kept | dict(env),
+        start_new_session=True,
+        bufsize=0,
+    )
+    try:
+        tail = _ProcessPipes(process, given).until(monotonic() + timeout_s, stopping, monotonic)
+        in_time = _has_ended(process)
+    finally:
+        _end(process)
+    return CommandResult(process.returncode if in_time else None, _last_line(tail))
+
+
+class _ProcessPipes:
+    """Feeds a process and listens to it, whatever it does with its pipes; keeps the last that it said."""
+
+    def __init__(self, process: subprocess.Popen[bytes], given: bytes) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process = process
+        self._stdin, self._stdout = process.stdin, process.stdout
+        self._left = given
+        self._tail = b""
+        os.set_blocking(self._stdin.fileno(), False)
+        os.set_blocking(self._stdout.fileno(), False)
+
+    def until(self, ends_at: float, stopping: threading.Event, monotonic: Callable[[], float]) -> bytes:
+        """Until it has ended, its time is over, or we stop. Its end counts, not that of what it left behind."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._stdout, selectors.EVENT_READ)
+            selector.register(self._stdin, selectors.EVENT_WRITE)
+            while not _has_ended(self._process) and monotonic() < ends_at and not stopping.is_set():
+                for key, _ in selector.select(_LOOK_EVERY_S):
+                    still_open = self._feed() if key.fileobj is self._stdin else self._hear()
+                    if not still_open:
+                        selector.unregister(key.fileobj)
+                        if key.fileobj is self._stdin:
+                            self._stdin.close()
+                if not selector.get_map():
+                    stopping.wait(_LOOK_EVERY_S)  # it closed its pipes and goes on
+        for _ in range(_LAST_READS):  # what it left behind may talk for ever
+            if not self._hear(waits=False):
+                break
+        return self._tail
+
+    def _feed(self) -> bool:
+        try:
+            sent = os.write(self._stdin.fileno(), self._left[:65536])
+        except BlockingIOError:
+            return True
+        except OSError:  # it does not want it
+            return False
+        self._left = self._left[sent:]
+        return bool(self._left)
+
+    def _hear(self, waits: bool = True) -> bool:
+        try:
+            said = os.read(self._stdout.fileno(), 65536)
+        except BlockingIOError:
+            return waits
+        self._tail = (self._tail + said)[-_TAIL_BYTES:]
+        return bool(said)
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Without taking its end: until then its id, which names its group, is nobody else's."""
+    how = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    return process.returncode is not None or os.waitid(os.P_PID, process.pid, how) is not None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the whole group: asked first, if it still runs, then killed."""
+    _signal(process, signal.SIGTERM)
+    for _ in range(round(_GRACE_S / _LOOK_EVERY_S)):
+        if _has_ended(process):
+            break
+        time.sleep(_LOOK_EVERY_S)
+    _signal(process, signal.SIGKILL)
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(OSError):
+                pipe.close()
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+def _last_line(said: bytes) -> str:
+    lines = [line for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
+    return lines[-1].strip() if lines else ""

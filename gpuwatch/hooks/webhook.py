@@ -1,0 +1,53 @@
+"""Sends a message to an address of the owner's, signed so that its receiver can tell who sent it, what and when."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from gpuwatch.ports.http import NetError
+from gpuwatch.redaction import redact
+
+if TYPE_CHECKING:
+    from gpuwatch.ports.hooks import HookCall
+    from gpuwatch.ports.http import HttpClient
+
+_ANSWER_MAX = 65_536
+
+
+def signature(secret: str, timestamp: str, body: bytes) -> str:
+    """`sha256=` and HMAC-SHA256 in hex over the timestamp, a dot, and the body as it is sent."""
+    message = timestamp.encode() + b"." + body
+    return "sha256=" + hmac.new(secret.encode(), message, hashlib.sha256).hexdigest()
+
+
+def post_signed(http: HttpClient, call: HookCall) -> str | None:
+    """POST a hook once; redirects are not followed. None: it was taken (2xx), else one line that says what went wrong.
+
+    Args:
+        call: one with a `url`.
+    """
+    body, timestamp = call.body.encode(), str(int(call.at.timestamp()))
+    headers = {
+        "Content-Type": "application/json",
+        "X-Gpuwatch-Event": call.event,
+        "X-Gpuwatch-Timestamp": timestamp,
+    }
+    if call.spec.secret is not None:
+        headers["X-Gpuwatch-Signature-256"] = signature(call.spec.secret, timestamp, body)
+    try:
+        return _posted(http, call.spec.url or "", headers, body, call.timeout_s)
+    except NetError as error:
+        return redact(str(error))
+
+
+def _posted(http: HttpClient, url: str, headers: Mapping[str, str], body: bytes, timeout_s: float) -> str | None:
+    with http.stream("POST", url, headers=headers, content=body, deadline_s=timeout_s) as answer:
+        if 200 <= answer.status < 300:
+            return None  # what it says beside that does not matter
+        said = answer.read(_ANSWER_MAX).decode("utf-8", "replace").strip().splitlines()
+    moved = "; redirects are not followed" if 300 <= answer.status < 400 else ""
+    words = f": {said[-1].strip()}" if said else ""
+    return redact(f"the receiver answered {answer.status}{moved}{words}")

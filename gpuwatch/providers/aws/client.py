@@ -1,0 +1,255 @@
+"""Asking AWS with boto3: session, clients, pages. What reads is repeated by us; boto3 itself sends everything once."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from html import unescape
+from threading import Lock, Thread
+from typing import Any, Final, TypeVar
+
+from gpuwatch.errors import KeyRejected, OrderRefused, PayloadChanged, ProviderDown, ProviderError, RefusalKind
+from gpuwatch.ports import ProviderSettings
+from gpuwatch.ports.declarations import Tools
+from gpuwatch.providers.aws.error_mapping import code_of, ordering_error, reading_error
+from gpuwatch.providers.toolkit.api_client import PacedClient
+from gpuwatch.providers.toolkit.rate_limiter import Stopped
+from gpuwatch.redaction import register_secret
+
+log = logging.getLogger(__name__)
+
+_PAGES_MAX: Final = 500
+_LOOK_EVERY_S: Final = 0.2  # whether gpuwatch is stopping
+_CONNECT_S: Final = 5.0
+_CREATE_S: Final = 60.0  # giving up on an order early costs more than waiting
+# At DEBUG they log requests with all that is in them: an instance's environment holds secrets.
+_CHATTY: Final = ("boto3", "botocore", "urllib3", "s3transfer")
+_NO_BOTO3: Final = "aws: boto3 is not installed: install gpuwatch[aws]"
+_NO_CREDENTIALS: Final = (
+    "aws: the AWS credential chain (environment, ~/.aws, an instance's role) holds no credentials, and "
+    'providers.aws.api_key no ACCESS_KEY_ID:SECRET_ACCESS_KEY; without an account: options.source = "public"'
+)
+_CODE: Final = re.compile(rb"<Code>([A-Za-z0-9._-]{1,80})</Code>")
+_MESSAGE: Final = re.compile(rb"<Message>([^<]{1,600})")
+T = TypeVar("T")
+
+
+class AwsClient(PacedClient):
+    """One AWS account: its clients by service and region.
+
+    Args:
+        own_endpoints: AWS's own; False: everything is asked at `base_url`.
+    """
+
+    def __init__(self, settings: ProviderSettings, tools: Tools, own_endpoints: bool) -> None:
+        super().__init__(settings, tools, {})
+        options = settings.options
+        self.regions = _texts(options.get("regions"))
+        self.listed_regions = _texts(options.get("list_regions"))
+        self._profile = options.get("profile")
+        self._key = settings.api_key
+        self._endpoint = None if own_endpoints else settings.base_url
+        self._lock = Lock()
+        self._session: Any = None
+        self._clients: dict[tuple[str, str, bool], Any] = {}
+
+    def start_search(self, urgent: bool) -> None:
+        """Wait for the search's turn. Raises ProviderDown: gpuwatch is stopping."""
+        self._wait("search", urgent)
+
+    def ask(self, service: str, region: str, operation: str, **values: Any) -> Mapping[str, Any]:
+        """The answer to something that only reads, asked for up to three times. Raises ProviderError."""
+
+        def attempt(_deadline_s: float) -> Mapping[str, Any]:
+            client = self._client(service, region)
+            try:
+                answered: Mapping[str, Any] = getattr(client, operation)(**values)
+            except Exception as error:  # botocore reads hostile bytes with plain exceptions
+                raise reading_error(error, region) from None
+            return answered
+
+        return self.read(f"{service} {region}", attempt)
+
+    def pages(self, service: str, region: str, operation: str, key: str, **values: Any) -> list[Any]:
+        """What stands under a key in all pages. An empty page may be followed by others.
+
+        Raises:
+            ProviderError: a page is missing or odd.
+        """
+        found: list[Any] = []
+        tokens: set[str] = set()
+        for _ in range(_PAGES_MAX):
+            answer = self.ask(service, region, operation, **values)
+            rows = answer.get(key)
+            if not isinstance(rows, list):
+                raise PayloadChanged(f"aws: {region}: an answer without {key}")
+            found += rows
+            token = answer.get("NextToken")
+            if not token:
+                return found
+            if not isinstance(token, str) or token in tokens:
+                break
+            tokens.add(token)
+            values["NextToken"] = token
+        raise PayloadChanged(f"aws: {region}: the pages of {key} have no end")
+
+    def order(
+        self, kind: str, region: str, operation: str, *, harmless: str = "", **values: Any
+    ) -> Mapping[str, Any] | None:
+        """The answer to something that changes something: sent once, whatever comes.
+
+        Args:
+            harmless: a code of AWS's that is no failure here: then the answer is None.
+
+        Raises:
+            OrderError: not done, or not known.
+        """
+        try:
+            self.acquire(kind, urgent=True)
+            client = self._client("ec2", region, ordering=True)
+        except Stopped as stopped:
+            raise OrderRefused("aws: not sent, gpuwatch is stopping", RefusalKind.NOT_SENT) from stopped
+        except KeyRejected as error:
+            raise OrderRefused(str(error), RefusalKind.KEY) from error
+        except ProviderError as error:
+            raise OrderRefused(f"not sent: {error}", RefusalKind.NOT_SENT) from error
+        try:
+            answered: Mapping[str, Any] = getattr(client, operation)(**values)
+        except Exception as error:  # nothing of the request may be told: it holds secrets
+            if harmless and code_of(error) == harmless:
+                return None
+            raise ordering_error(error, region) from None
+        return answered
+
+    def everywhere(self, regions: Sequence[str], look: Callable[[str], T]) -> dict[str, T | ProviderError]:
+        """What a look at each region found, or why it found nothing; all regions are asked at the same time.
+
+        Raises:
+            ProviderDown: gpuwatch is stopping. What is still under way ends by itself, and is forgotten.
+        """
+        found: dict[str, T | ProviderError] = {}
+
+        def one(region: str) -> None:
+            try:
+                found[region] = look(region)
+            except ProviderError as error:
+                found[region] = error
+            except Exception as error:  # a fault of ours in a thread must not be a region without offers
+                log.exception("the look at %s failed", region)
+                found[region] = ProviderError(f"aws: {region}: {type(error).__name__}")
+
+        threads = [Thread(target=one, args=(region,), name=f"aws {region}", daemon=True) for region in regions]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(_LOOK_EVERY_S)
+                if self.tools.stop.is_set() and thread.is_alive():
+                    raise ProviderDown("aws: not asked to the end, gpuwatch is stopping")
+        return {region: found[region] for region in regions}
+
+    def _client(self, service: str, region: str, ordering: bool = False) -> Any:
+        """Clients may be shared by threads, making one may not."""
+        with self._lock:
+            key = (service, region, ordering)
+            if key not in self._clients:
+                self._clients[key] = self._made(service, region, ordering)
+            return self._clients[key]
+
+    def _made(self, service: str, region: str, ordering: bool) -> Any:
+        try:
+            from botocore.config import Config  # noqa: PLC0415 a third of a second
+        except ImportError:
+            raise ProviderError(_NO_BOTO3) from None
+        timeout_s = max(self._timeout_s, _CREATE_S) if ordering else self._timeout_s
+        config = Config(
+            connect_timeout=min(_CONNECT_S, self._timeout_s),
+            read_timeout=timeout_s,
+            retries={"total_max_attempts": 1},
+            user_agent_extra="gpuwatch",
+            proxies={} if self._endpoint else None,
+        )
+        try:
+            client = self._opened().client(service, region_name=region, endpoint_url=self._endpoint, config=config)
+        except ProviderError:
+            raise
+        except Exception as error:
+            raise reading_error(error, region) from None
+        client.meta.events.register("before-parse", _look_at_answer)
+        return client
+
+    def _opened(self) -> Any:
+        """The session, if it has credentials. Raises ProviderError."""
+        if self._session is not None:
+            return self._session
+        for name in _CHATTY:
+            logging.getLogger(name).setLevel(logging.WARNING)
+        access, _, secret = (self._key or "").partition(":")
+        if self._key and not secret:
+            raise KeyRejected("aws: api_key is not ACCESS_KEY_ID:SECRET_ACCESS_KEY")
+        session = _new_session(
+            aws_access_key_id=access or None, aws_secret_access_key=secret or None, profile_name=self._profile
+        )
+        found = session.get_credentials()
+        if found is None:
+            raise KeyRejected(_NO_CREDENTIALS)
+        register_secret(secret, found.secret_key, found.token)  # the chain's are in no settings
+        self._session = session
+        return session
+
+
+def _new_session(**values: Any) -> Any:
+    """A session of boto3. Raises ProviderError: there is no boto3."""
+    try:
+        from boto3.session import Session  # noqa: PLC0415 a third of a second
+        from botocore.session import Session as Core  # noqa: PLC0415
+    except ImportError:
+        raise ProviderError(_NO_BOTO3) from None
+    core = Core()
+    core.register_component("data_loader", _loader())
+    return Session(botocore_session=core, **values)
+
+
+@cache
+def _loader() -> Any:
+    """One for all sessions of this process: to read the descriptions of services takes a fifth of a second."""
+    from botocore.loaders import create_loader  # noqa: PLC0415
+
+    return create_loader()
+
+
+class AwsErrorAnswer(Exception):
+    """An answer of EC2 other than 2xx, or a proxy's. Shaped as botocore's ClientError."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        code, message = (_text(pattern, body) for pattern in (_CODE, _MESSAGE))
+        super().__init__(f"{status}, an answer that is not of AWS")
+        self.response = {
+            "Error": {"Code": code, "Message": message},
+            "ResponseMetadata": {"HTTPStatusCode": status},
+        }
+
+
+class ConnectionCut(Exception):
+    """The connection ended before the answer did."""
+
+
+def _look_at_answer(response_dict: Mapping[str, Any], **_: Any) -> None:
+    """Before botocore reads it: at a refusal's odd XML it would forget the status, and it does not count what came."""
+    status, body, promised = (response_dict[key] for key in ("status_code", "body", "headers"))
+    length = str(promised.get("content-length", ""))
+    if length.isdecimal() and len(body) < int(length) and not promised.get("content-encoding"):
+        raise ConnectionCut(f"the answer was cut short after {len(body)} bytes")
+    if status >= 300 and b"__type" not in body[:4096]:  # the Pricing API's refusals are JSON, and read by botocore
+        raise AwsErrorAnswer(status, body[:4096])
+
+
+def _text(pattern: re.Pattern[bytes], body: bytes) -> str:
+    found = pattern.search(body)
+    return unescape(found[1].decode("utf-8", "replace")) if found else ""
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(value) if isinstance(value, tuple | list) else ()

@@ -1,0 +1,155 @@
+"""What AWS's errors mean, by their codes: a status alone says little (no capacity is a 500, too fast a 503).
+
+source: AWS's list of EC2 API error codes, and botocore's exceptions, read 2026-11.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from gpuwatch.domain.market.text import clean
+from gpuwatch.errors import (
+    KeyRejected,
+    OfferGone,
+    OrderError,
+    OrderRateLimited,
+    OrderRefused,
+    OutcomeUnknown,
+    PayloadChanged,
+    ProviderDown,
+    ProviderError,
+    RateLimited,
+    RefusalKind,
+)
+from gpuwatch.redaction import redact
+
+_SHOWN: Final = 200
+_GONE: Final = frozenset({
+    "InsufficientInstanceCapacity", "InsufficientCapacity", "InsufficientHostCapacity", "ReservationCapacityExceeded",
+    "InsufficientCapacityOnHost", "InsufficientVolumeCapacity", "InsufficientAddressCapacity",
+    "InsufficientFreeAddressesInSubnet", "Unsupported", "UnsupportedHostConfiguration",
+})  # fmt: skip
+_KEY: Final = frozenset({
+    "AuthFailure", "UnauthorizedOperation", "InvalidClientTokenId", "SignatureDoesNotMatch", "AccessDenied",
+    "AccessDeniedException", "UnrecognizedClientException", "ExpiredToken", "ExpiredTokenException", "RequestExpired",
+    "OptInRequired", "PendingVerification", "Blocked", "MissingAuthenticationToken", "InvalidSignatureException",
+    "IncompleteSignature", "NotAuthorized", "401", "403",
+})  # fmt: skip
+_TOO_FAST: Final = frozenset({
+    "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "TooManyRequestsException",
+    "RequestThrottled", "RequestThrottledException", "EC2ThrottledException", "SlowDown", "429",
+})  # fmt: skip
+_QUOTA: Final = frozenset({
+    "VcpuLimitExceeded", "InstanceLimitExceeded", "MaxSpotInstanceCountExceeded", "VolumeLimitExceeded",
+    "AddressLimitExceeded", "SpotInstanceRequestLimitExceeded", "MaxSpotFleetRequestCountExceeded",
+})  # fmt: skip
+_BAD: Final = ("Invalid", "Missing", "Malformed", "Unknown", "ParameterNot", "OptIn", "IncorrectState")
+_NO_IAM: Final = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
+# Raised before anything left. botocore's names; matched by name, so that this module does without botocore.
+_NOT_SENT: Final = frozenset({
+    "EndpointConnectionError", "ConnectTimeoutError", "ProxyConnectionError", "SSLError", "NoRegionError",
+    "UnknownEndpointError", "InvalidEndpointDiscoveryConfigurationError", "EndpointProviderError",
+})  # fmt: skip
+_NO_CREDENTIALS: Final = frozenset({
+    "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound",
+    "TokenRetrievalError", "SSOTokenLoadError", "UnauthorizedSSOTokenError", "NoAuthTokenError",
+    "MetadataRetrievalError", "ConfigNotFound", "ConfigParseError", "LoginRefreshRequired",
+})  # fmt: skip
+_DOWN: Final = frozenset({
+    "ReadTimeoutError", "ConnectionClosedError", "HTTPClientError", "ConnectionError", "IncompleteReadError",
+    "ResponseStreamingError", "CutShort",
+})  # fmt: skip
+# In place of their own texts, which show a request's values, or an answer.
+_WORDS: Final = {
+    "ParamValidationError": "the request is not valid",
+    "ResponseParserError": "an answer that is not understood",
+}
+
+
+def reading_error(error: Exception, where: str) -> ProviderError:
+    """Why a question got no usable answer.
+
+    Args:
+        where: the region.
+    """
+    name, code, status = type(error).__name__, code_of(error), _status(error)
+    line = f"aws: {where}: {told(error)}"
+    if _is_about_the_key(code, status, name):
+        return KeyRejected(line)
+    if code in _TOO_FAST or status == 429:
+        return RateLimited(line)
+    if 300 <= status < 400:
+        return ProviderDown(f"aws: {where}: {status}, sent elsewhere: not followed. Is `base_url` right?")
+    if name in _DOWN | _NOT_SENT or status >= 500 or status == 408:
+        return ProviderDown(line)
+    return PayloadChanged(line)
+
+
+def ordering_error(error: Exception, where: str) -> OrderError:
+    """What an order's failure means; only AWS's own refusal says that nothing was made."""
+    name, code, status = type(error).__name__, code_of(error), _status(error)
+    line = f"aws: {where}: {told(error)}"
+    if _is_about_the_key(code, status, name):
+        return OrderRefused(line, RefusalKind.KEY)
+    if code in _TOO_FAST or status == 429:
+        return OrderRateLimited(line)
+    if code in _GONE or status == 410:
+        return OfferGone(line)
+    kind = _kind_of(name, code, status)
+    if kind is None:
+        return OutcomeUnknown(line)
+    return OrderRefused(f"{line} (a quota of the account)" if code in _QUOTA else line, kind)
+
+
+def _kind_of(name: str, code: str, status: int) -> RefusalKind | None:
+    """Why it was refused; None: it is not sure that it was."""
+    if name in _NOT_SENT:
+        return RefusalKind.NOT_SENT
+    if name == "ParamValidationError":
+        return RefusalKind.BAD_ORDER
+    if code == "SpotMaxPriceTooLow":
+        return RefusalKind.BID_TOO_LOW
+    if code in _QUOTA:
+        return RefusalKind.OTHER
+    # The same token with other values: an earlier order of this launch may have been carried out.
+    if code == "IdempotentParameterMismatch" or not 400 <= status < 500 or status == 408:
+        return None
+    return RefusalKind.BAD_ORDER if code.startswith(_BAD) or status == 400 else RefusalKind.OTHER
+
+
+def code_of(error: Exception) -> str:
+    """AWS's code; empty: it is not an answer of AWS."""
+    code = _answer(error, "Error").get("Code")
+    return code if isinstance(code, str) else ""
+
+
+def told(error: Exception) -> str:
+    """For a person, on one line, without secrets."""
+    name = type(error).__name__
+    if name in _WORDS:
+        return _WORDS[name]
+    sentence = _answer(error, "Error").get("Message")
+    code = code_of(error)
+    text = f"{code}: {sentence}" if code else _own_words(error)
+    return clean(redact(" ".join(text.split())), _SHOWN)
+
+
+def _own_words(error: Exception) -> str:
+    """What the errors of botocore and ours say; of others the name alone: they may show what was sent."""
+    known = type(error).__module__.startswith(("botocore.", "boto3.", __package__ or "gpuwatch."))
+    return str(error) if known else type(error).__name__
+
+
+def _is_about_the_key(code: str, status: int, name: str) -> bool:
+    return name in _NO_CREDENTIALS or code in _KEY or code.startswith(_NO_IAM) or status in (401, 403)
+
+
+def _status(error: Exception) -> int:
+    status = _answer(error, "ResponseMetadata").get("HTTPStatusCode")
+    return status if isinstance(status, int) else 0
+
+
+def _answer(error: Exception, part: str) -> dict[str, Any]:
+    response = getattr(error, "response", None)
+    found = response.get(part) if isinstance(response, dict) else None
+    return found if isinstance(found, dict) else {}

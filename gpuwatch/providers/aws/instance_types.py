@@ -1,0 +1,163 @@
+"""Which instance type has which GPUs.
+
+EC2 names GPUs short and ambiguous (`A100` for 40 and 80 GB), and its own answers have changed, so the table wins.
+A type that is not in it is read from `DescribeInstanceTypes`.
+source: AWS's instance type pages and the type data of `DescribeInstanceTypes`, read 2026-11; g4ad and p3 from memory
+of older pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+
+from gpuwatch.domain.market.gpu_names import GpuName, catalog
+from gpuwatch.ports import Query
+from gpuwatch.providers.toolkit.validation import (
+    at,
+    number,
+    objects,
+    whole,
+    word,
+)
+
+_MIB: Final = 1024.0
+_NVLINK, _PCIE = "NVLink", "PCIe"
+
+
+class InstanceType(msgspec.Struct, frozen=True, kw_only=True):
+    """One instance type. `memory_mib`: of one GPU, or of the slice, as EC2 says."""
+
+    name: str  # "p5.48xlarge"
+    wire: str  # the GPU as EC2 names it
+    spelling: str  # which GPU that is
+    count: int
+    memory_mib: float
+    fraction: float = 1.0  # less than 1: a slice of one GPU
+    arch: str = "x86_64"  # or "arm64"
+    interconnect: str | None = None
+    multi_node: bool = False
+
+    @property
+    def gpu(self) -> GpuName:
+        """The GPU in the catalogue's words; a slice is named for its card."""
+        return catalog().resolve(self.spelling, self.memory_gib if self.fraction == 1.0 else None)
+
+    @property
+    def memory_gib(self) -> float:
+        """As reported: a "24 GB" card has 22.4."""
+        return self.memory_mib / _MIB
+
+    @property
+    def sold_memory_gib(self) -> float:
+        """In the sense of a buyer."""
+        if self.fraction < 1.0:
+            return self.memory_gib
+        return catalog().sold_memory_gib(self.gpu.name, self.memory_gib)
+
+
+# family, GPU as EC2 names it, which that is, MiB, link between several GPUs, {GPUs: sizes}
+_WHOLE: Final[tuple[tuple[str, str, str, float, str, Mapping[int, str]], ...]] = (
+    ("p6-b300", "B300", "B300 SXM", 275_040, _NVLINK, {8: "48xlarge"}),
+    ("p6-b200", "B200", "B200 SXM", 183_359, _NVLINK, {8: "48xlarge"}),
+    ("p5en", "H200", "H200 SXM", 144_384, _NVLINK, {8: "48xlarge"}),
+    ("p5e", "H200", "H200 SXM", 144_384, _NVLINK, {8: "48xlarge"}),
+    ("p5", "H100", "H100 SXM", 81_920, _NVLINK, {8: "48xlarge", 1: "4xlarge"}),
+    ("p4de", "A100", "A100 SXM 80GB", 81_920, _NVLINK, {8: "24xlarge"}),
+    ("p4d", "A100", "A100 SXM 40GB", 40_960, _NVLINK, {8: "24xlarge"}),
+    ("p3dn", "V100", "V100 SXM2 32GB", 32_768, _NVLINK, {8: "24xlarge"}),
+    ("p3", "V100", "V100 SXM2 16GB", 16_384, _NVLINK, {1: "2xlarge", 4: "8xlarge", 8: "16xlarge"}),
+    ("g7e", "RTX PRO Server 6000", "RTX PRO 6000 Server", 98_304, _PCIE,
+     {1: "2xlarge 4xlarge 8xlarge", 2: "12xlarge", 4: "24xlarge", 8: "48xlarge"}),
+    ("g7", "RTX PRO 4500", "RTX PRO 4500", 32_768, _PCIE,
+     {1: "2xlarge 4xlarge 8xlarge", 2: "12xlarge", 4: "24xlarge", 8: "48xlarge"}),
+    ("g6e", "L40S", "L40S", 45_776, _PCIE,
+     {1: "xlarge 2xlarge 4xlarge 8xlarge 16xlarge", 4: "12xlarge 24xlarge", 8: "48xlarge"}),
+    ("g6", "L4", "L4", 22_888, _PCIE,
+     {1: "xlarge 2xlarge 4xlarge 8xlarge 16xlarge", 4: "12xlarge 24xlarge", 8: "48xlarge"}),
+    ("gr6", "L4", "L4", 22_888, _PCIE, {1: "4xlarge 8xlarge"}),
+    ("g5", "A10G", "A10G", 22_888, _PCIE,
+     {1: "xlarge 2xlarge 4xlarge 8xlarge 16xlarge", 4: "12xlarge 24xlarge", 8: "48xlarge"}),
+    ("g4dn", "T4", "T4", 16_384, _PCIE, {1: "xlarge 2xlarge 4xlarge 8xlarge 16xlarge", 4: "12xlarge", 8: "metal"}),
+    ("g4ad", "Radeon Pro V520", "Radeon Pro V520", 8_192, _PCIE,
+     {1: "xlarge 2xlarge 4xlarge", 2: "8xlarge", 4: "16xlarge"}),
+)  # fmt: skip
+
+_OTHERS: Final = (
+    *(InstanceType(name=f"g5g.{size}", wire="T4g", spelling="T4G", count=1, memory_mib=16_384, arch="arm64")
+      for size in ("xlarge", "2xlarge", "4xlarge", "8xlarge")),
+    *(InstanceType(name=f"g5g.{size}", wire="T4g", spelling="T4G", count=2, memory_mib=16_384, arch="arm64",
+              interconnect=_PCIE)
+      for size in ("16xlarge", "metal")),
+    InstanceType(name="g6f.large", wire="L4", spelling="L4", count=1, memory_mib=2_861, fraction=1 / 8),
+    InstanceType(name="g6f.xlarge", wire="L4", spelling="L4", count=1, memory_mib=2_861, fraction=1 / 8),
+    InstanceType(name="g6f.2xlarge", wire="L4", spelling="L4", count=1, memory_mib=5_722, fraction=1 / 4),
+    InstanceType(name="g6f.4xlarge", wire="L4", spelling="L4", count=1, memory_mib=11_444, fraction=1 / 2),
+    InstanceType(name="gr6f.4xlarge", wire="L4", spelling="L4", count=1, memory_mib=11_444, fraction=1 / 2),
+    # one of the 18 machines of a rack that is one NVLink domain
+    InstanceType(name="p6e-gb200.36xlarge", wire="GB200", spelling="GB200", count=4, memory_mib=189_440, arch="arm64",
+            interconnect=_NVLINK, multi_node=True),
+)  # fmt: skip
+
+
+@cache
+def table() -> Mapping[str, InstanceType]:
+    """Every instance type that is known by name."""
+    return {machine.name: machine for machine in (*_whole(), *_OTHERS)}
+
+
+def is_wanted(machine: InstanceType, query: Query) -> bool:
+    """Whether a question is about this type."""
+    return (
+        machine.count >= query.count_min
+        and (query.count_max is None or machine.count <= query.count_max)
+        and (not query.gpus or machine.gpu.name in query.gpus)
+    )
+
+
+def _whole() -> Iterator[InstanceType]:
+    for family, wire, spelling, mib, link, sizes in _WHOLE:
+        for count, names in sizes.items():
+            for size in names.split():
+                yield InstanceType(
+                    name=f"{family}.{size}",
+                    wire=wire,
+                    spelling=spelling,
+                    count=count,
+                    memory_mib=mib,
+                    interconnect=link if count > 1 else None,
+                )
+
+
+def parse_instance_type(row: Mapping[str, Any]) -> InstanceType | None:
+    """An instance type as `DescribeInstanceTypes` tells it; None: it has no GPU, or says it in an odd way.
+
+    Of a slice it says `Count` 0 and its `GpuPartitionSize`.
+    """
+    name, gpus = word(row.get("InstanceType"), 40), objects(at(row, "GpuInfo", "Gpus"))
+    if name is None or len(gpus) != 1:
+        return None
+    wire, memory_mib = word(gpus[0].get("Name"), 60), number(at(gpus[0], "MemoryInfo", "SizeInMiB"), 1.0, 1e8)
+    count, share = whole(gpus[0].get("Count"), 0, 64), number(gpus[0].get("GpuPartitionSize"), 0.001, 1.0)
+    if wire is None or memory_mib is None or count is None or (count == 0 and share is None):
+        return None
+    architectures = at(row, "ProcessorInfo", "SupportedArchitectures")
+    is_arm = isinstance(architectures, list) and "arm64" in architectures
+    return InstanceType(
+        name=name,
+        wire=wire,
+        spelling=_spelling(name, wire, memory_mib / _MIB),
+        count=count or 1,
+        memory_mib=memory_mib,
+        fraction=1.0 if count else share or 1.0,
+        arch="arm64" if is_arm else "x86_64",
+    )
+
+
+def _spelling(machine_type: str, wire: str, memory_gib: float) -> str:
+    """In machines of the p families GPUs have sockets, though EC2 does not say so."""
+    socketed = f"{wire} SXM"
+    return socketed if machine_type.startswith("p") and catalog().resolve(socketed, memory_gib).known else wire

@@ -1,0 +1,141 @@
+"""The renting side: one request for one machine, at most one machine for one request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from gpuwatch.domain.market.pricing import HOURS_A_MONTH
+from gpuwatch.errors import OrderRefused, OutcomeUnknown, ProviderError, RefusalKind
+from gpuwatch.ports import Created, Instance, Order, ProviderSettings
+from gpuwatch.providers.aws.catalog_cache import CatalogCache
+from gpuwatch.providers.aws.client import AwsClient
+from gpuwatch.providers.aws.create import bad_order, created, read_instance_id, run_request
+from gpuwatch.providers.aws.instances import parse_instances
+from gpuwatch.providers.aws.offers import read_offer_id
+from gpuwatch.providers.aws.prices import PriceList, SpotKey, SpotPrice
+from gpuwatch.providers.toolkit.api_client import TtlCache
+from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher
+from gpuwatch.providers.toolkit.validation import at, objects
+
+_SPOT_S: Final = 60.0  # a running machine's price is looked at again after that long
+_GONE: Final = "InvalidInstanceID.NotFound"
+
+
+class AwsLauncher(BasicLauncher):
+    """Rents whole machines, on demand and spot, in the account whose credentials are found."""
+
+    name = "aws"
+
+    def __init__(self, account: AwsClient, shelf: CatalogCache, settings: ProviderSettings) -> None:
+        self._account = account
+        self._shelf = shelf
+        self._options = settings.options
+        self._spot: TtlCache[dict[SpotKey, SpotPrice]] = TtlCache(_SPOT_S, account.tools.monotonic)
+
+    def create(self, order: Order) -> Created:
+        """Rent, once: on demand, or as spot with the order's bid as the most that is paid.
+
+        Raises:
+            OfferGone, OrderRefused, OrderRateLimited: nothing was made.
+            OutcomeUnknown: it may have been made.
+        """
+        wanted = read_offer_id(order.offer_id)
+        if wanted is None:
+            raise bad_order("that is no id of an offer of AWS")
+        request = run_request(order, wanted, self._options, self._account.tools.now())
+        answer = self._account.order("create", wanted.region, "run_instances", **request)
+        return created(answer or {}, wanted.region)
+
+    def list_instances(self) -> Sequence[Instance]:
+        """Every instance of the account, in all its regions, all pages; ours with their price of now.
+
+        Raises:
+            ProviderError: a region did not answer, or oddly: a short list is no list.
+        """
+        found: dict[str, Instance] = {}
+        for listed in self._account.everywhere(self._shelf.regions(), self._listed).values():
+            if isinstance(listed, ProviderError):
+                raise listed
+            found |= {instance.instance_id: instance for instance in listed}
+        return list(found.values())
+
+    def destroy(self, instance_id: str) -> None:
+        """Terminate it; one that is gone already is no error.
+
+        Raises:
+            OrderError: not done, or not known.
+        """
+        region, own_id = read_instance_id(instance_id)
+        answer = self._account.order("destroy", region, "terminate_instances", harmless=_GONE, InstanceIds=[own_id])
+        if answer is None:
+            return
+        states = [at(row, "CurrentState", "Name") for row in objects(answer.get("TerminatingInstances"))]
+        if not states or any(state not in {"shutting-down", "terminated"} for state in states):
+            raise OutcomeUnknown(f"aws: {region}: an answer that is not understood", instance_id)
+
+    def change_bid(self, instance_id: str, bid_usd_hour: float) -> None:
+        """AWS takes no other bid for what was asked for once. Raises OrderRefused."""
+        raise OrderRefused("aws: the bid of a spot request cannot be changed", RefusalKind.BAD_ORDER)
+
+    def _listed(self, region: str) -> list[Instance]:
+        rows = self._account.pages("ec2", region, "describe_instances", "Reservations", MaxResults=1000)
+        user = self._options.get("ssh_user")
+        found = parse_instances(rows, region, str(user) if user else None)
+        if not any(_is_priced(instance) for instance in found):
+            return found
+        return self._priced(found, rows, region)
+
+    def _priced(self, found: list[Instance], rows: list[object], region: str) -> list[Instance]:
+        """With prices as far as they are known: a list without them is a list still."""
+        try:
+            prices = self._shelf.prices(region)
+        except ProviderError:
+            prices = PriceList()
+        places = _places(rows, region)
+        spot = self._spot_prices(region, found, places)
+        return [_with_price(one, places.get(one.instance_id), prices, spot) for one in found]
+
+    def _spot_prices(self, region: str, found: list[Instance], places: dict[str, SpotKey]) -> dict[SpotKey, SpotPrice]:
+        keys = (places.get(one.instance_id) for one in found if one.spot and _is_priced(one))
+        types = tuple(sorted({key.type for key in keys if key is not None}))
+        if not types:
+            return {}
+        try:
+            return self._spot.get(lambda: self._shelf.spot_prices(region, types, {})[0], (region, types))
+        except ProviderError:
+            return {}
+
+
+def _is_priced(instance: Instance) -> bool:
+    """Ours, as far as a label tells: for what else the account has, no prices are asked."""
+    return instance.gpu is not None and instance.disk_gb is not None
+
+
+def _places(rows: list[object], region: str) -> dict[str, SpotKey]:
+    """Instance id → its type and zone."""
+    found = {}
+    for reservation in objects(rows):
+        for row in objects(reservation.get("Instances")):
+            name, zone = at(row, "InstanceType"), at(row, "Placement", "AvailabilityZone")
+            if isinstance(name, str) and isinstance(zone, str):
+                found[f"{region}/{row.get('InstanceId')}"] = SpotKey(name, zone)
+    return found
+
+
+def _with_price(
+    instance: Instance, place: SpotKey | None, prices: PriceList, spot: dict[SpotKey, SpotPrice]
+) -> Instance:
+    """What it costs in an hour, disk included; None: not known."""
+    if place is None or not _is_priced(instance):
+        return instance
+    rate = spot.get(place) if instance.spot else prices.types.get(place.type)
+    disk_usd_hour = (prices.disk_usd_gb_month or 0.0) * (instance.disk_gb or 0.0) / HOURS_A_MONTH
+    return msgspec.structs.replace(
+        instance,
+        listed_usd_hour=None if rate is None else rate.usd_hour + disk_usd_hour,
+        stopped_usd_hour=None if prices.disk_usd_gb_month is None else disk_usd_hour,
+        min_bid_usd_hour=rate.usd_hour if rate is not None and instance.spot else None,
+    )

@@ -1,0 +1,137 @@
+"""The search side: every region at the same time, each answer from what is offered there at this moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Final
+
+from gpuwatch.errors import PayloadChanged, ProviderError
+from gpuwatch.ports import Answer, Query
+from gpuwatch.providers.aws.catalog_cache import CatalogCache
+from gpuwatch.providers.aws.client import AwsClient
+from gpuwatch.providers.aws.instance_types import InstanceType, is_wanted, table
+from gpuwatch.providers.aws.offers import RegionZones, on_demand_offer, spot_offer
+from gpuwatch.providers.aws.prices import PriceList, SpotKey
+from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
+from gpuwatch.providers.toolkit.validation import objects, word
+
+# Types that are not known yet begin so, too.
+_FILTERS: Final = [{"Name": "instance-type", "Values": [*sorted(table()), "p*", "g*"]}]
+
+
+class AwsMarket:
+    """EC2's GPU machines, by region and zone."""
+
+    name = "aws"
+
+    def __init__(self, account: AwsClient, shelf: CatalogCache) -> None:
+        self._account = account
+        self._shelf = shelf
+
+    def search(self, query: Query) -> Answer:
+        """Offers that fit. A region that does not answer makes the answer partial.
+
+        Raises:
+            ProviderError: no region answered.
+        """
+        tools = self._account.tools
+        began, observed_at = tools.monotonic(), tools.now()
+        self._account.start_search(urgent=query.limit is not None)
+        looks = self._account.everywhere(self._account.regions, lambda region: self._look(region, query, observed_at))
+        seen = _joined(looks)
+        return build_answer(seen, query, self.name, observed_at=observed_at, elapsed_s=tools.monotonic() - began)
+
+    def _look(self, region: str, query: Query, observed_at: datetime) -> ParseResult:
+        offered = self._offered(region)
+        machines = self._shelf.machines(region, (key.type for key in offered))
+        wanted = {name: one for name, one in machines.items() if is_wanted(one, query)}
+        new = [name for name in machines if name not in table()]
+        seen = ParseResult(rows=len(offered), drift={f"new instance type: {name[:40]}": None for name in new})
+        keys = [key for key in offered if key.type in wanted]
+        if keys:
+            place = RegionZones(region, self._shelf.zones(region), observed_at)
+            add = self._add_spot if query.spot else self._add_on_demand
+            add(seen, place, keys, wanted, new)
+        return seen
+
+    def _offered(self, region: str) -> list[SpotKey]:
+        """What this account may rent there, by zone. A region without any GPU is no answer."""
+        rows = self._account.pages(
+            "ec2",
+            region,
+            "describe_instance_type_offerings",
+            "InstanceTypeOfferings",
+            LocationType="availability-zone",
+            Filters=_FILTERS,
+            MaxResults=1000,
+        )
+        pairs = [(word(row.get("InstanceType"), 40), word(row.get("Location"), 40)) for row in objects(rows)]
+        found = [SpotKey(name, zone) for name, zone in pairs if name and zone]
+        if not found:
+            raise PayloadChanged(f"aws: {region}: no GPU machine is offered there; is the region's name right?")
+        return found
+
+    def _add_on_demand(
+        self,
+        seen: ParseResult,
+        place: RegionZones,
+        keys: list[SpotKey],
+        wanted: Mapping[str, InstanceType],
+        new: Iterable[str],
+    ) -> None:
+        prices = self._shelf.prices(place.region, new)
+        _add_counts(seen, prices.skipped)
+        for key in keys:
+            price = prices.types.get(key.type)
+            if price is None:
+                seen.skip("an instance type without a list price")
+            elif key.zone in place.zones:
+                seen.offers.append(on_demand_offer(place, key.zone, wanted[key.type], price, prices.disk_usd_gb_month))
+
+    def _add_spot(
+        self,
+        seen: ParseResult,
+        place: RegionZones,
+        keys: list[SpotKey],
+        wanted: Mapping[str, InstanceType],
+        new: Iterable[str],
+    ) -> None:
+        found, rows = self._shelf.spot_prices(place.region, {key.type for key in keys}, seen.skipped)
+        seen.rows += rows
+        prices = self._list_prices(place.region, new)
+        for key in keys:
+            price = found.get(key)
+            if price is not None and key.zone in place.zones:  # no row: not sold as spot there
+                size = prices.types.get(key.type)
+                seen.offers.append(spot_offer(place, key.zone, wanted[key.type], price, size, prices.disk_usd_gb_month))
+
+    def _list_prices(self, region: str, new: Iterable[str]) -> PriceList:
+        """For the disk and the machine's size: a spot price is true without them."""
+        try:
+            return self._shelf.prices(region, new)
+        except ProviderError:
+            return PriceList()
+
+
+def _joined(looks: Mapping[str, ParseResult | ProviderError]) -> ParseResult:
+    """One answer of all regions. Raises ProviderError: none answered."""
+    whole, errors = ParseResult(searches=len(looks)), []
+    for region, look in looks.items():
+        if isinstance(look, ProviderError):
+            errors.append(look)
+            whole.skip(f"region {region} did not answer: {type(look).__name__}")
+            continue
+        whole.offers += look.offers
+        whole.rows += look.rows
+        whole.drift |= look.drift
+        _add_counts(whole, look.skipped)
+    if errors and len(errors) == len(looks):
+        raise errors[0]
+    whole.partial = bool(errors)
+    return whole
+
+
+def _add_counts(seen: ParseResult, skipped: Mapping[str, int]) -> None:
+    for reason, count in skipped.items():
+        seen.skipped[reason] = seen.skipped.get(reason, 0) + count

@@ -1,0 +1,167 @@
+"""AWS's prices without an account: the files behind its price pages. They are not documented, and may change or end.
+
+By region only, without zones, disks or any word on stock: list prices. A type is known by our table alone.
+source: public price trackers that read these files, 2026; an older one, `spot.js`, still answers, frozen in 2024.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from gpuwatch.domain.market.offer import Offer, OfferKind
+from gpuwatch.errors import PayloadChanged, ProviderError
+from gpuwatch.ports import Answer, ProviderSettings, Query
+from gpuwatch.ports.declarations import Tools
+from gpuwatch.providers.aws.instance_types import InstanceType, is_wanted, table
+from gpuwatch.providers.aws.offers import RegionZones, on_demand_offer
+from gpuwatch.providers.aws.prices import ListPrice, ram_gib
+from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
+from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
+from gpuwatch.providers.toolkit.validation import (
+    at,
+    number,
+    objects,
+    usd_hour,
+    word,
+)
+
+_SPOT_HOST: Final = "https://website.spot.ec2.aws.a2z.com"
+_ON_DEMAND_HOST: Final = "https://b0.p.awsstatic.com"
+_ON_DEMAND: Final = "/pricing/2.0/meteredUnitMaps/ec2/USD/current/ec2-ondemand-without-sec-sel/{}/Linux/index.json"
+_SPOT_S: Final = 1800.0  # written anew once an hour
+_ON_DEMAND_S: Final = 6 * 3600.0
+_NOTE: Final = "from AWS's price page; zone and disk (EBS) are not told"
+
+# As the page of on-demand prices calls a region.
+_LOCATIONS: Final = {
+    "us-east-1": "US East (N. Virginia)", "us-east-2": "US East (Ohio)", "us-west-1": "US West (N. California)",
+    "us-west-2": "US West (Oregon)", "ca-central-1": "Canada (Central)", "sa-east-1": "South America (Sao Paulo)",
+    "eu-central-1": "EU (Frankfurt)", "eu-west-1": "EU (Ireland)", "eu-west-2": "EU (London)",
+    "eu-west-3": "EU (Paris)", "eu-north-1": "EU (Stockholm)", "eu-south-1": "EU (Milan)",
+    "ap-south-1": "Asia Pacific (Mumbai)", "ap-northeast-1": "Asia Pacific (Tokyo)",
+    "ap-northeast-2": "Asia Pacific (Seoul)", "ap-northeast-3": "Asia Pacific (Osaka)",
+    "ap-southeast-1": "Asia Pacific (Singapore)", "ap-southeast-2": "Asia Pacific (Sydney)",
+    "ap-southeast-3": "Asia Pacific (Jakarta)", "ap-east-1": "Asia Pacific (Hong Kong)",
+}  # fmt: skip
+# As the page of spot prices has called some regions since before they had numbers.
+_OLD_NAMES: Final = {
+    "us-east": "us-east-1", "us-west": "us-west-1", "eu-ireland": "eu-west-1", "apac-sin": "ap-southeast-1",
+    "apac-syd": "ap-southeast-2", "apac-tokyo": "ap-northeast-1",
+}  # fmt: skip
+
+Prices = dict[str, ListPrice]  # by instance type
+
+
+class PublicMarket:
+    """AWS's list prices for those who have no account there."""
+
+    name = "aws"
+
+    def __init__(self, settings: ProviderSettings, tools: Tools, own_endpoints: bool) -> None:
+        self._rest = ApiClient(settings, tools, headers={})  # no key of anybody's is sent
+        self._spot_url = ("" if not own_endpoints else _SPOT_HOST) + "/spot.json"
+        self._on_demand_url = ("" if not own_endpoints else _ON_DEMAND_HOST) + _ON_DEMAND
+        regions = settings.options.get("regions")
+        self._regions = tuple(regions) if isinstance(regions, tuple | list) else ()
+        self._spot: TtlCache[dict[str, Prices]] = TtlCache(_SPOT_S, tools.monotonic)
+        self._on_demand: TtlCache[Prices] = TtlCache(_ON_DEMAND_S, tools.monotonic)
+        self._tools = tools
+
+    def search(self, query: Query) -> Answer:
+        """List prices that fit, as they stood within the last half hour (on demand: six hours).
+
+        Raises:
+            ProviderError: none could be had.
+        """
+        began, observed_at = self._tools.monotonic(), self._tools.now()
+        seen = ParseResult(searches=0)
+        errors: list[ProviderError] = []
+        for region in self._regions:
+            seen.searches += 1
+            try:
+                prices = self._prices(region, query.spot)
+            except ProviderError as error:
+                errors.append(error)
+                seen.skip(f"region {region} did not answer: {type(error).__name__}")
+                continue
+            seen.rows += len(prices)
+            seen.offers += offers_of(prices, region, query, observed_at)
+        if errors and len(errors) == seen.searches:
+            raise errors[0]
+        seen.partial = bool(errors)
+        elapsed_s = self._tools.monotonic() - began
+        return build_answer(seen, query, self.name, observed_at=observed_at, elapsed_s=elapsed_s)
+
+    def _prices(self, region: str, spot: bool) -> Prices:
+        found = self._spot.get(self._all_spot).get(region) if spot else self._of_page(region)
+        if not found:
+            raise PayloadChanged(f"aws: {region}: its price page names no GPU machine there")
+        return found
+
+    def _all_spot(self) -> dict[str, Prices]:
+        return parse_spot_page(self._rest.get(self._spot_url))
+
+    def _of_page(self, region: str) -> Prices:
+        location = _LOCATIONS.get(region)
+        if location is None:
+            raise PayloadChanged(f"aws: {region}: what its price page calls this region is not known")
+        url = self._on_demand_url.format(quote(location))
+        return self._on_demand.get(lambda: parse_on_demand_page(self._rest.get(url), location), region)
+
+
+def parse_spot_page(value: object) -> dict[str, Prices]:
+    """Region → the Linux spot prices of known types. What is "N/A*" is not sold there. Raises PayloadChanged."""
+    regions = at(value, "config", "regions")
+    if not isinstance(regions, list) or not regions:
+        raise PayloadChanged("aws: the page of spot prices has another form")
+    found: dict[str, Prices] = {}
+    for region in objects(regions):
+        name = word(region.get("region"), 40) or ""
+        found[_OLD_NAMES.get(name, name)] = dict(_spot_rows(region))
+    return found
+
+
+def parse_on_demand_page(value: object, location: str) -> Prices:
+    """The Linux list prices of known types. Raises PayloadChanged."""
+    rows = at(value, "regions", location)
+    if not isinstance(rows, dict):
+        raise PayloadChanged("aws: the page of on-demand prices has another form")
+    found: Prices = {}
+    for row in rows.values():
+        name, usd = word(at(row, "Instance Type"), 40) or "", usd_hour(at(row, "price"))
+        if name in table() and usd is not None:
+            found[name] = ListPrice(usd, number(at(row, "vCPU"), 1.0, 1e5), ram_gib(at(row, "Memory")))
+    return found
+
+
+def offers_of(prices: Mapping[str, ListPrice], region: str, query: Query, observed_at: datetime) -> list[Offer]:
+    """One offer a type: the zone is not told."""
+    place = RegionZones(region, {region: region}, observed_at)
+    wanted = ((table()[name], price) for name, price in prices.items() if name in table())
+    return [_offer(place, one, price, query.spot) for one, price in wanted if is_wanted(one, query)]
+
+
+def _offer(place: RegionZones, machine: InstanceType, price: ListPrice, spot: bool) -> Offer:
+    offer = on_demand_offer(place, place.region, machine, price, None)
+    return msgspec.structs.replace(
+        offer,
+        offer_id=f"{place.region}/{machine.name}/{'spot' if spot else 'on-demand'}",  # none that could be ordered
+        spot=spot,
+        kind=OfferKind.LISTED,
+        terms=msgspec.structs.replace(offer.terms, note=_NOTE),
+    )
+
+
+def _spot_rows(region: Mapping[str, Any]) -> Iterator[tuple[str, ListPrice]]:
+    for family in objects(region.get("instanceTypes")):
+        for size in objects(family.get("sizes")):
+            name = word(size.get("size"), 40) or ""
+            for column in objects(size.get("valueColumns")):
+                usd = usd_hour(at(column, "prices", "USD"))
+                if name in table() and column.get("name") == "linux" and usd is not None:
+                    yield name, ListPrice(usd)

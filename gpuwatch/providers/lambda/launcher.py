@@ -1,0 +1,281 @@
+"""Lambda's renting side: launch, list, terminate. What changes something is sent once.
+
+An instance's row holds `jupyter_token` and `jupyter_url`: they are never read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from gpuwatch.errors import (
+    OfferGone,
+    OrderError,
+    OrderRateLimited,
+    OrderRefused,
+    OutcomeUnknown,
+    PayloadChanged,
+    RefusalKind,
+)
+from gpuwatch.ports import Created, Instance, InstanceState, Order, ProviderSettings
+from gpuwatch.ports.declarations import Tools
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.ports.settings import Option
+from gpuwatch.providers.toolkit.api_client import ApiClient
+from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher
+from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error, retry_after_s
+from gpuwatch.providers.toolkit.first_boot import first_boot_script
+from gpuwatch.providers.toolkit.validation import (
+    at,
+    decoded,
+    objects,
+    require_whole_list,
+    word,
+)
+
+from .offers import (
+    PROVIDER,
+    LambdaInstanceType,
+    LambdaTypeSkipped,
+    parse_type,
+)
+
+_REQUEST_S: Final = 1.0  # one request a second, whatever it asks
+_LAUNCH_S: Final = 12.0  # one launch in twelve seconds
+_CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
+_NAME_LENGTH: Final = 64
+_USER_DATA_BYTES: Final = 1_000_000
+_TAG: Final = "gpuwatch"  # its value is the label
+_LABEL: Final = "gpuwatch-"
+_OFFER: Final = re.compile(r"([A-Za-z0-9_.-]{1,40})/([a-z0-9-]{1,23})")
+_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
+_IMAGE_ID: Final = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}")
+_STATES: Final = {"booting": InstanceState.STARTING, "unhealthy": InstanceState.OFFLINE}
+_ENDING: Final = "terminating"
+_ENDED: Final = frozenset({"terminated", "preempted"})
+# Codes about the account, whatever their status.
+_ACCOUNT: Final = {
+    "global/invalid-api-key": RefusalKind.KEY,
+    "global/forbidden": RefusalKind.KEY,
+    "global/account-inactive": RefusalKind.NO_CREDIT,
+    "global/invalid-address": RefusalKind.NO_CREDIT,
+    "global/quota-exceeded": RefusalKind.OTHER,
+}
+_NO_CAPACITY: Final = "instance-operations/launch/insufficient-capacity"
+_NO_OBJECT: Final = "global/object-does-not-exist"
+
+
+class LambdaClient(ApiClient):
+    """Asking with the account's key. Everything that is sent keeps its distance, launches theirs besides."""
+
+    def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
+        # a launch that has its turn may still wait for a request that is before it: the next must not come up on it
+        intervals_s = {"any": _REQUEST_S, "launch": _LAUNCH_S + _REQUEST_S}
+        super().__init__(settings, tools, intervals_s=intervals_s, ordering=launch_error)
+
+    def acquire(self, kind: str, urgent: bool = False) -> None:
+        """Wait for this class's turn, and then for the next moment that any request may leave. Raises `Stopped`."""
+        super().acquire(kind, urgent)
+        super().acquire("any", urgent)
+
+
+class LambdaLauncher(BasicLauncher):
+    """Lambda's renting side. Its account needs a payment method, and the settings the name of an SSH key."""
+
+    name = PROVIDER
+
+    def __init__(self, account: LambdaClient, options: Mapping[str, Option]) -> None:
+        self._account = account
+        self._options = options
+        self._ending: frozenset[str] = frozenset()  # what the newest list shows as terminating
+
+    def create(self, order: Order) -> Created:
+        """Launch, once; not sooner than 12 s after the launch before.
+
+        Raises:
+            OfferGone, OrderRefused, OrderRateLimited: nothing was made.
+            OutcomeUnknown: it may have been made.
+        """
+        body = launch_body(order, self._options)
+        self._account.require_key_to_order()
+        path = "/instance-operations/launch"
+        return created(self._account.order("POST", path, body, kind="launch", deadline_s=_CREATE_DEADLINE_S))
+
+    def list_instances(self) -> Sequence[Instance]:
+        """Every instance of the account that is not over; the list has no pages. Raises ProviderError."""
+        self._account.require_key()
+        found = parse_instances(self._account.get("/instances", kind="instances"))
+        self._ending = frozenset(one.instance_id for one in found if one.status == _ENDING)
+        return found
+
+    def destroy(self, instance_id: str) -> None:
+        """Terminate; what is gone already is no error. Until it is gone, the list shows it as terminating: then
+        nothing is sent again.
+
+        Raises:
+            OrderError: not done, or not known.
+        """
+        if not _ID.fullmatch(instance_id):
+            raise bad_order("that is no id of an instance")
+        self._account.require_key_to_order()
+        if instance_id in self._ending:
+            return
+        body = {"instance_ids": [instance_id]}
+        try:
+            reply = self._account.order("POST", "/instance-operations/terminate", body, kind="terminate")
+        except (_InstanceGone, OfferGone):
+            return
+        ended = objects(at(_json(reply, instance_id), "data", "terminated_instances"))
+        if instance_id not in [one.get("id") for one in ended]:
+            raise OutcomeUnknown("lambda: the answer does not name what was to be terminated", instance_id)
+
+
+class _InstanceGone(OrderRefused):
+    """What was named does not exist."""
+
+
+def launch_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
+    """The launch request. The label is its name and a tag; variables and start commands are user data.
+
+    Raises:
+        OrderRefused: BAD_ORDER, it asks for what cannot be done there.
+    """
+    found = _OFFER.fullmatch(order.offer_id)
+    ssh_key, image = options.get("ssh_key"), options.get("image")
+    if found is None:
+        raise bad_order("that is no id of an offer")
+    if not ssh_key:
+        raise bad_order('an SSH key is needed: add ssh_key = "NAME" to [providers.lambda.options]')
+    _check(order)
+    body: dict[str, Any] = {
+        "region_name": found[2],
+        "instance_type_name": found[1],
+        "ssh_key_names": [ssh_key],
+        "name": order.label,
+        "tags": [{"key": _TAG, "value": order.label}],
+    }
+    script = first_boot_script(order.onstart, order.env)
+    if script is not None:
+        body["user_data"] = script
+    if isinstance(image, str) and image:
+        body["image"] = {"id" if _IMAGE_ID.fullmatch(image) else "family": image}
+    return body
+
+
+def _check(order: Order) -> None:
+    cannot = {
+        "bids": order.bid_usd_hour is not None,
+        "templates": order.template is not None,
+        "private registries": order.registry is not None,
+        "volumes": order.volume is not None,
+        "ports (set them in the firewall of the account)": bool(order.ports),
+        "self_destruct (a machine that is shut down is billed all the same)": order.self_destruct_at is not None,
+        f'runtype = "{order.runtype}" (machines are reached by ssh)': order.runtype not in ("", "ssh", "ssh_direct"),
+    }
+    for what, is_asked_for in cannot.items():
+        if is_asked_for:
+            raise bad_order(f"Lambda knows no {what}")
+    if len(order.label) > _NAME_LENGTH:
+        raise bad_order(f"the label is longer than {_NAME_LENGTH} characters")
+    script = first_boot_script(order.onstart, order.env) or ""
+    if len(script.encode()) > _USER_DATA_BYTES:
+        raise bad_order("onstart and env are longer than the 1 MB that Lambda takes")
+
+
+def bad_order(what: str) -> OrderRefused:
+    """An order that is not sent, for it would be refused, or not be what was asked for."""
+    return OrderRefused(f"lambda: nothing was sent: {what}", RefusalKind.BAD_ORDER)
+
+
+def launch_error(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
+    """What an order's answer other than success means; the vendor says to go by its code alone."""
+    line = f"{name}: {told.told}"
+    if reply.status >= 500 or reply.status == 408:
+        return OutcomeUnknown(line)
+    if told.code == _NO_CAPACITY:
+        return OfferGone(line)
+    if told.code == _NO_OBJECT:  # of what, only its words tell
+        if told.has("instance type", "region") and not told.has("ssh", "key", "image"):
+            return OfferGone(line)
+        return _InstanceGone(f"{line} (an SSH key, image or instance of that name)", RefusalKind.BAD_ORDER)
+    if told.code in _ACCOUNT:
+        return OrderRefused(line, _ACCOUNT[told.code])
+    if reply.status == 429:
+        return OrderRateLimited(line, retry_after_s(reply, now) or _LAUNCH_S)
+    return ordering_error(name, told, reply, now)
+
+
+def created(reply: HttpReply) -> Created:
+    """What a launch's 2xx means: exactly one instance. Raises OutcomeUnknown for anything else."""
+    ids = at(_json(reply), "data", "instance_ids")
+    found = [one for one in ids if isinstance(one, str) and _ID.fullmatch(one)] if isinstance(ids, list) else []
+    if len(found) != 1 or len(ids) != 1:
+        raise OutcomeUnknown("lambda: the launch's answer names no instance, or several", found[0] if found else None)
+    return Created(instance_id=found[0])
+
+
+def parse_instances(value: object) -> list[Instance]:
+    """The instances of `GET /instances` that are not over.
+
+    Raises:
+        PayloadChanged: it is no list, or one of its rows has no id or status: it might be ours.
+    """
+    rows = at(value, "data")
+    if not isinstance(rows, list):
+        raise PayloadChanged("lambda: the answer is no list of instances")
+    require_whole_list(value, len(rows), PROVIDER)
+    return [_instance(row) for row in rows if word(at(row, "status")) not in _ENDED]
+
+
+def _instance(row: object) -> Instance:
+    instance_id, status = word(at(row, "id"), 64), word(at(row, "status"), 60)
+    if not isinstance(row, dict) or instance_id is None or status is None:
+        raise PayloadChanged("lambda: an instance without id or status")
+    kind, ip = _kind(row), word(row.get("ip"), 64)
+    state = _STATES.get(status, InstanceState.UNKNOWN)
+    if status == "active":
+        state = InstanceState.RUNNING if ip else InstanceState.STARTING
+    place = f"{kind.name}/{word(at(row, 'region', 'name'), 23)}" if kind else None
+    return Instance(
+        instance_id=instance_id,
+        label=_label(row),
+        state=state,
+        status=status,
+        machine_id=place,
+        gpu=None if kind is None else kind.gpu.name,
+        gpu_wire=None if kind is None else kind.gpu_wire,
+        gpu_count=None if kind is None else kind.gpu_count,
+        gpu_memory_gib=None if kind is None else kind.gpu_memory_gib,
+        disk_gb=None if kind is None else kind.disk_gb,
+        spot=False,
+        listed_usd_hour=None if kind is None else kind.usd_hour,
+        stopped_usd_hour=None if kind is None else kind.usd_hour,  # idle or unhealthy, it is billed until its end
+        ssh_host=ip,
+        ssh_port=22 if ip else None,
+        ssh_user="ubuntu",
+    )
+
+
+def _kind(row: Mapping[str, Any]) -> LambdaInstanceType | None:
+    """What it is, as far as that is understood: no oddity there may hide an instance that is billed."""
+    try:
+        return parse_type(row.get("instance_type"))
+    except LambdaTypeSkipped:
+        return None
+
+
+def _label(row: Mapping[str, Any]) -> str | None:
+    """The tag, which stays when somebody renames it, if it is one of ours; else its name."""
+    tags = [word(tag.get("value")) for tag in objects(row.get("tags")) if tag.get("key") == _TAG]
+    name = word(row.get("name"))
+    ours = next((one for one in (*tags, name) if one is not None and one.startswith(_LABEL)), None)
+    return ours or name or next(iter(tags), None)
+
+
+def _json(reply: HttpReply, instance_id: str | None = None) -> Any:
+    try:
+        return decoded(reply.body, PROVIDER)
+    except PayloadChanged as error:
+        raise OutcomeUnknown(str(error), instance_id) from error

@@ -1,0 +1,213 @@
+"""A source's declaration: where it is asked, where its rows lie, what their fields mean. One file in TOML each.
+
+Every key is explained in docs/providers/pricelist.md. A declaration that is wrong is told in one line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from gpuwatch.providers.pricelist.paths import check_field_path, check_rows_path
+
+Paths = str | tuple[str, ...]  # one, or several: the first where something lies
+_FOLDER: Final = Path(__file__).parent / "sources"
+_LARGEST: Final = 256 * 1024  # bytes of a declaration
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,23}")
+_URL: Final = re.compile(r"https://[^\s/?#@]+[^\s?#]*|http://(?:127\.0\.0\.1|localhost|\[::1\])(?::\d+)?(?:/[^\s?#]*)?")
+_LEAST_EVERY_S: Final = 60.0
+
+
+class FieldPaths(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the parts of an offer lie, seen from a row. Names may be templates: "{model} {interface}"."""
+
+    price: Paths
+    spot_price: Paths = ()
+    gpu: Paths = ()
+    count: Paths = ()  # of GPUs in the machine
+    memory: Paths = ()
+    machine: Paths = ()  # what the source calls the configuration
+    host: Paths = ()  # a stable name of the single machine, if the source has one
+    region: Paths = ()
+    country: Paths = ()
+    currency: Paths = ()
+    tier: Paths = ()  # a word that is in `spot_tiers` for spot
+    free: Paths = ()  # GPUs or machines that can be had now
+    least_count: Paths = ()  # GPUs that must be taken at least: a machine is sold in parts
+    vcpu: Paths = ()
+    ram: Paths = ()
+
+
+class DeclaredMachine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is in the machines whose name matches, where the source does not say it, or not right."""
+
+    match: str  # a regular expression for the whole name; its group `count` is the number of GPUs
+    gpu: str | None = None
+    count: int | None = None
+    card_gib: float | None = None  # memory of the whole card, to tell parts of it
+    type: str | None = None  # the name to show in place of the source's own
+    price_scale: float = 1.0  # 60 where the price is for a minute
+    note: str | None = None
+
+
+class Paging(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the next page is asked for: by its number, until one is not full; or by a word of the page before."""
+
+    param: str
+    first: int = 1
+    size: int = 100
+    next: str | None = None  # the path, from the answer, to the word that asks for the next page
+
+
+class PriceSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One source as declared."""
+
+    name: str
+    title: str
+    url: str
+    rows: str
+    fields: FieldPaths
+    seller: str | None = None  # None: its name
+    method: Literal["GET", "POST"] = "GET"
+    params: dict[str, str] = {}
+    body: str | None = None  # JSON to post
+    places: tuple[str, ...] = ()  # asked about one after the other, for {place} in `url`
+    paging: Paging | None = None
+    every_s: float = 21_600.0  # it is not asked more often
+    least_rows: int = 1  # rows about GPUs under which an answer is not believed
+    kind: Literal["live", "listed"] = "listed"
+    only_if_named: bool = False
+    currency: str = "USD"
+    tax_included: bool | None = None
+    price_for: Literal["machine", "gpu"] = "machine"
+    price_scale: float = 1.0  # dollars (or the currency's units) an hour for a price of 1
+    memory_for: Literal["gpu", "machine"] = "gpu"
+    memory_unit: Literal["GiB", "GB", "MiB", "B"] = "GiB"
+    ram_unit: Literal["GiB", "GB", "MiB", "B"] = "GiB"
+    count: int | None = None  # of GPUs, where no field and no machine tells it
+    gpu_pattern: str | None = None  # a regular expression for a GPU's text; its groups `gpu` and `count` are taken
+    mixed: bool = False  # rows without a GPU are other goods, and no faults
+    suspects: str | None = None  # a regular expression: machines that match it and are not declared are told
+    spot_tiers: tuple[str, ...] = ()
+    keep: dict[str, tuple[str, ...]] = {}  # path → words, one of which it must be
+    drop: dict[str, tuple[str, ...]] = {}
+    machines: tuple[DeclaredMachine, ...] = ()
+    min_billing_s: float | None = None
+    note: str | None = None
+
+    @property
+    def sells_spot(self) -> bool:
+        """Whether any of its rows may be spot."""
+        return bool(self.fields.spot_price or self.spot_tiers)
+
+
+def built_in() -> dict[str, PriceSource]:
+    """The sources that ship with gpuwatch, by name. Raises ValueError: never, in a release."""
+    return {path.stem: read_source(path) for path in sorted(_FOLDER.glob("*.toml"))}
+
+
+def own_sources(option: object) -> dict[str, PriceSource]:
+    """The owner's sources, by name.
+
+    Raises:
+        ValueError: a file cannot be read or is no declaration; or two have one name.
+    """
+    found: dict[str, PriceSource] = {}
+    for name in option if isinstance(option, tuple) else ():
+        source = read_source(Path(str(name)).expanduser())
+        if source.name in found:
+            raise ValueError(f"{name}: another file declares {source.name} already")
+        found[source.name] = source
+    return found
+
+
+def read_source(path: Path) -> PriceSource:
+    """One declaration. Raises ValueError with one line that begins with the file."""
+    try:
+        return _sound(msgspec.toml.decode(_body(path), type=PriceSource))
+    except OSError as error:
+        raise ValueError(f"{path}: {(error.strerror or 'not readable').lower()}") from error
+    except (ValueError, RecursionError) as error:  # all of msgspec's and TOML's are ValueErrors
+        raise ValueError(f"{path}: {' '.join(str(error).split())[:200]}") from error
+
+
+def _body(path: Path) -> bytes:
+    with path.open("rb") as file:
+        body = file.read(_LARGEST + 1)
+    if len(body) > _LARGEST:
+        raise ValueError(f"more than {_LARGEST} bytes")
+    return body
+
+
+def _sound(source: PriceSource) -> PriceSource:
+    for fault in _faults(source):
+        raise ValueError(fault)
+    return source
+
+
+def paths(told: Paths) -> tuple[str, ...]:
+    """One or several, as several."""
+    return (told,) if isinstance(told, str) else told
+
+
+def _faults(source: PriceSource) -> Iterator[str]:
+    checks = {
+        "name: small letters, digits and hyphens, at most 24": _NAME.fullmatch(source.name),
+        "url: https://…, its query in params": _URL.fullmatch(source.url),
+        "places go with {place} in url": bool(source.places) == ("{place}" in source.url),
+        "currency: three capital letters": re.fullmatch(r"[A-Z]{3}", source.currency),
+        f"every_s: at least {_LEAST_EVERY_S:g}": source.every_s >= _LEAST_EVERY_S,
+        "least_rows: at least 0": source.least_rows >= 0,
+        "price_scale: above 0": source.price_scale > 0 and all(one.price_scale > 0 for one in source.machines),
+        "count: 1 to 1000": all(one is None or 0 < one <= 1000 for one in _counts(source)),
+        "kind live needs fields.free: what proves that there is stock": source.kind != "live" or source.fields.free,
+        "fields.gpu or [[machines]]: nothing tells the GPU": source.fields.gpu or source.machines,
+        "spot_tiers go with fields.tier": bool(source.spot_tiers) == bool(source.fields.tier),
+        "body: goes with method POST": source.body is None or source.method == "POST",
+        "paging: size at least 1": source.paging is None or source.paging.size >= 1,
+    }
+    yield from (fault for fault, sound in checks.items() if not sound)
+    yield from _told(partial(check_rows_path, source.rows))
+    for path in _field_paths(source):
+        yield from _told(partial(check_field_path, path))
+    for pattern in _patterns(source):
+        yield from _told(partial(_check_pattern, pattern))
+    if source.body is not None:
+        yield from _told(partial(msgspec.json.decode, source.body))
+
+
+def _told(check: Callable[[], object]) -> Iterator[str]:
+    try:
+        check()
+    except ValueError as error:
+        yield str(error)
+
+
+def _check_pattern(pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError) as error:
+        raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+
+
+def _counts(source: PriceSource) -> Sequence[int | None]:
+    return [source.count, *(one.count for one in source.machines)]
+
+
+def _field_paths(source: PriceSource) -> Iterator[str]:
+    for name in FieldPaths.__struct_fields__:
+        yield from paths(getattr(source.fields, name))
+    yield from source.keep
+    yield from source.drop
+    if source.paging is not None and source.paging.next is not None:
+        yield source.paging.next
+
+
+def _patterns(source: PriceSource) -> Iterator[str]:
+    yield from (one.match for one in source.machines)
+    yield from (pattern for pattern in (source.gpu_pattern, source.suspects) if pattern is not None)

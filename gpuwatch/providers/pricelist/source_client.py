@@ -1,0 +1,122 @@
+"""Asking one source: its places, its pages, its own pace; never a key, never a stranger."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gpuwatch.errors import PayloadChanged, ProviderError
+from gpuwatch.ports import ProviderSettings
+from gpuwatch.ports.declarations import Tools
+from gpuwatch.providers.pricelist.declaration import PriceSource
+from gpuwatch.providers.pricelist.paths import entries
+from gpuwatch.providers.pricelist.source_reader import Rates, SourceReader
+from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
+from gpuwatch.providers.toolkit.list_prices import RowCountGuard
+from gpuwatch.providers.toolkit.post_processing import ParseResult
+from gpuwatch.providers.toolkit.validation import at, decoded, word
+
+_PAGES_MAX: Final = 100
+_MAX_BYTES: Final = 48 * 2**20  # OVHcloud's catalogue has several MB
+_TTL: Final = 0.9  # of `every_s`: a poll that comes a little early asks anew
+
+
+class SourceClient:
+    """One source; what it said is kept for as long as its declaration says. For several threads."""
+
+    def __init__(self, source: PriceSource, settings: ProviderSettings, tools: Tools, rates: Rates, url: str) -> None:
+        self.source = source
+        self.name = f"{settings.name}: {source.name}"
+        self._rest = ApiClient(msgspec.structs.replace(settings, name=self.name, api_key=None), tools, headers={})
+        self._tools = tools
+        self._rates = rates
+        self._url = url
+        self._kept: TtlCache[ParseResult] = TtlCache(source.every_s * _TTL, tools.monotonic)
+        self._usual = RowCountGuard()
+        self._lock = threading.Lock()
+
+    def seen(self) -> ParseResult:
+        """What the source says, or said a while ago. Raises ProviderError: nothing usable."""
+        with self._lock:
+            found = self._kept.get(self._fetched)
+            if found.partial:
+                self._kept.invalidate()
+            return found
+
+    def _fetched(self) -> ParseResult:
+        reader = SourceReader(self.source, self._rates, self._tools.now())
+        failed = None
+        for place in self.source.places or ("",):
+            try:
+                for value in self._pages(place, reader):
+                    self._read(reader, value, place)
+            except ProviderError as error:
+                failed = failed or error
+                reader.seen.partial = True
+                if reader.seen.searches == 0 and not isinstance(error, PayloadChanged):
+                    break  # it is away: so it is for the other places
+        if failed is not None and not reader.seen.offers:
+            raise failed
+        seen = self._believed(reader)
+        seen.partial |= self._usual.is_too_few(None, len(seen.offers)) and self.source.kind == "listed"
+        return seen
+
+    def _read(self, reader: SourceReader, value: object, place: str) -> None:
+        try:
+            reader.page(value, place)
+        except PayloadChanged as error:
+            raise PayloadChanged(f"{self.name}: {error}") from error
+
+    def _believed(self, reader: SourceReader) -> ParseResult:
+        try:
+            return reader.done()
+        except PayloadChanged as error:
+            raise PayloadChanged(f"{self.name}: {error}") from error
+
+    def _pages(self, place: str, reader: SourceReader) -> Iterator[Any]:
+        """The answers, page after page. A walk without an end makes the answer a part."""
+        paging, before = self.source.paging, object()
+        params = dict(self.source.params)
+        if paging is not None and paging.next is None:
+            params[paging.param] = str(paging.first)
+        for number in range(1, _PAGES_MAX + 1):
+            value = self._asked(self._url.replace("{place}", place), params)
+            if value == before:
+                break  # it does not know the word for the next page
+            yield value
+            before = value
+            if paging is None:
+                return
+            if paging.next is not None:
+                following = word(at(value, *paging.next.split(".")), 2000)
+            else:
+                full = entries(value, self.source.rows) >= paging.size
+                following = str(paging.first + number) if full else None
+            if following is None:
+                return
+            params[paging.param] = following
+        reader.seen.partial = True
+
+    def _asked(self, url: str, params: Mapping[str, str]) -> Any:
+        options: dict[str, Any] = {"max_bytes": _MAX_BYTES}
+        if self.source.body is not None:
+            options["json"] = msgspec.json.decode(self.source.body)
+        reply = self._rest.ask(self.source.method, url, params=params, **options)
+        return decoded(reply.body, self.name)
+
+
+def rebased(url: str, name: str, base_url: str | None) -> str:
+    """The address of a source, or of its stand-in below another `base_url`: base/NAME/path.
+
+    Args:
+        base_url: None: the default one; every source is asked where it lives.
+    """
+    if base_url is None:
+        return url
+    parts = urlsplit(url)
+    query = f"?{parts.query}" if parts.query else ""
+    return f"{base_url.rstrip('/')}/{name}{parts.path}{query}"

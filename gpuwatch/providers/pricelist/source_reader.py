@@ -1,0 +1,192 @@
+"""From a source's answers to offers, as its declaration says. Pure, but for the rates of exchange that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from hashlib import blake2s
+from typing import Final
+
+from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
+from gpuwatch.domain.market.pricing import MAX_USD_HOUR
+from gpuwatch.domain.market.text import clean
+from gpuwatch.errors import PayloadChanged
+from gpuwatch.providers.pricelist.declaration import PriceSource, paths
+from gpuwatch.providers.pricelist.goods import (
+    GIB,
+    Goods,
+    GoodsLeftOut,
+    GoodsSkipped,
+    goods_of,
+)
+from gpuwatch.providers.pricelist.paths import Row, first, rows_of, says, text
+from gpuwatch.providers.toolkit.currency import ExchangeRate
+from gpuwatch.providers.toolkit.list_prices import is_plausible, without_placeholders
+from gpuwatch.providers.toolkit.post_processing import ParseResult
+from gpuwatch.providers.toolkit.validation import number, whole
+
+PROVIDER: Final = "pricelist"
+_ID_LENGTH: Final = 64
+_COUNTS: Final = (1, 2, 4, 8, 16)
+_TOLD_IF_GONE: Final = ("gpu", "count", "memory", "machine", "host", "region", "free", "least_count")
+Rates = Callable[[str], ExchangeRate | None]
+
+
+class SourceReader:
+    """Reads the answers of one source, page after page.
+
+    Args:
+        rates: dollars for a currency; None: nobody tells.
+    """
+
+    def __init__(self, source: PriceSource, rates: Rates, observed_at: datetime) -> None:
+        self.seen = ParseResult(searches=0)
+        self._source = source
+        self._rates = rates
+        self._observed_at = observed_at
+        self._told = 0  # rows about GPUs, with a price
+        self._unseen = {name for name in _TOLD_IF_GONE if getattr(source.fields, name)}
+        self._terms: dict[object, OfferTerms] = {}
+
+    def page(self, value: object, place: str = "") -> None:
+        """One answer. Raises PayloadChanged: there are no rows where they should be."""
+        rows = rows_of(value, self._source.rows, place)
+        self.seen.searches += 1
+        self.seen.rows += len(rows)
+        for row in rows:
+            try:
+                self._row(row)
+            except GoodsLeftOut:
+                continue
+            except GoodsSkipped as skipped:
+                self.seen.skip(str(skipped))
+
+    def done(self) -> ParseResult:
+        """All that was read. Raises PayloadChanged: fewer rows about GPUs than the declaration believes."""
+        if self._told < self._source.least_rows:
+            raise PayloadChanged(
+                f"{self._told} of {self.seen.rows} rows tell of GPUs, and {self._source.least_rows} at least are usual"
+            )
+        for name in sorted(self._unseen) if self._told else ():
+            self.seen.drift[f"{self._source.name}: field gone: {name}"] = None
+        if self._source.kind == "listed":  # on a live market a bargain is none
+            self.seen.offers = without_placeholders(self.seen.offers, self.seen)
+        return self.seen
+
+    def _row(self, row: Row) -> None:
+        source = self._source
+        if not _is_meant(source, row):
+            raise GoodsLeftOut
+        goods = goods_of(source, row, self.seen)
+        free = whole(first(row, paths(source.fields.free)))
+        prices = list(self._prices(row, goods))
+        self._told += 1
+        self._unseen -= {name for name in self._unseen if _has(row, paths(getattr(source.fields, name)))}
+        if free == 0:
+            raise GoodsLeftOut  # nothing of it can be had now
+        for spot, usd, rate in prices:
+            for count, price in _parts(source, row, goods, usd, free):
+                if not is_plausible(price, count * goods.fraction):
+                    raise GoodsSkipped("a placeholder: nobody would ask this price")
+                self.seen.offers.append(self._offer(row, goods._replace(gpus=count), price, spot, rate, free))
+
+    def _prices(self, row: Row, goods: Goods) -> Iterable[tuple[bool, float, ExchangeRate]]:
+        """Rental type and dollars an hour for the whole machine."""
+        source, fields = self._source, self._source.fields
+        currency = text(row, paths(fields.currency)) or source.currency
+        rate = self._rates(currency.upper())
+        if rate is None:
+            raise GoodsSkipped("a price in a currency without a rate")
+        is_spot = bool(source.spot_tiers) and (text(row, paths(fields.tier)) or "") in source.spot_tiers
+        scale = source.price_scale * goods.scale * rate.usd * (goods.gpus if source.price_for == "gpu" else 1)
+        price = number(first(row, paths(fields.price)), 0.0)
+        if not price or price * scale > MAX_USD_HOUR:
+            raise GoodsSkipped("no price, or a placeholder")
+        yield is_spot, price * scale, rate
+        spot_price = number(first(row, paths(fields.spot_price)), 0.0)
+        if spot_price and spot_price * scale <= MAX_USD_HOUR:
+            yield True, spot_price * scale, rate
+
+    def _offer(self, row: Row, goods: Goods, price: float, spot: bool, rate: ExchangeRate, free: int | None) -> Offer:
+        source, fields = self._source, self._source.fields
+        region = text(row, paths(fields.region))
+        thing = text(row, paths(fields.host)) or goods.machine or goods.wire
+        name = "/".join(part for part in (source.name, thing, region) if part)
+        ram = number(first(row, paths(fields.ram)), 0.0)
+        return Offer(
+            provider=PROVIDER,
+            offer_id=_short(f"{name}/{goods.gpus}{'/spot' if spot else ''}"),
+            machine_id=_short(name),
+            gpu=goods.gpu.name,
+            gpu_family=goods.gpu.family,
+            gpu_wire=goods.wire,
+            gpu_known=goods.gpu.known,
+            gpu_count=goods.gpus,
+            gpu_memory_gib=goods.memory_gib,
+            spot=spot,
+            quoted_usd_hour=price,
+            quoted_disk_gb=0.0,
+            disk_usd_gb_month=None,
+            observed_at=self._observed_at,
+            host_id=text(row, paths(fields.host)),
+            region=region,
+            country=_country(text(row, paths(fields.country))),
+            vcpu=number(first(row, paths(fields.vcpu)), 0.0, 1e5),
+            ram_gib=None if ram is None else ram * GIB[source.ram_unit],
+            kind=OfferKind.LIVE if source.kind == "live" and free else OfferKind.LISTED,
+            terms=self._terms_of(goods, rate),
+        )
+
+    def _terms_of(self, goods: Goods, rate: ExchangeRate) -> OfferTerms:
+        """Shared between offers that say the same."""
+        source = self._source
+        key = goods.machine, goods.fraction, goods.note, goods.gpu.reason, rate
+        if key not in self._terms:
+            notes = [source.note, goods.note, goods.gpu.reason, rate.note]
+            self._terms[key] = OfferTerms(
+                seller=source.seller or source.name,
+                instance_type=goods.machine,
+                gpu_fraction=goods.fraction,
+                tax_included=source.tax_included,
+                min_billing_s=source.min_billing_s,
+                currency=rate.currency,
+                usd_rate=None if rate.on is None else rate.usd,
+                usd_rate_on=rate.on,
+                note=clean("; ".join(note for note in notes if note)) or None,
+            )
+        return self._terms[key]
+
+
+def _is_meant(source: PriceSource, row: Row) -> bool:
+    kept = all(says(row, path, words) for path, words in source.keep.items())
+    return kept and not any(says(row, path, words) for path, words in source.drop.items())
+
+
+def _parts(source: PriceSource, row: Row, goods: Goods, usd: float, free: int | None) -> Iterable[tuple[int, float]]:
+    """Numbers of GPUs that can be had of this machine, each with its price."""
+    least = whole(first(row, paths(source.fields.least_count)), 1, 1000)
+    most = goods.gpus if free is None else min(free, goods.gpus)
+    if not source.fields.least_count or least is None or least >= goods.gpus:
+        # whole or not at all: machines are counted where nothing is sold in parts
+        if not source.fields.least_count or most == goods.gpus:
+            yield goods.gpus, usd
+        return
+    for count in sorted({least, most, *(one for one in _COUNTS if least <= one <= most)}):
+        if least <= count <= most:
+            yield count, usd * count / goods.gpus
+
+
+def _has(row: Row, told: tuple[str, ...]) -> bool:
+    return first(row, told) is not None or text(row, told) is not None
+
+
+def _country(told: str | None) -> str | None:
+    return told.upper() if told and len(told) == 2 and told.isascii() and told.isalpha() else None
+
+
+def _short(name: str) -> str:
+    """A name that fits the store's column; a long one keeps its beginning and a digest of all of it."""
+    name = clean(name, 400)
+    if len(name) <= _ID_LENGTH:
+        return name
+    return f"{name[:47]}~{blake2s(name.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"

@@ -1,0 +1,61 @@
+"""Asking RunPod: REST v2 under `/v2`, GraphQL beside it. Only v2 has a quota; every request to it goes through."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from gpuwatch.errors import OrderRateLimited, RateLimited
+from gpuwatch.ports import ProviderSettings
+from gpuwatch.ports.declarations import Tools
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.providers.runpod.error_mapping import ordering_error, reading_error
+from gpuwatch.providers.runpod.quota import Quota
+from gpuwatch.providers.toolkit.api_client import ApiClient
+from gpuwatch.providers.toolkit.rate_limiter import Stopped
+
+GRAPHQL: Final = "graphql"  # a class of requests: without quota
+_LONGEST_WAIT_S: Final = 60.0  # for a window to open; a longer one is told instead
+_URGENT: Final = frozenset({"list", "order"})
+
+
+class RunpodClient(ApiClient):
+    """One account at RunPod: its address, key, pace and quota."""
+
+    def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
+        super().__init__(settings, tools, reading=reading_error, ordering=ordering_error)
+        self._quota = Quota(tools.monotonic)
+
+    def acquire(self, kind: str, urgent: bool = False) -> None:
+        """Wait for the pace, and for the quota to allow one more.
+
+        Raises:
+            Stopped: gpuwatch is stopping.
+            RateLimited: the quota is used up for longer than a minute.
+        """
+        super().acquire(kind, urgent)
+        waited_s = 0.0
+        while kind != GRAPHQL and (left_s := self._quota.take(kind in _URGENT)) > 0:
+            if waited_s + left_s > _LONGEST_WAIT_S:
+                raise RateLimited(f"{self.name}: its quota of requests is used up for {left_s:.0f} s", left_s)
+            self.tools.sleep(left_s)
+            waited_s += left_s
+            if self.tools.stop.is_set():
+                raise Stopped
+
+    def on_reply(self, reply: HttpReply, kind: str) -> None:
+        """Every answer of v2 tells what is left."""
+        if kind != GRAPHQL:
+            self._quota.on_reply(reply.status, reply.headers)
+
+    def order(
+        self, method: str, path: str, body: object = None, *, kind: str = "order", deadline_s: float | None = None
+    ) -> HttpReply:
+        """As `Rest.order`; with the quota used up nothing is sent. Raises OrderError."""
+        try:
+            return super().order(method, path, body, kind=kind, deadline_s=deadline_s)
+        except RateLimited as error:
+            raise OrderRateLimited(f"{error}; nothing was sent", error.retry_after_s) from error
+
+    def graphql(self, query: str) -> Any:
+        """The decoded answer to a GraphQL query. Raises ProviderError."""
+        return self.query("/graphql", {"query": query}, kind=GRAPHQL)

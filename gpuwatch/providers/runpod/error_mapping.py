@@ -1,0 +1,127 @@
+"""What RunPod's answers other than success mean. Pure.
+
+"No capacity" has no code of its own: it is a 400 with a sentence, and was a 500 in the API before. So a 400 that is
+not told to be the order's own fault is taken as "not this one": the next candidate is asked for.
+source: REST v2 specification 2.0.0, the vendor's migration notes (texts seen live 2026-08-18), recorded answers.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+from gpuwatch.errors import (
+    KeyRejected,
+    OfferGone,
+    OrderError,
+    OrderRateLimited,
+    OrderRefused,
+    OutcomeUnknown,
+    PayloadChanged,
+    ProviderDown,
+    ProviderError,
+    RateLimited,
+    RefusalKind,
+)
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.providers.runpod.quota import windows_of
+from gpuwatch.providers.toolkit.error_mapping import ErrorBody
+from gpuwatch.providers.toolkit.error_mapping import ordering_error as plain_ordering_error
+from gpuwatch.providers.toolkit.error_mapping import reading_error as plain_reading_error
+from gpuwatch.providers.toolkit.error_mapping import retry_after_s as told_wait_s
+from gpuwatch.providers.toolkit.validation import objects, word
+from gpuwatch.redaction import redact
+
+# Sentences under which nothing was made, whatever the status. source: recorded, versions 1 and 2 of the API
+NO_CAPACITY: Final = (
+    "no longer any instances available",
+    "no instances currently available",
+    "does not have the resources to deploy your pod",
+    "could not find any pods with required specifications",
+)
+_ORDERS_FAULT: Final = ("not found on the registry", "extra input keys", "mutually exclusive", "exclude each other")
+_NO_MONEY: Final = (
+    "account balance", "balance is too low", "balance too low", "insufficient balance", "insufficient funds",
+    "not enough credit", "spend limit",
+)  # fmt: skip
+_EDGE: Final = (b"error code: 1010", b"Error 1010", b"cloudflare")
+_LINES: Final = 3
+_LINE_LENGTH: Final = 120
+
+
+class PodGone(OrderRefused):
+    """There is no such pod, says the API itself."""
+
+
+def reading_error(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
+    """Why a question got no usable answer."""
+    line = _line(name, told)
+    if reply.status == 429:
+        return RateLimited(line, wait_s(reply, now))
+    if reply.status == 403 and any(mark in reply.body[:4_000] for mark in _EDGE):
+        return ProviderDown(f"{name}: 403, turned away at the provider's edge before the key was looked at")
+    if reply.status == 401:
+        return KeyRejected(f"{line} (the key is missing, wrong or expired)")
+    if reply.status == 403:
+        return KeyRejected(f"{line} (the key lacks the right to do this)")
+    return plain_reading_error(name, told, reply, now)
+
+
+def ordering_error(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
+    """What the answer to a create means where it is not success. A plain refusal says that nothing was made."""
+    line = _line(name, told)
+    if told.has(*NO_CAPACITY) and reply.status >= 400:
+        return OfferGone(line)
+    if reply.status == 429:
+        return OrderRateLimited(line, wait_s(reply, now))
+    if reply.status == 422:
+        return OrderRefused(line, RefusalKind.BAD_ORDER)
+    if reply.status == 404 and told.value is not None:
+        return PodGone(line)
+    if reply.status == 400:
+        return _bad_request(line, told)
+    if reply.status == 408 or reply.status >= 500:
+        return OutcomeUnknown(f"{line}: it may have been made")
+    return plain_ordering_error(name, told, reply, now)
+
+
+def _bad_request(line: str, told: ErrorBody) -> OrderError:
+    if told.has(*_NO_MONEY):
+        return OrderRefused(line, RefusalKind.NO_CREDIT)
+    return OrderRefused(line, RefusalKind.BAD_ORDER) if told.has(*_ORDERS_FAULT) else OfferGone(line)
+
+
+def wait_s(reply: HttpReply, now: datetime) -> float | None:
+    """Seconds to wait after a 429: as `Retry-After` says, else until the windows that are empty are whole again."""
+    told = told_wait_s(reply, now)
+    if told is not None:
+        return told
+    return max((float(t) for left, t in windows_of(reply.headers.get("ratelimit")).values() if left <= 0), default=None)
+
+
+def graphql_data(value: Any, name: str) -> Any:
+    """The `data` of a GraphQL answer: what fails there is told by `errors` in a 200.
+
+    Raises:
+        KeyRejected, PayloadChanged: there is none.
+    """
+    errors = objects(value.get("errors")) if isinstance(value, dict) else []
+    if errors:
+        message = errors[0].get("message")
+        sentence = (word(redact(message), 160) if isinstance(message, str) else None) or "an error without words"
+        line = f"{name}: GraphQL: {sentence}"
+        if any(mark in sentence.lower() for mark in ("unauthorized", "not authenticated", "not authorized", "api key")):
+            raise KeyRejected(line)
+        raise PayloadChanged(line)
+    data = value.get("data") if isinstance(value, dict) else None
+    if not isinstance(data, dict):
+        raise PayloadChanged(f"{name}: GraphQL: an answer without data")
+    return data
+
+
+def _line(name: str, told: ErrorBody) -> str:
+    """Status, sentence, and what `errors` says of each field that is wrong."""
+    value = told.value.get("errors") if isinstance(told.value, dict) else None
+    rows = [one for one in (value if isinstance(value, list) else [])[:_LINES] if isinstance(one, str)]
+    lines = [text for one in rows if (text := word(redact(one), _LINE_LENGTH))]
+    return f"{name}: {told.told}" + (f" ({'; '.join(lines)})" if lines else "")

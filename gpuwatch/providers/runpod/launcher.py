@@ -1,0 +1,80 @@
+"""RunPod's renting side. What changes something is sent once, whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Final
+
+from gpuwatch.errors import OfferGone, OrderRefused
+from gpuwatch.ports import (
+    Created,
+    Instance,
+    Order,
+    ProviderCharge,
+    ProviderSettings,
+)
+from gpuwatch.providers.runpod.catalogue import PROVIDER
+from gpuwatch.providers.runpod.charges import charges_of, charges_params
+from gpuwatch.providers.runpod.client import RunpodClient
+from gpuwatch.providers.runpod.create import POD_ID, bad_order, create_body, created
+from gpuwatch.providers.runpod.error_mapping import PodGone
+from gpuwatch.providers.runpod.keyless import BALANCE, parse_balance
+from gpuwatch.providers.runpod.pods import RestartDetector, parse_pods
+from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher
+from gpuwatch.providers.toolkit.validation import decoded
+
+_CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
+
+
+class RunpodLauncher(BasicLauncher):
+    """Pods, by REST v2; the balance alone comes from GraphQL."""
+
+    name = PROVIDER
+
+    def __init__(self, account: RunpodClient, settings: ProviderSettings) -> None:
+        registry_id = settings.options.get("registry_id")
+        self._account = account
+        self._registry_id = registry_id if isinstance(registry_id, str) else None
+        self._restarts = RestartDetector()
+
+    def create(self, order: Order) -> Created:
+        """Rent, once.
+
+        Raises:
+            OfferGone: no capacity for it; OrderRefused, OrderRateLimited: nothing was made.
+            OutcomeUnknown: it may have been made.
+        """
+        body = create_body(order, self._registry_id)
+        self._account.require_key_to_order()
+        return created(self._account.order("POST", "/v2/pods", body, deadline_s=_CREATE_DEADLINE_S))
+
+    def list_instances(self) -> Sequence[Instance]:
+        """Every pod of the account, those of clusters too. Raises ProviderError."""
+        self._account.require_key()
+        # a filter that the API does not know is ignored; this one it knows
+        reply = self._account.ask("GET", "/v2/pods", kind="list", urgent=True, params={"includeClusterPods": "true"})
+        return self._restarts.looked(parse_pods(decoded(reply.body, PROVIDER)), self._account.tools.monotonic())
+
+    def destroy(self, instance_id: str) -> None:
+        """Terminate a pod, its disks with it; one that is gone is no error. Raises OrderError."""
+        if not POD_ID.fullmatch(instance_id):
+            raise bad_order("that is no id of a pod")
+        self._account.require_key_to_order()
+        try:
+            self._account.order("DELETE", f"/v2/pods/{instance_id}")
+        except OfferGone as error:  # a 400 speaks of capacity to a create alone
+            raise OrderRefused(str(error)) from error
+        except PodGone:
+            return
+
+    def credit_usd(self) -> float | None:
+        """The balance. Raises ProviderError."""
+        self._account.require_key()
+        return parse_balance(self._account.graphql(BALANCE))
+
+    def charges(self, since: date, until: date) -> Sequence[ProviderCharge] | None:
+        """What was charged on these days (UTC), both included. Raises ProviderError."""
+        self._account.require_key()
+        value = self._account.get("/v2/billing/pods", charges_params(since, until), kind="charges")
+        return charges_of(value, since, until, self._account.tools.now())

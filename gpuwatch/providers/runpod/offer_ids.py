@@ -1,0 +1,99 @@
+"""What is rented at RunPod: a GPU type, a cloud, a number of GPUs, and perhaps a data centre. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+SECURE: Final = "SECURE"
+COMMUNITY: Final = "COMMUNITY"
+ANYWHERE: Final = "*"
+_LONGEST: Final = 64  # characters of an id, as the store keeps it
+_MAKER: Final = "NVIDIA "
+_SHORT_MAKER: Final = "~"  # stands for it where the whole would be too long
+_PLACE: Final = re.compile(r"[A-Z0-9][A-Z0-9-]{0,30}")
+_GPU: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+()-]{0,79}")
+_CLOUDS: Final = {SECURE: SECURE, COMMUNITY: COMMUNITY, "S": SECURE, "C": COMMUNITY}
+_COUNT: Final = re.compile(r"[1-9][0-9]{0,2}")
+
+# Known data centres; the list grows, and an id is never taken apart by rule ("EU-SE-1" is Sweden, "SEA-SG-1" is not).
+# source: SkyPilot 0.14.1's catalogue, read 2026-11.
+_COUNTRY: Final[dict[str, tuple[str, ...]]] = {
+    "AU": ("OC-AU-1",),
+    "CA": ("CA-MTL-1", "CA-MTL-2", "CA-MTL-3", "CA-MTL-4"),
+    "CZ": ("EU-CZ-1",),
+    "DK": ("EU-DK-1",),
+    "FR": ("EU-FR-1",),
+    "IN": ("AP-IN-1", "AP-IN-2"),
+    "IS": ("EUR-IS-1", "EUR-IS-2", "EUR-IS-3", "EUR-IS-4", "EUR-IS-5"),
+    "JP": ("AP-JP-1",),
+    "NL": ("EU-NL-1",),
+    "NO": ("EUR-NO-1", "EUR-NO-2"),
+    "RO": ("EU-RO-1",),
+    "SE": ("EU-SE-1", "EU-SE-2"),
+    "SG": ("SEA-SG-1",),
+    "US": (
+        "US-CA-1", "US-CA-2", "US-CO-1", "US-DE-1", "US-GA-1", "US-GA-2", "US-IL-1", "US-KS-1", "US-KS-2", "US-KS-3",
+        "US-MD-1", "US-MO-1", "US-MO-2", "US-NC-1", "US-NC-2", "US-NE-1", "US-OR-1", "US-OR-2", "US-PA-1", "US-TX-1",
+        "US-TX-2", "US-TX-3", "US-TX-4", "US-TX-5", "US-TX-6", "US-WA-1",
+    ),
+}  # fmt: skip
+_COUNTRY_OF: Final = {place: country for country, places in _COUNTRY.items() for place in places}
+
+
+class PodPlacement(msgspec.Struct, frozen=True):
+    """What a create needs; `place` None: wherever there is one."""
+
+    gpu_id: str
+    cloud: str
+    count: int
+    place: str | None
+
+
+def country_of(place: str | None) -> str | None:
+    """ISO 3166 alpha-2 of a data centre; None: not known."""
+    return _COUNTRY_OF.get(place or "")
+
+
+def is_place(text: str | None) -> bool:
+    """Can this be the id of a data centre?"""
+    return text is not None and _PLACE.fullmatch(text) is not None
+
+
+def offer_id(wanted: PodPlacement) -> str | None:
+    """`NVIDIA H100 80GB HBM3/SECURE/8/EU-RO-1`, or a shorter form that `wanted_of` understands too; None: too long."""
+    return _fitting(wanted, (str(wanted.count), wanted.place or ANYWHERE))
+
+
+def machine_id(wanted: PodPlacement) -> str | None:
+    """What keeps one price series: GPU type, cloud and place. There is no host to be named."""
+    return _fitting(wanted, (wanted.place or ANYWHERE,))
+
+
+def read_offer_id(text: str) -> PodPlacement | None:
+    """What an offer's id stands for; None: it is none."""
+    parts = text.rsplit("/", 3)
+    if len(parts) != 4:
+        return None
+    gpu_id, cloud, count, place = parts
+    if gpu_id.startswith(_SHORT_MAKER):
+        gpu_id = _MAKER + gpu_id.removeprefix(_SHORT_MAKER)
+    fits = _GPU.fullmatch(gpu_id) and cloud in _CLOUDS and _COUNT.fullmatch(count)
+    if not fits or not (place == ANYWHERE or is_place(place)):
+        return None
+    return PodPlacement(gpu_id, _CLOUDS[cloud], int(count), None if place == ANYWHERE else place)
+
+
+def _fitting(wanted: PodPlacement, rest: tuple[str, ...]) -> str | None:
+    if not _GPU.fullmatch(wanted.gpu_id):
+        return None
+    whole = "/".join((wanted.gpu_id, wanted.cloud, *rest))
+    if len(whole) <= _LONGEST:
+        return whole
+    gpu_id = wanted.gpu_id
+    if gpu_id.startswith(_MAKER):
+        gpu_id = _SHORT_MAKER + gpu_id.removeprefix(_MAKER)
+    short = "/".join((gpu_id, wanted.cloud[0], *rest))
+    return short if len(short) <= _LONGEST else None

@@ -1,0 +1,275 @@
+"""Shadeform's renting side: create with a limit of time and money that Shadeform itself keeps, list, delete.
+
+An instance's row gives the start script back (`launch_configuration`): it is never read. Variables (`envs`) are only in
+the answer about one instance, which is never asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import ROUND_UP, Decimal
+from typing import Any, Final
+
+from gpuwatch.errors import OfferGone, OrderError, OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
+from gpuwatch.ports import Created, Instance, InstanceState, Order, ProviderSettings
+from gpuwatch.ports.declarations import Tools
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.ports.settings import Option
+from gpuwatch.providers.shadeform.offers import (
+    ID_LENGTH,
+    PROVIDER,
+    Hardware,
+    ShadeformTypeSkipped,
+    hardware_of,
+)
+from gpuwatch.providers.toolkit.api_client import ApiClient
+from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher
+from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error
+from gpuwatch.providers.toolkit.validation import (
+    at,
+    decoded,
+    number,
+    require_whole_list,
+    usd_hour,
+    whole,
+    word,
+)
+
+_CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
+_BEHIND_DEADLINE: Final = timedelta(minutes=30)  # Shadeform's own end comes after gpuwatch's
+_SPENDING_SLACK: Final = Decimal("1.1")
+_LEAST_LIMIT_USD: Final = Decimal("0.50")
+_OFFER: Final = re.compile(
+    r"([A-Za-z0-9_.-]{1,40})/([A-Za-z0-9_.-]{1,40})/([A-Za-z0-9_. -]{1,40})/(\d{1,8}(?:\.\d{1,8})?)"
+)
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_LABEL: Final = "gpuwatch-"
+_NAME_LENGTH: Final = 64
+_FIRST_YEAR: Final = 2020  # a moment before it means "not yet"
+_STATES: Final = {
+    "creating": InstanceState.STARTING,
+    "pending_provider": InstanceState.STARTING,  # may hang, or fail
+    "pending": InstanceState.STARTING,
+    "active": InstanceState.RUNNING,
+    "error": InstanceState.FAILED,
+}
+_ENDING: Final = "deleting"
+_GONE: Final = "deleted"
+_NO_STOCK: Final = ("out_of_stock", "out of stock", "not available in the region")
+_NO_MONEY: Final = ("insufficient fund", "insufficient balance", "insufficient credit", "wallet")
+
+
+class ShadeformClient(ApiClient):
+    """Asking with the account's key, where there is one."""
+
+    def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
+        headers = {"X-API-KEY": settings.api_key} if settings.api_key else {}
+        super().__init__(settings, tools, headers=headers, ordering=create_error)
+
+
+class ShadeformLauncher(BasicLauncher):
+    """Shadeform's renting side. Its account needs money in its wallet."""
+
+    name = PROVIDER
+
+    def __init__(self, account: ShadeformClient, options: Mapping[str, Option]) -> None:
+        self._account = account
+        self._options = options
+        self._ending: frozenset[str] = frozenset()  # what the newest list shows as deleting
+
+    def create(self, order: Order) -> Created:
+        """Rent, once, with `auto_delete` set: Shadeform itself ends it, whatever becomes of gpuwatch.
+
+        Raises:
+            OfferGone, OrderRefused, OrderRateLimited: nothing was made.
+            OutcomeUnknown: it may have been made.
+        """
+        body = create_body(order, self._options, self._account.tools.now())
+        self._account.require_key_to_order()
+        return created(self._account.order("POST", "/instances/create", body, deadline_s=_CREATE_DEADLINE_S))
+
+    def list_instances(self) -> Sequence[Instance]:
+        """Every instance of the account that is not deleted; the list has no pages. Raises ProviderError."""
+        self._account.require_key()
+        found = parse_instances(self._account.get("/instances", kind="instances"))
+        self._ending = frozenset(one.instance_id for one in found if one.status.partition(":")[0] == _ENDING)
+        return found
+
+    def destroy(self, instance_id: str) -> None:
+        """Delete; what is gone already is no error. Until it is gone, the list shows it as deleting: then nothing is
+        sent again.
+
+        Raises:
+            OrderError: not done, or not known. Some clouds delete nothing that is not yet active.
+        """
+        if not _ID.fullmatch(instance_id):
+            raise bad_order("that is no id of an instance")
+        self._account.require_key_to_order()
+        if instance_id in self._ending:
+            return
+        try:
+            self._account.order("POST", f"/instances/{instance_id}/delete", kind="delete")
+        except OfferGone:
+            return  # 404: there is no such instance
+
+
+def create_body(order: Order, options: Mapping[str, Option], now: datetime) -> dict[str, Any]:
+    """The create request. The label is its name and a tag.
+
+    Raises:
+        OrderRefused: BAD_ORDER, it asks for what cannot be done there.
+    """
+    found = _OFFER.fullmatch(order.offer_id)
+    if found is None:
+        raise bad_order("that is no id of an offer")
+    _check(order)
+    body: dict[str, Any] = {
+        "cloud": found[1],
+        "shade_instance_type": found[2],
+        "region": found[3],
+        "shade_cloud": options.get("shade_cloud") is not False,
+        "name": order.label,
+        "tags": [order.label],
+        "auto_delete": auto_delete(order, Decimal(found[4]) / 100, options, now),
+    }
+    optional = {
+        "ssh_key_id": options.get("ssh_key"),
+        "os": options.get("os"),
+        "template_id": order.template,
+        "envs": [{"name": name, "value": value} for name, value in order.env.items()],
+        "launch_configuration": None if order.onstart is None else _script(order.onstart),
+    }
+    return body | {key: value for key, value in optional.items() if value}
+
+
+def auto_delete(order: Order, usd_an_hour: Decimal, options: Mapping[str, Option], now: datetime) -> dict[str, str]:
+    """Until when Shadeform lets it live, and for how much: the price of the offer for that time, and a tenth."""
+    hours = number(options.get("longest_hours"), 0.1, 100_000) or 24.0
+    ends = (
+        order.self_destruct_at or (order.deadline and order.deadline + _BEHIND_DEADLINE) or now + timedelta(hours=hours)
+    )
+    seconds = Decimal(max((ends - now).total_seconds(), 0.0))
+    limit = max(usd_an_hour * seconds / 3600 * _SPENDING_SLACK, _LEAST_LIMIT_USD)
+    return {
+        "date_threshold": ends.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "spend_threshold": str(limit.quantize(Decimal("0.01"), ROUND_UP)),
+    }
+
+
+def _script(onstart: str) -> dict[str, Any]:
+    text = onstart if onstart.startswith("#!") else f"#!/bin/bash\n{onstart}"
+    return {"type": "script", "script_configuration": {"base64_script": b64encode(text.encode()).decode()}}
+
+
+def _check(order: Order) -> None:
+    cannot = {
+        "bids": order.bid_usd_hour is not None,
+        "private registries for what is a machine": order.registry is not None,
+        "volumes from here": order.volume is not None,
+        "ports: what is open is the cloud's own choice": bool(order.ports),
+        "onstart beside a template": order.template is not None and order.onstart is not None,
+        f'runtype = "{order.runtype}" (machines are reached by ssh)': order.runtype not in ("", "ssh", "ssh_direct"),
+    }
+    for what, is_asked_for in cannot.items():
+        if is_asked_for:
+            raise bad_order(f"Shadeform knows no {what}")
+    if len(order.label) > _NAME_LENGTH:
+        raise bad_order(f"the label is longer than {_NAME_LENGTH} characters")
+
+
+def bad_order(what: str) -> OrderRefused:
+    """An order that is not sent, for it would be refused, or not be what was asked for."""
+    return OrderRefused(f"shadeform: nothing was sent: {what}", RefusalKind.BAD_ORDER)
+
+
+def create_error(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
+    """What an order's answer other than success means. Only 409 OUT_OF_STOCK is on record; else the status decides."""
+    line = f"{name}: {told.told}"
+    code = word(at(told.value, "error_code")) or ""
+    if 400 <= reply.status < 500 and reply.status not in (401, 403, 408, 429):
+        if reply.status in (404, 410) or code.casefold() in _NO_STOCK or told.has(*_NO_STOCK):
+            return OfferGone(line)
+        if told.has(*_NO_MONEY):
+            return OrderRefused(line, RefusalKind.NO_CREDIT)
+    return ordering_error(name, told, reply, now)
+
+
+def created(reply: HttpReply) -> Created:
+    """What a create's 2xx means. Raises OutcomeUnknown where it names no instance."""
+    try:
+        instance_id = at(decoded(reply.body, PROVIDER), "id")
+    except PayloadChanged as error:
+        raise OutcomeUnknown(str(error)) from error
+    if not isinstance(instance_id, str) or not _ID.fullmatch(instance_id):
+        raise OutcomeUnknown("shadeform: the answer to a create names no instance")
+    return Created(instance_id=instance_id)
+
+
+def parse_instances(value: object) -> list[Instance]:
+    """The instances of `GET /instances` that are not deleted.
+
+    Raises:
+        PayloadChanged: it is no list, or one of its rows has no id or status: it might be ours.
+    """
+    rows = at(value, "instances")
+    if not isinstance(rows, list):
+        raise PayloadChanged("shadeform: the answer is no list of instances")
+    require_whole_list(value, len(rows), PROVIDER)
+    return [_instance(row) for row in rows if word(at(row, "status")) != _GONE]
+
+
+def _instance(row: object) -> Instance:
+    instance_id, status = word(at(row, "id"), ID_LENGTH), word(at(row, "status"), 60)
+    if not isinstance(row, dict) or instance_id is None or status is None:
+        raise PayloadChanged("shadeform: an instance without id or status")
+    hardware, cents, details = _hardware(row), number(row.get("hourly_price")), word(row.get("status_details"), 90)
+    return Instance(
+        instance_id=instance_id,
+        label=_label(row),
+        state=_STATES.get(status, InstanceState.UNKNOWN),
+        status=f"{status}: {details}" if details else status,
+        machine_id=_place(row),
+        gpu=None if hardware is None else hardware.gpu.name,
+        gpu_wire=None if hardware is None else hardware.gpu_wire,
+        gpu_count=None if hardware is None else hardware.gpu_count,
+        gpu_memory_gib=None if hardware is None else hardware.gpu_memory_gib,
+        disk_gb=None if hardware is None else hardware.disk_gb,
+        spot=False,
+        listed_usd_hour=None if cents is None else usd_hour(cents / 100),
+        ssh_host=word(row.get("ip"), 100),
+        ssh_port=whole(row.get("ssh_port"), 1, 65_535),
+        ssh_user=word(row.get("ssh_user"), 32),
+        started_at=_moment(row.get("active_at")),
+    )
+
+
+def _hardware(row: Mapping[str, Any]) -> Hardware | None:
+    """What it is, as far as that is understood: no oddity there may hide an instance that is billed."""
+    try:
+        return hardware_of(row.get("configuration"))
+    except ShadeformTypeSkipped:
+        return None
+
+
+def _label(row: Mapping[str, Any]) -> str | None:
+    """The tag that gpuwatch gave it, which stays when somebody renames it; else its name."""
+    tags = row.get("tags")
+    ours = [tag for tag in tags if isinstance(tag, str) and tag.startswith(_LABEL)] if isinstance(tags, list) else []
+    return word(ours[0] if ours else row.get("name"))
+
+
+def _place(row: Mapping[str, Any]) -> str | None:
+    parts = [word(row.get(key), 40) for key in ("cloud", "shade_instance_type", "region")]
+    return "/".join(filter(None, parts))[:ID_LENGTH] if all(parts) else None
+
+
+def _moment(text: object) -> datetime | None:
+    """A moment of this life: before it runs, the wire has the year 1."""
+    try:
+        found = datetime.fromisoformat(text).astimezone(UTC) if isinstance(text, str) else None
+    except (ValueError, OverflowError):
+        return None
+    return found if found is not None and found.year >= _FIRST_YEAR else None

@@ -1,0 +1,121 @@
+"""What TensorDock's answers mean that are not the one asked for: many of them come with HTTP 200. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from gpuwatch.errors import (
+    KeyRejected,
+    OfferGone,
+    OrderError,
+    OrderRefused,
+    OutcomeUnknown,
+    PayloadChanged,
+    ProviderDown,
+    ProviderError,
+    RefusalKind,
+)
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.providers.toolkit import error_mapping
+from gpuwatch.providers.toolkit.error_mapping import ErrorBody
+from gpuwatch.providers.toolkit.validation import decoded, whole
+
+NAME: Final = "tensordock"
+_UNSAID: Final = 0  # an error that came with HTTP 200 and names no status
+# source: the log of one team's launches in 2026-02, and the tests of two public clients
+_CAPACITY: Final = (
+    "no available nodes found", "no available public ips", "hostnode unavailable", "insufficient capacity",
+    "out of stock", "resource unavailable",
+)  # fmt: skip
+_LOST: Final = ("unexpected error during deployment",)
+# A "load balancer" that gave up is none of these.
+_BALANCE: Final = (
+    "of balance", "your balance", "account balance", "insufficient balance", "insufficient funds", "balance too low",
+    "balance is",
+)  # fmt: skip
+_KEY: Final = ("unauthorized", "unauthenticated", "forbidden", "invalid token", "api token", "api key")
+_GONE: Final = ("not found", "already terminated", "already deleted")
+
+
+class NotFound(PayloadChanged):
+    """A question's 404."""
+
+
+class NoSuchMachine(OrderRefused):
+    """There is no such machine, says TensorDock in its own words: a web server's 404 does not."""
+
+
+def status_of(reply: HttpReply, value: Any) -> int:
+    """The status that an answer means: of HTTP, or what a body under a 2xx says; 0: an error of no status."""
+    if not 200 <= reply.status < 300:
+        return reply.status
+    if isinstance(value, list) and value and all(isinstance(one, dict) and "message" in one for one in value):
+        return 400  # what did not pass the validation, one object for each fault
+    if not isinstance(value, dict):
+        return reply.status
+    told = value.get("status")
+    status = None if isinstance(told, str) else whole(told, 400, 599)  # an instance's own status is a word
+    if status is not None:
+        return status
+    return _UNSAID if "data" not in value and "id" not in value and _says_error(value) else reply.status
+
+
+def accepted(reply: HttpReply, now: datetime) -> Any:
+    """The decoded JSON of a 2xx answer to a question, if it is no error.
+
+    Raises:
+        ProviderError: by what it says.
+    """
+    value = decoded(reply.body, NAME)
+    if not 200 <= status_of(reply, value) < 300:
+        raise reading(NAME, error_mapping.read_error_body(reply), reply, now)
+    return value
+
+
+def reading(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
+    """Why a question got no usable answer."""
+    status, told = _meant(reply, told)
+    line = f"{name}: {told.told}"
+    if status == _UNSAID:
+        return KeyRejected(line) if told.has(*_KEY) else ProviderDown(line)
+    if status == 400 and isinstance(told.value, list) and reply.status < 300:
+        return PayloadChanged(f"{name}: a list where an object was expected")
+    if status == 404:
+        return NotFound(line)
+    return error_mapping.reading_error(name, told, msgspec.structs.replace(reply, status=status), now)
+
+
+def ordering(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
+    """What an order's answer other than success means. Nothing was made only where it says so in known words."""
+    status, told = _meant(reply, told)
+    line = f"{name}: {told.told}"
+    if told.has(*_LOST):
+        return OutcomeUnknown(line)
+    if _is_gone(told, status):
+        return NoSuchMachine(line)
+    if status == 410 or (status < 500 and told.has(*_CAPACITY)):
+        return OfferGone(line)
+    if status < 500 and status != 429 and told.has(*_BALANCE):
+        return OrderRefused(line, RefusalKind.NO_CREDIT)
+    if status == _UNSAID:
+        return OrderRefused(line, RefusalKind.KEY) if told.has(*_KEY) else OutcomeUnknown(line)
+    return error_mapping.ordering_error(name, told, msgspec.structs.replace(reply, status=status), now)
+
+
+def _is_gone(told: ErrorBody, status: int) -> bool:
+    if not _says_error(told.value):
+        return False
+    return status == 404 or (status in (_UNSAID, 400, 409, 410) and told.has(*_GONE))
+
+
+def _says_error(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value.get("error") or value.get("errors"))
+
+
+def _meant(reply: HttpReply, told: ErrorBody) -> tuple[int, ErrorBody]:
+    """The status that it means, and what it says with that status in front."""
+    status = status_of(reply, told.value)
+    return status, msgspec.structs.replace(told, status=status or reply.status)

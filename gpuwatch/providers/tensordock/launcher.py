@@ -1,0 +1,134 @@
+"""TensorDock's renting side. What changes something is sent once, whatever happens."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from gpuwatch.errors import KeyRejected, ProviderError
+from gpuwatch.ports import Created, Instance, Order
+from gpuwatch.ports.settings import Option
+from gpuwatch.providers.tensordock.create import bad_order, create_body, created, ended
+from gpuwatch.providers.tensordock.error_mapping import (
+    NAME,
+    NoSuchMachine,
+    NotFound,
+    accepted,
+)
+from gpuwatch.providers.tensordock.machines import (
+    GONE,
+    MachineRow,
+    instance_of,
+    is_settled,
+    machine_of,
+    rows_of,
+)
+from gpuwatch.providers.tensordock.names import PLACE
+from gpuwatch.providers.toolkit.api_client import ApiClient
+from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher
+
+_PATH: Final = "/api/v2/instances"
+_CREATE_DEADLINE_S: Final = 120.0  # a minute is usual, and giving up early costs more than waiting
+_YOUNG_S: Final = 600.0  # stopped so soon after its birth: it never came to life
+_COMING_S: Final = 12.0  # how long a look is good while address or price are to come
+_SETTLED_S: Final = 60.0
+
+
+class _CachedMachine(msgspec.Struct, frozen=True):
+    """What one machine said of itself, and when (monotonic seconds)."""
+
+    at_s: float
+    word: str
+    machine: Mapping[str, Any]
+
+
+class TensorDockLauncher(BasicLauncher):
+    """Rents virtual machines: the order's image is not run, `onstart` is."""
+
+    name = NAME
+
+    def __init__(self, rest: ApiClient, options: Mapping[str, Option]) -> None:
+        self._rest = rest
+        self._options = options
+        self._lock = threading.Lock()
+        self._born_s: dict[str, float] = {}  # of those that this process made
+        self._looks: dict[str, _CachedMachine] = {}
+
+    def create(self, order: Order) -> Created:
+        """Rent, once. A lost answer is found by the label, which is the machine's name.
+
+        Raises:
+            OfferGone, OrderRefused, OrderRateLimited: nothing was made.
+            OutcomeUnknown: it may have been made.
+        """
+        body = create_body(order, self._options)
+        self._rest.require_key_to_order()
+        reply = self._rest.order("POST", _PATH, body, deadline_s=_CREATE_DEADLINE_S)
+        made = created(reply, self._rest.tools.now())
+        now_s = self._rest.tools.monotonic()
+        with self._lock:
+            young = {key: born_s for key, born_s in self._born_s.items() if now_s - born_s < _YOUNG_S}
+            self._born_s = young | {made.instance_id: now_s}
+        return made
+
+    def list_instances(self) -> Sequence[Instance]:
+        """Every machine of the organisation, each asked for by itself: the list says little more than its names.
+
+        Raises:
+            ProviderError: there is no whole list.
+        """
+        self._rest.require_key()
+        reply = self._rest.ask("GET", _PATH, kind="list")
+        rows = {row.machine_id: row for row in rows_of(accepted(reply, self._rest.tools.now()))}
+        found = [self._instance(row) for row in rows.values() if row.word not in GONE]
+        with self._lock:
+            self._looks = {key: look for key, look in self._looks.items() if key in rows}
+        return found
+
+    def destroy(self, instance_id: str) -> None:
+        """End it, with its disk; what is gone already is no error.
+
+        Raises:
+            OrderError: not done, or not known.
+        """
+        if not PLACE.fullmatch(instance_id):
+            raise bad_order("that is no id of a machine")
+        self._rest.require_key_to_order()
+        try:
+            ended(self._rest.order("DELETE", f"{_PATH}/{instance_id}"), self._rest.tools.now())
+        except NoSuchMachine:
+            return
+
+    def _instance(self, row: MachineRow) -> Instance:
+        look = self._looked_at(row)
+        born_s = self._born_s.get(row.machine_id)
+        is_young = born_s is not None and self._rest.tools.monotonic() - born_s < _YOUNG_S
+        return instance_of(row, look.machine, died_young=is_young)
+
+    def _looked_at(self, row: MachineRow) -> _CachedMachine:
+        """The newest look at a machine; a machine that is listed and cannot be looked at was seen before, or is no
+        whole answer: a list without it would be a short one."""
+        known, now_s = self._looks.get(row.machine_id), self._rest.tools.monotonic()
+        if known is not None and known.word == row.word and now_s - known.at_s < _good_for_s(known):
+            return known
+        try:
+            reply = self._rest.ask("GET", f"{_PATH}/{row.machine_id}", kind="detail")
+            look = _CachedMachine(now_s, row.word, machine_of(accepted(reply, self._rest.tools.now())))
+        except NotFound:
+            look = _CachedMachine(now_s, row.word, {})  # listed all the same: it is shown as the list has it
+        except KeyRejected:
+            raise
+        except ProviderError:
+            if known is None:
+                raise
+            return known
+        with self._lock:
+            self._looks[row.machine_id] = look
+        return look
+
+
+def _good_for_s(look: _CachedMachine) -> float:
+    return _SETTLED_S if is_settled(look.machine) else _COMING_S

@@ -1,0 +1,232 @@
+"""Asking a provider over HTTP: its address, its key, its pace. What reads is repeated; what changes something never."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from urllib.parse import urlsplit
+
+from gpuwatch.errors import (
+    KeyRejected,
+    OrderRefused,
+    OutcomeUnknown,
+    PayloadChanged,
+    ProviderDown,
+    ProviderError,
+    RefusalKind,
+)
+from gpuwatch.ports import ProviderSettings
+from gpuwatch.ports.declarations import Tools
+from gpuwatch.ports.http import (
+    HttpReply,
+    NetError,
+    NotSent,
+    UnusableReply,
+)
+from gpuwatch.providers.toolkit.error_mapping import (
+    OrderErrorMapper,
+    ReadErrorMapper,
+    ordering_error,
+    read_error_body,
+    reading_error,
+)
+from gpuwatch.providers.toolkit.rate_limiter import RateLimiter, Stopped
+from gpuwatch.providers.toolkit.retry import is_retryable, retry
+from gpuwatch.providers.toolkit.validation import decoded
+
+if TYPE_CHECKING:
+    from gpuwatch.ports.http import RequestOptions
+
+_LEAST_S: Final = 1.0
+T = TypeVar("T")
+
+
+class PacedClient:
+    """When a provider may be asked, and again: its pace, and repeating what only reads, all within its timeout."""
+
+    def __init__(self, settings: ProviderSettings, tools: Tools, intervals_s: Mapping[str, float]) -> None:
+        self.name = settings.name
+        self.tools = tools
+        self._timeout_s = settings.timeout_s
+        self._pace = RateLimiter(
+            {"search": settings.search_interval_s, **intervals_s}, tools.monotonic, tools.sleep, tools.stop
+        )
+
+    def acquire(self, kind: str, urgent: bool = False) -> None:
+        """Wait for the next request of a class to be allowed. Raises `Stopped`."""
+        self._pace.wait(kind, urgent)
+
+    def read(self, kind: str, attempt: Callable[[float], T], urgent: bool = False) -> T:
+        """Do what only reads, again if that may help: not for a wrong key, a spent quota, an unknown format.
+
+        Args:
+            attempt: gets the seconds it may take; all attempts together get the provider's timeout.
+
+        Raises:
+            ProviderError: no usable answer.
+        """
+        spent_s = 0.0
+
+        def once() -> T:
+            nonlocal spent_s
+            self._wait(kind, urgent)
+            began = self.tools.monotonic()
+            try:
+                return attempt(max(self._timeout_s - spent_s, _LEAST_S))
+            except UnusableReply as error:
+                raise PayloadChanged(f"{self.name}: {error}") from error
+            except NetError as error:
+                raise ProviderDown(f"{self.name}: {error}") from error
+            finally:
+                spent_s += self.tools.monotonic() - began
+
+        try:
+            return once()
+        except ProviderError as error:
+            if not is_retryable(error) or self._is_over(spent_s):
+                raise
+            first = error
+        return retry(once, first, self.tools.sleep, lambda: self._is_over(spent_s))
+
+    def _is_over(self, spent_s: float) -> bool:
+        return self.tools.stop.is_set() or spent_s + _LEAST_S > self._timeout_s
+
+    def _wait(self, kind: str, urgent: bool) -> None:
+        try:
+            self.acquire(kind, urgent)
+        except Stopped as stopped:
+            raise ProviderDown(f"{self.name}: not asked, gpuwatch is stopping") from stopped
+
+
+class ApiClient(PacedClient):
+    """A provider that speaks JSON over HTTP. Every 2xx is an answer; what else means, `reading` and `ordering` say.
+
+    Args:
+        headers: sent with every request; None: `Authorization: Bearer KEY` if there is a key, to its own host alone.
+        intervals_s: seconds between two requests of a class; "search" is the owner's `search_interval`.
+    """
+
+    def __init__(
+        self,
+        settings: ProviderSettings,
+        tools: Tools,
+        *,
+        headers: Mapping[str, str] | None = None,
+        intervals_s: Mapping[str, float] | None = None,
+        reading: ReadErrorMapper = reading_error,
+        ordering: OrderErrorMapper = ordering_error,
+    ) -> None:
+        super().__init__(settings, tools, intervals_s or {})
+        self.has_key = bool(settings.api_key)
+        self._bearer = {"Authorization": f"Bearer {settings.api_key}"} if settings.api_key and headers is None else {}
+        self._headers = dict(headers or {})
+        self._base = settings.base_url.rstrip("/")
+        self._reading = reading
+        self._ordering = ordering
+
+    def get(self, path: str, params: Mapping[str, str] | None = None, *, kind: str = "search") -> Any:
+        """The decoded JSON of a GET, asked for up to three times.
+
+        Args:
+            path: below `base_url`, or a whole URL.
+
+        Raises:
+            ProviderError: there is none.
+        """
+        return decoded(self.ask("GET", path, kind=kind, params=params or {}).body, self.name)
+
+    def query(self, path: str, body: object, *, kind: str = "search") -> Any:
+        """The decoded JSON of a POST that only reads, such as a GraphQL query. Raises ProviderError."""
+        return decoded(self.ask("POST", path, kind=kind, json=body).body, self.name)
+
+    def ask(self, method: str, path: str, *, kind: str = "search", urgent: bool = False, **options: Any) -> HttpReply:
+        """The 2xx answer to something that only reads. `options`: as `net.Options`. Raises ProviderError."""
+
+        def attempt(deadline_s: float) -> HttpReply:
+            url = self._url(path)
+            sent: RequestOptions = {"headers": self._sent_to(url), "deadline_s": deadline_s, **options}  # type: ignore[typeddict-item]
+            reply = self.tools.http.ask(method, url, **sent)
+            self.on_reply(reply, kind)
+            if not 200 <= reply.status < 300:
+                raise self._reading(self.name, read_error_body(reply), reply, self.tools.now())
+            return reply
+
+        return self.read(kind, attempt, urgent)
+
+    def order(
+        self, method: str, path: str, body: object = None, *, kind: str = "order", deadline_s: float | None = None
+    ) -> HttpReply:
+        """The 2xx answer to something that changes something: sent once, whatever comes.
+
+        Raises:
+            OrderRefused: NOT_SENT, nothing has left; or as `ordering` says of the answer.
+            OrderError: as `ordering` says; OutcomeUnknown without an answer.
+        """
+        url = self._url(path)
+        options: RequestOptions = {"headers": self._sent_to(url), "deadline_s": deadline_s or self._timeout_s}
+        if body is not None:
+            options["json"] = body
+        try:
+            self.acquire(kind, urgent=True)
+            reply = self.tools.http.ask(method, url, **options)
+        except Stopped as stopped:
+            raise OrderRefused(f"{self.name}: not sent, gpuwatch is stopping", RefusalKind.NOT_SENT) from stopped
+        except NotSent as error:
+            raise OrderRefused(f"{self.name}: {error}", RefusalKind.NOT_SENT) from error
+        except NetError as error:
+            raise OutcomeUnknown(f"{self.name}: {error}") from error
+        self.on_reply(reply, kind)
+        if not 200 <= reply.status < 300:
+            raise self._ordering(self.name, read_error_body(reply), reply, self.tools.now())
+        return reply
+
+    def on_reply(self, reply: HttpReply, kind: str) -> None:
+        """Every answer passes here, whatever its status: for a provider that tells its quota in headers."""
+
+    def require_key(self) -> None:
+        """Nothing is asked without a key. Raises KeyRejected."""
+        if not self.has_key:
+            raise KeyRejected(f"{self.name}: no key is set; put it in the environment, or into [providers.{self.name}]")
+
+    def _sent_to(self, url: str) -> dict[str, str]:
+        """A page's link may lead anywhere; the key does not go there."""
+        at_home = url.startswith(f"{self._base}/") or _origin(url) == _origin(self._base)
+        return {**self._headers, **self._bearer} if at_home else self._headers
+
+    def require_key_to_order(self) -> None:
+        """The same before something is changed. Raises OrderRefused: KEY, nothing was sent."""
+        if not self.has_key:
+            raise OrderRefused(f"{self.name}: no key is set; nothing was sent", RefusalKind.KEY)
+
+    def _url(self, path: str) -> str:
+        return path if path.startswith(("http://", "https://")) else self._base + path
+
+
+def _origin(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc.rpartition("@")[2]
+
+
+class TtlCache(Generic[T]):
+    """A whole answer that several questions share, fetched anew when it is older than `ttl_s`.
+
+    A catalogue that answers everything at once need not be fetched once for every watch. Where something can be rented,
+    keep `ttl_s` at or under 5 s: what is rented at is the price of now.
+    """
+
+    def __init__(self, ttl_s: float, monotonic: Callable[[], float]) -> None:
+        self._ttl_s = ttl_s
+        self._monotonic = monotonic
+        self._kept: dict[object, tuple[float, T]] = {}
+
+    def get(self, fetch: Callable[[], T], key: object = None) -> T:
+        """The kept answer of `key`, or a new one; what `fetch` raises passes, and keeps nothing."""
+        kept = self._kept.get(key)
+        if kept is not None and 0 <= self._monotonic() - kept[0] <= self._ttl_s:
+            return kept[1]
+        self._kept[key] = (self._monotonic(), found := fetch())
+        return found
+
+    def invalidate(self, key: object = None) -> None:
+        """The next question is asked anew: what is kept is only a part of an answer."""
+        self._kept.pop(key, None)

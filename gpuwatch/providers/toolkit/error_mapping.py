@@ -1,0 +1,146 @@
+"""What an answer other than "as asked" means, as far as the status and common words tell. Pure.
+
+A provider that says it in its own way passes its own `Reading` and `Ordering` to `Rest`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from gpuwatch.domain.market.text import clean
+from gpuwatch.errors import (
+    KeyRejected,
+    OrderError,
+    OrderRateLimited,
+    OrderRefused,
+    OutcomeUnknown,
+    PayloadChanged,
+    ProviderDown,
+    ProviderError,
+    RateLimited,
+    RefusalKind,
+)
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.providers.toolkit.validation import UNREADABLE, number
+from gpuwatch.redaction import redact
+
+_SHOWN: Final = 160
+_READ: Final = 4_000  # characters: far beyond what is shown, so that a key that is cut is not among it
+_WAIT_MIN_S: Final = 1.0
+_WAIT_MAX_S: Final = 3600.0
+_INSIDE: Final = ("error", "errors", "detail", "extensions")
+_SENTENCES: Final = ("message", "detail", "msg", "error", "title", "suggestion")
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """What an answer says of itself: its code, its sentence for people, both in small letters for searching."""
+
+    status: int
+    code: str
+    sentence: str
+    text: str
+    value: Any  # the decoded body; None: it is not JSON
+
+    @property
+    def told(self) -> str:
+        """For a person: status and sentence, redacted, on one line."""
+        return f"{self.status} {self.sentence}".strip()
+
+    def has(self, *words: str) -> bool:
+        """Does it say one of these, in small letters?"""
+        return any(word in self.text for word in words)
+
+
+ReadErrorMapper = Callable[[str, ErrorBody, HttpReply, datetime], ProviderError]
+OrderErrorMapper = Callable[[str, ErrorBody, HttpReply, datetime], OrderError]
+
+
+def read_error_body(reply: HttpReply) -> ErrorBody:
+    """Read an answer that is not the one asked for; never fails.
+
+    Understands objects with `error`, `message`, `detail`, `title` or `errors`, one level deep, lists of such, and
+    plain text.
+    """
+    try:
+        value = msgspec.json.decode(reply.body)
+    except UNREADABLE:
+        value = None
+    if value is None:
+        plain = "" if b"<" in reply.body[:200] else reply.body[:_READ].decode("utf-8", "replace")
+        return ErrorBody(reply.status, "", _fit(plain or "an answer that is not JSON"), plain.lower(), None)
+    found = list(_objects(value))
+    code = next((str(one["code"]) for one in found if isinstance(one.get("code"), str | int)), "")[:120]
+    words = [one[key] for one in found for key in _SENTENCES if isinstance(one.get(key), str)]
+    sentence = " ".join(dict.fromkeys(words))[:_READ]
+    return ErrorBody(
+        reply.status, code, _fit(sentence or code or "an answer that says nothing"), f"{code} {sentence}".lower(), value
+    )
+
+
+def reading_error(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
+    """Why a question (a search, a list) got no usable answer, by its status."""
+    line = f"{name}: {told.told}"
+    if reply.status == 429:
+        return RateLimited(line, retry_after_s(reply, now))
+    if reply.status in (401, 403):
+        return KeyRejected(line)
+    if reply.status >= 500 or reply.status == 408:
+        return ProviderDown(line)
+    if 300 <= reply.status < 400:
+        return ProviderDown(f"{name}: {reply.status}, sent elsewhere: not followed. Is `base_url` right?")
+    return PayloadChanged(line)
+
+
+def ordering_error(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
+    """What an order's answer other than success means, by its status: a plain refusal says that nothing was made."""
+    line = f"{name}: {told.told}"
+    if reply.status in (301, 307, 308):
+        return OrderRefused(f"{name}: {reply.status}, sent elsewhere: not followed. Is `base_url` right?")
+    if not 400 <= reply.status < 500 or reply.status == 408:
+        return OutcomeUnknown(line)
+    if reply.status == 429:
+        return OrderRateLimited(line, retry_after_s(reply, now))
+    if reply.status in (401, 403):
+        return OrderRefused(line, RefusalKind.KEY)
+    if reply.status == 402:
+        return OrderRefused(line, RefusalKind.NO_CREDIT)
+    return OrderRefused(line, RefusalKind.BAD_ORDER if reply.status in (400, 422) else RefusalKind.OTHER)
+
+
+def retry_after_s(reply: HttpReply, now: datetime) -> float | None:
+    """Seconds to wait as the header says, held between a second and an hour; None: it does not say."""
+    value = reply.headers.get("retry-after")
+    seconds = number(value)
+    if seconds is None and value is not None:
+        seconds = _until_s(value, now)
+    return None if seconds is None else min(max(seconds, _WAIT_MIN_S), _WAIT_MAX_S)
+
+
+def _until_s(date: str, now: datetime) -> float | None:
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - 6 ms, and hardly anybody sends a date
+
+    try:
+        moment = parsedate_to_datetime(date)
+    except (ValueError, OverflowError):
+        return None
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds()
+
+
+def _objects(value: Any, depth: int = 0) -> Sequence[Mapping[str, Any]]:
+    """The objects of an answer that may say something, outermost first."""
+    if isinstance(value, list):
+        return [found for one in value[:5] for found in _objects(one, depth)]
+    if not isinstance(value, dict):
+        return []
+    inner = [
+        value[key] for key in ("error", "errors", "detail", "extensions") if isinstance(value.get(key), dict | list)
+    ]
+    return [value, *(found for one in inner for found in _objects(one, depth + 1))] if depth < 3 else [value]
+
+
+def _fit(sentence: str) -> str:
+    return clean(redact(" ".join(sentence.split())), _SHOWN)  # in this order: half a key is none that is known

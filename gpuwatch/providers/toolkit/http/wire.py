@@ -1,0 +1,146 @@
+"""Sockets below httpx: every wait is bounded by one deadline, and it is known whether a request has left.
+
+httpx knows no overall timeout: a server that drips one byte every 0.2 s never trips its read timeout, and headers can
+be dripped as well as bodies. So the deadline sits where all waiting happens, at the socket.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import httpcore
+
+READ_BYTES = 512 * 1024  # a read; httpcore asks for 64 KB at a time, which costs 50 ms where 15 are possible
+_OTHER_ADDRESS_S = 3.0  # a silent address (IPv6 without a route) gives way to the next one after so long
+
+
+class RequestInFlight:
+    """One request under way: when it must end, and whether its first byte was handed to the network."""
+
+    def __init__(self, ends: float, monotonic: Callable[[], float]) -> None:
+        self._ends = ends
+        self._monotonic = monotonic
+        self.sent = False
+
+    def left_s(self) -> float:
+        """Seconds until the deadline; 0 or less: it is over."""
+        return self._ends - self._monotonic()
+
+
+class _Current(threading.local):
+    exchange: RequestInFlight | None = None
+
+
+_current = _Current()
+
+
+@contextmanager
+def waits_bounded_by(exchange: RequestInFlight) -> Iterator[None]:
+    """All network waits of this thread belong to `exchange`; nests, for a request made while another one arrives."""
+    before, _current.exchange = _current.exchange, exchange
+    try:
+        yield
+    finally:
+        _current.exchange = before
+
+
+def _bounded(timeout: float | None, over: type[Exception]) -> float | None:
+    exchange = _current.exchange
+    if exchange is None:
+        return timeout
+    left = exchange.left_s()
+    if left <= 0:
+        raise over("the deadline is over")
+    return left if timeout is None else min(timeout, left)
+
+
+class _Stream(httpcore.NetworkStream):
+    def __init__(self, inner: httpcore.NetworkStream) -> None:
+        self._inner = inner
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._inner.read(max(max_bytes, READ_BYTES), _bounded(timeout, httpcore.ReadTimeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        bounded = _bounded(timeout, httpcore.WriteTimeout)
+        if _current.exchange is not None:
+            _current.exchange.sent = True
+        self._inner.write(buffer, bounded)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        bounded = _bounded(timeout, httpcore.ConnectTimeout)
+        return _Stream(self._inner.start_tls(ssl_context, server_hostname, bounded))
+
+    def get_extra_info(self, info: str) -> object:
+        return self._inner.get_extra_info(info)
+
+
+class Backend(httpcore.NetworkBackend):
+    """Opens connections: names are resolved under the deadline, and no silent address eats all of it."""
+
+    def __init__(self) -> None:
+        self._inner = httpcore.SyncBackend()
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.NetworkStream:
+        addresses = _addresses(host, port, _bounded(timeout, httpcore.ConnectTimeout))
+        for position, address in enumerate(addresses, 1):
+            bounded = _bounded(timeout, httpcore.ConnectTimeout)
+            if position < len(addresses):
+                bounded = _OTHER_ADDRESS_S if bounded is None else min(bounded, _OTHER_ADDRESS_S)
+            try:
+                return _Stream(self._inner.connect_tcp(address, port, bounded, local_address, socket_options))
+            except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                if position == len(addresses):
+                    raise
+        raise httpcore.ConnectError(f"{host} has no address")
+
+    def sleep(self, seconds: float) -> None:
+        raise NotImplementedError("nothing is retried down here")
+
+
+def _addresses(host: str, port: int, timeout: float | None) -> list[str]:
+    """The host's addresses, in the order to try. Resolving has no timeout of its own, so a thread does it."""
+    if _is_address(host):
+        return [host]
+    found: list[str] = []
+    failed: list[OSError] = []
+
+    def resolve() -> None:
+        try:
+            found.extend(str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as error:
+            failed.append(error if isinstance(error, OSError) else OSError(str(error)))
+
+    thread = threading.Thread(target=resolve, name="gpuwatch-resolve", daemon=True)
+    thread.start()
+    thread.join(timeout)
+    if failed:
+        raise httpcore.ConnectError(f"no such host {host}: {failed[0].strerror or failed[0]}") from failed[0]
+    if not found:
+        raise httpcore.ConnectTimeout(f"no answer from the name service about {host}")
+    return list(dict.fromkeys(found))
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,113 @@
+"""A plugin's adapter, so that a mistake in it is that provider's failure and nobody else's."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import date
+from typing import TypeVar
+
+from gpuwatch.errors import GpuwatchError, OutcomeUnknown, PayloadChanged, ProviderError
+from gpuwatch.ports import (
+    Answer,
+    Created,
+    Instance,
+    Launcher,
+    Market,
+    Order,
+    PriceIncrease,
+    ProviderCharge,
+    Query,
+)
+from gpuwatch.ports.declarations import Adapter, ProviderInfo
+
+T = TypeVar("T")
+log = logging.getLogger("gpuwatch.plugins")
+
+
+def isolated(adapter: Adapter) -> Adapter:
+    """The same adapter; what it raises is a ProviderError or an OrderError, whatever it raised."""
+    name = adapter.name
+    return Adapter(
+        name=name,
+        info=adapter.info,
+        market=_IsolatedMarket(name, adapter.market),
+        launcher=adapter.launcher and _IsolatedLauncher(name, adapter.launcher),
+    )
+
+
+def unusable_adapter(info: ProviderInfo, why: str) -> Adapter:
+    """Stands for an adapter that cannot be built: every question fails, and says why."""
+    return Adapter(name=info.name, info=info, market=_UnusableMarket(info.name, why))
+
+
+class _UnusableMarket:
+    def __init__(self, name: str, why: str) -> None:
+        self.name = name
+        self._why = why
+
+    def search(self, query: Query) -> Answer:
+        raise ProviderError(f"{self.name}: its plugin cannot be used: {self._why}")
+
+
+class _Isolated:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def _read(self, ask: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except GpuwatchError:
+            raise
+        except Exception as error:
+            log.debug("%s", self.name, exc_info=True)
+            raise PayloadChanged(f"{self.name}: {type(error).__name__} in its plugin") from error
+
+    def _change(self, do: Callable[[], T]) -> T:
+        """Nobody knows how far it came."""
+        try:
+            return do()
+        except GpuwatchError:
+            raise
+        except Exception as error:
+            log.debug("%s", self.name, exc_info=True)
+            raise OutcomeUnknown(f"{self.name}: {type(error).__name__} in its plugin") from error
+
+
+class _IsolatedMarket(_Isolated):
+    def __init__(self, name: str, inner: Market) -> None:
+        super().__init__(name)
+        self._inner = inner
+
+    def search(self, query: Query) -> Answer:
+        return self._read(lambda: self._inner.search(query))
+
+
+class _IsolatedLauncher(_Isolated):
+    def __init__(self, name: str, inner: Launcher) -> None:
+        super().__init__(name)
+        self._inner = inner
+
+    def create(self, order: Order) -> Created:
+        return self._change(lambda: self._inner.create(order))
+
+    def list_instances(self) -> Sequence[Instance]:
+        return self._read(lambda: list(self._inner.list_instances()))
+
+    def destroy(self, instance_id: str) -> None:
+        return self._change(lambda: self._inner.destroy(instance_id))
+
+    def credit_usd(self) -> float | None:
+        return self._read(self._inner.credit_usd)
+
+    def change_bid(self, instance_id: str, bid_usd_hour: float) -> None:
+        return self._change(lambda: self._inner.change_bid(instance_id, bid_usd_hour))
+
+    def price_increases(self) -> Sequence[PriceIncrease]:
+        return self._read(lambda: list(self._inner.price_increases()))
+
+    def answer_increase(self, increase_id: str, accept: bool) -> None:
+        return self._change(lambda: self._inner.answer_increase(increase_id, accept))
+
+    def charges(self, since: date, until: date) -> Sequence[ProviderCharge] | None:
+        return self._read(lambda: self._inner.charges(since, until))

@@ -1,0 +1,87 @@
+"""Reading a stranger's JSON: every value is hostile until it went through here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from gpuwatch.domain.market.pricing import MAX_USD_HOUR
+from gpuwatch.domain.market.text import MAX_TEXT_LENGTH, clean
+from gpuwatch.errors import PayloadChanged
+
+# Not JSON or not of the type; invalid UTF-8 inside a text; 200,000 nested lists.
+_MORE: Final = ("hasMore", "has_more", "page_token")
+_TOTALS: Final = ("total", "totalCount", "total_count", "count")
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def decoded(body: bytes, name: str) -> Any:
+    """The JSON of a 2xx answer. Raises PayloadChanged."""
+    try:
+        return msgspec.json.decode(body)
+    except UNREADABLE as error:
+        raise PayloadChanged(f"{name}: an answer that is not JSON") from error
+
+
+def number(value: object, least: float | None = None, most: float = 1e15) -> float | None:
+    """A finite number, also out of a text; None for anything else, and outside `least` to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        found = float(value)
+    except (ValueError, OverflowError):
+        return None
+    if not math.isfinite(found) or found > most or (least is not None and found < least):
+        return None
+    return found
+
+
+def whole(value: object, least: int = 0, most: int = 10_000_000) -> int | None:
+    """A whole number within bounds; None for anything else."""
+    found = number(value, least, most)
+    return int(found) if found is not None and found == int(found) else None
+
+
+def usd_hour(value: object) -> float | None:
+    """A price of an offer in US dollars an hour: above 0, and nothing that nobody would ask. None: it is none."""
+    found = number(value, 0.0, MAX_USD_HOUR)
+    return found or None
+
+
+def word(value: object, max_length: int = MAX_TEXT_LENGTH) -> str | None:
+    """A text fit to be kept: cleaned, cut, not empty; None for anything else."""
+    if not isinstance(value, str):
+        return None
+    return clean(value, max_length).strip() or None
+
+
+def objects(value: object) -> list[Mapping[str, Any]]:
+    """The objects of a list; what else is in it, or if it is none: nothing."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def at(value: object, *path: str) -> Any:
+    """What lies below keys, one after the other; None as soon as one is missing."""
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def require_whole_list(value: object, rows: int, name: str) -> None:
+    """A list that is documented to have no pages: should there be some one day, its first page is not the list.
+
+    Args:
+        value: the object around the list.
+        rows: how many came.
+
+    Raises:
+        PayloadChanged: there are more.
+    """
+    if not isinstance(value, dict):
+        return
+    more = any(value[key] for key in value if key.lower().startswith("next") or key in _MORE)
+    if more or any((whole(value.get(key)) or 0) > rows for key in _TOTALS):
+        raise PayloadChanged(f"{name}: the list of instances is not whole: it has more pages")

@@ -1,0 +1,309 @@
+"""Understands a search answer, piece by piece as it arrives. Pure: bytes in, offers and counted refusals out.
+
+The rows are never held all at once. A cut between two rows is only guessed at from the bytes ("},{"), and proven by
+decoding what lies before it: inside a text or a nested value the guess leaves unbalanced JSON behind, which no
+decoder takes. Once a piece does not decode, the careful way is taken for the rest: rows found one by one, by tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.errors import PayloadChanged, ProviderDown
+from gpuwatch.providers.toolkit.validation import UNREADABLE
+from gpuwatch.providers.vastai.drift import drift
+from gpuwatch.providers.vastai.rows import (
+    RowReader,
+    RowSkipped,
+    VastRow,
+    row_of,
+)
+from gpuwatch.redaction import redact
+
+_HEAD_MAX: Final = 64 * 1024
+_ROW_MAX: Final = 4 * 2**20
+_DEPTH_MAX: Final = 60
+_SAMPLED: Final = 24  # rows whose field names are looked at
+_HOPELESS: Final = 1000  # rows without a single one of use, after which the rest is not read: each costs an exception
+
+_OPENING, _CLOSING = b"[]"
+_OFFERS: Final = re.compile(rb'"offers"\s*:\s*(\S)')
+_BETWEEN: Final = re.compile(rb"\}\s*,\s*\{")
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*+("|\\?\Z)|[\[\]{},]', re.DOTALL)
+_rows_of: Final = msgspec.json.Decoder(list[VastRow]).decode
+_raws_of: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_names_of: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class ParsedAnswer(msgspec.Struct):
+    """What one answer holds. `rows` counts every row, understood or not; offers come in the answer's order.
+
+    `unasked` counts rows of GPUs that were not asked for: they are not looked at any further.
+    """
+
+    offers: list[Offer]
+    rows: int
+    skipped: dict[str, int]
+    drift: tuple[str, ...]
+    not_wanted: int = 0
+
+
+def parse_offers(
+    body: bytes | Iterable[bytes], reader: RowReader, on_offers: Callable[[Sequence[Offer]], None] | None = None
+) -> ParsedAnswer:
+    """Understand one search answer.
+
+    Args:
+        body: the whole, or its pieces as they arrive.
+        on_offers: gets offers as soon as they are understood, before the answer is whole.
+
+    Raises:
+        PayloadChanged: it is no list of offers, or none of its rows can be used.
+        ProviderDown: it ends in the middle.
+    """
+    parser = _Parser(reader, on_offers)
+    for chunk in [body] if isinstance(body, bytes) else body:
+        parser.feed(chunk)
+    return parser.finish()
+
+
+class _Parser:
+    def __init__(self, reader: RowReader, on_offers: Callable[[Sequence[Offer]], None] | None) -> None:
+        self._reader = reader
+        self._on_offers = on_offers
+        self._buffer = bytearray()
+        self._head: bytes | None = None
+        self._careful: _Scanner | None = None
+        self._parsed = ParsedAnswer([], 0, {}, ())
+        self._names: set[str] = set()
+        self._sampled = 0
+
+    def feed(self, chunk: bytes) -> None:
+        if self._careful is not None:
+            self._take_each(self._careful.feed(chunk))
+            return
+        self._buffer += chunk
+        if self._head is None and not self._find_head(ended=False):
+            return
+        cut = _last_cut(self._buffer)
+        if cut is None:
+            if len(self._buffer) > _ROW_MAX:
+                self._go_carefully()
+            return
+        end, start = cut
+        if self._take_block(end):
+            self._buffer[start - 1] = _OPENING
+            del self._buffer[: start - 1]
+        else:
+            self._go_carefully()
+
+    def finish(self) -> ParsedAnswer:
+        if self._head is None:
+            self._find_head(ended=True)
+        if self._careful is None and not self._take_last():
+            self._go_carefully()
+        if self._careful is not None:
+            self._check_envelope(self._careful.tail())
+        parsed = self._parsed
+        self._check_use(at_least=1)
+        parsed.drift = drift(self._names)
+        return parsed
+
+    def _find_head(self, ended: bool) -> bool:
+        """Find where the list begins, and drop what comes before it."""
+        start = bytes(self._buffer[:_HEAD_MAX])
+        if start.strip() and not start.lstrip().startswith(b"{"):
+            raise PayloadChanged(f"vastai: the search answer is not a JSON object, it begins {_shown(start)}")
+        found = _OFFERS.search(start)
+        if found is not None and found[1] == b"[":
+            self._head = start[: found.end()]
+            del self._buffer[: found.end() - 1]  # the list's bracket stays: from now on the buffer begins with one
+            return True
+        if found is not None or len(self._buffer) > _HEAD_MAX or ended:
+            what = "its `offers` is not a list" if found else "it has no list of offers"
+            raise PayloadChanged(f"vastai: the search answer is not understood: {what}; it begins {_shown(start)}")
+        return False
+
+    def _take_last(self) -> bool:
+        end = self._buffer.rfind(b"]")
+        if end < 0 or not self._envelope_is_whole(bytes(self._buffer[end:])) or not self._take_block(end):
+            return False
+        self._buffer.clear()
+        return True
+
+    def _take_block(self, end: int) -> bool:
+        """Take the whole rows before `end`; False: they are not that.
+
+        They are decoded where they lie, the byte at `end` standing in as the list's end: copies of half a megabyte
+        cost as much as the decoding.
+        """
+        held, self._buffer[end] = self._buffer[end], _CLOSING
+        try:
+            with memoryview(self._buffer) as whole, whole[: end + 1] as block:
+                return self._take_rows(block)
+        finally:
+            self._buffer[end] = held
+
+    def _take_rows(self, block: memoryview) -> bool:
+        try:
+            rows = _rows_of(block)
+        except msgspec.ValidationError:
+            return self._take_raws(bytes(block))
+        except UNREADABLE:
+            return False
+        if self._sampled < _SAMPLED and rows:
+            self._sample(bytes(block))
+        self._take(rows)
+        return True
+
+    def _take_raws(self, wrapped: bytes) -> bool:
+        try:
+            raws = _raws_of(wrapped)
+        except UNREADABLE:
+            return False
+        self._sample(wrapped)
+        self._take_each(raws)
+        return True
+
+    def _take_each(self, raws: Iterable[bytes | msgspec.Raw]) -> None:
+        rows = []
+        for raw in raws:
+            try:
+                rows.append(row_of(raw))
+            except RowSkipped as refused:
+                self._parsed.rows += 1
+                self._skip(refused)
+                if not rows:
+                    self._check_use(at_least=_HOPELESS)
+            if self._careful is not None and self._sampled < _SAMPLED:
+                self._sample(b"[%b]" % bytes(raw))
+        self._take(rows)
+
+    def _take(self, rows: Sequence[VastRow]) -> None:
+        offers, to_offer, is_wanted = [], self._reader.offer, self._reader.is_wanted
+        for row in rows:
+            if not is_wanted(row):
+                self._parsed.not_wanted += 1
+                continue
+            try:
+                offers.append(to_offer(row))
+            except RowSkipped as refused:
+                self._skip(refused)
+        self._parsed.rows += len(rows)
+        self._parsed.offers += offers
+        if self._on_offers is not None and offers:
+            self._on_offers(offers)
+
+    def _check_use(self, at_least: int) -> None:
+        """Refuse an answer of so many rows of which none is of use."""
+        parsed = self._parsed
+        if parsed.rows >= at_least and parsed.skipped and not parsed.offers and not parsed.not_wanted:
+            told = ", ".join(f"{count} × {reason}" for reason, count in sorted(parsed.skipped.items())[:3])
+            raise PayloadChanged(f"vastai: none of {parsed.rows} rows can be used ({told})")
+
+    def _skip(self, refused: RowSkipped) -> None:
+        reason = str(refused)
+        self._parsed.skipped[reason] = self._parsed.skipped.get(reason, 0) + 1
+
+    def _sample(self, wrapped: bytes) -> None:
+        try:
+            raws = _raws_of(wrapped)
+            for raw in (raws[:2] + raws[2:][-2:])[: _SAMPLED - self._sampled]:
+                self._sampled += 1
+                self._names.update(_names_of(raw))
+        except UNREADABLE:
+            return
+
+    def _go_carefully(self) -> None:
+        self._careful = _Scanner()
+        rest = bytes(self._buffer[1:])
+        self._buffer.clear()
+        self._take_each(self._careful.feed(rest))
+
+    def _envelope_is_whole(self, tail: bytes) -> bool:
+        try:
+            envelope = msgspec.json.decode((self._head or b"") + tail)
+        except UNREADABLE:
+            return False
+        return isinstance(envelope, dict) and envelope.get("offers") == [] and envelope.get("success") is not False
+
+    def _check_envelope(self, tail: bytes | None) -> None:
+        if tail is None:
+            raise ProviderDown("vastai: the search answer ends in the middle")
+        if not self._envelope_is_whole(tail):
+            raise PayloadChanged(f"vastai: the search answer is not JSON near its end: {_shown(tail)}")
+
+
+class _Scanner:
+    """Finds rows by tokens: slower, but sure, and with no more memory than one row."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+        self._position = 0
+        self._depth = 0
+        self._row_start = 0
+        self._rows = 0
+        self._tail: bytes | None = None
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """Rows that are whole by now; an empty one stands for a comma too many."""
+        if self._tail is not None:
+            self._tail += chunk
+            return
+        self._buffer += chunk
+        for token in _TOKEN.finditer(self._buffer, self._position):
+            if token[1] not in (None, b'"'):
+                break  # a text that goes on in the next piece: it is read again from its beginning
+            self._position = token.end()
+            if not self._ends_row(token[0]):
+                continue
+            row = self._buffer[self._row_start : token.start()].strip()
+            self._row_start = token.end()
+            if row or self._rows or token[0] == b",":
+                self._rows += 1
+                yield row
+            if token[0] != b",":
+                self._tail, self._buffer = self._buffer[token.start() :], b""
+                return
+        self._forget()
+
+    def tail(self) -> bytes | None:
+        """What follows the rows, from their closing bracket on; None: it has not come."""
+        return self._tail
+
+    def _ends_row(self, token: bytes) -> bool:
+        if token in (b"{", b"["):
+            self._depth += 1
+            if self._depth > _DEPTH_MAX:
+                raise PayloadChanged("vastai: the search answer is nested too deeply")
+            return False
+        if token in (b"}", b"]") and self._depth:
+            self._depth -= 1
+            return False
+        return not self._depth and token in (b",", b"]", b"}")
+
+    def _forget(self) -> None:
+        self._buffer = self._buffer[self._row_start :]
+        self._position -= self._row_start
+        self._row_start = 0
+        if len(self._buffer) > _ROW_MAX:
+            raise PayloadChanged(f"vastai: a row of more than {_ROW_MAX} bytes in the search answer")
+
+
+def _last_cut(buffer: bytearray) -> tuple[int, int] | None:
+    """Where the last whole row seems to end, and the next to begin."""
+    at = buffer.rfind(b"},{")
+    if at >= 0:
+        return at + 1, at + 2
+    found = list(_BETWEEN.finditer(buffer, max(0, len(buffer) - _HEAD_MAX)))
+    return (found[-1].start() + 1, found[-1].end() - 1) if found else None
+
+
+def _shown(body: bytes) -> str:
+    text = body[:60].decode("utf-8", "replace")
+    return redact(repr(text if text.isprintable() else ascii(text)[1:-1]))

@@ -1,0 +1,39 @@
+"""What is new or gone in the format of an answer.
+
+`known-fields.txt` lists every field that offers are known to have.
+source: live answers of 2022-11, 2024-07, 2026-02/03, 2026-08 and the key list of 2026-09.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gpuwatch.domain.market.text import clean_word
+from gpuwatch.providers.vastai.rows import VastRow
+
+_READ: Final = frozenset(field.name for field in msgspec.structs.fields(VastRow))
+_TOLD_MAX: Final = 20  # names of one kind; an answer of another make would fill a page
+
+
+def drift(seen: Iterable[str]) -> tuple[str, ...]:
+    """What an answer's field names say about its format: "new field: x", and "field gone: y" for those that are read.
+
+    Args:
+        seen: the names found in any of the rows looked at; none: there was no row, so nothing is said.
+    """
+    names = set(seen)
+    if not names:
+        return ()
+    new = sorted(clean_word(name) for name in names - _known())[:_TOLD_MAX]
+    gone = sorted(_READ - names)[:_TOLD_MAX]
+    return tuple([f"new field: {name}" for name in new] + [f"field gone: {name}" for name in gone])
+
+
+@cache
+def _known() -> frozenset[str]:
+    return frozenset(Path(__file__).with_name("known-fields.txt").read_text("ascii").split())

@@ -1,0 +1,149 @@
+"""What vast.ai's answers other than "200, as asked" mean. Pure.
+
+Bodies are `{"success": false, "error": code, "msg": sentence}` with parts missing, plain text, or a page from the edge;
+a wrong key is 401, 403 or 404; "too many" comes in five shapes.
+source: the vendor's documents and client 1.9, and public logs, read 2026-11.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from gpuwatch.domain.market.text import clean
+from gpuwatch.errors import (
+    KeyRejected,
+    OfferGone,
+    OrderError,
+    OrderRateLimited,
+    OrderRefused,
+    OutcomeUnknown,
+    PayloadChanged,
+    ProviderDown,
+    ProviderError,
+    QuotaSpent,
+    RateLimited,
+    RefusalKind,
+)
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.providers.toolkit.error_mapping import retry_after_s as asked_wait_s
+from gpuwatch.providers.toolkit.validation import UNREADABLE, number
+from gpuwatch.redaction import redact
+
+_SHOWN: Final = 160
+_WAIT_MIN_S: Final = 1.0
+_WAIT_MAX_S: Final = 3600.0
+_THRESHOLD: Final = re.compile(r"threshold\s*=\s*(\d+(?:\.\d+)?)(?:\s*\*\s*(\d+(?:\.\d+)?))?")
+_KEY_WORDS: Final = ("auth_error", "invalid user key", "requires login", "not_authorized", "invalid api key")
+_MOVED: Final = frozenset({301, 307, 308})  # not carried out; 302 and 303 may follow a deed
+_QUOTA: Final = "search_quota_exceeded"
+
+
+class VastErrorBody(msgspec.Struct, frozen=True):
+    """What an answer says of itself: its code, its sentence (for people), both in small letters for searching."""
+
+    status: int
+    code: str
+    sentence: str
+    text: str
+    values: Mapping[str, Any]
+
+    @property
+    def is_key_error(self) -> bool:
+        """A key problem, whatever the status: "404 Invalid user key" is not "not found"."""
+        return self.status == 401 or (self.status in (400, 403, 404) and any(word in self.text for word in _KEY_WORDS))
+
+    @property
+    def told(self) -> str:
+        """For a person: status and sentence, redacted."""
+        return f"{self.status} {self.sentence}".strip()
+
+
+def read_error_body(reply: HttpReply) -> VastErrorBody:
+    """Read an answer that is not the one asked for; never fails."""
+    try:
+        value = msgspec.json.decode(reply.body)
+    except UNREADABLE:
+        value = None
+    if not isinstance(value, dict):
+        sentence = "" if b"<" in reply.body[:200] else reply.body[:400].decode("utf-8", "replace")
+        return VastErrorBody(reply.status, "", _fit(sentence or "an answer that is not JSON"), sentence.lower(), {})
+    error = value.get("error")
+    code = error if isinstance(error, str) else ""
+    told = [value.get(name) for name in ("msg", "message", "detail")]
+    sentence = " ".join(part for part in told if isinstance(part, str))[:400]
+    return VastErrorBody(reply.status, code[:80], _fit(sentence or code), f"{code} {sentence}".lower(), value)
+
+
+def reading_error(reply: HttpReply, now: datetime) -> ProviderError:
+    """Why a question (a search, a list) got no usable answer."""
+    refusal = read_error_body(reply)
+    told = f"vastai: {refusal.told}"
+    if reply.status == 429:
+        if _QUOTA in refusal.text:
+            return QuotaSpent(told, quota_resets_at(reply, refusal, now))
+        return RateLimited(told, retry_after_s(reply, refusal, now))
+    if refusal.is_key_error:
+        return KeyRejected(told)
+    if reply.status >= 500 or reply.status == 408:
+        return ProviderDown(told)
+    if 300 <= reply.status < 400:
+        return ProviderDown(f"vastai: {reply.status}, sent elsewhere: not followed. Is `base_url` right?")
+    if 200 <= reply.status < 300:
+        return PayloadChanged(f"{told}: an answer that is not understood")
+    return KeyRejected(told) if reply.status == 403 else PayloadChanged(told)
+
+
+def ordering_error(reply: HttpReply, now: datetime) -> OrderError:
+    """What an order's answer other than success means; only a plain refusal says that nothing was made."""
+    refusal = read_error_body(reply)
+    told = f"vastai: {refusal.told}"
+    if reply.status in _MOVED:
+        return OrderRefused(f"vastai: {reply.status}, sent elsewhere: not followed. Is `base_url` right?")
+    if not 400 <= reply.status < 500 or reply.status == 408:
+        return OutcomeUnknown(told)
+    if reply.status == 429:
+        return OrderRateLimited(told, retry_after_s(reply, refusal, now))
+    if refusal.is_key_error:
+        return OrderRefused(told, RefusalKind.KEY)
+    if "insufficient_credit" in refusal.text or "missing_billing" in refusal.text or "lack credit" in refusal.text:
+        return OrderRefused(told, RefusalKind.NO_CREDIT)
+    if reply.status in (404, 410) or "no_such_ask" in refusal.text:
+        return OfferGone(told)
+    if "invalid_price" in refusal.text or "bid price" in refusal.text:
+        return OrderRefused(told, RefusalKind.BID_TOO_LOW)
+    return OrderRefused(told, RefusalKind.BAD_ORDER if reply.status == 400 else RefusalKind.OTHER)
+
+
+def retry_after_s(reply: HttpReply, refusal: VastErrorBody, now: datetime) -> float | None:
+    """Seconds to wait, held between a second and an hour; None: it does not say."""
+    for said in (asked_wait_s(reply, now), number(refusal.values.get("retry_after"))):
+        if said is not None:
+            return min(max(said, _WAIT_MIN_S), _WAIT_MAX_S)
+    found = _THRESHOLD.search(refusal.text)  # seconds between two calls, not calls per second
+    if found:
+        return min(max(float(found[1]) * float(found[2] or 1), _WAIT_MIN_S), _WAIT_MAX_S)
+    return None
+
+
+def quota_resets_at(reply: HttpReply, refusal: VastErrorBody, now: datetime) -> datetime:
+    """When the day's rows begin anew: as the answer says if that is within a day, else the next 00:00 UTC."""
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    unix_s = number(reply.headers.get("x-ratelimit-reset"))
+    wait_s = number(refusal.values.get("retry_after"))
+    soonest, latest = now, now + timedelta(days=1, minutes=5)
+    for moment in (
+        datetime.fromtimestamp(unix_s, UTC) if unix_s is not None and 0 < unix_s < 4e9 else None,
+        now + timedelta(seconds=wait_s) if wait_s is not None and 0 < wait_s < 2e5 else None,
+    ):
+        if moment is not None and soonest < moment <= latest:
+            return moment
+    return midnight
+
+
+def _fit(sentence: str) -> str:
+    return clean(redact(" ".join(sentence.split())), _SHOWN)

@@ -1,0 +1,229 @@
+"""The renting side. What changes something is sent once, whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import date, timedelta
+from typing import Final
+
+import msgspec
+
+from gpuwatch.errors import (
+    KeyRejected,
+    OfferGone,
+    OrderRefused,
+    OutcomeUnknown,
+    PayloadChanged,
+    ProviderError,
+    RefusalKind,
+)
+from gpuwatch.ports import (
+    Created,
+    Instance,
+    Order,
+    PriceIncrease,
+    ProviderCharge,
+)
+from gpuwatch.ports.http import HttpReply, NetError, NotSent
+from gpuwatch.providers.toolkit.rate_limiter import Stopped
+from gpuwatch.providers.toolkit.validation import UNREADABLE
+from gpuwatch.providers.vastai.charges import (
+    ChargeItem,
+    charges_of,
+    charges_page,
+    charges_params,
+)
+from gpuwatch.providers.vastai.client import VastClient
+from gpuwatch.providers.vastai.create import ID, LABEL_LENGTH, check_bid, create_body, created
+from gpuwatch.providers.vastai.error_mapping import ordering_error, read_error_body
+from gpuwatch.providers.vastai.instances import parse_page
+from gpuwatch.providers.vastai.price_increases import increase_rows, increases_of
+from gpuwatch.providers.vastai.rows import PROVIDER
+
+_PAGE_ROWS: Final = 25  # the most that a page holds
+_PAGES_MAX: Final = 200
+_PAGE_BYTES: Final = 8 * 2**20
+_CREATE_DEADLINE_S: Final = 60.0  # a create may take several seconds, and giving up early costs more than waiting
+
+
+class VastLauncher:
+    """vast.ai's renting side. It needs a key with `instance_read`, `instance_write`, `user_read` and `billing_read`."""
+
+    name = PROVIDER
+
+    def __init__(self, account: VastClient) -> None:
+        self._account = account
+
+    def create(self, order: Order) -> Created:
+        """Rent, once: on demand, or with the order's bid.
+
+        Raises:
+            OfferGone, OrderRefused, OrderRateLimited: nothing was made.
+            OutcomeUnknown: it may have been made.
+        """
+        body = create_body(order, self._account.tools.now())
+        reply = self._change("create", "PUT", f"/api/v0/asks/{_path_id(order.offer_id)}/", body)
+        return created(reply, self._account.tools.now())
+
+    def list_instances(self) -> Sequence[Instance]:
+        """Every instance of the account, all pages; a list that does not add up is no list.
+
+        Raises:
+            ProviderError: a page is missing or odd.
+        """
+        self._need_key()
+        found: dict[str, Instance] = {}
+        params: dict[str, str] = {"limit": str(_PAGE_ROWS)}
+        tokens: set[str] = set()
+        for _ in range(_PAGES_MAX):
+            page, instances = parse_page(self._account.get("instances", "/api/v1/instances/", params, _PAGE_BYTES).body)
+            found.update((instance.instance_id, instance) for instance in instances)
+            if not page.next_token:
+                return _whole(found, page.total_instances, page.label_counts)
+            if page.next_token in tokens or not instances:
+                break
+            tokens.add(page.next_token)
+            params["after_token"] = page.next_token
+        raise PayloadChanged("vastai: the list of instances has no end: its pages repeat")
+
+    def destroy(self, instance_id: str) -> None:
+        """End an instance; one that is gone already is no error.
+
+        Raises:
+            OrderError: not done, or not known.
+        """
+        reply = self._change("destroy", "DELETE", f"/api/v0/instances/{_path_id(instance_id)}/", {})
+        if reply.status == 404 and not read_error_body(reply).is_key_error:
+            if read_error_body(reply).code in {"no_such_instance", "not_found"}:
+                return
+            raise OutcomeUnknown(f"vastai: {read_error_body(reply).told}", instance_id)
+        self._need_success(reply)
+
+    def label(self, instance_id: str, label: str) -> None:
+        """Name an instance. Raises OrderError: not done, or not known."""
+        path = f"/api/v0/instances/{_path_id(instance_id)}/"
+        self._need_success(self._change("label", "PUT", path, {"label": label[:LABEL_LENGTH]}))
+
+    def credit_usd(self) -> float | None:
+        """What the account can still spend. Of the answer only this number is kept: it holds the key, too.
+
+        Raises:
+            ProviderError: no usable answer.
+        """
+        self._need_key()
+        return credit_of(self._account.get("user", "/api/v0/users/current/").body)
+
+    def change_bid(self, instance_id: str, bid_usd_hour: float) -> None:
+        """Bid another price for the whole of a spot instance, its disk not included.
+
+        Raises:
+            OrderRefused: BID_TOO_LOW outside 0.001 to 128 $/h; BAD_ORDER if rented on demand; OTHER if it is gone.
+            OrderError: not done, or not known.
+        """
+        check_bid(bid_usd_hour)
+        path = f"/api/v0/instances/bid_price/{_path_id(instance_id)}/"
+        self._need_success(self._change("bid", "PUT", path, {"client_id": "me", "price": bid_usd_hour}))
+
+    def price_increases(self) -> Sequence[PriceIncrease]:
+        """What hosts propose. If there is any, the instances are listed too: a proposal does not say of how many GPUs.
+
+        Raises:
+            ProviderError: no usable answer.
+        """
+        self._need_key()
+        rows = increase_rows(self._account.get("increases", "/api/v0/instances/pending-price-increases/").body)
+        return increases_of(rows, self.list_instances()) if rows else []
+
+    def answer_increase(self, increase_id: str, accept: bool) -> None:
+        """Accept or reject a proposal: a rejected contract keeps its price, and is not extended beyond its end.
+
+        Raises:
+            OrderRefused: it is no longer open, or there is none of that number.
+            OrderError: not done, or not known.
+        """
+        if not (increase_id.isascii() and increase_id.isdigit()):
+            raise OrderRefused("vastai: that is no number of a price increase", RefusalKind.BAD_ORDER)
+        word = "accept" if accept else "reject"
+        body = {"pending_price_increase_id": int(increase_id)}  # with any other key it is refused
+        self._need_success(self._change(word, "PUT", f"/api/v0/instances/{word}-price-increase/", body))
+
+    def charges(self, since: date, until: date) -> Sequence[ProviderCharge]:
+        """What was charged on these days (UTC), both included; a day costs a request for every 500 instances.
+
+        Raises:
+            ProviderError: a page is missing or odd.
+        """
+        self._need_key()
+        now = self._account.tools.now()
+        found: list[ProviderCharge] = []
+        for number in range((until - since).days + 1):
+            day = since + timedelta(days=number)
+            found += charges_of(list(self._charged(day)), day, day, now)
+        return found
+
+    def _charged(self, day: date) -> Iterator[ChargeItem]:
+        params, tokens, rows = charges_params(day), set[str](), 0
+        for _ in range(_PAGES_MAX):
+            page = charges_page(self._account.get("charges", "/api/v0/charges/", params, _PAGE_BYTES).body)
+            yield from page.results
+            rows += len(page.results)
+            if not page.next_token:
+                if rows < (page.total or 0):
+                    raise ProviderError(f"vastai: {rows} charges listed of {page.total}: the list is not whole")
+                return
+            if page.next_token in tokens or not page.results:
+                break
+            tokens.add(page.next_token)
+            params["after_token"] = page.next_token
+        raise PayloadChanged("vastai: the list of charges has no end: its pages repeat")
+
+    def _need_key(self) -> None:
+        if not self._account.has_key:
+            raise KeyRejected("vastai: no key is set; renting and listing need one")
+
+    def _change(self, kind: str, method: str, path: str, body: object) -> HttpReply:
+        if not self._account.has_key:
+            raise OrderRefused("vastai: no key is set; nothing was sent", RefusalKind.KEY)
+        try:
+            self._account.acquire(kind, urgent=True)
+            return self._account.send(method, path, body, _CREATE_DEADLINE_S)
+        except Stopped as error:
+            raise OrderRefused("vastai: nothing was sent, gpuwatch is stopping", RefusalKind.NOT_SENT) from error
+        except NotSent as error:
+            raise OrderRefused(f"vastai: nothing was sent: {error}", RefusalKind.NOT_SENT) from error
+        except NetError as error:
+            raise OutcomeUnknown(f"vastai: {error}") from error
+
+    def _need_success(self, reply: HttpReply) -> None:
+        refusal = read_error_body(reply)
+        if reply.status == 200 and refusal.values.get("success") is True:
+            return
+        if reply.status == 200:
+            raise OutcomeUnknown(f"vastai: {refusal.told}: an answer that is not understood")
+        error = ordering_error(reply, self._account.tools.now())
+        raise OrderRefused(str(error)) if isinstance(error, OfferGone) else error
+
+
+class _User(msgspec.Struct):
+    credit: float | None
+
+
+def credit_of(body: bytes) -> float | None:
+    """The spendable dollars of an account's answer. Raises PayloadChanged."""
+    try:
+        return msgspec.json.decode(body, type=_User).credit
+    except UNREADABLE as error:
+        raise PayloadChanged("vastai: the account's answer is not understood") from error
+
+
+def _path_id(text: str) -> str:
+    if not ID.fullmatch(text):
+        raise OrderRefused("vastai: that is no id of an offer or an instance", RefusalKind.BAD_ORDER)
+    return text
+
+
+def _whole(found: dict[str, Instance], total: int, labels: dict[str, int] | None) -> Sequence[Instance]:
+    """All instances, if as many as the list itself says."""
+    if len(found) < total or (labels and sum(labels.values()) > len(found)):
+        raise ProviderError(f"vastai: {len(found)} instances listed of {total}: the list is not whole")
+    return list(found.values())

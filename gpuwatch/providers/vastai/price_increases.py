@@ -1,0 +1,143 @@
+"""Higher prices that hosts propose for running contracts. Pure.
+
+A row says "per second" and not of how many GPUs: the vendor's client heads the column "$/GPU/hr". So the instance's own
+price decides: a row whose old price is the price of all of its GPUs is of all of them, any other is of one.
+The new price holds from the contract's present end on, never before.
+source: the vendor's client 1.9 and its tests, and the documents of the endpoint, read 2026-11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MAX_USD_HOUR
+from gpuwatch.domain.market.text import clean
+from gpuwatch.errors import PayloadChanged
+from gpuwatch.ports import Instance, PriceIncrease
+from gpuwatch.providers.toolkit.validation import UNREADABLE
+from gpuwatch.redaction import redact
+
+_SECONDS_AN_HOUR: Final = 3600.0
+_SECONDS_A_MONTH: Final = HOURS_A_MONTH * _SECONDS_AN_HOUR
+_LAST_SECOND: Final = 32_503_680_000.0  # the year 3000
+_NEAR: Final = 0.01  # two prices are the same to a hundredth of them
+_SHOWN: Final = 160
+# What else may rise: its key without "old_" and "new_", its name, the factor to the unit for people, the unit.
+_OTHERS: Final = (
+    ("disk_ram_costpersec", "disk", _SECONDS_A_MONTH, "$/GB/month"),
+    ("bwd_cost", "download", 1.0, "$/GB"),
+    ("bwu_cost", "upload", 1.0, "$/GB"),
+    ("platform_fee", "platform fee", 100.0, "%"),
+)
+
+
+class IncreaseRow(msgspec.Struct):
+    """One proposal; null on the new side: this does not change."""
+
+    pending_price_increase_id: int
+    contract_id: int
+    new_gpu_costpersec: float | None = None
+    old_gpu_costpersec: float | None = None
+    new_disk_ram_costpersec: float | None = None
+    old_disk_ram_costpersec: float | None = None
+    new_bwu_cost: float | None = None
+    old_bwu_cost: float | None = None
+    new_bwd_cost: float | None = None
+    old_bwd_cost: float | None = None
+    new_platform_fee: float | None = None
+    old_platform_fee: float | None = None
+    contract_end_date: float | None = None
+
+
+class _IncreasesAnswer(msgspec.Struct):
+    success: bool
+    pending_price_increases: list[IncreaseRow]
+
+
+def increase_rows(body: bytes) -> list[IncreaseRow]:
+    """Understand the answer.
+
+    Raises:
+        PayloadChanged: it is anything else, or a price in it is impossible.
+    """
+    try:
+        answer = msgspec.json.decode(body, type=_IncreasesAnswer)
+    except UNREADABLE as error:
+        told = redact(clean(str(error), _SHOWN))
+        raise PayloadChanged(f"vastai: the price increases are not understood: {told}") from error
+    if not answer.success:
+        raise PayloadChanged("vastai: the price increases say success: false")
+    for row in answer.pending_price_increases:
+        _check(row)
+    return answer.pending_price_increases
+
+
+def increases_of(rows: Sequence[IncreaseRow], instances: Sequence[Instance]) -> list[PriceIncrease]:
+    """The proposals, each reckoned to all GPUs of its instance.
+
+    One whose instance is not listed, or does not say how many GPUs it has, keeps its prices in `words` alone.
+    """
+    known = {instance.instance_id: instance for instance in instances}
+    return [_increase(row, known) for row in rows]
+
+
+def _increase(row: IncreaseRow, known: Mapping[str, Instance]) -> PriceIncrease:
+    instance_id = str(row.contract_id)
+    instance = known.get(instance_id)
+    old, new = _hourly(row.old_gpu_costpersec), _hourly(row.new_gpu_costpersec)
+    gpus = None if instance is None else _gpus(old, instance)
+    words = _words(row)
+    if gpus is None and new is not None:
+        words.insert(0, f"GPU {_shown(old)} -> {_shown(new)} $/GPU/h")
+    return PriceIncrease(
+        increase_id=str(row.pending_price_increase_id),
+        instance_id=instance_id,
+        old_usd_hour=None if old is None or gpus is None else round(old * gpus, 9),
+        new_usd_hour=None if new is None or gpus is None else round(new * gpus, 9),
+        effective_at=_moment(row.contract_end_date),
+        words="; ".join(words),
+    )
+
+
+def _gpus(old_usd_hour: float | None, instance: Instance) -> int | None:
+    """By what a row's price is to be multiplied."""
+    count, listed, disk = instance.gpu_count, instance.listed_usd_hour, instance.stopped_usd_hour
+    if count is None or count < 1:
+        return None
+    if old_usd_hour is None or listed is None or disk is None:
+        return count
+    whole = listed - disk
+    return 1 if abs(whole - old_usd_hour) <= _NEAR * whole else count
+
+
+def _words(row: IncreaseRow) -> list[str]:
+    told = []
+    for key, name, factor, unit in _OTHERS:
+        old, new = getattr(row, f"old_{key}"), getattr(row, f"new_{key}")
+        if new is not None and new != old:
+            told.append(f"{name} {_shown(old, factor)} -> {_shown(new, factor)} {unit}")
+    return told
+
+
+def _shown(value: float | None, factor: float = 1.0) -> str:
+    return "?" if value is None else f"{value * factor:.4g}"
+
+
+def _hourly(usd_second: float | None) -> float | None:
+    return None if usd_second is None else usd_second * _SECONDS_AN_HOUR
+
+
+def _check(row: IncreaseRow) -> None:
+    prices = [getattr(row, name) for name in row.__struct_fields__ if name.startswith(("old_", "new_"))]
+    if any(price is not None and not 0 <= price <= MAX_USD_HOUR for price in prices):
+        raise PayloadChanged("vastai: a price increase names an impossible price")
+    if row.new_gpu_costpersec is not None and row.new_gpu_costpersec * _SECONDS_AN_HOUR > MAX_USD_HOUR:
+        raise PayloadChanged("vastai: a price increase names an impossible price")
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return datetime.fromtimestamp(seconds, UTC) if seconds and 0 < seconds < _LAST_SECOND else None

@@ -1,0 +1,61 @@
+"""Keeps keys and tokens out of every text that people or files get to see."""
+
+from __future__ import annotations
+
+import re
+import threading
+from urllib.parse import quote
+
+_SHORTEST = 6  # shorter "secrets" would blank out ordinary words
+_MASK = "***"
+
+_SHAPES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=:-]+"), rf"\1 {_MASK}"),
+    (re.compile(r"/bot\d+:[\w-]+"), f"/bot{_MASK}"),  # Telegram puts its token into the path
+    (re.compile(r"\b\d{6,}:[\w-]{30,}"), _MASK),
+    (re.compile(r"(?i)([?&;](?:api_?key|key|token|access_token|secret|password)=)[^&\s\"'#]+"), rf"\1{_MASK}"),
+    (
+        re.compile(r"(?i)([\"']?\b[\w-]*(?:api_?key|token|secret|password|ssh_key)[\"']?\s*[:=]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;&}\"']+)"),
+        rf"\1{_MASK}",
+    ),
+    (re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^/\s:@]*:[^/\s@]+@"), rf"\1{_MASK}@"),
+    (re.compile(r"\b[0-9a-f]{64}\b"), _MASK),  # a vast.ai key
+)  # fmt: skip
+
+
+class _Kept:
+    """The secrets of this process, in every spelling that can turn up in a text."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._spellings: tuple[str, ...] = ()
+
+    def add(self, secrets: tuple[str, ...]) -> None:
+        with self._lock:
+            spellings = set(self._spellings)
+            for secret in secrets:
+                if len(secret) >= _SHORTEST:
+                    spellings |= {secret, quote(secret, safe=""), repr(secret)[1:-1]}
+            self._spellings = tuple(sorted(spellings, key=len, reverse=True))
+
+    def blank(self, text: str) -> str:
+        for spelling in self._spellings:
+            if spelling in text:
+                text = text.replace(spelling, _MASK)
+        return text
+
+
+_kept = _Kept()
+
+
+def register_secret(*secrets: str | None) -> None:
+    """Blank these out of everything that passes `redact` from now on; None and very short ones are ignored."""
+    _kept.add(tuple(secret for secret in secrets if secret))
+
+
+def redact(text: str) -> str:
+    """The text without known secrets and without what looks like one."""
+    text = _kept.blank(text)
+    for shape, instead in _SHAPES:
+        text = shape.sub(instead, text)
+    return text

@@ -1,0 +1,186 @@
+"""Settings for stopping: what is wrong in them is left out, and so keeps nobody from ending what costs money.
+
+Nothing is rented with them. A provider whose address or key is in doubt is left out as a whole: at a wrong address an
+instance would seem to be gone. The database must be right: in another one there is no launch to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+
+from gpuwatch import providers
+from gpuwatch.domain.watches.schema import WatchTable
+from gpuwatch.domain.watches.watch import Action
+from gpuwatch.settings.errors import InvalidSettings, Location, error_line
+from gpuwatch.settings.interpolation import ResolvedSettings, resolve
+from gpuwatch.settings.model import Settings
+from gpuwatch.settings.sources import (
+    ExternalValue,
+    KeyPath,
+    Sources,
+    UnreadableValues,
+)
+from gpuwatch.settings.validate import validate
+
+_IN_DOUBT = ("base_url", "api_key", "options")  # an option may say where it looks: in which account or region
+_OFF = {"enabled": False}
+_NEEDED = frozenset(name for name, field in WatchTable.model_fields.items() if field.is_required())
+
+
+class BestEffortSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is left, still without its secrets; `lines` say what was left out, one each."""
+
+    settings: Settings
+    resolved: ResolvedSettings
+    lines: tuple[str, ...]
+
+
+def load_best_effort(
+    tree: dict[str, Any],
+    sources: Sources,
+    origins: Mapping[KeyPath, ExternalValue],
+    unreadable: UnreadableValues,
+    known_spellings: Collection[str] = (),
+) -> BestEffortSettings:
+    """What merged tables still say.
+
+    Args:
+        lost: what could not even be read.
+
+    Raises:
+        SettingsError: the database's address is wrong.
+    """
+    rest = _RemainingTables(tree, sources, origins)
+    for path, text in unreadable:
+        rest.lose(path, text)
+    while True:
+        resolved = resolve(rest.tree, sources)
+        try:
+            found = validate(resolved, sources, origins, known_spellings)
+        except InvalidSettings as error:
+            before = rest.tree
+            rest.leave_out(error.found)
+            if rest.tree == before:  # the database, which cannot be left out
+                raise
+        else:
+            return BestEffortSettings(
+                settings=_harmless(found, rest.left_out), resolved=resolved, lines=tuple(rest.lines)
+            )
+
+
+def _harmless(settings: Settings, left_out: Sequence[str]) -> Settings:
+    watches = tuple(msgspec.structs.replace(watch, action=Action.ALERT) for watch in settings.watches)
+    return msgspec.structs.replace(settings, dry_run=True, watches=watches, left_out=tuple(left_out))
+
+
+class _RemainingTables:
+    """Tables that become smaller. The tables given are not changed: places in the file are told by them."""
+
+    def __init__(self, tree: dict[str, Any], sources: Sources, origins: Mapping[KeyPath, ExternalValue]) -> None:
+        self._whole, self._sources, self._origins = tree, sources, origins
+        self._numbers = list(range(len(_watches(tree))))  # of the watches that are left, in the file
+        self.tree = tree
+        self.lines: list[str] = []
+        self.left_out: list[str] = []
+
+    def lose(self, path: KeyPath, text: str) -> None:
+        """Something outside the file could not be read: it is not in the tables."""
+        self.lines.append(f"{text}; it is left out")
+        if path[:1] == ("providers",):  # it may have been its address
+            self.tree = _without(self.tree, path[:2])
+
+    def leave_out(self, found: Sequence[tuple[Location, str]]) -> None:
+        """Take out what is wrong, and say so."""
+        cuts = [_cut(self.tree, loc) for loc, _ in found]
+        for (loc, text), cut in zip(found, cuts, strict=True):
+            told = error_line(self._in_file(loc), text, self._sources, self._whole, self._origins)
+            self.lines.append(f"{told}; {_name(cut)} is left out")
+        for cut in dict.fromkeys(cuts):
+            self.tree = _without(self.tree, cut)
+        self._drop_watches()
+
+    def _in_file(self, loc: Location) -> Location:
+        if loc[0] == "watch" and len(loc) > 1 and isinstance(loc[1], int):
+            return ("watch", self._numbers[loc[1]], *loc[2:])
+        return loc
+
+    def _drop_watches(self) -> None:
+        """Those that nothing is left of."""
+        left = _watches(self.tree)
+        gone = [number for number, watch in zip(self._numbers, left, strict=False) if watch is None]
+        if gone:
+            names = [one.get("name") for one in map(_watches(self._whole).__getitem__, gone) if isinstance(one, dict)]
+            self.left_out += [name for name in names if isinstance(name, str)]
+            self._numbers = [number for number in self._numbers if number not in gone]
+            self.tree = self.tree | {"watch": [watch for watch in left if watch is not None]}
+
+
+def _cut(tree: Mapping[str, Any], loc: Location) -> Location:
+    """What goes with a fault: as little as can; empty: nothing may.
+
+    Of `[watch.launch]` one key alone: what `before_stop` saves is wanted also where another secret is not set.
+    """
+    if loc[0] == "database_url":
+        return ()
+    most = {"watch": 4 if loc[2:3] == ("launch",) else 3, "providers": 3}.get(str(loc[0]), 2)
+    there = loc[:1]
+    for part in loc[1:most]:
+        if not _has(_at(tree, there), part):
+            break
+        there = (*there, part)
+    if there[0] == "watch" and len(loc) > 2 and (loc[2] in _NEEDED or len(there) == 2):
+        return there[:2]
+    if loc[0] == "providers" and len(there) > 2 and _is_in_doubt(str(there[2])):
+        return there[:2]
+    return there
+
+
+def _without(tree: dict[str, Any], cut: Location) -> dict[str, Any]:
+    """The tables without what is cut. A provider is switched off instead: some are on where nothing is said."""
+    if cut[:1] != ("providers",) or len(cut) > 2:
+        found: dict[str, Any] = _removed(tree, cut)
+        return found
+    table = tree.get("providers")
+    kept = {name: one for name, one in table.items() if name != cut[-1]} if isinstance(table, dict) else {}
+    known = [name for name in providers.names() if len(cut) == 1 or name == cut[1]]
+    return tree | {"providers": kept | dict.fromkeys(known, _OFF)}
+
+
+def _removed(tree: Any, cut: Location) -> Any:
+    """A copy without one thing; in a list None takes its place, so that the others keep their numbers."""
+    if not cut or not _has(tree, cut[0]):
+        return tree
+    head, rest = cut[0], cut[1:]
+    if isinstance(tree, list):
+        return [(_removed(one, rest) if rest else None) if i == head else one for i, one in enumerate(tree)]
+    return tree | {head: _removed(tree[head], rest)} if rest else {k: v for k, v in tree.items() if k != head}
+
+
+def _has(tree: Any, part: int | str) -> bool:
+    return part in tree if isinstance(tree, dict) else isinstance(tree, list) and isinstance(part, int)
+
+
+def _at(tree: Any, path: Location) -> Any:
+    for part in path:
+        tree = tree[part]
+    return tree
+
+
+def _is_in_doubt(key: str) -> bool:
+    """Is it the address or the key, or may it be meant for one of them?"""
+    return bool(get_close_matches(key.lower(), _IN_DOUBT, n=1, cutoff=0.6))
+
+
+def _name(cut: Location) -> str:
+    if cut[:1] == ("watch",) and len(cut) > 1:
+        return ".".join(map(str, cut[2:])) or "this watch"  # a key of the watch is named as the fault names it
+    return ".".join(map(str, cut)) or "nothing"
+
+
+def _watches(tree: Mapping[str, Any]) -> list[Any]:
+    found = tree.get("watch")
+    return found if isinstance(found, list) else []

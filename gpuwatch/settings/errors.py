@@ -1,0 +1,201 @@
+"""From what pydantic says of a wrong setting to one line for a person: where, which key, what was expected."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from gpuwatch import notifiers
+from gpuwatch.domain.watches.schema import WatchTable
+from gpuwatch.errors import SettingsError
+from gpuwatch.settings.schema import ProviderTable, Root
+from gpuwatch.settings.sources import ExternalValue, KeyPath, Sources
+
+Location = tuple[int | str, ...]
+_HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]")
+_KEY = re.compile(r"""\s*([\w\-."']+)\s*=""")
+_EXPECTED = {
+    "model_type": "expected a table",
+    "model_attributes_type": "expected a table",
+    "dict_type": "expected a table",
+    "tuple_type": "expected a list",
+    "too_short": "expected at least one",
+    "string_too_long": "expected at most 500 characters",
+    "invalid_key": "expected keys of text",
+}
+
+
+class InvalidSettings(SettingsError):
+    """Settings that were read and are wrong; `found` holds the place and text of each fault."""
+
+    def __init__(
+        self,
+        found: Sequence[tuple[Location, str]],
+        sources: Sources,
+        tree: Mapping[str, Any],
+        origins: Mapping[KeyPath, ExternalValue],
+    ) -> None:
+        lines = [error_line(loc, text, sources, tree, origins) for loc, text in found]
+        super().__init__(list(dict.fromkeys(lines)))
+        self.found = tuple(dict.fromkeys(found))
+
+
+def validation_errors(error: ValidationError) -> list[tuple[Location, str]]:
+    """The place of each thing that is wrong, and what was expected; never a value."""
+    found = []
+    for one in error.errors(include_url=False, include_input=False, include_context=False):
+        loc: Location = tuple(part for part in one["loc"] if part != "[key]")
+        found.append((loc, _text(one["type"], one["msg"], loc)))
+    return found
+
+
+def unknown_keys(tree: Mapping[str, Any]) -> list[tuple[Location, str]]:
+    """Keys at the top that nobody knows."""
+    return [((key,), _unknown((key,))) for key in tree if key not in Root.model_fields]
+
+
+def error_line(
+    loc: Location, text: str, sources: Sources, tree: Mapping[str, Any], origins: Mapping[KeyPath, ExternalValue]
+) -> str:
+    """One finished line."""
+    return f"{place(loc, sources, origins)}: {key_name(loc, tree)}: {text}"
+
+
+def place(loc: Location, sources: Sources, origins: Mapping[KeyPath, ExternalValue]) -> str:
+    """The variable or credential that a key came from, else the file and its line."""
+    path = tuple(str(part) for part in loc)
+    for length in range(len(path), 0, -1):
+        if path[:length] in origins:
+            return origins[path[:length]].label
+    number = line_number(sources.content.decode("utf-8-sig", "replace"), loc)
+    if number:
+        return f"{sources.shown}:{number}"
+    return next((one.label for key, one in origins.items() if key[: len(path)] == path), sources.shown)
+
+
+def key_name(loc: Location, tree: Mapping[str, Any]) -> str:
+    """`providers.vastai.poll_every`; a watch is named by its own name: `watch "h100": max_price`."""
+    if len(loc) > 1 and loc[0] == "watch" and isinstance(loc[1], int):
+        rest = _dotted(loc[2:])
+        shown = _watch_name(tree, loc[1])
+        return f"watch {shown}: {rest}" if rest else f"watch {shown}"
+    return _dotted(loc)
+
+
+def line_number(text: str, loc: Location) -> int | None:
+    """Where the file sets a key, or the nearest table above it; None: nowhere."""
+    best: tuple[int, int | None] = (0, None)
+    for number, path in _keys(text):
+        common = next((i for i, (a, b) in enumerate(zip(path, loc, strict=False)) if a != b), min(len(path), len(loc)))
+        if common == len(path) and common > best[0]:
+            best = (common, number)
+    return best[1]
+
+
+def _keys(text: str) -> Any:
+    """(line number, path) of every header and key, as far as a glance can tell."""
+    table: Location = ()
+    counts: dict[str, int] = {}
+    inside: str | None = None  # of a text of several lines
+    for number, content in enumerate(text.splitlines(), 1):
+        if inside:
+            inside = None if inside in content else inside
+            continue
+        header, key = _HEADER.match(content), _KEY.match(content)
+        if header:
+            table = _table(header[1], _split(header[2]), counts)
+            yield number, table
+        elif key:
+            yield number, table + _split(key[1])
+        inside = next((mark for mark in ('"""', "'''") if content.count(mark) % 2), None)
+
+
+def _table(brackets: str, parts: tuple[str, ...], counts: dict[str, int]) -> Location:
+    if parts and parts[0] == "watch" and (brackets == "[[" or "watch" in counts):
+        if len(parts) == 1:
+            counts["watch"] = counts.get("watch", -1) + 1
+        return ("watch", counts.get("watch", 0), *parts[1:])
+    return parts
+
+
+def _split(dotted: str) -> tuple[str, ...]:
+    return tuple(part.strip(" \"'") for part in dotted.split("."))
+
+
+def _watch_name(tree: Mapping[str, Any], index: int) -> str:
+    try:
+        name = tree["watch"][index]["name"]
+    except (KeyError, IndexError, TypeError):
+        name = None
+    return f'"{name[:60]}"' if isinstance(name, str) and name.isprintable() else f"number {index + 1}"
+
+
+def _dotted(loc: Location) -> str:
+    text = ""
+    for part in loc:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return (text if text.isprintable() else ascii(text))[:200]
+
+
+def _text(kind: str, message: str, loc: Location) -> str:
+    if kind == "extra_forbidden":
+        return _unknown(loc)
+    if kind == "missing":
+        return f"it is missing; expected: {_description(loc)}"
+    if kind == "tuple_type" and loc == ("watch",):
+        return "expected [[watch]], with two brackets each"
+    if kind in _EXPECTED:
+        return _EXPECTED[kind]
+    text = message.removeprefix("Value error, ").replace("Input should be", "expected")
+    text = re.sub(r"Decimal\('([^']*)'\)", r"\1", text)
+    text = text.replace("greater than or equal to", "at least").replace("less than or equal to", "at most")
+    text = text.replace("greater than", "above").replace("less than", "below").replace("a valid ", "a ")
+    text = re.sub(r"^expected at ", "expected a number of at ", text)
+    return re.sub(r"^expected (above|below)", r"expected a number \1", text)
+
+
+def _unknown(loc: Location) -> str:
+    known = _fields(loc[:-1])
+    if len(loc) > 1 and loc[-1] in ("timezone", "database_url", "dry_run"):  # TOML puts it into the table above it
+        return f"there is no such key here; {loc[-1]} stands at the top, above the first [table]"
+    near = get_close_matches(str(loc[-1]).lower(), known, n=1, cutoff=0.6)
+    return (
+        f"there is no such key; did you mean {near[0]}?"
+        if near
+        else f"there is no such key; expected one of {', '.join(known)}"
+    )
+
+
+def _description(loc: Location) -> str:
+    field = _model(loc[:-1]).model_fields.get(str(loc[-1]))
+    return (field.description if field else None) or "a value"
+
+
+def _fields(loc: Location) -> list[str]:
+    plugins = notifiers.plugins() if loc == ("notify",) else ()
+    return [*_model(loc).model_fields, *plugins]
+
+
+def _model(loc: Location) -> type[BaseModel]:
+    """The table at a place."""
+    if loc[:1] == ("watch",) and len(loc) > 1:
+        found: Any = WatchTable
+        rest = loc[2:]
+    elif loc[:1] == ("providers",) and len(loc) > 1:
+        found, rest = ProviderTable, loc[2:]
+    else:
+        found, rest = Root, loc
+    for part in rest:
+        inner = _models(found.model_fields[str(part)].annotation) if part in found.model_fields else []
+        found = inner[0] if inner else found
+    return found  # type: ignore[no-any-return]
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in getattr(annotation, "__args__", ()) for model in _models(part)]

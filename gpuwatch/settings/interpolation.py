@@ -1,0 +1,164 @@
+"""What `[watch.launch]` names and does not hold: secrets by reference, the start script's file, the SSH key's file.
+
+They are read whenever settings are read, also where the settings themselves are remembered; so nothing here needs
+pydantic. What is no reference, or a malformed one, is left as it stands: the schema says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpuwatch.domain.watches.launch_text import (
+    check_onstart,
+    check_secret,
+    check_self_destruct,
+    check_url,
+    check_value,
+    check_word,
+)
+from gpuwatch.settings.secret_files import secret_text
+from gpuwatch.settings.sources import KeyPath, Sources
+
+HOOKS = ("on_running", "before_stop", "on_ended")
+_KINDS = ("from_env", "from_file")
+_PLACEHOLDER = "unresolved"  # passes every check of the schema; the fault is told already
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
+Loc = tuple[int | str, ...]
+
+
+class ResolvedSettings(msgspec.Struct, frozen=True):
+    """The tables with every reference replaced by what it stands for.
+
+    `outside` are the keys that held a reference, `files` what was read; `faults` are places and texts.
+    """
+
+    tree: dict[str, Any]
+    faults: tuple[tuple[Loc, str], ...]
+    outside: frozenset[KeyPath]
+    files: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"Resolved({len(self.outside)} references, {len(self.faults)} faults)"
+
+
+def resolve(tree: dict[str, Any], sources: Sources) -> ResolvedSettings:
+    """Merged tables, with every reference of every launch resolved. The tables given are not changed."""
+    watches = tree.get("watch")
+    if not isinstance(watches, list):
+        return ResolvedSettings(tree, (), frozenset(), ())
+    reader = _ReferenceReader(sources)
+    found = [reader.watch(watch, index) for index, watch in enumerate(watches)]
+    return ResolvedSettings(
+        {**tree, "watch": found}, tuple(reader.faults), frozenset(reader.outside), tuple(reader.files)
+    )
+
+
+def is_reference(value: Any) -> bool:
+    """Is it `{ from_env = "…" }` or `{ from_file = "…" }`?"""
+    if not isinstance(value, dict) or len(value) != 1:
+        return False
+    ((kind, name),) = value.items()
+    return kind in _KINDS and isinstance(name, str) and bool(name.strip())
+
+
+class _ReferenceReader:
+    """Reads what references name, and keeps what went wrong."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._folder = sources.file.parent if sources.file else sources.cwd
+        self.faults: list[tuple[Loc, str]] = []
+        self.outside: set[KeyPath] = set()
+        self.files: list[str] = []
+
+    def watch(self, watch: Any, index: int) -> Any:
+        launch = watch.get("launch") if isinstance(watch, dict) else None
+        if not isinstance(launch, dict):
+            return watch
+        here: Loc = ("watch", index, "launch")
+        found = dict(launch)
+        self._each(found, "env", here, lambda _: check_value)
+        self._each(found, "registry", here, {"password": check_word}.get)
+        for hook in HOOKS:
+            self._each(found, hook, here, {"url": check_url, "secret": check_secret}.get)
+        self._onstart(found, here)
+        self._ssh_key(found, here)
+        return {**watch, "launch": found}
+
+    def _each(
+        self, launch: dict[str, Any], key: str, here: Loc, check_of: Callable[[str], Callable[[str], str] | None]
+    ) -> None:
+        """Replace the references in one table of a launch."""
+        table = launch.get(key)
+        if isinstance(table, dict):
+            launch[key] = {
+                name: self._text(value, (*here, key, name), check)
+                if (check := check_of(name)) and is_reference(value)
+                else value
+                for name, value in table.items()
+            }
+
+    def _text(self, reference: Mapping[str, str], loc: Loc, check: Callable[[str], str]) -> str:
+        ((kind, name),) = reference.items()
+        self.outside.add(tuple(map(str, loc)))
+        try:
+            return check(self._variable(name) if kind == "from_env" else self._file(name))
+        except ValueError as error:
+            self.faults.append((loc, f"{kind}: {error}"))
+            return f"https://{_PLACEHOLDER}" if loc[-1] == "url" else _PLACEHOLDER
+
+    def _variable(self, name: str) -> str:
+        found = self._sources.env.get(name)
+        if not found and (found := self._sources.dotenv.get(name)):
+            self.files.append(str(self._sources.cwd / ".env"))
+        if not found:  # who wrote the secret itself in place of a name must not see it in a log
+            shown = name if _VARIABLE.fullmatch(name) else "the one named here"
+            raise ValueError(f"expected an environment variable that is set; {shown} is not, or is empty")
+        return found
+
+    def _file(self, name: str) -> str:
+        path = self._path(name)
+        shown = path if name.startswith(("/", "~", ".")) else "the one named here"
+        try:
+            text = secret_text(path)
+        except ValueError as error:
+            raise ValueError(f"expected a file that holds the text; {shown} {error}") from None
+        self.files.append(str(path))
+        return text
+
+    def _onstart(self, launch: dict[str, Any], here: Loc) -> None:
+        """`onstart_file` becomes `onstart`; both at once are left for the judge."""
+        name = launch.get("onstart_file")
+        if not isinstance(name, str) or not name.strip() or "onstart" in launch:
+            return
+        del launch["onstart_file"]
+        launch["onstart"] = _PLACEHOLDER
+        path = self._path(name)
+        try:
+            script = check_onstart(secret_text(path).replace("\r\n", "\n"))
+            launch["onstart"] = check_self_destruct(script) if launch.get("self_destruct") is True else script
+        except ValueError as error:
+            text = str(error) if str(error).startswith("expected") else f"expected a script; {path} {error}"
+            self.faults.append(((*here, "onstart_file"), text))
+
+    def _ssh_key(self, launch: dict[str, Any], here: Loc) -> None:
+        name = launch.get("ssh_key")
+        if not isinstance(name, str) or not name.strip():
+            return
+        path = self._path(name)
+        launch["ssh_key"] = str(path)
+        self.files.append(str(path))
+        if not path.is_file() or not os.access(path, os.R_OK):
+            self.faults.append(((*here, "ssh_key"), f"expected a file that can be read; {path} cannot"))
+
+    def _path(self, name: str) -> Path:
+        try:
+            return self._folder / Path(name.strip()).expanduser()
+        except RuntimeError:  # ~nobody
+            return self._folder / name.strip()

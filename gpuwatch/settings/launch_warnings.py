@@ -1,0 +1,119 @@
+"""What of a launch is allowed and still unwise: limits that cannot be met together, and thresholds out of order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from decimal import Decimal
+
+from gpuwatch import providers
+from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.domain.planning.job_hours import HOUR_S, JobHours, hours_on
+from gpuwatch.domain.watches.durations import format_duration
+from gpuwatch.domain.watches.watch import (
+    Action,
+    Budget,
+    LaunchSpec,
+    SpotPolicy,
+    Watch,
+)
+from gpuwatch.settings.model import Settings
+
+_HOURS = {"max_usd_hour": 1.0, "max_usd_day": 24.0, "max_usd_month": 31 * 24.0}  # the longest time that each counts
+
+
+def launch_warnings(settings: Settings) -> Iterator[str]:
+    """One line each."""
+    for watch in settings.watches:
+        yield from (f'watch "{watch.name}": {text}' for text in _of_watch(settings, watch))
+
+
+def _of_watch(settings: Settings, watch: Watch) -> Iterator[str]:
+    rents = watch.action is not Action.ALERT
+    if watch.launch is not None:
+        yield from _thresholds(watch, watch.launch)
+        yield from _job(watch, watch.launch)
+    if rents:
+        yield from _places(settings, watch)
+    if watch.launch is not None and rents:
+        for section, budget in (("[budget]", settings.budget), ("[watch.budget]", watch.budget)):
+            yield from _beyond(watch, watch.launch, section, budget)
+
+
+def _places(settings: Settings, watch: Watch) -> Iterator[str]:
+    """Providers that it names in vain, and those where it rents something else than its settings say."""
+    infos = [providers.info(name) for name in watch.providers or settings.providers if name in settings.providers]
+    named = infos if watch.providers is not None else []
+    only_listed = [info.name for info in named if OfferKind.LIVE not in info.kinds]
+    vain = [info.name for info in named if not info.launches and OfferKind.LIVE in info.kinds]
+    machines = [info.name for info in infos if info.launches and not info.runs_images]
+    if only_listed:
+        yield f"there are list prices alone at {' and '.join(only_listed)}: a watch that rents does not ask there"
+    if vain:
+        yield f"gpuwatch cannot rent at {' and '.join(vain)}: what fits there is only told of"
+    if machines:
+        yield (
+            f"at {' and '.join(machines)} virtual machines are rented: launch.image is not used there, "
+            "launch.onstart is run by the machine itself"
+        )
+
+
+def _thresholds(watch: Watch, launch: LaunchSpec) -> Iterator[str]:
+    wasteful, idle = launch.wasteful_below, launch.idle_below
+    if wasteful is not None and idle is not None and wasteful < idle:
+        yield (
+            f"launch.wasteful_below = {wasteful:g} is under idle_below = {idle:g}: "
+            "an instance is ended before anyone is told that it is badly used"
+        )
+    by_price = watch.max_job_cost_usd is None
+    if by_price and launch.bid is not None and launch.bid.max_usd_gpu_hour > watch.max_price_usd_gpu_hour:
+        yield (
+            f"launch.bid.max = {launch.bid.max_usd_gpu_hour} is above max_price = {watch.max_price_usd_gpu_hour}: "
+            "an instance may come to cost more than the offer that fired"
+        )
+
+
+def _job(watch: Watch, launch: LaunchSpec) -> Iterator[str]:
+    """Where the cost of the whole job decides."""
+    if watch.job is None:
+        return
+    counts = range(watch.gpu_count_min, watch.gpu_count_max + 1)
+    found = [hours_on(watch.job, gpu, count) for gpu in watch.gpu_names for count in counts]
+    known = [hours.value for hours in found if isinstance(hours, JobHours)]
+    if launch.max_runtime_s is None or not known:
+        return
+    least_h, most_h = min(hours.low for hours in known), max(hours.high for hours in known)
+    runtime = format_duration(launch.max_runtime_s)
+    if launch.max_runtime_s < least_h * HOUR_S:
+        yield (
+            f"launch.max_runtime = {runtime} ends every instance before its job is done: "
+            f"that takes {least_h:.1f} h at least"
+        )
+    elif launch.max_runtime_s < min(most_h * HOUR_S, watch.job.within_s or math.inf):
+        yield (
+            f"launch.max_runtime = {runtime} ends some instances before their job is done, which takes up to "
+            f'{most_h:.1f} h; job.within = "{runtime}" leaves those out'
+        )
+
+
+def _beyond(watch: Watch, launch: LaunchSpec, section: str, budget: Budget) -> Iterator[str]:
+    """A budget counts a launch for its whole `max_runtime`, at the most that it may come to cost an hour."""
+    is_bid = watch.spot is SpotPolicy.ONLY and launch.bid is not None
+    per_gpu = launch.bid.max_usd_gpu_hour if is_bid and launch.bid else watch.max_price_usd_gpu_hour
+    runtime_h = 24.0 if launch.max_runtime_s is None else launch.max_runtime_s / 3600
+    for key, longest_h in _HOURS.items():
+        limit: Decimal | None = getattr(budget, key)
+        hours = 1.0 if key == "max_usd_hour" else min(runtime_h, longest_h)
+        cost = per_gpu * watch.gpu_count_min * Decimal(repr(hours))
+        if limit is not None and cost > limit:
+            yield (
+                f"{section} {key} = {limit} refuses every launch at {'bid.max' if is_bid else _limit(watch)}: "
+                f"{watch.gpu_count_min} GPU × {per_gpu} USD × {hours:.4g} h = {cost:.2f} USD"
+            )
+
+
+def _limit(watch: Watch) -> str:
+    """Which key says what an offer may cost at most."""
+    if watch.max_job_cost_usd is not None:
+        return "max_job_cost"
+    return "max_price" if watch.auto is None else "max_price_cap"

@@ -1,0 +1,227 @@
+"""What a look at the market changes in the history: an answer against what was on offer before. No SQL here.
+
+Ten thousand offers that stayed as they were must cost a few milliseconds, so they are recognised by the quote as
+received; only what differs is priced.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from gpuwatch.domain.market.offer import Offer, Verification
+from gpuwatch.domain.market.pricing import (
+    HOURS_A_MONTH,
+    MICRO,
+    Commission,
+    price_of,
+)
+from gpuwatch.ports import Answer, Completeness
+from gpuwatch.storage.open_prices import (
+    VERIFICATIONS,
+    Key,
+    OpenPrice,
+    OpenPrices,
+    ProviderPrices,
+)
+
+REFERENCE_DISK_GB = 8  # source: vast.ai quotes this disk where none is asked for (vastai docs, read 2026-08)
+# The machine's price is worked out from quotes with different disks, each rounded by itself; a hunt's answer that
+# differs by no more than this is the same price.
+HUNT_TOLERANCE_MICROUSD = 2
+_MAX_MICROUSD = 10**15
+_STORED = {word: number for number, word in VERIFICATIONS.items()}
+_LISTED = Commission()
+
+
+class RecordedPoll(NamedTuple):
+    """One answered question, as the history sees it."""
+
+    provider: str
+    lane: str
+    gpu: str  # "" = all models
+    spot: int
+    at_s: int
+    covers: bool  # what it does not show is gone
+    complete_to_microusd: int | None  # … if it was listed at or under this
+
+
+class PriceChange(NamedTuple):
+    """An offer that is new on sale, or that costs something else than before (`was`)."""
+
+    offer: Offer
+    machine_id: str
+    machine_microusd: int
+    disk_microusd: int | None
+    was: OpenPrice | None
+
+
+class AnswerChanges(NamedTuple):
+    """What must be written after one look."""
+
+    seen: list[PriceChange]  # new, or at another price
+    gone: list[OpenPrice]
+    facts: list[tuple[OpenPrice, Offer]]  # what is known of the machine changed, its price did not
+
+
+def covers(answer: Answer, lane: str) -> bool:
+    """May this answer end what it does not show?"""
+    if lane != "sweep":
+        return False
+    if answer.completeness is Completeness.TRUNCATED:
+        return answer.complete_to_usd_hour is not None
+    return answer.completeness is Completeness.COMPLETE
+
+
+def find_changes(answer: Answer, look: RecordedPoll, prices: OpenPrices) -> AnswerChanges:
+    """Find what changed, and mark what was seen."""
+    prices.looks += 1
+    mark = prices.looks
+    shelf = prices.shelf(look.provider, look.spot)
+    odd, facts = _changed_offers(answer, shelf, mark, remember=look.lane == "sweep")
+    seen = _PriceComparison(prices, look, mark, facts).judge(odd) if odd else []
+    gone: list[OpenPrice] = []
+    if look.covers:
+        gone = [opened for opened in shelf.within(look.gpu) if opened.mark != mark and _may_end(opened, look)]
+    return AnswerChanges(seen, gone, facts)
+
+
+def _changed_offers(
+    answer: Answer, shelf: ProviderPrices, mark: int, *, remember: bool
+) -> tuple[list[Offer], list[tuple[OpenPrice, Offer]]]:
+    """The offers that are not just as they were; this loop runs for every offer of every answer."""
+    odd: list[Offer] = []
+    facts: list[tuple[OpenPrice, Offer]] = []
+    gpu, model = "", dict[Key, OpenPrice]()
+    for offer in answer.offers:
+        if offer.gpu != gpu:
+            gpu = offer.gpu
+            model = shelf.models.get(gpu, {})
+        opened = model.get((offer.machine_id, offer.gpu_count))
+        if (
+            opened is None
+            or opened.quoted_usd_hour != offer.quoted_usd_hour
+            or opened.disk_usd_gb_month != offer.disk_usd_gb_month
+            or opened.quoted_disk_gb != offer.quoted_disk_gb
+        ):
+            if opened is None or not _costs_the_same(opened, offer):
+                odd.append(offer)
+                continue
+            if remember:  # hunts ask with other disks: theirs is not the quote that comes back
+                remember_quote(opened, offer)
+        opened.mark = mark
+        if opened.verification is not offer.verification:
+            facts.append((opened, offer))
+    return odd, facts
+
+
+def _costs_the_same(opened: OpenPrice, offer: Offer) -> bool:
+    """Without the care for ties: who doubts answers no."""
+    rate = offer.disk_usd_gb_month
+    if rate is not None and not 0 <= rate * MICRO < _MAX_MICROUSD:
+        return False
+    if (None if rate is None else round(rate * MICRO)) != opened.disk_microusd:
+        return False
+    listed = opened.machine_microusd + disk_part_microusd(opened.disk_microusd, offer.quoted_disk_gb)
+    return abs(offer.quoted_usd_hour * MICRO - listed) < 0.499
+
+
+class _PriceComparison:
+    """Prices what is not as it was."""
+
+    def __init__(self, prices: OpenPrices, look: RecordedPoll, mark: int, facts: list[tuple[OpenPrice, Offer]]) -> None:
+        self._prices = prices
+        self._look = look
+        self._mark = mark
+        self._facts = facts
+
+    def judge(self, offers: list[Offer]) -> list[PriceChange]:
+        """New and repriced ones; the cheapest where one identity appears twice."""
+        best: dict[tuple[str, str, int, bool], PriceChange] = {}
+        for offer in offers:
+            machine_id = machine_of(offer)
+            gpu = clean(offer.gpu, 200)
+            shelf = self._prices.shelf(self._look.provider, int(offer.spot))
+            was = shelf.models.get(gpu, {}).get((machine_id, offer.gpu_count))
+            machine, disk = price_parts(offer)
+            now = PriceChange(offer, machine_id, machine, disk, was)
+            key = (gpu, machine_id, offer.gpu_count, offer.spot)
+            other = best.get(key)
+            if other is None or _reference(now) < _reference(other):
+                best[key] = now
+        return [one for one in best.values() if self._differs(one)]
+
+    def _differs(self, now: PriceChange) -> bool:
+        was = now.was
+        if was is None:
+            return True
+        cheaper = _reference(now) < reference_microusd(was.machine_microusd, was.disk_microusd)
+        if was.mark == self._mark and not cheaper:  # its twin in this answer stands unchanged and is the cheaper one
+            return False
+        was.mark = self._mark
+        margin = 0 if self._look.lane == "sweep" else HUNT_TOLERANCE_MICROUSD
+        if was.disk_microusd != now.disk_microusd or abs(was.machine_microusd - now.machine_microusd) > margin:
+            return True
+        if was.verification is not now.offer.verification:
+            self._facts.append((was, now.offer))
+        return False
+
+
+def remember_quote(opened: OpenPrice, offer: Offer) -> None:
+    """So that the same quote is known at sight."""
+    opened.quoted_usd_hour = offer.quoted_usd_hour
+    opened.disk_usd_gb_month = offer.disk_usd_gb_month
+    opened.quoted_disk_gb = offer.quoted_disk_gb
+
+
+def price_parts(offer: Offer) -> tuple[int, int | None]:
+    """The price without disk, and the disk's price; with the quoted disk they give the quote, to the micro-dollar."""
+    rate = offer.disk_usd_gb_month
+    disk = None if rate is None or not 0 <= rate * MICRO < _MAX_MICROUSD else round(rate * MICRO)
+    quoted = price_of(offer, None, _LISTED).listed_microusd_hour
+    return quoted - disk_part_microusd(disk, offer.quoted_disk_gb), disk
+
+
+def disk_part_microusd(disk_microusd_gb_month: int | None, disk_gb: float) -> int:
+    """What a disk adds an hour."""
+    if not disk_microusd_gb_month or not math.isfinite(disk_gb):
+        return 0
+    return round(disk_microusd_gb_month * disk_gb / HOURS_A_MONTH)
+
+
+def reference_microusd(machine_microusd: int, disk_microusd_gb_month: int | None) -> int:
+    """The listed price with the reference disk."""
+    return machine_microusd + disk_part_microusd(disk_microusd_gb_month, REFERENCE_DISK_GB)
+
+
+def verification_of(offer: Offer) -> int | None:
+    """As it is stored."""
+    return None if offer.verification is None else _STORED[offer.verification]
+
+
+def verification_from(stored: int | None) -> Verification | None:
+    """As it was told."""
+    return None if stored is None else VERIFICATIONS.get(stored)
+
+
+def machine_of(offer: Offer) -> str:
+    """The machine's name, as it is stored."""
+    return clean(offer.identity.machine_id, 64)
+
+
+def clean(text: str, length: int) -> str:
+    """Text that every database takes; nothing changes in any honest one."""
+    text = text[:length]
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.replace("\0", "").encode("utf-8", "replace").decode()
+
+
+def _reference(one: PriceChange) -> int:
+    return reference_microusd(one.machine_microusd, one.disk_microusd)
+
+
+def _may_end(opened: OpenPrice, look: RecordedPoll) -> bool:
+    if look.complete_to_microusd is None:
+        return True
+    return reference_microusd(opened.machine_microusd, opened.disk_microusd) <= look.complete_to_microusd

@@ -1,0 +1,217 @@
+"""Questions to the owner, as rows. An ask leaves `open` by one UPDATE, in the transaction of what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Row, and_, insert, or_, select, update
+
+from gpuwatch.domain.launches.approval import QUIET_AFTER_DENIAL, Approval, ApprovalState
+from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
+from gpuwatch.domain.market.pricing import usd
+from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.watch import Budget
+from gpuwatch.storage import launch_repository
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.tables import ask as asks
+from gpuwatch.storage.watch_states import from_ms, to_ms
+
+LATELY = timedelta(hours=1)
+SHOWN_FOR = timedelta(days=7)
+_MATCHES = msgspec.json.Decoder(Match)
+_OPEN = ApprovalState.OPEN.value
+
+
+class _RolledBack(Exception):
+    """Ends a transaction without leaving anything."""
+
+    def __init__(self, refusal: LaunchRefusal) -> None:
+        super().__init__(refusal.text)
+        self.refusal = refusal
+
+
+def create_approval(
+    connection: Connection, intent: Intent, budget: Budget, deadline: datetime, now: datetime, rearmed: bool
+) -> Approval | LaunchRefusal | None:
+    """Ask for the first offer of an intent that could be rented now, in the caller's transaction.
+
+    Limits and budget are tried by a reservation that is undone: a question that cannot be approved is not asked.
+
+    Args:
+        intent: its id becomes the ask's.
+        rearmed: the watch was armed anew: what was denied before may be asked again.
+
+    Returns:
+        The ask: a new one, or the open one for the same offer if that costs no more now. A refusal: why nothing could
+        be rented. None: the owner denied every one of these offers lately.
+    """
+    launch_repository.lock_reservations(connection)
+    _expire_late(connection, intent.watch.name, now, rearmed)
+    silent = _denied_identities(connection, intent.watch.name, now)
+    left = [match for match in (intent.match, *intent.others) if match.offer.identity not in silent]
+    if not left:
+        return None
+    found = _first_rentable(connection, intent, left, budget, now)
+    if isinstance(found, LaunchRefusal):
+        return found
+    return _request(connection, intent, found, deadline, now)
+
+
+def has_lapsed_approval(connection: Connection, watch: str, now: datetime) -> bool:
+    """Did the owner say yes lately to a quote that was no more, so that the newest question has no answer?"""
+    newest = select(asks.c.state, asks.c.answered_at_ms).where(asks.c.watch == watch)
+    row = connection.execute(newest.order_by(asks.c.created_at_ms.desc(), asks.c.ask_id).limit(1)).first()
+    return row is not None and row.state == ApprovalState.REFUSED.value and row.answered_at_ms > to_ms(now - LATELY)
+
+
+def _expire_late(connection: Connection, watch: str, now: datetime, rearmed: bool) -> None:
+    late = and_(asks.c.watch == watch, asks.c.state == _OPEN, asks.c.deadline_ms <= to_ms(now))
+    connection.execute(update(asks).where(late).values(state=ApprovalState.EXPIRED.value))
+    if rearmed:
+        silent = and_(asks.c.watch == watch, asks.c.silent_until_ms.is_not(None))
+        connection.execute(update(asks).where(silent).values(silent_until_ms=None))
+
+
+def _denied_identities(connection: Connection, watch: str, now: datetime) -> set[object]:
+    """Identities that the owner does not want to be asked about.
+
+    A silence that ends later than it can from now was written before the clock was set back.
+    """
+    now_ms, last_ms = to_ms(now), to_ms(now + QUIET_AFTER_DENIAL)
+    found = select(asks).where(asks.c.watch == watch, asks.c.silent_until_ms.between(now_ms, last_ms))
+    return {_ask(row).match.offer.identity for row in connection.execute(found)}
+
+
+def _first_rentable(
+    connection: Connection, intent: Intent, left: Sequence[Match], budget: Budget, now: datetime
+) -> Match | LaunchRefusal:
+    first, *others = left
+    savepoint = connection.begin_nested()
+    wanted = msgspec.structs.replace(intent, match=first, others=tuple(others))
+    got = launch_repository.reserve(connection, wanted, budget, now)
+    savepoint.rollback()
+    if isinstance(got, LaunchRefusal):
+        return got
+    return next(match for match in left if (match.offer.provider, match.offer.offer_id) == (got.provider, got.offer_id))
+
+
+def _request(connection: Connection, intent: Intent, match: Match, deadline: datetime, now: datetime) -> Approval:
+    for row in connection.execute(select(asks).where(asks.c.watch == intent.watch.name, asks.c.state == _OPEN)):
+        before = _ask(row)
+        if before.match.offer.identity != match.offer.identity:
+            continue
+        if match.price.price_microusd_hour <= before.match.price.price_microusd_hour:
+            return before
+        words = f"it costs ${usd(match.price.price_microusd_hour)} an hour now; asked again as {intent.launch_id}"
+        _close(connection, before.ask_id, ApprovalState.REFUSED, words, now)
+    new = Approval(ask_id=intent.launch_id, watch=intent.watch.name, match=match, created_at=now, deadline=deadline)
+    connection.execute(insert(asks), _row(new))
+    return new
+
+
+def _close(connection: Connection, ask_id: str, state: ApprovalState, words: str, now: datetime) -> bool:
+    still_open = and_(asks.c.ask_id == ask_id, asks.c.state == _OPEN)
+    values = {"state": state.value, "answered_at_ms": to_ms(now), "words": clean(words)}
+    return connection.execute(update(asks).where(still_open).values(**values)).rowcount == 1
+
+
+class SqlApprovalRepository:
+    """All asks (see `ports.Asks`)."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def get(self, ask_id: str) -> Approval | None:
+        """One ask. Raises StoreError."""
+        with self._database.read() as connection:
+            row = connection.execute(select(asks).where(asks.c.ask_id == ask_id)).first()
+            return None if row is None else _ask(row)
+
+    def recent(self, now: datetime) -> list[Approval]:
+        """Open ones, and those of the last week; newest first. Raises StoreError."""
+        lately = or_(asks.c.state == _OPEN, asks.c.created_at_ms >= to_ms(now - SHOWN_FOR))
+        with self._database.read() as connection:
+            query = select(asks).where(lately).order_by(asks.c.created_at_ms.desc(), asks.c.ask_id)
+            return [_ask(row) for row in connection.execute(query)]
+
+    def approve(self, ask_id: str, intent: Intent, budget: Budget, now: datetime) -> Launch | LaunchRefusal | None:
+        """Approved, and its launch reserved: both or neither.
+
+        Returns:
+            The launch. A refusal: the ask is as open as before. None: it is not open any more, or late.
+
+        Raises:
+            StoreError: nothing was written.
+        """
+        in_time = and_(asks.c.ask_id == ask_id, asks.c.state == _OPEN, asks.c.deadline_ms > to_ms(now))
+        values = {
+            "state": ApprovalState.APPROVED.value,
+            "answered_at_ms": to_ms(now),
+            "launch_id": intent.launch_id,
+        }
+        try:
+            with self._database.write() as connection:
+                launch_repository.lock_reservations(connection)
+                if connection.execute(update(asks).where(in_time).values(**values)).rowcount != 1:
+                    return None
+                return _or_rolled_back(launch_repository.reserve(connection, intent, budget, now))
+        except _RolledBack as undone:
+            return undone.refusal
+
+    def refuse(self, ask_id: str, words: str, now: datetime) -> bool:
+        """What was quoted is no more; False: it was not open. Raises StoreError."""
+        with self._database.write() as connection:
+            return _close(connection, ask_id, ApprovalState.REFUSED, words, now)
+
+    def deny(self, ask_id: str, why: str, now: datetime) -> bool:
+        """The owner says no, also after the deadline; False: it was answered already. Raises StoreError."""
+        unanswered = and_(asks.c.ask_id == ask_id, asks.c.state.in_((_OPEN, ApprovalState.EXPIRED.value)))
+        values = {
+            "state": ApprovalState.DENIED.value,
+            "answered_at_ms": to_ms(now),
+            "silent_until_ms": to_ms(now + QUIET_AFTER_DENIAL),
+            "words": clean(why) or None,
+        }
+        with self._database.write() as connection:
+            return connection.execute(update(asks).where(unanswered).values(**values)).rowcount == 1
+
+
+def _or_rolled_back(got: Launch | LaunchRefusal) -> Launch:
+    if isinstance(got, LaunchRefusal):
+        raise _RolledBack(got)
+    return got
+
+
+def _row(ask: Approval) -> dict[str, Any]:
+    return {
+        "ask_id": ask.ask_id,
+        "watch": ask.watch,
+        "provider": ask.provider,
+        "created_at_ms": to_ms(ask.created_at),
+        "deadline_ms": to_ms(ask.deadline),
+        "state": ask.state.value,
+        "offer": msgspec.json.encode(ask.match).decode(),
+        "listed_microusd_hour": ask.match.price.listed_microusd_hour,
+        "price_microusd_hour": ask.match.price.price_microusd_hour,
+    }
+
+
+def _ask(row: Row[Any]) -> Approval:
+    created_at, deadline = from_ms(row.created_at_ms), from_ms(row.deadline_ms)
+    assert created_at is not None
+    assert deadline is not None
+    return Approval(
+        ask_id=row.ask_id,
+        watch=row.watch,
+        match=_MATCHES.decode(row.offer),
+        created_at=created_at,
+        deadline=deadline,
+        state=ApprovalState(row.state),
+        answered_at=from_ms(row.answered_at_ms),
+        launch_id=row.launch_id,
+        words=row.words,
+    )

@@ -1,0 +1,82 @@
+"""The breaker in the steps of launches: tripped in the transaction of the failure, closed in that of the run."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, bindparam, select
+
+from gpuwatch.domain.launches.circuit_breaker import (
+    FAILURE_THRESHOLD,
+    CircuitBreaker,
+    after_failure,
+    after_run,
+    is_counted_failure,
+)
+from gpuwatch.domain.launches.launch import Launch, LaunchState
+from gpuwatch.ports import Alert, AlertKind, OutboxAlert
+from gpuwatch.redaction import redact
+from gpuwatch.storage import outbox
+from gpuwatch.storage.launch_rows import launch_of
+from gpuwatch.storage.pauses import load_pauses, save_breaker
+from gpuwatch.storage.tables import launch as launches
+from gpuwatch.storage.watch_states import to_ms
+
+_FAILURE_WINDOW = timedelta(days=1)
+_ALERT_LIFETIME = timedelta(days=1)  # of the alert: the watch stays paused that long, if nobody mends it
+_FAILED = select(launches).where(
+    launches.c.watch == bindparam("of_watch"),
+    launches.c.state == LaunchState.FAILED.value,
+    launches.c.ended_at_ms >= bindparam("since"),
+    launches.c.dry_run.is_(False),
+)
+
+
+def may_open_breaker(to_state: LaunchState) -> bool:
+    """Steps that must wait for their turn: two failures at one moment count each other."""
+    return to_state is LaunchState.FAILED
+
+
+def update_breaker(connection: Connection, moved: Launch, news: OutboxAlert | None, now: datetime) -> None:
+    """After a step was written: what it means for the breaker of its watch.
+
+    Args:
+        news: what the owner is told of the step; the breaker is told on the same channels.
+    """
+    if moved.state is LaunchState.RUNNING:
+        closed = after_run(load_pauses(connection).breaker_of(moved.watch), moved, now)
+        if closed is not None:
+            save_breaker(connection, closed)
+    elif is_counted_failure(moved):
+        _note_failure(connection, moved, news, now)
+
+
+def _note_failure(connection: Connection, moved: Launch, news: OutboxAlert | None, now: datetime) -> None:
+    rows = connection.execute(_FAILED, {"of_watch": moved.watch, "since": to_ms(now - _FAILURE_WINDOW)})
+    failed = [launch_of(row) for row in rows]
+    tripped = after_failure(load_pauses(connection).breaker_of(moved.watch), failed, moved, now)
+    if tripped is None:
+        return
+    save_breaker(connection, tripped)
+    key = f"breaker:{moved.watch[:150]}:{to_ms(tripped.at)}"  # one alert an episode, however often it trips again
+    channels = () if news is None else news.channels
+    outbox.enqueue(connection, _alert(tripped, failed, key, now), channels, now + _ALERT_LIFETIME, key)
+
+
+def _alert(breaker: CircuitBreaker, failed: Sequence[Launch], key: str, now: datetime) -> Alert:
+    newest = sorted(filter(is_counted_failure, failed), key=lambda launch: launch.ended_at or now)[-FAILURE_THRESHOLD:]
+    return Alert(
+        alert_id=hashlib.sha256(key.encode()).hexdigest()[:12],
+        kind=AlertKind.REFUSED,
+        created_at=now,
+        headline=f"{breaker.watch}: paused, its launches fail",
+        watch=breaker.watch,
+        facts=tuple((f"Launch {one.launch_id}", redact(one.end_reason or "")) for one in newest),
+        why=f"{breaker.why}. What is wrong with one machine is not wrong with {FAILURE_THRESHOLD} in a row.",
+        did=f"This watch rents nothing before {breaker.until:%Y-%m-%d %H:%M} UTC; then one launch is tried. If it"
+        " fails, too, the next is tried an hour later; if it runs, the watch goes on as usual. Said once.",
+        can_do=("See what failed: gpuwatch launches", f"Go on at once: gpuwatch resume {shlex.quote(breaker.watch)}"),
+    )

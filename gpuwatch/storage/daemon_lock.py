@@ -1,0 +1,57 @@
+"""One daemon an SQLite file: the kernel's lock on a file beside it, let go of when the process ends, however it ends.
+
+On PostgreSQL several daemons may share a database: what must happen once is held by unique rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gpuwatch.errors import StoreError, StoreInUse
+from gpuwatch.storage.database import sqlite_path
+from gpuwatch.storage.sqlite_driver import make_own_folder
+
+
+@contextmanager
+def claim_daemon(database_url: str) -> Iterator[None]:
+    """Hold a database for this process.
+
+    Raises:
+        StoreInUse: another daemon holds it; the line names its process.
+        StoreError: the lock file cannot be written.
+    """
+    database = sqlite_path(database_url)
+    if database is None:
+        yield
+        return
+    make_own_folder(database)
+    path = database.resolve()
+    path = path.with_name(path.name + ".lock")
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StoreError(f"the lock file {path} cannot be opened: {error.strerror}") from error
+    try:
+        _take(handle, str(database))
+        yield
+    finally:
+        os.close(handle)  # the file stays: unlinking it would let two processes lock two files of one name
+
+
+def _take(handle: int, place: str) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = os.pread(handle, 20, 0).decode("ascii", "replace").strip() or "unknown"
+        raise StoreInUse(
+            f"the database {place} is in use by another daemon (process {holder}); stop that, or name another"
+        ) from error
+    except OSError as error:
+        raise StoreError(f"the lock of {place} cannot be taken: {error.strerror}") from error
+    with contextlib.suppress(OSError):  # a full disk: the lock holds all the same, only the number is missing
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, str(os.getpid()).encode(), 0)

@@ -1,0 +1,54 @@
+"""What a database's error means to a person: one line, without secrets."""
+
+from __future__ import annotations
+
+import re
+
+from gpuwatch.errors import StoreError
+
+# SQLite's primary result codes (sqlite.org/rescode.html); an extended code keeps the primary in its lowest byte
+_SQLITE = {
+    5: "is locked by another program for too long; end it, or try again",
+    6: "is locked by another program for too long; end it, or try again",
+    8: "cannot be written; check the rights of the file and its folder",
+    10: "cannot be read or written (the disk reports an error, or a size limit was reached); check the disk",
+    11: "is damaged; restore a backup (`gpuwatch db backup` writes them) in its place",
+    13: "cannot grow: the disk is full; free some space, gpuwatch goes on by itself",
+    14: "cannot be opened; check that its folder exists and may be written",
+    23: "may not be used (not authorised)",
+    26: "is not a database; name another file in database_url, or move this one away",
+}
+_PASSWORD = re.compile(r"(://[^:/@\s]*:)[^@\s]*@|(password=)\S+")
+_NOT_UPGRADED = re.compile(r"no such (table|column)|(relation|column) .* does not exist")
+
+
+def sqlite_error(error: Exception, place: str) -> StoreError:
+    """A driver error of SQLite as the line to show."""
+    code = getattr(error, "sqlite_errorcode", None)
+    said = _SQLITE.get(code & 0xFF) if isinstance(code, int) else None
+    if said is not None:
+        return StoreError(f"the database {place} {said} ({_line(error)})")
+    return _error_from_message(error, place)
+
+
+def postgres_error(error: Exception, place: str) -> StoreError:
+    """A driver error of PostgreSQL as the line to show."""
+    state = getattr(error, "sqlstate", None)
+    if state is None:
+        return StoreError(f"the database {place} does not answer; check that it runs and database_url ({_line(error)})")
+    if state == "25006":
+        return StoreError(f"the database {place} is read-only (a standby?); name the primary in database_url")
+    if state.startswith("53"):
+        return StoreError(f"the database {place} is out of space or connections ({_line(error)})")
+    return _error_from_message(error, place)
+
+
+def _error_from_message(error: Exception, place: str) -> StoreError:
+    if _NOT_UPGRADED.search(str(error)):
+        return StoreError(f"the database {place} is not up to date; run `gpuwatch db upgrade` ({_line(error)})")
+    return StoreError(f"the database {place} did not take it: {_line(error)}")
+
+
+def _line(error: Exception) -> str:
+    text = " ".join(str(error).split())[:300]
+    return _PASSWORD.sub(r"\1\2***@", text) if "@" in text or "password=" in text else text

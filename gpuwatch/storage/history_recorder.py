@@ -1,0 +1,150 @@
+"""The price history: polls, and prices as intervals. One transaction an answer; what did not change costs nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+
+from gpuwatch.ports import Answer
+from gpuwatch.storage.answer_changes import RecordedPoll
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.executor import CoreExecutor, Executor
+from gpuwatch.storage.hourly_aggregates import (
+    EndedIntervalLog,
+    aggregate_from_memory,
+    aggregate_from_store,
+    write_hour,
+)
+from gpuwatch.storage.hourly_rollup import HOUR_S
+from gpuwatch.storage.open_prices import NEVER, OPEN_ROWS, OpenPrices, load_covers, load_ids, load_open
+from gpuwatch.storage.price_sources import split_by_source
+from gpuwatch.storage.recording import (
+    RecordedCounts,
+    apply_to_memory,
+    clock_stepped_back,
+    seconds,
+    step_back,
+    write_answer,
+    write_failure,
+)
+from gpuwatch.storage.row_quota import rows_used
+
+__all__ = ["RecordedCounts", "SqlHistoryRecorder"]
+
+_HOURS_FROM_MEMORY = 6  # looks that lie further apart are summed up from the intervals
+_GRACE_S = 300  # an hour is summed up so long after its end: a slow answer may still speak of it
+
+
+class SqlHistoryRecorder:
+    """Keeps what was seen for sale. Long-lived: what is on offer stays in memory, and is read anew if others wrote."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._prices = OpenPrices()
+        self._ended = EndedIntervalLog(since_s=0)
+        self._lock = threading.Lock()  # one recording of this process at a time: they share the memory
+
+    def record(self, answer: Answer, *, lane: str, gpu: str = "", spot: bool = False) -> RecordedCounts:
+        """Keep an answer; sum up the hour that is over, if one is.
+
+        Args:
+            lane: "sweep": what a complete answer does not show is gone; any other, such as "hunt", covers nothing.
+            gpu: the model that was asked for; "": all.
+            spot: the rental type that was asked for.
+
+        Raises:
+            StoreError: nothing was kept.
+        """
+        with self._lock:
+            recorded = [self._record(part, lane, gpu, spot) for part in self._parts(answer, spot)]
+            self._roll_up(seconds(answer.observed_at))
+            return RecordedCounts(*map(sum, zip(*recorded, strict=True)))
+
+    def _parts(self, answer: Answer, spot: bool) -> list[Answer]:
+        if self._prices.version == NEVER:
+            with self._writing(seconds(answer.observed_at)):
+                pass  # the memory is loaded: what was on offer of each kind
+        return split_by_source(answer, lambda name: bool(self._prices.shelf(name, int(spot)).models))
+
+    def _record(self, answer: Answer, lane: str, gpu: str, spot: bool) -> RecordedCounts:
+        with self._writing(seconds(answer.observed_at)) as executor:
+            self._follow_clock(executor, answer)
+            written = write_answer(executor, self._prices, answer, lane, gpu, spot)
+        self._ended.add(apply_to_memory(written, self._prices))
+        return written.recorded
+
+    def record_failure(
+        self, provider: str, *, lane: str, gpu: str = "", spot: bool = False, at: datetime, error: str
+    ) -> None:
+        """Keep that a question was not answered: a gap, never "no offers". Raises StoreError."""
+        with self._database.write() as connection:
+            look = RecordedPoll(provider, lane, gpu, int(spot), seconds(at), False, None)
+            write_failure(CoreExecutor(connection), look, error)
+
+    def rows_used(self, provider: str, now: datetime) -> int:
+        """Rows returned since 00:00 UTC. Raises StoreError."""
+        with self._database.read() as connection:
+            return rows_used(CoreExecutor(connection), provider, now)
+
+    def roll_up(self, now: datetime) -> None:
+        """Sum up every hour that is over and was not yet, also if nothing is recorded any more. Raises StoreError."""
+        with self._lock, self._writing(seconds(now)):
+            pass  # the memory is loaded
+        with self._lock:
+            self._roll_up(seconds(now))
+
+    @contextmanager
+    def _writing(self, at_s: int) -> Iterator[Executor]:
+        """A transaction in which the memory shows the database as it is; it is forgotten if the transaction fails."""
+        try:
+            with self._database.write() as connection:
+                executor = CoreExecutor(connection)
+                sql = "SELECT version FROM history_state WHERE id = 1"
+                if not self._database.is_sqlite:
+                    sql += " FOR UPDATE"  # recorders take turns, whatever process they are in
+                if executor.rows(sql)[0][0] != self._prices.version:
+                    self._load(executor, at_s)
+                yield executor
+        except BaseException:
+            self._prices = OpenPrices()  # what was changed in it did not happen
+            raise
+
+    def _load(self, executor: Executor, at_s: int) -> None:
+        self._prices = load_open_prices(executor)
+        self._ended = EndedIntervalLog(since_s=at_s)
+
+    def _follow_clock(self, executor: Executor, answer: Answer) -> None:
+        at_s = seconds(answer.observed_at)
+        if clock_stepped_back(self._prices, answer.provider, at_s):
+            step_back(executor, answer.provider, at_s)
+            self._load(executor, at_s)
+
+    def _roll_up(self, at_s: int) -> None:
+        after = (at_s - _GRACE_S) // HOUR_S
+        if self._prices.next_hour is None or self._prices.next_hour >= after:
+            return
+        with self._writing(at_s) as executor:
+            first = self._prices.next_hour
+            if first is None or first >= after:
+                return
+            if after - first <= _HOURS_FROM_MEMORY and self._ended.since_s <= first * HOUR_S:
+                hours = aggregate_from_memory(executor, first, after, self._prices, self._ended)
+            else:
+                hours = aggregate_from_store(executor, first, after, self._prices)
+            for hour, made in hours:
+                write_hour(executor, hour, made.rows(), self._prices)
+            executor.run("UPDATE history_state SET next_hour = ? WHERE id = 1", (after,))
+        self._prices.next_hour = after
+        self._ended.forget_before(after * HOUR_S)
+
+
+def load_open_prices(executor: Executor) -> OpenPrices:
+    """Everything that is on offer, as the database has it."""
+    prices = OpenPrices()
+    prices.version, prices.next_hour = executor.rows("SELECT version, next_hour FROM history_state WHERE id = 1")[0]
+    load_ids(executor, prices)
+    load_covers(executor, prices)
+    load_open(executor.rows(OPEN_ROWS), prices)
+    return prices

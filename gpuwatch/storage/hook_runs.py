@@ -1,0 +1,151 @@
+"""The owner's hooks as rows: written with the step that calls for them, leased to be run.
+
+`attempts` is raised when a row is leased, and fences off whoever held it before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, and_, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.launches.launch_json import launch_json
+from gpuwatch.ports import OutboxAlert
+from gpuwatch.ports.hooks import BEFORE_STOP, HookRun
+from gpuwatch.storage import outbox
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.tables import hook_run
+from gpuwatch.storage.tables import launch as launches
+from gpuwatch.storage.watch_states import to_ms
+
+_LONGEST_MS = 3_600_000  # a wait or a lease that ends later than this from now is from before the clock was set back
+
+
+def schedule_hook(
+    connection: Connection, launch: Launch, event: str, now: datetime, lease_s: float | None = None
+) -> bool:
+    """Write a hook into the caller's transaction; False: this launch has called for it before.
+
+    Args:
+        launch: as it is after the step.
+        lease_s: it is being run by the caller.
+    """
+    now_ms = _ms(now)
+    row = {
+        "launch_id": launch.launch_id,
+        "event": event,
+        "state": "pending",
+        "body": msgspec.json.encode({"event": event, **launch_json(launch, now)}).decode(),
+        "attempts": 0 if lease_s is None else 1,
+        "next_try_at_ms": now_ms,
+        "leased_until_ms": None if lease_s is None else now_ms + round(lease_s * 1000),
+    }
+    insert = (sqlite if connection.dialect.name == "sqlite" else postgresql).insert
+    written = insert(hook_run).values(**row).on_conflict_do_nothing().returning(hook_run.c.launch_id)
+    return connection.execute(written).first() is not None
+
+
+class SqlHookQueue:
+    """Implements `ports.hooks.HookBook` over the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def start(self) -> None:
+        """Give back what the runner before held, where no other can be running (SQLite's one daemon)."""
+        if not self._database.is_sqlite:
+            return
+        with self._database.write() as connection:
+            held = and_(hook_run.c.state == "pending", hook_run.c.leased_until_ms.is_not(None))
+            connection.execute(update(hook_run).where(held).values(leased_until_ms=None))
+
+    def lease(self, now: datetime, limit: int, lease_s: float) -> Sequence[HookRun]:
+        """Claim what is due. Looks without a lock first: nothing due is the common answer."""
+        with self._database.read() as connection:
+            if not _due(connection, _ms(now), 1):
+                return ()
+        with self._database.write() as connection:
+            due = _due(connection, _ms(now), limit)
+            return [claimed for run in due if (claimed := _claimed(connection, run, now, lease_s)) is not None]
+
+    def begin(self, launch: Launch, event: str, now: datetime, lease_s: float) -> HookRun | None:
+        """Claim a hook that runs now or never."""
+        with self._database.write() as connection:
+            if not schedule_hook(connection, launch, event, now, lease_s):
+                return None
+            found = connection.execute(select(hook_run.c.body).where(_is(launch.launch_id, event))).scalar_one()
+        return HookRun(launch_id=launch.launch_id, watch=launch.watch, event=event, body=found, attempts=1)
+
+    def is_held(self, launch_id: str, event: str, now: datetime) -> bool:
+        """Does somebody run it at this moment?"""
+        held = and_(_is(launch_id, event), hook_run.c.state == "pending", _leased(_ms(now)))
+        with self._database.read() as connection:
+            return connection.execute(select(hook_run.c.event).where(held)).first() is not None
+
+    def done(self, run: HookRun) -> None:
+        """It ran, or there is nothing to run."""
+        self._settle(run, state="done", last_error=None)
+
+    def later(self, run: HookRun, next_try_at: datetime, error: str) -> None:
+        """It failed; try again then."""
+        self._settle(run, next_try_at_ms=_ms(next_try_at), last_error=error)
+
+    def release(self, run: HookRun) -> None:
+        """It was not run."""
+        self._settle(run, attempts=run.attempts - 1)
+
+    def failed(self, launch_id: str, event: str, error: str, news: OutboxAlert) -> bool:
+        """Given up, and told."""
+        pending = and_(_is(launch_id, event), hook_run.c.state == "pending")
+        over = {"state": "failed", "leased_until_ms": None, "last_error": error}
+        with self._database.write() as connection:
+            if connection.execute(update(hook_run).where(pending).values(**over)).rowcount != 1:
+                return False
+            outbox.enqueue(connection, news.alert, news.channels, news.expires_at, news.once_key)
+            return True
+
+    def _settle(self, run: HookRun, **values: Any) -> None:
+        mine = and_(_is(run.launch_id, run.event), hook_run.c.attempts == run.attempts, hook_run.c.state == "pending")
+        with self._database.write() as connection:
+            connection.execute(update(hook_run).where(mine).values(leased_until_ms=None, **values))
+
+
+def _due(connection: Connection, now_ms: int, limit: int) -> list[HookRun]:
+    rested = or_(hook_run.c.next_try_at_ms <= now_ms, hook_run.c.next_try_at_ms > now_ms + _LONGEST_MS)
+    due = and_(hook_run.c.state == "pending", hook_run.c.event != BEFORE_STOP, rested, ~_leased(now_ms))
+    query = (
+        select(hook_run.c.launch_id, launches.c.watch, hook_run.c.event, hook_run.c.body, hook_run.c.attempts)
+        .join(launches, launches.c.launch_id == hook_run.c.launch_id)
+        .where(due)
+        .order_by(hook_run.c.next_try_at_ms, hook_run.c.launch_id, hook_run.c.event.desc())
+        .limit(limit)
+    )
+    return [HookRun(**row._mapping) for row in connection.execute(query)]
+
+
+def _claimed(connection: Connection, run: HookRun, now: datetime, lease_s: float) -> HookRun | None:
+    as_read = and_(_is(run.launch_id, run.event), hook_run.c.attempts == run.attempts, ~_leased(_ms(now)))
+    values = {"attempts": run.attempts + 1, "leased_until_ms": _ms(now) + round(lease_s * 1000)}
+    if connection.execute(update(hook_run).where(as_read).values(**values)).rowcount != 1:
+        return None
+    return msgspec.structs.replace(run, attempts=run.attempts + 1)
+
+
+def _leased(now_ms: int) -> ColumnElement[bool]:
+    until = hook_run.c.leased_until_ms
+    return and_(until.is_not(None), until.between(now_ms + 1, now_ms + _LONGEST_MS))
+
+
+def _is(launch_id: str, event: str) -> ColumnElement[bool]:
+    return and_(hook_run.c.launch_id == launch_id, hook_run.c.event == event)
+
+
+def _ms(moment: datetime) -> int:
+    found = to_ms(moment)
+    assert found is not None
+    return found

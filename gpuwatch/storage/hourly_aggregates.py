@@ -1,0 +1,211 @@
+"""Where the stays of a roll-up come from (memory, or the intervals), and where its rows go."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from gpuwatch.storage.answer_changes import reference_microusd
+from gpuwatch.storage.executor import Executor, Row
+from gpuwatch.storage.hourly_rollup import (
+    COVER_LASTS_S,
+    HOUR_S,
+    CoveringPoll,
+    CoverScope,
+    HourlyAggregate,
+    HourlyRollup,
+    PricedInterval,
+    Segment,
+    ended_at,
+)
+from gpuwatch.storage.open_prices import OpenPrices
+from gpuwatch.storage.price_sources import is_imported_source
+from gpuwatch.storage.recording import EndedInterval
+
+_CHUNK_HOURS = 24
+_NONE = -1
+
+_INTERVALS = """SELECT p.series_id, s.segment_id, p.seen_from_s, p.seen_to_s, p.machine_microusd_hour,
+ p.disk_microusd_gb_month FROM price_interval p JOIN series s ON s.id = p.series_id
+ WHERE p.seen_from_s < ? AND (p.seen_to_s IS NULL OR p.seen_to_s >= ?) ORDER BY p.series_id, p.seen_from_s"""
+_COVERS = """SELECT at_s, complete_to_microusd FROM poll
+ WHERE covers = 1 AND provider = ? AND gpu = ? AND spot = ? AND at_s >= ? AND at_s < ? ORDER BY at_s"""
+_SCOPES = "SELECT DISTINCT provider, gpu, spot FROM poll WHERE covers = 1"
+_LOOKED = "SELECT DISTINCT at_s / 3600 FROM poll WHERE at_s >= ? AND at_s < ?"
+_WRITE = """INSERT INTO hourly (segment_id, hour, min_microusd, q1_microusd, median_microusd, q3_microusd, offers,
+ offer_seconds, sketch) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+
+
+class EndedIntervalLog:
+    """Intervals that ended lately, packed: they belong into the roll-up of an hour that is not over yet."""
+
+    def __init__(self, since_s: int) -> None:
+        self.since_s = since_s  # all that ended from here on is in it
+        self._numbers = array("q")
+
+    def add(self, ended: Iterable[EndedInterval]) -> None:
+        """Keep them."""
+        for one in ended:
+            disk = _NONE if one.disk_microusd is None else one.disk_microusd
+            self._numbers.extend((one.segment_id, one.series_id, one.from_s, one.until_s, one.machine_microusd, disk))
+
+    def stays(self) -> Iterator[PricedInterval]:
+        """All of them."""
+        numbers = iter(self._numbers)
+        for segment_id, series_id, from_s, until_s, machine, disk in zip(*[numbers] * 6, strict=True):
+            price = reference_microusd(machine, None if disk == _NONE else disk)
+            yield PricedInterval(segment_id, series_id, from_s, until_s, price)
+
+    def forget_before(self, moment_s: int) -> None:
+        """Drop what ended before."""
+        kept = array("q")
+        for start in range(0, len(self._numbers), 6):
+            if self._numbers[start + 3] > moment_s:
+                kept.extend(self._numbers[start : start + 6])
+        self._numbers = kept
+
+
+def intervals_in_memory(prices: OpenPrices, log: EndedIntervalLog) -> Iterator[PricedInterval]:
+    """What stands, and what ended since the log began."""
+    yield from log.stays()
+    for shelf in prices.by_provider.values():
+        for opened in shelf.within(""):
+            price = reference_microusd(opened.machine_microusd, opened.disk_microusd)
+            yield PricedInterval(opened.segment_id, opened.series_id, opened.seen_from_s, None, price)
+
+
+def intervals_in_store(
+    executor: Executor, start_s: int, end_s: int, segments: dict[int, Segment]
+) -> list[PricedInterval]:
+    """All intervals that touch a span of time."""
+    covers = {
+        scope: [c.at_s for c in found] for scope, found in covers_between(executor, start_s, None, segments).items()
+    }
+    stays: list[PricedInterval] = []
+    rows = executor.rows(_INTERVALS, (end_s, start_s - COVER_LASTS_S))
+    for _, group in groupby(rows, key=lambda row: row[0]):
+        stays.extend(_intervals_of(list(group), covers, segments))
+    return stays
+
+
+def covers_between(
+    executor: Executor, start_s: int, end_s: int | None, segments: dict[int, Segment]
+) -> dict[CoverScope, list[CoveringPoll]]:
+    """The covering polls that can speak for a span of time; a poll of all models counts for each."""
+    until = 2**31 - 1 if end_s is None else end_s
+    by_scope: dict[CoverScope, list[CoveringPoll]] = {}
+    for provider, gpu, spot in executor.rows(_SCOPES):
+        rows = executor.rows(_COVERS, (provider, gpu, spot, start_s - COVER_LASTS_S, until))
+        by_scope[(provider, gpu, spot)] = [CoveringPoll(*row) for row in rows]
+    found: dict[CoverScope, list[CoveringPoll]] = {}
+    for provider, gpu, _, spot in segments.values():
+        scope = (provider, gpu, spot)
+        if scope not in found:
+            found[scope] = sorted((*by_scope.get(scope, ()), *by_scope.get((provider, "", spot), ())))
+    return found
+
+
+def polled_hours(executor: Executor, first: int, after: int) -> list[int]:
+    """Which hours can hold anything: somebody looked in them, or not long before."""
+    looked = executor.rows(_LOOKED, (first * HOUR_S - COVER_LASTS_S, after * HOUR_S))
+    reach = COVER_LASTS_S // HOUR_S
+    found = {int(row[0]) + later for row in looked for later in range(reach + 1)}
+    return sorted(hour for hour in found if first <= hour < after)
+
+
+def aggregate_from_memory(
+    executor: Executor, first: int, after: int, prices: OpenPrices, log: EndedIntervalLog
+) -> Iterator[tuple[int, HourlyRollup]]:
+    """Hours [first, after) out of what stands and what ended since; the log must reach back to their start."""
+    segments = segments_by_id(prices)
+    for hour in range(first, after):
+        end_s = (hour + 1) * HOUR_S
+        made = HourlyRollup(hour, segments, covers_between(executor, hour * HOUR_S, end_s, segments), end_s)
+        made.add(intervals_in_memory(prices, log))
+        yield hour, made
+
+
+def aggregate_from_store(
+    executor: Executor, first: int, after: int, prices: OpenPrices
+) -> Iterator[tuple[int, HourlyRollup]]:
+    """Hours [first, after) out of the intervals, a day at a time."""
+    segments = segments_by_id(prices)
+    hours = polled_hours(executor, first, after)
+    while hours:
+        some = [hour for hour in hours if hour < hours[0] + _CHUNK_HOURS]
+        hours = hours[len(some) :]
+        yield from aggregate_hours(executor, some, segments, (some[-1] + 1) * HOUR_S).items()
+
+
+def aggregate_hours(
+    executor: Executor, hours: Sequence[int], segments: dict[int, Segment], end_s: int
+) -> dict[int, HourlyRollup]:
+    """Hours that lie close together, out of the intervals; the last one only until `end_s`."""
+    start_s = hours[0] * HOUR_S
+    covers = covers_between(executor, start_s, end_s, segments)
+    made = {hour: HourlyRollup(hour, segments, covers, end_s) for hour in hours}
+    for stay in intervals_in_store(executor, start_s, end_s, segments):
+        last_s = end_s if stay.until_s is None else min(stay.until_s, end_s)
+        for hour in range(max(stay.from_s, start_s) // HOUR_S, (last_s - 1) // HOUR_S + 1):
+            if hour in made:
+                made[hour].add((stay,))
+    return made
+
+
+def write_hour(executor: Executor, hour: int, rows: dict[Segment, HourlyAggregate], prices: OpenPrices) -> None:
+    """Store an hour, in place of what was stored of it; figures of imported prices stay where `rows` has none.
+
+    Memory knows nothing of what was imported, and the import has summed that up already.
+    """
+    instead_of = [
+        number for segment, number in prices.segments.items() if segment in rows or not is_imported_source(segment[0])
+    ]
+    write_rows(executor, hour, rows, prices, instead_of=instead_of)
+
+
+def write_rows(
+    executor: Executor,
+    hour: int,
+    rows: dict[Segment, HourlyAggregate],
+    prices: OpenPrices,
+    *,
+    instead_of: Sequence[int],
+) -> None:
+    """Store some parts of an hour, in place of these segments."""
+    numbers = ", ".join(map(str, instead_of))
+    if numbers:
+        executor.run(f"DELETE FROM hourly WHERE hour = ? AND segment_id IN ({numbers})", (hour,))  # noqa: S608
+    made: list[Row] = []
+    for segment, row in rows.items():
+        made.append((segment_id(executor, segment, prices), hour, *row))
+    executor.run_many(_WRITE, made)
+
+
+def segment_id(executor: Executor, segment: Segment, prices: OpenPrices) -> int:
+    """The id of a part of the market; the sums over all providers and counts get theirs here."""
+    found = prices.segments.get(segment)
+    if found is None:
+        found = prices.segments[segment] = 1 + max(prices.segments.values(), default=0)
+        _, gpu, _, spot = segment
+        executor.run(
+            """INSERT INTO segment (id, provider, gpu, gpu_count, spot, gpu_family, gpu_memory_gib)
+ SELECT ?, ?, gpu, ?, spot, gpu_family, gpu_memory_gib FROM segment WHERE gpu = ? AND spot = ? ORDER BY id LIMIT 1""",
+            (found, segment[0], segment[2], gpu, spot),
+        )
+    return found
+
+
+def segments_by_id(prices: OpenPrices) -> dict[int, Segment]:
+    """Parts of the market by their number."""
+    return {number: segment for segment, number in prices.segments.items()}
+
+
+def _intervals_of(
+    rows: Sequence[Row], covers: dict[CoverScope, list[int]], segments: dict[int, Segment]
+) -> Iterator[PricedInterval]:
+    provider, gpu, _, spot = segments[rows[0][1]]
+    seen = [(row[2], row[3]) for row in rows]
+    mine = covers.get((provider, gpu, spot), [])
+    for at, (series, segment, from_s, _, machine, disk) in enumerate(rows):
+        yield PricedInterval(segment, series, from_s, ended_at(seen, at, mine), reference_microusd(machine, disk))

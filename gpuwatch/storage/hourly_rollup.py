@@ -1,0 +1,169 @@
+"""Sums up an hour: listed GPU prices, weighted by the time each was on offer. Pure: stays in, rows out.
+
+A price counts only as far as somebody looked: a covering poll vouches for what it showed until the next one, and for no
+longer than `COVER_LASTS_S`; so a gap is neither "no offers" nor "still the same".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from gpuwatch.storage.price_sources import is_live_source
+from gpuwatch.storage.quantile_sketch import encode_sketch, step_of
+
+HOUR_S = 3600
+COVER_LASTS_S = 3 * HOUR_S  # a quota of 20,000 rows a day lets a big market be read every two hours
+ALL_PROVIDERS, ALL_COUNTS = "", 0
+
+Segment = tuple[str, str, int, int]  # provider, GPU, count, spot
+CoverScope = tuple[str, str, int]  # provider, GPU, spot
+
+
+class PricedInterval(NamedTuple):
+    """One price of one identity, from when it was seen until it ended; `until_s` None: it stands."""
+
+    segment_id: int
+    series_id: int
+    from_s: int
+    until_s: int | None
+    microusd: int  # listed for the whole offer, with the reference disk
+
+
+class CoveringPoll(NamedTuple):
+    """A covering poll; `to_microusd`: it shows nothing dearer."""
+
+    at_s: int
+    to_microusd: int | None
+
+
+class HourlyAggregate(NamedTuple):
+    """A row of `hourly`, but for the segment's id."""
+
+    min_microusd: int
+    q1_microusd: int
+    median_microusd: int
+    q3_microusd: int
+    offers: int
+    offer_seconds: int
+    sketch: bytes
+
+
+class HourlyRollup:
+    """One hour (or its part until `end_s`) of the market."""
+
+    def __init__(
+        self,
+        hour: int,
+        segments: Mapping[int, Segment],
+        covers: Mapping[CoverScope, Sequence[CoveringPoll]],
+        end_s: int,
+    ) -> None:
+        self.start_s = hour * HOUR_S
+        self.end_s = min(self.start_s + HOUR_S, end_s)
+        self._segments = segments
+        self._covers = covers
+        self._windows: dict[tuple[CoverScope, int | None], list[tuple[int, int]]] = {}
+        self.prices: dict[Segment, dict[int, int]] = {}  # GPU price → seconds on offer
+        self._series: dict[Segment, set[int]] = {}
+
+    def add(self, stays: Iterable[PricedInterval]) -> None:
+        """Count them in."""
+        for stay in stays:
+            segment = self._segments[stay.segment_id]
+            seconds = self._seconds(stay, (segment[0], segment[1], segment[3]))
+            if seconds <= 0:
+                continue
+            price = max(1, round(stay.microusd / segment[2]))
+            prices = self.prices.get(segment)
+            if prices is None:
+                prices = self.prices[segment] = {}
+                self._series[segment] = set()
+            prices[price] = prices.get(price, 0) + seconds
+            self._series[segment].add(stay.series_id)
+
+    def rows(self) -> dict[Segment, HourlyAggregate]:
+        """What to store: each part of the market, and each GPU over all providers and counts, of live prices alone."""
+        made = {segment: _row(prices, len(self._series[segment])) for segment, prices in self.prices.items()}
+        live = [segment for segment in self.prices if is_live_source(segment[0])]
+        for total in dict.fromkeys((ALL_PROVIDERS, gpu, ALL_COUNTS, spot) for _, gpu, _, spot in live):
+            parts = [segment for segment in live if segment[1] == total[1] and segment[3] == total[3]]
+            made[total] = _row(_sum(self.prices[part] for part in parts), sum(made[part].offers for part in parts))
+        return made
+
+    def _seconds(self, stay: PricedInterval, scope: CoverScope) -> int:
+        """How long it was on offer within the hour, as far as anybody looked."""
+        start = max(stay.from_s, self.start_s)
+        end = self.end_s if stay.until_s is None else min(stay.until_s, self.end_s)
+        if end <= start:
+            return 0
+        windows = self._windows_for(scope, stay.microusd)
+        if windows == [(self.start_s, self.end_s)] or end <= stay.from_s + COVER_LASTS_S:
+            return end - start
+        own = (stay.from_s, stay.from_s + COVER_LASTS_S)  # it was seen then, whoever looked
+        return sum(max(0, min(b, end) - max(a, start)) for a, b in _union([own, *windows]))
+
+    def _windows_for(self, scope: CoverScope, microusd: int) -> list[tuple[int, int]]:
+        """When the hour is vouched for at this price."""
+        bounds = [c.to_microusd for c in self._covers.get(scope, ()) if c.to_microusd is not None]
+        # prices between the same bounds are covered by the same polls
+        key = (scope, min((bound for bound in bounds if bound >= microusd), default=None) if bounds else None)
+        found = self._windows.get(key)
+        if found is None:
+            found = self._windows[key] = self._make_windows(scope, microusd)
+        return found
+
+    def _make_windows(self, scope: CoverScope, microusd: int) -> list[tuple[int, int]]:
+        polls = [c.at_s for c in self._covers.get(scope, ()) if c.to_microusd is None or c.to_microusd >= microusd]
+        clipped = ((max(p, self.start_s), min(p + COVER_LASTS_S, self.end_s)) for p in polls)
+        return _union([(a, b) for a, b in clipped if a < b])
+
+
+def ended_at(series: Sequence[tuple[int, int | None]], at: int, covers: Sequence[int]) -> int | None:
+    """When the interval `series[at]` (from, to) of one identity ended: None if it still stands.
+
+    It ended with the first covering poll after it was last seen, or with the identity's next price.
+    """
+    seen_to = series[at][1]
+    if seen_to is None:
+        return None
+    nearest = bisect_right(covers, seen_to)
+    ends = [covers[nearest]] if nearest < len(covers) else []
+    if at + 1 < len(series):
+        ends.append(series[at + 1][0])
+    return min(ends, default=seen_to + COVER_LASTS_S)
+
+
+def _union(windows: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(windows):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _sum(parts: Iterable[Mapping[int, int]]) -> dict[int, int]:
+    total: dict[int, int] = {}
+    for prices in parts:
+        for price, seconds in prices.items():
+            total[price] = total.get(price, 0) + seconds
+    return total
+
+
+def _row(prices: Mapping[int, int], offers: int) -> HourlyAggregate:
+    ordered = sorted(prices)
+    total = sum(prices.values())
+    weights: dict[int, int] = {}
+    quarters: list[int] = []
+    gone_by = 0
+    for price in ordered:
+        seconds = prices[price]
+        gone_by += seconds
+        while len(quarters) < 3 and gone_by * 4 >= total * (len(quarters) + 1):
+            quarters.append(price)
+        step = step_of(price)
+        weights[step] = weights.get(step, 0) + seconds
+    return HourlyAggregate(ordered[0], quarters[0], quarters[1], quarters[2], offers, total, encode_sketch(weights))

@@ -1,0 +1,141 @@
+"""What stands between a decision and an intent (`launches.reserving`), asked in one transaction, with what it writes.
+
+Two daemons on one PostgreSQL: a reservation takes a lock of its transaction, so that budgets are counted by one at a
+time; what must be unique (a slot of a watch, an offer) is a unique row besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from datetime import datetime, timedelta
+
+import msgspec
+from sqlalchemy import Connection, and_, bindparam, func, insert, not_, or_, select
+from sqlalchemy.exc import IntegrityError
+
+from gpuwatch.domain.launches.admission import AdmissionState, admit_launch, alive_launches
+from gpuwatch.domain.launches.budget import all_budgets_refusal
+from gpuwatch.domain.launches.launch import (
+    EndReason,
+    Intent,
+    Launch,
+    LaunchRefusal,
+    LaunchState,
+    RefusalReason,
+)
+from gpuwatch.domain.launches.machines import (
+    AVOID_FOR,
+    AvoidedMachine,
+    ProviderMachine,
+    find_avoided_machines,
+    machine_refusal,
+    offer_machine_refusal,
+)
+from gpuwatch.domain.launches.pause import pause_refusal
+from gpuwatch.domain.launches.watch_limits import free_offer_slot
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.watch import Budget, LaunchSpec, Watch
+from gpuwatch.storage.checklists import ticked_items
+from gpuwatch.storage.launch_rows import launch_of, row_of, row_of_event
+from gpuwatch.storage.machine_notes import load_notes
+from gpuwatch.storage.pauses import load_pauses, lock_reservations
+from gpuwatch.storage.tables import OVER_STATES, launch_event
+from gpuwatch.storage.tables import launch as launches
+from gpuwatch.storage.watch_states import to_ms
+
+# Built once: these stand between an offer and its rent.
+_RELEVANT = select(launches).where(
+    or_(launches.c.state.not_in(OVER_STATES), launches.c.ended_at_ms >= bindparam("since")),
+    launches.c.dry_run.is_(False),
+)
+_TOTAL = select(func.count()).where(
+    launches.c.watch == bindparam("of_watch"),
+    launches.c.dry_run.is_(False),
+    launches.c.state != LaunchState.FAILED.value,
+)
+_OUTBID = and_(
+    launches.c.state == LaunchState.ENDED.value,
+    func.coalesce(launches.c.end_reason, "").startswith(EndReason.OUTBID.value, autoescape=True),
+)
+_TOTAL_RELAUNCHING = _TOTAL.where(not_(_OUTBID))
+
+
+def reserve(connection: Connection, intent: Intent, budget: Budget, now: datetime) -> Launch | LaunchRefusal:
+    """Take a free slot of the watch, an offer that nobody has, and the money for it: or say why not.
+
+    The launch is written as `requested` at once: from here on it may have been sent, whatever dies.
+    """
+    lock_reservations(connection)
+    watch, pauses = intent.watch, load_pauses(connection)
+    standing = AdmissionState(
+        known=lambda: relevant_launches(connection, now),
+        total=lambda: _total(connection, watch.name, watch.launch or LaunchSpec()),
+        avoided=lambda known: avoided_machines(connection, known, watch, now),
+        ticked=lambda: ticked_items(connection, watch),
+        pauses=pauses.by_hand,
+        breaker=pauses.breaker_of(watch.name),
+    )
+    got = admit_launch(intent, standing, budget, now)
+    return got if isinstance(got, LaunchRefusal) else _insert_launch(connection, got, now)
+
+
+def admit_retarget(
+    connection: Connection, pointed: Launch, match: Match, watch: Watch, budget: Budget, now: datetime
+) -> Launch | LaunchRefusal:
+    """May a launch be pointed at another offer, or at the same at another price? The rules of `reserve`, but for the
+    slot, which it has, and the rests, which it has passed.
+
+    Returns:
+        The launch as it is to be written, or why not.
+    """
+    paused = pause_refusal(load_pauses(connection).by_hand, pointed.watch, now)
+    if paused is not None:
+        return paused
+    others = [one for one in relevant_launches(connection, now) if one.launch_id != pointed.launch_id]
+    number = free_offer_slot(alive_launches(others), match.offer)
+    if number is None:
+        return LaunchRefusal(RefusalReason.OFFER_TAKEN, f"another launch of yours has offer {pointed.offer_id}")
+    pointed = msgspec.structs.replace(pointed, offer_slot=number)
+    refused = offer_machine_refusal(avoided_machines(connection, others, watch, now), match.offer)
+    return refused or all_budgets_refusal(pointed, others, budget, watch.budget, now) or pointed
+
+
+def refusal_before_send(connection: Connection, launch: Launch, now: datetime) -> LaunchRefusal | None:
+    """The last look before an order is sent: what the owner said since the launch was reserved."""
+    paused = pause_refusal(load_pauses(connection).by_hand, launch.watch, now)
+    return paused or machine_refusal(
+        find_avoided_machines((), load_notes(connection), now), launch.provider, launch.machine_id
+    )
+
+
+def relevant_launches(connection: Connection, now: datetime) -> list[Launch]:
+    """What limits and budget depend on: all that is alive, and what ended this month or lately."""
+    since = min(now.replace(day=1, hour=0, minute=0, second=0, microsecond=0), now - AVOID_FOR - timedelta(hours=1))
+    return [launch_of(row) for row in connection.execute(_RELEVANT, {"since": to_ms(since)})]
+
+
+def avoided_machines(
+    connection: Connection, known: Sequence[Launch], watch: Watch, now: datetime
+) -> Mapping[ProviderMachine, AvoidedMachine]:
+    """The machines that this watch must not rent."""
+    over = [launch for launch in known if launch.is_over]
+    relaunching = (watch.name,) if watch.launch is not None and watch.launch.relaunch else ()
+    return find_avoided_machines(over, load_notes(connection), now, relaunching)
+
+
+def _total(connection: Connection, watch: str, spec: LaunchSpec) -> int:
+    query = _TOTAL_RELAUNCHING if spec.relaunch else _TOTAL
+    return int(connection.execute(query, {"of_watch": watch}).scalar_one())
+
+
+def _insert_launch(connection: Connection, launch: Launch, now: datetime) -> Launch | LaunchRefusal:
+    # PostgreSQL gives up the whole transaction at a failed statement; SQLite undoes that statement alone
+    undone_alone = nullcontext() if connection.dialect.name == "sqlite" else connection.begin_nested()
+    try:
+        with undone_alone:
+            connection.execute(insert(launches), row_of(launch))  # as parameters: values() looks at each for 2 ms
+            connection.execute(insert(launch_event), row_of_event(launch, None, "intent", now))
+    except IntegrityError:
+        return LaunchRefusal(RefusalReason.OFFER_TAKEN, "another launch took the slot or the offer at this moment")
+    return launch

@@ -1,0 +1,205 @@
+"""The launches as rows: reserved in one transaction (`reserve`), moved on by whoever holds the newest version."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Select, and_, insert, literal, select, update
+from sqlalchemy.exc import IntegrityError
+
+from gpuwatch.domain.launches.adoption import ADOPTED_OFFER
+from gpuwatch.domain.launches.launch import (
+    Launch,
+    LaunchConflict,
+    LaunchEvent,
+    LaunchRefusal,
+    LaunchState,
+    RefusalReason,
+    may_transition,
+    offer_fields,
+)
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.watch import Budget, Watch
+from gpuwatch.ports import OutboxAlert
+from gpuwatch.storage import hook_runs, outbox
+from gpuwatch.storage.circuit_breaker import may_open_breaker, update_breaker
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.foreign_instances import delete_foreign_instance, load_foreign_instances, save_foreign_instance
+from gpuwatch.storage.launch_admission import admit_retarget, refusal_before_send, reserve
+from gpuwatch.storage.launch_rows import (
+    event_of_row,
+    launch_of,
+    row_of,
+    row_of_event,
+)
+from gpuwatch.storage.pauses import lock_reservations
+from gpuwatch.storage.tables import OVER_STATES, launch_event
+from gpuwatch.storage.tables import launch as launches
+
+__all__ = ["SqlLaunchRepository", "lock_reservations", "reserve"]
+
+
+class SqlLaunchRepository:
+    """All launches. Every step is one transaction: the row, its event, and what the owner is told of it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def get(self, launch_id: str) -> Launch | None:
+        """One launch. Raises StoreError."""
+        found = self._read(select(launches).where(launches.c.launch_id == launch_id))
+        return found[0] if found else None
+
+    def alive(self, provider: str | None = None) -> list[Launch]:
+        """Those that are not over, oldest first. Raises StoreError."""
+        query = select(launches).where(launches.c.state.not_in(OVER_STATES)).order_by(launches.c.intended_at_ms)
+        return self._read(query if provider is None else query.where(launches.c.provider == provider))
+
+    def all(self, watch: str | None = None) -> list[Launch]:
+        """Every launch, newest first. Raises StoreError."""
+        query = select(launches).order_by(launches.c.intended_at_ms.desc(), launches.c.launch_id)
+        return self._read(query if watch is None else query.where(launches.c.watch == watch))
+
+    def events(self, launch_id: str) -> list[LaunchEvent]:
+        """Its life, step by step, oldest first. Raises StoreError."""
+        of_it = select(launch_event).where(launch_event.c.launch_id == launch_id).order_by(launch_event.c.id)
+        with self._database.read() as connection:
+            return [event_of_row(row) for row in connection.execute(of_it)]
+
+    def move(  # noqa: PLR0913 the row, its event, and what is told and called for are one step
+        self,
+        launch: Launch,
+        to_state: LaunchState,
+        cause: str,
+        now: datetime,
+        news: OutboxAlert | None = None,
+        *,
+        words: str | None = None,
+        hook: str | None = None,
+        **changes: Any,
+    ) -> Launch:
+        """One step, if nobody took another meanwhile.
+
+        Args:
+            words: the provider's own, cleaned.
+            hook: the owner's hook that it calls for.
+            changes: fields of `Launch` that change with it.
+            news: what the owner is told of it, in the same transaction.
+
+        Raises:
+            LaunchMoved: somebody did; read it again.
+            StoreError: it was not written; nothing may be done on the strength of it.
+        """
+        if not may_transition(launch.state, to_state):
+            raise LaunchConflict(f"launch {launch.launch_id} cannot go from {launch.state} to {to_state}")
+        moved = msgspec.structs.replace(launch, state=to_state, version=launch.version + 1, **changes)
+        with self._database.write() as connection:
+            if may_open_breaker(to_state):
+                lock_reservations(connection)
+            self._step(connection, launch, moved, cause, now, words)
+            update_breaker(connection, moved, news, now)
+            if hook is not None:
+                hook_runs.schedule_hook(connection, moved, hook, now)
+            if news is not None:
+                outbox.enqueue(connection, news.alert, news.channels, news.expires_at, news.once_key)
+        return moved
+
+    def _step(
+        self, connection: Connection, launch: Launch, moved: Launch, cause: str, now: datetime, words: str | None = None
+    ) -> None:
+        as_read = and_(
+            launches.c.launch_id == launch.launch_id,
+            launches.c.state == launch.state.value,
+            launches.c.version == launch.version,
+        )
+        if connection.execute(update(launches).where(as_read), row_of(moved)).rowcount != 1:
+            raise LaunchConflict(f"launch {launch.launch_id} was changed by somebody else")
+        connection.execute(insert(launch_event), row_of_event(moved, launch.state, cause, now, words))
+
+    def retarget(
+        self, launch: Launch, match: Match, watch: Watch, budget: Budget, now: datetime
+    ) -> Launch | LaunchRefusal:
+        """Ask for another offer instead: the same rules as for the first, but for the slot, which it has.
+
+        Raises:
+            LaunchMoved: somebody changed the launch meanwhile.
+            StoreError: it was not written; the offer must not be asked for.
+        """
+        pointed = msgspec.structs.replace(
+            launch, state=LaunchState.REQUESTED, version=launch.version + 1, **offer_fields(match, watch)
+        )
+        try:
+            with self._database.write() as connection:
+                lock_reservations(connection)
+                found = admit_retarget(connection, pointed, match, watch, budget, now)
+                if isinstance(found, Launch):
+                    self._step(connection, launch, found, f"offer {found.offer_id}", now)
+        except IntegrityError:
+            return LaunchRefusal(RefusalReason.OFFER_TAKEN, f"another launch of yours has offer {pointed.offer_id}")
+        return found
+
+    def may_send(self, launch: Launch, now: datetime) -> LaunchRefusal | None:
+        """The last look before its order is sent: renting paused, or the machine blocked, since it was reserved?
+
+        Raises:
+            LaunchMoved: somebody took it over since; a process that slept long must not send what others gave up.
+            StoreError: that cannot be read; the order must not be sent.
+        """
+        as_read = select(launches.c.state, launches.c.version).where(launches.c.launch_id == launch.launch_id)
+        with self._database.read() as connection:
+            row = connection.execute(as_read).first()
+            if row is None or (row.state, row.version) != (launch.state.value, launch.version):
+                raise LaunchConflict(f"launch {launch.launch_id} was changed by somebody else before it was sent")
+            return refusal_before_send(connection, launch, now)
+
+    def known_foreign_instances(self, provider: str) -> frozenset[str]:
+        """Ids of labelled instances that the owner said are not of this installation. Raises StoreError."""
+        with self._database.read() as connection:
+            return load_foreign_instances(connection, provider)
+
+    def note_stranger(self, provider: str, instance_id: str, now: datetime) -> bool:
+        """The owner says that it is not of this installation; False: that was known. Raises StoreError."""
+        with self._database.write() as connection:
+            return save_foreign_instance(connection, provider, instance_id, now)
+
+    def adopt(self, launch: Launch, now: datetime, news: OutboxAlert) -> bool:
+        """Write down a launch for an instance that is there already, and tell it; False: another launch has it.
+
+        Raises:
+            StoreError: it was not written.
+        """
+        its_own = and_(launches.c.provider == launch.provider, launches.c.instance_id == launch.instance_id)
+        taken = select(literal(1)).where(its_own, launches.c.state.not_in(OVER_STATES))
+        try:
+            with self._database.write() as connection:
+                lock_reservations(connection)
+                if connection.execute(taken).first() is not None:
+                    return False
+                connection.execute(insert(launches), row_of(launch))
+                connection.execute(insert(launch_event), row_of_event(launch, None, "adopted by the owner", now))
+                delete_foreign_instance(connection, launch.provider, launch.instance_id or "")
+                outbox.enqueue(connection, news.alert, news.channels, news.expires_at, news.once_key)
+        except IntegrityError:
+            return False
+        return True
+
+    def never_launched(self) -> bool:
+        """Did no launch of this database ever ask a provider for anything? Adopted ones were not asked for.
+
+        Raises:
+            StoreError: that cannot be read.
+        """
+        asked_for = and_(launches.c.dry_run.is_(False), ~launches.c.offer_id.startswith(ADOPTED_OFFER, autoescape=True))
+        with self._database.read() as connection:
+            return connection.execute(select(literal(1)).where(asked_for).limit(1)).first() is None
+
+    def tell(self, news: OutboxAlert) -> bool:
+        """Put an alert into the outbox; False: `once_key` was told already. Raises StoreError."""
+        with self._database.write() as connection:
+            return outbox.enqueue(connection, news.alert, news.channels, news.expires_at, news.once_key)
+
+    def _read(self, query: Select[Any]) -> list[Launch]:
+        with self._database.read() as connection:
+            return [launch_of(row) for row in connection.execute(query)]

@@ -1,0 +1,108 @@
+"""Price rows in Parquet, by pyarrow: the extra `analysis`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+from gpuwatch.domain.analysis.price_rows import (
+    COLUMNS,
+    PriceRow,
+    csv_cells,
+    missing_columns,
+)
+from gpuwatch.errors import UsageError
+
+_BATCH = 20_000
+_GROUP = 100_000  # rows of a row group
+_SWITCH = {True: "true", False: "false"}
+
+
+def arrow() -> tuple[Any, Any]:
+    """`pyarrow` and `pyarrow.parquet`. Raises UsageError: the extra is not installed."""
+    try:
+        import pyarrow  # noqa: PLC0415 an extra
+        from pyarrow import parquet  # noqa: PLC0415
+    except ImportError as error:
+        raise UsageError("Parquet needs pyarrow: pip install 'gpuwatch[analysis]'; or use CSV") from error
+    return pyarrow, parquet
+
+
+def parquet_cells(path: Path, told: Any) -> Iterator[Mapping[str, str | None]]:
+    """Each row's cells as text; a time without a zone is UTC. Raises UsageError."""
+    pyarrow, parquet = arrow()
+    try:
+        with parquet.ParquetFile(path) as file:
+            if missing := missing_columns(file.schema_arrow.names):
+                raise UsageError(f"{path}: these columns are missing: {', '.join(missing)}")
+            done, total = 0, file.metadata.num_rows
+            for batch in file.iter_batches(batch_size=_BATCH, columns=list(COLUMNS)):
+                columns = [_texts(pyarrow, batch.column(name)) for name in COLUMNS]
+                for values in zip(*columns, strict=True):
+                    yield dict(zip(COLUMNS, values, strict=True))
+                done += batch.num_rows
+                told(done, total)
+    except (pyarrow.ArrowException, ValueError) as fault:
+        raise UsageError(f"{path}: it cannot be read: {' '.join(str(fault).split())}") from fault
+
+
+def write_parquet(file: IO[bytes], rows: Iterable[PriceRow]) -> int:
+    """Write rows with types of their own; answers how many. Equal rows give equal files."""
+    pyarrow, parquet = arrow()
+    schema = _schema(pyarrow)
+    source, written = iter(rows), 0
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        while some := list(islice(source, _GROUP)):
+            columns = zip(*map(_values, some), strict=True)
+            arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+            writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
+            written += len(some)
+    return written
+
+
+def _schema(pyarrow: Any) -> Any:
+    text = pyarrow.string()
+    kinds = {
+        "observed_at": pyarrow.timestamp("ms", "UTC"),
+        "gpu_count": pyarrow.int32(),
+        "gpu_mem_gib": pyarrow.float64(),
+        "spot": pyarrow.bool_(),
+        "price_usd_hour": pyarrow.float64(),
+    }
+    return pyarrow.schema([(name, kinds.get(name, text)) for name in COLUMNS])
+
+
+def _values(row: PriceRow) -> tuple[Any, ...]:
+    _, provider, key, region, gpu, *_ = csv_cells(row)
+    price = row.listed_microusd_hour / 1e6 if row.listed_microusd_hour else None
+    moment = datetime.fromtimestamp(row.at_s, UTC)
+    return moment, provider, key, region, gpu, row.gpu_count or None, row.gpu_memory_gib, row.spot, price
+
+
+def _texts(pyarrow: Any, column: Any) -> list[str | None]:
+    kind = column.type
+    if pyarrow.types.is_dictionary(kind):
+        return _texts(pyarrow, column.dictionary_decode())
+    if pyarrow.types.is_timestamp(kind):
+        return [_moment(value) for value in column.cast(pyarrow.timestamp("us", kind.tz), safe=False).to_pylist()]
+    return [_text(value) for value in column.to_pylist()]
+
+
+def _moment(value: datetime | None) -> str | None:
+    if value is None:
+        return None
+    return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return _SWITCH[value]
+    if isinstance(value, float):
+        return "" if math.isnan(value) else repr(value).removesuffix(".0")  # NaN: pandas' way of nothing
+    return str(value)

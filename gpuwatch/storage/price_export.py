@@ -1,0 +1,120 @@
+"""The history as price rows, and price rows as a file: CSV, gzipped CSV or Parquet, whole or not there at all."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any
+
+from gpuwatch.domain.analysis.history_from_rows import PollScope as _Looked
+from gpuwatch.domain.analysis.history_to_rows import price_rows_of
+from gpuwatch.domain.analysis.offer_intervals import CompletePoll
+from gpuwatch.domain.analysis.price_rows import COLUMNS, PriceRow, csv_cells
+from gpuwatch.domain.analysis.scope import MarketFilter
+from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.errors import GpuwatchError, UsageError
+from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
+from gpuwatch.storage.csv_escaping import escape_formula
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.price_sources import is_imported_source, matches_source
+from gpuwatch.storage.recording import seconds
+from gpuwatch.storage.stored_prices import read_polls, read_tape
+
+SUFFIXES = (".csv", ".csv.gz", ".parquet")
+
+
+def history_rows(
+    database: Database,
+    scope: MarketFilter,
+    since: datetime,
+    until: datetime,
+    kinds: Mapping[str, OfferKind],
+    *,
+    imported_too: bool = False,
+) -> Iterator[PriceRow]:
+    """The rows of a part of the history, by time. Raises StoreError.
+
+    Args:
+        kinds: provider → the kind of price that a row need not name.
+    """
+
+    def names(name: str) -> bool:
+        wanted = scope.provider is None or matches_source(name, scope.provider)  # list prices, too, where none is named
+        return wanted and (imported_too or not is_imported_source(name))
+
+    market_history = read_tape(database, scope, since, until, names=names)
+    looks: dict[_Looked, set[CompletePoll]] = {}
+    for look, provider, kind, gpu, spot in read_polls(database, scope, since, until, names=names):
+        for name in polled_gpus(gpu, scope):
+            looks.setdefault(((provider, kind), name, spot), set()).add(look)
+    return price_rows_of(market_history, looks, seconds(since), kinds, REFERENCE_DISK_GB)
+
+
+def polled_gpus(gpu: str, scope: MarketFilter) -> tuple[str, ...]:
+    """The GPUs that a look ("": at all) is at, in a file about some: of the others it must say nothing."""
+    return (gpu,) if gpu or scope.gpus is None else scope.gpus
+
+
+def check_export_target(path: Path, *, force: bool) -> None:
+    """Raises UsageError: nothing can be written there, or something would be lost."""
+    if not path.name.endswith(SUFFIXES):
+        raise UsageError(f"{path}: name a file that ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    if path.is_dir() or not path.parent.is_dir():
+        raise UsageError(f"{path} cannot be a file: name one in a folder that exists")
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists; name another file, or use --force to replace it")
+
+
+def write_rows(path: Path, rows: Iterable[PriceRow]) -> int:
+    """Write a file, or replace it; answers how many rows it has. Without rows none is written.
+
+    Raises:
+        UsageError: the name's ending is not known, or Parquet is not installed.
+        GpuwatchError: it cannot be written; no half one is left behind.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("wb") as file:
+            written = _writer(path)(file, rows)
+        if written:
+            part.replace(path)
+        return written
+    except OSError as error:
+        raise GpuwatchError(f"{path} cannot be written: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def write_csv(file: IO[str], rows: Iterable[PriceRow]) -> int:
+    """Write rows as text; answers how many."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    written = 0
+    for written, row in enumerate(rows, 1):  # noqa: B007 the count is wanted
+        writer.writerow(map(escape_formula, csv_cells(row)))
+    return written
+
+
+def _writer(path: Path) -> Callable[[IO[bytes], Iterable[PriceRow]], int]:
+    if path.suffix == ".parquet":
+        from gpuwatch.storage.parquet_files import write_parquet  # noqa: PLC0415 an extra, and slow to come
+
+        return write_parquet
+    return _write_zipped if path.suffix == ".gz" else _write_plain
+
+
+def _write_plain(file: Any, rows: Iterable[PriceRow]) -> int:
+    with io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
+        return write_csv(text, rows)
+
+
+def _write_zipped(file: IO[bytes], rows: Iterable[PriceRow]) -> int:
+    """Without a time or a name inside: equal rows give equal files."""
+    with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as zipped:
+        return _write_plain(zipped, rows)

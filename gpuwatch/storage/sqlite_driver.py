@@ -1,0 +1,80 @@
+"""Which SQLite driver is used, and how one of its connections is prepared; no SQLAlchemy here.
+
+The journal is WAL only where the linked SQLite is free of the WAL-reset fault (sqlite.org: 3.7.0 to 3.51.2, fixed in
+3.51.3; 3.52.0 is out), else TRUNCATE. `synchronous=FULL`, because money is recorded here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sqlite3
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gpuwatch.errors import StoreError
+
+BUSY_TIMEOUT_MS = 30_000
+_JOURNAL_TRIES = 50
+_BUSY = {5, 6}  # SQLITE_BUSY, SQLITE_LOCKED
+
+
+@cache
+def sqlite_driver() -> Any:
+    """The standard library's `sqlite3`, or `pysqlite3` where it is installed and brings a newer SQLite."""
+    if importlib.util.find_spec("pysqlite3") is None:
+        return sqlite3
+    newer = importlib.import_module("pysqlite3.dbapi2")
+    return newer if newer.sqlite_version_info > sqlite3.sqlite_version_info else sqlite3
+
+
+def wal_is_safe(version: tuple[int, ...] | None = None) -> bool:
+    """Is this SQLite (None: the one that is used) free of the WAL-reset fault?"""
+    if version is None:
+        version = sqlite_driver().sqlite_version_info
+    assert version is not None
+    return version >= (3, 51, 3) and version[:2] != (3, 52)
+
+
+def configure_connection(connection: Any) -> None:
+    """Set up a fresh driver connection: transactions are begun by us, never behind our back."""
+    connection.isolation_level = None
+    connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
+    _choose_journal(connection, "wal" if wal_is_safe() else "truncate")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA foreign_keys=ON")
+
+
+def _choose_journal(connection: Any, wanted: str) -> None:
+    """Switch the journal if it is another one.
+
+    SQLite refuses that at once while others use the file, whatever the busy timeout says: two that start together on a
+    new database meet here. After some tries the journal stays as it is; that is slower, not wrong.
+    """
+    for _ in range(_JOURNAL_TRIES):
+        try:
+            if connection.execute("PRAGMA journal_mode").fetchone()[0] == wanted:
+                return
+            connection.execute(f"PRAGMA journal_mode={wanted}")
+        except sqlite_driver().OperationalError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _BUSY:
+                raise
+            time.sleep(0.02)
+
+
+def make_own_folder(path: Path) -> None:
+    """Make the folder of a database if it is gpuwatch's own: nobody makes `<state>/gpuwatch/` by hand.
+
+    Any other folder that is missing is more likely a slip of the pen, and shows when the database is opened.
+
+    Raises:
+        StoreError: it cannot be made.
+    """
+    if path.parent.name != "gpuwatch" or path.parent.is_dir():
+        return
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"the folder of {path} cannot be made: {error.strerror}") from error

@@ -1,0 +1,107 @@
+"""What is wrong with an offer or an instance, whatever a server said. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta
+from typing import Final
+
+from gpuwatch.domain.market.offer import Offer, OfferTerms
+from gpuwatch.domain.market.pricing import MAX_USD_HOUR
+from gpuwatch.domain.market.text import clean
+from gpuwatch.ports import Answer, Instance
+from gpuwatch.ports.declarations import ProviderInfo
+
+_ID_LENGTH: Final = 64  # the store's columns
+_AT_LEAST_0: Final = (
+    "quoted_disk_gb", "disk_usd_gb_month", "min_bid_usd_hour", "fee_rate", "vcpu", "ram_gib", "disk_free_gb",
+    "download_mbps", "upload_mbps", "download_usd_gb", "upload_usd_gb", "cuda_max", "ports", "nvlink_gbps", "dlperf",
+)  # fmt: skip
+_TEXTS: Final = ("gpu", "gpu_family", "gpu_wire", "offer_id", "machine_id", "host_id", "region", "cpu_arch", "driver")
+_TERM_TEXTS: Final = ("seller", "instance_type", "interconnect", "note")
+
+
+def offer_problems(offer: Offer, info: ProviderInfo) -> list[str]:
+    """What no offer may say; empty: it is sound."""
+    return list(_of_offer(offer, info)) + list(_of_terms(offer.terms)) + _texts(offer, _TEXTS)
+
+
+def answer_problems(answer: Answer, info: ProviderInfo) -> list[str]:
+    """What no answer may be, with its first odd offers."""
+    found = [f"{offer.offer_id!r}: {odd}" for offer in answer.offers for odd in offer_problems(offer, info)][:5]
+    identities = [offer.identity for offer in answer.offers]
+    prices = [offer.quoted_usd_hour for offer in answer.offers]
+    checks = {
+        f"it is of {answer.provider!r}": answer.provider == info.name,
+        "an identity comes twice": len(set(identities)) == len(identities),
+        "it is not cheapest first": prices == sorted(prices),
+        "observed_at is not aware UTC": _is_utc(answer.observed_at),
+        "rows or searches are counted below 0": answer.rows >= 0 and answer.searches >= 0,
+        "skipped counts nothing": all(count > 0 for count in answer.skipped.values()),
+        "a reason to skip holds a row's own values": all(len(reason) <= 120 for reason in answer.skipped),
+    }
+    return found + [text for text, sound in checks.items() if not sound]
+
+
+def instance_problems(instance: Instance) -> list[str]:
+    """What no instance may say."""
+    numbers = ("listed_usd_hour", "stopped_usd_hour", "bid_usd_hour", "min_bid_usd_hour", "gpu_utilisation", "disk_gb")
+    found = [f"{name} is {getattr(instance, name)!r}" for name in numbers if not _is_0_or_more(getattr(instance, name))]
+    if not isinstance(instance.instance_id, str) or not 0 < len(instance.instance_id) <= _ID_LENGTH:
+        found.append(f"instance_id is no text of 1 to {_ID_LENGTH} characters: {instance.instance_id!r:.80}")
+    for name in ("started_at", "ends_at", "maintenance_at"):
+        moment = getattr(instance, name)
+        if moment is not None and not _is_utc(moment):
+            found.append(f"{name} is not aware UTC")
+    return found + _texts(instance, ("status", "gpu", "gpu_wire", "ssh_host"))
+
+
+def _of_offer(offer: Offer, info: ProviderInfo) -> Iterator[str]:
+    sound = {
+        "provider": offer.provider == info.name,
+        "offer_id": 0 < len(offer.offer_id) <= _ID_LENGTH,
+        "machine_id": offer.machine_id is None or 0 < len(offer.machine_id) <= _ID_LENGTH,
+        "quoted_usd_hour": math.isfinite(offer.quoted_usd_hour) and 0 < offer.quoted_usd_hour <= MAX_USD_HOUR,
+        "gpu_count": isinstance(offer.gpu_count, int) and 0 < offer.gpu_count <= 10_000,
+        "gpu_memory_gib": offer.gpu_memory_gib is None or 0 < offer.gpu_memory_gib < 10_000,
+        "spot": offer.spot in info.spots,
+        "kind": offer.kind in info.kinds,
+        "observed_at": _is_utc(offer.observed_at),
+        "country": offer.country is None or (len(offer.country) == 2 and offer.country.isupper()),
+        "reliability": offer.reliability is None or 0 <= offer.reliability <= 1,
+    }
+    for name in (*_AT_LEAST_0, *sound):
+        if not sound[name] if name in sound else not _is_0_or_more(getattr(offer, name)):
+            yield f"{name} is {getattr(offer, name)!r:.80}"
+
+
+def _of_terms(terms: OfferTerms) -> Iterator[str]:
+    if not 0 < terms.gpu_fraction <= 1:
+        yield f"terms.gpu_fraction is {terms.gpu_fraction!r}"
+    if not _is_0_or_more(terms.min_billing_s):
+        yield f"terms.min_billing_s is {terms.min_billing_s!r}"
+    if not (len(terms.currency) == 3 and terms.currency.isupper()):
+        yield f"terms.currency is {terms.currency!r}"
+    if terms.currency != "USD" and not (terms.usd_rate and math.isfinite(terms.usd_rate) and terms.usd_rate > 0):
+        yield f"terms.usd_rate of {terms.currency} is {terms.usd_rate!r}"
+    if terms.currency != "USD" and not isinstance(terms.usd_rate_on, date):
+        yield f"terms.usd_rate_on of {terms.currency} is not told"
+    yield from _texts(terms, _TERM_TEXTS)
+
+
+def _texts(holder: object, names: tuple[str, ...]) -> list[str]:
+    """Texts that are not clean, or empty."""
+    return [f"{name} is not clean: {value!r:.80}" for name in names if not _is_clean(value := getattr(holder, name))]
+
+
+def _is_clean(value: object) -> bool:
+    return value is None or (isinstance(value, str) and bool(value) and clean(value) == value)
+
+
+def _is_0_or_more(value: float | None) -> bool:
+    return value is None or (math.isfinite(value) and value >= 0)
+
+
+def _is_utc(moment: datetime) -> bool:
+    return moment.utcoffset() == timedelta(0)

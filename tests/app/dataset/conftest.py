@@ -1,0 +1,68 @@
+"""The real MiniLM, and a tiny model where only the way of the data counts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.app.dataset.audit import Audit, AuditModels, audit_file
+from gpuwatch.app.dataset.embedding import Embedder, open_embedder
+from gpuwatch.app.dataset.model_folder import find_model
+from gpuwatch.app.dataset.perplexity import CausalModel
+from gpuwatch.app.dataset.removal import RemovalRules
+from gpuwatch.app.dataset.scan import read_as
+from gpuwatch.app.dataset.tokens import TokenCounter
+from gpuwatch.app.dataset.work_folder import open_work_folder
+from tests.app.dataset import tiny_models
+
+Auditor = Callable[..., Audit]
+
+
+@pytest.fixture(scope="session")
+def minilm() -> AuditModels:
+    """all-MiniLM-L6-v2 out of its package."""
+    counter = TokenCounter(find_model(None).tokenizer, estimate=True)
+    return AuditModels(embedder=open_embedder(None, "onnx", 1), counter=counter)
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BERT of 32 numbers a word."""
+    return tiny_models.bert(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_folder: Path) -> AuditModels:
+    """The tiny model, ready to read."""
+    embedder: Embedder = open_embedder(tiny_folder, "onnx", 1)
+    return AuditModels(embedder=embedder, counter=TokenCounter(tiny_folder / "tokenizer.json", estimate=True))
+
+
+@pytest.fixture
+def audit(tiny: AuditModels) -> Auditor:
+    """Audits a file with the tiny model, or with those that are named."""
+
+    def run(
+        path: Path,
+        rules: RemovalRules | None = None,
+        models: AuditModels = tiny,
+        causal: CausalModel | None = None,
+        field: str = "",
+    ) -> Audit:
+        models = AuditModels(embedder=models.embedder, counter=models.counter, causal=causal)
+        reading = read_as(path, (field,) if field else ())
+        with open_work_folder(path.with_name(f"{path.name}.audit")) as folder:
+            return audit_file(
+                path, reading, rules or RemovalRules(near=0.95), models, folder, lambda _what, _done, _all: None
+            )
+
+    return run
+
+
+def written(path: Path, texts: Sequence[str]) -> Path:
+    """A file with one row a text."""
+    path.write_text("".join(json.dumps({"id": number, "text": text}) + "\n" for number, text in enumerate(texts)))
+    return path

@@ -1,0 +1,174 @@
+"""Prime Intellect's list of offers on loopback: pages, the older shape, the summary, disks, and odd rows.
+
+Built from its OpenAPI file and documents. source: docs/providers/primeintellect.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any, ClassVar, Final
+
+from gpuwatch.emulator.answers import EmulatorReply, RefusedRequest, reply
+from gpuwatch.emulator.provider_server import ProviderServer
+from gpuwatch.emulator.request import EmulatorRequest
+
+_PART: Final = {
+    "minCount": None, "defaultCount": None, "maxCount": None, "pricePerUnit": None, "step": None,
+    "defaultIncludedInPrice": None, "additionalInfo": None,
+}  # fmt: skip
+_IMAGES: Final = ["ubuntu_22_cuda_12", "cuda_12_1_pytorch_2_2"]
+_RATES: Final = (
+    b'<?xml version="1.0"?><gesmes:Envelope><Cube><Cube time="2026-11-20">'
+    b'<Cube currency="USD" rate="1.1500"/><Cube currency="GBP" rate="0.8600"/></Cube></Cube></gesmes:Envelope>'
+)
+
+
+def part(**told: Any) -> dict[str, Any]:
+    """One of `disk`, `vcpu`, `memory`, with every field that it has."""
+    return _PART | told
+
+
+def row(seller: str, cloud_id: str, gpu: str, socket: str, usd_hour: float, **more: Any) -> dict[str, Any]:
+    """One offer, with every field that the list has; `more` replaces some."""
+    community = more.get("security") == "community_cloud"
+    return {
+        "cloudId": cloud_id,
+        "gpuType": gpu,
+        "socket": socket,
+        "provider": seller,
+        "region": "united_states",
+        "dataCenter": None,
+        "country": "US",
+        "gpuCount": 1,
+        "gpuMemory": 80,
+        "disk": part(defaultCount=100),
+        "sharedDisk": None,
+        "vcpu": part(defaultCount=16),
+        "memory": part(defaultCount=128),
+        "internetSpeed": None,
+        "interconnect": None,
+        "interconnectType": None,
+        "provisioningTime": None,
+        "stockStatus": "Available",
+        "security": "secure_cloud",
+        "prices": {
+            "onDemand": None if community else usd_hour,
+            "communityPrice": usd_hour if community else None,
+            "isVariable": None,
+            "currency": "USD",
+        },
+        "images": list(_IMAGES),
+        "isSpot": None,
+        "prepaidTime": None,
+    } | more
+
+
+def market() -> list[dict[str, Any]]:
+    """A small market with the two documented offers, and one of each oddity."""
+    extra_disk = part(minCount=80, defaultCount=80, maxCount=1000, pricePerUnit=0.00014, step=1)
+    euros = {"onDemand": 1.6, "communityPrice": None, "isVariable": True, "currency": "EUR"}
+    eight = {"gpuCount": 8, "vcpu": part(defaultCount=192), "memory": part(defaultCount=1800)}
+    h100 = ("NVIDIA H100 PCIe", "H100_80GB", "PCIe")
+    return [
+        row("hyperstack", "n3-H100x1", "H100_80GB", "PCIe", 1.9, dataCenter="CANADA-1", country="CA",
+            vcpu=part(defaultCount=180), memory=part(defaultCount=180), region="canada"),
+        row("runpod", *h100, 2.69, dataCenter="US-KS-2", stockStatus="Low",
+            disk=extra_disk | {"defaultIncludedInPrice": False}, memory=part(defaultCount=251)),
+        row("lambdalabs", "gpu_8x_h100_sxm5", "H100_80GB", "SXM5", 23.92, dataCenter="us-west-1", **eight),
+        row("datacrunch", "1A100.22V", "A100_80GB", "SXM4", 1.6, dataCenter="FIN-01", country="FI", region="eu_north",
+            prices=euros),
+        row("datacrunch", "1A100.22V", "A100_80GB", "SXM4", 0.8, dataCenter="FIN-01", country="FI", region="eu_north",
+            isSpot=True),
+        row("massedcompute", "gpu_1x_a6000", "A6000_48GB", "PCIe", 0.4, gpuMemory=48, security="community_cloud"),
+        row("massedcompute", "gpu_1x_a6000", "A6000_48GB", "PCIe", 0.45, gpuMemory=48, security="community_cloud"),
+        row("latitude", "g3-h100-month", "H100_80GB", "PCIe", 1.7, dataCenter="DAL", prepaidTime=720),
+        row("crusoecloud", "gh200", "GH200_480GB", "SXM5", 1.5, gpuMemory=480, stockStatus="Medium"),
+        row("runpod", *h100, 1.0, dataCenter="EU-RO-1", stockStatus="Unavailable"),
+        row("hyperstack", "n3-cpu", "CPU_NODE", "PCIe", 0.1, gpuMemory=0),
+        row("vultr", "vcg-l40s", "L40S_48GB", "PCIe", 1.2, gpuMemory=48,
+            disk=part(defaultCount=100, defaultIncludedInPrice=False)),
+    ]  # fmt: skip
+
+
+class PrimeIntellectServer(ProviderServer):
+    """The list in memory.
+
+    Attributes:
+        rows: what is listed, to be changed at will.
+        page_rows: the most on a page.
+        sparse: fields that say nothing are left out, as in one of the documented offers.
+        ignores_pages: every page is the first.
+    """
+
+    ROUTES: ClassVar[tuple[tuple[str, str, str], ...]] = (
+        ("GET", "/api/v1/availability/gpus", "list_gpus"),
+        ("GET", "/api/v1/availability/multi-node", "list_none"),
+        ("GET", "/api/v1/availability/disks", "list_none"),
+        ("GET", "/api/v1/availability/gpu-summary", "summary"),
+        ("GET", "/api/v1/availability/?", "by_gpu"),
+        ("GET", "/rates/.*", "rates"),
+    )
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.rows = market()
+        self.page_rows = 100
+        self.sparse = False
+        self.ignores_pages = False
+
+    def routed(self, request: EmulatorRequest) -> EmulatorReply:
+        """Nothing is shown without a key but the bank's rates, which are somebody else's."""
+        if not request.keyed and not request.path.startswith("/rates/"):
+            raise RefusedRequest(reply({"detail": "Could not validate credentials"}, 401))
+        return super().routed(request)
+
+    def list_gpus(self, request: EmulatorRequest) -> Any:
+        """One page of what fits the filters."""
+        page, size = _number(request, "page", 1), _number(request, "page_size", 100)
+        if page < 1 or not 1 <= size <= 100:
+            told = [{"param": "page_size", "details": "Input should be between 1 and 100"}]
+            raise RefusedRequest(reply({"errors": told}, 422))
+        found = [one for one in self.rows if _fits(one, request.params)]
+        size = min(size, self.page_rows)
+        start = 0 if self.ignores_pages else (page - 1) * size
+        items = deepcopy(found[start : start + size])
+        return {"items": [_told(one) for one in items] if self.sparse else items, "totalCount": len(found)}
+
+    def list_none(self, request: EmulatorRequest) -> Any:
+        """There are no clusters and no disks here."""
+        return {"items": [], "totalCount": 0}
+
+    def summary(self, request: EmulatorRequest) -> Any:
+        """Every GPU with the number of its offers."""
+        names = [one["gpuType"] for one in self.rows]
+        return {name: {"count": names.count(name)} for name in sorted(set(names))}
+
+    def by_gpu(self, request: EmulatorRequest) -> Any:
+        """The older answer: a list for each GPU."""
+        found: dict[str, list[Any]] = {}
+        for one in self.rows:
+            found.setdefault(one["gpuType"], []).append(one)
+        return found
+
+    def rates(self, request: EmulatorRequest) -> EmulatorReply:
+        """The European Central Bank's file of one day."""
+        return EmulatorReply(200, _RATES, content_type="application/xml")
+
+
+def _number(request: EmulatorRequest, name: str, default: int) -> int:
+    told = request.params.get(name, str(default))
+    return int(told) if told.isdigit() else 0
+
+
+def _fits(one: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
+    fields = {
+        "gpu_type": "gpuType", "gpu_count": "gpuCount", "socket": "socket", "security": "security",
+        "data_center_id": "dataCenter", "cloud_id": "cloudId", "regions": "region",
+    }  # fmt: skip
+    return all(str(one[field]) == wanted[name] for name, field in fields.items() if name in wanted)
+
+
+def _told(one: dict[str, Any]) -> dict[str, Any]:
+    """Without what says nothing."""
+    return {key: _told(value) if isinstance(value, dict) else value for key, value in one.items() if value is not None}

@@ -1,0 +1,124 @@
+"""The clockwork: beats run, never twice at once, and survive a clock that jumps."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+import pytest
+
+from gpuwatch.bootstrap import real_now
+from gpuwatch.daemon import process
+from gpuwatch.daemon.process import TaskScheduler
+from gpuwatch.engine.periodic_task import PeriodicTask
+
+
+@contextmanager
+def turning(*beats: PeriodicTask) -> Iterator[TaskScheduler]:
+    clockwork = TaskScheduler(beats, real_now, time.monotonic)
+    clockwork.start()
+    try:
+        yield clockwork
+    finally:
+        clockwork.stop(wait_s=3)
+
+
+def wait_until(look: Callable[[], bool], within_s: float = 5.0) -> None:
+    ends_at = time.monotonic() + within_s
+    while not look():
+        assert time.monotonic() < ends_at, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def test_every_beat_runs_at_once_and_then_at_its_interval() -> None:
+    runs: list[float] = []
+    with turning(PeriodicTask(name="a", run=lambda: runs.append(time.monotonic()), every_s=0.2)):
+        wait_until(lambda: len(runs) >= 3)
+    assert runs[1] - runs[0] >= 0.1
+
+
+def test_a_beat_that_takes_long_never_runs_twice_at_once_and_delays_no_other() -> None:
+    inside, most, others = [0], [0], [0]
+
+    def slow() -> None:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        time.sleep(0.5)
+        inside[0] -= 1
+
+    def quick() -> None:
+        others[0] += 1
+
+    with turning(PeriodicTask(name="slow", run=slow, every_s=0.1), PeriodicTask(name="quick", run=quick, every_s=0.1)):
+        wait_until(lambda: others[0] >= 8)
+    assert most[0] == 1
+
+
+def test_a_beat_that_raises_runs_again(caplog: pytest.LogCaptureFixture) -> None:
+    runs = [0]
+
+    def broken() -> None:
+        runs[0] += 1
+        raise ValueError("by design")
+
+    with turning(PeriodicTask(name="broken", run=broken, every_s=0.1)):
+        wait_until(lambda: runs[0] >= 3)
+    assert "beat broken failed" in caplog.text
+
+
+def test_a_nudge_runs_a_beat_now() -> None:
+    ran = threading.Event()
+    runs = [0]
+
+    def count() -> None:
+        runs[0] += 1
+        ran.set()
+
+    with turning(PeriodicTask(name="rare", run=count, every_s=3600)) as clockwork:
+        assert ran.wait(5)
+        ran.clear()
+        clockwork.run_now("rare")
+        assert ran.wait(5)
+    assert runs[0] == 2
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_clock_that_jumps_is_noticed_and_every_beat_is_set_anew(
+    hours: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(process, "GUARD_EVERY_S", 0.05)
+    jumped = [timedelta(0)]
+    runs = [0]
+
+    def count() -> None:
+        runs[0] += 1
+
+    def now() -> datetime:
+        return real_now() + jumped[0]
+
+    clockwork = TaskScheduler([PeriodicTask(name="a", run=count, every_s=3600)], now, time.monotonic)
+    clockwork.start()
+    try:
+        wait_until(lambda: runs[0] == 1)
+        jumped[0] = timedelta(hours=hours)
+        wait_until(lambda: "the clock moved" in caplog.text)
+        if hours < 0:  # APScheduler's own clock did not move: what is due in the past runs at once
+            wait_until(lambda: runs[0] == 2)
+    finally:
+        clockwork.stop(wait_s=3)
+
+
+def test_a_hanging_beat_does_not_hold_up_the_stop() -> None:
+    release = threading.Event()
+    clockwork = TaskScheduler(
+        [PeriodicTask(name="hangs", run=lambda: release.wait(10), every_s=1)], real_now, time.monotonic
+    )
+    clockwork.start()
+    time.sleep(0.2)
+    began = time.monotonic()
+    clockwork.stop(wait_s=0.5)
+    assert time.monotonic() - began < 2
+    release.set()

@@ -1,0 +1,298 @@
+"""What a launch is, what it costs, whether it may begin, and when its absence is believed. Values only."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuwatch.domain.launches.absence_proof import (
+    ABSENCE_WAIT_S,
+    LISTINGS_NEEDED,
+    AbsenceEvidence,
+    AbsenceVerdict,
+    absence_verdict,
+    count_failed_listing,
+    count_missing,
+    has_canary,
+)
+from gpuwatch.domain.launches.budget import budget_refusal
+from gpuwatch.domain.launches.launch import (
+    ALLOWED_TRANSITIONS,
+    FINAL_STATES,
+    EndReason,
+    Intent,
+    Launch,
+    LaunchRefusal,
+    LaunchState,
+    RefusalReason,
+    cost_microusd,
+    label_of,
+    launch_id_in,
+    may_transition,
+    new_launch,
+)
+from gpuwatch.domain.launches.watch_limits import cooldown_refusal, free_slot
+from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
+from tests.builders import NOON, a_match, a_watch, an_offer, changed
+
+S = LaunchState
+HOUR = timedelta(hours=1)
+WATCH = a_watch(action=Action.LAUNCH, launch=LaunchSpec(max_runtime_s=10 * 3600.0))
+
+
+def a_launch(**changes: Any) -> Launch:
+    """3.00 listed, 3.60 with commission, of which 0.002222 is disk; requested at noon."""
+    plain = new_launch(Intent(watch=WATCH, match=a_match(), launch_id="a" * 12, dry_run=False), 0, NOON)
+    return changed(plain, **changes)  # type: ignore[no-any-return]
+
+
+def a_running(since: datetime = NOON, **changes: Any) -> Launch:
+    return a_launch(**({"state": S.RUNNING, "running_at": since, "instance_id": "1"} | changes))
+
+
+def a_failed(end: EndReason, at: datetime = NOON, **changes: Any) -> Launch:
+    return a_launch(**({"state": S.FAILED, "ended_at": at, "end_reason": end.text("words")} | changes))
+
+
+# --- labels and states ------------------------------------------------------------------------------------------------
+
+
+def test_a_label_names_its_launch() -> None:
+    assert label_of("abcdefghij23") == "gpuwatch-abcdefghij23"
+    assert launch_id_in("gpuwatch-abcdefghij23") == "abcdefghij23"
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        None,
+        "",
+        "gpuwatch-",
+        "gpuwatch-abc",
+        "gpuwatch-abcdefghij018",
+        "xgpuwatch-abcdefghij23",
+        "gpuwatch-abcdefghij23\n",
+    ],
+)
+def test_a_similar_label_names_nothing(label: str | None) -> None:
+    assert launch_id_in(label) is None
+
+
+def test_what_is_over_stays_over() -> None:
+    assert all(ALLOWED_TRANSITIONS[state] == frozenset() for state in FINAL_STATES)
+
+
+def test_what_was_lost_is_never_asked_for_again() -> None:
+    assert not may_transition(S.UNKNOWN, S.REQUESTED)
+    assert not may_transition(S.HELD, S.REQUESTED)
+
+
+def test_every_state_can_come_to_an_end() -> None:
+    reaches = set(FINAL_STATES)
+    for _ in S:
+        reaches |= {state for state in S if ALLOWED_TRANSITIONS[state] & reaches}
+    assert reaches == set(S)
+
+
+# --- cost -------------------------------------------------------------------------------------------------------------
+
+
+def test_cost_is_price_times_the_time_it_runs() -> None:
+    assert cost_microusd(a_running(), NOON + 2 * HOUR) == 7_200_000
+
+
+def test_before_it_runs_only_the_disk_costs() -> None:
+    starting = a_launch(state=S.STARTING, instance_id="1")
+    assert starting.disk_microusd_hour == 2222
+    assert cost_microusd(starting, NOON + 3 * HOUR) == 3 * round(2222 * 1.2)
+
+
+def test_the_cost_stands_still_after_the_end() -> None:
+    ended = a_running(state=S.ENDED, ended_at=NOON + HOUR)
+    assert cost_microusd(ended, NOON + 9 * HOUR) == 3_600_000
+
+
+@pytest.mark.parametrize("state", [S.REQUESTED, S.UNKNOWN, S.HELD])
+def test_what_may_run_is_counted_as_running(state: LaunchState) -> None:
+    assert cost_microusd(a_launch(state=state), NOON + HOUR) == 3_600_000
+
+
+def test_what_was_never_made_costs_nothing() -> None:
+    assert cost_microusd(a_failed(EndReason.OFFERS_GONE), NOON + HOUR) == 0
+
+
+def test_a_dry_run_costs_nothing() -> None:
+    dry = new_launch(Intent(watch=WATCH, match=a_match(), launch_id="a" * 12, dry_run=True), 0, NOON)
+    assert (dry.state, cost_microusd(dry, NOON + HOUR), dry.counts) == (S.ENDED, 0, False)
+
+
+def test_the_listed_cost_is_without_the_commission() -> None:
+    assert cost_microusd(a_running(), NOON + HOUR, listed=True) == 3_000_000
+
+
+@given(st.integers(-100, 10_000), st.integers(0, 10_000))
+def test_a_cost_is_never_negative_and_parts_add_up(hours: int, part: int) -> None:
+    """Also when the clock stepped back behind the start."""
+    now, middle = NOON + hours * HOUR, NOON + part * HOUR
+    whole = cost_microusd(a_running(), now)
+    later = cost_microusd(a_running(), now, since=middle)
+    assert 0 <= later <= whole
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_lowest_free_slot_is_taken() -> None:
+    spec = LaunchSpec(max_active=3, max_total=0)
+    assert free_slot(spec, "w", [a_launch(slot=0), a_launch(slot=2)], 2) == 1
+
+
+def test_fewer_slots_than_alive_refuse() -> None:
+    """The owner lowered max_active while more were alive: the slots that are left do not count."""
+    got = free_slot(LaunchSpec(max_active=2, max_total=0), "w", [a_launch(slot=5), a_launch(slot=6)], 2)
+    assert isinstance(got, LaunchRefusal)
+
+
+def test_max_total_zero_is_no_limit() -> None:
+    assert free_slot(LaunchSpec(max_total=0), "w", [], 1000) == 0
+
+
+@pytest.mark.parametrize(
+    ("budget", "reason"),
+    [
+        (Budget(max_instances=1), RefusalReason.MAX_INSTANCES),
+        (Budget(max_usd_hour=Decimal("7.19")), RefusalReason.MAX_USD_HOUR),
+        (Budget(max_usd_day=Decimal("71.99")), RefusalReason.MAX_USD_DAY),
+        (Budget(max_usd_month=Decimal("71.99")), RefusalReason.MAX_USD_MONTH),
+    ],
+)
+def test_a_budget_counts_what_runs_and_this_one(budget: Budget, reason: RefusalReason) -> None:
+    """Two of 3.60 an hour, for ten hours at most."""
+    got = budget_refusal(a_launch(), [a_running()], [], budget, NOON)
+    assert got is not None
+    assert got.reason is reason
+
+
+def test_a_budget_admits_exactly_its_limit() -> None:
+    budget = Budget(max_instances=2, max_usd_hour=Decimal("7.20"), max_usd_day=Decimal(72), max_usd_month=Decimal(72))
+    assert budget_refusal(a_launch(), [a_running()], [], budget, NOON) is None
+
+
+def test_what_was_spent_today_counts_and_yesterday_does_not() -> None:
+    today = a_running(NOON - 2 * HOUR, state=S.ENDED, ended_at=NOON - HOUR)
+    yesterday = a_running(NOON - 26 * HOUR, state=S.ENDED, ended_at=NOON - 25 * HOUR, requested_at=NOON - 26 * HOUR)
+    budget = Budget(max_usd_day=Decimal("39.60"))
+    assert budget_refusal(a_launch(), [], [today, yesterday], budget, NOON) is None
+    assert budget_refusal(a_launch(), [], [today, today], budget, NOON) is not None
+
+
+def test_a_day_counts_no_more_than_a_day_of_a_long_launch() -> None:
+    long = a_launch(max_runtime_s=30 * 86_400.0)
+    assert budget_refusal(long, [], [], Budget(max_usd_day=Decimal("86.40")), NOON) is None
+    assert budget_refusal(long, [], [], Budget(max_usd_month=Decimal(2591)), NOON) is not None
+
+
+def test_without_max_runtime_a_day_is_counted() -> None:
+    endless = a_launch(max_runtime_s=None)
+    assert budget_refusal(endless, [], [], Budget(max_usd_day=Decimal("86.40")), NOON) is None
+    assert budget_refusal(endless, [], [], Budget(max_usd_day=Decimal("86.39")), NOON) is not None
+
+
+# --- after failures ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", [EndReason.NO_CREDIT, EndReason.KEY])
+def test_no_credit_and_a_refused_key_rest_the_whole_provider_for_an_hour(end: EndReason) -> None:
+    failed = [a_failed(end, watch="another")]
+    assert cooldown_refusal(failed, "h100", "vastai", NOON + 59 * timedelta(minutes=1)) is not None
+    assert cooldown_refusal(failed, "h100", "vastai", NOON + HOUR) is None
+    assert cooldown_refusal(failed, "h100", "elsewhere", NOON) is None
+
+
+def test_a_wrong_order_rests_its_own_watch_alone() -> None:
+    failed = [a_failed(EndReason.BAD_ORDER)]
+    assert cooldown_refusal(failed, "h100", "vastai", NOON) is not None
+    assert cooldown_refusal(failed, "another", "vastai", NOON) is None
+
+
+def test_failures_at_one_provider_do_not_rest_a_watch_at_another() -> None:
+    failed = [a_failed(EndReason.OFFERS_GONE)] * 3 + [a_failed(EndReason.BAD_ORDER)]
+    assert cooldown_refusal(failed, "h100", "vastai", NOON) is not None
+    assert cooldown_refusal(failed, "h100", "elsewhere", NOON) is None
+
+
+def test_one_failure_is_followed_at_once_and_more_rest_longer_and_longer() -> None:
+    def rest_s(failures: int) -> int:
+        failed = [a_failed(EndReason.OFFERS_GONE)] * failures
+        return next(
+            s
+            for s in range(0, 3601, 30)
+            if cooldown_refusal(failed, "h100", "vastai", NOON + timedelta(seconds=s)) is None
+        )
+
+    assert [rest_s(n) for n in (0, 1, 2, 3, 4)] == [0, 0, 30, 60, 120]
+
+
+# --- absence ----------------------------------------------------------------------------------------------------------
+
+
+def looked(*looks: bool, every_s: float = 10.0, start_s: float = ABSENCE_WAIT_S) -> AbsenceVerdict:
+    """The verdict after whole listings without it; True: with a canary."""
+    seen, tick_s = AbsenceEvidence(0.0), start_s
+    for canary in looks:
+        tick_s += every_s
+        seen = count_missing(seen, canary, tick_s)
+    return absence_verdict(seen, tick_s)
+
+
+def test_three_listings_with_a_canary_after_the_wait_prove_absence() -> None:
+    assert LISTINGS_NEEDED == 3
+    assert looked(True, True) is AbsenceVerdict.LOOKING
+    assert looked(True, True, True) is AbsenceVerdict.ABSENT
+
+
+def test_no_listing_counts_before_the_wait_is_over() -> None:
+    assert looked(*[True] * 50, every_s=1.0, start_s=0.0) is AbsenceVerdict.LOOKING
+
+
+def test_listings_without_a_canary_prove_nothing_however_many() -> None:
+    assert looked(*[False] * 100) is AbsenceVerdict.CANNOT_PROVE
+
+
+def test_a_listing_without_a_canary_breaks_the_row() -> None:
+    assert looked(True, True, False, True, True) is AbsenceVerdict.LOOKING
+
+
+def test_a_failed_listing_breaks_the_row() -> None:
+    assert count_failed_listing(AbsenceEvidence(0.0, missed=2)).missed == 0
+
+
+def test_without_any_listing_the_owner_is_asked_in_the_end() -> None:
+    assert absence_verdict(AbsenceEvidence(0.0), 3 * ABSENCE_WAIT_S - 1) is AbsenceVerdict.LOOKING
+    assert absence_verdict(AbsenceEvidence(0.0), 3 * ABSENCE_WAIT_S) is AbsenceVerdict.CANNOT_PROVE
+
+
+def test_a_canary_is_every_instance_that_is_believed_alive() -> None:
+    assert has_canary({"1", "2"}, {"1"}, set())
+    assert not has_canary({"1"}, {"1", "2"}, set())
+
+
+def test_with_none_alive_a_stranger_who_was_there_before_is_canary() -> None:
+    assert has_canary({"9"}, set(), {"9"})
+    assert not has_canary({"9"}, set(), {"8"})
+    assert not has_canary(set(), set(), set())
+
+
+def test_the_offer_of_an_intent_is_in_its_launch() -> None:
+    match = a_match(an_offer(offer_id="42", spot=True), disk_gb=100)
+    launch = new_launch(
+        Intent(watch=changed(WATCH, disk_gb=100.0), match=match, launch_id="b" * 12, dry_run=False), 3, NOON
+    )
+    assert (launch.offer_id, launch.slot, launch.spot, launch.state) == ("42", 3, True, S.REQUESTED)
+    assert launch.price_microusd_hour == match.price.price_microusd_hour
+    assert launch.disk_microusd_hour == 27_778

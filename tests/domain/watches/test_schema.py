@@ -1,0 +1,283 @@
+"""What an owner may write in `[[watch]]`; `test_launch_schema` goes on with `[watch.launch]`."""
+
+from __future__ import annotations
+
+import tomllib
+from contextlib import suppress
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from gpuwatch.domain.watches.env_text import EnvText
+from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
+from gpuwatch.domain.watches.schema import SEEN, WatchTable
+from gpuwatch.domain.watches.watch import (
+    Action,
+    Budget,
+    LaunchSpec,
+    SpotPolicy,
+    Watch,
+)
+
+LEAST = 'name = "w"\ngpu = "H100"\nmax_price = 3.60\n'
+
+
+def watch(toml: str = "", least: str = LEAST) -> Watch:
+    """The watch that this TOML stands for."""
+    return WatchTable.model_validate(tomllib.loads(least + toml, parse_float=Decimal)).value()
+
+
+def refused(toml: str = "", least: str = LEAST) -> str:
+    """What pydantic says of a wrong watch."""
+    with pytest.raises(ValidationError) as caught:
+        watch(toml, least)
+    return str(caught.value)
+
+
+def test_the_least_watch_has_the_defaults_of_the_contract() -> None:
+    assert watch() == Watch(
+        name="w",
+        gpu=("H100",),
+        gpu_names=("H100 SXM", "H100 PCIe", "H100 NVL", "H100"),
+        max_price_usd_gpu_hour=Decimal("3.60"),
+    )
+
+
+def test_every_clause_arrives_in_its_unit() -> None:
+    found = watch(
+        """
+        gpu_count = { min = 2, max = 8 }
+        action = "launch"
+        providers = ["vastai"]
+        spot = "only"
+        disk_gb = 100
+        download_gb = 1.5
+        upload_gb = 2
+        min_vram_gib = 79
+        min_reliability = 0.98
+        verified = true
+        datacenter = false
+        regions = ["DE", "Norway"]
+        min_cuda = 12.4
+        min_driver = "550.54"
+        min_download_mbps = 500
+        min_upload_mbps = 100
+        min_disk_gb = 200
+        min_vcpu = 8
+        min_ram_gib = 64
+        min_ports = 4
+        min_dlperf = 30.5
+        nvlink = true
+        static_ip = true
+        available_for = "2d"
+        hold_for = "90s"
+        active = ["22:00-08:00", "Sat-Sun"]
+        repeat_every = "1h30m"
+        improve_by = 0.1
+        rearm = 1.2
+        notify = ["telegram"]
+        [launch]
+        image = "img"
+        onstart = "a\\nb"
+        env = { A = "1" }
+        runtype = "args"
+        template = "abc"
+        max_active = 2
+        max_total = 0
+        max_runtime = "24h"
+        ready_within = "10m"
+        max_tries = 3
+        quote_ttl = "0s"
+        idle_below = 10
+        idle_for = "20m"
+        """
+    )
+    assert found == Watch(
+        name="w",
+        gpu=("H100",),
+        gpu_names=("H100 SXM", "H100 PCIe", "H100 NVL", "H100"),
+        max_price_usd_gpu_hour=Decimal("3.60"),
+        gpu_count_min=2,
+        gpu_count_max=8,
+        action=Action.LAUNCH,
+        providers=("vastai",),
+        spot=SpotPolicy.ONLY,
+        disk_gb=100,
+        download_gb=1.5,
+        upload_gb=2,
+        min_vram_gib=79,
+        min_reliability=0.98,
+        verified=True,
+        datacenter=False,
+        regions=("DE", "Norway"),
+        min_cuda=12.4,
+        min_driver="550.54",
+        min_download_mbps=500,
+        min_upload_mbps=100,
+        min_disk_gb=200,
+        min_vcpu=8,
+        min_ram_gib=64,
+        min_ports=4,
+        min_dlperf=30.5,
+        nvlink=True,
+        static_ip=True,
+        available_for_s=172_800,
+        hold_for_s=90,
+        active=("22:00-08:00", "Sat-Sun"),
+        repeat_every_s=5400,
+        improve_by=0.1,
+        rearm=1.2,
+        notify=("telegram",),
+        launch=LaunchSpec(
+            image="img",
+            onstart="a\nb",
+            env={"A": "1"},
+            runtype="args",
+            template="abc",
+            max_active=2,
+            max_total=0,
+            max_runtime_s=86_400,
+            ready_within_s=600,
+            max_tries=3,
+            quote_ttl_s=0,
+            idle_below=10,
+            idle_for_s=1200,
+        ),
+    )
+
+
+@pytest.mark.parametrize("table", [WatchTable, LaunchTable, BudgetTable])
+def test_every_field_of_the_values_can_be_written(table: Any) -> None:
+    """A clause that exists in the engine and not in the schema could never be set."""
+    struct = {WatchTable: Watch, LaunchTable: LaunchSpec, BudgetTable: Budget}[table]
+    written = set(table.model_fields)
+    own = {"gpu_names": "gpu", "max_price_usd_gpu_hour": "max_price"}
+    own |= {"gpu_count_min": "gpu_count", "gpu_count_max": "gpu_count"}
+    own |= {"secret_env": "env", "max_job_cost_usd": "max_job_cost"}
+    written -= {"onstart_file"}  # it becomes onstart
+    written -= {"max_price_cap", "deadline"}  # with max_price = "auto" they become `auto`
+    values = set(struct.__struct_fields__) - {"auto"}
+    assert {own.get(name, name.removesuffix("_s")) for name in values} == written
+
+
+def test_the_seed_scripts_name_finds_all_its_cards() -> None:
+    names = watch(least=LEAST.replace("H100", "H100 80GB")).gpu_names
+    assert names == ("H100 SXM", "H100 PCIe", "H100 NVL", "H100")
+
+
+def test_a_name_that_nobody_spells_so_is_a_fault_with_a_guess() -> None:
+    assert "nobody knows a GPU 'H100 SXN'; did you mean H100 SXM" in refused(least=LEAST.replace("H100", "H100 SXN"))
+
+
+def test_a_spelling_seen_at_a_provider_stands_for_itself() -> None:
+    token = SEEN.set(["New GPU 1"])
+    try:
+        assert watch(least=LEAST.replace("H100", "new-gpu-1")).gpu_names == ("New GPU 1",)
+    finally:
+        SEEN.reset(token)
+
+
+def test_reminders_can_be_switched_off() -> None:
+    assert watch('repeat_every = "never"').repeat_every_s is None
+
+
+@pytest.mark.parametrize(("written", "least", "most"), [("4", 4, 4), ("{ min = 2 }", 2, 1024), ("{ max = 3 }", 1, 3)])
+def test_a_gpu_count_is_a_number_or_a_range(written: str, least: int, most: int) -> None:
+    found = watch(f"gpu_count = {written}")
+    assert (found.gpu_count_min, found.gpu_count_max) == (least, most)
+
+
+@pytest.mark.parametrize("price", ["0", "-1", "nan", "inf", "true", '"3"', "1e30", "1e-999999", "[3]"])
+def test_an_impossible_price_is_a_fault(price: str) -> None:
+    assert "max_price" in refused(least=LEAST.replace("3.60", price))
+
+
+@pytest.mark.parametrize(
+    "toml",
+    [
+        "unknown = 1",
+        'name = ""',
+        "gpu = []",
+        "gpu = 3",
+        "gpu_count = 0",
+        "gpu_count = 1.0",
+        "gpu_count = true",
+        "gpu_count = { min = 3, max = 2 }",
+        "gpu_count = { least = 3 }",
+        'action = "buy"',
+        "spot = true",
+        "disk_gb = 0",
+        "disk_gb = -5",
+        "min_reliability = 98",
+        'verified = "yes"',
+        "verified = 1",
+        "regions = [1]",
+        "min_driver = 550",
+        'min_driver = "newest"',
+        'min_driver = "550."',
+        'hold_for = "5"',
+        "hold_for = 5",
+        'active = ["8-9"]',
+        'active = ["Xyz"]',
+        'repeat_every = "sometimes"',
+        "improve_by = 1.5",
+        "rearm = 0.5",
+        "min_ports = 1.5",
+        "launch = 3",
+        "[launch]\nmax_active = 0",
+        "[launch]\nmax_total = -1",
+        '[launch]\nmax_runtime = "0s"',
+        "[launch]\nenv = { A = 1 }",
+        '[launch]\nenv = { "A=B" = "1" }',
+        "[launch]\nidle_below = 10",
+        '[launch]\nidle_for = "5m"',
+    ],
+)
+def test_an_impossible_clause_is_a_fault(toml: str) -> None:
+    name = toml.rpartition("\n")[2].partition(" ")[0]
+    replaced = "".join(line + "\n" for line in LEAST.splitlines() if not line.startswith(f"{name} "))
+    assert name.removesuffix("_below").removesuffix("_for") in refused(toml, replaced)
+
+
+def test_no_fault_quotes_what_was_written() -> None:
+    assert "s3cr3t" not in refused('[launch]\nenv = { A = ["s3cr3t"] }\nonstart = ["s3cr3t"]')
+
+
+def test_text_of_the_environment_becomes_what_its_key_needs() -> None:
+    given_ = {
+        "name": EnvText("7"),
+        "gpu": EnvText('["H100"]'),
+        "gpu_count": EnvText("4"),
+        "max_price": EnvText("3.60"),
+        "verified": EnvText("TRUE"),
+        "min_ports": EnvText("3"),
+        "hold_for": EnvText("5m"),
+        "launch": EnvText('{"max_active": 2}'),
+    }
+    found = WatchTable.model_validate(given_).value()
+    assert (found.name, found.gpu, found.gpu_count_min, found.verified) == ("7", ("H100",), 4, True)
+    assert str(found.max_price_usd_gpu_hour) == "3.60"
+    assert found.launch == LaunchSpec(max_active=2)
+
+
+@given(st.decimals(min_value="0.000001", max_value="999999", places=6))
+def test_a_price_is_exact_to_the_last_digit(price: Decimal) -> None:
+    assert watch(least=LEAST.replace("3.60", f"{price:f}")).max_price_usd_gpu_hour == price
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(WatchTable.model_fields)), _VALUES, max_size=4))
+def test_whatever_is_written_is_a_watch_or_a_fault(values: dict[str, Any]) -> None:
+    """No value crashes the schema."""
+    with suppress(ValidationError):
+        WatchTable.model_validate({"name": "w", "gpu": "H100", "max_price": 1, **values}).value()

@@ -1,0 +1,521 @@
+"""The beat from the outbox to the owner: nothing lost, nothing doubled, no channel waits for another."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gpuwatch.domain.launches.pause import Pause
+from gpuwatch.engine.alert_delivery import PROBE_AFTER_S, AlertDelivery, messages
+from gpuwatch.errors import DeliverLater, DeliveryRefused
+from gpuwatch.notifiers.email import EmailChannel
+from gpuwatch.notifiers.layout import as_text
+from gpuwatch.notifiers.telegram import TelegramChannel
+from gpuwatch.ports import (
+    Alert,
+    AlertKind,
+    Channel,
+    DueDelivery,
+    EmailSettings,
+    TelegramSettings,
+)
+from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.outbox import Outbox
+from gpuwatch.storage.pauses import SqlPauseRepository
+from tests.smtp_server import smtp_server
+from tests.telegram_double import BLOCKED, CHAT, TOKEN, moved, telegram, too_many
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+class Scripted:
+    """A channel that answers from a script; at its end it takes everything."""
+
+    def __init__(self, name: str, *script: Exception | None) -> None:
+        self.name = name
+        self.script = list(script)
+        self.tries: list[str] = []
+        self.kinds: list[AlertKind] = []  # of each try
+        self.sent: list[Alert] = []
+
+    def send(self, alert: Alert) -> None:
+        self.tries.append(alert.alert_id)
+        self.kinds.append(alert.kind)
+        answer = self.script.pop(0) if self.script else None
+        if answer is not None:
+            raise answer
+        self.sent.append(alert)
+
+
+class Hanging(Scripted):
+    """Hangs until it is let go."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.let_go = threading.Event()
+
+    def send(self, alert: Alert) -> None:
+        self.let_go.wait(10)
+        super().send(alert)
+
+
+class Several(Scripted):
+    """Several recipients."""
+
+    def __init__(self, name: str, *script: Exception | None) -> None:
+        super().__init__(name, *script)
+        self.taken: list[tuple[str, ...]] = []
+
+    def send_remaining(self, alert: Alert, taken: Sequence[str]) -> None:
+        self.taken.append(tuple(taken))
+        self.send(alert)
+
+
+class Bench:
+    """A deliverer over a real outbox, with a clock that stands still within a beat."""
+
+    def __init__(self, database: Database, *channels: Channel, patience_s: float = 10) -> None:
+        self.outbox = Outbox(database)
+        self.names = tuple(channel.name for channel in channels)
+        self.deliverer = AlertDelivery(
+            self.outbox,
+            {channel.name: channel for channel in channels},
+            monotonic=lambda: 0.0,
+            jitter=lambda: 0.0,
+            patience_s=patience_s,
+        )
+
+    def tell(
+        self,
+        alert_id: str = "a1",
+        kind: AlertKind = AlertKind.HELD,
+        after_s: float = 0,
+        channels: Sequence[str] | None = None,
+        life: timedelta = HOUR,
+    ) -> None:
+        at = NOON + timedelta(seconds=after_s)
+        alert = Alert(alert_id=alert_id, kind=kind, created_at=at, headline=f"headline of {alert_id}")
+        self.outbox.tell(alert, self.names if channels is None else channels, at + life)
+
+    def beat(self, after_s: float = 1) -> int:
+        return self.deliverer.beat(NOON + timedelta(seconds=after_s))
+
+
+@pytest.fixture
+def db(sqlite_database: Database) -> Database:
+    return sqlite_database
+
+
+# --- in normal running -----------------------------------------------------------------------------------------------
+def test_an_alert_is_sent_once_by_each_channel(database: Database) -> None:
+    telegram_, email = Scripted("telegram"), Scripted("email")
+    bench = Bench(database, telegram_, email)
+    bench.tell()
+    assert bench.beat() == 2
+    assert bench.beat(2) == 0
+    assert [telegram_.tries, email.tries] == [["a1"], ["a1"]]
+
+
+def test_alerts_arrive_in_the_order_they_were_told(db: Database) -> None:
+    channel = Scripted("telegram")
+    bench = Bench(db, channel)
+    for number in range(5):
+        bench.tell(f"a{number}", after_s=number)
+    bench.beat(10)
+    assert channel.tries == ["a0", "a1", "a2", "a3", "a4"]
+
+
+def test_watches_that_fire_together_are_one_message(db: Database) -> None:
+    """One poll, one message per channel."""
+    channel = Scripted("telegram")
+    bench = Bench(db, channel)
+    for number in range(3):
+        bench.tell(f"a{number}", AlertKind.OFFER)
+    assert bench.beat() == 3
+    (message,) = channel.sent
+    assert [part.alert_id for part in message.parts] == ["a0", "a1", "a2"]
+    assert bench.beat(2) == 0
+
+
+def test_five_hundred_firing_watches_are_at_most_five_messages(db: Database) -> None:
+    """A09."""
+    channel = Scripted("telegram")
+    bench = Bench(db, channel)
+    for number in range(500):
+        bench.tell(f"a{number:03}", AlertKind.OFFER)
+    assert sum(bench.beat(n) for n in range(1, 6)) == 500
+    assert len(channel.sent) <= 5
+
+
+def test_what_is_sent_while_renting_is_paused_says_so_also_where_alerts_are_put_together(db: Database) -> None:
+    channel = Scripted("telegram")
+    bench = Bench(db, channel)
+    SqlPauseRepository(db).pause(Pause(watch=None, at=NOON, until=NOON + HOUR))
+    for number, kind in enumerate((AlertKind.OFFER, AlertKind.OFFER, AlertKind.HELD)):
+        bench.tell(f"a{number}", kind, after_s=number / 10)
+    bench.beat()
+    paused = "Paused: Renting is paused until 2026-11-21 13:00 UTC"
+    assert [as_text(sent).count(paused) for sent in channel.sent] == [1, 1]
+    SqlPauseRepository(db).resume(None, NOON, "tests")
+    bench.tell("a4", AlertKind.OFFER, after_s=2)
+    bench.beat(3)
+    assert paused not in as_text(channel.sent[-1])
+
+
+def test_only_offers_are_put_together() -> None:
+    kinds = (AlertKind.OFFER, AlertKind.OFFER, AlertKind.HELD, AlertKind.HELD, AlertKind.OFFER)
+    dues = [
+        DueDelivery(
+            alert=Alert(alert_id=f"a{n}", kind=kind, created_at=NOON, headline=""), channel="telegram", attempts=0
+        )
+        for n, kind in enumerate(kinds)
+    ]
+    assert [len(message.dues) for message in messages(dues)] == [2, 1, 1, 1]
+
+
+# --- a channel that cannot now ---------------------------------------------------------------------------------------
+def test_nothing_is_asked_of_a_channel_before_its_limit_is_over(db: Database) -> None:
+    """A01, for the alerts behind it too."""
+    channel = Scripted("telegram", DeliverLater("429", 37))
+    bench = Bench(db, channel)
+    bench.tell("a1")
+    bench.beat(1)
+    bench.tell("a2", after_s=2)
+    for second in range(2, 38):
+        bench.beat(second)
+    assert channel.tries == ["a1"]
+    bench.beat(38)
+    assert channel.tries == ["a1", "a1", "a2"]
+
+
+def test_a_failing_channel_is_asked_ever_more_seldom(db: Database) -> None:
+    channel = Scripted("telegram", *[DeliverLater("502")] * 4)
+    bench = Bench(db, channel)
+    bench.tell()
+    tried_at = []
+    for second in range(1, 100):
+        before = len(channel.tries)
+        bench.beat(second)
+        if len(channel.tries) > before:
+            tried_at.append(second)
+    assert tried_at == [1, 6, 16, 36, 76]
+    assert len(channel.sent) == 1
+
+
+def test_mail_is_tried_again_as_greylisting_wants_it(db: Database) -> None:
+    channel = Scripted("email", *[DeliverLater("451", waits_s=(300, 900))] * 2)
+    bench = Bench(db, channel)
+    bench.tell()
+    for second in (1, 300, 301, 1200, 1201):
+        bench.beat(second)
+    assert len(channel.tries) == 3
+    assert len(channel.sent) == 1
+
+
+@pytest.mark.parametrize("wait_s", [float("nan"), float("inf"), -5.0, 0.0, 1e12])
+def test_an_absurd_wait_does_no_harm(db: Database, wait_s: float) -> None:
+    channel = Scripted("telegram", DeliverLater("429", wait_s))
+    bench = Bench(db, channel)
+    bench.tell(life=timedelta(days=7))
+    bench.beat(1)
+    bench.beat(2 * 86_400)
+    assert len(channel.sent) == 1
+
+
+def test_a_long_wait_sends_the_alert_by_the_other_channels_too(db: Database) -> None:
+    """A02."""
+    first, second = Scripted("telegram", DeliverLater("429", 7200)), Scripted("email")
+    bench = Bench(db, first, second)
+    bench.tell(channels=("telegram",), life=timedelta(days=1))
+    bench.beat(1)
+    bench.beat(2)
+    assert second.tries == ["a1"]
+    bench.beat(7200)
+    assert len(first.tries) == 1
+    bench.beat(7201)
+    assert len(first.sent) == 1
+
+
+def test_after_an_outage_the_fresh_arrives_in_order_and_the_stale_is_mentioned(db: Database) -> None:
+    """A07: six hours without Telegram."""
+    channel = Scripted("telegram", *[DeliverLater("502")] * 200)
+    bench = Bench(db, channel)
+    bench.tell("stale", AlertKind.OFFER)
+    for minute in range(1, 360):
+        if minute == 100:
+            bench.tell("held1", AlertKind.HELD, after_s=6000, life=timedelta(days=7))
+        if minute == 340:
+            bench.tell("held2", AlertKind.HELD, after_s=20400, life=timedelta(days=7))
+        bench.beat(minute * 60)
+    channel.script.clear()
+    for minute in range(360, 380):
+        bench.beat(minute * 60)
+    assert [alert.alert_id for alert in channel.sent if alert.kind is AlertKind.HELD] == ["held1", "held2"]
+    assert ["headline of stale" in as_text(alert) for alert in channel.sent] == [True, False, False]
+
+
+def test_what_expired_with_nothing_behind_it_is_told_by_itself(db: Database) -> None:
+    channel = Scripted("telegram", *[DeliverLater("502")] * 100)
+    bench = Bench(db, channel)
+    bench.tell("stale", AlertKind.OFFER)
+    for minute in range(1, 70):
+        bench.beat(minute * 60)
+    channel.script.clear()
+    for minute in range(70, 100):
+        bench.beat(minute * 60)
+    (summary,) = channel.sent
+    assert summary.headline == "1 alert could not be delivered by telegram in time"
+    assert "headline of stale" in as_text(summary)
+
+
+def test_one_message_that_never_passes_does_not_hold_the_others_for_ever(db: Database) -> None:
+    class Picky(Scripted):
+        def send(self, alert: Alert) -> None:
+            self.tries.append(alert.alert_id)
+            if alert.alert_id == "poison":
+                raise DeliverLater("451 cannot look into it now")
+            self.sent.append(alert)
+
+    channel = Picky("email")
+    bench = Bench(db, channel)
+    bench.tell("poison")
+    bench.tell("a2", after_s=1)
+    for second in range(1, 60):
+        bench.beat(second)
+    assert [alert.alert_id for alert in channel.sent] == ["a2"]
+
+
+def test_a_broken_channel_plugin_loses_nothing(db: Database) -> None:
+    channel = Scripted("apprise", ZeroDivisionError("bug"))
+    bench = Bench(db, channel)
+    bench.tell()
+    bench.beat(1)
+    bench.beat(6)
+    assert len(channel.sent) == 1
+
+
+# --- a channel that will not -----------------------------------------------------------------------------------------
+def test_a_refusing_channel_is_told_by_the_others_with_what_it_refused(db: Database) -> None:
+    """A05."""
+    broken, other = Scripted("telegram", DeliveryRefused("telegram: 403 Forbidden: bot was blocked")), Scripted("email")
+    bench = Bench(db, broken, other)
+    bench.tell(channels=("telegram",))
+    bench.beat(1)
+    bench.beat(2)
+    assert {alert.kind for alert in other.sent} == {AlertKind.HELD, AlertKind.CHANNEL}
+    told = next(alert for alert in other.sent if alert.kind is AlertKind.CHANNEL)
+    assert "403 Forbidden: bot was blocked" in as_text(told)
+    assert [fault.channel for fault in bench.outbox.broken_channels()] == ["telegram"]
+
+
+def test_a_refused_alert_is_not_sent_again_there(db: Database) -> None:
+    channel = Scripted("telegram", DeliveryRefused("403"))
+    bench = Bench(db, channel)
+    bench.tell(life=timedelta(days=7))
+    for second in range(1, 10_000, 100):
+        bench.beat(second)
+    assert channel.tries == ["a1"]
+
+
+def test_a_wrong_password_is_used_three_times_an_hour_at_most(db: Database) -> None:
+    """A14."""
+    channel = Scripted("email", *[DeliveryRefused("535")] * 1000)
+    bench = Bench(db, channel)
+    for number in range(100):
+        bench.tell(f"a{number:02}", AlertKind.HELD, life=timedelta(days=7))
+    for second in range(0, 3600, 30):
+        bench.beat(second)
+    assert len(channel.tries) <= 3
+
+
+def test_alerts_about_refused_alerts_do_not_feed_on_themselves(db: Database) -> None:
+    """A19: both channels refuse everything for six hours, and something new is told every minute."""
+    channels = [Scripted(name, *[DeliveryRefused("403")] * 10_000) for name in ("telegram", "email")]
+    bench = Bench(db, *channels)
+    for minute in range(360):
+        bench.tell(f"a{minute:03}", AlertKind.OFFER, after_s=minute * 60)
+        bench.beat(minute * 60)
+    for channel in channels:
+        assert channel.kinds.count(AlertKind.CHANNEL) <= 6
+        assert len(channel.tries) <= 3 * 6 + 1
+
+
+def test_a_broken_channel_is_not_told_twice_within_an_hour(db: Database) -> None:
+    """Also not where a full hour of the clock lies between."""
+    broken, other = Scripted("telegram", *[DeliveryRefused("403")] * 2), Scripted("email")
+    bench = Bench(db, broken, other)
+    bench.tell("a1", after_s=3000)
+    bench.beat(3001)
+    bench.tell("a2", after_s=4200)
+    bench.beat(4202)
+    bench.beat(4203)
+    assert len(broken.tries) == 2
+    assert other.kinds.count(AlertKind.CHANNEL) == 1
+
+
+def test_a_channel_that_was_mended_mentions_what_it_refused(db: Database) -> None:
+    channel = Scripted("telegram", DeliveryRefused("403"))
+    bench = Bench(db, channel)
+    bench.tell("refused")
+    bench.beat(1)
+    bench.tell("later", after_s=PROBE_AFTER_S, life=HOUR)
+    bench.beat(PROBE_AFTER_S + 2)
+    assert "headline of refused" in as_text(channel.sent[0])
+    assert bench.outbox.broken_channels() == []
+
+
+def test_no_channel_left_is_critical(db: Database, caplog: pytest.LogCaptureFixture) -> None:
+    """A18."""
+    bench = Bench(db, Scripted("telegram", DeliveryRefused("403")))
+    bench.tell()
+    bench.beat()
+    assert any(record.levelno == logging.CRITICAL for record in caplog.records)
+
+
+def test_a_failure_is_logged_once_and_the_recovery_once(db: Database, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "gpuwatch")
+    bench = Bench(db, Scripted("telegram", *[DeliverLater("502")] * 3), Scripted("email"))
+    bench.tell(channels=("telegram",))
+    for second in range(1, 60):
+        bench.beat(second)
+    texts = [record.getMessage() for record in caplog.records]
+    assert texts == ["telegram does not take alerts: 502", "telegram takes alerts again"]
+
+
+# --- several recipients ----------------------------------------------------------------------------------------------
+def test_who_has_it_is_not_mailed_again_and_holds_up_nobody(db: Database) -> None:
+    channel = Several("email", DeliverLater("451", waits_s=(300,), taken=("k1", "k2")))
+    bench = Bench(db, channel)
+    bench.tell("a1")
+    bench.tell("a2", after_s=1)
+    bench.beat(2)
+    assert channel.tries == ["a1", "a2"]
+    bench.beat(400)
+    assert channel.taken == [("k1", "k2")]
+    assert channel.tries == ["a1", "a2", "a1"]
+
+
+def test_what_some_have_is_remembered_through_a_later_failure(db: Database) -> None:
+    channel = Several("email", DeliverLater("451", taken=("k1",)), DeliverLater("connection refused"))
+    bench = Bench(db, channel)
+    bench.tell()
+    for second in (1, 10, 100):
+        bench.beat(second)
+    assert channel.taken == [("k1",), ("k1",)]
+    assert len(channel.sent) == 1
+
+
+def test_one_refused_recipient_is_reported_and_the_alert_counts_as_sent(db: Database) -> None:
+    """A11."""
+    error = DeliveryRefused("550", taken=("k1", "!k2"), refused="b@example.org: 550 no such user")
+    email, other = Several("email", error), Scripted("telegram")
+    bench = Bench(db, email, other)
+    bench.tell()
+    bench.beat(1)
+    bench.beat(2000)
+    assert len(email.tries) == 1
+    assert "b@example.org: 550 no such user" in as_text(other.sent[-1])
+
+
+# --- threads ---------------------------------------------------------------------------------------------------------
+def test_a_hanging_channel_delays_no_other(db: Database) -> None:
+    """A13."""
+    slow, quick = Hanging("email"), Scripted("telegram")
+    bench = Bench(db, slow, quick, patience_s=0.2)
+    bench.tell("a1")
+    bench.beat(1)
+    bench.tell("a2", after_s=2)
+    bench.beat(3)
+    assert quick.tries == ["a1", "a2"]
+    assert slow.tries == []
+    slow.let_go.set()
+    assert bench.deliverer.close()
+    assert slow.tries == ["a1"]
+
+
+def test_a_stop_does_not_wait_for_a_channel_that_hangs(db: Database) -> None:
+    slow = Hanging("email")
+    bench = Bench(db, slow, patience_s=0)
+    bench.tell()
+    bench.beat()
+    assert not bench.deliverer.close(timeout_s=0.1)
+    slow.let_go.set()
+    assert bench.deliverer.close()
+
+
+def test_after_a_stop_nothing_more_is_sent(db: Database) -> None:
+    channel = Scripted("telegram")
+    bench = Bench(db, channel)
+    bench.tell()
+    bench.deliverer.close()
+    assert bench.beat() == 0
+    assert channel.tries == []
+
+
+# --- with the real channels ------------------------------------------------------------------------------------------
+@contextmanager
+def both_servers(db: Database) -> Iterator[tuple[object, object, Bench]]:
+    with telegram() as bot, smtp_server() as box:
+        http = HttpxClient()
+        to_chat = TelegramSettings(bot_token=TOKEN, chat_id=CHAT, base_url=bot.base_url)
+        to_mail = EmailSettings(
+            host="127.0.0.1", port=box.port, security="none", sender="w@example.org", recipients=("me@example.org",)
+        )
+        bench = Bench(
+            db, TelegramChannel(to_chat, http, sleep=lambda _s: None, jitter=lambda: 0), EmailChannel(to_mail)
+        )
+        try:
+            yield bot, box, bench
+        finally:
+            bench.deliverer.close()
+            http.close()
+
+
+def test_telegram_and_mail_get_the_same_alert(db: Database) -> None:
+    with both_servers(db) as (bot, box, bench):
+        bench.tell()
+        assert bench.beat() == 2
+        assert "headline of a1" in bot.shown[0].text  # type: ignore[attr-defined]
+        assert "headline of a1" in box.texts()[0]  # type: ignore[attr-defined]
+
+
+def test_a_blocked_bot_is_told_by_mail(db: Database) -> None:
+    with both_servers(db) as (bot, box, bench):
+        bot.always = BLOCKED  # type: ignore[attr-defined]
+        bench.tell()
+        bench.beat(1)
+        bench.beat(2)
+        assert any("bot was blocked by the user" in text for text in box.texts())  # type: ignore[attr-defined]
+
+
+def test_a_moved_chat_is_used_told_and_known_after_a_restart(db: Database) -> None:
+    """A04."""
+    with both_servers(db) as (bot, box, bench):
+        bot.chats, bot.faults = {"-1007"}, [moved(-1007)]  # type: ignore[attr-defined]
+        bench.tell()
+        bench.beat(1)
+        bench.beat(2)
+        assert any('chat_id = "-1007"' in text for text in box.texts())  # type: ignore[attr-defined]
+    with both_servers(db) as (bot, _box, bench):
+        bot.chats = {"-1007"}  # type: ignore[attr-defined]
+        bench.tell("a2", after_s=10)
+        bench.beat(11)
+        assert [shown.chat_id for shown in bot.shown] == ["-1007"]  # type: ignore[attr-defined]
+        assert len(bot.asked) == 1  # type: ignore[attr-defined]
+
+
+def test_no_request_is_early_after_a_limit(db: Database) -> None:
+    with both_servers(db) as (bot, _box, bench):
+        bot.faults = [too_many(37)]  # type: ignore[attr-defined]
+        bench.tell()
+        for second in range(1, 45):
+            bench.beat(second)
+            assert len(bot.asked) == (1 if second < 38 else 2)  # type: ignore[attr-defined]
+        assert len(bot.shown) == 1  # type: ignore[attr-defined]

@@ -1,0 +1,119 @@
+"""`max_price = "auto"` out of a store and over a tape: what a wait remembers, and what the limit knows."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+import msgspec
+
+from gpuwatch.domain.analysis.market_history import MarketHistory
+from gpuwatch.domain.analysis.scope import MarketFilter
+from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.watches.watch import AutoPrice, SpotPolicy
+from gpuwatch.engine.auto_prices import AutoPrices
+from gpuwatch.engine.backtest_waits import BacktestWaits
+from gpuwatch.ports import Completeness
+from gpuwatch.storage.auto_prices import SqlAutoPriceWaits
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.executor import CoreExecutor
+from gpuwatch.storage.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.stored_prices import read_tape
+from tests.builders import an_offer
+from tests.engine.test_auto_prices import WATCH, H
+from tests.engine.uow_fakes import NOON, an_answer
+
+
+def record(database: Database, hours: int, price_of: object, **facts: object) -> None:
+    history = SqlHistoryRecorder(database)
+    for hour in range(hours):
+        at = NOON - (hours - hour) * H
+        offer = an_offer(quoted_usd_hour=price_of(at), observed_at=at, disk_usd_gb_month=None, **facts)  # type: ignore[operator]
+        history.record(an_answer(offer, at=at, completeness=Completeness.COMPLETE), lane="sweep", gpu="", spot=False)
+
+
+def stored(database: Database, keep: bool = True) -> SqlAutoPriceWaits:
+    return SqlAutoPriceWaits(database, {"vastai": Commission("0.20")}, keep=keep)
+
+
+def test_a_wait_outlives_the_process_and_ends_with_its_watch(database: Database) -> None:
+    waits = stored(database)
+    assert waits.began(WATCH, NOON) == NOON
+    waits.save_limit(WATCH, Decimal("2.10"), NOON)
+    assert stored(database).began(WATCH, NOON + 5 * H) == NOON
+    assert stored(database).began(WATCH, NOON - 5 * H) == NOON - 5 * H  # the clock was put back
+    waits.forget_except(["another"])
+    assert stored(database).began(WATCH, NOON + 9 * H) == NOON + 9 * H
+
+
+def test_a_check_that_keeps_nothing_writes_nothing(sqlite_database: Database) -> None:
+    assert stored(sqlite_database, keep=False).began(WATCH, NOON) == NOON
+    assert stored(sqlite_database).began(WATCH, NOON + H) == NOON + H
+
+
+def test_after_a_launch_that_ran_the_wait_begins_anew(sqlite_database: Database) -> None:
+    waits = stored(sqlite_database)
+    waits.began(WATCH, NOON)
+    row = (
+        "INSERT INTO launch (launch_id, watch, slot, provider, offer_id, gpu, gpu_count, spot, state, dry_run, label,"
+        " listed_microusd_hour, price_microusd_hour, intended_at_ms, running_at_ms, ended_at_ms)"
+        " VALUES (?, 'h100', 0, 'vastai', '1', 'H100 SXM', 1, 0, 'ended', ?, 'x', 1, 1, 0, ?, ?)"
+    )
+    ended_ms = round((NOON + 3 * H).timestamp() * 1000)
+    with sqlite_database.write() as connection:
+        CoreExecutor(connection).run(row, ("dry", True, 1, ended_ms + 1))
+        CoreExecutor(connection).run(row, ("failed", False, None, ended_ms + 2))
+    assert waits.began(WATCH, NOON + 4 * H) == NOON
+    with sqlite_database.write() as connection:
+        CoreExecutor(connection).run(row, ("ran", False, 1, ended_ms))
+    assert waits.began(WATCH, NOON + 4 * H) == NOON + 3 * H
+
+
+def test_the_history_is_what_fits_the_watch_with_its_commission(sqlite_database: Database) -> None:
+    record(sqlite_database, 5, lambda at: 2.0, reliability=0.99, region="Utah", country="US")
+    waits, wide = stored(sqlite_database), WATCH
+    assert set(waits.series(wide, NOON).lows) == {2_400_000}
+    for changes in (
+        {"min_reliability": 0.999},
+        {"regions": ("DE",)},
+        {"gpu_names": ("A100 PCIe",)},
+        {"gpu_count_min": 2, "gpu_count_max": 8},
+        {"spot": SpotPolicy.ONLY},
+    ):
+        narrow = msgspec.structs.replace(wide, **changes)
+        assert set(waits.series(narrow, NOON).lows) <= {None}, changes
+    unknown = msgspec.structs.replace(wide, min_cuda=12.4, nvlink=True)  # the history does not say
+    assert set(waits.series(unknown, NOON).lows) == {2_400_000}
+
+
+def test_out_of_a_store_it_holds_out_for_what_the_store_has_seen(sqlite_database: Database) -> None:
+    """Live prices, recorded by the daemon's own code: cheap in six hours of each day."""
+    record(sqlite_database, 24 * 12, lambda at: 2.0 if at.hour < 6 else 2.5)
+    prices = AutoPrices(stored(sqlite_database))
+    assert Decimal("2.4") <= prices.with_current_limit(WATCH, NOON).max_price_usd_gpu_hour < Decimal(3)
+    assert prices.standing(WATCH, NOON).deadline == NOON + timedelta(days=2)
+
+
+# --- over a tape ------------------------------------------------------------------------------------------------------
+
+
+def test_over_a_tape_a_limit_knows_nothing_of_what_comes_later(sqlite_database: Database) -> None:
+    """The same limits at the same moments, whether the tape goes on behind them or not."""
+    record(sqlite_database, 24 * 10, lambda at: 2.0 if at.hour < 6 else 2.5)
+    scope = MarketFilter(gpus=("H100 SXM",))
+    market_history = read_tape(sqlite_database, scope, NOON - timedelta(days=20), NOON)
+    assert len({limit for at, limit in limits_over(market_history, NOON)}) > 1
+    for cut in (NOON - timedelta(days=6, minutes=7), NOON - timedelta(days=3)):
+        assert limits_over(market_history.before(round(cut.timestamp())), cut) == limits_over(market_history, cut)
+
+
+def limits_over(market_history: MarketHistory, until: datetime) -> list[tuple[datetime, Decimal]]:
+    auto = AutoPrice(cap_usd_gpu_hour=Decimal("3.50"), deadline_s=9.5 * 86_400.0)
+    watch = msgspec.structs.replace(WATCH, auto=auto)
+    prices = AutoPrices(BacktestWaits(market_history, {"vastai": Commission("0.20")}, 8.0), every=timedelta(hours=6))
+    found, at = [], NOON - timedelta(days=10)
+    while at < until:
+        prices.beat([watch], at)
+        found.append((at, prices.with_current_limit(watch, at).max_price_usd_gpu_hour))
+        at += timedelta(minutes=50)
+    return found

@@ -1,0 +1,50 @@
+"""A database out of order is told past the outbox: after a moment, once an hour, by every channel."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+from gpuwatch.engine.fallback_alerts import PATIENCE, REPEAT_AFTER, FallbackAlerts
+from gpuwatch.ports import Alert
+from tests.builders import NOON
+
+FULL = "the database gpuwatch.db cannot grow: the disk is full"
+
+
+class Ear:
+    def __init__(self, name: str, breaks: bool = False) -> None:
+        self.name = name
+        self.breaks = breaks
+        self.heard: list[Alert] = []
+        self.called = threading.Event()
+
+    def send(self, alert: Alert) -> None:
+        self.called.set()
+        if self.breaks:
+            raise OSError("no route")
+        self.heard.append(alert)
+
+
+def test_it_waits_a_moment_then_tells_every_channel_once_an_hour() -> None:
+    ears = {"telegram": Ear("telegram"), "email": Ear("email", breaks=True)}
+    distress = FallbackAlerts(ears, lambda: "aaaaaaaaaaaa")
+    assert not distress.look(FULL, NOON)
+    assert distress.look(FULL, NOON + PATIENCE)
+    assert not distress.look(FULL, NOON + PATIENCE + timedelta(minutes=59))
+    assert distress.look(FULL, NOON + PATIENCE + REPEAT_AFTER)
+    assert all(ear.called.wait(5) for ear in ears.values())
+    assert FULL in str(ears["telegram"].heard[0].facts)
+
+
+def test_what_mends_itself_at_once_is_not_told() -> None:
+    distress = FallbackAlerts({}, lambda: "aaaaaaaaaaaa")
+    assert not distress.look(FULL, NOON)
+    assert not distress.look(None, NOON + PATIENCE)
+    assert not distress.look(FULL, NOON + 2 * PATIENCE)
+
+
+def test_a_clock_that_steps_back_silences_nothing() -> None:
+    distress = FallbackAlerts({}, lambda: "aaaaaaaaaaaa")
+    distress.look(FULL, NOON)
+    assert distress.look(FULL, NOON - timedelta(hours=1))

@@ -1,0 +1,128 @@
+"""A listing against the table: whose is what, and what nobody knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from gpuwatch.domain.launches.launch import LaunchState
+from gpuwatch.errors import OutcomeUnknown, ProviderDown
+from gpuwatch.ports import AlertKind, Instance, InstanceState
+from gpuwatch.storage.database import Database
+from tests.builders import changed
+from tests.engine.launch_world import World, end, running
+
+S = LaunchState
+
+
+@pytest.fixture
+def world(sqlite_database: Database) -> Iterator[World]:
+    return World(sqlite_database)
+
+
+def test_nothing_is_reconciled_before_a_whole_list_came(world: World) -> None:
+    world.provider.on_list = [ProviderDown("502")]
+    world.look()
+    assert not world.follower.reconciled
+    world.look()
+    assert world.follower.reconciled
+
+
+def test_a_second_instance_with_the_label_of_a_launch_is_told(world: World) -> None:
+    launch = running(world)
+    world.provider.foreign("9999", label=launch.label)
+    world.look(3)
+    orphan = [alert for alert in world.alerts() if alert.kind is AlertKind.ORPHAN]
+    assert len(orphan) == 1
+    assert "second" in orphan[0].why
+    assert f"Take it over: gpuwatch adopt {dict(orphan[0].facts)['Instance']}" in orphan[0].can_do
+    assert world.provider.destroys == []
+
+
+def test_an_instance_of_a_launch_that_is_over_is_told_and_not_destroyed(world: World) -> None:
+    launch = running(world)
+    end(world, launch)
+    destroys = len(world.provider.destroys)
+    world.provider.foreign("9001", label=launch.label)
+    world.look(3)
+    assert AlertKind.ORPHAN in world.told()
+    assert len(world.provider.destroys) == destroys
+
+
+@pytest.mark.parametrize("label", ["gpuwatch-", "gpuwatch-AAAAAAAAAAAA", "gpuwatch-abcdefghijkl2", "gpuwatch-x\ny"])
+def test_what_is_labelled_like_ours_is_told_and_never_touched(world: World, label: str) -> None:
+    world.provider.foreign("5", label=label)
+    world.look(3)
+    assert world.told() == [AlertKind.ORPHAN]
+    assert world.provider.destroys == []
+
+
+def test_after_a_lost_database_every_labelled_instance_is_told_at_the_first_look(world: World) -> None:
+    for n in range(3):
+        world.provider.foreign(str(n), label=f"gpuwatch-{'abc'[n] * 12}")
+    world.look()
+    assert world.told() == [AlertKind.ORPHAN] * 3
+
+
+@pytest.mark.parametrize("label", [None, "my own", "gpuwatch-" + "c" * 12])
+def test_an_answer_that_names_what_was_there_before_is_not_believed(world: World, label: str | None) -> None:
+    """Else somebody else's instance would be taken for ours, and ended with `max_runtime`."""
+    world.provider.foreign("5", label=label)
+    world.look()
+    create = world.provider.create
+    world.provider.create = lambda order: changed(create(order), instance_id="5")  # type: ignore[method-assign]
+    launch = world.rent()
+    assert (launch.state, launch.instance_id) == (S.UNKNOWN, None)
+    world.provider.turns(InstanceState.RUNNING)
+    world.look()
+    found = world.repository.get(launch.launch_id)
+    assert found is not None
+    assert (found.state, found.instance_id) == (S.RUNNING, "9000")
+    world.look(1, every_s=3600)
+    assert world.provider.destroys == ["9000"]
+
+
+def test_a_lost_answer_that_names_what_was_there_before_is_not_believed(world: World) -> None:
+    world.provider.foreign("5")
+    world.look()
+    world.provider.on_create = [OutcomeUnknown("an answer that is not understood", "5")]
+    launch = world.rent()
+    assert (launch.state, launch.instance_id) == (S.UNKNOWN, None)
+
+
+def test_adopted_is_the_first_of_two_and_the_other_is_told(world: World) -> None:
+    world.provider.on_create = ["lost"]
+    launch = world.rent()
+    world.provider.foreign("9999", label=launch.label)
+    world.look(2)
+    found = world.repository.get(launch.launch_id)
+    assert found is not None
+    assert found.instance_id == "9000"
+    assert AlertKind.ORPHAN in world.told()
+
+
+def test_a_new_database_beside_labelled_instances_rents_nothing_until_they_are_settled(world: World) -> None:
+    """A lost database (L30): what it had rented would be rented again."""
+    world.provider.alive["1"] = Instance(
+        instance_id="1", label="gpuwatch-" + "c" * 12, state=InstanceState.RUNNING, status="running"
+    )
+    assert world.follower.not_ready() is not None
+    world.look()
+    assert world.follower.reconciled
+    refused = world.follower.not_ready()
+    assert refused is not None
+    assert "gpuwatch adopt" in refused
+    del world.provider.alive["1"]
+    world.look()
+    assert world.follower.not_ready() is None
+
+
+def test_a_database_that_launched_before_rents_on_beside_instances_of_another_one(world: World) -> None:
+    world.rent()
+    world.provider.alive["1"] = Instance(
+        instance_id="1", label="gpuwatch-" + "c" * 12, state=InstanceState.RUNNING, status="running"
+    )
+    world.look()
+    assert world.follower.not_ready() is None
+    assert world.told().count(AlertKind.ORPHAN) == 1

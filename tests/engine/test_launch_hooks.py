@@ -1,0 +1,349 @@
+"""The owner's hooks over a real store: at least once afterwards, once and bounded before a destroy, failures told."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from gpuwatch.domain.launches.launch import Launch, LaunchState
+from gpuwatch.domain.watches.watch import (
+    Action,
+    HookSpec,
+    LaunchSpec,
+    Watch,
+)
+from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launch_hooks import (
+    MAX_ATTEMPTS,
+    RETRY_AFTER_S,
+    LaunchHooks,
+    hook_environment,
+)
+from gpuwatch.engine.launch_reconciler import LaunchReconciler
+from gpuwatch.errors import StoreError
+from gpuwatch.ports.hooks import HookCall
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.hook_runs import SqlHookQueue
+from tests.builders import a_watch
+from tests.engine.launch_world import World, running, stop
+
+S = LaunchState
+HOOK = HookSpec(command="save")
+SPEC = LaunchSpec(max_runtime_s=3600.0, ready_within_s=900.0, on_running=HOOK, on_ended=HOOK, hook_timeout_s=30.0)
+WATCH = a_watch(action=Action.LAUNCH, launch=SPEC)
+SAVES = msgspec.structs.replace(WATCH, launch=LaunchSpec(max_runtime_s=3600.0, before_stop=HOOK))
+
+
+class Shelf:
+    """Hooks over a world's store; what runs them is written by the test."""
+
+    def __init__(self, store: Database, watch: Watch = WATCH) -> None:
+        self.world = World(store, watch)
+        self.watch = watch
+        self.calls: list[HookCall] = []
+        self.answer: Callable[[HookCall], str | None] = lambda call: None
+        self.stopping = threading.Event()
+        self.hooks = self.started()
+
+    def started(self) -> LaunchHooks:
+        """A new process: nothing in memory."""
+        return LaunchHooks(
+            SqlHookQueue(self.world.store),
+            self._run,
+            watches={self.watch.name: self.watch},
+            channels_of=lambda _: ("telegram",),
+            new_id=lambda: next(self.world.ids),
+            clock=lambda: self.world.now,
+            monotonic=lambda: self.world.tick_s,
+            stopping=self.stopping,
+        )
+
+    def _run(self, call: HookCall) -> str | None:
+        self.calls.append(call)
+        return self.answer(call)
+
+    def beat(self, after_s: float = 0.0) -> int:
+        self.world.pass_s(after_s)
+        begun = self.hooks.beat(self.world.now)
+        self.settle()
+        return begun
+
+    def settle(self, hooks: LaunchHooks | None = None) -> None:
+        """Until every hook's thread is done."""
+        ends_at = time.monotonic() + 20
+        while (hooks or self.hooks)._running and time.monotonic() < ends_at:
+            time.sleep(0.01)
+        assert not (hooks or self.hooks)._running
+
+    def events(self) -> list[str]:
+        return [call.event for call in self.calls]
+
+    def said(self) -> list[str]:
+        """What alerts tell of hooks."""
+        alerts = [alert for alert in self.world.alerts() if "hook" in alert.headline]
+        return [dict(alert.facts)["Said"] for alert in alerts]
+
+    def follow_with_hooks(self, hooks: LaunchHooks | None = None) -> LaunchReconciler:
+        world = self.world
+        self.world.follower = LaunchReconciler(
+            world.repository,
+            world.provider,
+            LaunchAlerts(lambda _: ("telegram",), lambda: next(world.ids)),
+            watches={world.watch.name: world.watch},
+            in_flight=world.actor.in_flight,
+            monotonic=lambda: world.tick_s,
+            may_destroy=(hooks or self.hooks).may_destroy,
+        )
+        return self.world.follower
+
+
+@pytest.fixture
+def shelf(database: Database) -> Shelf:
+    return Shelf(database)
+
+
+@pytest.fixture
+def saves(database: Database) -> Shelf:
+    return Shelf(database, SAVES)
+
+
+# --- on_running, on_ended ---------------------------------------------------------------------------------------------
+
+
+def test_a_launch_calls_for_its_hooks_when_it_runs_and_when_it_is_over(shelf: Shelf) -> None:
+    launch = running(shelf.world)
+    assert shelf.beat() == 1
+    stop(shelf.world, launch)
+    shelf.world.look(5)
+    shelf.beat()
+    assert shelf.events() == ["on_running", "on_ended"]
+    states = [json.loads(call.body)["state"] for call in shelf.calls]
+    assert states == ["running", "ended"]
+    assert shelf.beat(10_000) == 0
+
+
+def test_a_watch_without_a_hook_runs_nothing(database: Database) -> None:
+    plain = Shelf(database, msgspec.structs.replace(WATCH, launch=LaunchSpec(max_runtime_s=3600.0)))
+    running(plain.world)
+    plain.beat()
+    assert (plain.calls, plain.beat(10_000)) == ([], 0)
+
+
+def test_a_failure_is_tried_again_with_growing_rests_and_told_once_at_the_end(shelf: Shelf) -> None:
+    shelf.answer = lambda call: "it ended with code 1: no space"
+    running(shelf.world)
+    assert shelf.beat() == 1
+    for rest_s in RETRY_AFTER_S:
+        assert shelf.beat(rest_s - 1) == 0
+        assert shelf.beat(1) == 1
+    assert len(shelf.calls) == MAX_ATTEMPTS
+    assert shelf.said() == ["it ended with code 1: no space"]
+    assert shelf.beat(86_400) == 0
+    assert sum(RETRY_AFTER_S) < 3600
+
+
+def test_a_failure_that_mends_is_not_told(shelf: Shelf) -> None:
+    answers = iter(["code 1", None])
+    shelf.answer = lambda call: next(answers)
+    running(shelf.world)
+    shelf.beat()
+    shelf.beat(RETRY_AFTER_S[0])
+    assert (len(shelf.calls), shelf.said(), shelf.beat(10_000)) == (2, [], 0)
+
+
+def test_what_a_crash_cut_off_is_run_again(shelf: Shelf) -> None:
+    """Leased, and never settled: at least once means sometimes twice."""
+    running(shelf.world)
+    assert SqlHookQueue(shelf.world.store).lease(shelf.world.now, 10, 40.0)
+    shelf.hooks = shelf.started()
+    assert shelf.beat(41) == 1
+    assert shelf.events() == ["on_running"]
+
+
+def test_a_hook_that_never_comes_to_an_end_is_given_up_and_told(shelf: Shelf) -> None:
+    running(shelf.world)
+    for n in range(MAX_ATTEMPTS):
+        assert SqlHookQueue(shelf.world.store).lease(shelf.world.now + timedelta(seconds=50 * n), 1, 40.0)
+    assert shelf.beat(50.0 * MAX_ATTEMPTS) == 1
+    assert shelf.calls == []
+    assert "restarted" in shelf.said()[0]
+
+
+def test_what_our_own_end_cut_off_does_not_count_as_a_try(shelf: Shelf) -> None:
+    def cut_off(call: HookCall) -> str | None:
+        shelf.stopping.set()
+        return "it was ended"
+
+    shelf.answer = cut_off
+    running(shelf.world)
+    shelf.beat()
+    assert shelf.beat() == 0  # nothing is begun any more
+    shelf.stopping.clear()
+    (run,) = SqlHookQueue(shelf.world.store).lease(shelf.world.now, 1, 40.0)
+    assert run.attempts == 1
+
+
+def test_a_slow_hook_holds_no_beat_up(shelf: Shelf) -> None:
+    gate = threading.Event()
+    shelf.answer = lambda call: None if gate.wait(20) else "late"
+    running(shelf.world)
+    assert shelf.hooks.beat(shelf.world.now) == 1  # returns while the hook runs
+    assert shelf.hooks.beat(shelf.world.now) == 0  # which nobody else begins meanwhile
+    gate.set()
+    shelf.settle()
+    assert len(shelf.calls) == 1
+
+
+def test_what_a_hook_says_is_hostile_text_and_may_hold_a_secret(shelf: Shelf) -> None:
+    shelf.answer = lambda call: "code 1: \x1b[31mtoken=abcdef123456 \u202e" + "x" * 5000
+    running(shelf.world)
+    for rest_s in (0.0, *RETRY_AFTER_S):
+        shelf.beat(rest_s)
+    (said,) = shelf.said()
+    assert not {"\x1b", "\u202e"} & set(said)
+    assert "abcdef123456" not in said
+    assert len(said) <= 200
+
+
+def test_a_fault_of_ours_is_a_failure_and_no_crash(shelf: Shelf) -> None:
+    def broken(call: HookCall) -> str | None:
+        raise ZeroDivisionError
+
+    shelf.answer = broken
+    running(shelf.world)
+    for rest_s in (0.0, *RETRY_AFTER_S):
+        shelf.beat(rest_s)
+    assert shelf.said() == ["ZeroDivisionError"]
+
+
+def test_a_command_is_told_the_launch_in_its_environment(shelf: Shelf) -> None:
+    launch = running(shelf.world)
+    shelf.beat()
+    assert hook_environment(shelf.calls[0]) == {
+        "GPUWATCH_EVENT": "on_running",
+        "GPUWATCH_LAUNCH_ID": launch.launch_id,
+        "GPUWATCH_WATCH": "h100",
+        "GPUWATCH_PROVIDER": "vastai",
+        "GPUWATCH_INSTANCE_ID": "9000",
+        "GPUWATCH_STATE": "running",
+    }
+
+
+def test_closing_waits_for_what_is_being_ended(shelf: Shelf) -> None:
+    shelf.answer = lambda call: "it was ended" if shelf.stopping.wait(20) else "late"
+    running(shelf.world)
+    shelf.hooks.beat(shelf.world.now)
+    shelf.hooks.close(within_s=20.0)
+    assert not shelf.hooks._running
+    assert [run.attempts for run in SqlHookQueue(shelf.world.store).lease(shelf.world.now, 1, 40.0)] == [1]
+
+
+# --- before_stop ------------------------------------------------------------------------------------------------------
+
+
+def stopping(shelf: Shelf) -> Launch:
+    launch = running(shelf.world)
+    shelf.follow_with_hooks()
+    stop(shelf.world, launch)
+    now = shelf.world.repository.get(launch.launch_id)
+    assert now is not None
+    assert now.running_at is not None
+    return now
+
+
+def test_a_destroy_waits_for_before_stop_and_then_comes(saves: Shelf) -> None:
+    gate = threading.Event()
+    saves.answer = lambda call: None if gate.wait(20) else "late"
+    launch = stopping(saves)
+    saves.world.look(2)
+    assert (saves.world.provider.destroys, saves.events()) == ([], ["before_stop"])
+    gate.set()
+    saves.settle()
+    saves.world.look(5)
+    assert saves.world.state(launch) is S.ENDED
+    assert (saves.events(), saves.said()) == (["before_stop"], [])
+
+
+def test_a_hook_that_hangs_holds_a_destroy_up_for_its_time_and_no_longer(saves: Shelf) -> None:
+    gate = threading.Event()
+    saves.answer = lambda call: None if gate.wait(20) else "late"
+    stopping(saves)
+    saves.world.look()
+    saves.world.pass_s(30.0)  # its time; the rest is for ending it
+    saves.world.look()
+    assert saves.world.provider.destroys == []
+    saves.world.look(2)
+    assert saves.world.provider.destroys != []
+    gate.set()
+    saves.settle()
+
+
+def test_a_failing_hook_blocks_nothing_and_is_told_once(saves: Shelf) -> None:
+    saves.answer = lambda call: "it ended with code 1: disk full"
+    launch = stopping(saves)
+    saves.world.look()
+    saves.settle()
+    saves.world.look(6)
+    assert saves.world.state(launch) is S.ENDED
+    assert (saves.events(), saves.said()) == (["before_stop"], ["it ended with code 1: disk full"])
+
+
+def test_after_a_restart_it_is_not_run_again_and_that_it_was_cut_off_is_told(saves: Shelf) -> None:
+    launch = stopping(saves)
+    assert SqlHookQueue(saves.world.store).begin(launch, "before_stop", saves.world.now, 40.0)  # … and the process dies
+    again = saves.started()
+    saves.follow_with_hooks(again)
+    saves.world.look()
+    saves.world.look(10)
+    assert saves.world.state(launch) is S.ENDED
+    assert saves.calls == []
+    assert ["restarted" in said for said in saves.said()] == [True]
+
+
+def test_after_a_restart_a_hook_that_was_over_is_not_told(saves: Shelf) -> None:
+    launch = stopping(saves)
+    saves.world.look()
+    saves.settle()
+    again = saves.started()
+    assert again.may_destroy(launch, saves.world.now)
+    assert (len(saves.calls), saves.said()) == (1, [])
+
+
+def test_while_another_process_runs_it_nothing_is_destroyed(saves: Shelf) -> None:
+    gate = threading.Event()
+    saves.answer = lambda call: None if gate.wait(20) else "late"
+    launch = stopping(saves)
+    saves.world.look()
+    other = saves.started()
+    assert not other.may_destroy(launch, saves.world.now)
+    gate.set()
+    saves.settle()
+    assert other.may_destroy(launch, saves.world.now)
+    assert len(saves.calls) == 1
+
+
+def test_a_launch_that_never_ran_has_nothing_to_save(saves: Shelf) -> None:
+    launch = saves.world.rent()
+    assert saves.hooks.may_destroy(launch, saves.world.now)
+    assert saves.calls == []
+
+
+def test_a_watch_that_left_the_settings_holds_nothing_up(saves: Shelf) -> None:
+    launch = msgspec.structs.replace(stopping(saves), watch="gone")
+    assert saves.hooks.may_destroy(launch, saves.world.now)
+
+
+def test_a_store_that_fails_blocks_no_destroy(saves: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    launch = stopping(saves)
+    monkeypatch.setattr(SqlHookQueue, "begin", full)
+    assert saves.hooks.may_destroy(launch, saves.world.now)
+    assert saves.calls == []

@@ -1,0 +1,152 @@
+"""One provider's part of the daemon: rows are planned, sweeps survive a restart, a store that is full stops nothing."""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime, timedelta
+
+import pytest
+
+from gpuwatch.engine.drift_detector import DriftDetector
+from gpuwatch.engine.health_monitor import HealthMonitor
+from gpuwatch.engine.hunt import Hunter
+from gpuwatch.engine.provider_worker import ProviderWorker
+from gpuwatch.engine.sweep import Sweeper
+from gpuwatch.errors import ProviderDown, StoreError
+from gpuwatch.ports import Alert, AlertKind, Answer, ProviderSettings, Query
+from tests.builders import changed
+from tests.engine.test_evaluator import WATCH, Bench, h100
+from tests.engine.test_hunt import TWENTY
+from tests.engine.uow_fakes import (
+    NOON,
+    MemoryDesk,
+    ScriptedMarket,
+    an_answer,
+)
+
+SETTINGS = ProviderSettings(name="vastai", base_url="http://127.0.0.1", sweep_every_s=600.0)
+
+
+class CountingHistory:
+    """Counts rows; full on demand."""
+
+    def __init__(self, used: int = 0) -> None:
+        self.used = used
+        self.full = False
+        self.kept = 0
+
+    def record(self, answer: Answer, *, lane: str, gpu: str, spot: bool) -> object:
+        if self.full:
+            raise StoreError("the disk is full")
+        self.kept += 1
+        self.used += answer.rows
+        return None
+
+    def record_failure(self, provider: str, *, lane: str, gpu: str, spot: bool, at: datetime, error: str) -> None:
+        self.kept += 1
+
+    def rows_used(self, provider: str, now: datetime) -> int:
+        return self.used
+
+
+class Post:
+    """A station with a hunt and a sweep over a scripted market."""
+
+    def __init__(
+        self, history: CountingHistory, swept_at: datetime | None = None, settings: ProviderSettings = SETTINGS
+    ) -> None:
+        self.now = NOON
+        self.bench = Bench(WATCH)
+        self.market = ScriptedMarket(an_answer(h100()))
+        uow_factory: MemoryDesk = self.bench.uow_factory
+        health_monitor = HealthMonitor("vastai", uow_factory, ("telegram",), lambda: "x", NOON)
+        drift_detector = DriftDetector("vastai", uow_factory, ("telegram",), lambda: "y")
+        self.worker = ProviderWorker(settings, history, health_monitor, drift_detector, lambda: self.now)
+        stopping = threading.Event()
+        hunter = Hunter(self.market, (WATCH,), TWENTY, self.bench.evaluator, self.worker.record_hunt, stopping)
+        sweeper = Sweeper(self.market, (("H100 SXM", False),), self.worker.record_sweep, stopping)
+        self.worker.man(hunter, sweeper, swept_at)
+
+    def told(self) -> list[AlertKind]:
+        alerts: list[tuple[Alert, tuple[str, ...]]] = self.bench.uow_factory.alerts
+        return [alert.kind for alert, _ in alerts]
+
+
+def test_a_restart_does_not_cost_a_sweep() -> None:
+    unrationed = changed(SETTINGS, rows_per_day=0)
+    post = Post(CountingHistory(), swept_at=NOON - timedelta(seconds=300), settings=unrationed)
+    assert not post.worker.sweep_if_due()
+    post.now += timedelta(seconds=300)
+    assert post.worker.sweep_if_due()
+
+
+def test_spent_rows_ask_nothing_and_are_told_once() -> None:
+    post = Post(CountingHistory(used=20_000))
+    post.worker.hunt()
+    post.now += timedelta(seconds=60)
+    post.worker.hunt()
+    assert not post.worker.sweep_if_due()
+    assert post.market.asked == []
+    assert post.told() == [AlertKind.BLIND]
+
+
+def test_the_next_day_has_its_rows_again() -> None:
+    history = CountingHistory(used=20_000)
+    post = Post(history)
+    post.worker.hunt()
+    history.used, post.now = 0, NOON + timedelta(hours=12)
+    post.worker.hunt()
+    assert len(post.market.asked) == 1
+
+
+def test_a_full_disk_loses_prices_and_not_the_hunt(caplog: pytest.LogCaptureFixture) -> None:
+    history = CountingHistory()
+    history.full = True
+    post = Post(history)
+    post.worker.hunt()
+    assert post.told() == [AlertKind.OFFER]
+    assert "not kept" in caplog.text
+    assert post.worker.finished_rounds == 1
+
+
+def test_where_nothing_is_asked_silence_is_no_blindness() -> None:
+    """A provider may be enabled while every watch names another one."""
+    post = Post(CountingHistory())
+    sweeper = Sweeper(post.market, (), post.worker.record_sweep, threading.Event())
+    post.worker.man(None, sweeper)
+    post.now += timedelta(hours=12)
+    post.worker.check_health()
+    assert post.told() == []
+
+
+def test_what_is_only_swept_is_blind_after_three_sweeps_and_not_after_three_hunts() -> None:
+    post = Post(CountingHistory(), settings=changed(SETTINGS, rows_per_day=0))
+    post.worker.record_sweep("H100 SXM", False, ProviderDown("vastai: 502"), NOON)
+    post.worker.man(None, post.worker.sweeper)
+    for minutes, told in ((5, []), (31, []), (33, [AlertKind.BLIND])):
+        post.now = NOON + timedelta(minutes=minutes)
+        post.worker.check_health()
+        assert post.told() == told
+
+
+def test_an_answer_for_which_nobody_was_asked_is_no_sight() -> None:
+    """A provider that is down must not look alive because one of the questions needs no request."""
+    post = Post(CountingHistory(), settings=changed(SETTINGS, rows_per_day=0))
+    unasked = changed(an_answer(), searches=0)
+    for seconds in range(0, 200, 10):
+        post.now = NOON + timedelta(seconds=seconds)
+        post.worker.record_hunt(Query(gpus=("H100 SXM",)), ProviderDown("vastai: 502"), post.now)
+        post.worker.record_sweep("H100", False, unasked, post.now)
+        post.worker.check_health()
+    assert post.told() == [AlertKind.BLIND]
+
+
+def test_where_every_question_needs_no_request_there_is_no_blindness() -> None:
+    """A spot watch at a provider without spot."""
+    history = CountingHistory()
+    post = Post(history, settings=changed(SETTINGS, rows_per_day=0))
+    for minutes in range(60):
+        post.now = NOON + timedelta(minutes=minutes)
+        post.worker.record_hunt(Query(spot=True), changed(an_answer(), searches=0), post.now)
+        post.worker.check_health()
+    assert (post.told(), history.kept) == ([], 0)

@@ -1,0 +1,152 @@
+"""Fakes of the engine's ports: a desk that keeps everything in memory, a market that answers from a script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from gpuwatch.domain.launches.approval import Approval
+from gpuwatch.domain.launches.checklist import unticked
+from gpuwatch.domain.launches.launch import (
+    Intent,
+    Launch,
+    LaunchRefusal,
+    new_launch,
+)
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.watches.decide import WatchMemory
+from gpuwatch.domain.watches.watch import Budget, Watch
+from gpuwatch.errors import ProviderError
+from gpuwatch.ports import (
+    Alert,
+    Answer,
+    Completeness,
+    ProviderHealth,
+    Query,
+)
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def an_answer(
+    *offers: Offer,
+    completeness: Completeness = Completeness.COMPLETE,
+    at: datetime = NOON,
+    complete_to: float | None = None,
+    provider: str = "vastai",
+    skipped: Mapping[str, int] | None = None,
+    drift: Sequence[str] = (),
+) -> Answer:
+    return Answer(
+        provider=provider,
+        observed_at=at,
+        offers=offers,
+        completeness=completeness,
+        rows=len(offers),
+        complete_to_usd_hour=complete_to,
+        skipped=skipped or {},
+        drift=drift,
+    )
+
+
+class ScriptedMarket:
+    """Answers one script entry per search; the last one again and again."""
+
+    def __init__(self, *script: Answer | ProviderError, name: str = "vastai") -> None:
+        self.name = name
+        self.script = list(script)
+        self.asked: list[Query] = []
+
+    def search(self, query: Query) -> Answer:
+        self.asked.append(query)
+        entry = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        if isinstance(entry, ProviderError):
+            raise entry
+        return entry
+
+
+class MemoryDesk:
+    """Keeps what is written; a block that raises leaves nothing."""
+
+    def __init__(self, refusal: LaunchRefusal | None = None) -> None:
+        self.refusal = refusal
+        self.left_open = False
+        self.ticked: set[str] = set()
+        self.remembered: dict[str, WatchMemory] = {}
+        self.launches: list[Launch] = []
+        self.alerts: list[tuple[Alert, tuple[str, ...]]] = []
+        self.kept_sights: dict[str, ProviderHealth] = {}
+        self.words: set[tuple[str, str, str]] = set()
+        self.asks: list[Approval] = []
+        self.transactions = 0
+
+    def memories(self) -> Mapping[str, WatchMemory]:
+        return dict(self.remembered)
+
+    def provider_health(self) -> Mapping[str, ProviderHealth]:
+        return dict(self.kept_sights)
+
+    @contextmanager
+    def open(self) -> Iterator[MemoryPage]:
+        uow = MemoryPage(self)
+        yield uow
+        self.transactions += 1
+        self.remembered.update(uow.remembered)
+        self.launches += uow.launches
+        self.asks += uow.asks
+        self.alerts += uow.alerts
+
+
+class MemoryPage:
+    def __init__(self, uow_factory: MemoryDesk) -> None:
+        self._desk = uow_factory
+        self.remembered: dict[str, WatchMemory] = {}
+        self.launches: list[Launch] = []
+        self.alerts: list[tuple[Alert, tuple[str, ...]]] = []
+        self.asks: list[Approval] = []
+
+    def remember(self, watch: str, remembered: WatchMemory) -> None:
+        self.remembered[watch] = remembered
+
+    def reserve(self, intent: Intent, budget: Budget, now: datetime) -> Launch | LaunchRefusal:
+        if self._desk.refusal is not None:
+            return self._desk.refusal
+        launch = new_launch(intent, slot=0, now=now)
+        self.launches.append(launch)
+        return launch
+
+    def ask(
+        self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, rearmed: bool
+    ) -> Approval | LaunchRefusal | None:
+        if self._desk.refusal is not None:
+            return self._desk.refusal
+        self.asks.append(
+            Approval(
+                ask_id=intent.launch_id,
+                watch=intent.watch.name,
+                match=intent.match,
+                created_at=now,
+                deadline=deadline,
+            )
+        )
+        return self.asks[-1]
+
+    def unticked(self, watch: Watch) -> Sequence[str]:
+        return unticked(watch, self._desk.ticked)
+
+    def has_lapsed_approval(self, watch: str, now: datetime) -> bool:
+        return self._desk.left_open
+
+    def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
+        self.alerts.append((alert, tuple(channels)))
+        return True
+
+    def save_health(self, provider: str, health: ProviderHealth) -> None:
+        self._desk.kept_sights[provider] = health
+
+    def record_new_value(self, provider: str, kind: str, word: str, now: datetime) -> bool:
+        key = (provider, kind, word)
+        new = key not in self._desk.words
+        self._desk.words.add(key)
+        return new

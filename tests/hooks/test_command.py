@@ -1,0 +1,109 @@
+"""A command of the owner's, as a real process: bounded, alone, and with nothing of ours around it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.hooks.command import CommandResult, run_command
+
+
+def ran(command: str, given: bytes = b"{}", timeout_s: float = 20.0, **env: str) -> CommandResult:
+    return run_command(command, given, env, timeout_s, threading.Event())
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def pids(path: Path) -> list[int]:
+    return [int(line) for line in path.read_text().split()]
+
+
+def wait_until_gone(found: list[int]) -> bool:
+    ends_at = time.monotonic() + 10
+    while any(map(alive, found)) and time.monotonic() < ends_at:
+        time.sleep(0.05)
+    return not any(map(alive, found))
+
+
+def test_it_gets_the_launch_on_standard_input_and_its_name_in_the_environment(tmp_path: Path) -> None:
+    got = ran(f"cat > {tmp_path}/got; echo $GPUWATCH_EVENT", b'{"a": 1}', GPUWATCH_EVENT="on_running")
+    assert (got, (tmp_path / "got").read_text()) == (CommandResult(0, "on_running"), '{"a": 1}')
+
+
+def test_a_large_input_that_nobody_reads_holds_nothing_up() -> None:
+    assert ran("echo done", b"x" * 5_000_000) == CommandResult(0, "done")
+
+
+def test_a_large_input_arrives_whole() -> None:
+    assert ran("wc -c", b"x" * 5_000_000).last_line == "5000000"
+
+
+def test_no_secret_of_ours_is_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VAST_API_KEY", "s3cretkey")
+    monkeypatch.setenv("GPUWATCH_DATABASE_URL", "postgresql://u:p@h/d")
+    assert ran("env | grep -c -e s3cretkey -e postgresql").last_line == "0"
+    assert ran("echo $PATH").last_line == os.environ["PATH"]
+
+
+def test_the_exit_code_and_the_last_line_are_known_of_both_outputs() -> None:
+    assert ran("echo one; echo; echo 'no space' >&2; echo; exit 3") == CommandResult(3, "no space")
+
+
+def test_endless_output_is_read_away_and_only_its_end_kept() -> None:
+    got = ran("yes 0123456789 | head -c 3000000; echo; echo end")
+    assert got == CommandResult(0, "end")
+
+
+def test_output_that_is_no_text_is_no_error() -> None:
+    assert ran("printf '\\377\\376x'").last_line.endswith("x")
+
+
+def test_when_its_time_is_over_it_is_killed_with_its_children(tmp_path: Path) -> None:
+    """Also a child that ignores the wish to end."""
+    script = (
+        f"trap '' TERM; echo $$ > {tmp_path}/pids; (trap '' TERM; sleep 300) & echo $! >> {tmp_path}/pids; sleep 300"
+    )
+    assert ran(script, timeout_s=1.0).code is None
+    found = pids(tmp_path / "pids")
+    assert len(found) == 2
+    assert wait_until_gone(found)
+
+
+def test_what_it_leaves_behind_does_not_hold_it_up_and_is_killed(tmp_path: Path) -> None:
+    began = time.monotonic()
+    assert ran(f"sleep 300 & echo $! > {tmp_path}/pids; echo fine") == CommandResult(0, "fine")
+    assert time.monotonic() - began < 15
+    assert wait_until_gone(pids(tmp_path / "pids"))
+
+
+def test_a_talkative_leftover_does_not_hold_it_up() -> None:
+    assert ran("yes & exit 0", timeout_s=15.0).code == 0
+
+
+def test_closed_pipes_are_not_its_end() -> None:
+    assert ran("exec <&- >&- 2>&-; sleep 1; exit 4").code == 4
+
+
+def test_our_own_end_ends_it(tmp_path: Path) -> None:
+    stopping = threading.Event()
+    threading.Timer(0.5, stopping.set).start()
+    began = time.monotonic()
+    assert run_command(f"echo $$ > {tmp_path}/pids; sleep 300", b"", {}, 60.0, stopping).code is None
+    assert time.monotonic() - began < 20
+    assert wait_until_gone(pids(tmp_path / "pids"))
+
+
+def test_a_hundred_commands_leave_no_open_file() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        ran("true")
+    assert len(os.listdir("/proc/self/fd")) <= before

@@ -1,0 +1,280 @@
+"""One order, one machine: what is sent to an EC2 on loopback, and what its refusals mean."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gpuwatch import providers
+from gpuwatch.errors import (
+    KeyRejected,
+    OfferGone,
+    OrderError,
+    OrderRateLimited,
+    OrderRefused,
+    OutcomeUnknown,
+    RefusalKind,
+)
+from gpuwatch.ports import Instance, Launcher
+from gpuwatch.providers.aws.error_mapping import ordering_error
+from tests.clouds.aws import Ec2
+from tests.providers.aws.aws_bench import NOW, asking, order
+
+LABEL = "gpuwatch-abcdefgh2345"
+SPOT_ID = "us-east-1/us-east-1a/g5.xlarge/spot"
+DISK_USD_HOUR = 100 * 0.08 / 720
+
+
+@pytest.fixture
+def place() -> Iterator[Ec2]:
+    with Ec2(page=3, clock=NOW.timestamp) as place:
+        yield place
+
+
+@pytest.fixture
+def launcher(place: Ec2) -> Iterator[Launcher]:
+    with asking(place.url) as adapter:
+        yield _launcher(adapter)
+
+
+def _launcher(adapter: providers.Adapter) -> Launcher:
+    assert adapter.launcher is not None
+    return adapter.launcher
+
+
+def _sent(place: Ec2, action: str = "RunInstances") -> dict[str, str]:
+    return [request.params for request in place.requests if request.path == f"/{action}"][-1]
+
+
+def _only(launcher: Launcher) -> Instance:
+    [found] = launcher.list_instances()
+    return found
+
+
+def _refusal(code: str, message: str = "words") -> bytes:
+    return (
+        f"<Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors></Response>".encode()
+    )
+
+
+# --- what is sent -----------------------------------------------------------------------------------------------------
+
+
+def test_on_demand_asks_for_one_machine_in_the_zone_of_the_offer(place: Ec2, launcher: Launcher) -> None:
+    made = launcher.create(order())
+    sent = _sent(place)
+    assert made.instance_id == "us-east-1/i-00000000000000001"
+    assert (sent["InstanceType"], sent["Placement.AvailabilityZone"]) == ("g5.xlarge", "us-east-1a")
+    assert (sent["MinCount"], sent["MaxCount"]) == ("1", "1")
+    assert sent["InstanceInitiatedShutdownBehavior"] == "terminate"
+    assert sent["MetadataOptions.HttpTokens"] == "required"
+    assert sent["BlockDeviceMapping.1.DeviceName"] == "/dev/sda1"
+    assert (sent["BlockDeviceMapping.1.Ebs.VolumeSize"], sent["BlockDeviceMapping.1.Ebs.VolumeType"]) == ("100", "gp3")
+    assert sent["BlockDeviceMapping.1.Ebs.DeleteOnTermination"] == "true"
+    assert sent["ImageId"].startswith("resolve:ssm:/aws/service/deeplearning/ami/x86_64/")
+    assert not [name for name in sent if name.startswith(("InstanceMarketOptions", "UserData", "SubnetId", "KeyName"))]
+
+
+def test_spot_asks_once_with_the_bid_as_the_most_and_is_taken_away_for_good(place: Ec2, launcher: Launcher) -> None:
+    launcher.create(order(SPOT_ID, bid_usd_hour=0.45))
+    sent = _sent(place)
+    assert sent["InstanceMarketOptions.MarketType"] == "spot"
+    assert sent["InstanceMarketOptions.SpotOptions.MaxPrice"] == "0.450000"
+    assert sent["InstanceMarketOptions.SpotOptions.SpotInstanceType"] == "one-time"
+    assert sent["InstanceMarketOptions.SpotOptions.InstanceInterruptionBehavior"] == "terminate"
+    assert "InstanceMarketOptions.SpotOptions.ValidUntil" not in sent
+
+
+def test_the_machine_gets_the_script_the_environment_and_its_end(place: Ec2, launcher: Launcher) -> None:
+    end = datetime(2026, 11, 21, 18, tzinfo=UTC)
+    launcher.create(order(onstart="python train.py", env={"TOKEN": "a b"}, self_destruct_at=end))
+    script = base64.b64decode(_sent(place)["UserData"]).decode()
+    assert script.startswith("#!/bin/bash\n")
+    assert "export TOKEN='a b'\n" in script
+    assert "\npython train.py\n" in script
+    assert "OnCalendar=2026-11-21 18:00:00 UTC" in script
+
+
+def test_the_label_is_on_the_machine_and_on_its_disk(place: Ec2, launcher: Launcher) -> None:
+    launcher.create(order())
+    sent = _sent(place)
+    for number, kind in ((1, "instance"), (2, "volume")):
+        tags = {
+            sent[f"TagSpecification.{number}.Tag.{n}.Key"]: sent[f"TagSpecification.{number}.Tag.{n}.Value"]
+            for n in (1, 2, 3)
+        }
+        assert sent[f"TagSpecification.{number}.ResourceType"] == kind
+        assert tags == {"Name": LABEL, "gpuwatch-label": LABEL, "gpuwatch-disk-gb": "100"}
+
+
+def test_options_decide_about_image_network_and_key(place: Ec2) -> None:
+    options = {
+        "image": "ami-0123456789abcdef0", "key_name": "mine", "instance_profile": "trainer",
+        "subnets": ("us-east-1b=subnet-b", "us-east-1a=subnet-a"),
+        "security_groups": ("us-west-2=sg-west", "us-east-1=sg-1", "us-east-1=sg-2"),
+    }  # fmt: skip
+    with asking(place.url, **options) as adapter:
+        _launcher(adapter).create(order())
+    sent = _sent(place)
+    assert (sent["ImageId"], sent["KeyName"]) == ("ami-0123456789abcdef0", "mine")
+    assert sent["IamInstanceProfile.Name"] == "trainer"
+    assert (sent["SubnetId"], sent.get("Placement.AvailabilityZone")) == ("subnet-a", None)
+    assert [sent[f"SecurityGroupId.{n}"] for n in (1, 2)] == ["sg-1", "sg-2"]
+
+
+def test_an_arm_machine_gets_an_image_for_arm(place: Ec2, launcher: Launcher) -> None:
+    launcher.create(order("us-east-1/us-east-1a/g5g.xlarge/on-demand"))
+    assert "/ami/arm64/" in _sent(place)["ImageId"]
+
+
+def test_without_a_size_the_disk_is_the_images(place: Ec2, launcher: Launcher) -> None:
+    launcher.create(order(disk_gb=0.0))
+    assert not [name for name in _sent(place) if name.startswith("BlockDeviceMapping")]
+
+
+# --- one machine ------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_order_sent_twice_makes_one_machine(place: Ec2, launcher: Launcher) -> None:
+    first, second = launcher.create(order()), launcher.create(order())
+    assert first == second
+    assert len(place.instances) == 1
+
+
+def test_another_offer_or_launch_has_another_token(place: Ec2, launcher: Launcher) -> None:
+    other = order("us-east-1/us-east-1b/g5.xlarge/on-demand")
+    made = {launcher.create(one).instance_id for one in (order(), other, order(label="gpuwatch-zzzzzzzz2345"))}
+    assert len(made) == 3
+
+
+def test_the_same_token_with_other_values_may_have_been_carried_out_before(launcher: Launcher) -> None:
+    launcher.create(order(SPOT_ID, bid_usd_hour=0.45))
+    with pytest.raises(OutcomeUnknown, match="IdempotentParameterMismatch"):
+        launcher.create(order(SPOT_ID, bid_usd_hour=0.46))
+
+
+def test_an_answer_that_was_lost_is_found_by_its_label_and_not_made_again(place: Ec2, launcher: Launcher) -> None:
+    place.fail("POST /RunInstances", None, carried_out=True)
+    with pytest.raises(OutcomeUnknown):
+        launcher.create(order())
+    assert (place.count("RunInstances"), _only(launcher).label) == (1, LABEL)
+    assert launcher.create(order()).instance_id == _only(launcher).instance_id
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "error", "kind"),
+    [
+        (500, "InsufficientInstanceCapacity", OfferGone, None),
+        (400, "Unsupported", OfferGone, None),
+        (400, "InsufficientFreeAddressesInSubnet", OfferGone, None),
+        (400, "SpotMaxPriceTooLow", OrderRefused, RefusalKind.BID_TOO_LOW),
+        (400, "MaxSpotInstanceCountExceeded", OrderRefused, RefusalKind.OTHER),
+        (400, "VcpuLimitExceeded", OrderRefused, RefusalKind.OTHER),
+        (400, "InstanceLimitExceeded", OrderRefused, RefusalKind.OTHER),
+        (403, "UnauthorizedOperation", OrderRefused, RefusalKind.KEY),
+        (401, "AuthFailure", OrderRefused, RefusalKind.KEY),
+        (403, "AuthFailure.ServiceLinkedRoleCreationNotPermitted", OrderRefused, RefusalKind.KEY),
+        (400, "PendingVerification", OrderRefused, RefusalKind.KEY),
+        (400, "OptInRequired", OrderRefused, RefusalKind.KEY),
+        (400, "InvalidAMIID.NotFound", OrderRefused, RefusalKind.BAD_ORDER),
+        (400, "InvalidKeyPair.NotFound", OrderRefused, RefusalKind.BAD_ORDER),
+        (400, "InvalidBlockDeviceMapping", OrderRefused, RefusalKind.BAD_ORDER),
+        (400, "VPCIdNotSpecified", OrderRefused, RefusalKind.BAD_ORDER),
+        (503, "RequestLimitExceeded", OrderRateLimited, None),
+        (400, "Throttling", OrderRateLimited, None),
+        (500, "InternalError", OutcomeUnknown, None),
+        (503, "Unavailable", OutcomeUnknown, None),
+    ],
+)
+def test_every_refusal_of_aws_says_what_to_do_next(
+    place: Ec2, launcher: Launcher, status: int, code: str, error: type[OrderError], kind: RefusalKind | None
+) -> None:
+    place.fail("POST /RunInstances", status, _refusal(code))
+    with pytest.raises(error) as caught:
+        launcher.create(order(env={"TOKEN": "hush-hush"}))
+    assert type(caught.value) is error
+    assert getattr(caught.value, "kind", None) is kind
+    assert code in str(caught.value)
+    assert "hush" not in str(caught.value)
+    assert place.count("RunInstances") == 1
+
+
+def test_no_capacity_is_an_offer_gone_in_that_zone_alone(place: Ec2, launcher: Launcher) -> None:
+    place.sell_out("us-east-1a", "g5.xlarge")
+    with pytest.raises(OfferGone, match="sufficient"):
+        launcher.create(order())
+    assert launcher.create(order("us-east-1/us-east-1b/g5.xlarge/on-demand")).starting
+
+
+def test_a_bid_under_the_price_of_now_is_told_so(launcher: Launcher) -> None:
+    with pytest.raises(OrderRefused) as caught:
+        launcher.create(order(SPOT_ID, bid_usd_hour=0.2))
+    assert caught.value.kind is RefusalKind.BID_TOO_LOW
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"ports": ("8000",)},
+        {"template": "x"},
+        {"runtype": "jupyter"},
+        {"disk_gb": float("nan")},
+        {"disk_gb": 1e6},
+        {"env": {"A B": "x"}},
+        {"onstart": "x" * 20_000},
+        {"label": "x" * 300},
+        {"bid_usd_hour": 0.4},
+        {"offer_id": SPOT_ID},
+        {"offer_id": "us-east-1a/g5.xlarge"},
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_is_sent(
+    place: Ec2, launcher: Launcher, values: dict[str, Any]
+) -> None:
+    with pytest.raises(OrderRefused) as caught:
+        launcher.create(order(**values))
+    assert (caught.value.kind, place.requests) == (RefusalKind.BAD_ORDER, [])
+
+
+@pytest.mark.parametrize("bid", [0.0, -1.0, float("nan"), float("inf"), 1e6])
+def test_an_impossible_bid_is_not_sent(place: Ec2, launcher: Launcher, bid: float) -> None:
+    with pytest.raises(OrderRefused) as caught:
+        launcher.create(order(SPOT_ID, bid_usd_hour=bid))
+    assert (caught.value.kind, place.requests) == (RefusalKind.BID_TOO_LOW, [])
+
+
+@pytest.mark.parametrize("value", ["sg-1", "us-east-1="])
+def test_an_option_in_another_form_is_told_and_nothing_is_sent(place: Ec2, value: str) -> None:
+    with asking(place.url, security_groups=(value,)) as adapter, pytest.raises(OrderRefused, match="not like"):
+        _launcher(adapter).create(order())
+    assert place.requests == []
+
+
+def test_a_wrong_key_rents_nothing(place: Ec2) -> None:
+    with asking(place.url, "someone-else:secret") as adapter:
+        with pytest.raises(OrderRefused) as caught:
+            _launcher(adapter).create(order())
+        assert caught.value.kind is RefusalKind.KEY
+        with pytest.raises(KeyRejected):
+            _launcher(adapter).list_instances()
+
+
+@pytest.mark.parametrize("body", [b"", b"<R/>", b"<R><instancesSet/></R>", b"<html>", b"<R><instancesSet><item>"])
+def test_a_receipt_that_is_none_is_an_unknown_outcome(place: Ec2, launcher: Launcher, body: bytes) -> None:
+    place.fail("POST /RunInstances", 200, body)
+    with pytest.raises(OutcomeUnknown):
+        launcher.create(order())
+    assert place.count("RunInstances") == 1
+
+
+def test_errors_of_a_strange_kind_show_nothing_of_what_was_sent() -> None:
+    error = ordering_error(TypeError("cannot send {'UserData': 'hush-hush'}"), "us-east-1")
+    assert type(error) is OutcomeUnknown
+    assert str(error) == "aws: us-east-1: TypeError"

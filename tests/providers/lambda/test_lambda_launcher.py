@@ -1,0 +1,340 @@
+"""Lambda's renting side, against its emulator."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib import import_module
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from gpuwatch import providers
+from gpuwatch.errors import OfferGone, OrderRateLimited, OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
+from gpuwatch.ports import InstanceState, Launcher, Order, ProviderSettings, Query, Registry, Volume
+from gpuwatch.providers.toolkit.http.client import HttpxClient
+from tests.clouds.lambda_cloud import LambdaCloud
+
+BENCH = import_module("tests.providers.lambda.bench").BENCH
+OFFER = "gpu_1x_h100_sxm5/us-east-1"
+
+
+class Clock:
+    """One clock for both sides; it passes while somebody waits."""
+
+    def __init__(self) -> None:
+        self.seconds = 1_000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+@contextmanager
+def at(place: LambdaCloud, clock: Clock, **options: Any) -> Iterator[providers.Adapter]:
+    http = HttpxClient()
+    settings = ProviderSettings(
+        name="lambda",
+        base_url=place.url,
+        api_key=place.key,
+        search_interval_s=0.0,
+        options={"ssh_key": "my-key"} | options,
+    )
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+    yield providers.build(settings, http, lambda: now, clock, clock.sleep)
+    http.close()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def place(clock: Clock) -> Iterator[LambdaCloud]:
+    with LambdaCloud(clock=clock, boots_s=180.0, ends_s=60.0) as place:
+        yield place
+
+
+@pytest.fixture
+def launcher(place: LambdaCloud, clock: Clock) -> Iterator[Launcher]:
+    with at(place, clock) as adapter:
+        assert adapter.launcher is not None
+        yield adapter.launcher
+
+
+def an_order(offer_id: str = OFFER, **values: Any) -> Order:
+    return Order(**({"offer_id": offer_id, "label": "gpuwatch-abc", "image": "x/y", "disk_gb": 20.0} | values))
+
+
+def sent(place: LambdaCloud) -> Any:
+    return next(one for one in reversed(place.requests) if one.method == "POST").body()
+
+
+def test_an_order_is_one_machine_with_the_label_in_name_and_tag(place: LambdaCloud, launcher: Launcher) -> None:
+    launcher.create(an_order())
+    assert sent(place) == {
+        "region_name": "us-east-1",
+        "instance_type_name": "gpu_1x_h100_sxm5",
+        "ssh_key_names": ["my-key"],
+        "name": "gpuwatch-abc",
+        "tags": [{"key": "gpuwatch", "value": "gpuwatch-abc"}],
+    }
+
+
+def test_variables_and_start_commands_are_user_data_and_nowhere_given_back(
+    place: LambdaCloud, launcher: Launcher
+) -> None:
+    launcher.create(an_order(onstart="nvidia-smi", env={"TOKEN": "s3cret"}))
+    body = sent(place)
+    assert body.pop("user_data").startswith("#!/bin/bash\n")
+    assert "s3cret" not in str(body)
+    assert "s3cret" not in str(place.instances(place.requests[-1]))
+
+
+@pytest.mark.parametrize(
+    ("image", "told"),
+    [
+        ("lambda-stack-24-04", {"family": "lambda-stack-24-04"}),
+        ("43336648-096d-4cba-9aa2-f9bb7727639d", {"id": "43336648-096d-4cba-9aa2-f9bb7727639d"}),
+    ],
+)
+def test_the_image_of_the_options_is_a_family_or_an_id(
+    place: LambdaCloud, clock: Clock, image: str, told: dict[str, str]
+) -> None:
+    with at(place, clock, image=image) as adapter:
+        assert adapter.launcher is not None
+        adapter.launcher.create(an_order())
+    assert sent(place)["image"] == told
+
+
+def test_without_an_ssh_key_nothing_is_sent_and_the_line_to_add_is_named(place: LambdaCloud, clock: Clock) -> None:
+    with at(place, clock, ssh_key=None) as adapter:
+        assert adapter.launcher is not None
+        with pytest.raises(OrderRefused) as refused:
+            adapter.launcher.create(an_order())
+    assert refused.value.kind is RefusalKind.BAD_ORDER
+    assert 'ssh_key = "NAME" to [providers.lambda.options]' in str(refused.value)
+    assert place.requests == []
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"bid_usd_hour": 1.0},
+        {"template": "t"},
+        {"registry": Registry(server="ghcr.io", username="me", password="s3cret")},
+        {"volume": Volume(mount="/data", volume_id="1")},
+        {"ports": ("8000",)},
+        {"self_destruct_at": datetime(2026, 11, 22, tzinfo=UTC)},
+        {"runtype": "jupyter"},
+        {"label": "gpuwatch-" + "x" * 60},
+        {"onstart": "x" * 1_000_000},
+        {"offer_id": "gpu_1x_h100_sxm5"},
+    ],
+    ids=lambda wish: next(iter(wish)),
+)
+def test_what_lambda_cannot_do_is_refused_and_not_sent(
+    place: LambdaCloud, launcher: Launcher, wish: dict[str, Any]
+) -> None:
+    with pytest.raises(OrderRefused, match="nothing was sent") as refused:
+        launcher.create(an_order(**wish))
+    assert (refused.value.kind, place.requests) == (RefusalKind.BAD_ORDER, [])
+
+
+def test_it_boots_without_an_address_runs_ends_and_is_gone(
+    place: LambdaCloud, launcher: Launcher, clock: Clock
+) -> None:
+    made = launcher.create(an_order())
+    [booting] = launcher.list_instances()
+    assert (booting.state, booting.ssh_host, booting.listed_usd_hour) == (InstanceState.STARTING, None, 4.29)
+    clock.sleep(180)
+    [running] = launcher.list_instances()
+    assert (running.state, running.ssh_host, running.ssh_port) == (InstanceState.RUNNING, "198.51.100.1", 22)
+    assert running.ssh_user == "ubuntu"
+    assert (running.gpu, running.gpu_count, running.label) == ("H100 SXM", 1, "gpuwatch-abc")
+    launcher.destroy(made.instance_id)
+    assert [one.status for one in launcher.list_instances()] == ["terminating"]
+    launcher.destroy(made.instance_id)  # as the list says, it is being done
+    assert place.count("POST .*terminate") == 1
+    clock.sleep(60)
+    assert list(launcher.list_instances()) == []  # still answered, as terminated
+    clock.sleep(60)
+    launcher.destroy(made.instance_id)
+
+
+def test_active_without_an_address_is_not_yet_running() -> None:
+    row = {"id": "1f", "status": "active", "name": "x"}
+    [found] = import_module("gpuwatch.providers.lambda.launcher").parse_instances({"data": [row]})
+    assert (found.state, found.label, found.listed_usd_hour) == (InstanceState.STARTING, "x", None)
+
+
+def test_an_unhealthy_machine_is_offline_and_billed_as_before(
+    place: LambdaCloud, launcher: Launcher, clock: Clock
+) -> None:
+    made = launcher.create(an_order())
+    clock.sleep(180)
+    place.sicken(made.instance_id)
+    [sick] = launcher.list_instances()
+    assert (sick.state, sick.stopped_usd_hour) == (InstanceState.OFFLINE, 4.29)
+
+
+def test_the_token_of_its_notebook_is_never_kept(launcher: Launcher, clock: Clock) -> None:
+    launcher.create(an_order())
+    clock.sleep(180)
+    assert "not-for-anybody" not in repr(launcher.list_instances())
+
+
+def test_capacity_that_is_gone_at_the_launch_is_the_next_candidates_turn(
+    place: LambdaCloud, launcher: Launcher
+) -> None:
+    place.sell_out(OFFER)
+    with pytest.raises(OfferGone):
+        launcher.create(an_order())
+    assert launcher.create(an_order("gpu_1x_h100_sxm5/us-south-1")).starting
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (400, "global/quota-exceeded", RefusalKind.OTHER),
+        (400, "global/invalid-parameters", RefusalKind.BAD_ORDER),
+        (400, "global/object-does-not-exist", RefusalKind.BAD_ORDER),
+        (400, "instance-operations/launch/file-system-in-wrong-region", RefusalKind.BAD_ORDER),
+        (403, "global/account-inactive", RefusalKind.NO_CREDIT),
+        (403, "global/invalid-address", RefusalKind.NO_CREDIT),
+        (401, "global/invalid-api-key", RefusalKind.KEY),
+        (409, "global/duplicate", RefusalKind.OTHER),
+    ],
+)
+def test_a_refusal_is_understood_by_its_code(
+    place: LambdaCloud, launcher: Launcher, status: int, code: str, kind: RefusalKind
+) -> None:
+    place.fail("POST .*launch", status, {"error": {"code": code, "message": "no"}})
+    with pytest.raises(OrderRefused) as refused:
+        launcher.create(an_order())
+    assert refused.value.kind is kind
+
+
+def test_a_type_that_came_to_its_end_is_the_next_candidates_turn_and_a_wrong_key_is_not(
+    place: LambdaCloud, launcher: Launcher, clock: Clock
+) -> None:
+    del place.kinds["gpu_1x_h100_sxm5"]
+    with pytest.raises(OfferGone):
+        launcher.create(an_order())
+    with at(place, clock, ssh_key="another") as adapter:
+        assert adapter.launcher is not None
+        with pytest.raises(OrderRefused) as refused:
+            adapter.launcher.create(an_order("gpu_1x_a10/us-west-1"))
+    assert refused.value.kind is RefusalKind.BAD_ORDER
+
+
+def test_a_key_as_the_user_of_http_basic_is_taken_by_the_emulator(place: LambdaCloud) -> None:
+    for key, status in (("demo-key", 200), ("another", 401)):
+        told = {"Authorization": f"Basic {b64encode(f'{key}:'.encode()).decode()}"}
+        http = HttpxClient()
+        assert http.ask("GET", f"{place.url}/api/v1/instances", headers=told).status == status
+        http.close()
+
+
+@pytest.mark.parametrize("code", ["provider/internal-unavailable", "instance-operations/launch/insufficient-capacity"])
+def test_a_fault_upstream_leaves_the_outcome_open_whatever_its_code(
+    place: LambdaCloud, launcher: Launcher, code: str
+) -> None:
+    place.fail("POST .*launch", 503, {"error": {"code": code, "message": "x"}})
+    with pytest.raises(OutcomeUnknown):
+        launcher.create(an_order())
+
+
+@pytest.mark.parametrize(
+    ("ids", "named"), [([], None), (["1f", "2f"], "1f"), (["1f", None], "1f"), ([17], None), ("1f", None)]
+)
+def test_a_launch_that_does_not_name_one_instance_is_an_open_outcome(
+    place: LambdaCloud, launcher: Launcher, ids: Any, named: str | None
+) -> None:
+    place.fail("POST .*launch", 200, {"data": {"instance_ids": ids}})
+    with pytest.raises(OutcomeUnknown) as unknown:
+        launcher.create(an_order())
+    assert unknown.value.instance_id == named
+
+
+def test_an_end_that_names_another_instance_is_not_believed(place: LambdaCloud, launcher: Launcher) -> None:
+    made = launcher.create(an_order())
+    place.fail("POST .*terminate", 200, {"data": {"terminated_instances": [{"id": "other"}]}})
+    with pytest.raises(OutcomeUnknown):
+        launcher.destroy(made.instance_id)
+
+
+def test_a_lost_answer_is_found_by_its_label(place: LambdaCloud, launcher: Launcher) -> None:
+    place.fail("POST .*launch", None, carried_out=True)
+    with pytest.raises(OutcomeUnknown):
+        launcher.create(an_order())
+    assert [one.label for one in launcher.list_instances()] == ["gpuwatch-abc"]
+    assert place.count("POST .*launch") == 1
+
+
+def test_the_limits_are_kept_over_everything_that_is_asked(clock: Clock) -> None:
+    """The emulator answers 429 to whatever comes sooner than the vendor allows."""
+    with LambdaCloud(clock=clock, strict=True) as place, at(place, clock) as adapter:
+        assert adapter.launcher is not None
+        began = clock()
+        made = []
+        for number in range(3):
+            adapter.market.search(Query())
+            made.append(adapter.launcher.create(an_order(label=f"gpuwatch-{number}")))
+            adapter.launcher.list_instances()
+        for one in made:
+            adapter.launcher.destroy(one.instance_id)
+        assert 24.0 <= clock() - began <= 33.0
+        assert place.count("POST .*launch") == 3
+
+
+def test_a_burst_over_candidates_keeps_the_distance_of_launches(clock: Clock) -> None:
+    with LambdaCloud(clock=clock, strict=True) as place, at(place, clock) as adapter:
+        assert adapter.launcher is not None
+        sent_at = []
+        for offer in adapter.market.search(Query(gpus=("H100 SXM",), count_max=1)).offers:
+            place.sell_out(offer.offer_id)
+            with pytest.raises(OfferGone):
+                adapter.launcher.create(an_order(offer.offer_id))
+            sent_at.append(clock())
+    assert all(12.0 <= later - before <= 14.0 for before, later in pairwise(sent_at))
+    assert len(sent_at) == 3
+
+
+def test_too_many_launches_are_told_with_the_time_to_wait(clock: Clock) -> None:
+    with LambdaCloud(clock=clock, strict=True) as place, at(place, clock) as one, at(place, clock) as another:
+        assert one.launcher is not None
+        assert another.launcher is not None  # another process with the same key
+        one.launcher.create(an_order())
+        clock.sleep(2)
+        with pytest.raises(OrderRateLimited) as limited:
+            another.launcher.create(an_order())
+        assert limited.value.retry_after_s == 12.0
+
+
+def test_a_list_with_a_row_that_is_none_is_no_list() -> None:
+    parse = import_module("gpuwatch.providers.lambda.launcher").parse_instances
+    for row in ({"status": "active"}, {"id": "1"}, {"id": "", "status": "active"}, None, {"id": 1, "status": []}):
+        with pytest.raises(PayloadChanged):
+            parse({"data": [row]})
+
+
+@pytest.mark.parametrize(
+    ("tags", "name", "label"),
+    [
+        ([{"key": "gpuwatch", "value": "prod"}], "gpuwatch-abcdefgh2345", "gpuwatch-abcdefgh2345"),
+        ([{"key": "gpuwatch", "value": "gpuwatch-abcdefgh2345"}], "renamed", "gpuwatch-abcdefgh2345"),
+        ([{"key": "gpuwatch", "value": "prod"}], "mine", "mine"),
+        ([], None, None),
+    ],
+)
+def test_name_and_tag_may_disagree_ours_is_the_label(tags: list[Any], name: str | None, label: str | None) -> None:
+    row = {"id": "1", "status": "active", "tags": tags, "name": name}
+    [found] = import_module("gpuwatch.providers.lambda.launcher").parse_instances({"data": [row]})
+    assert found.label == label

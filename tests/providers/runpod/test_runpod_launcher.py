@@ -1,0 +1,255 @@
+"""RunPod's renting side against its emulator: refusals told apart, lost answers, quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+from typing import Any
+
+import pytest
+
+from gpuwatch.errors import (
+    OfferGone,
+    OrderRateLimited,
+    OrderRefused,
+    OutcomeUnknown,
+    ProviderDown,
+    ProviderError,
+    RefusalKind,
+)
+from gpuwatch.ports import InstanceState, Launcher, Order
+from gpuwatch.providers.runpod.client import RunpodClient
+from gpuwatch.providers.runpod.quota import RESERVED, Quota, windows_of
+from tests.clouds.runpod import NO_CAPACITY, RunPod
+from tests.clouds.runpod_pods import Lags
+from tests.clouds.runpod_quota import Quotas
+from tests.providers.runpod.bench import BENCH, PLENTY
+
+OFFER = "NVIDIA H100 80GB HBM3/SECURE/1/US-KS-2"
+K = RefusalKind
+
+
+class Clock:
+    def __init__(self, seconds: float = 1_796_256_000.0) -> None:
+        self.seconds = seconds
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def place(clock: Clock) -> Iterator[RunPod]:
+    with RunPod(quotas=PLENTY, clock=clock) as place:
+        yield place
+
+
+@pytest.fixture
+def launcher(place: RunPod) -> Iterator[Launcher]:
+    with BENCH.pointed_at(place.url) as adapter:
+        assert adapter.launcher is not None
+        yield adapter.launcher
+
+
+def an_order(**values: Any) -> Order:
+    plain: dict[str, Any] = {"offer_id": OFFER, "label": "gpuwatch-a", "image": "x/y", "disk_gb": 20.0}
+    return Order(**(plain | values))
+
+
+def a_problem(status: int, detail: str, **more: Any) -> dict[str, Any]:
+    return {"title": "x", "status": status, "detail": detail} | more
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error", "kind"),
+    [
+        (400, a_problem(400, NO_CAPACITY), OfferGone, None),
+        (400, a_problem(400, "request could not be processed"), OfferGone, None),
+        (400, a_problem(400, "mounts are mutually exclusive"), OrderRefused, K.BAD_ORDER),
+        (400, a_problem(400, "Your balance is too low"), OrderRefused, K.NO_CREDIT),
+        (401, a_problem(401, "missing bearer token"), OrderRefused, K.KEY),
+        (402, a_problem(402, "balance too low"), OrderRefused, K.NO_CREDIT),
+        (403, a_problem(403, "access denied"), OrderRefused, K.KEY),
+        (404, a_problem(404, "resource not found"), OrderRefused, K.OTHER),
+        (409, a_problem(409, "not allowed in this state"), OrderRefused, K.OTHER),
+        (422, a_problem(422, "failed", errors=["$: additional properties 'x' not allowed"]), OrderRefused, K.BAD_ORDER),
+        (429, a_problem(429, "rate limit exceeded for the minute window"), OrderRateLimited, None),
+        (500, {"error": f"create pod: {NO_CAPACITY}", "status": 500}, OfferGone, None),
+        (500, {"error": "create pod: something went wrong", "status": 500}, OutcomeUnknown, None),
+        (502, b"<html>", OutcomeUnknown, None),
+        (504, b"", OutcomeUnknown, None),
+    ],
+)
+def test_every_answer_to_a_create_is_told_apart(
+    place: RunPod, launcher: Launcher, status: int, body: Any, error: type[Exception], kind: RefusalKind | None
+) -> None:
+    place.fail("POST /v2/pods", status, body)
+    with pytest.raises(error) as caught:
+        launcher.create(an_order())
+    assert type(caught.value) is error or issubclass(type(caught.value), OrderRefused)
+    assert getattr(caught.value, "kind", None) is kind
+    assert place.count("POST /v2/pods") == 1
+
+
+def test_the_fields_that_a_422_names_are_told(place: RunPod, launcher: Launcher) -> None:
+    place.fail("POST", 422, a_problem(422, "Request validation failed.", errors=["$: missing property 'dataCenter'"]))
+    with pytest.raises(OrderRefused, match="missing property 'dataCenter'"):
+        launcher.create(an_order())
+
+
+def test_an_empty_balance_is_no_credit(place: RunPod, launcher: Launcher) -> None:
+    place.credit = 1.0
+    with pytest.raises(OrderRefused) as refused:
+        launcher.create(an_order())
+    assert refused.value.kind is K.NO_CREDIT
+    assert launcher.credit_usd() == 1.0
+
+
+def test_a_place_that_is_sold_out_is_an_offer_that_is_gone(place: RunPod, launcher: Launcher) -> None:
+    place.sell_out("NVIDIA H100 80GB HBM3", place="US-KS-2")
+    with pytest.raises(OfferGone):
+        launcher.create(an_order())  # there is one in Montreal: that is another offer
+    assert place.pods == {}
+
+
+@pytest.mark.parametrize("status", [None, 500, 504])
+def test_a_create_whose_answer_is_lost_is_found_by_its_name(place: RunPod, launcher: Launcher, status: int) -> None:
+    place.fail("POST /v2/pods", status, carried_out=True)
+    with pytest.raises(OutcomeUnknown):
+        launcher.create(an_order())
+    assert [one.label for one in launcher.list_instances()] == ["gpuwatch-a"]
+    assert place.count("POST /v2/pods") == 1
+
+
+def test_what_a_pod_really_costs_is_listed_right_after_the_create(place: RunPod, launcher: Launcher) -> None:
+    place.dearer_by = 1.0
+    launcher.create(an_order())
+    [found] = launcher.list_instances()
+    assert found.listed_usd_hour == pytest.approx(2.69 + 1.0 + 20 * 0.10 / 730)
+
+
+def test_a_pod_comes_to_life_step_by_step(place: RunPod, launcher: Launcher, clock: Clock) -> None:
+    place.lags = Lags(starting_s=10, running_s=20, container_s=30, ports_s=60)
+    launcher.create(an_order())
+    seen = []
+    for age_s in (0, 15, 25, 40, 70):
+        clock.seconds = 1_796_256_000.0 + age_s
+        [found] = launcher.list_instances()
+        seen.append((found.status.split(":")[0], found.state))
+    starting, running = InstanceState.STARTING, InstanceState.RUNNING
+    assert seen == [
+        ("PROVISIONING", starting), ("STARTING", starting), ("RUNNING", starting), ("RUNNING", starting),
+        ("RUNNING", running),
+    ]  # fmt: skip
+
+
+def test_a_pod_that_exits_stands_still_and_its_disk_is_free(place: RunPod, launcher: Launcher) -> None:
+    made = launcher.create(an_order())
+    place.stop(made.instance_id)
+    [found] = launcher.list_instances()
+    assert (found.state, found.listed_usd_hour, found.stopped_usd_hour) == (InstanceState.STOPPED, None, 0.0)
+
+
+def test_members_of_clusters_are_listed_too(place: RunPod, launcher: Launcher) -> None:
+    made = launcher.create(an_order())
+    place.pods[made.instance_id].cluster = "c1"
+    assert [one.instance_id for one in launcher.list_instances()] == [made.instance_id]
+
+
+def test_a_pod_that_is_gone_is_ended_without_an_error(launcher: Launcher, place: RunPod) -> None:
+    launcher.destroy("neverthere")
+    assert place.count("DELETE /v2/pods/neverthere") == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "body"), [(404, b"<html>no such page</html>"), (400, b"{}"), (409, b"{}"), (403, b"{}")]
+)
+def test_an_end_that_is_refused_is_not_done(place: RunPod, launcher: Launcher, status: int, body: bytes) -> None:
+    made = launcher.create(an_order())
+    place.fail("DELETE", status, body)
+    with pytest.raises(OrderRefused):
+        launcher.destroy(made.instance_id)
+    assert list(place.pods) == [made.instance_id]
+
+
+def test_what_was_charged_is_told(place: RunPod, launcher: Launcher, clock: Clock) -> None:
+    made = launcher.create(an_order(disk_gb=73.0))
+    clock.seconds += 3600
+    launcher.destroy(made.instance_id)
+    day = date(2026, 12, 3)
+    found = launcher.charges(day, day)
+    assert found is not None
+    assert {(one.instance_id, one.kind): one.usd for one in found} == {
+        (made.instance_id, "gpu"): 2.69, (made.instance_id, "disk"): 0.01,
+    }  # fmt: skip
+
+
+def test_the_edge_that_turns_a_client_away_is_no_wrong_key(place: RunPod, launcher: Launcher) -> None:
+    place.fail("GET /v2/pods", 403, b"<html>error code: 1010</html>", times=3)
+    with pytest.raises(ProviderDown, match="edge"):
+        launcher.list_instances()
+
+
+# --- the quota ---
+
+
+def test_the_last_requests_of_a_window_are_for_orders_and_lists() -> None:
+    now = Clock(0.0)
+    quota = Quota(now)
+    assert quota.take(urgent=False) == 0.0  # nothing is known yet
+    quota.on_reply(200, {"ratelimit": f'"minute";r={RESERVED + 1};t=30, "hour";r=900;t=1800'})
+    assert quota.take(urgent=False) == 0.0
+    assert quota.take(urgent=False) == 30.0
+    assert [quota.take(urgent=True) for _ in range(RESERVED + 1)] == [0.0] * RESERVED + [30.0]
+    now.seconds = 31.0
+    assert quota.take(urgent=False) == 0.0  # the minute is whole again
+
+
+def test_a_429_that_names_no_window_closes_all() -> None:
+    quota = Quota(Clock(0.0))
+    quota.on_reply(429, {"retry-after": "12"})
+    assert (quota.take(urgent=True), quota.take(urgent=False)) == (12.0, 12.0)
+
+
+@pytest.mark.parametrize(
+    "header", [None, "", "x", '"minute"', '"minute";r=x;t=1', '"minute";r=1', "\u202e" * 50, '"a";r=1;t=1' * 5000]
+)
+def test_a_header_that_is_none_is_no_quota(header: str | None) -> None:
+    assert len(windows_of(header)) <= 1
+
+
+def test_requests_wait_for_a_window_and_never_go_beyond_it() -> None:
+    clock = Clock(1_796_256_000.0)
+    with RunPod(quotas=Quotas(minute=10), clock=clock) as place:
+        with BENCH.pointed_at(place.url) as adapter:
+            account: RunpodClient = adapter.market._account  # type: ignore[attr-defined] # its clock is what the test moves
+            slept: list[float] = []
+
+            def sleep(seconds: float) -> None:
+                slept.append(seconds)
+                clock.seconds += seconds
+                own(seconds)
+
+            own = account.tools.sleep
+            tools = account.tools
+            account.tools = type(tools)(
+                http=tools.http, now=tools.now, monotonic=tools.monotonic, sleep=sleep, stop=tools.stop
+            )
+            for _ in range(20):
+                account.get("/v2/pods", kind="charges")
+        assert place.count("GET") == 20, "no 429 was ever earned"
+        assert slept == [60.0, 60.0, 60.0]
+
+
+def test_a_quota_that_is_long_used_up_refuses_the_order_unsent(place: RunPod, launcher: Launcher) -> None:
+    headers = {"RateLimit": '"day";r=0;t=40000', "Retry-After": "3600"}
+    place.fail("GET /v2/pods", 429, a_problem(429, "rate limit exceeded for the day window"), headers=headers)
+    with pytest.raises(ProviderError):
+        launcher.list_instances()
+    with pytest.raises(OrderRateLimited, match="nothing was sent"):
+        launcher.create(an_order())
+    assert place.count("POST") == 0

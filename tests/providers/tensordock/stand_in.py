@@ -1,0 +1,38 @@
+"""What the tests of renting at TensorDock share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gpuwatch.ports import Instance, Launcher, Order, Query
+from gpuwatch.ports.declarations import Adapter
+from gpuwatch.testing.bench import Bench
+from tests.clouds.tensordock import TensorDock
+
+SSH_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUXyTUuLlOwYJjQoQ0Zk0dSTy0o3FQvFnbLxrAhR9Yk o'me@desk"
+BENCH = Bench(name="tensordock", place=TensorDock, gpu="RTX 4090", options={"ssh_key": SSH_KEY})
+HOSTS = Bench(
+    name="tensordock",
+    place=TensorDock,
+    gpu="RTX 4090",
+    options={"ssh_key": SSH_KEY, "source": "hostnodes"},
+    leaves_out={"keyless": "hosts are shown with the key alone"},
+)
+RECORDED = Path(__file__).parents[2] / "recorded" / "tensordock"
+OFFER = "ujdlf8N_5SJybArOKNmtqsQ/geforcertx4090-pcie-24gb/2/16/64"
+
+
+def order(offer_id: str = OFFER, **fields: Any) -> Order:
+    return Order(**({"offer_id": offer_id, "label": "gpuwatch-abc", "image": "x/y", "disk_gb": 20.0} | fields))
+
+
+def rented(adapter: Adapter, **fields: Any) -> str:
+    assert adapter.launcher is not None
+    offer = adapter.market.search(Query(gpus=("RTX 4090",))).offers[0]
+    return adapter.launcher.create(order(offer.offer_id, **fields)).instance_id
+
+
+def only(launcher: Launcher) -> Instance:
+    [found] = launcher.list_instances()
+    return found

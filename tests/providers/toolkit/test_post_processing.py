@@ -1,0 +1,104 @@
+"""From an adapter's offers to its answer: only what was asked for, cheapest first, no identity twice."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuwatch.domain.market.offer import Offer, Verification
+from gpuwatch.ports import Completeness, Query
+from gpuwatch.providers.toolkit.post_processing import (
+    ParseResult,
+    build_answer,
+    cheapest_first,
+    listed_usd_hour,
+    matches_query,
+)
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def offer(offer_id: str = "1", usd: float = 2.0, **values: Any) -> Offer:
+    plain: dict[str, Any] = {
+        "provider": "acme", "offer_id": offer_id, "machine_id": None, "gpu": "H100 SXM", "gpu_family": "H100",
+        "gpu_wire": "H100", "gpu_known": True, "gpu_count": 1, "gpu_memory_gib": 80.0, "spot": False,
+        "quoted_usd_hour": usd, "quoted_disk_gb": 10.0, "disk_usd_gb_month": None, "observed_at": NOW,
+    }  # fmt: skip
+    return Offer(**(plain | values))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query(spot=True),
+        Query(count_min=2),
+        Query(count_max=0),
+        Query(gpus=("H100 PCIe",)),
+        Query(verified=True),
+        Query(min_reliability=0.5),
+        Query(max_listed_usd_hour=1.99),
+    ],
+)
+def test_what_was_not_asked_for_is_left_out(query: Query) -> None:
+    assert matches_query(offer(), Query())
+    assert not matches_query(offer(), query)
+
+
+def test_what_was_asked_for_is_kept() -> None:
+    sure = offer(verification=Verification.VERIFIED, reliability=0.9, gpu_count=8)
+    query = Query(gpus=("H100 SXM",), count_min=8, count_max=8, verified=True, min_reliability=0.9)
+    assert matches_query(sure, query)
+    assert matches_query(sure, Query(max_listed_usd_hour=2.0))
+    assert not matches_query(offer(rentable=False), Query())
+
+
+def test_the_disk_that_is_asked_for_counts_in_the_bound() -> None:
+    sold_apart = offer(disk_usd_gb_month=0.72)
+    assert listed_usd_hour(sold_apart, Query(disk_gb=1010.0)) == pytest.approx(3.0)
+    assert listed_usd_hour(sold_apart, Query()) == 2.0
+    assert listed_usd_hour(offer(), Query(disk_gb=1010.0)) == 2.0
+    assert not matches_query(sold_apart, Query(disk_gb=1010.0, max_listed_usd_hour=2.5))
+    assert matches_query(sold_apart, Query(disk_gb=1010.0, max_listed_usd_hour=3.0))
+
+
+def test_of_one_identity_the_cheapest_is_kept() -> None:
+    offers = [
+        offer("a", 3.0, machine_id="m"),
+        offer("b", 2.0, machine_id="m"),
+        offer("c", 2.5, machine_id="m", gpu_count=2),
+    ]
+    assert [one.offer_id for one in cheapest_first(offers)] == ["b", "c"]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 3), st.floats(0.1, 9)), max_size=20))
+def test_an_answer_is_in_order_unique_and_forgets_no_machine(rows: list[tuple[str, int, float]]) -> None:
+    offers = [offer(f"{n}", usd, machine_id=m, gpu_count=count) for n, (m, count, usd) in enumerate(rows)]
+    found = cheapest_first(offers)
+    assert [one.quoted_usd_hour for one in found] == sorted(one.quoted_usd_hour for one in found)
+    assert len({one.identity for one in found}) == len(found)
+    assert {one.identity for one in found} == {one.identity for one in offers}
+
+
+def test_an_answer_carries_what_was_seen() -> None:
+    seen = ParseResult(offers=[offer("b", 3.0), offer("a", 1.0), offer("c", 9.0)], rows=7, searches=2, partial=True)
+    seen.skip("no price")
+    seen.skip("no price")
+    found = build_answer(seen, Query(max_listed_usd_hour=5.0), "acme", observed_at=NOW, elapsed_s=0.5)
+    assert [one.offer_id for one in found.offers] == ["a", "b"]
+    assert (found.provider, found.rows, found.searches, found.skipped) == ("acme", 7, 2, {"no price": 2})
+    assert (found.completeness, found.observed_at, found.elapsed_s) == (Completeness.PARTIAL, NOW, 0.5)
+    assert (
+        build_answer(ParseResult(), Query(), "acme", observed_at=NOW, elapsed_s=0.0).completeness
+        is Completeness.COMPLETE
+    )
+
+
+def test_drift_is_new_fields_and_needed_ones_that_are_gone() -> None:
+    seen = ParseResult()
+    for _ in range(3):
+        seen.check_drift({"a": 1, "x" * 100: 2, "new": 3}, frozenset({"a"}), frozenset({"a", "b"}))
+    assert list(seen.drift) == ["new field: new", f"new field: {'x' * 60}", "field gone: b"]

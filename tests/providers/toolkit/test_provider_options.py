@@ -1,0 +1,90 @@
+"""Options, judged by what is declared of them."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuwatch.ports.declarations import OptionSpec, ProviderInfo, web_address
+from gpuwatch.ports.settings import Option
+from gpuwatch.settings.option_values import read_options
+
+
+def short(value: Option) -> None:
+    if len(str(value)) > 3:
+        raise ValueError("expected at most three letters")
+
+
+def of(spec: OptionSpec, value: Any) -> tuple[Any, list[str]]:
+    info = ProviderInfo(name="acme", title="Acme", base_url="https://acme.example", options=(spec,))
+    values, faults = read_options(info, {spec.name: value})
+    return values[spec.name], [text for _, text in faults]
+
+
+def option(kind: Any, **values: Any) -> OptionSpec:
+    return OptionSpec(name="x", kind=kind, about="What it is.", **values)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        ("text", " a ", "a"),
+        ("number", 3, 3.0),
+        ("number", "2.5", 2.5),
+        ("number", Decimal("0.25"), 0.25),
+        ("switch", True, True),
+        ("switch", "FALSE", False),
+        ("texts", ["a", " b "], ("a", "b")),
+        ("texts", "a, b", ("a", "b")),
+        ("texts", '["a", "b"]', ("a", "b")),
+    ],
+)
+def test_a_value_is_read_as_its_kind(kind: str, value: Any, expected: Option) -> None:
+    assert of(option(kind), value) == (expected, [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("text", 3), ("text", ""), ("text", "a\nb"), ("number", "x"), ("number", float("inf")), ("number", True),
+        ("number", None), ("switch", 1), ("switch", "yes please"), ("texts", []), ("texts", [""]), ("texts", 7),
+        ("texts", {"a": 1}), ("texts", "a,,b"),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_kind_is_a_fault_and_the_default_stays(kind: str, value: Any) -> None:
+    found, faults = of(option(kind, default=None), value)
+    assert found is None
+    [fault] = faults
+    assert fault.startswith("expected ")
+
+
+def test_choices_and_checks_bind() -> None:
+    assert of(option("text", choices=("a", "b")), "c")[1] == ["expected one of a, b"]
+    assert of(option("texts", choices=("a", "b")), ["a", "c"])[1] == ["expected one of a, b"]
+    assert of(option("text", check=short), "abcd")[1] == ["expected at most three letters"]
+    assert of(option("text", check=short), "abc") == ("abc", [])
+
+
+def test_what_is_needed_and_not_given_is_a_fault() -> None:
+    info = ProviderInfo(name="acme", title="Acme", base_url="https://x", options=(option("text", needed=True),))
+    assert read_options(info, {})[1] == [("x", "it is missing; expected: What it is.")]
+    assert read_options(info, {"x": "a"}) == ({"x": "a"}, [])
+
+
+VALUES: Any = st.none() | st.integers() | st.floats() | st.text(max_size=9) | st.lists(st.text(max_size=3), max_size=3)
+
+
+@given(st.sampled_from(["text", "number", "switch", "texts"]), VALUES)
+def test_every_value_is_taken_or_told(kind: str, value: Any) -> None:
+    found, faults = of(option(kind), value)
+    assert (found is None) == bool(faults)
+
+
+@pytest.mark.parametrize("value", ["ftp://a.example", "nope", "https://", "http:///x", "http://a b", "HTTPX://a"])
+def test_an_address_is_one_that_can_be_asked(value: str) -> None:
+    assert of(option("text", check=web_address), value)[1] == ["expected an http(s) address"]
+    assert of(option("text", check=web_address), "https://a.example:8080/x.yml?y=1")[1] == []

@@ -1,0 +1,260 @@
+"""What is asked of vast.ai, and how it is known whether the answer is everything."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import httpx
+import msgspec
+import pytest
+from vast_double import NOW, Searches, a_row, an_adapter, replies
+
+from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.errors import PayloadChanged, ProviderDown
+from gpuwatch.ports import Completeness, Query
+from gpuwatch.providers.vastai.query import _known, wire_names
+
+
+def test_a_query_asks_for_what_is_wanted_cheapest_first() -> None:
+    market = Searches([])
+    query = Query(
+        gpus=("H100 SXM", "A100 SXM 80GB"), count_min=2, count_max=4, disk_gb=100.0, max_listed_usd_hour=8.0,
+        verified=True, min_reliability=0.95, limit=10,
+    )  # fmt: skip
+    an_adapter(market).market.search(query)
+    asked = market.asked[0]
+    assert asked.pop("dph_total")["lte"] == pytest.approx(8.0)
+    assert asked == {
+        "rentable": {"eq": True},
+        "gpu_name": {"in": ["H100 SXM", "A100 SXM4", "A100 SXM"]},
+        "num_gpus": {"gte": 2, "lte": 4},
+        "verified": {"eq": True},
+        "reliability2": {"gte": 0.95},
+        "allocated_storage": 100.0,
+        "order": [["dph_total", "asc"]],
+        "type": "on-demand",
+        "limit": 10,
+    }
+
+
+def test_without_a_disk_the_marketplaces_default_is_quoted() -> None:
+    market = Searches([a_row(storage_cost=0.9, storage_total_cost=0.01)])
+    answer = an_adapter(market).market.search(Query())
+    assert "allocated_storage" not in market.asked[0]
+    assert answer.offers[0].quoted_disk_gb == 8.0
+
+
+def test_a_search_for_bids_says_so_and_its_offers_are_spot() -> None:
+    market = Searches([a_row(dph_total=0.3)])
+    answer = an_adapter(market).market.search(Query(spot=True))
+    assert market.asked[0]["type"] == "bid"
+    assert (answer.offers[0].spot, answer.offers[0].min_bid_usd_hour) == (True, 0.3)
+
+
+def test_a_gpu_that_nobody_catalogued_is_asked_for_as_it_is_written() -> None:
+    market = Searches([a_row(gpu_name="XPU 9000")])
+    answer = an_adapter(market).market.search(Query(gpus=("XPU 9000",)))
+    assert market.asked[0]["gpu_name"] == {"in": ["XPU 9000"]}
+    assert [offer.gpu for offer in answer.offers] == ["XPU 9000"]
+
+
+def test_a_card_whose_socket_nobody_tells_is_asked_for_by_the_spelling_that_leaves_it_open() -> None:
+    market = Searches([a_row(gpu_name="Tesla V100", gpu_ram=32768)])
+    answer = an_adapter(market).market.search(Query(gpus=("V100 32GB",)))
+    assert market.asked[0]["gpu_name"] == {"in": ["Tesla V100"]}
+    assert [(offer.gpu, offer.gpu_family) for offer in answer.offers] == [("V100 32GB", "V100")]
+
+
+@pytest.mark.parametrize("name", sorted(_known()))
+def test_every_name_on_its_list_is_asked_for_by_a_card(name: str) -> None:
+    cards = [gpu.name for gpu in (*catalog().gpus(), *catalog().unclear())]
+    assert name in wire_names((*cards, "RTX 4090 Ti", "RTX 5090 Ti"))
+
+
+def test_a_name_that_leaves_open_what_vast_always_tells_is_not_asked_for() -> None:
+    """It spells the socket of every H100, and of no V100; it tells the memory of every card."""
+    market = Searches([a_row(gpu_name="H100 SXM")])
+    answer = an_adapter(market).market.search(Query(gpus=("H100", "A100", "A100 SXM", "V100", "V100 SXM2 16GB")))
+    assert market.asked == []
+    assert (list(answer.offers), answer.completeness, answer.searches) == ([], Completeness.COMPLETE, 0)
+
+
+def test_nothing_found_is_a_complete_answer() -> None:
+    answer = an_adapter(Searches([])).market.search(Query(gpus=("H100 SXM",)))
+    assert (list(answer.offers), answer.completeness, answer.rows) == ([], Completeness.COMPLETE, 0)
+
+
+def test_offers_come_cheapest_first_and_no_machine_twice() -> None:
+    rows = [
+        a_row(id=1, dph_total=0.5),
+        a_row(id=2, dph_total=0.4),
+        a_row(id=2, dph_total=0.4),
+        a_row(id=3, dph_total=0.6, machine_id=2),
+        a_row(id=4, dph_total=0.7, machine_id=2, num_gpus=2),
+    ]
+    answer = an_adapter(replies(httpx.Response(200, json={"offers": rows}))).market.search(Query())
+    assert [offer.offer_id for offer in answer.offers] == ["2", "1", "4"]
+    assert answer.rows == 5
+
+
+def test_a_server_that_ignores_every_filter_is_filtered_here() -> None:
+    rows = [
+        a_row(id=1, gpu_name="RTX 3090"),
+        a_row(id=2, num_gpus=8),
+        a_row(id=3, dph_total=9.0),
+        a_row(id=4, rentable=False),
+        a_row(id=5, verification="deverified"),
+        a_row(id=6, reliability2=0.5),
+        a_row(id=7),
+    ]
+    query = Query(gpus=("RTX 4090",), count_max=1, max_listed_usd_hour=1.0, verified=True, min_reliability=0.9, limit=5)
+    answer = an_adapter(replies(httpx.Response(200, json={"offers": rows}))).market.search(query)
+    assert [offer.offer_id for offer in answer.offers] == ["7"]
+    assert answer.completeness is Completeness.COMPLETE
+
+
+# --- completeness ------------------------------------------------------------------------------------------------
+
+
+def test_the_cap_is_walked_past_by_price() -> None:
+    market = Searches([a_row(id=n, dph_total=0.1 + n / 1000) for n in range(1, 201)])
+    answer = an_adapter(market).market.search(Query(gpus=("RTX 4090",)))
+    assert [offer.offer_id for offer in answer.offers] == [str(n) for n in range(1, 201)]
+    assert answer.completeness is Completeness.COMPLETE
+    assert answer.searches == len(market.asked) == 4
+
+
+def test_exactly_a_page_is_looked_behind() -> None:
+    market = Searches([a_row(id=n, dph_total=n / 100) for n in range(1, 65)])
+    answer = an_adapter(market).market.search(Query())
+    assert (len(answer.offers), answer.completeness, answer.searches) == (64, Completeness.COMPLETE, 2)
+
+
+def test_a_handful_is_enough_for_a_hunt_and_says_how_far_it_saw() -> None:
+    market = Searches([a_row(id=n, dph_total=n / 100) for n in range(1, 31)])
+    answer = an_adapter(market).market.search(Query(limit=10))
+    assert (len(answer.offers), answer.completeness, answer.searches) == (10, Completeness.TRUNCATED, 1)
+    assert answer.complete_to_usd_hour == pytest.approx(0.10)
+
+
+def test_more_rows_than_asked_for_are_all_there_are() -> None:
+    rows = [a_row(id=n, dph_total=(n * 7 % 100 + 1) / 100) for n in range(1, 101)]
+    answer = an_adapter(replies(httpx.Response(200, json={"offers": rows}))).market.search(Query(limit=10))
+    assert (len(answer.offers), answer.completeness) == (100, Completeness.COMPLETE)
+
+
+def test_a_page_full_of_one_price_is_told_as_cut() -> None:
+    market = Searches([a_row(id=n, dph_total=0.5) for n in range(1, 101)] + [a_row(id=200, dph_total=0.6)])
+    answer = an_adapter(market).market.search(Query())
+    assert answer.completeness is Completeness.TRUNCATED
+    assert answer.complete_to_usd_hour == pytest.approx(0.5)
+    assert answer.offers[-1].offer_id == "200"
+    assert answer.searches <= 4
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_static_server_of_just_64_rows_is_complete(in_order: bool) -> None:
+    prices = [n / 100 if in_order else (n * 37 % 64 + 1) / 100 for n in range(1, 65)]
+    rows = [a_row(id=n, dph_total=price) for n, price in enumerate(prices, 1)]
+    answer = an_adapter(replies(httpx.Response(200, json={"offers": rows}))).market.search(Query())
+    assert (len(answer.offers), answer.completeness) == (64, Completeness.COMPLETE)
+    assert answer.searches <= 2
+
+
+def test_a_static_server_of_just_64_rows_of_other_gpus_needs_no_second_look() -> None:
+    rows = [a_row(id=n, gpu_name="RTX 3090" if n % 2 else "RTX 4090") for n in range(1, 65)]
+    answer = an_adapter(replies(httpx.Response(200, json={"offers": rows}))).market.search(Query(gpus=("RTX 4090",)))
+    assert (len(answer.offers), answer.completeness, answer.searches) == (32, Completeness.COMPLETE, 1)
+
+
+def test_a_cut_page_out_of_order_is_not_taken_for_everything() -> None:
+    """Capped and sorted by something else than price: what is missing may be cheaper."""
+
+    def by_score(request: httpx.Request) -> httpx.Response:
+        low = json.loads(request.url.params["q"]).get("dph_total", {}).get("gte", 0)
+        rows = [a_row(id=n, dph_total=(n * 37 % 101 + 1) / 100) for n in range(1, 101)]
+        return httpx.Response(200, json={"offers": [row for row in rows if row["dph_total"] >= low][:64]})
+
+    answer = an_adapter(by_score).market.search(Query())
+    assert answer.completeness is Completeness.TRUNCATED
+    assert answer.complete_to_usd_hour is None
+
+
+def test_a_later_page_that_fails_leaves_a_partial_answer() -> None:
+    rows = [a_row(id=n, dph_total=n / 100) for n in range(1, 65)]
+    market = replies(httpx.Response(200, json={"offers": rows}), httpx.Response(401, json={"error": "auth_error"}))
+    answer = an_adapter(market).market.search(Query())
+    assert (len(answer.offers), answer.completeness) == (64, Completeness.PARTIAL)
+    assert answer.complete_to_usd_hour == pytest.approx(0.64)
+
+
+# --- what an answer says besides ---------------------------------------------------------------------------------
+
+
+def test_offers_are_told_while_they_arrive() -> None:
+    told: list[str] = []
+    market = an_adapter(Searches([a_row(id=1), a_row(id=2, gpu_name="RTX 3090")])).market
+    market.search(Query(gpus=("RTX 4090",)), on_offers=lambda offers: told.extend(o.offer_id for o in offers))  # type: ignore[call-arg]
+    assert told == ["1"]
+
+
+def test_new_and_vanished_fields_are_told() -> None:
+    row = a_row(surprise=1)
+    answer = an_adapter(replies(httpx.Response(200, json={"offers": [row]}))).market.search(Query())
+    assert "new field: surprise" in answer.drift
+    assert "field gone: dlperf" in answer.drift
+    assert "field gone: dph_total" not in answer.drift
+
+
+def test_the_time_of_an_answer_is_when_it_was_asked_for() -> None:
+    answer = an_adapter(Searches([a_row()])).market.search(Query())
+    assert answer.observed_at == answer.offers[0].observed_at == NOW
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b"[]", b"null", b'"x"', b"<html>", b'{"offers": null}', b'{"offers": {}}', b"\xff\xfe"]
+)
+def test_what_is_no_list_of_offers_is_never_an_empty_market(body: bytes) -> None:
+    with pytest.raises(PayloadChanged):
+        an_adapter(replies(httpx.Response(200, content=body))).market.search(Query())
+
+
+def test_an_answer_that_says_it_failed_is_never_an_empty_market() -> None:
+    with pytest.raises(PayloadChanged):
+        an_adapter(replies(httpx.Response(200, json={"success": False, "offers": []}))).market.search(Query())
+
+
+@pytest.mark.parametrize("cut", [20, 200, -3, -1])
+def test_an_answer_that_ends_in_the_middle_is_no_answer(cut: int) -> None:
+    body = json.dumps({"offers": [a_row(id=n) for n in range(1, 4)]}).encode()[:cut]
+    with pytest.raises((ProviderDown, PayloadChanged)):
+        an_adapter(replies(httpx.Response(200, content=body))).market.search(Query())
+
+
+def test_without_a_key_none_is_sent() -> None:
+    market = replies(httpx.Response(200, json={"offers": []}))
+    an_adapter(market, api_key=None).market.search(Query())
+    assert "authorization" not in market.requests[0].headers  # type: ignore[attr-defined]
+
+
+def test_with_a_key_it_travels_in_a_header_only() -> None:
+    market = replies(httpx.Response(200, json={"offers": []}))
+    an_adapter(market).market.search(Query())
+    request = market.requests[0]  # type: ignore[attr-defined]
+    assert request.headers["authorization"].startswith("Bearer k")
+    assert "kkkk" not in str(request.url)
+    assert request.url.path == "/api/v0/bundles/"
+
+
+def test_an_unchanged_row_gives_the_same_offer_with_a_new_time() -> None:
+    times = [NOW, NOW + timedelta(minutes=1)]
+    adapter = an_adapter(replies(httpx.Response(200, json={"offers": [a_row()]})), now=lambda: times.pop(0))
+    first, second = (adapter.market.search(Query()).offers[0] for _ in range(2))
+    assert (first.observed_at, second.observed_at) == (NOW, NOW + timedelta(minutes=1))
+    assert msgspec.structs.replace(second, observed_at=NOW) == first
+
+
+def test_a_changed_row_gives_a_new_offer() -> None:
+    adapter = an_adapter(replies(*(httpx.Response(200, json={"offers": [a_row(dph_total=p)]}) for p in (0.5, 0.4))))
+    assert [adapter.market.search(Query()).offers[0].quoted_usd_hour for _ in range(2)] == [0.5, 0.4]

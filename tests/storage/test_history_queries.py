@@ -1,0 +1,202 @@
+"""What the history answers."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuwatch.domain.analysis.summary import PeriodLength
+from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.history_queries import (
+    HistoryFilter,
+    cheapest_per_hour,
+    first_poll_at,
+    hour_of_week_median,
+    kept_from,
+    known_gpu_names,
+    price_track,
+    track,
+)
+from gpuwatch.storage.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.prune import prune
+from gpuwatch.storage.quantile_sketch import (
+    encode_sketch,
+    merge_sketches,
+    price_of_step,
+    quantile,
+    step_of,
+)
+from tests.storage.market import NOON, an_answer, an_offer
+
+NOON_HOUR = int(NOON.timestamp()) // 3600
+H100 = HistoryFilter(gpus=("H100 SXM",))
+
+
+@pytest.fixture
+def history(database: Database) -> SqlHistoryRecorder:
+    return SqlHistoryRecorder(database)
+
+
+def in_hours(hours: float) -> float:
+    return hours * 3600
+
+
+def test_cheapest_per_hour_is_over_all_providers_and_counts(database: Database, history: SqlHistoryRecorder) -> None:
+    pair = an_offer("b", 4.0, gpu_count=2, disk_usd_gb_month=None)
+    history.record(an_answer(an_offer("a", 3.0), pair), lane="sweep")
+    cheap = an_offer("c", 1.5, provider="runpod", disk_usd_gb_month=None)
+    history.record(an_answer(cheap, after_s=in_hours(1), provider="runpod"), lane="sweep")
+    history.record(an_answer(after_s=in_hours(2.5)), lane="sweep")
+    lows = cheapest_per_hour(database, NOON, NOON + timedelta(hours=2))
+    assert {gpu: list(map(tuple, hours)) for gpu, hours in lows.items()} == {
+        "H100 SXM": [(NOON_HOUR, 2_000_000), (NOON_HOUR + 1, 1_500_000)]
+    }
+
+
+def test_a_family_means_all_its_models(database: Database, history: SqlHistoryRecorder) -> None:
+    nvl = an_offer("b", 2.0, gpu="H100 NVL")
+    history.record(an_answer(an_offer("a"), nvl, an_offer("c", gpu="A40", gpu_family="A40")), lane="sweep")
+    history.record(an_answer(after_s=in_hours(1.5)), lane="sweep")
+    assert set(cheapest_per_hour(database, NOON, NOON + timedelta(hours=1), "H100")) == {"H100 SXM", "H100 NVL"}
+
+
+def test_a_track_tells_no_offers_from_no_data(database: Database, history: SqlHistoryRecorder) -> None:
+    history.record(an_answer(an_offer()), lane="sweep")
+    history.record(an_answer(after_s=in_hours(1)), lane="sweep")
+    track = price_track(database, H100, NOON - timedelta(hours=1), NOON + timedelta(hours=6, seconds=-1))
+    assert [(point.polled, point.offers) for point in track] == [
+        (False, 0),
+        (True, 1),
+        (True, 0),
+        (True, 0),
+        (True, 0),
+        (False, 0),
+        (False, 0),
+    ]
+
+
+def test_a_track_reaches_into_the_running_hour(database: Database, history: SqlHistoryRecorder) -> None:
+    history.record(an_answer(an_offer(usd_hour=3.0)), lane="sweep")
+    history.record(an_answer(an_offer(usd_hour=2.0), after_s=600), lane="sweep")
+    (point,) = price_track(database, H100, NOON, NOON + timedelta(seconds=900))
+    assert (point.min_microusd, point.median_microusd, point.offers) == (2_000_000, 3_000_000, 1)
+
+
+def test_a_track_shows_the_lowest_price_with_each_providers_commission(
+    database: Database, history: SqlHistoryRecorder
+) -> None:
+    history.record(an_answer(an_offer("a", 2.0)), lane="sweep")
+    history.record(an_answer(an_offer("b", 2.2, provider="lambda"), provider="lambda"), lane="sweep")
+    commissions = {"vastai": Commission("0.20"), "lambda": Commission()}
+    (point,) = price_track(database, H100, NOON, NOON + timedelta(seconds=60), commissions=commissions)
+    assert (point.min_microusd, point.min_with_commission_microusd) == (2_000_000, 2_200_000)
+
+
+def test_quartiles_hold_the_commission(database: Database, history: SqlHistoryRecorder) -> None:
+    offers = [an_offer(f"m{number}", usd, disk_usd_gb_month=None) for number, usd in enumerate((1.0, 2.0, 3.0, 4.0))]
+    history.record(an_answer(*offers), lane="sweep")
+    commissions = {"vastai": Commission("0.20")}
+    (point,) = price_track(database, H100, NOON, NOON + timedelta(minutes=30), commissions=commissions)
+    quartiles = (
+        point.q1_with_commission_microusd,
+        point.median_with_commission_microusd,
+        point.q3_with_commission_microusd,
+    )
+    assert quartiles == (1_200_000, 2_400_000, 3_600_000)
+
+
+def test_quartiles_of_several_commissions_are_right_within_a_percent(
+    database: Database, history: SqlHistoryRecorder
+) -> None:
+    mine = [an_offer(f"m{number}", 1.0 + number / 100, disk_usd_gb_month=None) for number in range(100)]
+    theirs = [an_offer(f"n{number}", 1.3 + number / 100, provider="lambda") for number in range(100)]
+    history.record(an_answer(*mine), lane="sweep")
+    history.record(an_answer(*theirs, provider="lambda"), lane="sweep")
+    commissions = {"vastai": Commission("0.20"), "lambda": Commission()}
+    (point,) = price_track(database, H100, NOON, NOON + timedelta(minutes=30), commissions=commissions)
+    prices = sorted([1.2 + number * 0.012 for number in range(100)] + [1.3 + number / 100 for number in range(100)])
+    assert point.q1_with_commission_microusd == pytest.approx(prices[49] * 1e6, rel=0.011)
+    assert point.median_with_commission_microusd == pytest.approx(prices[99] * 1e6, rel=0.011)
+    assert point.q3_with_commission_microusd == pytest.approx(prices[149] * 1e6, rel=0.011)
+
+
+def test_a_track_may_begin_with_the_first_look(database: Database, history: SqlHistoryRecorder) -> None:
+    history.record(an_answer(an_offer()), lane="sweep")
+    span = (NOON - timedelta(days=3), NOON + timedelta(hours=2))
+    found = track(database, H100.scope, span, spans=(PeriodLength.WEEK, UTC), rates={}, trim=True)
+    assert [(point.starts_at, point.hours) for point in found.points] == [(NOON, 2)]
+    assert (found.series.first_hour, found.series.known) == (NOON_HOUR, 2)
+    nothing = track(
+        database, HistoryFilter(gpus=("A40",)).scope, span, spans=(PeriodLength.WEEK, UTC), rates={}, trim=True
+    )
+    assert nothing.points == []
+
+
+def test_since_when_anything_is_known(database: Database, history: SqlHistoryRecorder) -> None:
+    assert first_poll_at(database) is None
+    assert kept_from(database) is None
+    history.record(an_answer(an_offer()), lane="sweep")
+    history.record(an_answer(an_offer(), after_s=in_hours(30)), lane="sweep")
+    assert first_poll_at(database) == NOON
+    prune(database, timedelta(hours=2), NOON + timedelta(hours=31))
+    assert first_poll_at(database) == NOON  # its hours are kept
+    assert kept_from(database) is not None
+
+
+def test_a_track_by_day_follows_the_zone(database: Database, history: SqlHistoryRecorder) -> None:
+    for hours in range(0, 48, 2):
+        history.record(an_answer(an_offer(), after_s=in_hours(hours)), lane="sweep")
+    zone = ZoneInfo("America/New_York")
+    track = price_track(database, H100, NOON, NOON + timedelta(hours=40), day_in=zone)
+    assert [(point.starts_at.astimezone(zone).hour, point.hours) for point in track] == [(7, 17), (0, 23)]
+
+
+def test_hour_of_week_medians_are_right_within_a_percent(database: Database, history: SqlHistoryRecorder) -> None:
+    rng = random.Random(3)
+    for step in range(200):
+        offers = [an_offer(f"m{number}", rng.lognormvariate(0.5, 0.3)) for number in range(9)]
+        history.record(an_answer(*offers, after_s=in_hours(step)), lane="sweep")
+        if step == 30:
+            thirtieth = sorted(round(offer.quoted_usd_hour * 1e6) for offer in offers)[4]
+    medians = hour_of_week_median(database, H100, NOON + timedelta(hours=30), NOON + timedelta(hours=31))
+    assert list(medians) == [12 + 30]  # noon was a Monday's
+    assert medians[42] == pytest.approx(thirtieth, rel=0.01)
+    week = hour_of_week_median(database, H100, NOON, NOON + timedelta(hours=190))
+    assert len(week) == 168
+
+
+def test_hours_of_the_week_are_local(database: Database, history: SqlHistoryRecorder) -> None:
+    history.record(an_answer(an_offer()), lane="sweep")
+    history.record(an_answer(after_s=in_hours(2)), lane="sweep")
+    found = hour_of_week_median(database, H100, NOON, NOON + timedelta(hours=1), ZoneInfo("Asia/Tokyo"))
+    assert list(found) == [21]
+
+
+def test_every_name_that_was_met_is_known(database: Database, history: SqlHistoryRecorder) -> None:
+    history.record(an_answer(an_offer(gpu="Weird 9000", gpu_family="Weird 9000"), an_offer()), lane="hunt")
+    assert known_gpu_names(database) == {"Weird 9000", "H100 SXM", "H100"}
+
+
+@given(st.integers(1, 10**13))
+def test_a_price_is_known_within_half_a_percent_by_its_step(price: int) -> None:
+    assert abs(price_of_step(step_of(price)) - price) <= price * 0.0051 + 0.5
+
+
+@given(st.lists(st.dictionaries(st.integers(0, 3000), st.integers(60, 10**9), min_size=1), min_size=1, max_size=4))
+def test_sketches_merge_as_if_they_had_been_one(hours: list[dict[int, int]]) -> None:
+    expected: dict[int, int] = {}
+    for hour in hours:
+        for step, seconds in hour.items():
+            expected[step] = expected.get(step, 0) + max(1, round(seconds / 60))
+    merged = merge_sketches(encode_sketch(hour) for hour in hours)
+    assert {step: weight for step, weight in merged.items() if weight} == expected
+
+
+def test_the_median_of_nothing_is_nothing() -> None:
+    assert quantile({}, 0.5) is None

@@ -1,0 +1,246 @@
+"""The ledger on SQLite and PostgreSQL: what is unique is a unique row, and budgets are counted by one at a time."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from gpuwatch.domain.launches.launch import (
+    Intent,
+    Launch,
+    LaunchConflict,
+    LaunchRefusal,
+    LaunchState,
+    RefusalReason,
+)
+from gpuwatch.domain.launches.machines import AvoidedMachine, offer_machine_refusal
+from gpuwatch.domain.market.offer import OfferTerms
+from gpuwatch.domain.watches.watch import (
+    Action,
+    Budget,
+    LaunchSpec,
+    Watch,
+)
+from gpuwatch.ports import Alert, AlertKind, OutboxAlert
+from gpuwatch.storage import launch_repository
+from gpuwatch.storage.database import Database, open_database
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.tables import alert as alerts
+from gpuwatch.storage.tables import launch_event
+from tests.builders import NOON, a_match, a_watch, an_offer, changed
+
+S = LaunchState
+WORKERS = 4
+ROUNDS = 12
+
+
+def renting(name: str = "h100", **spec: Any) -> Watch:
+    return a_watch(name=name, action=Action.LAUNCH, launch=LaunchSpec(**({"max_runtime_s": 3600.0} | spec)))
+
+
+def launch_ids() -> Iterator[str]:
+    return ("".join(letters) for letters in itertools.product("abcdefgh", repeat=12))
+
+
+def reserve(store: Database, watch: Watch, offer_id: str, launch_id: str, budget: Budget = Budget()) -> Any:  # noqa: B008
+    match = a_match(an_offer(offer_id=offer_id, machine_id=f"m{offer_id}"))
+    intent = Intent(watch=watch, match=match, launch_id=launch_id, dry_run=False)
+    with store.write() as connection:
+        return launch_repository.reserve(connection, intent, budget, NOON)
+
+
+def reserving(watch: Watch, offer_id: str, launch_id: str, budget: Budget = Budget()) -> Callable[[Database], Any]:  # noqa: B008
+    """The same, for later."""
+    return lambda store: reserve(store, watch, offer_id, launch_id, budget)
+
+
+def race(database_url: str, jobs: list[Callable[[Database], Any]]) -> list[Any]:
+    """Each job on a connection of its own, all begun at the same moment, as by several daemons."""
+    found: list[Any] = []
+    gate = threading.Barrier(len(jobs))
+
+    def one(job: Callable[[Database], Any]) -> None:
+        store = open_database(database_url)
+        try:
+            with store.read() as connection:
+                connection.execute(select(func.count()).select_from(launch_event))
+            gate.wait()
+            found.append(job(store))
+        finally:
+            store.close()
+
+    threads = [threading.Thread(target=one, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+# --- races ------------------------------------------------------------------------------------------------------------
+
+
+def test_daemons_that_fire_at_once_take_one_slot_once(database: Database, database_url: str) -> None:
+    ids = launch_ids()
+    for n in range(ROUNDS):
+        watch = renting(f"watch-{n}")
+        jobs = [reserving(watch, f"{n}-{w}", next(ids)) for w in range(WORKERS)]
+        got = race(database_url, jobs)
+        assert sum(isinstance(one, Launch) for one in got) == 1
+        assert {one.reason for one in got if isinstance(one, LaunchRefusal)} == {RefusalReason.MAX_ACTIVE}
+
+
+def test_watches_that_fire_at_once_take_one_offer_once(database: Database, database_url: str) -> None:
+    ids = launch_ids()
+    for n in range(ROUNDS):
+        jobs = [reserving(renting(f"{n}-{w}"), f"offer-{n}", next(ids)) for w in range(WORKERS)]
+        got = race(database_url, jobs)
+        assert sum(isinstance(one, Launch) for one in got) == 1
+
+
+def test_watches_that_fire_at_once_share_one_budget(database: Database, database_url: str) -> None:
+    ids = launch_ids()
+    budget = Budget(max_usd_hour=Decimal("7.20"))  # two of 3.60
+    jobs = [reserving(renting(f"w{w}"), str(w), next(ids), budget) for w in range(WORKERS)]
+    got = race(database_url, jobs)
+    assert sum(isinstance(one, Launch) for one in got) == 2
+    assert {one.reason for one in got if isinstance(one, LaunchRefusal)} == {RefusalReason.MAX_USD_HOUR}
+
+
+def test_max_total_binds_daemons_that_fire_at_once(database: Database, database_url: str) -> None:
+    ids = launch_ids()
+    watch = renting(max_active=WORKERS, max_total=2)
+    jobs = [reserving(watch, str(w), next(ids)) for w in range(WORKERS)]
+    got = race(database_url, jobs)
+    assert sum(isinstance(one, Launch) for one in got) == 2
+
+
+def test_two_that_move_one_launch_at_once_do_not_both_succeed(database: Database, database_url: str) -> None:
+    for launch_id in itertools.islice(launch_ids(), ROUNDS):
+        launch = reserve(database, renting(f"w-{launch_id}"), launch_id, launch_id)
+
+        def move(store: Database, mine: Launch = launch) -> str:
+            try:
+                SqlLaunchRepository(store).move(mine, S.STARTING, "created", NOON, instance_id="1")
+            except LaunchConflict:
+                return "late"
+            return "moved"
+
+        assert sorted(race(database_url, [move, move])) == ["late", "moved"]
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_launch_comes_back_as_it_was_written(database: Database) -> None:
+    launch = reserve(database, renting(), "1", "a" * 12)
+    assert SqlLaunchRepository(database).get("a" * 12) == launch
+    assert (launch.state, launch.requested_at, launch.version) == (S.REQUESTED, NOON, 0)
+
+
+def test_every_step_is_an_event_with_its_cause(database: Database) -> None:
+    launch = reserve(database, renting(), "1", "a" * 12)
+    SqlLaunchRepository(database).move(launch, S.UNKNOWN, "the answer was lost: " + "x" * 900, NOON)
+    with database.read() as connection:
+        events = connection.execute(select(launch_event).order_by(launch_event.c.id)).all()
+    assert [(event.from_state, event.to_state) for event in events] == [(None, "requested"), ("requested", "unknown")]
+    assert events[1].cause.startswith("the answer was lost")
+    assert len(events[1].cause) <= 200
+
+
+def test_a_step_and_its_alert_are_one_transaction(database: Database) -> None:
+    launch = reserve(database, renting(), "1", "a" * 12)
+    repository = SqlLaunchRepository(database)
+    told = Alert(alert_id="1" * 12, kind=AlertKind.LAUNCH, created_at=NOON, headline="running")
+    news = OutboxAlert(alert=told, channels=("telegram",), expires_at=NOON)
+    repository.move(launch, S.STARTING, "created", NOON, instance_id="1")
+    with pytest.raises(LaunchConflict):
+        repository.move(launch, S.UNKNOWN, "late", NOON, news)
+    with database.read() as connection:
+        assert connection.execute(select(func.count()).select_from(alerts)).scalar_one() == 0
+
+
+def test_no_step_leads_out_of_the_end(database: Database) -> None:
+    launch = reserve(database, renting(), "1", "a" * 12)
+    repository = SqlLaunchRepository(database)
+    over = repository.move(launch, S.FAILED, "refused", NOON, ended_at=NOON, end_reason="refused")
+    with pytest.raises(LaunchConflict):
+        repository.move(over, S.STARTING, "back again", NOON)
+
+
+def test_an_ended_launch_frees_slot_and_offer(database: Database) -> None:
+    launch = reserve(database, renting(max_total=0), "1", "a" * 12)
+    repository = SqlLaunchRepository(database)
+    launch = repository.move(launch, S.STARTING, "created", NOON, instance_id="1")
+    repository.move(launch, S.ENDED, "gone", NOON, ended_at=NOON, end_reason="gone at the provider")
+    assert isinstance(reserve(database, renting(max_total=0), "1", "b" * 12), Launch)
+
+
+def test_of_a_stock_several_launches_may_have_the_same_offer(database: Database) -> None:
+    stock = a_match(an_offer(offer_id="H100/us-1", machine_id="H100/us-1", terms=OfferTerms(fungible=True)))
+    watch = renting(max_active=3, max_total=3)
+    with database.write() as connection:
+        got = [
+            launch_repository.reserve(
+                connection, Intent(watch=watch, match=stock, launch_id=name, dry_run=False), Budget(), NOON
+            )
+            for name in ("a" * 12, "b" * 12, "c" * 12)
+        ]
+    assert [(one.offer_id, one.offer_slot) for one in got] == [("H100/us-1", number) for number in range(3)]
+
+
+def test_of_a_stock_what_failed_once_is_not_avoided_but_what_its_owner_blocks_is() -> None:
+    failed = AvoidedMachine(provider="vastai", machine_id="77", by_owner=False, why="not ready", since=NOON, until=None)
+    one, stock = an_offer(), an_offer(terms=OfferTerms(fungible=True))
+    assert offer_machine_refusal({("vastai", "77"): failed}, one) is not None
+    assert offer_machine_refusal({("vastai", "77"): failed}, stock) is None
+    assert offer_machine_refusal({("vastai", "77"): changed(failed, by_owner=True)}, stock) is not None
+
+
+def test_another_offer_is_not_taken_from_another_launch(database: Database) -> None:
+    reserve(database, renting("one"), "1", "a" * 12)
+    mine = reserve(database, renting("two"), "2", "b" * 12)
+    got = SqlLaunchRepository(database).retarget(mine, a_match(an_offer(offer_id="1")), a_watch(), Budget(), NOON)
+    assert isinstance(got, LaunchRefusal)
+    assert got.reason is RefusalReason.OFFER_TAKEN
+    assert SqlLaunchRepository(database).get(mine.launch_id) == mine
+
+
+def test_pointing_at_another_offer_keeps_its_own_place_in_the_budget(database: Database) -> None:
+    budget = Budget(max_usd_hour=Decimal("3.60"), max_instances=1)
+    mine = reserve(database, renting(), "1", "a" * 12, budget)
+    got = SqlLaunchRepository(database).retarget(
+        mine, a_match(an_offer(offer_id="9", machine_id="9")), a_watch(), budget, NOON
+    )
+    assert isinstance(got, Launch)
+    assert (got.offer_id, got.machine_id, got.version) == ("9", "9", 1)
+
+
+def test_a_step_from_a_row_that_is_no_longer_the_newest_is_refused_also_in_the_same_state(database: Database) -> None:
+    """Two followers read it as running; what the first one wrote (a price, a bid) must not be undone by the second."""
+    repository = SqlLaunchRepository(database)
+    launch = reserve(database, renting(), "1", "a" * 12)
+    running = repository.move(launch, S.RUNNING, "running", NOON, running_at=NOON, instance_id="7")
+    repository.move(running, S.RUNNING, "its price rose", NOON, price_microusd_hour=5_000_000)
+    with pytest.raises(LaunchConflict):
+        repository.move(running, S.RUNNING, "its bid was raised", NOON, bid_microusd_hour=1)
+    found = repository.get("a" * 12)
+    assert found is not None
+    assert (found.price_microusd_hour, found.bid_microusd_hour) == (5_000_000, None)
+
+
+def test_what_somebody_else_took_over_may_not_be_sent(database: Database) -> None:
+    """A process that slept between its intent and its order: others have given it up, or pointed it elsewhere."""
+    repository = SqlLaunchRepository(database)
+    launch = reserve(database, renting(), "1", "a" * 12)
+    assert repository.may_send(launch, NOON) is None
+    lost = repository.move(launch, S.UNKNOWN, "its answer is not known to this process", NOON)
+    for stale in (launch, changed(lost, version=launch.version)):
+        with pytest.raises(LaunchConflict):
+            repository.may_send(stale, NOON)

@@ -1,0 +1,62 @@
+"""Samples of GPU use: kept over a restart, unknown kept as unknown, forgotten after a while."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from gpuwatch.domain.launches.launch import Intent, Launch
+from gpuwatch.domain.launches.utilisation import UtilisationSample
+from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
+from gpuwatch.storage import launch_repository
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.utilisation import SqlUtilisationRepository
+from tests.builders import NOON, a_match, a_watch
+
+MINUTE = timedelta(minutes=1)
+RENTS = a_watch(action=Action.LAUNCH, launch=LaunchSpec(max_runtime_s=3600.0))
+
+
+@pytest.fixture
+def launch_id(database: Database) -> str:
+    intent = Intent(watch=RENTS, match=a_match(), launch_id="a" * 12, dry_run=False)
+    with database.write() as connection:
+        reserved = launch_repository.reserve(connection, intent, Budget(), NOON)
+    assert isinstance(reserved, Launch)
+    return reserved.launch_id
+
+
+def test_samples_outlive_the_process_in_their_order(database: Database, launch_id: str) -> None:
+    for minute, percent in ((2, 5.5), (0, 97.0), (1, None)):
+        SqlUtilisationRepository(database).add(launch_id, UtilisationSample(NOON + minute * MINUTE, percent))
+    again = SqlUtilisationRepository(database)
+    assert again.since(launch_id, NOON + MINUTE) == [
+        UtilisationSample(NOON + MINUTE, None),
+        UtilisationSample(NOON + 2 * MINUTE, 5.5),
+    ]
+    assert again.since("another", NOON) == []
+
+
+def test_unknown_is_no_part_of_the_mean(database: Database, launch_id: str) -> None:
+    uses = SqlUtilisationRepository(database)
+    assert uses.mean(launch_id) is None
+    for minute, percent in enumerate((10.0, None, 20.0)):
+        uses.add(launch_id, UtilisationSample(NOON + minute * MINUTE, percent))
+    assert uses.mean(launch_id) == 15.0
+
+
+def test_a_second_sample_of_one_moment_takes_its_place(database: Database, launch_id: str) -> None:
+    uses = SqlUtilisationRepository(database)
+    uses.add(launch_id, UtilisationSample(NOON, None))
+    uses.add(launch_id, UtilisationSample(NOON, 3.0))
+    assert uses.since(launch_id, NOON) == [UtilisationSample(NOON, 3.0)]
+
+
+def test_what_is_old_is_forgotten(database: Database, launch_id: str) -> None:
+    uses = SqlUtilisationRepository(database)
+    for minute in range(4):
+        uses.add(launch_id, UtilisationSample(NOON + minute * MINUTE, 1.0))
+    assert uses.forget(NOON + 2 * MINUTE) == 2
+    assert uses.forget(NOON + 2 * MINUTE) == 0
+    assert len(uses.since(launch_id, NOON)) == 2

@@ -1,0 +1,64 @@
+"""No secret in any text that passes `redact`."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.redaction import redact, register_secret
+
+SECRET = "s3cr3t-Value/with=odd+chars"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Authorization: Bearer abcdef.ghijkl-123",
+        "https://api.telegram.org/bot123456789:AAEabcdefghijklmnopqrstuvwxyz0123456/sendMessage",
+        "https://console.vast.ai/api/v0/bundles/?api_key=abcdef.ghijkl-123&q=1",
+        '{"instance_api_key": "abcdef.ghijkl-123"}',
+        "jupyter_token='abcdef.ghijkl-123'",
+        "password: abcdef.ghijkl-123",
+        "postgresql+psycopg://user:abcdef.ghijkl-123@db/gpuwatch",
+        "key 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef was refused",
+    ],
+)
+def test_what_looks_like_a_secret_is_blanked(text: str) -> None:
+    shown = redact(text)
+    assert "***" in shown
+    assert not any(part in shown for part in ("abcdef.ghijkl-123", "AAEabcdef", "0123456789abcdef0123"))
+
+
+def test_a_known_secret_is_blanked_in_every_spelling() -> None:
+    register_secret(SECRET)
+    assert "s3cr3t" not in redact(f"plain {SECRET} quoted s3cr3t-Value%2Fwith%3Dodd%2Bchars")
+
+
+def test_ordinary_text_stays() -> None:
+    text = "vastai: 429 API requests too frequent: endpoint threshold=4.5, H100 SXM ×8 in Washington, US"
+    assert redact(text) == text
+
+
+def test_a_reply_does_not_show_its_body_or_headers() -> None:
+    assert repr(HttpReply(200, {"set-cookie": "x"}, b"secret")) == "Reply(200, 6 bytes)"
+
+
+def test_importing_net_costs_no_httpx_and_httpx_no_command_line() -> None:
+    code = (
+        "import sys, gpuwatch.providers.toolkit.http, gpuwatch.providers as p; p.info('vastai');"
+        "assert 'httpx' not in sys.modules;"
+        "from gpuwatch.providers.toolkit.http.client import HttpxClient;"
+        "assert 'httpx' in sys.modules; assert 'rich' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_httpx_does_not_log_addresses() -> None:
+    from gpuwatch.providers.toolkit.http.client import HttpxClient
+
+    HttpxClient().close()
+    assert all(logging.getLogger(name).getEffectiveLevel() >= logging.WARNING for name in ("httpx", "httpcore"))
