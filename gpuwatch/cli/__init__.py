@@ -87,6 +87,9 @@ def main(ctx: click.Context, config: str | None) -> None:
 
 def run(argv: Sequence[str] | None = None) -> int:
     """Run one command and answer its exit code; faults become one line each on standard error."""
+    from gpuwatch.cli.output import make_output_safe
+
+    make_output_safe()
     try:
         code = main.main(args=None if argv is None else list(argv), prog_name="gpuwatch", standalone_mode=False)
     except (click.ClickException, GpuwatchError) as fault:

@@ -11,6 +11,7 @@ import click
 from gpuwatch.cli import Exit
 from gpuwatch.cli.options import Between, config_option, duration_option, json_option
 from gpuwatch.cli.past import past_options
+from gpuwatch.cli.tables import left, right
 
 if TYPE_CHECKING:
     from gpuwatch.app.advise import AdviceRequest, AdviceResult
@@ -83,7 +84,7 @@ def advise(
     )
     answered = give_advice(settings, wanted)
     if as_json:
-        from gpuwatch.cli.tables import json_out
+        from gpuwatch.cli.output import json_out
 
         json_out(_json(gpu, wanted, answered, hours))
     else:
@@ -103,7 +104,7 @@ def _configured_s(settings: Settings, provider: str | None) -> float:
 
 
 def _print(gpu: str, wanted: AdviceRequest, answered: AdviceResult, shown_for: tuple[float, str]) -> None:
-    from gpuwatch.cli.tables import local
+    from gpuwatch.cli.output import local
     from gpuwatch.domain.watches.durations import format_duration
 
     hours, zone = shown_for
@@ -137,10 +138,10 @@ def _print_advice(advice: Advice, hours: float) -> None:
             for left, usd in limit_changes(advice)]  # fmt: skip
     moves = ", as long as the week's median stays" if advice.relative else ""
     click.echo(f"The limit as the deadline nears{moves}:")
-    table((("time left", "left"), ("buy at or under", "right")), rows)
+    table((left("time left"), right("buy at or under")), rows)
     click.echo("\nWithin the deadline, the history met:")
     met = [(f"{share:.0%}", _usd(price)) for share, price in advice.reached]
-    table((("in this share of starts", "left"), ("this price, or less", "right")), met)
+    table((left("in this share of starts"), right("this price, or less")), met)
 
 
 def _saving_text(saving: WaitingSaving | None, now_usd: float | None, hours: float) -> str:
@@ -202,7 +203,7 @@ def _limit(amount: float | None) -> str:
 
 
 def _json(gpu: str, wanted: AdviceRequest, answered: AdviceResult, hours: float) -> dict[str, Any]:
-    from gpuwatch.cli.tables import rfc3339
+    from gpuwatch.cli.output import rfc3339
     from gpuwatch.domain.analysis.optimal_stopping import METHOD
 
     advice = answered.advice

@@ -8,6 +8,7 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.tables import left, right, text
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -16,15 +17,15 @@ if TYPE_CHECKING:
     from gpuwatch.engine.approval_handler import ApprovalReply
 
 _COLUMNS = (
-    ("ask", "left"),
-    ("watch", "left"),
-    ("state", "left"),
-    ("GPU", "left"),
-    ("$/h", "right"),
-    ("machine", "left"),
-    ("place", "left"),
-    ("open until", "left"),
-    ("words", "left"),
+    left("ask"),
+    left("watch", drop=2),
+    left("state"),
+    left("GPU"),
+    right("$/h"),
+    left("machine", drop=4),
+    left("place", drop=5),
+    left("open until"),
+    text("words", drop=3),
 )
 
 
@@ -41,7 +42,7 @@ def asks(as_json: bool, config: str | None) -> int:
     loaded = load_settings(config)
     found = recent_approvals(loaded)
     if as_json:
-        from gpuwatch.cli.tables import json_out
+        from gpuwatch.cli.output import json_out
 
         json_out([ask_json(ask, now) for ask in found])
     else:
@@ -85,7 +86,7 @@ def _print_reply(reply: ApprovalReply, as_json: bool) -> Exit:
         reply.outcome, Exit.DONE
     )
     if as_json:
-        from gpuwatch.cli.tables import json_out
+        from gpuwatch.cli.output import json_out
 
         json_out(
             {
@@ -105,7 +106,7 @@ def _print_reply(reply: ApprovalReply, as_json: bool) -> Exit:
 def ask_json(ask: Approval, now: datetime) -> dict[str, Any]:
     """One question; `offer` is CONTRACT §3, JSON of one offer."""
     from gpuwatch.cli.offer_rows import offer_json
-    from gpuwatch.cli.tables import rfc3339
+    from gpuwatch.cli.output import rfc3339
 
     return {
         "ask_id": ask.ask_id,
@@ -121,7 +122,8 @@ def ask_json(ask: Approval, now: datetime) -> dict[str, Any]:
 
 
 def _print(found: list[Approval], now: datetime, timezone: str) -> None:
-    from gpuwatch.cli.tables import local, table
+    from gpuwatch.cli.output import local
+    from gpuwatch.cli.tables import table
     from gpuwatch.domain.market.pricing import MICRO
 
     if not found:

@@ -136,7 +136,7 @@ def backtest(
 
 def _machine_readable(found: Backtest, is_sweep: bool, as_csv: bool) -> None:
     from gpuwatch.cli import backtest_rows
-    from gpuwatch.cli.tables import json_out
+    from gpuwatch.cli.output import json_out
 
     if as_csv:
         backtest_rows.print_csv(found, is_sweep)

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from gpuwatch.cli.history import escape_formula
-from gpuwatch.cli.tables import rfc3339
+from gpuwatch.cli.output import rfc3339
 
 if TYPE_CHECKING:
     from gpuwatch.app.backtest import Backtest

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from gpuwatch.cli.tables import left, right
 from gpuwatch.domain.watches.watch import Action
 
 if TYPE_CHECKING:
@@ -21,24 +22,24 @@ _NOBODY = "nobody looked at the market for it in that time (no `gpuwatch run` th
 _T = TypeVar("_T")
 _MOST_EVENTS = 20
 _EVENTS = (
-    ("when", "left"),
-    ("did", "left"),
-    ("why", "left"),
-    ("offer", "left"),
-    ("where", "left"),
-    ("$/GPU-h", "right"),
-    ("waited", "right"),
-    ("cheaper later", "right"),
+    left("when"),
+    left("did", drop=3),
+    left("why", drop=4),
+    left("offer"),
+    left("where", drop=2),
+    right("$/GPU-h"),
+    right("waited", drop=5),
+    right("cheaper later", drop=6),
 )
 _STEPS = (
-    ("max_price", "right"),
-    ("held", "right"),
-    ("fires", "right"),  # or launches, where it rents
-    ("first", "right"),
-    ("in time", "right"),
-    ("median wait", "right"),
-    ("mean paid", "right"),
-    ("at once", "right"),
+    right("max_price"),
+    right("held", drop=3),
+    right("fires", drop=2),  # or launches, where it rents
+    right("first", drop=4),
+    right("in time", drop=1),
+    right("median wait"),
+    right("mean paid"),
+    right("at once", drop=1),
 )
 
 
@@ -190,7 +191,7 @@ def show_sweep(found: Backtest) -> None:
         click.echo(f"{title}: {_NOBODY}")
         return
     rents = watch.action is Action.LAUNCH
-    columns = [("launches", side) if rents and name == "fires" else (name, side) for name, side in _STEPS]
+    columns = [one._replace(heading="launches") if rents and one.heading == "fires" else one for one in _STEPS]
     table(columns, [_step(watch, result) for watch, result in known], title=title)
     xs, ys = _curve(known)
     if len({y for y in ys if y is not None}) > 1:

@@ -83,7 +83,7 @@ def calendar(
     title = f"{gpu}{f' × {count}' if count else ''}{_SPOT[spot]}{f' at {provider}' if provider else ''}"
     shown = CalendarView(title, zone or loaded.timezone, series, calendar_of(series, clock, parts))
     if as_json:
-        from gpuwatch.cli.tables import json_out
+        from gpuwatch.cli.output import json_out
 
         json_out(to_json(shown, gpu))
     elif as_csv:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from gpuwatch.cli.tables import left, right
 from gpuwatch.domain.analysis.calendar import (
     ALPHA,
     CLAIMED_PERCENT,
@@ -30,13 +31,13 @@ _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _WIDEST_PERCENT = 99
 _CLAIMED = {"night", "weekend"}  # of these guides promise something
 _COLUMNS = (
-    ("part", "left"),
-    ("hours", "left"),
-    ("verdict", "left"),
-    ("cheaper by", "right"),
-    ("95 % interval", "right"),
-    ("p", "right"),
-    ("from", "right"),
+    left("part"),
+    left("hours", drop=2),
+    left("verdict"),
+    right("cheaper by"),
+    right("95 % interval", drop=1),
+    right("p", drop=3),
+    right("from", drop=4),
 )
 
 
@@ -54,7 +55,8 @@ class CalendarView(NamedTuple):
 
 def print_calendar(shown: CalendarView) -> None:
     """The map, the table, and what it comes to."""
-    from gpuwatch.cli.tables import local, table
+    from gpuwatch.cli.output import local
+    from gpuwatch.cli.tables import table
 
     found = shown.found
     if not found.hours:
@@ -203,7 +205,7 @@ def _stretch(hours: Sequence[HourEffect]) -> str:
 
 def to_json(shown: CalendarView, gpu: str) -> dict[str, Any]:
     """Everything that is known."""
-    from gpuwatch.cli.tables import rfc3339
+    from gpuwatch.cli.output import rfc3339
 
     found = shown.found
     return {

@@ -146,7 +146,7 @@ def _print_json(
     now: datetime,
 ) -> None:
     from gpuwatch.cli.offer_rows import match_json
-    from gpuwatch.cli.tables import json_out, rfc3339
+    from gpuwatch.cli.output import json_out, rfc3339
 
     json_out(
         {
@@ -182,7 +182,7 @@ def _limit_text(watch: Watch) -> str:
 
 def _auto_json(watch: Watch, standing: AutoPriceLimit | None) -> dict[str, Any]:
     """Of a limit out of the history, what it rests on; nothing for a price of the owner's own."""
-    from gpuwatch.cli.tables import number, rfc3339
+    from gpuwatch.cli.output import number, rfc3339
 
     if watch.auto is None:
         return {}

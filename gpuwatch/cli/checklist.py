@@ -84,7 +84,7 @@ def untick(
     """ITEMs of WATCH are to be done again before the next rent. What runs goes on."""
     from gpuwatch.app.checklist import untick as forget
     from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.cli.tables import note
+    from gpuwatch.cli.output import note
 
     if bool(items) == everything:
         raise UsageError("say which items, or --all")
@@ -109,7 +109,7 @@ def _show(watch: str | None, as_json: bool, config: str | None) -> Exit:
 
 
 def _print(found: Sequence[ChecklistStatus], as_json: bool, timezone: str) -> None:
-    from gpuwatch.cli.tables import json_out
+    from gpuwatch.cli.output import json_out
 
     if as_json:
         json_out([standing_json(one) for one in found])
@@ -128,7 +128,7 @@ def _print_standing(one: ChecklistStatus, timezone: str) -> None:
 
 
 def _print_item(one: ChecklistStatus, item: str, timezone: str) -> None:
-    from gpuwatch.cli.tables import local
+    from gpuwatch.cli.output import local
     from gpuwatch.domain.launches.checklist import KNOWN_ITEMS
 
     done = one.tick_of(item)
@@ -193,7 +193,7 @@ def standing_json(one: ChecklistStatus) -> dict[str, Any]:
 
 
 def _item_json(one: ChecklistStatus, item: str, *, required: bool) -> dict[str, Any]:
-    from gpuwatch.cli.tables import rfc3339
+    from gpuwatch.cli.output import rfc3339
     from gpuwatch.domain.launches.checklist import KNOWN_ITEMS
 
     done = one.tick_of(item)

@@ -19,26 +19,26 @@ def config() -> None:
 @json_option
 def show(config: str | None, as_json: bool) -> None:
     """Every setting in force and where it came from; secrets are masked."""
-    from gpuwatch.cli import tables
+    from gpuwatch.cli import output, tables
     from gpuwatch.settings.show import origins
 
     file, found = origins(config)
     if as_json:
         rows = [{"key": one.key, "value": _numbers(one.value), "origin": one.origin} for one in found]
-        tables.json_out({"source_file": file, "settings": rows})
+        output.json_out({"source_file": file, "settings": rows})
         return
-    tables.note(f"file: {file or 'none; environment and defaults'}")
-    columns = [("setting", "left"), ("value", "left"), ("from", "left")]
+    output.note(f"file: {file or 'none; environment and defaults'}")
+    columns = (tables.left("setting"), tables.text("value"), tables.text("from", drop=1))
     tables.table(columns, [(one.key, _text(one.value), one.origin) for one in found])
 
 
 @config.command()
 def schema() -> None:
     """The JSON Schema of gpuwatch.toml, for editors."""
-    from gpuwatch.cli import tables
+    from gpuwatch.cli import output
     from gpuwatch.settings.template import json_schema
 
-    tables.json_out(json_schema())
+    output.json_out(json_schema())
 
 
 @click.command()
@@ -48,7 +48,7 @@ def init(config: str | None, force: bool) -> None:
     """Write a commented gpuwatch.toml, and the schema that lets an editor help with it."""
     from pathlib import Path
 
-    from gpuwatch.cli import tables
+    from gpuwatch.cli import output
     from gpuwatch.errors import GpuwatchError
     from gpuwatch.settings.template import SCHEMA_FILE, TEMPLATE, schema_text
 
@@ -60,7 +60,7 @@ def init(config: str | None, force: bool) -> None:
         raise GpuwatchError(f"{target} is there already; --force overwrites it") from None
     except OSError as error:
         raise GpuwatchError(f"{error.filename or target} cannot be written: {error.strerror}") from None
-    tables.note(f"wrote {target} and {target.parent / SCHEMA_FILE}; next: edit the watch, then gpuwatch check")
+    output.note(f"wrote {target} and {target.parent / SCHEMA_FILE}; next: edit the watch, then gpuwatch check")
 
 
 def _write(path: Any, text: str, force: bool) -> None:

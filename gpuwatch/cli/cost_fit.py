@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuwatch.cli.tables import table
+from gpuwatch.cli.tables import left, right, table, text
 
 if TYPE_CHECKING:
     from gpuwatch.domain.launches.calibration import Calibration, CommissionCandidate
 
-_COLUMNS = (("commission", "left"), ("as a setting", "left"), ("off by, median", "right"))
+_COLUMNS = (text("commission"), left("as a setting"), right("off by, median"))
 
 
 def print_calibration(found: Calibration) -> None:

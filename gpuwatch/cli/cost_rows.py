@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.cli.history import escape_formula
-from gpuwatch.cli.tables import rfc3339, table
+from gpuwatch.cli.output import rfc3339
+from gpuwatch.cli.tables import left, right, table
 from gpuwatch.domain.launches.forecast import LEAST_DAYS
 from gpuwatch.domain.launches.invoices import CHARGE_KINDS
 from gpuwatch.domain.market.pricing import MICRO
@@ -25,16 +26,16 @@ RUNNING_METHOD = "what runs goes on, to its max_runtime at most; nothing new is 
 MEAN_METHOD = "each day that is left costs the mean of the days so far"
 _SOON = timedelta(seconds=1)
 _COLUMNS = (
-    ("hours", "right"),
-    ("GPU $", "right"),
-    ("disk $", "right"),
-    ("listed $", "right"),
-    ("commission $", "right"),
-    ("effective $", "right"),
-    ("traffic ~$", "right"),
-    ("charged $", "right"),
-    ("difference $", "right"),
-    ("%", "right"),
+    right("hours", drop=5),
+    right("GPU $", drop=4),
+    right("disk $", drop=7),
+    right("listed $", drop=3),
+    right("commission $", drop=8),
+    right("effective $"),
+    right("traffic ~$", drop=9),
+    right("charged $"),
+    right("difference $", drop=1),
+    right("%", drop=2),
 )
 
 
@@ -47,9 +48,9 @@ def print_report(report: CostReport, by: str) -> None:
     if not report.lines:
         click.echo(f"{title}: nothing was billed")
     else:
-        second = ("watch", "left") if by == "launch" else ("launches", "right")
+        second = left("watch", drop=6) if by == "launch" else right("launches", drop=6)
         rows = [(one.key, _second(report, one, by), *_cells(one)) for one in (*report.lines, report.total)]
-        table(((by, "left"), second, *_COLUMNS), rows, title=title)
+        table((left(by), second, *_COLUMNS), rows, title=title)
         click.echo(_known(report.total))
     for text in _summary(report):
         click.echo(text)

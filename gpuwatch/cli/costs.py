@@ -91,7 +91,7 @@ def _show_report(loaded: Settings, by: str, first: date | None, as_json: bool, a
 
     found = cost_report(loaded, by, first)
     if as_json:
-        from gpuwatch.cli.tables import json_out
+        from gpuwatch.cli.output import json_out
 
         json_out(cost_rows.report_json(found, by))
     elif as_csv:
@@ -106,7 +106,7 @@ def _show_calibration(loaded: Settings, provider: str | None, troubles: list[str
 
     found = calibrations(loaded, provider)
     if as_json:
-        from gpuwatch.cli.tables import json_out
+        from gpuwatch.cli.output import json_out
 
         json_out({"providers": [cost_fit.calibration_json(one) for one in found], "troubles": troubles})
         return

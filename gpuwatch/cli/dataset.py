@@ -293,7 +293,7 @@ def _keep(report: dict[str, Any], place: Path) -> None:
 
 def _show(report: dict[str, Any], place: Path, as_json: bool) -> None:
     from gpuwatch.app.dataset.summary import lines_for, size
-    from gpuwatch.cli.tables import json_out
+    from gpuwatch.cli.output import json_out
     from gpuwatch.domain.market.text import clean
 
     lines = [clean(line, 1_000) for line in lines_for(report)]

@@ -66,7 +66,7 @@ def prune(keep_days: float, as_json: bool, config: str | None) -> None:
     from datetime import timedelta
 
     from gpuwatch.bootstrap import real_now
-    from gpuwatch.cli.tables import rfc3339
+    from gpuwatch.cli.output import rfc3339
     from gpuwatch.storage.prune import prune as drop
 
     with _database(config, upgraded=True) as database:
@@ -107,7 +107,7 @@ def stats(as_json: bool, config: str | None) -> None:
 
 
 def _lines(found: Any) -> Iterator[tuple[str, str]]:
-    from gpuwatch.cli.tables import rfc3339
+    from gpuwatch.cli.output import rfc3339
 
     yield "database", found.place
     yield "engine", found.engine
@@ -142,7 +142,7 @@ def _database(config: str | None, *, upgraded: bool = False) -> Iterator[Databas
 
 
 def _json(value: Any) -> None:
-    from gpuwatch.cli.tables import json_out
+    from gpuwatch.cli.output import json_out
 
     json_out(value)
 

@@ -22,7 +22,7 @@ def doctor(as_json: bool, config: str | None) -> int:
     if as_json:
         import msgspec
 
-        from gpuwatch.cli.tables import json_out
+        from gpuwatch.cli.output import json_out
 
         json_out([msgspec.structs.asdict(finding) for finding in findings])
     else:

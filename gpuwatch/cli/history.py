@@ -15,6 +15,7 @@ import click
 from gpuwatch.cli.options import Between, config_option, json_option
 from gpuwatch.cli.past import past_options
 from gpuwatch.cli.png import png_option
+from gpuwatch.cli.tables import left, right
 
 if TYPE_CHECKING:
     from gpuwatch.app.price_history import PriceHistoryResult
@@ -30,14 +31,14 @@ _DAY = timedelta(days=1)
 _LEAST_OF_A_LINE = 3  # points; fewer are no chart
 _NOBODY = "no data; nobody has looked (is `gpuwatch run` running, and is this GPU watched or recorded?)"
 _COLUMNS = (
-    ("", "left"),
-    ("lowest", "right"),
-    ("25 %", "right"),
-    ("median", "right"),
-    ("75 %", "right"),
-    ("listed", "right"),
-    ("offers", "right"),
-    ("known", "right"),
+    left(""),
+    right("lowest"),
+    right("25 %", drop=3),
+    right("median"),
+    right("75 %", drop=3),
+    right("listed", drop=2),
+    right("offers", drop=4),
+    right("known", drop=5),
 )
 
 
@@ -111,7 +112,7 @@ def history(
     found = price_history(loaded, asked)
     title = f"{clean(named)}{f' × {count}' if count else ''}{_SPOT[spot]}"
     if as_json:
-        from gpuwatch.cli.tables import json_out
+        from gpuwatch.cli.output import json_out
 
         points = [_json(point) for point in found.track.points]
         json_out(points if gpu is None else _document(found, points))  # --gpu answers as it always did
@@ -233,7 +234,7 @@ def _cells(point: PricePeriod) -> tuple[str, ...]:
 
 
 def _document(found: PriceHistoryResult, points: list[dict[str, Any]]) -> dict[str, Any]:
-    from gpuwatch.cli.tables import rfc3339
+    from gpuwatch.cli.output import rfc3339
     from gpuwatch.domain.analysis.summary import unobserved_gaps
 
     series = found.track.series
@@ -263,7 +264,7 @@ def _document(found: PriceHistoryResult, points: list[dict[str, Any]]) -> dict[s
 
 
 def _json(point: PricePeriod) -> dict[str, Any]:
-    from gpuwatch.cli.tables import rfc3339
+    from gpuwatch.cli.output import rfc3339
 
     return {
         "starts_at": rfc3339(point.starts_at),

@@ -8,17 +8,18 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.tables import left, right, text
 
 if TYPE_CHECKING:
     from gpuwatch.domain.launches.launch import LaunchEvent
 
 _COLUMNS = (
-    ("at", "left"),
-    ("state", "left"),
-    ("$/h", "right"),
-    ("listed $/h", "right"),
-    ("cause", "left"),
-    ("provider's words", "left"),
+    left("at"),
+    left("state"),
+    right("$/h"),
+    right("listed $/h", drop=2),
+    text("cause"),
+    text("provider's words", drop=1),
 )
 
 
@@ -30,7 +31,8 @@ def show(launch_id: str, as_json: bool, config: str | None) -> int:
     """The life of a launch: each step with its time, cause, the provider's own words, and the price."""
     from gpuwatch.app.launches import launch_events
     from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.cli.tables import json_out, table
+    from gpuwatch.cli.output import json_out
+    from gpuwatch.cli.tables import table
 
     loaded = load_settings(config, for_stopping=True)
     events = launch_events(loaded, launch_id)
@@ -42,7 +44,7 @@ def show(launch_id: str, as_json: bool, config: str | None) -> int:
 
 
 def _json(event: LaunchEvent) -> dict[str, Any]:
-    from gpuwatch.cli.tables import rfc3339
+    from gpuwatch.cli.output import rfc3339
 
     return {
         "at": rfc3339(event.at),
@@ -56,7 +58,7 @@ def _json(event: LaunchEvent) -> dict[str, Any]:
 
 
 def _row(event: LaunchEvent, timezone: str) -> tuple[str, ...]:
-    from gpuwatch.cli.tables import local
+    from gpuwatch.cli.output import local
 
     prices = (_usd(event.price_microusd_hour), _usd(event.listed_microusd_hour))
     shown = ["–" if price is None else f"{price:.3f}" for price in prices]

@@ -9,6 +9,7 @@ import click
 from gpuwatch.cli import Exit
 from gpuwatch.cli.launch_show import show
 from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.tables import left, right, text
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,15 +19,15 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 _COLUMNS = (
-    ("launch", "left"),
-    ("watch", "left"),
-    ("state", "left"),
-    ("GPU", "left"),
-    ("$/h", "right"),
-    ("cost $", "right"),
-    ("instance", "left"),
-    ("since", "left"),
-    ("end", "left"),
+    left("launch"),
+    left("watch", drop=2),
+    left("state"),
+    left("GPU"),
+    right("$/h"),
+    right("cost $", drop=1),
+    left("instance", drop=1),
+    left("since", drop=3),
+    text("end", drop=4),
 )
 
 
@@ -49,7 +50,7 @@ def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | 
     found = all_launches(loaded)
     _note_pauses(loaded)
     if as_json:
-        from gpuwatch.cli.tables import json_out
+        from gpuwatch.cli.output import json_out
         from gpuwatch.domain.launches.launch_json import launch_json
 
         json_out([launch_json(launch, now) for launch in found])
@@ -120,7 +121,7 @@ def _all_of_ours(loaded: Settings) -> list[str]:
     """The launches that are alive, shown with price and cost; what is labelled and no launch of ours is named."""
     from gpuwatch.app.launches import plan_stop_all
     from gpuwatch.bootstrap import real_now
-    from gpuwatch.cli.tables import note
+    from gpuwatch.cli.output import note
 
     found = plan_stop_all(loaded)
     if found.launches:
@@ -155,7 +156,7 @@ def _note_pauses(loaded: Settings) -> None:
     """On standard error, so that the list stays a list."""
     from gpuwatch.app.renting import pause_lines, pauses
     from gpuwatch.bootstrap import real_now
-    from gpuwatch.cli.tables import note
+    from gpuwatch.cli.output import note
 
     for line in pause_lines(pauses(loaded), real_now(), loaded.timezone):
         note(line)
@@ -166,7 +167,8 @@ def _plain(text: str | None) -> str:
 
 
 def _print(found: list[Launch], now: datetime, timezone: str) -> None:
-    from gpuwatch.cli.tables import local, table
+    from gpuwatch.cli.output import local
+    from gpuwatch.cli.tables import table
     from gpuwatch.domain.launches.launch import cost_microusd
     from gpuwatch.domain.market.pricing import MICRO
 

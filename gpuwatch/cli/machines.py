@@ -8,11 +8,12 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.options import config_option, duration_option, json_option, provider_option
+from gpuwatch.cli.tables import left, text
 
 if TYPE_CHECKING:
     from gpuwatch.domain.launches.machines import AvoidedMachine
 
-_COLUMNS = (("provider", "left"), ("machine", "left"), ("why", "left"), ("launch", "left"), ("until", "left"))
+_COLUMNS = (left("provider"), left("machine"), text("why"), left("launch", drop=2), left("until", drop=1))
 
 
 @click.group(invoke_without_command=True)
@@ -26,7 +27,8 @@ def machines(ctx: click.Context, as_json: bool, config: str | None) -> int:
         return Exit.DONE
     from gpuwatch.app.renting import machines_avoided
     from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.cli.tables import json_out, local, table
+    from gpuwatch.cli.output import json_out, local
+    from gpuwatch.cli.tables import table
 
     loaded = load_settings(config)
     found = machines_avoided(loaded)
@@ -71,7 +73,7 @@ def block(machine: str, for_s: float | None, why: str, provider: str | None, con
     """Never rent this MACHINE. What runs on it goes on."""
     from gpuwatch.app.renting import block_machine as shut_out
     from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.cli.tables import local
+    from gpuwatch.cli.output import local
 
     loaded = load_settings(config)
     note = shut_out(loaded, provider, machine, for_s, why)
@@ -91,7 +93,7 @@ def _allow(machine: str, provider: str | None, config: str | None, forgive_only:
 
 
 def _json(one: AvoidedMachine) -> dict[str, Any]:
-    from gpuwatch.cli.tables import rfc3339
+    from gpuwatch.cli.output import rfc3339
 
     return {
         "provider": one.provider,

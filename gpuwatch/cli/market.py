@@ -10,6 +10,7 @@ import click
 
 from gpuwatch.cli.options import Between, config_option, json_option
 from gpuwatch.cli.past import past_options
+from gpuwatch.cli.tables import left, right
 
 if TYPE_CHECKING:
     from gpuwatch.app.market import MarketOverview, MarketRequest
@@ -18,16 +19,16 @@ if TYPE_CHECKING:
 _STALE = timedelta(hours=3)
 _UNKNOWN = "–"
 _COLUMNS = (
-    ("GPU", "left"),
-    ("now", "right"),
-    ("24 h", "right"),
-    ("7 d", "right"),
-    ("30 d", "right"),
-    ("place", "right"),
-    ("offers", "right"),
-    ("under", "right"),
-    ("life", "right"),
-    ("", "left"),  # how old, if it is
+    left("GPU"),
+    right("now"),
+    right("24 h", drop=1),
+    right("7 d", drop=2),
+    right("30 d", drop=3),
+    right("place", drop=4),
+    right("offers", drop=5),
+    right("under", drop=6),
+    right("life", drop=7),
+    left(""),  # how old, if it is
 )
 
 
@@ -81,7 +82,7 @@ def market(
     )
     page = market_overview(loaded, asked)
     if as_json:
-        from gpuwatch.cli.tables import json_out
+        from gpuwatch.cli.output import json_out
 
         json_out(_document(page, asked))
     else:
@@ -93,7 +94,8 @@ def market(
 
 def print_page(page: MarketOverview, now: datetime, timezone: str) -> None:
     """A table, and what it is as of."""
-    from gpuwatch.cli.tables import local, note, table
+    from gpuwatch.cli.output import local, note
+    from gpuwatch.cli.tables import table
 
     if page.looked_at is None:
         click.echo("no data; nobody has looked (is `gpuwatch run` running, and is anything watched or recorded?)")
@@ -146,7 +148,7 @@ def _price(microusd: int | None) -> str:
 
 
 def _document(page: MarketOverview, asked: MarketRequest) -> dict[str, Any]:
-    from gpuwatch.cli.tables import rfc3339
+    from gpuwatch.cli.output import rfc3339
     from gpuwatch.domain.analysis.gpu_status import METHOD
 
     return {
@@ -161,7 +163,7 @@ def _document(page: MarketOverview, asked: MarketRequest) -> dict[str, Any]:
 
 
 def _json(row: GpuStatus) -> dict[str, Any]:
-    from gpuwatch.cli.tables import rfc3339
+    from gpuwatch.cli.output import rfc3339
 
     low_s, high_s = row.lifetime.median_interval_s if row.is_lifetime_known else (None, None)
     return {

@@ -32,7 +32,7 @@ def notify(as_json: bool, config: str | None) -> int:
     """Send a test message through each configured channel. Exit 0: all arrived, 1: not all, 2: none is configured."""
     from gpuwatch import bootstrap
     from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.cli.tables import json_out
+    from gpuwatch.cli.output import json_out
     from gpuwatch.engine.alerts import test_alert
 
     loaded = load_settings(config)

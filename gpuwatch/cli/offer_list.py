@@ -9,7 +9,8 @@ import msgspec
 
 from gpuwatch.bootstrap import real_now
 from gpuwatch.cli.offer_rows import offer_json, offers_table
-from gpuwatch.cli.tables import json_out, rich_table, table
+from gpuwatch.cli.output import json_out
+from gpuwatch.cli.tables import Column, left, right, table, table_lines, terminal_width, text
 from gpuwatch.domain.market.marks import marks
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.domain.watches.decide import Match
@@ -20,16 +21,16 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _GROUPED = (
-    ("", "left"),
-    ("offers", "right"),
-    ("cheapest $/GPU-h", "right"),
-    ("median", "right"),
-    ("GPU", "left"),
-    ("provider", "left"),
-    ("notes", "left"),
-    ("place", "left"),
+    left(""),
+    right("offers", drop=3),
+    right("cheapest $/GPU-h"),
+    right("median", drop=2),
+    left("GPU"),
+    left("provider"),
+    text("notes", drop=4),
+    left("place", drop=5),
 )
-Table = tuple[Sequence[tuple[str, str]], list[Sequence[str]]]
+Table = tuple[Sequence[Column], list[Sequence[str]]]
 
 
 class OfferListLayout(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +85,7 @@ def _so_far(found: Sequence[ProviderOffers], names: Sequence[str], shape: OfferL
     waiting = [name for name in names if name not in {one.provider for one in found}]
     columns, rows = _table(found, shape)
     line = Text(f"asking {', '.join(waiting)} …" if waiting else "", style="dim")
-    return Stack(rich_table(columns, rows), line) if rows else line
+    return Stack(Text("\n".join(table_lines(columns, rows, terminal_width())), no_wrap=True), line) if rows else line
 
 
 def _matches(found: Iterable[ProviderOffers]) -> list[Match]:

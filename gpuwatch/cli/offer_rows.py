@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from gpuwatch.cli.tables import rfc3339
+from gpuwatch.cli.output import rfc3339
+from gpuwatch.cli.tables import Column, left, right, text
 from gpuwatch.domain.market.marks import arch_of, marks
 from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.domain.market.pricing import MICRO, OfferPrice
@@ -14,16 +15,16 @@ from gpuwatch.domain.watches.decide import Match
 
 _MINUTES_FROM_S = 1000  # an age is told in seconds up to here
 COLUMNS = (
-    ("GPU", "left"),
-    ("$/GPU-h", "right"),
-    ("listed", "right"),
-    ("$/h", "right"),
-    ("provider", "left"),
-    ("place", "left"),
-    ("reliab.", "right"),
-    ("verified", "left"),
-    ("age", "right"),
-    ("offer", "right"),
+    left("GPU"),
+    right("$/GPU-h"),
+    right("listed", drop=2),
+    right("$/h", drop=3),
+    left("provider"),
+    left("place", drop=4),
+    right("reliab.", drop=6),
+    left("verified", drop=7),
+    right("age", drop=8),
+    right("offer"),
 )
 _JOB_AT = 1  # behind the GPU: it is what the watch goes by
 
@@ -116,18 +117,18 @@ def offer_cells(match: Match, now: datetime) -> Sequence[str]:
 
 def offers_table(
     found: Sequence[Match], now: datetime, also: Sequence[str] = ()
-) -> tuple[Sequence[tuple[str, str]], list[Sequence[str]]]:
+) -> tuple[Sequence[Column], list[Sequence[str]]]:
     """Columns and rows; what sets offers apart ("listed", "via lambda") has a column if there is any such offer.
 
     Args:
         also: for each offer, where else it is; empty: nothing is known of that.
     """
     rows = [offer_cells(match, now) for match in found]
-    columns: Sequence[tuple[str, str]] = COLUMNS
+    columns: Sequence[Column] = COLUMNS
     if any(match.job_microusd is not None for match in found):
         rows = [(*row[:_JOB_AT], _job_cell(match), *row[_JOB_AT:]) for row, match in zip(rows, found, strict=True)]
-        columns = (*COLUMNS[:_JOB_AT], ("$ job", "right"), *COLUMNS[_JOB_AT:])
-    notes_at = columns.index(("provider", "left")) + 1  # what is not plain must be seen on a narrow terminal, too
+        columns = (*COLUMNS[:_JOB_AT], right("$ job"), *COLUMNS[_JOB_AT:])
+    notes_at = columns.index(left("provider")) + 1  # what is not plain must be seen on a narrow terminal, too
     elsewhere = also or [""] * len(found)
     notes = [", ".join(filter(None, (*marks(m.offer), text))) for m, text in zip(found, elsewhere, strict=True)]
     if not any(notes):
@@ -135,7 +136,7 @@ def offers_table(
     marked: list[Sequence[str]] = [
         (*row[:notes_at], note, *row[notes_at:]) for row, note in zip(rows, notes, strict=True)
     ]
-    return (*columns[:notes_at], ("notes", "left"), *columns[notes_at:]), marked
+    return (*columns[:notes_at], text("notes", drop=1), *columns[notes_at:]), marked
 
 
 def _job_cell(match: Match) -> str:

@@ -95,7 +95,7 @@ def hint_at_older_prices(
     What was imported is older than any default of `--since`, as a rule.
     """
     from gpuwatch.app.past_prices import newest_price
-    from gpuwatch.cli.tables import note
+    from gpuwatch.cli.output import note
 
     newest = newest_price(settings, gpus, provider)
     if newest is not None and newest < since:

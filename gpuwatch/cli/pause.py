@@ -53,7 +53,7 @@ def _show(loaded: Settings, found: PauseTable, as_json: bool) -> None:
     from gpuwatch.bootstrap import real_now
 
     if as_json:
-        from gpuwatch.cli.tables import json_out
+        from gpuwatch.cli.output import json_out
 
         json_out(_json(found))
         return
@@ -64,7 +64,7 @@ def _show(loaded: Settings, found: PauseTable, as_json: bool) -> None:
 def _json(found: PauseTable) -> list[dict[str, Any]]:
     """`until` of a breaker: then it tries once more."""
     from gpuwatch.bootstrap import real_now
-    from gpuwatch.cli.tables import rfc3339
+    from gpuwatch.cli.output import rfc3339
 
     by_hand = [("hand", one.watch, one.at, one.until, one.why) for one in found.holding(real_now())]
     broken = [("breaker", one.watch, one.at, one.until, one.why) for one in found.open_breakers()]

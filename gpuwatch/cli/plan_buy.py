@@ -104,9 +104,9 @@ def buy(
 
     Exit codes: 0 done, 2 usage, 3 your own launches say too little.
     """
+    from gpuwatch.cli.output import note
     from gpuwatch.cli.plan_buy_rows import print_json, print_seed, print_table
     from gpuwatch.cli.plan_money import percents
-    from gpuwatch.cli.tables import note
     from gpuwatch.domain.planning.buy import compare_with_rent
 
     if seed:
@@ -157,7 +157,7 @@ def _warn_of_memory(machine: MachineOptions) -> None:
     """Cards that do not hold the model are told, not refused: they may hold another one."""
     if machine.cards is None or machine.memory is None:
         return
-    from gpuwatch.cli.tables import note
+    from gpuwatch.cli.output import note
 
     memory_gb, _ = _data_sheet(machine)
     if machine.cards * memory_gb < _decimal(machine.memory):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.cli import Exit
+from gpuwatch.cli.tables import left, right
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -35,14 +36,15 @@ def print_table(
     log: OwnRent | None,
 ) -> None:
     """Figures down, tariffs across."""
-    from gpuwatch.cli.tables import note, table
+    from gpuwatch.cli.output import note
+    from gpuwatch.cli.tables import table
 
     click.echo(_machine(own, usage))
     if not found:
         note(_log_line(own, log) if log is not None else "")
         return
     click.echo()
-    columns = (("", "left"), *((one.tariff.name, "right") for one in found))
+    columns = (left(""), *(right(one.tariff.name, drop=at) for at, one in enumerate(found)))
     table(columns, _rows(found, usage, lost))
     click.echo()
     best = found[0]
@@ -138,7 +140,7 @@ def print_json(
     log: OwnRent | None,
 ) -> None:
     """The same for programs."""
-    from gpuwatch.cli.tables import json_out, number, rfc3339
+    from gpuwatch.cli.output import json_out, number, rfc3339
 
     json_out(
         {
@@ -164,7 +166,7 @@ def print_json(
 
 
 def _against_json(one: RentComparison) -> dict[str, Any]:
-    from gpuwatch.cli.tables import number
+    from gpuwatch.cli.output import number
 
     return {
         "name": one.tariff.name,
@@ -180,7 +182,7 @@ def _against_json(one: RentComparison) -> dict[str, Any]:
 
 
 def _log_json(log: OwnRent) -> dict[str, Any]:
-    from gpuwatch.cli.tables import number
+    from gpuwatch.cli.output import number
 
     return {
         "launches": log.launches,
@@ -204,10 +206,11 @@ def print_seed(as_json: bool) -> int:
     if as_json:
         _print_seed_json(seed, plain)
         return Exit.DONE
-    from gpuwatch.cli.tables import note, table
+    from gpuwatch.cli.output import note
+    from gpuwatch.cli.tables import table
     from gpuwatch.domain.planning.buy import SOURCE_SLOWER, source_payback_corrected
 
-    table((("6× RTX 4090 against p5.48xlarge, 7 days", "left"), ("", "right")), _seed_rows(seed))
+    table((left("6× RTX 4090 against p5.48xlarge, 7 days"), right("")), _seed_rows(seed))
     click.echo()
     click.echo(f"simple: $7,000 ÷ $10 an hour = {plain.hours:.0f} h = {plain.days:.2f} days")
     running, slower, both = source_payback_corrected()
@@ -239,7 +242,7 @@ def _seed_rows(seed: SourceCalculation) -> list[tuple[str, str]]:
 def _print_seed_json(seed: SourceCalculation, plain: SimplePayback) -> None:
     import msgspec
 
-    from gpuwatch.cli.tables import json_out, number
+    from gpuwatch.cli.output import json_out, number
     from gpuwatch.domain.planning.buy import source_payback_corrected
 
     corrected = zip(("with_running_cost", "slower", "both"), map(number, source_payback_corrected()), strict=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.cli import Exit
+from gpuwatch.cli.tables import Column, left, right, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +31,8 @@ METHOD = (
 
 def print_table(needs: TaskNeeds, chosen: Fitting, found: CurrentPrices, other: PricedClass | None, limit: int) -> None:
     """Classes, best first; what is cheapest by each measure; what is left out and why."""
-    from gpuwatch.cli.tables import note, table
+    from gpuwatch.cli.output import note
+    from gpuwatch.cli.tables import table
 
     if chosen.choices:
         rows = [_row(needs, one, other) for one in chosen.choices[:limit]]
@@ -54,20 +56,20 @@ def _title(needs: TaskNeeds, found: CurrentPrices) -> str:
     return f"{what}{size}{quick}: cheapest first"
 
 
-def _columns(needs: TaskNeeds, other: PricedClass | None) -> tuple[tuple[str, str], ...]:
-    token = (("ms/token", "right"),) if _tells_tokens(needs) else ()
-    against = ((f"× {other.gpu}", "right"),) if other else ()
+def _columns(needs: TaskNeeds, other: PricedClass | None) -> tuple[Column, ...]:
+    token = (right("ms/token", drop=2),) if _tells_tokens(needs) else ()
+    against = (right(f"× {other.gpu}", drop=2),) if other else ()
     return (
-        ("offer", "left"),
-        ("where", "left"),
-        ("$/h", "right"),
-        ("$/GPU-h", "right"),
-        ("$/GB-h", "right"),
-        ("$/TFLOP-h", "right"),
-        ("$/(TB/s)-h", "right"),
+        left("offer"),
+        left("where", drop=1),
+        right("$/h"),
+        right("$/GPU-h"),
+        right("$/GB-h", drop=4),
+        right("$/TFLOP-h", drop=3),
+        right("$/(TB/s)-h", drop=5),
         *token,
         *against,
-        ("", "left"),
+        text("", drop=6),
     )
 
 
@@ -131,7 +133,7 @@ def _print_source(found: CurrentPrices, note: Any) -> None:
 
 def print_json(needs: TaskNeeds, chosen: Fitting, found: CurrentPrices, other: PricedClass | None) -> None:
     """The same for programs, every class."""
-    from gpuwatch.cli.tables import json_out, rfc3339
+    from gpuwatch.cli.output import json_out, rfc3339
 
     json_out(
         {
@@ -152,7 +154,7 @@ def print_json(needs: TaskNeeds, chosen: Fitting, found: CurrentPrices, other: P
 
 
 def _choice_json(one: ClassChoice, other: PricedClass | None) -> dict[str, Any]:
-    from gpuwatch.cli.tables import number
+    from gpuwatch.cli.output import number
     from gpuwatch.domain.planning.fit import CostMeasure, price_ratio
 
     times = None if other is None else price_ratio(one.priced, other)
@@ -184,7 +186,8 @@ def print_seed(needs: TaskNeeds, as_json: bool) -> int:
     if as_json:
         _print_seed_json(found, {"B200 : H100": b200, "A100 : T4": a100})
         return Exit.DONE
-    from gpuwatch.cli.tables import note, table
+    from gpuwatch.cli.output import note
+    from gpuwatch.cli.tables import table
 
     table(_SEED_COLUMNS, [_seed_row(one) for one in found])
     click.echo()
@@ -194,7 +197,7 @@ def print_seed(needs: TaskNeeds, as_json: bool) -> int:
     return Exit.DONE
 
 
-_SEED_COLUMNS = (("class", "left"), ("for", "left"), ("GB", "right"), ("$/GPU-h", "right"), ("source's", "left"))
+_SEED_COLUMNS = (left("class"), left("for"), right("GB"), right("$/GPU-h"), left("source's"))
 
 
 def _seed_row(one: SourceClass) -> tuple[str, ...]:
@@ -204,7 +207,7 @@ def _seed_row(one: SourceClass) -> tuple[str, ...]:
 
 
 def _print_seed_json(found: Sequence[SourceClass], ratios: Mapping[str, tuple[Decimal, Decimal]]) -> None:
-    from gpuwatch.cli.tables import json_out, number
+    from gpuwatch.cli.output import json_out, number
 
     classes = [
         {

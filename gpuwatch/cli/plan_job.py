@@ -102,7 +102,7 @@ def _at_some_utilisation(spec: JobSpec) -> JobSpec:
     """Where nothing says how quick it is, all that is published: a range of costs, and the order of offers."""
     import msgspec
 
-    from gpuwatch.cli.tables import note
+    from gpuwatch.cli.output import note
     from gpuwatch.domain.planning.figures import FigureRange
 
     if spec.tokens is None or spec.tokens_per_s or spec.flop is None or spec.utilisation is not None:
@@ -173,8 +173,8 @@ def _on_offers(spec: JobSpec, traffic: JobTraffic, given: dict[str, Any], config
     from gpuwatch.app.plan_job import FRESH, offers_now
     from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
+    from gpuwatch.cli.output import note
     from gpuwatch.cli.plan_job_tables import offers_json, print_offers, tell_refused
-    from gpuwatch.cli.tables import note
     from gpuwatch.domain.planning.ranking import rank_offers
     from gpuwatch.engine.browse import offer_filter
 

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpuwatch.cli.tables import (
-    json_out,
-    note,
-    rfc3339,
-    table,
-)
+from gpuwatch.cli.output import json_out, note, rfc3339
+from gpuwatch.cli.tables import left, right, table
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.domain.planning.job import (
     METHOD_TEXT,
@@ -43,10 +39,10 @@ def print_candidates(
 ) -> None:
     """A table, the first line being what the others are held against."""
     parts = _parts_of([one.cost for one in found])
-    columns = [("cards", "left"), ("$ job", "right"), ("against 1st", "right"), ("hours", "right"), ("$/h", "right")]
-    columns += [("speed", "right"), ("even at", "right"), *((name, "right") for name, _ in parts)]
+    columns = [left("cards"), right("$ job"), right("against 1st", drop=1), right("hours", drop=2), right("$/h")]
+    columns += [right("speed", drop=3), right("even at", drop=4), *(right(name, drop=5) for name, _ in parts)]
     if credit_usd:
-        columns.insert(2, ("- credit", "right"))
+        columns.insert(2, right("- credit", drop=1))
     rows = [_candidate_cells(one, found[0], parts, credit_usd) for one in found]
     table(columns, rows, title=None)
     if any(one.cost.high.interruptions for one in found):
@@ -164,16 +160,16 @@ def cost_json(cost: JobCost) -> dict[str, Any]:
 
 def print_offers(found: CurrentOffers, ranking: JobRanking, limit: int, timezone: str, credit_usd: float) -> None:
     """A table, cheapest job first."""
-    from gpuwatch.cli.tables import local
+    from gpuwatch.cli.output import local
 
     if not ranking.placed:
         return
     shown = ranking.placed[:limit]
     parts = _parts_of([one.cost for one in shown])
-    columns = [("GPU", "left"), ("$ job", "right"), ("hours", "right"), ("$/GPU-h", "right"), ("$/h", "right")]
-    columns += [*((name, "right") for name, _ in parts), ("provider", "left"), ("place", "left"), ("offer", "right")]
+    columns = [left("GPU"), right("$ job"), right("hours", drop=2), right("$/GPU-h"), right("$/h", drop=3)]
+    columns += [*(right(name, drop=5) for name, _ in parts), left("provider"), left("place", drop=6), right("offer")]
     if credit_usd:
-        columns.insert(2, ("- credit", "right"))
+        columns.insert(2, right("- credit", drop=1))
     title = f"{len(ranking.placed)} offers by the whole job's cost; {found.source}, {local(found.as_of, timezone)}"
     table(columns, [_offer_cells(one, parts, credit_usd) for one in shown], title=title)
     if len(ranking.placed) > limit:

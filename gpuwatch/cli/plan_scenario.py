@@ -9,6 +9,7 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.tables import left, right, text
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -97,7 +98,8 @@ def _live(config: str | None, gpu: str, count: int) -> Decimal:
 
 
 def _print(plan: ScenarioFile, found: Sequence[ScenarioCost]) -> None:
-    from gpuwatch.cli.tables import note, table
+    from gpuwatch.cli.output import note
+    from gpuwatch.cli.tables import table
     from gpuwatch.domain.market.text import clean
 
     if plan.title:
@@ -106,7 +108,7 @@ def _print(plan: ScenarioFile, found: Sequence[ScenarioCost]) -> None:
     for one in found:
         rows = [(clean(cost.name, 100), clean(cost.how, 200), _money(cost.usd)) for cost in one.costs]
         rows.append(("in all", "", _money(one.total_usd)))
-        table((("step", "left"), ("reckoned as", "left"), ("$", "right")), rows, title=clean(one.name, 100))
+        table((left("step"), text("computed as", drop=1), right("$")), rows, title=clean(one.name, 100))
         if one.note:
             click.echo(f"({clean(one.note, 300)})")
         click.echo()
@@ -129,7 +131,7 @@ def _money(usd: Decimal) -> str:
 
 
 def _print_json(plan: ScenarioFile, found: Sequence[ScenarioCost], file: Path | None) -> None:
-    from gpuwatch.cli.tables import json_out
+    from gpuwatch.cli.output import json_out
 
     json_out(
         {
@@ -145,7 +147,7 @@ def _print_json(plan: ScenarioFile, found: Sequence[ScenarioCost], file: Path | 
 
 
 def _way_json(one: ScenarioCost) -> dict[str, Any]:
-    from gpuwatch.cli.tables import number
+    from gpuwatch.cli.output import number
 
     return {
         "name": one.name,

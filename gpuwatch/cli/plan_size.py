@@ -9,6 +9,7 @@ import click
 from gpuwatch.cli import Exit
 from gpuwatch.cli.options import Between, json_option
 from gpuwatch.cli.plan_options import WorkloadOptions, workload_of, workload_options
+from gpuwatch.cli.tables import left, right, text
 
 if TYPE_CHECKING:
     from gpuwatch.domain.planning.cards import CardFit
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
 
 _SHOWN = 15
 _COLUMNS = (
-    ("cards", "left"),
-    ("GB each", "right"),
-    ("filled", "right"),
-    ("at least", "right"),
-    ("machines", "right"),
-    ("but", "left"),
+    left("cards"),
+    right("GB each"),
+    right("filled"),
+    right("at least", drop=3),
+    right("machines", drop=4),
+    text("but", drop=2),
 )
 
 
@@ -75,12 +76,13 @@ def size(
 
 
 def _print(needed: MemoryNeed, found: list[CardFit], limit: int | None, max_cards: int) -> None:
-    from gpuwatch.cli.tables import note, table
+    from gpuwatch.cli.output import note
+    from gpuwatch.cli.tables import table
     from gpuwatch.domain.planning.memory_need import METHOD_TEXT
 
     work, rows = needed.workload, [(part.name, f"{part.gb:,.2f}", part.how) for part in needed.parts]
     rows.append(("in all", f"{needed.gb:,.2f}", "and 1 GB of overhead on each card"))
-    table((("part", "left"), ("GB", "right"), ("reckoned as", "left")), rows, title=_title(work))
+    table((left("part"), right("GB"), text("computed as")), rows, title=_title(work))
     click.echo()
     if not found:
         click.echo(f"No card holds it with {max_cards} or fewer.")
@@ -129,7 +131,8 @@ def _is_said(option: str) -> bool:
 
 
 def _seed(work: Workload, names: list[str] | None, max_cards: int, input_gb: float, as_json: bool) -> int:
-    from gpuwatch.cli.tables import json_out, note, table
+    from gpuwatch.cli.output import json_out, note
+    from gpuwatch.cli.tables import table
     from gpuwatch.domain.market.gpu_specs import gpu_specs
     from gpuwatch.domain.planning.memory_need import GB, source_cards, source_gb
 
@@ -150,10 +153,10 @@ def _seed(work: Workload, names: list[str] | None, max_cards: int, input_gb: flo
         ("input", f"{total - weights:,.2f}", f"{work.batch} × {input_gb:g} GB"),
     ]
     rows.append(("in all", f"{total:,.2f}", "as the sources reckon"))
-    table((("part", "left"), ("GB", "right"), ("reckoned as", "left")), rows)
+    table((left("part"), right("GB"), text("computed as")), rows)
     click.echo()
     shown = [(f"{cards}× {name}", f"{memory:g}") for cards, memory, name in found[:_SHOWN]]
-    table((("cards", "left"), ("GB each, as printed", "right")), shown)
+    table((left("cards"), right("GB each, as printed")), shown)
     note(
         "left out: gradients, optimizer, activations, KV cache, what a card keeps for itself; they count without --seed"
     )
@@ -161,7 +164,7 @@ def _seed(work: Workload, names: list[str] | None, max_cards: int, input_gb: flo
 
 
 def _print_json(needed: MemoryNeed, found: list[CardFit]) -> None:
-    from gpuwatch.cli.tables import json_out
+    from gpuwatch.cli.output import json_out
     from gpuwatch.domain.planning.memory_need import METHOD_TEXT, OVERHEAD_GB, RESERVE
 
     work = needed.workload

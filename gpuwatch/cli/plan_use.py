@@ -8,6 +8,7 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.options import Between, config_option, json_option
+from gpuwatch.cli.tables import left, right, text
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,16 +20,16 @@ if TYPE_CHECKING:
 
 _EXAMPLE = (15.0, 70.0, 90.0, 100.0)
 METHOD = "price ÷ use"
-_COLUMNS = (("use", "right"), ("$ a useful hour", "right"), ("idle $/h", "right"), ("", "left"))
+_COLUMNS = (right("use"), right("$ a useful hour"), right("idle $/h", drop=1), text(""))
 _OWN_COLUMNS = (
-    ("launch", "left"),
-    ("GPU", "left"),
-    ("$/GPU-h", "right"),
-    ("cost $", "right"),
-    ("use", "right"),
-    ("$ a useful hour", "right"),
-    ("wasted $", "right"),
-    ("", "left"),
+    left("launch"),
+    left("GPU"),
+    right("$/GPU-h"),
+    right("cost $", drop=2),
+    right("use"),
+    right("$ a useful hour"),
+    right("wasted $", drop=3),
+    text("", drop=4),
 )
 
 
@@ -76,12 +77,8 @@ def _usd(text: str) -> Decimal:
 
 
 def _asked(price: Decimal, uses: Sequence[float], low: float, good: float, as_json: bool) -> None:
-    from gpuwatch.cli.tables import (
-        json_out,
-        note,
-        number,
-        table,
-    )
+    from gpuwatch.cli.output import json_out, note, number
+    from gpuwatch.cli.tables import table
     from gpuwatch.domain.planning.utilisation import price_at_utilisation
 
     found = [price_at_utilisation(price, percent, low, good) for percent in uses]
@@ -113,7 +110,7 @@ def _own(since: str, low: float, good: float, as_json: bool, config: str | None)
     ]
     known = sum(judged_ is not None for _, judged_ in judged)
     if as_json:
-        from gpuwatch.cli.tables import json_out, rfc3339
+        from gpuwatch.cli.output import json_out, rfc3339
 
         json_out(
             {
@@ -130,7 +127,8 @@ def _own(since: str, low: float, good: float, as_json: bool, config: str | None)
 
 
 def _print_own(judged: Sequence[tuple[OwnUse, UtilisedPrice | None]], low: float, good: float) -> None:
-    from gpuwatch.cli.tables import note, table
+    from gpuwatch.cli.output import note
+    from gpuwatch.cli.tables import table
 
     if judged:
         table(_OWN_COLUMNS, [_own_row(one, found, low, good) for one, found in judged])
@@ -179,7 +177,7 @@ def _money(usd: Decimal | None) -> str:
 
 
 def _json(one: UtilisedPrice) -> dict[str, Any]:
-    from gpuwatch.cli.tables import number
+    from gpuwatch.cli.output import number
 
     return {
         "use_percent": one.percent,
@@ -190,7 +188,7 @@ def _json(one: UtilisedPrice) -> dict[str, Any]:
 
 
 def _own_json(one: OwnUse, found: UtilisedPrice | None) -> dict[str, Any]:
-    from gpuwatch.cli.tables import number
+    from gpuwatch.cli.output import number
 
     empty = {"use_percent": None, "useful_usd_gpu_hour": None, "idle_usd_gpu_hour": None, "verdict": None}
     return {

@@ -49,7 +49,7 @@ def import_(files: tuple[Path, ...], kind: str | None, dry_run: bool, as_json: b
     from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.cli import Exit
-    from gpuwatch.cli.tables import json_out
+    from gpuwatch.cli.output import json_out
     from gpuwatch.domain.market.offer import OfferKind
 
     wanted = None if kind is None else OfferKind(kind)
@@ -158,7 +158,7 @@ def _nothing(
 
 
 def _tell_export(target: Path, written: int, *, as_json: bool) -> None:
-    from gpuwatch.cli.tables import json_out
+    from gpuwatch.cli.output import json_out
 
     if str(target) == "-":
         return
@@ -170,7 +170,7 @@ def _tell_export(target: Path, written: int, *, as_json: bool) -> None:
 
 
 def _import_json(path: Path, done: FileImport, dry_run: bool) -> dict[str, Any]:
-    from gpuwatch.cli.tables import rfc3339
+    from gpuwatch.cli.output import rfc3339
 
     found = done.found
     return {
@@ -254,6 +254,6 @@ def _finish(bars: dict[str, Any]) -> None:
 
 
 def _note(line: str) -> None:
-    from gpuwatch.cli.tables import note
+    from gpuwatch.cli.output import note
 
     note(line)

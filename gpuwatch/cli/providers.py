@@ -9,9 +9,19 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.tables import left, text
 
 if TYPE_CHECKING:
     from gpuwatch.app.provider_status import ProviderStatus
+
+_OFF_COLUMNS = (
+    left("off"),
+    left("title", drop=3),
+    left("prices", drop=2),
+    text("credentials", drop=1),
+    left("rents", drop=4),
+    left("to switch it on", drop=5),
+)
 
 
 @click.command()
@@ -24,7 +34,7 @@ def providers(as_json: bool, config: str | None) -> int:
 
     found = all_provider_statuses(load_settings(config))
     if as_json:
-        from gpuwatch.cli.tables import json_out
+        from gpuwatch.cli.output import json_out
 
         json_out([_json(standing) for standing in found])
         return Exit.DONE
@@ -42,7 +52,7 @@ def providers(as_json: bool, config: str | None) -> int:
 
 def _json(standing: ProviderStatus) -> dict[str, object]:
     from gpuwatch.app.provider_status import credentials_text
-    from gpuwatch.cli.tables import rfc3339
+    from gpuwatch.cli.output import rfc3339
 
     plan, sight, settings, newest = standing.plan, standing.health, standing.settings, standing.last_poll
     return {
@@ -81,7 +91,7 @@ def _json(standing: ProviderStatus) -> dict[str, object]:
 def _lines(standing: ProviderStatus) -> Iterator[str]:
     """Of one that is on."""
     from gpuwatch.app.provider_status import credentials_text
-    from gpuwatch.cli.tables import rfc3339
+    from gpuwatch.cli.output import rfc3339
 
     plan, sight, settings = standing.plan, standing.health, standing.settings
     yield f"{standing.provider}  {standing.status}; {_what(standing)}; {credentials_text(standing)}; {_rents(standing)}"
@@ -119,8 +129,7 @@ def _print_off(off: list[ProviderStatus]) -> None:
         )
         for standing in off
     ]
-    columns = [(heading, "left") for heading in ("off", "", "prices", "credentials", "", "to switch it on")]
-    table(columns, rows)
+    table(_OFF_COLUMNS, rows)
 
 
 def _what(standing: ProviderStatus) -> str:
@@ -139,7 +148,7 @@ def _rows(used: int, per_day: int, left: int | None, resets_at: str | None) -> s
 
 
 def _seen(standing: ProviderStatus) -> str:
-    from gpuwatch.cli.tables import rfc3339
+    from gpuwatch.cli.output import rfc3339
 
     newest = standing.last_poll
     if newest is None:

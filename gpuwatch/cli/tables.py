@@ -1,106 +1,167 @@
-"""What a command prints: JSON alone on standard output, or a table on a terminal; text from outside cleaned first."""
+"""Print tables: complete in a pipe or a file, fitted to a terminal by dropping whole columns.
+
+A terminal that is too narrow first shortens free text, then loses columns by priority, and below the width of what must
+stay shows each row as a block of lines. An id, a price, a date or a GPU is never cut.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+from unicodedata import combining, east_asian_width
 
-import click
+from gpuwatch.cli.output import displayable
 
-if TYPE_CHECKING:
-    from rich.table import Table
+_GAP = "  "
+_TEXT_MIN = 12  # columns of the screen that shortened text keeps
+_EMPTY = frozenset({"", "–", "-"})
 
-_LONG = 24  # letters: a wider column may be cut on a terminal, whatever is in it; piped output and JSON hold all of it
-_LONG_TEXT = 16  # and so may a wider one of text
-_CUT = 10  # so many stay
-_CUT_FIRST = 22  # and of the first column, which says what a row is: "1× A100 PCIe 80GB spot"
+Cells = Sequence[str]
 
 
-def json_out(value: Any) -> None:
-    """One JSON document on standard output."""
-    import msgspec
+class Column(NamedTuple):
+    """One column of a table."""
 
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value, enc_hook=_plain), indent=2).decode() + "\n")
-
-
-def rfc3339(moment: datetime | None) -> str | None:
-    """UTC with `Z`, as every time in JSON."""
-    return None if moment is None else moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    heading: str
+    right: bool = False
+    drop: int = 0  # 0: never left out; else the highest goes first
+    text: bool = False  # free text: may be shortened, with an ellipsis
 
 
-def local(moment: datetime | None, timezone: str) -> str:
-    """A time on a screen, in the zone of the settings, to the second; "–" if there is none."""
-    from zoneinfo import ZoneInfo
-
-    return "–" if moment is None else moment.astimezone(ZoneInfo(timezone)).strftime("%Y-%m-%d %H:%M:%S %Z")
+def left(heading: str, drop: int = 0) -> Column:
+    """A column of names, ids or dates."""
+    return Column(heading, drop=drop)
 
 
-def number(amount: Decimal | float | int | None) -> float | None:
-    """Money or a measure as a JSON number."""
-    return None if amount is None else float(amount)
+def right(heading: str, drop: int = 0) -> Column:
+    """A column of numbers."""
+    return Column(heading, right=True, drop=drop)
 
 
-def table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
-    """A table on standard output; `columns` are (heading, "left" | "right"). Cells are plain text, never markup."""
-    if not sys.stdout.isatty():
-        _plain_table(columns, list(rows), title)
-        return
-    from rich.console import Console
-
-    Console().print(rich_table(columns, list(rows), title))
+def text(heading: str, drop: int = 0) -> Column:
+    """A column of free text, such as a reason."""
+    return Column(heading, drop=drop, text=True)
 
 
-def rich_table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]], title: str | None = None) -> Table:
-    """The same for a terminal, to be printed or shown while it grows."""
-    from rich.table import Table
-    from rich.text import Text
-
-    cells = [[_printable(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip([heading for heading, _ in columns], *cells, strict=True)]
-    # where the terminal is too narrow, the widest text is cut, never a number or a short id; and what is very long
-    longest = max(((width, i) for i, width in enumerate(widths) if columns[i][1] == "left"), default=(0, -1))[1]
-    most = {"left": _LONG_TEXT, "right": _LONG}
-    gives_way = {longest} | {i for i, width in enumerate(widths) if width > most[columns[i][1]]}
-    shown = Table(title=Text(title) if title else None, box=None, header_style="bold", pad_edge=False)
-    for i, (heading, side) in enumerate(columns):
-        shown.add_column(
-            heading,
-            justify="right" if side == "right" else "left",
-            min_width=min(widths[i], _CUT if i else _CUT_FIRST) if i in gives_way else widths[i],
-            no_wrap=i not in gives_way,  # rich makes room in columns that may wrap; the cells themselves do not
-        )
-    for row in cells:
-        shown.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in row))
-    return shown
-
-
-def _plain_table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]], title: str | None) -> None:
-    """The same for a pipe or a file, nothing cut off: rich would take 40 ms to come, for no colour."""
+def table(columns: Sequence[Column], rows: Iterable[Cells], title: str | None = None) -> None:
+    """Print a table on standard output. Cells are plain text, never markup."""
+    width = terminal_width()
     if title:
-        sys.stdout.write(f"{title}\n")
-    cells = [[heading for heading, _ in columns], *([_printable(cell) for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
-        aligned = (
-            cell.rjust(width) if side == "right" else cell.ljust(width)
-            for cell, width, (_, side) in zip(row, widths, columns, strict=True)
-        )
-        sys.stdout.write("  ".join(aligned).rstrip() + "\n")
+        sys.stdout.write(f"{displayable(title)}\n")
+    for line in table_lines(columns, list(rows), width, bold=_bold if width and uses_colour() else str):
+        sys.stdout.write(f"{line}\n")
 
 
-def _printable(cell: str) -> str:
-    return cell if cell.isprintable() else "".join(letter for letter in cell if letter.isprintable())
+def table_lines(
+    columns: Sequence[Column], rows: Sequence[Cells], width: int | None, bold: Callable[[str], str] = str
+) -> list[str]:
+    """The lines of a table.
+
+    Args:
+        width: columns of the terminal; None prints everything, as into a pipe.
+        bold: styles the headings.
+    """
+    cells = [[displayable(cell) for cell in row] for row in rows]
+    widths = [max(map(cell_width, column)) for column in zip([one.heading for one in columns], *cells, strict=True)]
+    kept, fitted = _fit(columns, widths, width)
+    if not kept:
+        return _stacked(columns, cells, bold)
+    lines = [bold(_line([columns[i] for i in kept], [columns[i].heading for i in kept], fitted))]
+    lines += [_line([columns[i] for i in kept], [row[i] for i in kept], fitted) for row in cells]
+    hidden = [one.heading for i, one in enumerate(columns) if i not in kept and one.heading]
+    return [*lines, f"({displayable('…')} hidden at this width: {', '.join(hidden)})"] if hidden else lines
 
 
-def note(line: str) -> None:
-    """A line for a person, on standard error: it never mixes with the answer."""
-    click.echo(line, err=True)
+def _fit(columns: Sequence[Column], widths: Sequence[int], width: int | None) -> tuple[list[int], list[int]]:
+    """Which columns stay and how wide each is; none where not even the ones that must stay fit."""
+    kept = list(range(len(columns)))
+    if width is None:
+        return kept, list(widths)
+    least = [min(wide, max(_TEXT_MIN, len(one.heading))) if one.text else wide
+             for one, wide in zip(columns, widths, strict=True)]  # fmt: skip
+    while sum(least[i] for i in kept) + len(_GAP) * (len(kept) - 1) > width:
+        first_out = max(kept, key=lambda i: (columns[i].drop, i))
+        if not columns[first_out].drop:
+            return [], []
+        kept.remove(first_out)
+    spare = width - sum(least[i] for i in kept) - len(_GAP) * (len(kept) - 1)
+    fitted = []
+    for i in kept:
+        more = min(spare, widths[i] - least[i])
+        spare -= more
+        fitted.append(least[i] + more)
+    return kept, fitted
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Decimal):
-        return float(value)
-    raise TypeError(f"no JSON for {type(value).__name__}")
+def _line(columns: Sequence[Column], cells: Cells, widths: Sequence[int]) -> str:
+    shown = (_padded(one, cell, wide) for one, cell, wide in zip(columns, cells, widths, strict=True))
+    return _GAP.join(shown).rstrip()
+
+
+def _padded(column: Column, cell: str, width: int) -> str:
+    if cell_width(cell) > width:  # text alone: no other column is narrower than its widest cell
+        ellipsis = displayable("…")
+        while cell_width(cell) + len(ellipsis) > width:
+            cell = cell[:-1]
+        cell += ellipsis
+    padding = " " * (width - cell_width(cell))
+    return padding + cell if column.right else cell + padding
+
+
+def _stacked(columns: Sequence[Column], rows: Sequence[Cells], bold: Callable[[str], str]) -> list[str]:
+    """Each row as lines of its own, without what is empty."""
+    wide = max(len(one.heading) for one in columns)
+    lines: list[str] = []
+    for row in rows:
+        if lines:
+            lines.append("")
+        for one, cell in zip(columns, row, strict=True):
+            if cell not in _EMPTY:
+                lines.append(f"{bold(one.heading.ljust(wide))}{_GAP}{cell}".rstrip())
+    return lines
+
+
+def cell_width(cell: str) -> int:
+    """How many columns of a terminal a text takes."""
+    if cell.isascii():
+        return len(cell)
+    return sum(0 if combining(one) else 2 if east_asian_width(one) in "WF" else 1 for one in cell)
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal that standard output is; None for a pipe or a file."""
+    if not sys.stdout.isatty():
+        return None
+    import shutil  # slow to import, and a pipe does without
+
+    return shutil.get_terminal_size((80, 24)).columns
+
+
+def uses_colour() -> bool:
+    """Is standard output a terminal whose user has not switched colours off?"""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _bold(cells: str) -> str:
+    return f"\x1b[1m{cells}\x1b[0m"
+
+
+def csv_out(rows: Sequence[Mapping[str, Any]], headings: Iterable[str] | None = None) -> None:
+    """Print CSV on standard output; a cell that a spreadsheet would take for a formula is escaped."""
+    import csv
+
+    names = list(rows[0] if headings is None and rows else headings or ())
+    if not names:
+        return
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([escape_formula(value) for value in row.values()] for row in rows)
+
+
+def escape_formula(value: Any) -> Any:
+    """A cell that no spreadsheet takes for a formula."""
+    if isinstance(value, str) and value[:1] in {"=", "+", "-", "@", "\t", "\r", "\n", "|", "%"}:
+        return "'" + value
+    return value

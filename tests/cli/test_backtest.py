@@ -250,11 +250,3 @@ deadline = "2d"
     assert watch["events"][0]["at"] == "2025-10-19T21:06:43Z", "without history the cap counts"
     assert all(event["price_usd_gpu_hour"] <= 2.5 for event in watch["events"])
     assert "at or under 2.5 $/GPU-h (auto), alert" in shell("backtest", "--data", PRIME).out
-
-
-def test_a_table_of_numbers_alone_is_shown_on_a_terminal() -> None:
-    from gpuwatch.cli.backtest_show import _STEPS
-    from gpuwatch.cli.tables import rich_table
-
-    shown = rich_table(_STEPS, [("1.8", "7%", "9", "8d22h", "44%", "1d1h16m", "1.8643", "-2.3%")])
-    assert len(shown.columns) == len(_STEPS)

@@ -1,0 +1,98 @@
+"""What a command prints besides tables: JSON alone on standard output, notes on standard error, in any encoding."""
+
+from __future__ import annotations
+
+import codecs
+import sys
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+from unicodedata import normalize
+
+import click
+
+_HANDLER = "gpuwatch.fallback"
+_PLAIN = {
+    "–": "-", "—": "-", "−": "-", "…": "...", "×": "x", "÷": "/", "·": ".", "→": "->", "←": "<-", "≤": "<=", "≥": ">=",
+    "±": "+-", "“": '"', "”": '"', "„": '"', "’": "'", "░": ":", "│": "|", "┤": "+", "└": "+", "┬": "+", "─": "-",
+    "━": "=", "╍": "-", "┄": ".", "▁": "_", "▂": ".", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "#", "█": "@",
+}  # fmt: skip
+_BRAILLE = range(0x2800, 0x2900)
+
+
+def make_output_safe() -> None:
+    """Let nothing that is printed from here on raise UnicodeEncodeError: what the encoding lacks is replaced."""
+    codecs.register_error(_HANDLER, _replace)
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors=_HANDLER)
+
+
+def displayable(text: str) -> str:
+    """Text as standard output can show it, so that its width is known; control characters are removed."""
+    if not text.isprintable():
+        text = "".join(letter for letter in text if letter.isprintable())
+    if text.isascii() or _is_unicode():
+        return text
+    codecs.register_error(_HANDLER, _replace)
+    return text.encode(sys.stdout.encoding, _HANDLER).decode(sys.stdout.encoding)
+
+
+def json_out(value: Any) -> None:
+    """One JSON document on standard output."""
+    import msgspec
+
+    found = msgspec.json.format(msgspec.json.encode(value, enc_hook=_plain_number), indent=2).decode()
+    if not _is_unicode() and not found.isascii():
+        import json
+
+        found = json.dumps(json.loads(found), indent=2)  # escapes what the encoding may lack
+    sys.stdout.write(found + "\n")
+
+
+def note(line: str) -> None:
+    """A line for a person, on standard error: it never mixes with the answer."""
+    click.echo(line, err=True)
+
+
+def rfc3339(moment: datetime | None) -> str | None:
+    """UTC with `Z`, as every time in JSON."""
+    return None if moment is None else moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def local(moment: datetime | None, timezone: str) -> str:
+    """A time on a screen, in the configured zone, to the second; "–" if there is none."""
+    from zoneinfo import ZoneInfo
+
+    return "–" if moment is None else moment.astimezone(ZoneInfo(timezone)).strftime("%Y-%m-%d %H:%M:%S %Z")
+
+
+def number(amount: Decimal | float | int | None) -> float | None:
+    """Money or a measure as a JSON number."""
+    return None if amount is None else float(amount)
+
+
+def _is_unicode() -> bool:
+    return (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
+
+
+def _plain_number(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return float(value)
+    raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+def _replace(error: UnicodeError) -> tuple[str | bytes, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_plain(letter) for letter in error.object[error.start : error.end]), error.end
+
+
+def _plain(letter: str) -> str:
+    if letter in _PLAIN:
+        return _PLAIN[letter]
+    if ord(letter) in _BRAILLE:
+        return "*" if ord(letter) > _BRAILLE.start else " "
+    base = normalize("NFKD", letter).encode("ascii", "ignore").decode()
+    return base if len(base) == 1 and base.isalpha() else letter.encode("ascii", "backslashreplace").decode()
