@@ -192,11 +192,15 @@ def _about(seconds: float) -> str:
 
 
 def _usd(amount: float | None) -> str:
-    return "–" if amount is None else f"{amount:.4f}"
+    from gpuwatch.domain.market.money import price_text
+
+    return "–" if amount is None else price_text(amount, least=4)
 
 
 def _limit(amount: float | None) -> str:
-    return "any price" if amount is None else f"{amount:.4f}"
+    from gpuwatch.domain.market.money import price_text
+
+    return "any price" if amount is None else price_text(amount, least=4)
 
 
 # --- for a program ----------------------------------------------------------------------------------------------------

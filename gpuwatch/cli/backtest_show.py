@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from gpuwatch.cli.tables import left, right
+from gpuwatch.domain.market.money import dollars
 from gpuwatch.domain.watches.watch import Action
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def _counts(result: BacktestResult) -> str:
     told = f"it fired {_times(result.fires)}" + (f", {reminders} of them reminders" if reminders else "")
     if result.launches:
         launches = "1 launch" if result.launches == 1 else f"{result.launches} launches"
-        told += f"; {launches}, ${result.cost_usd:.2f} in all"
+        told += f"; {launches}, {dollars(result.cost_usd)} in all"
     missed = sum(event.cheaper_later is not None for event in events)
     return f"{told}; something cheaper came after {missed} of {len(events)}" if events else told
 

@@ -22,6 +22,7 @@ from gpuwatch.domain.analysis.calendar import (
     EffectVerdict,
     HourEffect,
 )
+from gpuwatch.domain.market.money import price_text, usd_number
 
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.hour_of_week import HourOfWeekPrice
@@ -80,7 +81,7 @@ def print_calendar(shown: CalendarView) -> None:
 
 
 def _usd(found: Calendar) -> str:
-    return "–" if found.median_microusd is None else f"{found.median_microusd / 1e6:.4f} $"
+    return "–" if found.median_microusd is None else f"{price_text(found.median_microusd / 1e6, least=4)} $"
 
 
 def _map(found: Calendar) -> Iterator[str]:
@@ -217,7 +218,7 @@ def to_json(shown: CalendarView, gpu: str) -> dict[str, Any]:
         "samples": found.hours,
         "hours_looked": found.hours_polled,
         "price_changes": found.changes,
-        "median_price_usd_gpu_hour": _dollars(found.median_microusd),
+        "median_price_usd_gpu_hour": _whole_usd(found.median_microusd),
         "method": METHOD,
         "hours_method": HOURS_METHOD,
         "comparisons": found.comparisons,
@@ -249,16 +250,16 @@ def _cell_json(cell: HourOfWeekPrice, found: Calendar) -> dict[str, Any]:
     return {
         "weekday": _DAYS[cell.weekday],
         "hour": cell.hour,
-        "median_price_usd_gpu_hour": _dollars(cell.median_microusd),
-        "low_price_usd_gpu_hour": _dollars(cell.low_microusd),
-        "high_price_usd_gpu_hour": _dollars(cell.high_microusd),
+        "median_price_usd_gpu_hour": _whole_usd(cell.median_microusd),
+        "low_price_usd_gpu_hour": _whole_usd(cell.low_microusd),
+        "high_price_usd_gpu_hour": _whole_usd(cell.high_microusd),
         "against_median_percent": percent_of(cell, found),
         "weeks": cell.weeks,
     }
 
 
-def _dollars(microusd: float | None) -> float | None:
-    return None if microusd is None else round(microusd) / 1e6
+def _whole_usd(microusd: float | None) -> float | None:
+    return None if microusd is None else usd_number(round(microusd))
 
 
 def print_csv(shown: CalendarView) -> None:

@@ -15,7 +15,8 @@ from gpuwatch.cli.output import rfc3339
 from gpuwatch.cli.tables import left, right, table
 from gpuwatch.domain.launches.forecast import LEAST_DAYS
 from gpuwatch.domain.launches.invoices import CHARGE_KINDS
-from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.market.money import amount_text, usd_number
+from gpuwatch.domain.market.pricing import usd
 
 if TYPE_CHECKING:
     from gpuwatch.app.costs import CostReport
@@ -66,11 +67,11 @@ def _cells(one: InvoiceSummary) -> tuple[str, ...]:
     cost, percent = one.cost, one.difference_percent
     return (
         f"{cost.billed_hours:.1f}",
-        *(dollars(amount) for amount in (cost.gpu, cost.disk, cost.listed, cost.commission)),
-        dollars(cost.effective),
-        dollars(cost.traffic),
-        "–" if one.charged is None else dollars(one.charged.total),
-        "–" if one.difference is None else dollars(one.difference, "+"),
+        *(amount_text(usd(amount)) for amount in (cost.gpu, cost.disk, cost.listed, cost.commission)),
+        amount_text(usd(cost.effective)),
+        amount_text(usd(cost.traffic)),
+        "–" if one.charged is None else amount_text(usd(one.charged.total)),
+        "–" if one.difference is None else amount_text(usd(one.difference), "+"),
         "–" if percent is None else f"{percent:+.1f}",
     )
 
@@ -89,7 +90,8 @@ def _known(total: InvoiceSummary) -> str:
 def _summary(report: CostReport) -> Iterator[str]:
     burn = report.burn
     yield (
-        f"now: {burn.launches} billed, {dollars(burn.effective)} $/h effective, {dollars(burn.listed)} $/h listed"
+        f"now: {burn.launches} billed, {amount_text(usd(burn.effective))} $/h effective,"
+        f" {amount_text(usd(burn.listed))} $/h listed"
         if burn.launches
         else "now: nothing is billed"
     )
@@ -109,7 +111,7 @@ def _forecast_lines(ahead: Forecast) -> Iterator[str]:
 
 
 def _both(effective: int, listed: int) -> str:
-    return f"{dollars(effective)} $ effective, {dollars(listed)} $ listed"
+    return f"{amount_text(usd(effective))} $ effective, {amount_text(usd(listed))} $ listed"
 
 
 def _budget_line(use: BudgetUse) -> str:
@@ -119,17 +121,10 @@ def _budget_line(use: BudgetUse) -> str:
         for name, amount in (("if what runs goes on", use.forecast_running), ("by the mean", use.forecast_mean))
         if amount is not None and use.limit
     ]
-    used = f"{dollars(use.used)} of {dollars(use.limit)} $"
+    used = f"{amount_text(usd(use.used))} of {amount_text(usd(use.limit))} $"
     percent = use.percent(use.used)
     share = "" if percent is None else f", {percent:.0f} %"
     return f"{whose}, {use.limit_name}: {used}{share}" + (f"; {', '.join(ahead)}" if ahead else "")
-
-
-def dollars(microusd: int, sign: str = "") -> str:
-    """For people: cents. Less than half a cent is no 0."""
-    if microusd and abs(microusd) < 5_000:
-        return "<0.01" if microusd > 0 else ">-0.01"
-    return f"{microusd / MICRO:{sign},.2f}"
 
 
 # --- for programs -----------------------------------------------------------------------------------------------------
@@ -146,8 +141,8 @@ def report_json(report: CostReport, by: str) -> dict[str, Any]:
         "total": _line_values(report.total),
         "burn": {
             "launches": report.burn.launches,
-            "listed_usd_hour": _usd(report.burn.listed),
-            "effective_usd_hour": _usd(report.burn.effective),
+            "listed_usd_hour": usd_number(report.burn.listed),
+            "effective_usd_hour": usd_number(report.burn.effective),
         },
         "forecast": None if report.forecast is None else _forecast_json(report.forecast),
         "budgets": [_budget_json(use) for use in report.budgets],
@@ -184,20 +179,23 @@ def _line_values(one: InvoiceSummary) -> dict[str, Any]:
     return {
         "launches": one.launches,
         "billed_hours": round(cost.billed_hours, 6),
-        "gpu_usd": _usd(cost.gpu),
-        "disk_usd": _usd(cost.disk),
-        "listed_usd": _usd(cost.listed),
-        "commission_usd": _usd(cost.commission),
-        "effective_usd": _usd(cost.effective),
-        "traffic_estimate_usd": _usd(cost.traffic),
-        "predicted_usd": _usd(cost.total),
-        "charged_usd": None if charged is None else _usd(charged.total),
-        **{f"charged_{kind}_usd": None if charged is None else _usd(getattr(charged, kind)) for kind in CHARGE_KINDS},
+        "gpu_usd": usd_number(cost.gpu),
+        "disk_usd": usd_number(cost.disk),
+        "listed_usd": usd_number(cost.listed),
+        "commission_usd": usd_number(cost.commission),
+        "effective_usd": usd_number(cost.effective),
+        "traffic_estimate_usd": usd_number(cost.traffic),
+        "predicted_usd": usd_number(cost.total),
+        "charged_usd": None if charged is None else usd_number(charged.total),
+        **{
+            f"charged_{kind}_usd": None if charged is None else usd_number(getattr(charged, kind))
+            for kind in CHARGE_KINDS
+        },
         "charged_launches": one.charged_launches,
         "charges_final_to": None if one.final_to is None else one.final_to.isoformat(),
-        "compared_predicted_usd": None if compared is None else _usd(one.compared_cost.total),
-        "compared_charged_usd": None if compared is None else _usd(compared.total),
-        "difference_usd": _usd(one.difference),
+        "compared_predicted_usd": None if compared is None else usd_number(one.compared_cost.total),
+        "compared_charged_usd": None if compared is None else usd_number(compared.total),
+        "difference_usd": usd_number(one.difference),
         "difference_percent": _percent(one.difference_percent),
     }
 
@@ -207,13 +205,13 @@ def _forecast_json(ahead: Forecast) -> dict[str, Any]:
         "month_end": rfc3339(ahead.month_end),
         "running": {
             "method": RUNNING_METHOD,
-            "listed_usd": _usd(ahead.running_listed),
-            "effective_usd": _usd(ahead.running_effective),
+            "listed_usd": usd_number(ahead.running_listed),
+            "effective_usd": usd_number(ahead.running_effective),
         },
         "mean": {
             "method": MEAN_METHOD,
-            "listed_usd": _usd(ahead.mean_listed),
-            "effective_usd": _usd(ahead.mean_effective),
+            "listed_usd": usd_number(ahead.mean_listed),
+            "effective_usd": usd_number(ahead.mean_effective),
             "sample_days": round(ahead.sample_days, 3),
             "least_days": LEAST_DAYS,
         },
@@ -224,8 +222,8 @@ def _budget_json(use: BudgetUse) -> dict[str, Any]:
     return {
         "watch": use.watch,
         "limit": use.limit_name,
-        "limit_usd": _usd(use.limit),
-        "used_usd": _usd(use.used),
+        "limit_usd": usd_number(use.limit),
+        "used_usd": usd_number(use.used),
         "used_percent": _percent(use.percent(use.used)),
         "forecast_running_percent": _percent(use.percent(use.forecast_running)),
         "forecast_mean_percent": _percent(use.percent(use.forecast_mean)),
@@ -236,10 +234,6 @@ def _plain(name: str, value: Any) -> Any:
     if value is None:
         return ""
     return f"{value:.6f}" if name.endswith("_usd") else escape_formula(value)
-
-
-def _usd(microusd: int | None) -> float | None:
-    return None if microusd is None else microusd / MICRO
 
 
 def _percent(value: float | None) -> float | None:

@@ -161,13 +161,14 @@ def print_track(points: Sequence[PricePeriod], title: str, zone: tzinfo, by_hour
 
 def _chart(points: Sequence[PricePeriod], title: str, zone: tzinfo, by_hour: bool) -> str:
     from gpuwatch.cli.chart import line_chart
+    from gpuwatch.domain.market.money import usd_number
 
     shape = "%d %b %H:%M" if by_hour else "%Y-%m-%d"
     return line_chart(
         [point.starts_at.timestamp() for point in points],
         {
-            "lowest": [_usd(point.min_with_commission_microusd) for point in points],
-            "median": [_usd(point.median_with_commission_microusd) for point in points],
+            "lowest": [usd_number(point.min_with_commission_microusd) for point in points],
+            "median": [usd_number(point.median_with_commission_microusd) for point in points],
         },
         title,
         unknown=[not point.polled for point in points],
@@ -265,19 +266,20 @@ def _document(found: PriceHistoryResult, points: list[dict[str, Any]]) -> dict[s
 
 def _json(point: PricePeriod) -> dict[str, Any]:
     from gpuwatch.cli.output import rfc3339
+    from gpuwatch.domain.market.money import usd_number
 
     return {
         "starts_at": rfc3339(point.starts_at),
         "looked": point.polled,
         "offers": point.offers,
-        "min_price_usd_gpu_hour": _usd(point.min_with_commission_microusd),
-        "min_listed_usd_gpu_hour": _usd(point.min_microusd),
-        "q1_listed_usd_gpu_hour": _usd(point.q1_microusd),
-        "median_listed_usd_gpu_hour": _usd(point.median_microusd),
-        "q3_listed_usd_gpu_hour": _usd(point.q3_microusd),
-        "q1_price_usd_gpu_hour": _usd(point.q1_with_commission_microusd),
-        "median_price_usd_gpu_hour": _usd(point.median_with_commission_microusd),
-        "q3_price_usd_gpu_hour": _usd(point.q3_with_commission_microusd),
+        "min_price_usd_gpu_hour": usd_number(point.min_with_commission_microusd),
+        "min_listed_usd_gpu_hour": usd_number(point.min_microusd),
+        "q1_listed_usd_gpu_hour": usd_number(point.q1_microusd),
+        "median_listed_usd_gpu_hour": usd_number(point.median_microusd),
+        "q3_listed_usd_gpu_hour": usd_number(point.q3_microusd),
+        "q1_price_usd_gpu_hour": usd_number(point.q1_with_commission_microusd),
+        "median_price_usd_gpu_hour": usd_number(point.median_with_commission_microusd),
+        "q3_price_usd_gpu_hour": usd_number(point.q3_with_commission_microusd),
         "hours": point.hours,
         "known_hours": point.known_hours,
     }
@@ -330,7 +332,3 @@ def save_picture(path: Path, found: PriceHistoryResult, title: str, zone: tzinfo
         axes.legend()
 
     save_png(path, draw)
-
-
-def _usd(microusd: int | None) -> float | None:
-    return None if microusd is None else microusd / 1e6

@@ -45,6 +45,7 @@ def show(launch_id: str, as_json: bool, config: str | None) -> int:
 
 def _json(event: LaunchEvent) -> dict[str, Any]:
     from gpuwatch.cli.output import rfc3339
+    from gpuwatch.domain.market.money import usd_number
 
     return {
         "at": rfc3339(event.at),
@@ -52,20 +53,15 @@ def _json(event: LaunchEvent) -> dict[str, Any]:
         "to_state": event.to_state.value,
         "cause": event.cause,
         "provider_words": event.provider_words,
-        "listed_usd_hour": _usd(event.listed_microusd_hour),
-        "price_usd_hour": _usd(event.price_microusd_hour),
+        "listed_usd_hour": usd_number(event.listed_microusd_hour),
+        "price_usd_hour": usd_number(event.price_microusd_hour),
     }
 
 
 def _row(event: LaunchEvent, timezone: str) -> tuple[str, ...]:
     from gpuwatch.cli.output import local
+    from gpuwatch.domain.market.money import usd_number
 
-    prices = (_usd(event.price_microusd_hour), _usd(event.listed_microusd_hour))
+    prices = (usd_number(event.price_microusd_hour), usd_number(event.listed_microusd_hour))
     shown = ["–" if price is None else f"{price:.3f}" for price in prices]
     return local(event.at, timezone), event.to_state.value, *shown, event.cause, event.provider_words or "–"
-
-
-def _usd(microusd: int | None) -> float | None:
-    from gpuwatch.domain.market.pricing import MICRO
-
-    return None if microusd is None else microusd / MICRO

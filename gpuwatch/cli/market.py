@@ -144,7 +144,9 @@ def lasting(seconds: float) -> str:
 
 
 def _price(microusd: int | None) -> str:
-    return _UNKNOWN if microusd is None else f"{microusd / 1e6:.4f}"
+    from gpuwatch.domain.market.money import price_text
+
+    return _UNKNOWN if microusd is None else price_text(microusd / 1e6, least=4)
 
 
 def _document(page: MarketOverview, asked: MarketRequest) -> dict[str, Any]:
@@ -164,26 +166,23 @@ def _document(page: MarketOverview, asked: MarketRequest) -> dict[str, Any]:
 
 def _json(row: GpuStatus) -> dict[str, Any]:
     from gpuwatch.cli.output import rfc3339
+    from gpuwatch.domain.market.money import usd_number
 
     low_s, high_s = row.lifetime.median_interval_s if row.is_lifetime_known else (None, None)
     return {
         "gpu": row.gpu,
         "looked_at": rfc3339(datetime.fromtimestamp(row.polled_s, UTC)),
-        "price_usd_gpu_hour": _usd(row.now),
+        "price_usd_gpu_hour": usd_number(row.now),
         "change_24h": row.changes[24],
         "change_7d": row.changes[7 * 24],
         "change_30d": row.changes[30 * 24],
         "percentile": row.percentile,
         "known_hours": row.known_hours,
         "offers": row.offers,
-        "under_usd_gpu_hour": _usd(row.under),
+        "under_usd_gpu_hour": usd_number(row.under),
         "life_median_seconds": row.lifetime.median_s if row.is_lifetime_known else None,
         "life_median_low_seconds": low_s,
         "life_median_high_seconds": high_s,
         "life_samples": row.lifetime.samples,
         "life_ended": row.lifetime.ended,
     }
-
-
-def _usd(microusd: int | None) -> float | None:
-    return None if microusd is None else microusd / 1e6

@@ -66,14 +66,15 @@ _VERDICTS = {
 
 
 def _machine(own: OwnedMachine, usage: MachineUsage) -> str:
+    from gpuwatch.domain.market.money import dollars, price_text
     from gpuwatch.domain.planning.buy import DAY_HOURS
 
     days = usage.job_hours * own.slower / DAY_HOURS
     power = own.usd_hour * usage.job_hours * own.slower
     return (
-        f"Own: {own.cards}× {own.card} for ${own.investment_usd:,.2f}; {own.kilowatts:.2f} kW, "
-        f"${own.usd_hour:.3f} an hour under load.\n"
-        f"The job takes {_figure(days)} days on it, and ${power:,.2f} of power and cooling."
+        f"Own: {own.cards}× {own.card} for {dollars(own.investment_usd)}; {own.kilowatts:.2f} kW, "
+        f"${price_text(own.usd_hour)} an hour under load.\n"
+        f"The job takes {_figure(days)} days on it, and {dollars(power)} of power and cooling."
     )
 
 
@@ -92,6 +93,8 @@ def _rows(found: Sequence[RentComparison], usage: MachineUsage, lost: Sequence[D
 
 
 def _log_line(own: OwnedMachine, log: OwnRent) -> str:
+    from gpuwatch.domain.market.money import dollars
+
     if not log.gpu_hours:
         return "not enough data: nothing was rented in that time"
     if not log.is_enough:
@@ -101,7 +104,7 @@ def _log_line(own: OwnedMachine, log: OwnRent) -> str:
     short = f"; only {_figure(log.days)} days: a weak guess" if log.days < _FEW_DAYS else ""
     return (
         f"as you rented: {log.launches} launches since {log.since:%Y-%m-%d}, {log.gpu_hours:,.1f} GPU-hours for "
-        f"${log.usd:,.2f}; your own cards would be busy {share:.0f} % of the time{beyond}{short}"
+        f"{dollars(log.usd)}; your own cards would be busy {share:.0f} % of the time{beyond}{short}"
     )
 
 

@@ -100,14 +100,15 @@ def _live(config: str | None, gpu: str, count: int) -> Decimal:
 def _print(plan: ScenarioFile, found: Sequence[ScenarioCost]) -> None:
     from gpuwatch.cli.output import note
     from gpuwatch.cli.tables import table
+    from gpuwatch.domain.market.money import amount_text
     from gpuwatch.domain.market.text import clean
 
     if plan.title:
         click.echo(clean(plan.title, 200))
         click.echo()
     for one in found:
-        rows = [(clean(cost.name, 100), clean(cost.how, 200), _money(cost.usd)) for cost in one.costs]
-        rows.append(("in all", "", _money(one.total_usd)))
+        rows = [(clean(cost.name, 100), clean(cost.how, 200), amount_text(cost.usd)) for cost in one.costs]
+        rows.append(("in all", "", amount_text(one.total_usd)))
         table((left("step"), text("computed as", drop=1), right("$")), rows, title=clean(one.name, 100))
         if one.note:
             click.echo(f"({clean(one.note, 300)})")
@@ -118,16 +119,13 @@ def _print(plan: ScenarioFile, found: Sequence[ScenarioCost]) -> None:
 
 
 def _sentence(one: ScenarioCost, first: ScenarioCost) -> str:
+    from gpuwatch.domain.market.money import dollars
     from gpuwatch.domain.market.text import clean
 
     percent = "" if one.saving_percent is None else f" ({abs(one.saving_percent):.2f} %)"
     verb = "saves" if one.saving_usd >= 0 else "costs more by"
-    amount = f"${_money(abs(one.saving_usd))}{percent}"
+    amount = f"{dollars(abs(one.saving_usd))}{percent}"
     return f"{clean(one.name, 100)!r} {verb} {amount} against {clean(first.name, 100)!r}"
-
-
-def _money(usd: Decimal) -> str:
-    return f"{usd:,.2f}"
 
 
 def _print_json(plan: ScenarioFile, found: Sequence[ScenarioCost], file: Path | None) -> None:

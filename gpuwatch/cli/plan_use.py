@@ -129,6 +129,7 @@ def _own(since: str, low: float, good: float, as_json: bool, config: str | None)
 def _print_own(judged: Sequence[tuple[OwnUse, UtilisedPrice | None]], low: float, good: float) -> None:
     from gpuwatch.cli.output import note
     from gpuwatch.cli.tables import table
+    from gpuwatch.domain.market.money import dollars
 
     if judged:
         table(_OWN_COLUMNS, [_own_row(one, found, low, good) for one, found in judged])
@@ -136,7 +137,7 @@ def _print_own(judged: Sequence[tuple[OwnUse, UtilisedPrice | None]], low: float
         note("not enough data: " + ("no provider said how its GPUs were used" if judged else "nothing was rented then"))
         return
     wasted = sum(_wasted(one) for one, found in judged if found is not None)
-    note(f"{METHOD}, mean of the looks at each launch; in all ${wasted:,.2f} bought no work")
+    note(f"{METHOD}, mean of the looks at each launch; in all {dollars(wasted)} bought no work")
 
 
 def _own_row(one: OwnUse, found: UtilisedPrice | None, low: float, good: float) -> tuple[str, ...]:
@@ -173,7 +174,9 @@ def _advice(one: UtilisedPrice, low: float, good: float) -> str:
 
 
 def _money(usd: Decimal | None) -> str:
-    return "–" if usd is None else f"{usd:,.2f}"
+    from gpuwatch.domain.market.money import amount_text
+
+    return "–" if usd is None else amount_text(usd)
 
 
 def _json(one: UtilisedPrice) -> dict[str, Any]:

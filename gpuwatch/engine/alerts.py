@@ -13,8 +13,9 @@ import msgspec
 
 from gpuwatch.domain.launches.approval import Approval
 from gpuwatch.domain.launches.launch import most_microusd_hour
+from gpuwatch.domain.market.money import dollars, price_text
 from gpuwatch.domain.market.offer import Offer, OfferKind
-from gpuwatch.domain.market.pricing import money, usd
+from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.market.resold import FoldedOffer, fold_resold
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
 from gpuwatch.domain.watches.durations import format_duration
@@ -113,9 +114,11 @@ def offer_alert(  # noqa: PLR0913 - the decision, and all that is told beside it
 
 def _threshold(watch: Watch) -> str:
     if watch.max_job_cost_usd is not None:
-        return f"${_decimal(watch.max_job_cost_usd)} for the whole job"
-    limit = f"${_decimal(watch.max_price_usd_gpu_hour)} per GPU-hour"
-    return limit if watch.auto is None else f"{limit} now, never above ${_decimal(watch.auto.cap_usd_gpu_hour)} (auto)"
+        return f"{dollars(watch.max_job_cost_usd)} for the whole job"
+    limit = f"${price_text(watch.max_price_usd_gpu_hour, most=6)} per GPU-hour"
+    if watch.auto is None:
+        return limit
+    return f"{limit} now, never above ${price_text(watch.auto.cap_usd_gpu_hour, most=6)} (auto)"
 
 
 def decision_text(watch: Watch, decision: Decision) -> str:
@@ -146,9 +149,9 @@ def offer_line(match: Match, links: Mapping[str, str] | None = None, marks: tupl
     return OfferLine(
         gpu=offer.gpu,
         gpu_count=offer.gpu_count,
-        price_usd_gpu_hour=money(price.gpu_price_usd_hour(offer.gpu_count)),
-        listed_usd_gpu_hour=money(usd(price.listed_microusd_hour) / offer.gpu_count),
-        price_usd_hour=money(usd(price.price_microusd_hour)),
+        price_usd_gpu_hour=price_text(price.gpu_price_usd_hour(offer.gpu_count)),
+        listed_usd_gpu_hour=price_text(usd(price.listed_microusd_hour) / offer.gpu_count),
+        price_usd_hour=price_text(usd(price.price_microusd_hour)),
         place=offer.place or "unknown",
         reliability="unknown" if offer.reliability is None else f"{offer.reliability * 100:.1f} %",
         provider=offer.provider,
@@ -332,10 +335,10 @@ _REASONS: Mapping[DecisionReason, str] = {
 
 def _ask_facts(ask: Approval, watch: Watch, zone: tzinfo) -> list[tuple[str, str]]:
     quoted = ask.match.price.price_microusd_hour
-    facts = [("Quote", f"${money(usd(quoted))} per hour, or less; open until {format_moment(ask.deadline, zone)}")]
+    facts = [("Quote", f"${price_text(usd(quoted))} per hour, or less; open until {format_moment(ask.deadline, zone)}")]
     most = most_microusd_hour(ask.match, watch)
     if most > quoted:
-        facts.append(("At most", f"${money(usd(most))} per hour, if its bid has to be raised"))
+        facts.append(("At most", f"${price_text(usd(most))} per hour, if its bid has to be raised"))
     return facts
 
 
@@ -352,9 +355,8 @@ def _traffic(watch: Watch, offer: Offer) -> str | None:
     if not known:
         return None
     cost = sum((Decimal(str(gb)) * Decimal(str(rate)) for gb, rate, _ in known), Decimal(0))
-    return (
-        f"${money(cost)} listed for one job ({', '.join(f'{gb:g} GB {way}' for gb, _, way in known)}), not in the price"
-    )
+    moved = ", ".join(f"{gb:g} GB {way}" for gb, _, way in known)
+    return f"{dollars(cost)} listed for one job ({moved}), not in the price"
 
 
 def _link(offer: Offer, links: Mapping[str, str]) -> str | None:
@@ -371,11 +373,6 @@ def _gpu_price(line: OfferLine) -> Decimal:
 
 def _gpus(count: int) -> str:
     return "1 GPU" if count == 1 else f"{count} GPUs"
-
-
-def _decimal(amount: Decimal) -> str:
-    whole, _, fraction = format(amount, "f").partition(".")
-    return f"{whole}.{fraction.rstrip('0').ljust(2, '0')}"
 
 
 def _span(gone: timedelta) -> str:

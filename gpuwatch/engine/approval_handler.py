@@ -19,7 +19,8 @@ from gpuwatch.domain.launches.launch import (
     LaunchRefusal,
     LaunchState,
 )
-from gpuwatch.domain.market.pricing import MICRO, money, usd
+from gpuwatch.domain.market.money import price_text
+from gpuwatch.domain.market.pricing import MICRO, usd
 from gpuwatch.domain.market.text import clean
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.match import (
@@ -239,8 +240,7 @@ def _quote(ask: Approval, watch: Watch, answer: Answer, terms: ApprovalTerms, no
 
 def _exact(match: Match) -> str:
     """To the micro-dollar: a rise of one must be seen."""
-    dollars, _, rest = f"{usd(match.price.price_microusd_hour):.6f}".partition(".")
-    return f"${dollars}.{rest.rstrip('0').ljust(2, '0')}"
+    return f"${price_text(usd(match.price.price_microusd_hour), most=6)}"
 
 
 def _reply(launch: Launch, quote: Match) -> ApprovalReply:
@@ -264,5 +264,5 @@ def _described(match: Match) -> str:
     kind = " (spot)" if offer.spot else ""
     return (
         f"{offer.gpu} × {offer.gpu_count}{kind}, machine {offer.machine_id or 'unknown'} at {offer.provider}, "
-        f"${money(usd(price.price_microusd_hour))} an hour (listed ${money(usd(price.listed_microusd_hour))})"
+        f"${price_text(usd(price.price_microusd_hour))} an hour (listed ${price_text(usd(price.listed_microusd_hour))})"
     )

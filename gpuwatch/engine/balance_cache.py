@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from gpuwatch.domain.market.money import dollars
 from gpuwatch.domain.market.pricing import MICRO, usd
 from gpuwatch.errors import ProviderError
 from gpuwatch.ports import Launcher
@@ -46,4 +47,4 @@ class BalanceCache:
         if known is None or self._monotonic() - known[0] > STALE_S or known[1] >= price_microusd_hour:
             return None
         balance, price = usd(known[1]), usd(price_microusd_hour)
-        return f"the balance of ${balance:.2f} at {self._launcher.name} is less than one hour at ${price:.2f}"
+        return f"the balance of {dollars(balance)} at {self._launcher.name} is less than one hour at {dollars(price)}"

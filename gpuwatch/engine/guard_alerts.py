@@ -10,7 +10,8 @@ import msgspec
 
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.spending import BudgetStatus
-from gpuwatch.domain.market.pricing import money, usd
+from gpuwatch.domain.market.money import dollars
+from gpuwatch.domain.market.pricing import usd
 from gpuwatch.engine.alerts import alert_lifetime
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.errors import StoreError
@@ -101,11 +102,6 @@ class GuardAlerts:
         self._told.add(news.once_key)
 
 
-def dollars(microusd: int) -> str:
-    """Money for a person."""
-    return f"${money(usd(microusd))}"
-
-
 def _budget_headline(one: BudgetStatus) -> str:
     whose = "budget" if one.watch is None else f"{one.watch}: budget"
     return f"{whose} {one.name} is {'reached' if one.is_full else 'used to 80 %'}"
@@ -114,13 +110,13 @@ def _budget_headline(one: BudgetStatus) -> str:
 def _budget_facts(one: BudgetStatus) -> tuple[tuple[str, str], ...]:
     if one.name == "max_usd_hour":
         return (
-            ("Limit", f"{dollars(one.limit_microusd)} per hour"),
-            ("Billed", f"{dollars(one.spent_microusd)} per hour"),
+            ("Limit", f"{dollars(usd(one.limit_microusd))} per hour"),
+            ("Billed", f"{dollars(usd(one.spent_microusd))} per hour"),
         )
     return (
-        ("Limit", f"{dollars(one.limit_microusd)} in {one.window}"),
-        ("Spent", dollars(one.spent_microusd)),
-        ("If all that runs goes on", dollars(one.by_end_microusd)),
+        ("Limit", f"{dollars(usd(one.limit_microusd))} in {one.window}"),
+        ("Spent", dollars(usd(one.spent_microusd))),
+        ("If all that runs goes on", dollars(usd(one.by_end_microusd))),
     )
 
 

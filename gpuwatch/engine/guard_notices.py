@@ -7,9 +7,10 @@ from datetime import datetime, tzinfo
 from gpuwatch.domain.launches.instance import Instance
 from gpuwatch.domain.launches.launch import InstanceCondition, Launch
 from gpuwatch.domain.launches.runtime_rules import ends_by_itself_at
-from gpuwatch.domain.market.pricing import MAX_USD_HOUR, MICRO
+from gpuwatch.domain.market.money import dollars, price_text
+from gpuwatch.domain.market.pricing import MAX_USD_HOUR, MICRO, usd
 from gpuwatch.engine.alerts import format_moment
-from gpuwatch.engine.guard_alerts import GuardNotice, dollars
+from gpuwatch.engine.guard_alerts import GuardNotice
 
 
 def runtime(launch: Launch, zone: tzinfo) -> GuardNotice:
@@ -114,11 +115,11 @@ def _disk(launch: Launch, instance: Instance) -> str:
     price = listed
     if launch.listed_microusd_hour:
         price = round(listed * launch.price_microusd_hour / launch.listed_microusd_hour)
-    return f"{dollars(price * 24)} a day"
+    return f"{dollars(usd(price * 24))} a day"
 
 
 def _bids(condition: InstanceCondition, instance: Instance) -> tuple[tuple[str, str], ...]:
     if condition is not InstanceCondition.OUTBID or instance.min_bid_usd_hour is None:
         return ()
-    bid = "unknown" if instance.bid_usd_hour is None else f"${instance.bid_usd_hour:.4f}"
-    return (("Bid", f"{bid} an hour, listed; ${instance.min_bid_usd_hour:.4f} would run"),)
+    bid = "unknown" if instance.bid_usd_hour is None else f"${price_text(instance.bid_usd_hour)}"
+    return (("Bid", f"{bid} an hour, listed; ${price_text(instance.min_bid_usd_hour)} would run"),)

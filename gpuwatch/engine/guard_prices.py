@@ -18,10 +18,12 @@ from gpuwatch.domain.launches.runtime_rules import (
     must_end_before_increase,
     raised_microusd_hour,
 )
+from gpuwatch.domain.market.money import dollars, price_text
+from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.job_cost import ceiling_microusd
 from gpuwatch.domain.watches.watch import Budget, OnIncrease, Watch
 from gpuwatch.engine.alerts import format_moment
-from gpuwatch.engine.guard_alerts import GuardAlerts, GuardNotice, dollars
+from gpuwatch.engine.guard_alerts import GuardAlerts, GuardNotice
 from gpuwatch.errors import OrderError, ProviderError
 from gpuwatch.ports import Launcher, PriceIncrease
 
@@ -146,7 +148,9 @@ class PriceGuard:
 
 
 def _words(launch: Launch, proposal: PriceIncrease, raised: int | None) -> str:
-    prices = "" if raised is None else f"{dollars(launch.price_microusd_hour)} → {dollars(raised)} an hour"
+    prices = (
+        "" if raised is None else f"${price_text(usd(launch.price_microusd_hour))} → ${price_text(usd(raised))} an hour"
+    )
     return "; ".join(part for part in (prices, proposal.words) if part) or "the provider does not say by how much"
 
 
@@ -160,7 +164,9 @@ def _notice(
     facts = [("New price", words), ("Takes effect", at)]
     if raised is not None:
         span = "in a day" if launch.max_runtime_s is None else "until max_runtime is over"
-        facts.append(("More to pay", f"{dollars(extra_microusd(launch, raised, proposal.effective_at, now))} {span}"))
+        facts.append(
+            ("More to pay", f"{dollars(usd(extra_microusd(launch, raised, proposal.effective_at, now)))} {span}")
+        )
     return GuardNotice(
         key=f"increase:{proposal.increase_id}:{did.split(maxsplit=1)[0]}",  # told again once the answer is taken
         headline="its host raises the price",

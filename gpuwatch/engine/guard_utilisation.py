@@ -18,9 +18,10 @@ from gpuwatch.domain.launches.utilisation import (
     useful_usd_gpu_hour,
     wasted_microusd,
 )
+from gpuwatch.domain.market.money import dollars, price_text
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.watch import LaunchSpec
-from gpuwatch.engine.guard_alerts import GuardAlerts, GuardNotice, dollars
+from gpuwatch.engine.guard_alerts import GuardAlerts, GuardNotice
 from gpuwatch.errors import StoreError
 from gpuwatch.ports.probing import UtilisationRepository
 
@@ -94,7 +95,7 @@ class UtilisationGuard:
             headline=f"wasteful: {mean:.0f} % GPU use",
             why=f"On average {mean:.0f} % over {_span(spec.wasteful_for_s)}; wasteful_below = {spec.wasteful_below:g}.",
             did="Nothing: wasteful_below only tells; idle_below ends.",
-            facts=(("Useful hour", _useful(gpu_price, mean)), ("Wasted so far", dollars(wasted))),
+            facts=(("Useful hour", _useful(gpu_price, mean)), ("Wasted so far", dollars(usd(wasted)))),
         )
 
     def _key(self, launch: Launch, now: datetime) -> str:
@@ -112,9 +113,9 @@ def percent_of(instance: Instance) -> float | None:
 
 
 def _useful(gpu_price_usd_hour: Decimal, percent: float) -> str:
-    paid = f"${gpu_price_usd_hour:.2f} per GPU-hour"
+    paid = f"${price_text(gpu_price_usd_hour)} per GPU-hour"
     useful = useful_usd_gpu_hour(gpu_price_usd_hour, percent)
-    return f"none was had for {paid}" if useful is None else f"${useful:.2f} per useful GPU-hour, at {paid}"
+    return f"none was had for {paid}" if useful is None else f"${price_text(useful)} per useful GPU-hour, at {paid}"
 
 
 def _span(seconds: float) -> str:

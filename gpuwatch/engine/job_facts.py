@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import ROUND_HALF_EVEN, Decimal
-
+from gpuwatch.domain.market.money import dollars
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.planning.job import JobBill, JobCost
 from gpuwatch.domain.watches.decide import Match
@@ -17,8 +16,8 @@ def job_facts(watch: Watch, match: Match) -> list[tuple[str, str]]:
     if not isinstance(found, JobCost):
         return []
     low, high = found.low, found.high
-    span = "" if low.microusd == high.microusd else f"${dollars(low.microusd)} to "
-    facts = [("Job", f"{span}${dollars(high.microusd)} in all: {', '.join(_parts(high))}")]
+    span = "" if low.microusd == high.microusd else f"{dollars(usd(low.microusd))} to "
+    facts = [("Job", f"{span}{dollars(usd(high.microusd))} in all: {', '.join(_parts(high))}")]
     facts.append(("Hours", f"{high.hours:.1f}, {found.how}"))
     if found.unknown:
         facts.append(("Not in it", f"{', '.join(found.unknown)}: not known"))
@@ -27,12 +26,7 @@ def job_facts(watch: Watch, match: Match) -> list[tuple[str, str]]:
 
 def job_mark(match: Match) -> tuple[str, ...]:
     """For one line of an alert."""
-    return () if match.job_microusd is None else (f"job ${dollars(match.job_microusd)}",)
-
-
-def dollars(micro: int) -> str:
-    """Cents, with commas."""
-    return f"{usd(micro).quantize(Decimal('0.01'), ROUND_HALF_EVEN):,}"
+    return () if match.job_microusd is None else (f"job {dollars(usd(match.job_microusd))}",)
 
 
 def _parts(bill: JobBill) -> list[str]:
@@ -42,5 +36,5 @@ def _parts(bill: JobBill) -> list[str]:
         "restarts": bill.restart_h + bill.lost_h,
         "least billing": bill.minimum_h,
     }
-    found = [f"{name} ${bill.usd_for(spent):,.2f}" for name, spent in hours.items() if bill.usd_for(spent) >= 0.005]
-    return [*found, f"traffic ${bill.traffic_usd:,.2f}"] if bill.traffic_usd >= 0.005 else found
+    found = [f"{name} {dollars(bill.usd_for(spent))}" for name, spent in hours.items() if bill.usd_for(spent) >= 0.005]
+    return [*found, f"traffic {dollars(bill.traffic_usd)}"] if bill.traffic_usd >= 0.005 else found

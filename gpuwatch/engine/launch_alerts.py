@@ -19,7 +19,8 @@ from gpuwatch.domain.launches.launch import (
 )
 from gpuwatch.domain.launches.machines import AVOID_FOR, MACHINE_FAULTS
 from gpuwatch.domain.launches.transitions import Notification, NotificationTopic
-from gpuwatch.domain.market.pricing import money, usd
+from gpuwatch.domain.market.money import dollars, price_text
+from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts import alert_lifetime
 from gpuwatch.ports import (
@@ -228,7 +229,8 @@ def _facts(launch: Launch, now: datetime) -> tuple[tuple[str, str], ...]:
         ("GPU", f"{launch.gpu} × {launch.gpu_count}" + (", interruptible (spot)" if launch.spot else "")),
         (
             "Price",
-            f"${money(usd(launch.price_microusd_hour))} per hour; listed ${money(usd(launch.listed_microusd_hour))}",
+            f"${price_text(usd(launch.price_microusd_hour))} per hour;"
+            f" listed ${price_text(usd(launch.listed_microusd_hour))}",
         ),
         ("Provider", f"{launch.provider}, offer {launch.offer_id}, machine {launch.machine_id or 'unknown'}"),
     ]
@@ -236,7 +238,7 @@ def _facts(launch: Launch, now: datetime) -> tuple[tuple[str, str], ...]:
         facts.append(("Instance", launch.instance_id))
     cost, over = cost_microusd(launch, now), launch.state in _OVER
     if cost or (over and launch.instance_id is not None):
-        facts.append(("Cost" if over else "Cost so far", f"${money(usd(cost))}"))
+        facts.append(("Cost" if over else "Cost so far", dollars(usd(cost))))
     return tuple(facts)
 
 

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row, and_, insert, or_, select, update
 
 from gpuwatch.domain.launches.approval import QUIET_AFTER_DENIAL, Approval, ApprovalState
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
+from gpuwatch.domain.market.money import price_text
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.market.text import clean
 from gpuwatch.domain.watches.decide import Match
@@ -106,7 +107,8 @@ def _request(connection: Connection, intent: Intent, match: Match, deadline: dat
             continue
         if match.price.price_microusd_hour <= before.match.price.price_microusd_hour:
             return before
-        words = f"it costs ${usd(match.price.price_microusd_hour)} an hour now; asked again as {intent.launch_id}"
+        price = price_text(usd(match.price.price_microusd_hour), most=6)
+        words = f"it costs ${price} an hour now; asked again as {intent.launch_id}"
         _close(connection, before.ask_id, ApprovalState.REFUSED, words, now)
     new = Approval(ask_id=intent.launch_id, watch=intent.watch.name, match=match, created_at=now, deadline=deadline)
     connection.execute(insert(asks), _row(new))

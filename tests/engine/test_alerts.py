@@ -9,8 +9,6 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpuwatch.domain.market.offer import Offer, Verification
 from gpuwatch.domain.market.pricing import Commission, price_of
@@ -218,24 +216,3 @@ def test_money_waits_for_the_owner_longer_than_an_offer() -> None:
         > alerts.alert_lifetime(AlertKind.LAUNCH)
         > alerts.alert_lifetime(AlertKind.OFFER)
     )
-
-
-@pytest.mark.parametrize(
-    ("amount", "text"),
-    [
-        ("3.6", "3.60"),
-        ("3", "3.00"),
-        ("0.123456", "0.1235"),
-        ("3.60004", "3.60"),
-        ("0.00005", "0.00"),
-        ("1E+2", "100.00"),
-    ],
-)
-def test_money_has_two_to_four_decimals(amount: str, text: str) -> None:
-    assert alerts.money(Decimal(amount)) == text
-
-
-@given(st.integers(min_value=0, max_value=10**11))
-def test_shown_money_is_within_half_a_hundredth_of_a_cent(microusd: int) -> None:
-    amount = Decimal(microusd) / 10**6
-    assert abs(Decimal(alerts.money(amount)) - amount) <= Decimal("0.00005")

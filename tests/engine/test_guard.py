@@ -172,7 +172,7 @@ def test_outbid_says_what_would_run(database: Database) -> None:
     world.look(launch, state=InstanceState.STOPPED, bid_usd_hour=1.0, min_bid_usd_hour=1.25)
     (alert,) = world.alerts()
     assert alert.headline == "h100: still outbid"
-    assert dict(alert.facts)["Bid"] == "$1.0000 an hour, listed; $1.2500 would run"
+    assert dict(alert.facts)["Bid"] == "$1.00 an hour, listed; $1.25 would run"
     assert dict(alert.facts)["Its disk"] == "its price is not known"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gpuwatch.domain.market.money import price_text
+
 _WORTH_TELLING = 0.05
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
@@ -66,15 +68,11 @@ def _removed(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {reason}: {weight['rows']:,} rows, {weight['tokens']:,} tokens"
 
 
-def _price(usd: float) -> str:
-    return f"{usd:.2f}" if round(usd, 2) == usd else f"{usd:.4f}"
-
-
 def _saved(saving: Mapping[str, Any]) -> str:
     if saving["gpu_hours_saved"] is None:
         return f"Saves {saving['tokens_share']:.1%} of the GPU-hours; how many is {saving['how']}"
     hours = f"{saving['gpu_hours_saved']:,.4g} of {saving['gpu_hours_whole']:,.4g} GPU-hours"
     if saving["saved_usd"] is None:
         return f"Saves {hours} ({saving['how']}); for dollars say --price or --gpu"
-    price = f"{_price(saving['price_usd_gpu_hour'])} USD per GPU-hour ({saving['price_from']})"
+    price = f"{price_text(saving['price_usd_gpu_hour'])} USD per GPU-hour ({saving['price_from']})"
     return f"Saves {hours}: {saving['saved_usd']:,.2f} USD at {price}; {saving['how']}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from decimal import ROUND_CEILING, Decimal
+from decimal import ROUND_CEILING
 
 from gpuwatch.domain.launches.launch import (
     Launch,
@@ -19,12 +19,12 @@ from gpuwatch.domain.launches.launch import (
     billed_time,
     cost_microusd,
 )
+from gpuwatch.domain.market.money import amount_text
 from gpuwatch.domain.market.pricing import microusd, usd
 from gpuwatch.domain.watches.watch import Budget
 
 DAY = timedelta(days=1)
 LONGEST_MONTH = 31 * DAY
-_CENT = Decimal("0.01")
 
 
 def budget_refusal(
@@ -117,6 +117,6 @@ def _bound(
 
 
 def _too_dear(reason: RefusalReason, most: int, limit: object, span: str, whose: str) -> LaunchRefusal:
-    shown = usd(most).quantize(_CENT, ROUND_CEILING)  # a bound a hair over the limit must not read as the limit
+    shown = amount_text(usd(most), rounding=ROUND_CEILING)  # a bound a hair over the limit must not read as the limit
     text = f"it could come to ${shown} {span}, what runs included, and {whose} says {reason.value} = {limit}"
     return LaunchRefusal(reason, text)

@@ -168,7 +168,7 @@ def remaining_cost(launch: Launch, now: datetime, until: datetime) -> tuple[int,
         ends_at = launch.running_at + timedelta(seconds=launch.max_runtime_s)
     from_ = max(now, parts[-1].end)  # what is billed in whole hours is billed ahead
     left_ms = max(0, ((until if ends_at is None else min(until, ends_at)) - from_) // _MS)
-    return _money(listed * left_ms), _money(price * left_ms)
+    return _whole_microusd(listed * left_ms), _whole_microusd(price * left_ms)
 
 
 def _cumulative(parts: Sequence[PriceSegment], until: datetime | None, nothing: bool = False) -> LaunchCost:
@@ -177,14 +177,14 @@ def _cumulative(parts: Sequence[PriceSegment], until: datetime | None, nothing: 
         return LaunchCost()
     ends = [part.end if until is None else min(part.end, until) for part in parts]
     timed = [(part, max(0, (end - part.start) // _MS)) for part, end in zip(parts, ends, strict=True)]
-    listed = _money(sum(part.listed * ms for part, ms in timed))
-    gpu = _money(sum(part.gpu * ms for part, ms in timed))
-    price = _money(sum(part.price * ms for part, ms in timed))
+    listed = _whole_microusd(sum(part.listed * ms for part, ms in timed))
+    gpu = _whole_microusd(sum(part.gpu * ms for part, ms in timed))
+    price = _whole_microusd(sum(part.price * ms for part, ms in timed))
     billed_ms = sum(ms for part, ms in timed if part.price or part.listed)
     return LaunchCost(gpu=gpu, disk=listed - gpu, commission=price - listed, billed_ms=billed_ms)
 
 
-def _money(microusd_ms_an_hour: int) -> int:
+def _whole_microusd(microusd_ms_an_hour: int) -> int:
     """Whole micro-dollars, half-even, exact."""
     return round(Fraction(microusd_ms_an_hour, _MS_AN_HOUR))
 

@@ -20,6 +20,7 @@ from gpuwatch.domain.launches.launch import (
     billed_spans,
     cost_microusd,
 )
+from gpuwatch.domain.market.money import dollars, price_text
 from gpuwatch.domain.market.pricing import microusd, usd
 from gpuwatch.domain.watches.watch import Budget, OnBudget
 
@@ -44,8 +45,8 @@ class BudgetStatus(msgspec.Struct, frozen=True, kw_only=True):
         whose = "" if self.watch is None else f" of watch {self.watch}"
         limit, spent = usd(self.limit_microusd), usd(self.spent_microusd)
         if self.name == "max_usd_hour":
-            return f"${spent:.2f} an hour is billed ({self.name} = {limit:.2f}{whose})"
-        return f"${spent:.2f} spent in {self.window} ({self.name} = {limit:.2f}{whose})"
+            return f"{dollars(spent)} an hour is billed ({self.name} = {price_text(limit)}{whose})"
+        return f"{dollars(spent)} spent in {self.window} ({self.name} = {price_text(limit)}{whose})"
 
 
 def budget_statuses(

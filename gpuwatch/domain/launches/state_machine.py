@@ -55,7 +55,8 @@ from gpuwatch.domain.launches.transitions import (
     Transition,
     TransitionResult,
 )
-from gpuwatch.domain.market.pricing import MICRO, money, usd
+from gpuwatch.domain.market.money import price_text
+from gpuwatch.domain.market.pricing import MICRO, usd
 from gpuwatch.domain.watches.watch import OnIncrease
 
 S = LaunchState
@@ -251,7 +252,7 @@ def _bid_raised(launch: Launch, seen: BidRaised, when: ClockReading, terms: Watc
         return NO_TRANSITION
     listed = seen.bid_microusd_hour + launch.disk_microusd_hour
     price = _with_commission(launch, listed)
-    cause = f"the bid was raised to ${money(usd(seen.bid_microusd_hour))} an hour"
+    cause = f"the bid was raised to ${price_text(usd(seen.bid_microusd_hour))} an hour"
     changes = {
         "bid_microusd_hour": seen.bid_microusd_hour,
         "listed_microusd_hour": listed,
@@ -264,7 +265,7 @@ def _bid_raised(launch: Launch, seen: BidRaised, when: ClockReading, terms: Watc
 def _repriced(launch: Launch, instance: Instance, when: ClockReading, terms: WatchTerms) -> TransitionResult:
     """The provider bills another price than before: the ledger follows, and the owner's policy says what else."""
     listed, price = billed_rates(launch, instance)
-    words = f"${money(usd(launch.listed_microusd_hour))} → ${money(usd(listed))} an hour, listed"
+    words = f"${price_text(usd(launch.listed_microusd_hour))} → ${price_text(usd(listed))} an hour, listed"
     if listed > launch.listed_microusd_hour and _is_refused(price, terms):
         return _ending(launch, EndReason.PRICE_RAISED, words)
     changes = {

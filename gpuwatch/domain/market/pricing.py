@@ -7,7 +7,7 @@ is worked out again in exact fractions. Decimal for every offer of every poll wo
 
 from __future__ import annotations
 
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
@@ -73,13 +73,6 @@ class OfferPrice(msgspec.Struct, frozen=True, gc=False):
 def usd(microusd: int) -> Decimal:
     """Whole micro-dollars as exact dollars."""
     return Decimal(microusd) / MICRO
-
-
-def money(amount: Decimal) -> str:
-    """Dollars for a person, with two to four decimals, rounded half-even: 3.6 → 3.60, 0.123456 → 0.1235."""
-    rounded = amount.quantize(Decimal("0.0001"), ROUND_HALF_EVEN)
-    whole, _, fraction = format(rounded, "f").partition(".")
-    return f"{whole}.{fraction.rstrip('0').ljust(2, '0')}"
 
 
 def microusd(amount: Decimal | int | str) -> int:

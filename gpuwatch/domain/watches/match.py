@@ -16,6 +16,7 @@ import msgspec
 
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.marks import arch_of, is_slice, slice_text
+from gpuwatch.domain.market.money import above_text
 from gpuwatch.domain.market.offer import Identity, Offer, OfferKind
 from gpuwatch.domain.market.pricing import (
     Commission,
@@ -181,7 +182,7 @@ def _price(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Fai
     if price.price_microusd_hour <= most:
         return None
     is_, wanted = price.gpu_price_usd_hour(offer.gpu_count), watch.max_price_usd_gpu_hour
-    return Failure("max_price", f"max_price: {_money_above(is_, wanted)}", float(is_ / wanted) - 1)
+    return Failure("max_price", f"max_price: {above_text(is_, wanted)}", float(is_ / wanted) - 1)
 
 
 def _job(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Failure | None:
@@ -194,7 +195,7 @@ def _job(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Failu
     if found.microusd <= most:
         return None
     return Failure(
-        "max_job_cost", f"max_job_cost: {_money_above(usd(found.microusd), usd(most))}", found.microusd / most - 1
+        "max_job_cost", f"max_job_cost: {above_text(usd(found.microusd), usd(most))}", found.microusd / most - 1
     )
 
 
@@ -297,14 +298,6 @@ def _too_little(clause: str, has: float | None, least: float) -> Failure:
     if shown == wanted:
         shown = f"{has!r}"
     return Failure(clause, f"{clause}: {shown} < {wanted}", 1 - has / least)
-
-
-def _money_above(is_: Decimal, most: Decimal) -> str:
-    """Two decimals, or as many as it takes to show that one is more than the other."""
-    for digits in (2, 3, 4, 5, 6):
-        if round(is_, digits) > round(most, digits):
-            return f"{is_:.{digits}f} > {most:.{digits}f}"
-    return f"{is_} > {most}"
 
 
 def _version(text: str | None) -> tuple[int, ...]:
