@@ -1,7 +1,10 @@
-"""What other packages add to gpuwatch: their entry points, found quickly, and loaded so that none breaks the rest.
+"""The registry of providers and of alert channels: the built-in ones and those of other packages, found the same way.
 
-The metadata of installed packages is read here directly: `importlib.metadata` costs 40 ms at every start, and this less
-than one. What lies in a zip file is not found.
+A built-in one is a module or folder of `gpuwatch.providers` or `gpuwatch.notifiers`; another package names its module
+in an entry point of the same name. Both hold `INFO`, a declaration, and `build`.
+
+The metadata of installed packages is read here directly: `importlib.metadata` costs 40 ms at every start, this less
+than one. Entry points of packages inside zip files are not found.
 """
 
 from __future__ import annotations
@@ -9,15 +12,17 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-_NAME: Final = re.compile(r"[a-z](?:_?[a-z0-9])*")  # part of a variable's name, and a column of the store
+_NAME: Final = re.compile(r"[a-z](?:_?[a-z0-9])*")  # it is part of a variable's name, and a column of the store
 _NAME_MAX: Final = 32
 _SECTION: Final = re.compile(r"\s*\[\s*([^\]]+?)\s*\]")
 _MARK: Final = b"gpuwatch."
+_TOOLKIT: Final = "toolkit"  # what the built-in ones share
 
 
 class EntryPoint(NamedTuple):
@@ -38,26 +43,46 @@ class Plugin(NamedTuple):
     stamp: str
 
 
-class Plugins:
-    """The plugins of one group. What is wrong with one is logged once, in one line, and it is left out.
+class Registry:
+    """The providers, or the channels. A plugin that cannot be used is logged once, in one line, and left out.
 
     Args:
-        group: of entry points, "gpuwatch.providers".
-        taken: names that no plugin may have.
-        why_not: what is wrong with a loaded target, of that name; None: nothing.
+        group: the package of the built-in ones, which is also the group of entry points: "gpuwatch.providers".
+        declaration: the type of every `INFO`.
     """
 
-    def __init__(
-        self, group: str, taken: Callable[[], Collection[str]], why_not: Callable[[str, Any], str | None]
-    ) -> None:
+    def __init__(self, group: str, declaration: type) -> None:
         self._group = group
-        self._taken = taken
-        self._why_not = why_not
+        self._declaration = declaration
+        self._folder = Path(__file__).with_name(group.rpartition(".")[2])
         self._found: dict[tuple[str, ...], dict[str, Plugin]] = {}
-        self.broken: dict[str, str] = {}  # name → why it is left out
+        self._broken: dict[str, str] = {}
 
-    def found(self) -> Mapping[str, Plugin]:
-        """Name → plugin, of all that can be used; looked for once in a process."""
+    def names(self) -> tuple[str, ...]:
+        """All of them, sorted."""
+        return tuple(sorted({*self.built_in(), *self._plugins()}))
+
+    def built_in(self) -> frozenset[str]:
+        """The names of ours: the public modules and folders of the package, but for its toolkit."""
+        return _modules_in(self._folder)
+
+    def target(self, name: str) -> Any:
+        """The module, or a plugin's object, with `INFO` and `build`. Raises KeyError."""
+        if name in self.built_in():
+            return import_module(f"{self._group}.{name}")
+        return self._plugins()[name].target
+
+    def broken(self) -> Mapping[str, str]:
+        """The plugins that are left out: name → why."""
+        self._plugins()
+        return dict(self._broken)
+
+    def stamps(self) -> tuple[str, ...]:
+        """Names and versions of the plugins: settings that were validated without one are validated again."""
+        return tuple(f"{plugin.name} {plugin.stamp}" for plugin in self._plugins().values())
+
+    def _plugins(self) -> Mapping[str, Plugin]:
+        """Name → plugin, of all that can be used; searched for once in a process."""
         places = tuple(sys.path)
         if places not in self._found:
             self._found[places] = {}  # a plugin that asks for names while it is loaded sees the built-in ones
@@ -78,24 +103,38 @@ class Plugins:
         return loaded
 
     def _try(self, point: EntryPoint) -> tuple[str | None, Any]:
-        if point.name in self._taken():
-            return "gpuwatch has that name itself", None
+        if point.name in self.built_in():
+            return "gpuwatch has a built-in one of that name", None
         if not _NAME.fullmatch(point.name) or len(point.name) > _NAME_MAX:
-            return f"a name is of small letters, digits and single _, at most {_NAME_MAX}", None
+            return f"a name may have lower-case letters, digits and single _, at most {_NAME_MAX} of them", None
         try:
-            target = _loaded(point.target)
-            return self._why_not(point.name, target), target
-        except Exception as error:  # whatever a stranger's code does at its import
+            target = _load_target(point.target)
+            return self._why_unusable(point.name, target), target
+        except Exception as error:  # a plugin's import may do anything
             return f"{type(error).__name__}: {_one_line(error)}", None
 
-    def _leave_out(self, point: EntryPoint, why: str) -> None:
-        import logging  # noqa: PLC0415 most starts have nothing to tell
+    def _why_unusable(self, name: str, target: Any) -> str | None:
+        info = getattr(target, "INFO", None)
+        if not isinstance(info, self._declaration):
+            return f"it has no INFO of type {self._declaration.__name__}"
+        if getattr(info, "name", None) != name:
+            return f"its INFO.name is {getattr(info, 'name', None)!r}"
+        return None if callable(getattr(target, "build", None)) else "it has no function build"
 
-        self.broken[point.name] = why
+    def _leave_out(self, point: EntryPoint, why: str) -> None:
+        import logging  # noqa: PLC0415 - most starts have nothing to log
+
+        self._broken[point.name] = why
         kind = self._group.rpartition(".")[2].removesuffix("s")
         logging.getLogger("gpuwatch.plugins").warning(
             "the %s %s of %s is left out: %s", kind, _one_line(point.name), _one_line(point.package), why
         )
+
+
+@cache
+def _modules_in(folder: Path) -> frozenset[str]:
+    found = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    return frozenset(name for name in found if not name.startswith("_") and name != _TOOLKIT)
 
 
 @cache
@@ -138,7 +177,7 @@ def _read(folder: str, package: str) -> Iterator[EntryPoint]:
             yield EntryPoint(group, name.strip(), target.partition("[")[0].strip(), package, stamp)
 
 
-def _loaded(target: str) -> Any:
+def _load_target(target: str) -> Any:
     module, _, path = target.partition(":")
     found: Any = import_module(module.strip())
     for part in filter(None, path.strip().split(".")):

@@ -21,7 +21,7 @@ from gpuwatch.daemon.process import running
 from gpuwatch.domain.launches.launch import Launch, LaunchState, cost_microusd
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.emulator import Delays, Marketplace
-from gpuwatch.notifiers.layout import as_text
+from gpuwatch.notifiers.toolkit import as_text
 from gpuwatch.ports import Alert
 from gpuwatch.settings import Settings, load
 from gpuwatch.storage.database import Database

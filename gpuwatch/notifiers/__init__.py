@@ -1,82 +1,93 @@
-"""The alert channels, one file each. Other packages add theirs by the entry point `gpuwatch.notifiers`.
+"""The alert channels, one file each, named as the channel. Adding one edits no other file.
 
-Such an entry point names a module or object with `INFO`, a `NotifierInfo`, and `build`, which gets its
-`ChannelSettings` and the `Http` of gpuwatch and returns a `Channel`. The keys of its `[notify.NAME]` are the options
-that its `INFO` declares.
+A channel's module holds `INFO`, a `ChannelInfo`, and `build`, which gets its `ChannelSettings` and an `HttpClient` and
+returns a `Channel`. The keys of its `[notify.NAME]` are the options of its `INFO`. Other packages add theirs by the
+entry point `gpuwatch.notifiers`: a module or object with the same two names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, cast
 
-import msgspec
-
-from gpuwatch.plugins import Plugins
+from gpuwatch.errors import DeliverLater, DeliveryError, DeliveryRefused
+from gpuwatch.plugins import Registry
 from gpuwatch.ports import ChannelSettings
-from gpuwatch.ports.declarations import OptionSpec
+from gpuwatch.ports.declarations import ChannelInfo
 
 if TYPE_CHECKING:
-    from gpuwatch.ports import Channel
+    from gpuwatch.ports import Alert, Channel
     from gpuwatch.ports.http import HttpClient
 
-__all__ = ["BUILT_IN", "ChannelInfo", "ChannelSettings", "broken", "build", "info", "plugins", "stamps"]
+__all__ = ["ChannelInfo", "ChannelSettings", "broken", "build", "info", "names", "plugins", "stamps"]
 
-BUILT_IN: Final = ("telegram", "email", "apprise")
+_REGISTRY = Registry("gpuwatch.notifiers", ChannelInfo)
 
 
-class ChannelInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plugin says of its channel."""
-
-    name: str
-    title: str  # as its owners write it
-    options: tuple[OptionSpec, ...] = ()  # the keys of `[notify.NAME]`
+def names() -> tuple[str, ...]:
+    """All channels, sorted: the public modules of this package, and plugins."""
+    return _REGISTRY.names()
 
 
 def plugins() -> tuple[str, ...]:
-    """The channels that other packages add, sorted."""
-    return tuple(sorted(_PLUGINS.found()))
+    """The channels of other packages, sorted."""
+    return tuple(name for name in names() if name not in _REGISTRY.built_in())
 
 
 def info(name: str) -> ChannelInfo:
-    """What a plugin says of its channel. Raises KeyError."""
-    found: ChannelInfo = _PLUGINS.found()[name].target.INFO
-    return found
+    """What a channel declares. Raises KeyError: there is none of that name."""
+    return cast(ChannelInfo, _REGISTRY.target(name).INFO)
 
 
 def broken() -> Mapping[str, str]:
     """Plugins that are left out: name → why."""
-    _PLUGINS.found()
-    return dict(_PLUGINS.broken)
+    return _REGISTRY.broken()
 
 
 def stamps() -> tuple[str, ...]:
-    """What plugins there are, in which version."""
-    return tuple(f"{one.name} {one.stamp}" for one in _PLUGINS.found().values())
+    """The plugins with their versions."""
+    return _REGISTRY.stamps()
 
 
 def build(settings: ChannelSettings, http: HttpClient) -> Channel:
-    """A plugin's channel; one that cannot be built is there all the same, and refuses every alert with the reason.
+    """The channel of one `[notify.NAME]`. A plugin's that cannot be built refuses every alert with the reason.
 
     Raises:
-        KeyError: there is no plugin of that name.
+        KeyError: there is no channel of that name.
     """
-    from gpuwatch.notifiers.isolation import IsolatedChannel, UnusableChannel  # noqa: PLC0415 for plugins alone
-
-    target = _PLUGINS.found()[settings.name].target
+    target = _REGISTRY.target(settings.name)
+    if settings.name in _REGISTRY.built_in():
+        return cast("Channel", target.build(settings, http))
     try:
         return IsolatedChannel(settings.name, target.build(settings, http))
-    except Exception as error:  # a stranger's code
+    except Exception as error:  # a plugin may raise anything
         return UnusableChannel(settings.name, f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
 
 
-def _why_not(name: str, target: Any) -> str | None:
-    told = getattr(target, "INFO", None)
-    if not isinstance(told, ChannelInfo):
-        return "it has no INFO that is a NotifierInfo"
-    if told.name != name:
-        return f"its INFO.name is {told.name!r}"
-    return None if callable(getattr(target, "build", None)) else "it has no function build"
+class IsolatedChannel:
+    """A plugin's channel: whatever it raises becomes a DeliveryError."""
+
+    def __init__(self, name: str, inner: Channel) -> None:
+        self.name = name
+        self._inner = inner
+
+    def send(self, alert: Alert) -> None:
+        """Deliver once. Raises DeliverLater, DeliveryRefused."""
+        try:
+            self._inner.send(alert)
+        except DeliveryError:
+            raise
+        except Exception as error:  # its text may hold a secret
+            raise DeliverLater(f"{self.name}: {type(error).__name__} in its plugin") from error
 
 
-_PLUGINS = Plugins("gpuwatch.notifiers", lambda: BUILT_IN, _why_not)
+class UnusableChannel:
+    """Stands for a plugin's channel that cannot be built: it refuses every alert with the reason."""
+
+    def __init__(self, name: str, why: str) -> None:
+        self.name = name
+        self._why = why
+
+    def send(self, alert: Alert) -> None:
+        """Raises DeliveryRefused."""
+        raise DeliveryRefused(f"{self.name}: its plugin cannot be used: {self._why}")

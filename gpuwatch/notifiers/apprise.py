@@ -6,12 +6,40 @@ import hashlib
 import importlib
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
-from gpuwatch.notifiers.layout import as_text, subject
-from gpuwatch.ports import Alert, AppriseSettings
+from gpuwatch.notifiers.toolkit import as_text, subject
+from gpuwatch.ports import Alert, AppriseSettings, ChannelSettings
+from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_list, parse_password
 from gpuwatch.redaction import register_secret
+
+if TYPE_CHECKING:
+    from gpuwatch.ports.http import HttpClient
+
+INFO = ChannelInfo(
+    name="apprise",
+    title="Apprise",
+    options=(
+        OptionSpec(
+            name="urls",
+            kind="texts",
+            about='Secrets; addresses as Apprise spells them: ["ntfy://…", "slack://…"].',
+            secret=True,
+            needed=True,
+            parse=parse_list(parse_password),
+        ),
+    ),
+    extra="apprise",
+    template='urls = ["ntfy://…"]             # a hundred other services\n',
+    docs="alerts.md#apprise",
+)
+
+
+def build(settings: ChannelSettings, http: HttpClient) -> AppriseChannel:
+    """The channel of `[notify.apprise]`. Apprise sends by its own means."""
+    options: dict[str, Any] = dict(settings.options)
+    return AppriseChannel(AppriseSettings(**options))
 
 
 class AppriseChannel:

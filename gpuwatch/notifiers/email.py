@@ -13,11 +13,19 @@ from contextlib import contextmanager
 from email.message import EmailMessage
 from email.policy import SMTP as SMTP_POLICY
 from email.utils import format_datetime, parseaddr
+from typing import TYPE_CHECKING, Any
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
-from gpuwatch.notifiers.layout import Line, as_text, cleaned, footer, lines, subject
-from gpuwatch.ports import Alert, EmailSettings
+from gpuwatch.notifiers.toolkit import Line, as_text, cleaned, footer, lines, subject
+from gpuwatch.ports import Alert, ChannelSettings, EmailSettings
+from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_line, parse_list, parse_password
+from gpuwatch.ports.settings import Option
 from gpuwatch.redaction import redact, register_secret
+
+if TYPE_CHECKING:
+    from gpuwatch.ports.http import HttpClient
+
+_PORTS = {"starttls": 587, "tls": 465, "none": 25}
 
 _WAITS_S = (
     300.0,
@@ -30,6 +38,70 @@ _DEADLINE_S = 25.0  # for one mail, from the greeting on
 _SAFE_IN_CLEAR = ("CRAM-MD5", "PLAIN", "LOGIN")
 _UNDER_TLS = ("PLAIN", "LOGIN", "CRAM-MD5")
 Answers = Mapping[str, tuple[int, bytes]]  # recipient → code and words
+
+
+def _address(value: object) -> str:
+    if not isinstance(value, str) or "@" not in value or not value.isprintable():
+        raise ValueError('expected a mail address, such as "me@example.org"')
+    return value.strip()
+
+
+def _check(values: Mapping[str, Option]) -> None:
+    if (values.get("username") is None) != (values.get("password") is None):
+        raise ValueError("expected username and password together, or neither")
+
+
+INFO = ChannelInfo(
+    name="email",
+    title="Mail",
+    options=(
+        OptionSpec(name="host", kind="text", about="The mail server.", needed=True, parse=parse_line),
+        OptionSpec(
+            name="port",
+            kind="integer",
+            about="Its port; default 587 with starttls, 465 with tls, 25 with none.",
+            least=1,
+            most=65_535,
+        ),
+        OptionSpec(
+            name="security",
+            kind="text",
+            about="How the connection is encrypted.",
+            default="starttls",
+            choices=tuple(_PORTS),
+        ),
+        OptionSpec(
+            name="username", kind="text", about="User at the mail server; goes with password.", parse=parse_line
+        ),
+        OptionSpec(
+            name="password", kind="text", about="Secret; the user's password.", secret=True, parse=parse_password
+        ),
+        OptionSpec(name="sender", kind="text", about="Address that alerts come from.", needed=True, parse=_address),
+        OptionSpec(
+            name="recipients",
+            kind="texts",
+            about="Addresses that alerts go to.",
+            needed=True,
+            parse=parse_list(_address),
+        ),
+    ),
+    check=_check,
+    template="""\
+host = "mail.example.org"
+security = "starttls"           # "starttls" (port 587), "tls" (465) or "none" (25)
+username = "me"                 # and the secret GPUWATCH_NOTIFY__EMAIL__PASSWORD
+sender = "gpuwatch@example.org"
+recipients = ["me@example.org"]
+""",
+    docs="alerts.md#email",
+)
+
+
+def build(settings: ChannelSettings, http: HttpClient) -> EmailChannel:
+    """The channel of `[notify.email]`. Mail needs no HTTP."""
+    options: dict[str, Any] = dict(settings.options)
+    options["port"] = options["port"] or _PORTS[options["security"]]
+    return EmailChannel(EmailSettings(**options))
 
 
 class EmailChannel:

@@ -8,23 +8,66 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
-from gpuwatch.notifiers.layout import Line, Piece, as_text, footer, lines
-from gpuwatch.ports import Alert, TelegramSettings
+from gpuwatch.notifiers.toolkit import Line, Piece, as_text, footer, lines
+from gpuwatch.ports import Alert, ChannelSettings, TelegramSettings
+from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_line, parse_token, parse_url
 from gpuwatch.ports.http import NetError
 from gpuwatch.redaction import redact, register_secret
 
 if TYPE_CHECKING:
     from gpuwatch.ports.http import HttpClient, HttpReply
 
+
+def _chat_id(value: object) -> str:
+    return parse_line(str(value) if isinstance(value, int) and not isinstance(value, bool) else value)
+
+
+INFO = ChannelInfo(
+    name="telegram",
+    title="Telegram",
+    options=(
+        OptionSpec(
+            name="bot_token",
+            kind="text",
+            about="Secret; the bot's token from @BotFather.",
+            secret=True,
+            needed=True,
+            parse=parse_token,
+        ),
+        OptionSpec(
+            name="chat_id",
+            kind="id",
+            about="Chat that gets the alerts: a number, or @channel.",
+            needed=True,
+            parse=_chat_id,
+        ),
+        OptionSpec(
+            name="base_url",
+            kind="text",
+            about="http(s) address of the Bot API.",
+            default="https://api.telegram.org",
+            is_url=True,
+            parse=parse_url,
+        ),
+    ),
+    template="chat_id = 123456789             # and the secret GPUWATCH_NOTIFY__TELEGRAM__BOT_TOKEN\n",
+    docs="alerts.md#telegram",
+)
 MAX_UNITS = 4096  # UTF-16 code units after the entities are parsed
 _SPACING_S = 1.05  # at most one message per chat and second (source: Bot FAQ)
 _DEADLINE_S = 10.0  # three requests at most (plain text, a moved chat) stay within a lease
 _MORE: Line = (Piece("… cut here; all of it: gpuwatch check"),)
+
+
+def build(settings: ChannelSettings, http: HttpClient) -> TelegramChannel:
+    """The channel of `[notify.telegram]`."""
+    options: dict[str, Any] = dict(settings.options)
+    return TelegramChannel(TelegramSettings(**options), http)
 
 
 class _Parameters(msgspec.Struct):

@@ -1,4 +1,8 @@
-"""One provider: what is known of it before anything is asked, and the adapter that asks it."""
+"""What a provider or an alert channel declares about itself: its name, its settings, its lines for `gpuwatch init`.
+
+Settings, secrets, the JSON Schema, `init`, `doctor` and the help read these declarations. No other file names a
+provider or a channel.
+"""
 
 from __future__ import annotations
 
@@ -6,48 +10,61 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.watches.env_text import EnvText, plain_json
 from gpuwatch.ports import Launcher, Market, Now
 from gpuwatch.ports.settings import Option
 
 if TYPE_CHECKING:
     from gpuwatch.ports.http import HttpClient
 
+_LINE_LENGTH = 500
+
 
 class Billing(msgspec.Struct, frozen=True, kw_only=True):
-    """How time becomes money there. source: each provider's document."""
+    """How a provider bills time. source: each provider's document."""
 
-    minimum_s: float = 0.0  # the least that is billed
-    step_s: float = 0.0  # billed in whole steps: 60 is by the minute; 0: as long as it takes
+    minimum_s: float = 0.0  # the shortest time that is billed
+    step_s: float = 0.0  # billed in whole steps: 60 is by the minute; 0: to the second
     prepaid: bool = False  # from a balance that must be there before
 
 
 class OptionSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One key of `[providers.NAME.options]`, or of a plugin's `[notify.NAME]`."""
+    """One key of `[providers.NAME.options]` or of `[notify.NAME]`."""
 
     name: str
-    kind: Literal["text", "number", "switch", "texts"]
+    kind: Literal["text", "id", "number", "integer", "switch", "texts"]  # id: text, or a whole number as its digits
     about: str  # one line, for `config schema` and the documents
     default: Option = None
-    choices: tuple[str, ...] = ()  # for texts: the only ones that are taken
+    choices: tuple[str, ...] = ()  # for texts: the only values accepted
     least: float | None = None  # for numbers
+    most: float | None = None
     secret: bool = False
-    needed: bool = False  # a fault if it is not set and its provider or channel is on
-    check: Callable[[Option], None] | None = None  # what else a given value must be; raises ValueError with one line
+    needed: bool = False  # an error if it is missing and its provider or channel is on
+    is_url: bool = False  # secrets are sent there: plain http gets a warning
+    parse: Callable[[object], Option] | None = None  # reads the raw value in place of `kind`; raises ValueError
+    check: Callable[[Option], None] | None = None  # a further rule for a given value; raises ValueError with one line
 
 
-def web_address(value: Option) -> None:
-    """For `OptionSpec.check`: something that can be asked. Raises ValueError."""
-    if not isinstance(value, str) or not re.fullmatch(r"https?://[^\s/]+(/\S*)?", value):
-        raise ValueError("expected an http(s) address")
+class ChannelInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What an alert channel declares. `check` reads all values together and raises ValueError with one line."""
+
+    name: str
+    title: str  # as its owners write it
+    options: tuple[OptionSpec, ...] = ()  # the keys of `[notify.NAME]`
+    check: Callable[[Mapping[str, Option]], None] | None = None
+    extra: str | None = None  # gpuwatch[EXTRA] must be installed
+    template: str = ""  # what `gpuwatch init` writes, commented out, below `[notify.NAME]`; empty: made from `options`
+    docs: str | None = None  # page and heading of its documents: "alerts.md#telegram"
 
 
 class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a provider before anything is asked; settings take their defaults from here."""
+    """What a provider declares; the settings take their defaults from here."""
 
     name: str
     title: str  # as its owners write it
@@ -55,10 +72,10 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     commission: Commission = Commission()
     key_names: tuple[str, ...] = ()  # environment variables that the ecosystem uses for its key
     on_by_default: bool = False
-    only_if_enabled: bool = False  # a key or a section alone does not switch it on: `enabled = true` does
+    only_if_enabled: bool = False  # neither a key nor a section switches it on; only `enabled = true` does
     searches_without_key: bool = False
     launches: bool = False  # gpuwatch can rent there
-    runs_images: bool = True  # False: it starts virtual machines; `image` names none of theirs
+    runs_images: bool = True  # False: it starts virtual machines and ignores `image`
     kinds: tuple[OfferKind, ...] = (OfferKind.LIVE,)  # of price that it gives
     spots: tuple[bool, ...] = (False,)  # rental types that it has: (False, True) is on demand and spot
     billing: Billing = Billing()
@@ -71,10 +88,12 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     rows_per_day: int = 0  # 0: no quota
     console_url: str | None = None  # where a person rents by hand
     key_rights: Mapping[str, str] = {}  # its names for what a key may do: "list", "rent", "credit", "charges"
+    template: str = ""  # its section of `gpuwatch init`, heading included; empty: it is not in the template
+    docs: str | None = None  # page of its documents; None: providers/NAME.md
 
 
 class Adapter(msgspec.Struct, frozen=True, kw_only=True):
-    """One provider, ready to be asked. `launcher` None: gpuwatch cannot rent there."""
+    """One provider, ready for requests. `launcher` None: gpuwatch cannot rent there."""
 
     name: str
     info: ProviderInfo
@@ -90,3 +109,69 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     monotonic: Callable[[], float]
     sleep: Callable[[float], None]  # for the waits between retries
     stop: threading.Event
+
+
+def web_address(value: Option) -> None:
+    """For `OptionSpec.check`: an http(s) address. Raises ValueError."""
+    if not isinstance(value, str) or not re.fullmatch(r"https?://[^\s/]+(/\S*)?", value):
+        raise ValueError("expected an http(s) address")
+
+
+def parse_url(value: object) -> str:
+    """For `OptionSpec.parse`: an http(s) address without user, query or trailing slash. Raises ValueError."""
+    wrong = ValueError('expected an http:// or https:// address, such as "https://console.vast.ai"')
+    if not isinstance(value, str) or not value.isascii() or not value.isprintable() or " " in value:
+        raise wrong
+    try:
+        parts = urlsplit(value)
+        _ = parts.port
+    except ValueError:
+        raise wrong from None
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+        raise wrong
+    if "@" in parts.netloc:
+        raise ValueError("expected an address without user and password")
+    return str(value).rstrip("/")
+
+
+def parse_token(value: object) -> str:
+    """For `OptionSpec.parse`: a key or token: printable ASCII without blanks. Raises ValueError."""
+    if not isinstance(value, str):
+        raise ValueError("expected text in quotes")  # noqa: TRY004 - one kind of error for everything that is wrong
+    text = str(value).strip()
+    if not text or not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError("expected printable ASCII without blanks")
+    return text
+
+
+def parse_password(value: object) -> str:
+    """For `OptionSpec.parse`: one line of text, blanks and all. Raises ValueError."""
+    if not isinstance(value, str) or not value or not value.isprintable():
+        raise ValueError("expected text in quotes, on one line")
+    return str(value)
+
+
+def parse_line(value: object) -> str:
+    """For `OptionSpec.parse`: one line of text, stripped, at most 500 characters. Raises ValueError."""
+    if not isinstance(value, str):
+        raise ValueError("expected text in quotes")  # noqa: TRY004
+    text = str(value).strip()
+    if not text or not text.isprintable():
+        raise ValueError("expected one line of text, not empty")
+    if len(text) > _LINE_LENGTH:
+        raise ValueError(f"expected at most {_LINE_LENGTH} characters")
+    return text
+
+
+def parse_list(one: Callable[[object], str]) -> Callable[[object], tuple[str, ...]]:
+    """For `OptionSpec.parse`: a list, or a single text as a list of one; in the environment also JSON."""
+
+    def parse(value: object) -> tuple[str, ...]:
+        if isinstance(value, EnvText) and value.lstrip().startswith("["):
+            value = plain_json(value)
+        found = [value] if isinstance(value, str) else value
+        if not isinstance(found, list | tuple) or not found:
+            raise ValueError("expected a list of texts, not empty")
+        return tuple(map(one, found))
+
+    return parse

@@ -37,16 +37,25 @@ def _table(specs: tuple[OptionSpec, ...]) -> dict[str, Any]:
 
 def _option(spec: OptionSpec) -> dict[str, Any]:
     word: dict[str, Any] = {"type": "string"} | ({"enum": list(spec.choices)} if spec.choices else {})
+    if spec.is_url:
+        word["format"] = "uri"
     kinds: dict[str, dict[str, Any]] = {
         "text": word,
         "texts": {"anyOf": [word, {"type": "array", "items": word, "minItems": 1}]},
-        "number": {"type": "number"} | ({} if spec.least is None else {"minimum": spec.least}),
+        "id": {"type": ["string", "integer"]},
+        "number": {"type": "number"} | _bounds(spec),
+        "integer": {"type": "integer"} | _bounds(spec),
         "switch": {"type": "boolean"},
     }
     found = {**kinds[spec.kind], "description": spec.about}
     if spec.default is not None:
         found["default"] = _plain(spec.default)
     return found | ({"writeOnly": True} if spec.secret else {})
+
+
+def _bounds(spec: OptionSpec) -> dict[str, float]:
+    found = {"minimum": spec.least, "maximum": spec.most}
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _plain(value: Option) -> Any:

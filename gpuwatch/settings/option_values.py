@@ -39,7 +39,7 @@ def read_options(info: HasOptions, given: Mapping[str, Any]) -> tuple[dict[str, 
 
 def read_option(spec: OptionSpec, value: Any) -> Option:
     """One value as its option needs it. Raises ValueError with what was expected."""
-    found = _READ[spec.kind](value, spec)
+    found = spec.parse(value) if spec.parse is not None else _READ[spec.kind](value, spec)
     if spec.check is not None:
         spec.check(found)
     return found
@@ -73,14 +73,36 @@ def _texts(value: Any, spec: OptionSpec) -> tuple[str, ...]:
 
 
 def _number(value: Any, spec: OptionSpec) -> float:
-    wrong = f"expected a number{'' if spec.least is None else f' of at least {spec.least:g}'}"
+    wrong = f"expected a {'whole number' if spec.kind == 'integer' else 'number'}{_bounds(spec)}"
     try:
         number = float("nan" if isinstance(value, bool) else value)
     except (TypeError, ValueError):
         raise ValueError(wrong) from None
-    if not math.isfinite(number) or (spec.least is not None and number < spec.least):
+    if not math.isfinite(number) or not _is_within(number, spec):
         raise ValueError(wrong)
     return number
+
+
+def _integer(value: Any, spec: OptionSpec) -> int:
+    number = _number(value, spec)
+    if number != int(number):
+        raise ValueError(f"expected a whole number{_bounds(spec)}")
+    return int(number)
+
+
+def _is_within(number: float, spec: OptionSpec) -> bool:
+    return (spec.least is None or number >= spec.least) and (spec.most is None or number <= spec.most)
+
+
+def _bounds(spec: OptionSpec) -> str:
+    if spec.least is not None and spec.most is not None:
+        return f" from {spec.least:g} to {spec.most:g}"
+    return f" of at least {spec.least:g}" if spec.least is not None else ""
+
+
+def _id(value: Any, spec: OptionSpec) -> str:
+    """Text, or a whole number as its digits."""
+    return _text(str(value) if isinstance(value, int) and not isinstance(value, bool) else value, spec)
 
 
 def _switch(value: Any, _spec: OptionSpec) -> bool:
@@ -93,6 +115,8 @@ def _switch(value: Any, _spec: OptionSpec) -> bool:
 _READ: Mapping[str, Callable[[Any, OptionSpec], Option]] = {
     "text": _text,
     "texts": _texts,
+    "id": _id,
     "number": _number,
+    "integer": _integer,
     "switch": _switch,
 }

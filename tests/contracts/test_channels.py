@@ -26,7 +26,7 @@ from tests.telegram_double import BAD_GATEWAY, BLOCKED, CHAT, TOKEN, telegram
 pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")
 
 SECRET = "aVerySecretPassword1234"
-_NO_CHANNELS = {"contained", "layout"}  # modules of `notifiers` that are none
+_NO_CHANNELS = {"toolkit"}
 
 
 class Case(msgspec.Struct):

@@ -14,8 +14,8 @@ from gpuwatch.domain.launches.pause import Pause
 from gpuwatch.engine.alert_delivery import PROBE_AFTER_S, AlertDelivery, messages
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.email import EmailChannel
-from gpuwatch.notifiers.layout import as_text
 from gpuwatch.notifiers.telegram import TelegramChannel
+from gpuwatch.notifiers.toolkit import as_text
 from gpuwatch.ports import (
     Alert,
     AlertKind,

@@ -15,7 +15,7 @@ from gpuwatch.domain.market.pricing import Commission, price_of
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine import alerts
-from gpuwatch.notifiers.layout import as_text
+from gpuwatch.notifiers.toolkit import as_text
 from gpuwatch.ports import Alert, AlertKind
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

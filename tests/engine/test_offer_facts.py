@@ -11,7 +11,7 @@ from gpuwatch.domain.market.offer import OfferKind, OfferTerms
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.alerts import offer_alert
-from gpuwatch.notifiers.layout import as_text
+from gpuwatch.notifiers.toolkit import as_text
 from gpuwatch.ports import Alert
 from tests.builders import NOON, a_match, a_watch, an_offer
 

@@ -30,12 +30,12 @@ def provider_source(
     name: str,
     options: str = "()",
     extra: str = "",
-    body: str = "return answer(Seen(), query, NAME, observed_at=tools.now(), elapsed_s=0.0)",
+    body: str = "return build_answer(ParseResult(), query, NAME, observed_at=tools.now(), elapsed_s=0.0)",
 ) -> str:
     """A provider that answers with nothing, unless `body` says otherwise."""
     return f'''
-from gpuwatch.adapting import Adapter, OptionSpec, ProviderInfo
-from gpuwatch.adapting.answering import Seen, answer
+from gpuwatch.providers.toolkit import Adapter, OptionSpec, ProviderInfo
+from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
 
 NAME = "{name}"
 INFO = ProviderInfo(name=NAME, title="{name.title()}", base_url="https://{name}.example", options={options}, {extra})
@@ -53,10 +53,10 @@ def build(settings, tools):
 
 
 CHANNEL = """
-from gpuwatch.adapting import OptionSpec
-from gpuwatch.notifiers import NotifierInfo
+from gpuwatch.notifiers import ChannelInfo
+from gpuwatch.ports.declarations import OptionSpec
 
-INFO = NotifierInfo(
+INFO = ChannelInfo(
     name="pager",
     title="Pager",
     options=(

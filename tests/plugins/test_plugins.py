@@ -56,7 +56,7 @@ def test_ours_cannot_be_replaced(beside: Beside, caplog: pytest.LogCaptureFixtur
     assert providers.info("vastai").base_url == "https://console.vast.ai"
     assert "evil_gpus" not in sys.modules
     assert [record.getMessage() for record in caplog.records] == [
-        "the provider vastai of evil-1.0 is left out: gpuwatch has that name itself"
+        "the provider vastai of evil-1.0 is left out: gpuwatch has a built-in one of that name"
     ]
 
 
@@ -64,13 +64,13 @@ def test_ours_cannot_be_replaced(beside: Beside, caplog: pytest.LogCaptureFixtur
     ("name", "source", "why"),
     [
         ("bad", "import nothing_of_that_name", "ModuleNotFoundError: No module named 'nothing_of_that_name'"),
-        ("bad", "INFO = 1", "it has no INFO that is a ProviderInfo"),
+        ("bad", "INFO = 1", "it has no INFO of type ProviderInfo"),
         ("bad", "def", "SyntaxError"),
         ("bad", provider_source("other"), "its INFO.name is 'other'"),
         ("bad", provider_source("bad") + "\nbuild = None\n", "it has no function build"),
-        ("Bad-Name", provider_source("bad"), "a name is of small letters"),
-        ("bad__name", provider_source("bad"), "a name is of small letters"),
-        ("x" * 33, provider_source("bad"), "a name is of small letters"),
+        ("Bad-Name", provider_source("bad"), "a name may have lower-case letters"),
+        ("bad__name", provider_source("bad"), "a name may have lower-case letters"),
+        ("x" * 33, provider_source("bad"), "a name may have lower-case letters"),
         ("bad", "raise SystemError('a\\nb \\x1b[31m')", "SystemError: "),
     ],
 )

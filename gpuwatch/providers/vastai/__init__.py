@@ -30,6 +30,14 @@ INFO = ProviderInfo(
         "credit": "user_read",
         "charges": "billing_read",
     },
+    template="""\
+[providers.vastai]                # searching needs no key, renting does: VAST_API_KEY
+commission = 0.20                 # on top of the listed price: listed 3.00 costs 3.60
+poll_every = "30s"                # between two polls for your watches; at least 1s
+sweep_every = "auto"              # between two reads of the market for the history; or a duration
+search_interval = "6s"            # least time between two searches
+rows_per_day = 20000              # the provider's daily quota to plan with; 0: none
+""",
 )
 
 

@@ -123,12 +123,13 @@ def test_damaged_compression_is_no_answer(http: HttpxClient, damage: str) -> Non
 
 BOMB = """
     import re, sys, time
-    from gpuwatch.net import Http, NoAnswer
-    http = Http()
+    from gpuwatch.ports.http import NoReply
+    from gpuwatch.providers.toolkit.http.client import HttpxClient
+    http = HttpxClient()
     began = time.monotonic()
     try:
         http.ask("GET", sys.argv[1])
-    except NoAnswer as error:
+    except NoReply as error:
         print(error)
     http.close()
     took_s = time.monotonic() - began
