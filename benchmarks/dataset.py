@@ -20,14 +20,12 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuwatch.app.dataset.audit import Audit, AuditModels, audit_file
+from gpuwatch.app.dataset.audit import Audit, AuditModels, RemovalRules, audit_file
 from gpuwatch.app.dataset.duplicates import NO_ROW
 from gpuwatch.app.dataset.embedding import Vectors, open_embedder
 from gpuwatch.app.dataset.filtering import write_kept
-from gpuwatch.app.dataset.model_folder import find_model
-from gpuwatch.app.dataset.removal import RemovalRules
+from gpuwatch.app.dataset.models import TokenCounter, find_model
 from gpuwatch.app.dataset.scan import read_as
-from gpuwatch.app.dataset.tokens import TokenCounter
 from gpuwatch.app.dataset.work_folder import open_work_folder
 
 WIDTH, NEAR = 384, 0.95

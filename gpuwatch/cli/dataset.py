@@ -14,11 +14,10 @@ from gpuwatch.cli import Exit
 from gpuwatch.cli.options import Between, config_option, json_option
 
 if TYPE_CHECKING:
-    from gpuwatch.app.dataset.audit import Audit, AuditModels
-    from gpuwatch.app.dataset.removal import RemovalRules
+    from gpuwatch.app.dataset.audit import Audit, AuditModels, RemovalRules
+    from gpuwatch.app.dataset.rows import FieldSelection
     from gpuwatch.app.dataset.saving import TrainingPrice, TrainingSaving, TrainingWork
     from gpuwatch.app.dataset.scan import AuditProgress
-    from gpuwatch.app.dataset.texts import FieldSelection
     from gpuwatch.app.dataset.work_folder import WorkFolder
 
 Command = Callable[..., Any]
@@ -183,7 +182,7 @@ def _audited(file: Path, reading: FieldSelection, folder: WorkFolder, chosen: di
 
 
 def _rules(chosen: dict[str, Any]) -> RemovalRules:
-    from gpuwatch.app.dataset.removal import RemovalRules
+    from gpuwatch.app.dataset.audit import RemovalRules
 
     least, most = chosen["min_perplexity"], chosen["max_perplexity"]
     if (least or most) and chosen["perplexity_model"] is None:
@@ -203,9 +202,8 @@ def _rules(chosen: dict[str, Any]) -> RemovalRules:
 def _models(chosen: dict[str, Any]) -> AuditModels:
     from gpuwatch.app.dataset.audit import AuditModels
     from gpuwatch.app.dataset.embedding import open_embedder
-    from gpuwatch.app.dataset.model_folder import find_model
+    from gpuwatch.app.dataset.models import TokenCounter, find_model
     from gpuwatch.app.dataset.perplexity import CausalModel
-    from gpuwatch.app.dataset.tokens import TokenCounter
 
     threads = chosen["threads"] or _processors()
     named, causal = chosen["tokenizer"], chosen["perplexity_model"]
@@ -274,8 +272,7 @@ def _saving(done: Audit, work: TrainingWork, price: TrainingPrice | None, chosen
 
 
 def _report(done: Audit, saved: TrainingSaving) -> dict[str, Any]:
-    from gpuwatch.app.dataset.examples import examples_of
-    from gpuwatch.app.dataset.report import report_of
+    from gpuwatch.app.dataset.report import examples_of, report_of
 
     return report_of(done, saved, examples_of(done))
 
@@ -284,15 +281,14 @@ def _keep(report: dict[str, Any], place: Path) -> None:
     """The report, in files."""
     import msgspec
 
-    from gpuwatch.app.dataset.page import page_of
-    from gpuwatch.app.dataset.summary import lines_for
+    from gpuwatch.app.dataset.rendering import lines_for, page_of
 
     (place / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
     (place / "report.html").write_text(page_of(report, lines_for(report)), encoding="utf-8")
 
 
 def _show(report: dict[str, Any], place: Path, as_json: bool) -> None:
-    from gpuwatch.app.dataset.summary import lines_for, size
+    from gpuwatch.app.dataset.rendering import lines_for, size
     from gpuwatch.cli.output import json_out
     from gpuwatch.domain.market.text import clean
 

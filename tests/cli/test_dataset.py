@@ -105,7 +105,7 @@ def test_what_holds_no_rows_cannot_be_judged(shell: Shell, data: Path, content: 
         (["--poll"], "--poll wants the GPU, too"),
         (["--gpu", "Q100", "--price", "1"], "no GPU is called 'Q100'"),
         (["--max-perplexity", "9"], "wants --perplexity-model"),
-        (["--perplexity-model", "tiny"], "no language model: expected an input"),
+        (["--perplexity-model", "tiny"], "not a language model: expected an input"),
         (["--model", "."], "holds no model"),
         (["--work", "."], "holds other files"),
         (["--field", "nope"], "--field may name one of these: text"),
@@ -113,12 +113,6 @@ def test_what_holds_no_rows_cannot_be_judged(shell: Shell, data: Path, content: 
     ],
 )
 def test_what_cannot_be_is_a_line_and_exit_2(shell: Shell, data: Path, options: list[str], said: str) -> None:
-    if "--perplexity-model" in options:
-        from gpuwatch.app.dataset.bert_graph import bert_onnx
-        from gpuwatch.app.dataset.model_folder import read_folder
-
-        graph = bert_onnx(read_folder(shell.folder / "tiny"))
-        (shell.folder / "tiny" / "model.onnx").write_bytes(graph)
     ran = shell("dataset", "audit", "data.jsonl", "--model", "tiny", *options)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
@@ -126,7 +120,7 @@ def test_what_cannot_be_is_a_line_and_exit_2(shell: Shell, data: Path, options: 
 
 
 def test_without_the_extra_a_line_says_so(shell: Shell, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("tokenizers", "onnxruntime", "onnx", "safetensors"):
+    for module in ("tokenizers", "onnxruntime", "safetensors"):
         monkeypatch.setitem(sys.modules, module, None)
     ran = shell("dataset", "audit", "data.jsonl", "--model", "tiny")
     assert ran.code == 2
@@ -203,12 +197,12 @@ def test_without_the_extra_it_is_what_is_named_first(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "data.jsonl").write_text('{"text": "a"}\n')
-    monkeypatch.setattr("gpuwatch.app.dataset.model_folder._places", lambda: iter(()))
+    monkeypatch.setattr("gpuwatch.app.dataset.models._places", lambda: iter(()))
     told = shell("dataset", "audit", str(tmp_path / "data.jsonl"))
-    assert (told.code, "no embedding model is on this machine" in told.err) == (2, True)
+    assert (told.code, "no embedding model on this machine" in told.err) == (2, True)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     told = shell("dataset", "audit", str(tmp_path / "data.jsonl"))
     assert (told.code, told.err) == (
         2,
-        "this wants tokenizers, which is not installed: pip install 'gpuwatch[dataset]'\n",
+        "this needs tokenizers, which is not installed: pip install 'gpuwatch[dataset]'\n",
     )

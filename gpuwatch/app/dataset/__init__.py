@@ -1,1 +1,1 @@
-"""Less to train on: what of a data set repeats itself, and a copy without it. Wants the extra `dataset`."""
+"""Less to train on: finds what a data set repeats, and writes a copy without it. Needs the extra `dataset`."""

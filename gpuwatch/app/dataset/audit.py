@@ -1,41 +1,66 @@
-"""The whole audit of a file: read, grouped, compared, judged."""
+"""The whole audit of a file: read, group and compare its rows, and decide which ones go."""
 
 from __future__ import annotations
 
+from enum import IntEnum
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from gpuwatch.app.dataset.clusters import RowClusters, cluster_rows
-from gpuwatch.app.dataset.duplicates import (
-    NO_ROW,
-    RowNumbers,
-    exact_duplicates,
-    near_duplicates,
-)
+from gpuwatch.app.dataset.clusters import Labels, RowClusters, cluster_rows
+from gpuwatch.app.dataset.duplicates import NO_ROW, RowNumbers, exact_duplicates, near_duplicates
 from gpuwatch.app.dataset.embedding import Embedder, Vectors
+from gpuwatch.app.dataset.models import Array, TokenCounter
 from gpuwatch.app.dataset.perplexity import CausalModel, Perplexities, measure_perplexity
-from gpuwatch.app.dataset.removal import (
-    RemovalReason,
-    RemovalReasons,
-    RemovalRules,
-    RowFindings,
-    reasons_of,
-)
-from gpuwatch.app.dataset.scan import (
-    AuditProgress,
-    NoUsableRows,
-    ScannedFile,
-    scan_file,
-)
-from gpuwatch.app.dataset.texts import FieldSelection
-from gpuwatch.app.dataset.tokens import TokenCounter
+from gpuwatch.app.dataset.rows import FieldSelection
+from gpuwatch.app.dataset.scan import AuditProgress, NoUsableRows, ScannedFile, scan_file
 from gpuwatch.app.dataset.work_folder import WorkFolder
+
+RemovalReasons = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+class RemovalReason(IntEnum):
+    """Why a row goes; the first reason that holds counts."""
+
+    KEPT = 0
+    EXACT = 1
+    NEAR = 2
+    SURPRISING = 3
+    PLAIN = 4
+    CROWDED = 5
+
+    @property
+    def text(self) -> str:
+        """The name of the reason in reports."""
+        return _TEXTS[self]
+
+
+_TEXTS = {
+    RemovalReason.KEPT: "kept",
+    RemovalReason.EXACT: "the same text",
+    RemovalReason.NEAR: "nearly the same text",
+    RemovalReason.SURPRISING: "perplexity above the limit",
+    RemovalReason.PLAIN: "perplexity below the limit",
+    RemovalReason.CROWDED: "more than a cluster may keep",
+}
+
+
+class RemovalRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Which rows go. None: the rule is off."""
+
+    exact: bool = True
+    near: float | None = None  # cosine
+    most_perplexity: float | None = None
+    least_perplexity: float | None = None
+    per_cluster: int | None = None  # rows
+    clusters: int = 100
+    seed: int = 42
 
 
 class AuditModels(msgspec.Struct, frozen=True, kw_only=True):
-    """What reads the texts."""
+    """The models that read the texts."""
 
     embedder: Embedder
     counter: TokenCounter
@@ -43,7 +68,7 @@ class AuditModels(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known of a file. Arrays have one entry a row with text, in the file's order."""
+    """Everything known about a file. Arrays have one entry per row with text, in the file's order."""
 
     path: Path
     reading: FieldSelection
@@ -59,7 +84,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kept(self) -> int:
-        """Rows that stay."""
+        """Number of rows that stay."""
         return int((self.reasons == RemovalReason.KEPT).sum())
 
 
@@ -71,10 +96,10 @@ def audit_file(
     folder: WorkFolder,
     progress: AuditProgress,
 ) -> Audit:
-    """Read what was not read yet, and judge.
+    """Read what was not read before, and decide.
 
     Raises:
-        NoRows: nothing in the file can be judged.
+        NoUsableRows: the file holds nothing that could be judged.
         UsageError: it cannot be read.
     """
     scanned = scan_file(path, reading, folder, models.embedder, models.counter, progress)
@@ -90,7 +115,7 @@ def audit_file(
     perplexities = None
     if models.causal is not None:
         perplexities = measure_perplexity(path, reading.fields, scanned, folder, models.causal, progress)
-    found = RowFindings(
+    findings = RowFindings(
         hashes=np.asarray(scanned.rows["hash"]),
         labels=clusters.labels,
         exact=exact,
@@ -108,5 +133,46 @@ def audit_file(
         near=near,
         cosines=cosines,
         perplexities=perplexities,
-        reasons=reasons_of(found, rules),
+        reasons=reasons_of(findings, rules),
     )
+
+
+class RowFindings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known about each row."""
+
+    hashes: Array
+    labels: Labels
+    exact: RowNumbers
+    near: RowNumbers
+    perplexities: Perplexities | None
+
+
+def reasons_of(found: RowFindings, rules: RemovalRules) -> RemovalReasons:
+    """The reason for each row."""
+    reasons = np.zeros(len(found.labels), np.uint8)
+    if found.perplexities is not None:
+        if rules.least_perplexity is not None:
+            reasons[found.perplexities < rules.least_perplexity] = RemovalReason.PLAIN
+        if rules.most_perplexity is not None:
+            reasons[found.perplexities > rules.most_perplexity] = RemovalReason.SURPRISING
+    if rules.near is not None:
+        reasons[found.near != NO_ROW] = RemovalReason.NEAR
+    if rules.exact:
+        reasons[found.exact != NO_ROW] = RemovalReason.EXACT
+    if rules.per_cluster is not None:
+        reasons[_beyond_limit(found, reasons, rules.per_cluster, rules.seed)] = RemovalReason.CROWDED
+    return reasons
+
+
+def _beyond_limit(found: RowFindings, reasons: RemovalReasons, limit: int, seed: int) -> RowNumbers:
+    """The rows of each cluster beyond the limit; the texts decide which ones stay, not their order in the file."""
+    left = np.flatnonzero(reasons == RemovalReason.KEPT)
+    drawn = found.hashes[left] ^ np.random.RandomState(seed).randint(0, 1 << 63, dtype=np.int64).astype(np.uint64)
+    mixed = drawn * np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing (Knuth): spreads the seed over the leading bits
+    order = left[np.lexsort((mixed, found.labels[left]))]
+    labels = found.labels[order]
+    starts = (
+        np.flatnonzero(np.concatenate(([True], labels[1:] != labels[:-1]))) if len(order) else np.empty(0, np.int64)
+    )
+    place = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
+    return order[place >= limit]

@@ -1,9 +1,8 @@
-"""Is the data about many things, or about one? KMeans on the texts' vectors.
+"""Is the data about many things, or about one? KMeans on the texts' vectors, with scikit-learn.
 
-Lloyd, "Least squares quantization in PCM", 1982, begun by k-means++ (Arthur and Vassilvitskii, 2007); for more than
-100,000 rows in small batches (Sculley, "Web-scale k-means clustering", 2010). KMeans parts a crowd of like texts into
-many clusters; so clusters whose middles are alike are joined (average linkage, Sokal and Michener, 1958). All three are
-scikit-learn's.
+Lloyd, "Least squares quantization in PCM", 1982, initialised by k-means++ (Arthur and Vassilvitskii, 2007); in
+mini-batches above 100,000 rows (Sculley, "Web-scale k-means clustering", 2010). KMeans splits a crowd of similar texts
+into many clusters, so clusters with similar centres are joined (average linkage, Sokal and Michener, 1958).
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ import msgspec
 import numpy as np
 
 from gpuwatch.app.dataset.embedding import Vectors
-from gpuwatch.app.dataset.extra import import_extra
+from gpuwatch.app.dataset.models import Array, import_extra
 
-CROWDED_SHARE = 0.9  # of the rows in a tenth of the clusters: the sources' own line
-JOIN_COSINE = 0.8  # cosine of two middles; other values from 0.7 to 0.9 part the same sets from the same others
+CROWDED_SHARE = 0.9  # of the rows in a tenth of the clusters: the sources' own threshold
+JOIN_COSINE = 0.8  # of two centres; values from 0.7 to 0.9 distinguish the same sets
 _TOP = 0.1
-_ROWS_A_CLUSTER = 5  # fewer: the figure says more of the small number than of the data
-_WHOLE_ROWS = 100_000  # up to here every round of KMeans sees all rows
+_ROWS_PER_CLUSTER = 5  # with fewer, the share says more about the sample size than about the data
+_MAX_KMEANS_ROWS = 100_000  # above it, mini-batches
 _BATCH = 4_096
-_SAMPLE = 25  # rows a part, to find its middle by
+_SAMPLE = 25  # rows per part that determine its centre
 _ASSIGNED_AT_ONCE = 65_536
 
 Labels = np.ndarray[Any, np.dtype[np.int32]]
@@ -36,46 +35,46 @@ class RowClusters(msgspec.Struct, frozen=True, kw_only=True):
     labels: Labels  # after joining
     sizes: tuple[int, ...]  # of each cluster, the largest first
     plain_sizes: tuple[int, ...]  # before joining
-    wanted: int  # clusters that were asked for; fewer where the texts are fewer
+    wanted: int  # clusters requested; there may be fewer texts
     seed: int
     method: str
 
     @property
     def top(self) -> int:
-        """How many clusters a tenth of them is."""
+        """How many clusters make up a tenth of them."""
         return max(1, math.ceil(_TOP * len(self.sizes)))
 
     @property
     def top_share(self) -> float:
-        """The part of the rows in the fullest tenth of the clusters."""
+        """The share of the rows in the largest tenth of the clusters."""
         return sum(self.sizes[: self.top]) / max(1, sum(self.sizes))
 
     @property
     def plain_top_share(self) -> float:
-        """The same before joining, as the sources reckon it."""
+        """The same before joining, as the sources compute it."""
         return sum(self.plain_sizes[: max(1, math.ceil(_TOP * len(self.plain_sizes)))]) / max(1, sum(self.plain_sizes))
 
     @property
     def verdict(self) -> str:
         """ "crowded", "spread", or "not enough data"."""
-        if sum(self.sizes) < _ROWS_A_CLUSTER * self.wanted:
+        if sum(self.sizes) < _ROWS_PER_CLUSTER * self.wanted:
             return "not enough data"
         return "crowded" if max(self.top_share, self.plain_top_share) >= CROWDED_SHARE else "spread"
 
     @property
     def rows_needed(self) -> int:
-        """For a verdict."""
-        return _ROWS_A_CLUSTER * self.wanted
+        """The number of rows that a verdict needs."""
+        return _ROWS_PER_CLUSTER * self.wanted
 
 
 def cluster_rows(vectors: Vectors, distinct: int, wanted_clusters: int, seed: int) -> RowClusters:
-    """Group the rows; the same groups in every run on a machine.
+    """Group the rows; every run on one machine gives the same groups.
 
     Args:
-        distinct: how many different texts there are: no more clusters than that.
+        distinct: the number of different texts, which limits the clusters.
     """
     count = max(1, min(wanted_clusters, distinct))
-    kind = "KMeans" if len(vectors) <= _WHOLE_ROWS else "MiniBatchKMeans"
+    kind = "KMeans" if len(vectors) <= _MAX_KMEANS_ROWS else "MiniBatchKMeans"
     plain = np.zeros(len(vectors), np.int32) if count == 1 else _grouped(vectors, count, seed, kind)
     labels = _joined(vectors, plain)[plain]
     return RowClusters(
@@ -89,21 +88,21 @@ def cluster_rows(vectors: Vectors, distinct: int, wanted_clusters: int, seed: in
 
 
 def _sizes(labels: Labels) -> tuple[int, ...]:
-    """Rows of each cluster that has some, the largest first."""
+    """Rows of each non-empty cluster, the largest first."""
     return tuple(sorted(filter(None, np.bincount(labels).tolist()), reverse=True))
 
 
 def _joined(vectors: Vectors, plain: Labels) -> Labels:
-    """By cluster, the number of the one that it becomes a part of."""
+    """For each cluster, the number of the cluster that it is joined into."""
     count = int(plain.max()) + 1 if len(plain) else 0
-    middles = np.zeros((count, vectors.shape[1]), np.float64)
+    centres = np.zeros((count, vectors.shape[1]), np.float64)
     for start in range(0, len(plain), _ASSIGNED_AT_ONCE):
         part = slice(start, start + _ASSIGNED_AT_ONCE)
-        np.add.at(middles, plain[part], np.asarray(vectors[part], np.float64))
-    filled = np.flatnonzero(np.linalg.norm(middles, axis=1) > 0)
+        np.add.at(centres, plain[part], np.asarray(vectors[part], np.float64))
+    filled = np.flatnonzero(np.linalg.norm(centres, axis=1) > 0)
     found = np.zeros(count, np.int32)
     if len(filled) > 1:
-        units = middles[filled] / np.linalg.norm(middles[filled], axis=1, keepdims=True)
+        units = centres[filled] / np.linalg.norm(centres[filled], axis=1, keepdims=True)
         found[filled] = (
             import_extra("sklearn.cluster")
             .AgglomerativeClustering(None, metric="cosine", linkage="average", distance_threshold=1 - JOIN_COSINE)
@@ -114,10 +113,10 @@ def _joined(vectors: Vectors, plain: Labels) -> Labels:
 
 
 def _grouped(vectors: Vectors, count: int, seed: int, kind: str) -> Labels:
-    """KMeans: for each row the number of its cluster."""
+    """The cluster number of each row."""
     cluster = import_extra("sklearn.cluster")
     with import_extra("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of texts that are alike but for a blank, fewer clusters come out: no fault
+        warnings.simplefilter("ignore")  # fewer clusters than requested, for nearly equal texts, are fine
         if kind == "KMeans":
             model = cluster.KMeans(n_clusters=count, random_state=seed, n_init=1)
             return np.asarray(model.fit(np.asarray(vectors)).labels_, np.int32)
@@ -127,28 +126,28 @@ def _grouped(vectors: Vectors, count: int, seed: int, kind: str) -> Labels:
         return nearest_centre(vectors, model.cluster_centers_)
 
 
-def split_cluster(vectors: Vectors, members: np.ndarray[Any, Any], most: int) -> Labels:
-    """Some rows in parts of `most` on the average, by likeness; for each the numbers of the two nearest."""
+def split_cluster(vectors: Vectors, members: Array, most: int) -> Labels:
+    """Split rows into similar parts of `most` on average; for each row the numbers of its two nearest parts."""
     count = -(-len(members) // most)
     sample = np.asarray(vectors[members[:: max(1, len(members) // max(most, _SAMPLE * count))]])
     with import_extra("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # like texts: fewer parts
+        warnings.simplefilter("ignore")  # similar texts give fewer parts
         model = (
             import_extra("sklearn.cluster")
             .KMeans(n_clusters=min(count, len(sample)), random_state=0, n_init=1)
             .fit(sample)
         )
-    middles = model.cluster_centers_
-    half = (middles * middles).sum(axis=1) / 2
+    centres = model.cluster_centers_
+    half = (centres * centres).sum(axis=1) / 2
     found = np.empty((len(members), 2), np.int32)
     for start in range(0, len(members), _ASSIGNED_AT_ONCE):
         some = slice(start, start + _ASSIGNED_AT_ONCE)
-        found[some] = np.argsort(half - vectors[members[some]] @ middles.T, axis=1, kind="stable")[:, :2]
+        found[some] = np.argsort(half - vectors[members[some]] @ centres.T, axis=1, kind="stable")[:, :2]
     return found
 
 
 def nearest_centre(vectors: Vectors, centres: Vectors) -> Labels:
-    """The number of the nearest centre of each row, some thousand rows at once."""
+    """The number of the centre nearest to each row."""
     found = np.empty(len(vectors), np.int32)
     half = (centres * centres).sum(axis=1) / 2
     for start in range(0, len(vectors), _ASSIGNED_AT_ONCE):

@@ -1,8 +1,8 @@
-"""Rows that are there already: the same text, or nearly the same.
+"""Duplicate rows: the same text, or nearly the same.
 
 Exact: equal texts, by a 128-bit hash. Near: the cosine of the vectors is at or above a threshold inside a cluster, as
-in SemDeDup (Abbas et al., 2023); the first of those that are alike stays. A model reads the beginning of a text alone,
-so where it did not see all of one of the two, their wording must be alike, too (`sketch`).
+in SemDeDup (Abbas et al., 2023); the first of similar rows stays. A model reads only the start of a long text, so if it
+cut one of the two, their whole wording must be similar, too.
 """
 
 from __future__ import annotations
@@ -14,23 +14,20 @@ import numpy as np
 
 from gpuwatch.app.dataset.clusters import Labels, split_cluster
 from gpuwatch.app.dataset.embedding import Vectors
-from gpuwatch.app.dataset.minhash import wording_similarity
-from gpuwatch.app.dataset.scan import AuditProgress, ScannedFile
+from gpuwatch.app.dataset.models import Array
+from gpuwatch.app.dataset.scan import AuditProgress, ScannedFile, wording_similarity
 
-NEAR_COSINE = 0.95  # cosine
-MIN_WORDING_SIMILARITY = 0.8  # of the runs of words, where the model did not see all
+MIN_WORDING_SIMILARITY = 0.8  # of the runs of words, if the model cut a text
 _BLOCK = 1_024
-_PART_ROWS = 20_000  # a larger cluster is compared in parts: it takes time with the square of the rows
+_PART_ROWS = 20_000  # a larger cluster is compared in parts: the time grows with the square of the rows
 NO_ROW = -1
 
 RowNumbers = np.ndarray[Any, np.dtype[np.int64]]
-_NearMatches = tuple[
-    float, RowNumbers, np.ndarray[Any, Any], np.ndarray[Any, Any]
-]  # threshold; of each row: near, cosine, led
+_NearMatches = tuple[float, RowNumbers, Array, Array]  # threshold; per row: the similar row, cosine, is it one?
 
 
-def exact_duplicates(rows: np.ndarray[Any, Any]) -> RowNumbers:
-    """For each row the first one with the same text; `NONE` where it is the first itself."""
+def exact_duplicates(rows: Array) -> RowNumbers:
+    """For each row the first one with the same text; `NO_ROW` if it is the first itself."""
     found = np.full(len(rows), NO_ROW, np.int64)
     if len(rows) < 2:
         return found
@@ -45,7 +42,7 @@ def exact_duplicates(rows: np.ndarray[Any, Any]) -> RowNumbers:
 def near_duplicates(
     scanned: ScannedFile, labels: Labels, exact: RowNumbers, threshold: float, progress: AuditProgress
 ) -> tuple[RowNumbers, np.ndarray[Any, np.dtype[np.float32]]]:
-    """For each row an earlier one that stays and is nearly the same, and how near (cosine); `NONE`: there is none."""
+    """For each row a similar earlier one that stays, and their cosine; `NO_ROW`: there is none."""
     near = np.full(len(labels), NO_ROW, np.int64)
     cosines = np.zeros(len(labels), np.float32)
     found = threshold, near, cosines, np.zeros(len(labels), bool)
@@ -59,7 +56,7 @@ def near_duplicates(
 
 
 def _parts(vectors: Vectors, firsts: RowNumbers, labels: Labels) -> Iterator[RowNumbers]:
-    """The rows of each cluster in order; of a large one, those of its parts."""
+    """The rows of each cluster in order; a large cluster in overlapping parts."""
     order = firsts[np.argsort(labels[firsts], kind="stable")]
     for members in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1) if len(order) else ():
         if len(members) <= _PART_ROWS:
@@ -70,36 +67,38 @@ def _parts(vectors: Vectors, firsts: RowNumbers, labels: Labels) -> Iterator[Row
 
 
 def _compare(scanned: ScannedFile, members: RowNumbers, found: _NearMatches) -> None:
-    """Each row against those before it that stay."""
+    """Compare each row with the earlier rows that stay."""
     near = found[1]
-    members = members[near[members] == NO_ROW]  # those that go by an earlier part need no second look
+    members = members[near[members] == NO_ROW]  # rows removed in an earlier part are done
     kept: list[RowNumbers] = []
     for start in range(0, len(members), _BLOCK):
         block = members[start : start + _BLOCK]
         vectors = np.asarray(scanned.vectors[block])
         for earlier in kept:
             alike = vectors @ np.asarray(scanned.vectors[earlier]).T
-            _judge(scanned, block, earlier, alike, found)
+            _mark_near(scanned, block, earlier, alike, found)
         inside = np.tril(vectors @ vectors.T, -1)
-        _judge(scanned, block, block, inside, found)
+        _mark_near(scanned, block, block, inside, found)
         kept.append(block[near[block] == NO_ROW])
 
 
-def _judge(scanned: ScannedFile, block: RowNumbers, earlier: RowNumbers, alike: Vectors, found: _NearMatches) -> None:
-    """Row by row, since one that goes takes no other with it, and one for which another went stays; nearest first."""
-    threshold, near, cosines, led = found
+def _mark_near(
+    scanned: ScannedFile, block: RowNumbers, earlier: RowNumbers, alike: Vectors, found: _NearMatches
+) -> None:
+    """Row by row, most similar first: a removed row removes no other, and a row that replaced another stays."""
+    threshold, near, cosines, kept_for = found
     for place in np.flatnonzero((alike >= threshold).any(axis=1)):
         row = block[place]
-        if near[row] != NO_ROW or led[row]:
+        if near[row] != NO_ROW or kept_for[row]:
             continue
         hits = np.flatnonzero(alike[place] >= threshold)
         for other in hits[np.argsort(-alike[place, hits], kind="stable")]:
-            if near[earlier[other]] == NO_ROW and _worded_alike(scanned, row, earlier[other]):
-                near[row], cosines[row], led[earlier[other]] = earlier[other], alike[place, other], True
+            if near[earlier[other]] == NO_ROW and _is_worded_alike(scanned, row, earlier[other]):
+                near[row], cosines[row], kept_for[earlier[other]] = earlier[other], alike[place, other], True
                 break
 
 
-def _worded_alike(scanned: ScannedFile, one: int, other: int) -> bool:
+def _is_worded_alike(scanned: ScannedFile, one: int, other: int) -> bool:
     if not (scanned.rows["cut"][one] or scanned.rows["cut"][other]):
         return True
     return wording_similarity(scanned.sketches[one], scanned.sketches[other]) >= MIN_WORDING_SIMILARITY

@@ -1,4 +1,4 @@
-"""A copy of a data set without the rows that go. The input is never written to."""
+"""A copy of a data set without the rows that go. The input is never changed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from gpuwatch.app.dataset.audit import Audit
-from gpuwatch.app.dataset.lines import FileLine, open_lines, read_lines
-from gpuwatch.app.dataset.removal import RemovalReason
+from gpuwatch.app.dataset.audit import Audit, RemovalReason
+from gpuwatch.app.dataset.rows import FileLine, open_lines, read_lines
 from gpuwatch.app.dataset.scan import fingerprint
 from gpuwatch.errors import GpuwatchError, UsageError
 
@@ -21,47 +20,47 @@ _PIECE = 1 << 20  # bytes
 
 
 class FilteredCopy(NamedTuple):
-    """What came into the copy."""
+    """What the copy contains."""
 
     rows: int
     bytes: int
-    unread: int  # lines that no row could be made of, and that were taken over all the same
+    unread: int  # unusable lines, copied all the same
 
 
 def check_target(source: Path, target: Path, *, force: bool) -> None:
-    """Refuse what would write over the input, by whatever name, or over anything unasked. Raises UsageError."""
+    """Refuse to overwrite the input under any name, or another file without --force. Raises UsageError."""
     try:
         if target.exists() and target.samefile(source):
             raise UsageError(f"{target} is the input itself; name another file")
         if target.is_dir() or not target.parent.is_dir():
-            raise UsageError(f"{target} cannot be a file: name one in a folder that exists")
+            raise UsageError(f"{target} cannot be a file: name one in an existing folder")
         if (target.exists() or target.is_symlink()) and not force:
             raise UsageError(f"{target} exists; name another file, or use --force to replace it")
-    except OSError as fault:
-        raise UsageError(f"{target}: {fault.strerror or fault}") from fault
+    except OSError as error:
+        raise UsageError(f"{target}: {error.strerror or error}") from error
 
 
 def write_kept(
     audit: Audit, target: Path, removed: Path | None = None, *, drop_unread: bool = False, force: bool = False
 ) -> FilteredCopy:
-    """Write the rows that stay, byte for byte, in their order; whole, or not at all.
+    """Write the rows that stay, byte for byte and in order; completely, or not at all.
 
     Args:
-        removed: the other rows go there.
-        drop_unread: lines that no row could be made of go, too; else they stay, since nobody judged them.
+        removed: a file for the other rows.
+        drop_unread: drop unusable lines, too; by default they stay, because nothing has judged them.
 
     Raises:
-        UsageError: a target is no good, or the input was changed since it was read.
+        UsageError: a target is unusable, or the input has changed since it was read.
         GpuwatchError: the copy cannot be written.
     """
     for path in (target, removed) if removed else (target,):
         check_target(audit.path, path, force=force)
     if removed is not None and _same(removed, target):
-        raise UsageError(f"{removed}: the rows that go want another file than those that stay")
+        raise UsageError(f"{removed}: name another file for the removed rows than for those that stay")
     with _new_file(target, audit.path, force) as kept, _new_file(removed, audit.path, force) as gone:
         written = _copied(audit, kept, gone, drop_unread)
         if not audit.scanned.of.startswith(fingerprint(audit.path) + "|"):
-            raise UsageError(f"{audit.path} was changed since it was read; run it again")
+            raise UsageError(f"{audit.path} has changed since it was read; run the command again")
     return written
 
 
@@ -79,7 +78,7 @@ def _copied(audit: Audit, kept: IO[bytes], gone: IO[bytes], drop_unread: bool) -
 
 
 def _copy(line: FileLine, source: Path, target: IO[bytes]) -> None:
-    """One line; one that is too long to be held, piece by piece."""
+    """Copy one line; one that is too long for memory in pieces."""
     if line.content is not None:
         target.write(line.content)
         return
@@ -93,7 +92,7 @@ def _copy(line: FileLine, source: Path, target: IO[bytes]) -> None:
 
 @contextmanager
 def _new_file(target: Path | None, source: Path, force: bool) -> Iterator[IO[bytes]]:
-    """A file that gets its name only when it is whole."""
+    """A file that gets its name only when it is complete."""
     if target is None:
         with open(os.devnull, "wb") as nowhere:
             yield nowhere
@@ -112,8 +111,8 @@ def _new_file(target: Path | None, source: Path, force: bool) -> Iterator[IO[byt
         finally:
             with contextlib.suppress(FileNotFoundError):
                 part.unlink()
-    except OSError as fault:
-        raise GpuwatchError(f"{target}: it cannot be written: {fault.strerror or fault}") from fault
+    except OSError as error:
+        raise GpuwatchError(f"{target}: cannot be written: {error.strerror or error}") from error
 
 
 @contextmanager
@@ -126,14 +125,14 @@ def _packed(file: IO[bytes], target: Path) -> Iterator[IO[bytes]]:
 
 
 def _publish(part: Path, target: Path, force: bool) -> None:
-    """Its name, at once; without --force never that of a file that came up meanwhile."""
+    """Give it its name atomically; without --force never the name of a file created meanwhile."""
     if force:
         part.replace(target)
         return
     try:
         target.hardlink_to(part)
     except FileExistsError:
-        raise UsageError(f"{target} exists by now; it is left as it is") from None
+        raise UsageError(f"{target} was created meanwhile; it is left unchanged") from None
     except OSError:  # a file system without hard links
         part.replace(target)
 

@@ -1,32 +1,26 @@
-"""How surprising each text is to a small causal language model that the owner names: noise is high, set phrases low.
+"""How surprising each text is to a small causal language model: noise scores high, set phrases score low.
 
-Perplexity is e to the mean of −ln p of each token after those before it (Jelinek et al., 1977); Wenzek et al. ("CCNet",
-2020) filter by it. A text is read up to 512 tokens.
+Perplexity is e to the mean of −ln p of each token given the tokens before it (Jelinek et al., 1977); Wenzek et al.
+("CCNet", 2020) filter by it. A text is read up to 512 tokens.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gpuwatch.app.dataset.embedding import open_session, read_tokenizer, run_session
-from gpuwatch.app.dataset.scan import (
-    AuditProgress,
-    ScannedFile,
-    blocks,
-    fingerprint,
-)
+from gpuwatch.app.dataset.models import Array, OnnxModel, file_digest, read_tokenizer
+from gpuwatch.app.dataset.scan import AuditProgress, ScannedFile, blocks, fingerprint
 from gpuwatch.app.dataset.work_folder import WorkFolder
 from gpuwatch.errors import UsageError
 
-_READS_TOKENS = 512
+_MAX_TOKENS = 512
 _HEAD_CHARACTERS = 20_000
-_BATCH_TOKENS = 4_096  # a batch answers with a number for each token and each word of the vocabulary
-_KIND = np.dtype("<f4")
+_BATCH_TOKENS = 4_096  # the output has a number for each token and each word of the vocabulary
+_TYPE = np.dtype("<f4")
 _GRAPHS = ("model.onnx", "onnx/model.onnx", "decoder_model.onnx", "onnx/decoder_model.onnx")
 _TYPES = {
     "tensor(float)": np.float32,
@@ -39,7 +33,7 @@ Perplexities = np.ndarray[Any, np.dtype[np.float32]]
 
 
 class CausalModel:
-    """A folder with tokenizer.json and model.onnx that answers with `logits`."""
+    """A folder with tokenizer.json and a model.onnx whose output is `logits`."""
 
     def __init__(self, folder: Path, threads: int) -> None:
         graph = next((folder / name for name in _GRAPHS if (folder / name).is_file()), None)
@@ -47,20 +41,18 @@ class CausalModel:
             raise UsageError(f"{folder} holds no language model: expected tokenizer.json and model.onnx")
         self._tokens = read_tokenizer(folder / "tokenizer.json")
         self._tokens.no_padding()
-        self._tokens.enable_truncation(_READS_TOKENS)
-        self._session = open_session(str(graph), threads, graph)
-        self._graph = graph
-        self._inputs = {one.name: one for one in self._session.get_inputs()}
-        if "logits" not in {one.name for one in self._session.get_outputs()} or "input_ids" not in self._inputs:
-            raise UsageError(f"{graph}: no language model: expected an input `input_ids` and an output `logits`")
-        with graph.open("rb") as file:
-            self.digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        self._tokens.enable_truncation(_MAX_TOKENS)
+        self._model = OnnxModel(graph, threads)
+        self._path = graph
+        if "logits" not in self._model.outputs or "input_ids" not in self._model.inputs:
+            raise UsageError(f"{graph}: not a language model: expected an input `input_ids` and an output `logits`")
+        self.digest = file_digest(graph)
         self.name = folder.name
 
     def perplexities(self, texts: Sequence[str]) -> Perplexities:
-        """Of each text; NaN where it has fewer than two tokens."""
+        """The perplexity of each text; NaN if it has fewer than two tokens."""
         read = [one.ids for one in self._tokens.encode_batch([text[:_HEAD_CHARACTERS] for text in texts])]
-        found = np.full(len(texts), np.nan, _KIND)
+        found = np.full(len(texts), np.nan, _TYPE)
         order = sorted((i for i, ids in enumerate(read) if len(ids) >= 2), key=lambda i: len(read[i]))
         while order:
             count = max(1, _BATCH_TOKENS // len(read[order[-1]]))
@@ -73,18 +65,18 @@ class CausalModel:
         mask = np.zeros_like(ids)
         for row, one in enumerate(tokens):
             ids[row, : len(one)], mask[row, : len(one)] = one, 1
-        logits = run_session(self._session, "logits", self._fed(ids, mask), self._graph)[:, :-1]
+        logits = self._model.run("logits", self._fed(ids, mask))[:, :-1]
         if ids.max() >= logits.shape[2]:
-            raise UsageError(f"{self._graph}: it knows {logits.shape[2]} tokens, and tokenizer.json has more")
+            raise UsageError(f"{self._path}: the model knows {logits.shape[2]} tokens, and tokenizer.json has more")
         peak = logits.max(axis=2, keepdims=True)
         total = peak[:, :, 0] + np.log(np.exp(logits - peak).sum(axis=2))
         loss = total - np.take_along_axis(logits, ids[:, 1:, None], axis=2)[:, :, 0]
         known = mask[:, 1:]
-        perplexity: Perplexities = np.exp(np.minimum((loss * known).sum(axis=1) / known.sum(axis=1), 80)).astype(_KIND)
+        perplexity: Perplexities = np.exp(np.minimum((loss * known).sum(axis=1) / known.sum(axis=1), 80)).astype(_TYPE)
         return perplexity
 
-    def _fed(self, ids: np.ndarray[Any, Any], mask: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
-        """What the graph asks for; a graph that goes on from earlier tokens gets none."""
+    def _fed(self, ids: Array, mask: Array) -> dict[str, Array]:
+        """The inputs that the model has; a model that can continue earlier tokens gets none."""
         places = np.tile(np.arange(ids.shape[1]), (len(ids), 1))
         known = {
             "input_ids": ids,
@@ -92,7 +84,9 @@ class CausalModel:
             "position_ids": places,
             "use_cache_branch": np.zeros(1, np.bool_),
         }
-        return {name: known[name] if name in known else _nothing(one, len(ids)) for name, one in self._inputs.items()}
+        return {
+            name: known[name] if name in known else _no_past(one, len(ids)) for name, one in self._model.inputs.items()
+        }
 
 
 def measure_perplexity(
@@ -103,26 +97,26 @@ def measure_perplexity(
     model: CausalModel,
     progress: AuditProgress,
 ) -> Perplexities:
-    """Each row's perplexity; goes on where an earlier run ended.
+    """Measure each row's perplexity, continuing where an earlier run ended.
 
     Raises:
-        UsageError: the file or the model is no good.
+        UsageError: the file or the model cannot be read.
     """
-    stage = folder.stage("perplexity", f"{scanned.of}|{model.digest}")
-    with folder.grown("perplexities", _KIND, 1, stage.rows) as file:
-        for block, stage in blocks(path, fields, stage):  # noqa: B020 each goes on where the last one ended
+    state = folder.state("perplexity", f"{scanned.of}|{model.digest}")
+    with folder.appended("perplexities", _TYPE, 1, state.rows) as file:
+        for block, state in blocks(path, fields, state):  # noqa: B020 each continues where the last one ended
             if block:
                 file.append(model.perplexities([one.text for one in block]))
-            folder.keep("perplexity", stage)
-            progress("perplexity", stage.rows, len(scanned.rows))
+            folder.keep("perplexity", state)
+            progress("perplexity", state.rows, len(scanned.rows))
     if not scanned.of.startswith(fingerprint(path) + "|"):
-        raise UsageError(f"{path} was changed while it was read; run it again")
-    return folder.table("perplexities", _KIND, 1, stage.rows)
+        raise UsageError(f"{path} changed while it was being read; run the command again")
+    return folder.table("perplexities", _TYPE, 1, state.rows)
 
 
-def _nothing(one: Any, texts: int) -> np.ndarray[Any, Any]:
+def _no_past(one: Any, texts: int) -> Array:
     """Keys and values of no earlier tokens: [texts, heads, 0, size]."""
     if not one.name.startswith("past_key_values") or len(one.shape) != 4:
-        raise UsageError(f"the language model wants {one.name}, which is not known here")
+        raise UsageError(f"the language model needs the input {one.name}, which gpuwatch does not know")
     heads, size = (side if isinstance(side, int) else 1 for side in (one.shape[1], one.shape[3]))
     return np.zeros((texts, heads, 0, size), _TYPES.get(one.type, np.float32))

@@ -1,25 +1,30 @@
-"""What an audit found, as one JSON document."""
+"""What an audit found, as one JSON document, with a few rows of the file to judge it by."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from gpuwatch.app.dataset.audit import Audit
+from gpuwatch.app.dataset.audit import Audit, RemovalReason
 from gpuwatch.app.dataset.clusters import CROWDED_SHARE
-from gpuwatch.app.dataset.duplicates import MIN_WORDING_SIMILARITY
-from gpuwatch.app.dataset.examples import AuditExamples
-from gpuwatch.app.dataset.removal import RemovalReason
+from gpuwatch.app.dataset.duplicates import MIN_WORDING_SIMILARITY, NO_ROW, RowNumbers
+from gpuwatch.app.dataset.models import Array
+from gpuwatch.app.dataset.rows import UnusableLine, parse_line, read_lines, row_text
 from gpuwatch.app.dataset.saving import TrainingSaving
+from gpuwatch.domain.market.text import clean
 
 _QUANTILES = (1, 5, 25, 50, 75, 95, 99)
+_CLUSTERS = 10
+_PAIRS = 10
+_CHARACTERS = 160
+_SAMPLE = 2_000  # rows of a cluster that determine its middle
 
 
 def report_of(audit: Audit, saving: TrainingSaving, examples: AuditExamples) -> dict[str, Any]:
-    """Names and units as everywhere: money ends in `_usd` or `_usd_gpu_hour`."""
+    """The document; money fields end in `_usd` or `_usd_gpu_hour`."""
     scanned, removed = audit.scanned, audit.reasons != RemovalReason.KEPT
     return {
         "file": str(audit.path),
@@ -56,7 +61,7 @@ def _method(audit: Audit) -> str:
     return f"{audit.models.embedder.name}; {audit.clusters.method}{near}{cut}"
 
 
-def _weight(audit: Audit, which: np.ndarray[Any, Any]) -> dict[str, int]:
+def _weight(audit: Audit, which: Array) -> dict[str, int]:
     rows = audit.scanned.rows
     weighed = {key: int(rows[key][which].sum(dtype=np.int64)) for key in ("bytes", "tokens")}
     return {"rows": int(which.sum()), **weighed}
@@ -114,6 +119,86 @@ def _saving(saving: TrainingSaving) -> dict[str, Any]:
 
 
 def tokens_of(audit: Audit) -> tuple[int, int]:
-    """Tokens of all rows, and of those that go."""
+    """Tokens of all rows, and of the removed ones."""
     removed = audit.reasons != RemovalReason.KEPT
     return _weight(audit, np.ones(len(removed), bool))["tokens"], _weight(audit, removed)["tokens"]
+
+
+# --- examples ---------------------------------------------------------------------------------------------------------
+
+
+class ExampleRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row, by its line number in the file (from 1)."""
+
+    line: int
+    text: str
+
+
+class ExampleCluster(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the largest clusters, with the row nearest to its centre."""
+
+    rows: int
+    middle: ExampleRow
+
+
+class ExamplePair(msgspec.Struct, frozen=True, kw_only=True):
+    """A removed row, and the one that stays instead."""
+
+    cosine: float
+    goes: ExampleRow
+    stays: ExampleRow
+
+
+class AuditExamples(msgspec.Struct, frozen=True, kw_only=True):
+    """Example texts for the report. Pairs: the least similar first, where the threshold is most likely wrong."""
+
+    clusters: tuple[ExampleCluster, ...]
+    pairs: tuple[ExamplePair, ...]
+
+
+def examples_of(audit: Audit) -> AuditExamples:
+    """Read the examples from the file in one more pass, without parsing the other lines."""
+    labels = audit.clusters.labels
+    largest = np.argsort(-np.bincount(labels), kind="stable")[:_CLUSTERS]
+    middles = [_middle(audit, np.flatnonzero(labels == number)) for number in largest]
+    near = np.flatnonzero(audit.near != NO_ROW)
+    pairs = near[np.argsort(audit.cosines[near], kind="stable")][:_PAIRS]
+    shown = _read(audit, [*middles, *pairs.tolist(), *audit.near[pairs].tolist()])
+    return AuditExamples(
+        clusters=tuple(
+            ExampleCluster(rows=int((labels == number).sum()), middle=shown[row])
+            for number, row in zip(largest, middles, strict=True)
+            if (labels == number).any()
+        ),
+        pairs=tuple(
+            ExamplePair(cosine=round(float(audit.cosines[row]), 4), goes=shown[row], stays=shown[int(audit.near[row])])
+            for row in pairs.tolist()
+        ),
+    )
+
+
+def _middle(audit: Audit, members: RowNumbers) -> int:
+    some = members[:: max(1, len(members) // _SAMPLE)]
+    vectors = np.asarray(audit.scanned.vectors[some])
+    return int(some[(vectors @ vectors.mean(axis=0)).argmax()]) if len(some) else 0
+
+
+def _read(audit: Audit, rows: Iterable[int]) -> Mapping[int, ExampleRow]:
+    numbers = audit.scanned.rows["line"]
+    wanted = {int(numbers[row]): row for row in rows}
+    last = max(wanted, default=-1)
+    found: dict[int, ExampleRow] = {}
+    for line in read_lines(audit.path):
+        if line.number in wanted:
+            text = _text(line.content, audit.reading.fields)
+            found[wanted[line.number]] = ExampleRow(line=line.number + 1, text=text)
+        if line.number >= last:
+            break
+    return found
+
+
+def _text(content: bytes | None, fields: tuple[str, ...]) -> str:
+    try:
+        return clean(" ".join(row_text(parse_line(content or b""), fields)[0][: 4 * _CHARACTERS].split()), _CHARACTERS)
+    except UnusableLine:  # the file has just changed
+        return ""

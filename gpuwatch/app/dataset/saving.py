@@ -5,14 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from gpuwatch.domain.planning.job import training_flop
-from gpuwatch.domain.planning.job_hours import peak_flops
+from gpuwatch.domain.planning.job_hours import HOUR_S, peak_flops
 from gpuwatch.errors import UsageError
-
-_HOUR_S = 3600.0
 
 
 class TrainingWork(msgspec.Struct, frozen=True, kw_only=True):
-    """How the GPU-hours of training on the whole file are known: the first that is said."""
+    """How long training on the whole file takes: by the first of these that is given."""
 
     gpu_hours: float | None = None
     tokens_per_s: float | None = None  # of one GPU
@@ -23,7 +21,7 @@ class TrainingWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrainingPrice(msgspec.Struct, frozen=True, kw_only=True):
-    """USD per GPU-hour, commission included, and where it is from."""
+    """USD per GPU-hour, commission included, and its source."""
 
     usd_gpu_hour: float
     source: str
@@ -31,7 +29,7 @@ class TrainingPrice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrainingSaving(msgspec.Struct, frozen=True, kw_only=True):
-    """None: not known. `how` says how the hours were found, or what must be said to know them."""
+    """None: unknown. `how` says how the hours were computed, or which option is missing."""
 
     share: float  # of the tokens
     gpu_hours_whole: float | None
@@ -44,13 +42,13 @@ class TrainingSaving(msgspec.Struct, frozen=True, kw_only=True):
 def training_saving(
     tokens: int, removed_tokens: int, work: TrainingWork, gpu: str | None, price: TrainingPrice | None
 ) -> TrainingSaving:
-    """The hours are in proportion to the tokens: the same epochs over less.
+    """Hours are proportional to tokens: the same epochs over less data.
 
     Args:
         gpu: a canonical name.
 
     Raises:
-        UsageError: the hours cannot be reckoned from what was said.
+        UsageError: the options do not determine the hours.
     """
     share = removed_tokens / tokens if tokens else 0.0
     hours, how = _whole(tokens, work, gpu)
@@ -66,17 +64,17 @@ def _whole(tokens: int, work: TrainingWork, gpu: str | None) -> tuple[float | No
     if work.gpu_hours is not None:
         return work.gpu_hours, f"{work.gpu_hours:g} GPU-hours for the whole file, as said"
     if work.tokens_per_s is not None:
-        return seen / work.tokens_per_s / _HOUR_S, f"{seen:,.0f} tokens at {work.tokens_per_s:g} a second and GPU"
+        return seen / work.tokens_per_s / HOUR_S, f"{seen:,.0f} tokens at {work.tokens_per_s:g} a second and GPU"
     if work.params is None:
         return None, "not known: say --gpu-hours, --tokens-per-s, or --params with --gpu"
     if gpu is None:
-        raise UsageError("--params wants the GPU, too: --gpu H100")
+        raise UsageError("--params needs a GPU: --gpu H100")
     peak = peak_flops(gpu, fp8=False)
     if peak is None:
-        raise UsageError(f"no data sheet says the FLOP/s of {gpu}: say --tokens-per-s or --gpu-hours")
+        raise UsageError(f"no data sheet gives the FLOP/s of {gpu}: use --tokens-per-s or --gpu-hours")
     flop = training_flop(work.params, seen, full=not work.lora)
     how = (
         f"{flop:.3g} FLOP ({flop / (work.params * seen) if seen else 0:g} × parameters × tokens)"
         f" at {peak / 1e12:g} TFLOP/s × {work.utilisation:.0%} of {gpu}"
     )
-    return flop / (peak * work.utilisation) / _HOUR_S, how
+    return flop / (peak * work.utilisation) / HOUR_S, how

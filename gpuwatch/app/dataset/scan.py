@@ -1,55 +1,87 @@
-"""One pass over a data set: what each row weighs, and where its text lies among the others."""
+"""One pass over a data set: the size of each row, its vector, and a sketch of its wording."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import msgspec
 import numpy as np
 
-from gpuwatch.app.dataset import minhash
-from gpuwatch.app.dataset.before import ROW_TYPE, VECTOR_TYPE, KnownTexts
 from gpuwatch.app.dataset.embedding import Embedder, Vectors
-from gpuwatch.app.dataset.lines import FileLine, read_lines
-from gpuwatch.app.dataset.texts import (
+from gpuwatch.app.dataset.models import Array, TokenCounter
+from gpuwatch.app.dataset.rows import (
     FieldSelection,
+    FileLine,
     UnusableLine,
     parse_line,
+    read_lines,
     row_text,
     select_fields,
 )
-from gpuwatch.app.dataset.tokens import TokenCounter
 from gpuwatch.app.dataset.work_folder import PassState, WorkFolder
 from gpuwatch.errors import GpuwatchError, UsageError
 
-AuditProgress = Callable[[str, int, int], None]  # what is done, so much of so much
+AuditProgress = Callable[[str, int, int], None]  # the pass, how much is done, of how much
 
-_FIRST = 200  # rows that say which fields hold the text
+ROW_TYPE = np.dtype(
+    [("line", "<u8"), ("bytes", "<u4"), ("tokens", "<u4"), ("cut", "u1"), ("hash", "<u8"), ("hash_rest", "<u8")]
+)
+VECTOR_TYPE = np.dtype("<f4")
+_FIRST_ROWS = 200  # determine which fields hold the text
 _BLOCK_ROWS = 512
 _BLOCK_CHARACTERS = 16 << 20
+_KNOWN_TEXTS = 500_000  # about 150 bytes each
 
 
 class ScannedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that was read. `rows` has one record a row with text, `vectors` and `sketches` one line each."""
+    """A file that was read. `rows` has one record per row with text, `vectors` and `sketches` one line each."""
 
-    rows: np.ndarray[Any, Any]
+    rows: Array
     vectors: Vectors
-    sketches: np.ndarray[Any, Any]
+    sketches: Array
     skipped: Mapping[str, int]  # reason → lines
     lines: int
     bytes: int
-    of: str  # all that this depends on
+    of: str  # everything that this depends on
 
 
 class RowText(msgspec.Struct, frozen=True):
-    """A row that can be read."""
+    """A row with usable text."""
 
     line: FileLine
     text: str
     digest: bytes
+
+
+class NoUsableRows(GpuwatchError):
+    """The file holds nothing that could be judged."""
+
+
+def read_as(path: Path, named: tuple[str, ...]) -> FieldSelection:
+    """Select the fields that hold the text, by the first rows.
+
+    Raises:
+        NoUsableRows: no line can be read.
+        UsageError: no field holds text, or the file cannot be read.
+    """
+    first: list[Mapping[str, Any]] = []
+    reasons: Counter[str] = Counter()
+    for line in read_lines(path):
+        try:
+            first.append(_object(line))
+        except UnusableLine as reason:
+            reasons[str(reason)] += 1
+        if len(first) >= _FIRST_ROWS:
+            break
+    if not first:
+        why = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common(3))
+        raise NoUsableRows(f"{path}: no line is a row of data" + (f": {why}" if why else ": it is empty"))
+    return select_fields(first, named)
 
 
 def scan_file(
@@ -60,86 +92,59 @@ def scan_file(
     counter: TokenCounter,
     progress: AuditProgress,
 ) -> ScannedFile:
-    """Read the file, or what of it was not read yet.
+    """Read the file, or the part of it that was not read before.
 
     Raises:
         UsageError: it cannot be read, or it changed meanwhile.
     """
-    file_is = fingerprint(path)
-    of = f"{file_is}|{','.join(reading.fields)}|{embedder.digest}|{counter.digest}"
-    stage = folder.stage("scan", of)
-    before = KnownTexts(folder, embedder.dimensions, stage.rows)
+    identity = fingerprint(path)
+    of = f"{identity}|{','.join(reading.fields)}|{embedder.digest}|{counter.digest}"
+    state = folder.state("scan", of)
+    known = KnownTexts(folder, embedder.dimensions, state.rows)
     with (
-        folder.grown("rows", ROW_TYPE, 1, stage.rows) as rows,
-        folder.grown("vectors", VECTOR_TYPE, embedder.dimensions, stage.rows) as vectors,
-        folder.grown("sketches", minhash.MINHASH_TYPE, minhash.MINHASH_SIZE, stage.rows) as sketches,
+        folder.appended("rows", ROW_TYPE, 1, state.rows) as rows,
+        folder.appended("vectors", VECTOR_TYPE, embedder.dimensions, state.rows) as vectors,
+        folder.appended("sketches", MINHASH_TYPE, MINHASH_SIZE, state.rows) as sketches,
     ):
-        for block, stage in blocks(path, reading.fields, stage):  # noqa: B020 each goes on where the last one ended
+        for block, state in blocks(path, reading.fields, state):  # noqa: B020 each continues where the last one ended
             if block:
-                for file, new in zip(
-                    (rows, vectors, sketches), _measured(block, embedder, counter, before), strict=True
-                ):
+                measured = _measured(block, embedder, counter, known)
+                for file, new in zip((rows, vectors, sketches), measured, strict=True):
                     file.append(new)
-            folder.keep("scan", stage)
-            progress("reading", stage.offset, 0 if path.suffix == ".gz" else path.stat().st_size)
-    if fingerprint(path) != file_is:
-        raise UsageError(f"{path} was changed while it was read; run it again")
+            folder.keep("scan", state)
+            progress("reading", state.offset, 0 if path.suffix == ".gz" else path.stat().st_size)
+    if fingerprint(path) != identity:
+        raise UsageError(f"{path} changed while it was being read; run the command again")
     return ScannedFile(
-        rows=folder.table("rows", ROW_TYPE, 1, stage.rows),
-        vectors=folder.table("vectors", VECTOR_TYPE, embedder.dimensions, stage.rows),
-        sketches=folder.table("sketches", minhash.MINHASH_TYPE, minhash.MINHASH_SIZE, stage.rows),
-        skipped=stage.skipped,
-        lines=stage.line,
-        bytes=stage.offset,
+        rows=folder.table("rows", ROW_TYPE, 1, state.rows),
+        vectors=folder.table("vectors", VECTOR_TYPE, embedder.dimensions, state.rows),
+        sketches=folder.table("sketches", MINHASH_TYPE, MINHASH_SIZE, state.rows),
+        skipped=state.skipped,
+        lines=state.line,
+        bytes=state.offset,
         of=of,
     )
 
 
-def blocks(path: Path, fields: Sequence[str], stage: PassState) -> Iterator[tuple[list[RowText], PassState]]:
-    """Rows with text by some hundreds, each with where the pass stands after them; the same blocks in every run."""
-    if stage.finished:
+def blocks(path: Path, fields: Sequence[str], state: PassState) -> Iterator[tuple[list[RowText], PassState]]:
+    """Rows with text in blocks, each with the state of the pass after it; the blocks are the same in every run."""
+    if state.finished:
         return
-    skipped = Counter(stage.skipped)
+    skipped = Counter(state.skipped)
     block: list[RowText] = []
     characters = 0
-    for line in read_lines(path, stage.line, stage.offset):
+    for line in read_lines(path, state.line, state.offset):
         try:
             block.append(RowText(line, *row_text(_object(line), fields)))
             characters += len(block[-1].text)
         except UnusableLine as reason:
             skipped[str(reason)] += 1
-        stage = msgspec.structs.replace(stage, line=line.number + 1, offset=line.after)
+        state = msgspec.structs.replace(state, line=line.number + 1, offset=line.after)
         if len(block) >= _BLOCK_ROWS or characters >= _BLOCK_CHARACTERS:
-            stage = msgspec.structs.replace(stage, rows=stage.rows + len(block), skipped=dict(skipped))
-            yield block, stage
+            state = msgspec.structs.replace(state, rows=state.rows + len(block), skipped=dict(skipped))
+            yield block, state
             block, characters = [], 0
-    yield block, msgspec.structs.replace(stage, rows=stage.rows + len(block), skipped=dict(skipped), finished=True)
-
-
-def read_as(path: Path, named: tuple[str, ...]) -> FieldSelection:
-    """Which fields hold the text, by the first rows.
-
-    Raises:
-        NoRows: no line can be read.
-        UsageError: no field holds text, or the file cannot be read.
-    """
-    first: list[Mapping[str, Any]] = []
-    reasons: Counter[str] = Counter()
-    for line in read_lines(path):
-        try:
-            first.append(_object(line))
-        except UnusableLine as reason:
-            reasons[str(reason)] += 1
-        if len(first) >= _FIRST:
-            break
-    if not first:
-        why = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common(3))
-        raise NoUsableRows(f"{path}: no line is a row of data" + (f": {why}" if why else ": it is empty"))
-    return select_fields(first, named)
-
-
-class NoUsableRows(GpuwatchError):
-    """There is nothing in the file that could be judged."""
+    yield block, msgspec.structs.replace(state, rows=state.rows + len(block), skipped=dict(skipped), finished=True)
 
 
 def fingerprint(path: Path) -> str:
@@ -155,8 +160,8 @@ def _object(line: FileLine) -> Mapping[str, Any]:
 
 
 def _measured(
-    block: Sequence[RowText], embedder: Embedder, counter: TokenCounter, before: KnownTexts
-) -> tuple[np.ndarray[Any, Any], ...]:
+    block: Sequence[RowText], embedder: Embedder, counter: TokenCounter, known: KnownTexts
+) -> tuple[Array, ...]:
     """Records, vectors and sketches of some rows."""
     texts = [one.text for one in block]
     digests = [one.digest for one in block]
@@ -166,5 +171,75 @@ def _measured(
     rows["tokens"] = counter.counts(texts)
     rows["hash"] = [int.from_bytes(digest[:8], "little") for digest in digests]
     rows["hash_rest"] = [int.from_bytes(digest[8:], "little") for digest in digests]
-    vectors, rows["cut"] = before.vectors(texts, digests, embedder)
-    return rows, vectors, np.stack([minhash.minhash(text) for text in texts])
+    vectors, rows["cut"] = known.vectors(texts, digests, embedder)
+    return rows, vectors, np.stack([minhash(text) for text in texts])
+
+
+class KnownTexts:
+    """The first row of each text read so far, up to a limit: a repeated text is embedded only once."""
+
+    def __init__(self, folder: WorkFolder, dimensions: int, rows: int) -> None:
+        self._folder, self._dimensions, self._rows = folder, dimensions, rows
+        self._known: dict[bytes, int] = {}
+        read = folder.table("rows", ROW_TYPE, 1, rows)
+        for place in range(rows):
+            if len(self._known) == _KNOWN_TEXTS:
+                break
+            self._known.setdefault(read["hash"][place].tobytes() + read["hash_rest"][place].tobytes(), place)
+
+    def vectors(self, texts: Sequence[str], digests: Sequence[bytes], embedder: Embedder) -> tuple[Vectors, Array]:
+        """A vector for each of the next rows, and whether its text was cut."""
+        new = {digest: text for digest, text in zip(digests, texts, strict=True) if digest not in self._known}
+        places = {digest: place for place, digest in enumerate(new)}
+        vectors = np.empty((len(texts), self._dimensions), VECTOR_TYPE)
+        cut = np.zeros(len(texts), bool)
+        if new:
+            fresh, fresh_cut = embedder.vectors(list(new.values()))
+            own = [place for place, digest in enumerate(digests) if digest in places]
+            vectors[own] = fresh[[places[digests[place]] for place in own]]
+            cut[own] = np.asarray(fresh_cut)[[places[digests[place]] for place in own]]
+        old = [place for place, digest in enumerate(digests) if digest not in places]
+        if old:
+            rows = [self._known[digests[place]] for place in old]
+            vectors[old] = self._folder.table("vectors", VECTOR_TYPE, self._dimensions, self._rows)[rows]
+            cut[old] = self._folder.table("rows", ROW_TYPE, 1, self._rows)["cut"][rows]
+        self._add(digests)
+        return vectors, cut
+
+    def _add(self, digests: Sequence[bytes]) -> None:
+        for place, digest in enumerate(digests, self._rows):
+            if len(self._known) < _KNOWN_TEXTS:
+                self._known.setdefault(digest, place)
+        self._rows += len(digests)
+
+
+# --- wording ----------------------------------------------------------------------------------------------------------
+#
+# MinHash (Broder, "On the resemblance and containment of documents", 1997): the share of equal numbers estimates the
+# Jaccard similarity of two texts' runs of five words; with 64 numbers the standard error is at most 0.06.
+
+MINHASH_SIZE = 64
+MINHASH_TYPE = np.dtype("<u4")
+_RUN_WORDS = 5
+_MAX_WORDS = 50_000  # of a text
+_PRIME = np.uint64((1 << 61) - 1)
+_WORD = re.compile(r"\w+|[^\w\s]")
+_FACTORS = np.random.RandomState(42).randint(1, 1 << 29, (2, MINHASH_SIZE)).astype(np.uint64)  # must never change
+_HASHES_AT_ONCE = 2_048
+
+
+def minhash(text: str) -> Array:
+    """The 64 numbers that stand for a text's wording."""
+    words = [match.group() for _, match in zip(range(_MAX_WORDS), _WORD.finditer(text.lower()), strict=False)]
+    runs = {crc32("\0".join(words[i : i + _RUN_WORDS]).encode()) for i in range(max(1, len(words) - _RUN_WORDS + 1))}
+    hashes = np.fromiter(runs, np.uint64, len(runs))
+    found = np.full(MINHASH_SIZE, np.iinfo(np.uint32).max, np.uint64)
+    for start in range(0, len(hashes), _HASHES_AT_ONCE):
+        mixed = (hashes[start : start + _HASHES_AT_ONCE, None] * _FACTORS[0] + _FACTORS[1]) % _PRIME
+        found = np.minimum(found, (mixed & np.uint64(0xFFFFFFFF)).min(axis=0))
+    return found.astype(MINHASH_TYPE)
+
+
+def wording_similarity(one: Array, other: Array) -> float:
+    """The estimated share of common runs of words: 0 to 1."""
+    return float(np.mean(one == other))

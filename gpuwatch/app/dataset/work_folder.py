@@ -1,6 +1,6 @@
-"""What an audit keeps beside its file: one that was killed goes on where it was, and `filter` need not read again.
+"""What an audit keeps beside its file, so that a killed audit continues and `filter` need not read again.
 
-Files that grow are written before the state that counts them: what lies behind the count is cut off at the next start.
+Tables are written before the state that counts their rows: rows beyond the count are cut off at the next start.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STATE = "state.json"
 
 
 class PassState(msgspec.Struct, frozen=True, kw_only=True):
-    """How far one pass over the file has come. `of` names all that its result depends on."""
+    """How far one pass over the file has come. `of` names everything that its result depends on."""
 
     of: str
     rows: int = 0
@@ -36,28 +36,28 @@ class WorkFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._stages: dict[str, PassState] = {}
-        with suppress(FileNotFoundError, msgspec.DecodeError):  # without a state everything is done anew
-            self._stages = msgspec.json.decode((path / _STATE).read_bytes(), type=dict[str, PassState])
+        self._states: dict[str, PassState] = {}
+        with suppress(FileNotFoundError, msgspec.DecodeError):  # without a state, everything starts over
+            self._states = msgspec.json.decode((path / _STATE).read_bytes(), type=dict[str, PassState])
 
-    def stage(self, name: str, of: str) -> PassState:
-        """Where this pass stands; at the beginning, if what it depends on has changed."""
-        known = self._stages.get(name)
+    def state(self, name: str, of: str) -> PassState:
+        """The state of a pass; its beginning, if what it depends on has changed."""
+        known = self._states.get(name)
         return known if known is not None and known.of == of else PassState(of=of)
 
-    def keep(self, name: str, stage: PassState) -> None:
-        """Write down how far it is, for good."""
-        self._stages[name] = stage
+    def keep(self, name: str, state: PassState) -> None:
+        """Save the state of a pass durably."""
+        self._states[name] = state
         part = self.path / f"{_STATE}.part"
         with part.open("wb") as file:
-            file.write(msgspec.json.encode(self._stages))
+            file.write(msgspec.json.encode(self._states))
             file.flush()
             os.fsync(file.fileno())
         part.replace(self.path / _STATE)
 
     @contextmanager
-    def grown(self, name: str, kind: np.dtype[Any], width: int, rows: int) -> Iterator[AppendedTable]:
-        """A file of rows to append to, cut to those that count."""
+    def appended(self, name: str, kind: np.dtype[Any], width: int, rows: int) -> Iterator[AppendedTable]:
+        """A table to append rows to, cut to the rows that count."""
         file = AppendedTable(self.path / name, kind, width, rows)
         try:
             yield file
@@ -65,7 +65,7 @@ class WorkFolder:
             file.close()
 
     def table(self, name: str, kind: np.dtype[Any], width: int, rows: int) -> np.ndarray[Any, Any]:
-        """A file of rows, to be read as if it were in memory."""
+        """A table, memory-mapped."""
         shape = (rows, width) if width > 1 else (rows,)
         if not rows:
             return np.empty(shape, kind)
@@ -73,7 +73,7 @@ class WorkFolder:
 
 
 class AppendedTable:
-    """A file of rows of one kind, to append to."""
+    """A file of rows of one type, to append to."""
 
     def __init__(self, path: Path, kind: np.dtype[Any], width: int, rows: int) -> None:
         self._kind = kind
@@ -81,12 +81,12 @@ class AppendedTable:
         self._file = path.open("r+b" if path.exists() else "w+b")
         if os.fstat(self._file.fileno()).st_size < size:
             self._file.close()
-            raise GpuwatchError(f"{path} is shorter than it was; --anew begins again")
+            raise GpuwatchError(f"{path} is shorter than before; --anew starts over")
         self._file.truncate(size)
         self._file.seek(size)
 
     def append(self, rows: np.ndarray[Any, Any]) -> None:
-        """On disk when it returns."""
+        """Append rows durably."""
         self._file.write(np.ascontiguousarray(rows, self._kind).tobytes())
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -97,10 +97,10 @@ class AppendedTable:
 
 @contextmanager
 def open_work_folder(path: Path, *, anew: bool = False) -> Iterator[WorkFolder]:
-    """The folder, made if need be, and nobody else's meanwhile.
+    """Open the folder for this audit alone, creating it if necessary.
 
     Raises:
-        UsageError: it cannot be made, or holds something else.
+        UsageError: it cannot be created, or holds something else.
         GpuwatchError: another audit uses it.
     """
     try:
@@ -108,16 +108,16 @@ def open_work_folder(path: Path, *, anew: bool = False) -> Iterator[WorkFolder]:
         if not (path / "lock").exists() and any(path.iterdir()):
             raise UsageError(f"{path} holds other files; name a folder of its own with --work")
         with (path / "lock").open("w") as lock:
-            _take(lock.fileno(), path)
+            _lock(lock.fileno(), path)
             if anew:
                 (path / _STATE).unlink(missing_ok=True)
             yield WorkFolder(path)
-    except OSError as fault:
-        raise UsageError(f"{fault.filename or path}: {fault.strerror or fault}; --work names another folder") from fault
+    except OSError as error:
+        raise UsageError(f"{error.filename or path}: {error.strerror or error}; --work names another folder") from error
 
 
-def _take(lock: int, path: Path) -> None:
+def _lock(lock: int, path: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as fault:
-        raise GpuwatchError(f"another audit is at work in {path}") from fault
+    except BlockingIOError as error:
+        raise GpuwatchError(f"another audit is using {path}") from error

@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.app.dataset.audit import Audit, AuditModels, audit_file
+from gpuwatch.app.dataset.audit import Audit, AuditModels, RemovalRules, audit_file
 from gpuwatch.app.dataset.embedding import Embedder, open_embedder
-from gpuwatch.app.dataset.model_folder import find_model
+from gpuwatch.app.dataset.models import TokenCounter, find_model
 from gpuwatch.app.dataset.perplexity import CausalModel
-from gpuwatch.app.dataset.removal import RemovalRules
 from gpuwatch.app.dataset.scan import read_as
-from gpuwatch.app.dataset.tokens import TokenCounter
 from gpuwatch.app.dataset.work_folder import open_work_folder
 from tests.app.dataset import tiny_models
 

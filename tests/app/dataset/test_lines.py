@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.app.dataset import lines as module
-from gpuwatch.app.dataset.lines import read_lines
+from gpuwatch.app.dataset import rows as module
+from gpuwatch.app.dataset.rows import read_lines
 from gpuwatch.errors import UsageError
 
 CONTENT = st.lists(st.sampled_from([b"\n", b"a", b"bb\r\n", b"\xff", b"ccccccccc", b"\0"]), max_size=30).map(b"".join)
@@ -23,7 +23,7 @@ def test_lines_are_the_file_and_go_on_from_each_of_them(
     path = tmp_path_factory.mktemp("lines") / ("a.jsonl.gz" if packed else "a.jsonl")
     path.write_bytes(gzip.compress(content) if packed else content)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "LONGEST", longest)
+        patch.setattr(module, "MAX_LINE_BYTES", longest)
         found = list(read_lines(path))
         expected = _split(content)
         assert [line.length for line in found] == [len(line) for line in expected]
@@ -42,5 +42,5 @@ def _split(content: bytes) -> list[bytes]:
 def test_a_broken_archive_is_told_in_a_line(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(content)
-    with pytest.raises(UsageError, match="it cannot be read"):
+    with pytest.raises(UsageError, match="cannot be read"):
         list(read_lines(path))

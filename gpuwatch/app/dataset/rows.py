@@ -1,0 +1,213 @@
+"""The rows of a data set: the lines of a file in bounded memory, and the text in the fields of each."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import msgspec
+
+from gpuwatch.domain.market.text import clean
+from gpuwatch.errors import UsageError
+
+MAX_LINE_BYTES = 16 << 20  # a longer line is skipped
+_SHAPES: tuple[tuple[str, ...], ...] = (  # the first that fits; its later fields belong to the text, too
+    ("messages",),
+    ("conversations",),
+    ("instruction", "input", "output"),
+    ("instruction", "output"),
+    ("instruction", "response"),
+    ("prompt", "chosen", "rejected"),
+    ("prompt", "completion"),
+    ("prompt", "response"),
+    ("question", "answer"),
+    ("text",),
+    ("content",),
+)
+_FITS = 0.9  # of the first rows
+_IN_ERROR, _IN_REPORT = 8, 100  # field names shown
+_MESSAGE_KEYS = ("content", "value", "text")
+
+
+# --- lines ------------------------------------------------------------------------------------------------------------
+
+
+class FileLine(NamedTuple):
+    """One line. `content` includes its line end; None: the line is too long."""
+
+    number: int  # from 0
+    content: bytes | None
+    length: int  # bytes
+    after: int  # where the next line starts
+
+
+def read_lines(path: Path, number: int = 0, offset: int = 0) -> Iterator[FileLine]:
+    """Read from line `number` on, which starts at byte `offset` (uncompressed).
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    try:
+        with open_lines(path) as file:
+            file.seek(offset)
+            while line := file.readline(MAX_LINE_BYTES + 1):
+                length = len(line)
+                if length > MAX_LINE_BYTES and not line.endswith(b"\n"):
+                    length += _skip_rest(file)
+                offset += length
+                yield FileLine(number, line if length <= MAX_LINE_BYTES else None, length, offset)
+                number += 1
+    except (OSError, EOFError, zlib.error) as error:
+        raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def open_lines(path: Path) -> IO[bytes]:
+    """Open a file, decompressing it if it is gzipped."""
+    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+
+
+def _skip_rest(file: IO[bytes]) -> int:
+    """Skip the rest of a line and return its length in bytes."""
+    skipped = 0
+    while part := file.readline(MAX_LINE_BYTES):
+        skipped += len(part)
+        if part.endswith(b"\n"):
+            break
+    return skipped
+
+
+# --- the text of a row ------------------------------------------------------------------------------------------------
+
+
+class UnusableLine(ValueError):
+    """A line without usable text; the message is the reason, the same for all lines of a kind."""
+
+
+def parse_line(line: bytes) -> Mapping[str, Any]:
+    """Parse one line as an object. Raises UnusableLine."""
+    line = line.removeprefix(b"\xef\xbb\xbf")
+    if not line.strip():
+        raise UnusableLine("empty line")
+    try:
+        found = msgspec.json.decode(line)
+    except (msgspec.DecodeError, ValueError, RecursionError):  # ValueError: not UTF-8
+        found = _parse_leniently(line)
+    if not isinstance(found, dict):
+        raise UnusableLine("not a JSON object")
+    return found
+
+
+def _parse_leniently(line: bytes) -> Any:
+    """Accept what Python writes although it is not JSON: NaN, and half of a surrogate pair."""
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UnusableLine("not UTF-8") from None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise UnusableLine("not JSON") from None
+
+
+def row_text(row: Mapping[str, Any], fields: Sequence[str]) -> tuple[str, bytes]:
+    """The text of a row, and a digest that is unique to its parts, even if others join to the same text.
+
+    Raises:
+        UnusableLine: the fields hold no text.
+    """
+    parts = [[_without_surrogates(part) for part in _texts_in(row.get(field)) if part.strip()] for field in fields]
+    text = "\n".join(part for field in parts for part in field)
+    if not text:
+        raise UnusableLine(f"no text in {', '.join(fields)}")
+    return text, hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).digest()
+
+
+def _without_surrogates(part: str) -> str:
+    """Replace halves of surrogate pairs, which no encoding accepts."""
+    return part if part.isascii() else part.encode("utf-8", "replace").decode("utf-8")
+
+
+def _texts_in(value: Any) -> Iterable[str]:
+    """A text, or the texts of a conversation's messages, in order."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for one in value:
+            if isinstance(one, str):
+                yield one
+            elif isinstance(one, dict):
+                yield from next(([one[key]] for key in _MESSAGE_KEYS if isinstance(one.get(key), str)), _parts(one))
+
+
+def _parts(message: Mapping[str, Any]) -> Iterable[str]:
+    """The text parts of a message with several, as vision models have them."""
+    content = message.get("content")
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, dict) and isinstance(part.get("text"), str):
+            yield part["text"]
+
+
+# --- which fields hold the text ---------------------------------------------------------------------------------------
+
+
+class FieldSelection(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields that are read and compared."""
+
+    fields: tuple[str, ...]
+    guessed: bool
+    others: tuple[str, ...] = ()  # fields that are ignored
+
+
+def select_fields(rows: Sequence[Mapping[str, Any]], named: tuple[str, ...]) -> FieldSelection:
+    """Select the named fields, those of a known shape of row, or the longest one.
+
+    Args:
+        rows: the first rows that are objects.
+        named: empty: select by the rows.
+
+    Raises:
+        UsageError: no field holds any text.
+    """
+    with_text = {field for row in rows for field in row if _has_text(row, field)}
+    present = {field for row in rows for field in row}
+    chosen = named or _known_shape(rows) or _longest(rows)
+    if not chosen or not with_text & set(chosen):
+        seen = ", ".join(_names(with_text)[:_IN_ERROR])
+        raise UsageError(
+            f"no text in {', '.join(named) or 'any field'} of the first {len(rows)} rows"
+            + (f"; --field may name one of these: {seen}" if seen else "")
+        )
+    return FieldSelection(fields=chosen, guessed=not named, others=_names(present - set(chosen)))
+
+
+def _names(fields: set[str]) -> tuple[str, ...]:
+    """Field names, safe to show: the author of the file chose them."""
+    return tuple(clean(field) for field in sorted(fields)[:_IN_REPORT])
+
+
+def _known_shape(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    for shape in _SHAPES:
+        fitting = sum(
+            all(_has_text(row, field) or (field == "input" and field in row) for field in shape) for row in rows
+        )
+        if rows and fitting >= _FITS * len(rows):
+            return shape
+    return ()
+
+
+def _longest(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    lengths: dict[str, int] = {}
+    for row in rows:
+        for field in row:
+            if isinstance(row[field], str) and row[field].strip():
+                lengths[field] = lengths.get(field, 0) + len(row[field])
+    return (max(lengths, key=lambda field: (lengths[field], field)),) if lengths else ()
+
+
+def _has_text(row: Mapping[str, Any], field: str) -> bool:
+    return any(part.strip() for part in _texts_in(row.get(field)))
