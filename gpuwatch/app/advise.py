@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gpuwatch.app.past_prices import load_prices, pricer
+from gpuwatch.domain.market.json_values import rfc3339
 
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.advice import Advice
@@ -89,3 +90,85 @@ def give_advice(settings: Settings, wanted: AdviceRequest) -> AdviceResult:
         until=series.starts_at(len(series.lows)) if len(series.lows) else None,
         source=series.source,
     )
+
+
+_ODDS_METHOD = "Kaplan and Meier (1958) on lives known between two looks"
+
+
+def advice_json(gpu: str, wanted: AdviceRequest, answered: AdviceResult, hours: float) -> dict[str, Any]:
+    from gpuwatch.domain.analysis.optimal_stopping import METHOD
+
+    advice = answered.advice
+    return {
+        "gpu": gpu,
+        "deadline_hours": wanted.hours,
+        "enough_data": advice is not None,
+        "why": advice.why if advice else answered.why_none,
+        "verdict": advice.verdict.value if advice else None,
+        "now_usd_gpu_hour": advice.now_usd if advice else None,
+        "limit_usd_gpu_hour": advice.limit_usd if advice else None,
+        "limits": _limits_json(advice),
+        "reached": _reached_json(advice),
+        "saving": _saving_json(advice, hours),
+        "follows_median_of_week": advice.relative if advice else None,
+        "snipe": _snipe_json(answered),
+        "source": answered.source,
+        "method": METHOD,
+        "samples": advice.known_hours if advice else 0,
+        "since": rfc3339(answered.since),
+        "until": rfc3339(answered.until),
+    }
+
+
+def _limits_json(advice: Advice | None) -> list[dict[str, Any]]:
+    limits = advice.limits_usd if advice else ()
+    found = [{"hours_left": left, "limit_usd_gpu_hour": limit} for left, limit in enumerate(limits)]
+    return found[::-1]
+
+
+def _reached_json(advice: Advice | None) -> list[dict[str, Any]]:
+    reached = advice.reached if advice else ()
+    return [{"share": share, "price_usd_gpu_hour": price} for share, price in reached]
+
+
+def _saving_json(advice: Advice | None, hours: float) -> dict[str, Any] | None:
+    saving = advice.saving if advice else None
+    if advice is None or saving is None:
+        return None
+    return {
+        "share": saving.share,
+        "share_low": saving.low,
+        "share_high": saving.high,
+        "saving_usd": None if advice.now_usd is None else advice.now_usd * saving.share * hours,
+        "job_hours": hours,
+        "samples": saving.hours,
+        "days": saving.days,
+        "method": "out of sample (rolling origin); circular block bootstrap over days (Politis and Romano, 1992)",
+    }
+
+
+def _snipe_json(answered: AdviceResult) -> dict[str, Any] | None:
+    snipe = answered.snipe
+    if snipe is None:
+        return None
+    return {
+        "under_usd_gpu_hour": answered.under_usd,
+        "samples": snipe.lifetimes,
+        "ended": snipe.ended,
+        "a_day": snipe.a_day,
+        "median_life_s": snipe.median_s,
+        "median_life_low_s": snipe.median_interval_s[0],
+        "median_life_high_s": snipe.median_interval_s[1],
+        "looks_apart_s": snipe.poll_spacing_s,
+        "odds": [
+            {
+                "poll_every_s": odds.every_s,
+                "chance": odds.chance,
+                "chance_low": odds.chance_low,
+                "chance_high": odds.chance_high,
+                "seen_a_day": odds.a_day,
+            }
+            for odds in snipe.odds
+        ],
+        "method": _ODDS_METHOD,
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from gpuwatch.bootstrap import (
@@ -16,6 +16,7 @@ from gpuwatch.bootstrap import (
     real_now,
 )
 from gpuwatch.bootstrap.provider_access import has_credentials
+from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.engine.approval_handler import ApprovalHandler, ApprovalReply
 from gpuwatch.engine.approval_requests import ApprovalTerms
 from gpuwatch.engine.balance_cache import BalanceCache
@@ -27,6 +28,8 @@ from gpuwatch.storage.approvals import SqlApprovalRepository
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from gpuwatch.domain.launches.approval import Approval
     from gpuwatch.ports.declarations import Adapter
     from gpuwatch.ports.http import HttpClient
@@ -111,3 +114,20 @@ def _channels_of(settings: Settings) -> Callable[[str], tuple[str, ...]]:
     everything = tuple(name for name in ("telegram", "email", "apprise") if getattr(configured, name))
     own = {watch.name: watch.notify for watch in settings.watches if watch.notify is not None}
     return lambda name: own.get(name, everything)
+
+
+def approval_json(ask: Approval, now: datetime) -> dict[str, Any]:
+    """One question; `offer` is CONTRACT §3, JSON of one offer."""
+    from gpuwatch.app.offers import offer_json
+
+    return {
+        "ask_id": ask.ask_id,
+        "watch": ask.watch,
+        "state": ask.state_at(now).value,
+        "created_at": rfc3339(ask.created_at),
+        "deadline": rfc3339(ask.deadline),
+        "answered_at": rfc3339(ask.answered_at),
+        "launch_id": ask.launch_id,
+        "words": ask.words,
+        "offer": offer_json(ask.match.offer, ask.match.price),
+    }

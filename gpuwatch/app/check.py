@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from gpuwatch.app.offers import match_json, named_providers
 from gpuwatch.bootstrap import (
     build_adapters,
     http_client,
-    open_http,
     real_now,
 )
+from gpuwatch.domain.market.json_values import number, rfc3339
 from gpuwatch.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.watches.decide import WatchMemory
+    from datetime import datetime
+
+    from gpuwatch.app.auto_prices import LimitsInForce
+    from gpuwatch.domain.watches.decide import Match, WatchMemory
     from gpuwatch.domain.watches.watch import Watch
-    from gpuwatch.engine.browse import OfferFilter, ProviderOffers
+    from gpuwatch.engine.auto_prices import AutoPriceLimit
     from gpuwatch.engine.check import ProviderCheck
     from gpuwatch.settings import Settings
 
@@ -88,53 +92,65 @@ def store_check(settings: Settings, checked: Sequence[ProviderCheck]) -> None:
     record_answers(settings.database_url, answers, real_now())
 
 
-def providers_that_sell(settings: Settings, wanted: OfferFilter, only: Sequence[str]) -> list[str]:
-    """The enabled providers that give prices of the wanted kinds, or those that are named. Raises UsageError."""
-    from gpuwatch import providers
-
-    named = named_providers(settings, only)
-    found = [name for name in named if only or wanted.kinds & frozenset(providers.info(name).kinds)]
-    if not found:
-        kinds = " or ".join(sorted(kind.value for kind in wanted.kinds))
-        raise UsageError(f"no enabled provider gives {kinds} prices; see: gpuwatch providers")
-    return found
+def matches_of(name: str, checked: Sequence[ProviderCheck]) -> Sequence[Match]:
+    found = [match for part in checked for match in part.matches.get(name, ())]
+    return sorted(found, key=lambda match: match.figure)
 
 
-def markets_now(
-    settings: Settings, wanted: OfferFilter, names: Sequence[str], limit: int | None, within_s: float
-) -> Iterator[ProviderOffers]:
-    """What each of these providers has on offer, as soon as it has answered; at the end, who has not, in a line each.
+def check_json(
+    limits: LimitsInForce,
+    checked: Sequence[ProviderCheck],
+    matches: Mapping[str, Sequence[Match]],
+    now: datetime,
+) -> dict[str, Any]:
+    """JSON of a check (CONTRACT §3).
 
     Args:
-        limit: of each provider; None: everything.
-        within_s: real seconds for all of them together.
+        limits: the watches with the limits that were in force.
+        matches: by the watch's name, cheapest first.
     """
-    import threading
-
-    from gpuwatch.engine.browse import ProviderOffers, search_offers
-    from gpuwatch.engine.parallel import run_in_parallel
-
-    http, stop, waiting = open_http(settings), threading.Event(), set(names)
-
-    def one(name: str) -> ProviderOffers:
-        market = build_adapters(settings, http, [name], stop)[name].market
-        return search_offers(market, wanted, settings.providers[name].commission, limit)
-
-    try:
-        for outcome in run_in_parallel(names, one, within_s):
-            if not outcome.late:
-                waiting.discard(outcome.name)
-            yield outcome.result or ProviderOffers(provider=outcome.name, error=outcome.error)
-    finally:
-        stop.set()  # what still waits for its turn gives up
-        if not waiting:  # what is on its way is left to the end of the process
-            http.close()
+    return {
+        "checked_at": rfc3339(now),
+        "matched": any(matches.values()),
+        "watches": [
+            {
+                "name": watch.name,
+                **_limit_json(watch),
+                "matched": bool(matches[watch.name]),
+                "offers": [match_json(match) for match in matches[watch.name]],
+                **_auto_json(watch, limits.standing.get(watch.name)),
+            }
+            for watch in limits.watches
+        ],
+        "providers": [_report_json(part) for part in checked],
+    }
 
 
-def named_providers(settings: Settings, only: Sequence[str]) -> list[str]:
-    """The enabled providers, or those of them that were named. Raises UsageError for one that is not enabled."""
-    for name in only:
-        if name not in settings.providers:
-            enabled = ", ".join(settings.providers) or "none"
-            raise UsageError(f"there is no enabled provider {name!r}; enabled: {enabled}")
-    return list(only) or list(settings.providers)
+def _limit_json(watch: Watch) -> dict[str, float | None]:
+    """What offers are held against: a price, or the cost of the job."""
+    if watch.max_job_cost_usd is None:
+        return {"max_price": float(watch.max_price_usd_gpu_hour)}
+    return {"max_price": None, "max_job_cost_usd": float(watch.max_job_cost_usd)}
+
+
+def _auto_json(watch: Watch, standing: AutoPriceLimit | None) -> dict[str, Any]:
+    """Of a limit out of the history, what it rests on; nothing for a price of the owner's own."""
+
+    if watch.auto is None:
+        return {}
+    why_none = standing.why_none if standing else "the history cannot be read"
+    cap = number(watch.auto.cap_usd_gpu_hour)
+    deadline = rfc3339(standing.deadline if standing else None)
+    return {"auto": {"max_price_cap": cap, "deadline": deadline, "why_none": why_none}}
+
+
+def _report_json(part: ProviderCheck) -> dict[str, Any]:
+    report = part.report
+    return {
+        "provider": report.provider,
+        "ok": report.ok,
+        "offers": report.offers,
+        "skipped": sum(report.skipped.values()),
+        "elapsed_ms": round(report.elapsed_s * 1000),
+        "error": report.error,
+    }

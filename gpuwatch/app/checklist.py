@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gpuwatch.bootstrap import open_store, real_now
 from gpuwatch.domain.launches.checklist import ChecklistTick, checklist_refusal, unticked
+from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.checklists import SqlChecklistRepository
@@ -115,3 +116,34 @@ def _check_required(watch: Watch, item: str) -> None:
     near = get_close_matches(item, watch.require, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else f"; it requires {', '.join(watch.require)}"
     raise UsageError(f"watch {watch.name!r} does not require {item!r}{hint}")
+
+
+def checklist_json(one: ChecklistStatus) -> dict[str, Any]:
+    """One watch's list; `ready`: the list keeps it from nothing."""
+    from gpuwatch.domain.watches.watch import Action, ChecklistPolicy
+
+    blocks = one.watch.action is not Action.ALERT and one.watch.require_policy is ChecklistPolicy.BLOCK
+    gone = [tick_.item for tick_ in one.ticks if tick_.item not in one.required]
+    return {
+        "watch": one.watch.name,
+        "action": one.watch.action.value,
+        "policy": one.watch.require_policy.value,
+        "ready": not (one.missing and blocks),
+        "missing": list(one.missing),
+        "items": [_item_json(one, item, required=True) for item in one.required]
+        + [_item_json(one, item, required=False) for item in gone],
+    }
+
+
+def _item_json(one: ChecklistStatus, item: str, *, required: bool) -> dict[str, Any]:
+    from gpuwatch.domain.launches.checklist import KNOWN_ITEMS
+
+    done = one.tick_of(item)
+    return {
+        "item": item,
+        "required": required,
+        "ticked": done is not None,
+        "ticked_at": rfc3339(done.at) if done else None,
+        "note": done.words if done else None,
+        "about": KNOWN_ITEMS.get(item),
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,6 +20,7 @@ from gpuwatch.bootstrap.provider_access import has_credentials
 from gpuwatch.domain.launches.calibration import Calibration, calibrate
 from gpuwatch.domain.launches.costs import BurnRate, burn_rate, month_of
 from gpuwatch.domain.launches.forecast import (
+    LEAST_DAYS,
     BudgetUse,
     Forecast,
     budget_uses,
@@ -27,6 +28,8 @@ from gpuwatch.domain.launches.forecast import (
     past_uses,
 )
 from gpuwatch.domain.launches.invoices import (
+    CHARGE_KINDS,
+    InvoicedAmounts,
     InvoiceLine,
     InvoiceSummary,
     invoice_lines,
@@ -34,6 +37,8 @@ from gpuwatch.domain.launches.invoices import (
     summarize,
     summarize_by,
 )
+from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.market.money import usd_number
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.engine.invoices import InvoiceCollector
 from gpuwatch.engine.periodic_task import PeriodicTask
@@ -42,6 +47,7 @@ from gpuwatch.storage.invoices import SqlInvoiceRepository
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 
 if TYPE_CHECKING:
+    from gpuwatch.domain.launches.calibration import CommissionCandidate
     from gpuwatch.domain.launches.launch import Launch
     from gpuwatch.domain.watches.watch import Budget
     from gpuwatch.ports import Launcher
@@ -197,3 +203,134 @@ def _refreshed(
     except ProviderError as error:
         return str(error)
     return f"{name} does not tell what it charged" if kept is None else None
+
+
+RUNNING_METHOD = "what runs goes on, to its max_runtime at most; nothing new is rented"
+
+
+MEAN_METHOD = "each day that is left costs the mean of the days so far"
+
+
+def cost_report_json(report: CostReport, by: str) -> dict[str, Any]:
+    """The shape of docs/costs.md."""
+    return {
+        "at": rfc3339(report.now),
+        "month": f"{report.first:%Y-%m}",
+        "timezone": "UTC",
+        "by": by,
+        "lines": [line_name(report, one, by) | line_values(one) for one in report.lines],
+        "total": line_values(report.total),
+        "burn": {
+            "launches": report.burn.launches,
+            "listed_usd_hour": usd_number(report.burn.listed),
+            "effective_usd_hour": usd_number(report.burn.effective),
+        },
+        "forecast": None if report.forecast is None else _forecast_json(report.forecast),
+        "budgets": [_budget_json(use) for use in report.budgets],
+    }
+
+
+def line_name(report: CostReport, one: InvoiceSummary, by: str) -> dict[str, Any]:
+    """What the line is of."""
+    if by != "launch":
+        return {by: one.key}
+    launch = report.launches[one.key]
+    return {
+        "launch_id": one.key,
+        "watch": launch.watch,
+        "provider": launch.provider,
+        "instance_id": launch.instance_id,
+        "gpu": launch.gpu,
+        "gpu_count": launch.gpu_count,
+        "state": launch.state.value,
+    }
+
+
+def line_values(one: InvoiceSummary) -> dict[str, Any]:
+    cost, charged, compared = one.cost, one.charged, one.compared_charged
+    return {
+        "launches": one.launches,
+        "billed_hours": round(cost.billed_hours, 6),
+        "gpu_usd": usd_number(cost.gpu),
+        "disk_usd": usd_number(cost.disk),
+        "listed_usd": usd_number(cost.listed),
+        "commission_usd": usd_number(cost.commission),
+        "effective_usd": usd_number(cost.effective),
+        "traffic_estimate_usd": usd_number(cost.traffic),
+        "predicted_usd": usd_number(cost.total),
+        "charged_usd": None if charged is None else usd_number(charged.total),
+        **{
+            f"charged_{kind}_usd": None if charged is None else usd_number(getattr(charged, kind))
+            for kind in CHARGE_KINDS
+        },
+        "charged_launches": one.charged_launches,
+        "charges_final_to": None if one.final_to is None else one.final_to.isoformat(),
+        "compared_predicted_usd": None if compared is None else usd_number(one.compared_cost.total),
+        "compared_charged_usd": None if compared is None else usd_number(compared.total),
+        "difference_usd": usd_number(one.difference),
+        "difference_percent": _percent(one.difference_percent),
+    }
+
+
+def _charged(charged: InvoicedAmounts | None, kind: str) -> float | None:
+    return None if charged is None else usd_number(getattr(charged, kind))
+
+
+def _forecast_json(ahead: Forecast) -> dict[str, Any]:
+    return {
+        "month_end": rfc3339(ahead.month_end),
+        "running": {
+            "method": RUNNING_METHOD,
+            "listed_usd": usd_number(ahead.running_listed),
+            "effective_usd": usd_number(ahead.running_effective),
+        },
+        "mean": {
+            "method": MEAN_METHOD,
+            "listed_usd": usd_number(ahead.mean_listed),
+            "effective_usd": usd_number(ahead.mean_effective),
+            "sample_days": round(ahead.sample_days, 3),
+            "least_days": LEAST_DAYS,
+        },
+    }
+
+
+def _budget_json(use: BudgetUse) -> dict[str, Any]:
+    return {
+        "watch": use.watch,
+        "limit": use.limit_name,
+        "limit_usd": usd_number(use.limit),
+        "used_usd": usd_number(use.used),
+        "used_percent": _percent(use.percent(use.used)),
+        "forecast_running_percent": _percent(use.percent(use.forecast_running)),
+        "forecast_mean_percent": _percent(use.percent(use.forecast_mean)),
+    }
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
+def calibration_json(found: Calibration) -> dict[str, Any]:
+    """The shape of docs/costs.md."""
+    return {
+        "provider": found.provider,
+        "launches": found.launches,
+        "launches_left_out": found.left_out,
+        "billed_hours": round(found.billed_hours, 3),
+        "first_day": None if found.first_day is None else found.first_day.isoformat(),
+        "last_day": None if found.last_day is None else found.last_day.isoformat(),
+        "not_enough_data": found.why_not,
+        "candidates": [_candidate_json(one) for one in found.candidates],
+        "best": None if found.best is None else _candidate_json(found.best),
+        "best_is_poor": found.is_poor,
+        "settings": found.advice,
+    }
+
+
+def _candidate_json(one: CommissionCandidate) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "mode": one.mode.value,
+        "rate": one.rate,
+        "median_error_percent": round(one.error_percent, 4),
+    }

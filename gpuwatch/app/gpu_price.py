@@ -52,8 +52,8 @@ def polled_price(settings: Settings, gpu: str) -> TrainingPrice | None:
     Raises:
         UsageError: no GPU is called so, or no provider can be asked.
     """
-    from gpuwatch.app.check import markets_now, providers_that_sell
     from gpuwatch.app.dataset.saving import TrainingPrice
+    from gpuwatch.app.offers import markets_now, providers_that_sell
     from gpuwatch.engine.browse import offer_filter
 
     wanted = offer_filter((gpu,), kind="live")

@@ -32,6 +32,8 @@ from gpuwatch.domain.launches.launch import (
     PriceSpan,
     launch_id_in,
 )
+from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.market.money import usd_number
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
 from gpuwatch.errors import GpuwatchError, ProviderError, UsageError
@@ -264,3 +266,16 @@ def _follower(
         monotonic=monotonic,
         may_destroy=hooks.may_destroy,
     )
+
+
+def event_json(event: LaunchEvent) -> dict[str, Any]:
+
+    return {
+        "at": rfc3339(event.at),
+        "from_state": None if event.from_state is None else event.from_state.value,
+        "to_state": event.to_state.value,
+        "cause": event.cause,
+        "provider_words": event.provider_words,
+        "listed_usd_hour": usd_number(event.listed_microusd_hour),
+        "price_usd_hour": usd_number(event.price_microusd_hour),
+    }

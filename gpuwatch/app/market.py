@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,6 +16,8 @@ from gpuwatch.app.past_prices import (
     narrow_to_scope,
     pricer,
 )
+from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.market.money import usd_number
 from gpuwatch.domain.market.text import clean
 
 if TYPE_CHECKING:
@@ -99,3 +101,39 @@ def _scope(asked: MarketRequest, seen: frozenset[str]) -> MarketFilter:
     return msgspec.structs.replace(
         asked.scope, gpus=tuple(gpu for text in asked.gpus for gpu in gpu_names_of(text, seen))
     )
+
+
+def market_json(page: MarketOverview, asked: MarketRequest) -> dict[str, Any]:
+    from gpuwatch.domain.analysis.gpu_status import METHOD
+
+    return {
+        "looked_at": rfc3339(page.looked_at),
+        "source": page.source,
+        "method": METHOD,
+        "samples": sum(row.known_hours for row in page.rows),  # hours in which somebody looked, over all GPUs
+        "since": rfc3339(page.since),
+        "until": rfc3339(asked.until),
+        "gpus": [_gpu_json(row) for row in page.rows],
+    }
+
+
+def _gpu_json(row: GpuStatus) -> dict[str, Any]:
+
+    low_s, high_s = row.lifetime.median_interval_s if row.is_lifetime_known else (None, None)
+    return {
+        "gpu": row.gpu,
+        "looked_at": rfc3339(datetime.fromtimestamp(row.polled_s, UTC)),
+        "price_usd_gpu_hour": usd_number(row.now),
+        "change_24h": row.changes[24],
+        "change_7d": row.changes[7 * 24],
+        "change_30d": row.changes[30 * 24],
+        "percentile": row.percentile,
+        "known_hours": row.known_hours,
+        "offers": row.offers,
+        "under_usd_gpu_hour": usd_number(row.under),
+        "life_median_seconds": row.lifetime.median_s if row.is_lifetime_known else None,
+        "life_median_low_seconds": low_s,
+        "life_median_high_seconds": high_s,
+        "life_samples": row.lifetime.samples,
+        "life_ended": row.lifetime.ended,
+    }

@@ -176,7 +176,7 @@ def _open_in(settings: Settings, market_history: MarketHistory) -> list[PricedCl
 
 
 def _polled(settings: Settings, where: PriceFilter) -> CurrentPrices:
-    from gpuwatch.app.check import markets_now, providers_that_sell
+    from gpuwatch.app.offers import markets_now, providers_that_sell
     from gpuwatch.engine.browse import offer_filter
 
     spot = {False: "no", True: "only", None: "any"}[where.spot]

@@ -65,7 +65,7 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _polled(settings: Settings, wanted: OfferFilter, only: Sequence[str], within_s: float) -> CurrentOffers:
-    from gpuwatch.app.check import markets_now, providers_that_sell
+    from gpuwatch.app.offers import markets_now, providers_that_sell
 
     names = providers_that_sell(settings, wanted, only)
     found: list[tuple[Offer, OfferPrice]] = []

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+from gpuwatch.domain.market.json_values import rfc3339
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -170,3 +172,33 @@ def _is_meant(row: PriceRow, scope: MarketFilter, models: frozenset[str], kinds:
         and (row.is_poll or scope.has_count(row.gpu_count))
         and scope.has_spot(row.spot)
     )
+
+
+def import_json(path: Path, done: FileImport, dry_run: bool) -> dict[str, Any]:
+
+    found = done.found
+    return {
+        "path": str(path),
+        "dry_run": dry_run,
+        "rows": found.rows,
+        "new": found.new,
+        "known": found.known,
+        "twice": found.twice,
+        "skipped": dict(found.skipped),
+        "looks": found.looks,
+        "since": rfc3339(moment_of(found.first_s)),
+        "until": rfc3339(moment_of(found.last_s)),
+        "sources": [
+            {"provider": provider, "kind": kind.value, "rows": rows} for (provider, kind), rows in found.sources.items()
+        ],
+        "unknown_providers": list(done.unknown),
+        "own_looks": [
+            {"provider": one.provider, "since": rfc3339(one.since), "until": rfc3339(one.until)}
+            for one in done.overlaps
+        ],
+    }
+
+
+def moment_of(stored_s: int | None) -> datetime | None:
+    """A stored time."""
+    return None if stored_s is None else datetime.fromtimestamp(stored_s, UTC)

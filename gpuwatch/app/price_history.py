@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,12 +17,14 @@ from gpuwatch.app.past_prices import (
     open_store_read_only,
     pricer,
 )
+from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.market.money import usd_number
 from gpuwatch.domain.market.text import clean
 
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.market_history import MarketHistory, MarketPoll, OfferInterval
     from gpuwatch.domain.analysis.scope import MarketFilter
-    from gpuwatch.domain.analysis.summary import PeriodLength, PricePeriods, TimeShare
+    from gpuwatch.domain.analysis.summary import PeriodLength, PricePeriod, PricePeriods, TimeShare
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database
 
@@ -156,3 +158,56 @@ def _apart(market_history: MarketHistory) -> timedelta:
 def _named_in(market_history: MarketHistory) -> frozenset[str]:
     """Every GPU name and family in it."""
     return frozenset(name for listing in market_history.listings for name in (listing.identity.gpu, listing.gpu_family))
+
+
+METHOD = (
+    "prices weighted by the time they were on offer; a look vouches for what it showed until the next one, at most 3 h"
+)
+
+
+def price_history_json(found: PriceHistoryResult, points: list[dict[str, Any]]) -> dict[str, Any]:
+    from gpuwatch.domain.analysis.summary import unobserved_gaps
+
+    series = found.track.series
+    return {
+        "gpus": found.gpus,
+        "every": found.every.value,
+        "source": found.source,
+        "method": METHOD,
+        "samples": series.known,  # hours in which somebody looked
+        "since": rfc3339(series.starts_at(0)) if series.polled else None,
+        "until": rfc3339(series.starts_at(len(series.polled))) if series.polled else None,
+        "hours": len(series.polled),
+        "known_hours": series.known,
+        "gaps": [{"starts_at": rfc3339(gap.starts_at), "hours": gap.hours} for gap in unobserved_gaps(series)],
+        "under": [
+            {
+                "price_usd_gpu_hour": usd,
+                "share": share.share,
+                "under_hours": share.under_s / 3600,
+                "known_hours": share.known_s / 3600,
+                "method": share.method,
+            }
+            for usd, share in found.under
+        ],
+        "points": points,
+    }
+
+
+def period_json(point: PricePeriod) -> dict[str, Any]:
+
+    return {
+        "starts_at": rfc3339(point.starts_at),
+        "looked": point.polled,
+        "offers": point.offers,
+        "min_price_usd_gpu_hour": usd_number(point.min_with_commission_microusd),
+        "min_listed_usd_gpu_hour": usd_number(point.min_microusd),
+        "q1_listed_usd_gpu_hour": usd_number(point.q1_microusd),
+        "median_listed_usd_gpu_hour": usd_number(point.median_microusd),
+        "q3_listed_usd_gpu_hour": usd_number(point.q3_microusd),
+        "q1_price_usd_gpu_hour": usd_number(point.q1_with_commission_microusd),
+        "median_price_usd_gpu_hour": usd_number(point.median_with_commission_microusd),
+        "q3_price_usd_gpu_hour": usd_number(point.q3_with_commission_microusd),
+        "hours": point.hours,
+        "known_hours": point.known_hours,
+    }

@@ -11,6 +11,7 @@ import msgspec
 
 from gpuwatch.bootstrap import open_store, real_now
 from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, missing_extra
+from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.engine.row_budget import RowDemand, RowPlan, plan_rows
 from gpuwatch.ports import ProviderHealth, ProviderSettings
 from gpuwatch.ports.declarations import ProviderInfo
@@ -136,3 +137,39 @@ def credentials_text(standing: ProviderStatus) -> str:
     if not standing.info.key_names and not has_credentials(standing.settings):
         return "none needed"
     return "no key"
+
+
+def provider_status_json(standing: ProviderStatus) -> dict[str, object]:
+
+    plan, sight, settings, newest = standing.plan, standing.health, standing.settings, standing.last_poll
+    return {
+        "provider": standing.provider,
+        "title": standing.info.title,
+        "status": standing.status,
+        "enabled": standing.is_on,
+        "kinds": [kind.value for kind in standing.info.kinds],
+        "spot": True in standing.info.spots,
+        "base_url": settings.base_url,
+        "has_key": standing.has_key,
+        "credentials": credentials_text(standing),
+        "searches_without_key": standing.info.searches_without_key,
+        "can_launch": standing.can_launch,
+        "launches": standing.info.launches,
+        "missing_extra": standing.missing_extra,
+        "poll_every_s": settings.poll_every_s,
+        "search_interval_s": settings.search_interval_s,
+        "rows_per_day": plan.rows_per_day,
+        "rows_used": plan.rows_used,
+        "rows_left": plan.rows_left,
+        "resets_at": rfc3339(plan.resets_at),
+        "sweep_every_s": None if plan.sweep_every_s is None else round(plan.sweep_every_s),
+        "last_sweep_at": rfc3339(standing.swept_at),
+        "next_sweep_at": rfc3339(standing.next_sweep_at),
+        "complete_at": rfc3339(sight.complete_at),
+        "last_poll_gpu": None if newest is None else newest.gpu or None,
+        "last_poll_offers": None if newest is None else newest.offers,
+        "last_poll_skipped": None if newest is None else newest.skipped,
+        "blind_since": rfc3339(sight.blind_since),
+        "last_error": sight.last_error,
+        "drift": [{"text": one.text, "first_seen_at": rfc3339(one.first_seen_at)} for one in standing.drift],
+    }

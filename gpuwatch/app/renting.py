@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from gpuwatch.bootstrap import open_store, real_now
 from gpuwatch.domain.launches.machines import AvoidedMachine, MachineNote, MachineVerdict
 from gpuwatch.domain.launches.pause import Pause
+from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.machine_notes import SqlMachineNoteRepository
 from gpuwatch.storage.pauses import PauseTable, SqlPauseRepository
@@ -186,3 +187,28 @@ def resolve_provider(settings: Settings, name: str | None) -> str:
     if len(settings.providers) != 1:
         raise UsageError(f"say which provider: --provider NAME; enabled: {enabled}")
     return next(iter(settings.providers))
+
+
+def pauses_json(found: PauseTable) -> list[dict[str, Any]]:
+    """`until` of a breaker: then it tries once more."""
+    from gpuwatch.bootstrap import real_now
+
+    by_hand = [("hand", one.watch, one.at, one.until, one.why) for one in found.holding(real_now())]
+    broken = [("breaker", one.watch, one.at, one.until, one.why) for one in found.open_breakers()]
+    return [
+        {"kind": kind, "watch": watch, "since": rfc3339(since), "until": rfc3339(until), "why": why}
+        for kind, watch, since, until, why in [*by_hand, *broken]
+    ]
+
+
+def avoided_machine_json(one: AvoidedMachine) -> dict[str, Any]:
+
+    return {
+        "provider": one.provider,
+        "machine_id": one.machine_id,
+        "reason": "blocked" if one.by_owner else "failed",
+        "why": one.why,
+        "since": rfc3339(one.since),
+        "until": rfc3339(one.until),
+        "launch_id": one.launch_id,
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -34,7 +34,7 @@ _COLUMNS = (
 @config_option
 def asks(as_json: bool, config: str | None) -> int:
     """Questions that wait for your word, and those of the last week."""
-    from gpuwatch.app.approvals import recent_approvals
+    from gpuwatch.app.approvals import approval_json, recent_approvals
     from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
 
@@ -44,7 +44,7 @@ def asks(as_json: bool, config: str | None) -> int:
     if as_json:
         from gpuwatch.cli.output import json_out
 
-        json_out([ask_json(ask, now) for ask in found])
+        json_out([approval_json(ask, now) for ask in found])
     else:
         _print(found, now, loaded.timezone)
     return Exit.DONE
@@ -101,24 +101,6 @@ def _print_reply(reply: ApprovalReply, as_json: bool) -> Exit:
 
     click.echo(clean(reply.text, 1000), err=code is not Exit.DONE)
     return code
-
-
-def ask_json(ask: Approval, now: datetime) -> dict[str, Any]:
-    """One question; `offer` is CONTRACT §3, JSON of one offer."""
-    from gpuwatch.cli.offer_rows import offer_json
-    from gpuwatch.cli.output import rfc3339
-
-    return {
-        "ask_id": ask.ask_id,
-        "watch": ask.watch,
-        "state": ask.state_at(now).value,
-        "created_at": rfc3339(ask.created_at),
-        "deadline": rfc3339(ask.deadline),
-        "answered_at": rfc3339(ask.answered_at),
-        "launch_id": ask.launch_id,
-        "words": ask.words,
-        "offer": offer_json(ask.match.offer, ask.match.price),
-    }
 
 
 def _print(found: list[Approval], now: datetime, timezone: str) -> None:

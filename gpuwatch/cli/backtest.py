@@ -135,13 +135,14 @@ def backtest(
 
 
 def _machine_readable(found: Backtest, is_sweep: bool, as_csv: bool) -> None:
+    from gpuwatch.app.backtest import backtest_json
     from gpuwatch.cli import backtest_rows
     from gpuwatch.cli.output import json_out
 
     if as_csv:
         backtest_rows.print_csv(found, is_sweep)
     else:
-        json_out(backtest_rows.document(found, is_sweep))
+        json_out(backtest_json(found, is_sweep))
 
 
 def _for_people(found: Backtest, is_sweep: bool, timezone: str) -> None:

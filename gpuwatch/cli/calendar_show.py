@@ -206,7 +206,7 @@ def _stretch(hours: Sequence[HourEffect]) -> str:
 
 def to_json(shown: CalendarView, gpu: str) -> dict[str, Any]:
     """Everything that is known."""
-    from gpuwatch.cli.output import rfc3339
+    from gpuwatch.domain.market.json_values import rfc3339
 
     found = shown.found
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from gpuwatch.app.auto_prices import LimitsInForce
     from gpuwatch.domain.watches.decide import Match
     from gpuwatch.domain.watches.watch import Watch
-    from gpuwatch.engine.auto_prices import AutoPriceLimit
     from gpuwatch.engine.check import ProviderCheck
     from gpuwatch.settings import Settings
 
@@ -51,16 +50,19 @@ def check(
 
     Exit codes: 0 matched, 1 everything answered and nothing matched, 2 settings are wrong, 3 cannot tell.
     """
-    settings = _settings(gpu, max_price, count, spot, provider, config)
-    with_current_limit = _with_current_limit(settings, _chosen(settings, names), keep=not no_store)
-    watches = with_current_limit.watches
+    from gpuwatch.app.check import check_json, matches_of
     from gpuwatch.bootstrap import real_now
+    from gpuwatch.cli.output import json_out
+
+    settings = _settings(gpu, max_price, count, spot, provider, config)
+    limits = _with_current_limits(settings, _chosen(settings, names), keep=not no_store)
+    watches = limits.watches
 
     checked = _ask(settings, watches, provider, as_json)
     now = real_now()
-    matches = {watch.name: _joined(watch.name, checked) for watch in watches}
+    matches = {watch.name: matches_of(watch.name, checked) for watch in watches}
     if as_json:
-        _print_json(with_current_limit, checked, matches, now)
+        json_out(check_json(limits, checked, matches, now))
     else:
         _print_tables(watches, checked, matches, now)
     for part in checked:
@@ -108,7 +110,7 @@ def _chosen(settings: Settings, names: Sequence[str]) -> Sequence[Watch]:
     return [known[name] for name in names] or settings.watches
 
 
-def _with_current_limit(settings: Settings, watches: Sequence[Watch], keep: bool) -> LimitsInForce:
+def _with_current_limits(settings: Settings, watches: Sequence[Watch], keep: bool) -> LimitsInForce:
     """The watches with the limits of this moment; those out of the history are told, with what they rest on."""
     from gpuwatch.app.auto_prices import limits_in_force
 
@@ -134,74 +136,10 @@ def _ask(settings: Settings, watches: Sequence[Watch], only: Sequence[str], as_j
         click.echo("\r\x1b[K", nl=False, err=True)
 
 
-def _joined(name: str, checked: Sequence[ProviderCheck]) -> Sequence[Match]:
-    found = [match for part in checked for match in part.matches.get(name, ())]
-    return sorted(found, key=lambda match: match.figure)
-
-
-def _print_json(
-    with_current_limit: LimitsInForce,
-    checked: Sequence[ProviderCheck],
-    matches: Mapping[str, Sequence[Match]],
-    now: datetime,
-) -> None:
-    from gpuwatch.cli.offer_rows import match_json
-    from gpuwatch.cli.output import json_out, rfc3339
-
-    json_out(
-        {
-            "checked_at": rfc3339(now),
-            "matched": any(matches.values()),
-            "watches": [
-                {
-                    "name": watch.name,
-                    **_limit_json(watch),
-                    "matched": bool(matches[watch.name]),
-                    "offers": [match_json(match) for match in matches[watch.name]],
-                    **_auto_json(watch, with_current_limit.standing.get(watch.name)),
-                }
-                for watch in with_current_limit.watches
-            ],
-            "providers": [_report_json(part) for part in checked],
-        }
-    )
-
-
-def _limit_json(watch: Watch) -> dict[str, float | None]:
-    """What offers are held against: a price, or the cost of the job."""
-    if watch.max_job_cost_usd is None:
-        return {"max_price": float(watch.max_price_usd_gpu_hour)}
-    return {"max_price": None, "max_job_cost_usd": float(watch.max_job_cost_usd)}
-
-
 def _limit_text(watch: Watch) -> str:
     if watch.max_job_cost_usd is None:
         return f"{watch.max_price_usd_gpu_hour:f} $/GPU-h"
     return f"{watch.max_job_cost_usd:f} $ for the job"
-
-
-def _auto_json(watch: Watch, standing: AutoPriceLimit | None) -> dict[str, Any]:
-    """Of a limit out of the history, what it rests on; nothing for a price of the owner's own."""
-    from gpuwatch.cli.output import number, rfc3339
-
-    if watch.auto is None:
-        return {}
-    why_none = standing.why_none if standing else "the history cannot be read"
-    cap = number(watch.auto.cap_usd_gpu_hour)
-    deadline = rfc3339(standing.deadline if standing else None)
-    return {"auto": {"max_price_cap": cap, "deadline": deadline, "why_none": why_none}}
-
-
-def _report_json(part: ProviderCheck) -> dict[str, Any]:
-    report = part.report
-    return {
-        "provider": report.provider,
-        "ok": report.ok,
-        "offers": report.offers,
-        "skipped": sum(report.skipped.values()),
-        "elapsed_ms": round(report.elapsed_s * 1000),
-        "error": report.error,
-    }
 
 
 def _print_tables(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -109,10 +109,11 @@ def _show(watch: str | None, as_json: bool, config: str | None) -> Exit:
 
 
 def _print(found: Sequence[ChecklistStatus], as_json: bool, timezone: str) -> None:
+    from gpuwatch.app.checklist import checklist_json
     from gpuwatch.cli.output import json_out
 
     if as_json:
-        json_out([standing_json(one) for one in found])
+        json_out([checklist_json(one) for one in found])
         return
     for one in found:
         _print_standing(one, timezone)
@@ -173,35 +174,3 @@ def _clean(text: str) -> str:
     from gpuwatch.domain.market.text import clean
 
     return clean(text, 500)
-
-
-def standing_json(one: ChecklistStatus) -> dict[str, Any]:
-    """One watch's list; `ready`: the list keeps it from nothing."""
-    from gpuwatch.domain.watches.watch import Action, ChecklistPolicy
-
-    blocks = one.watch.action is not Action.ALERT and one.watch.require_policy is ChecklistPolicy.BLOCK
-    gone = [tick_.item for tick_ in one.ticks if tick_.item not in one.required]
-    return {
-        "watch": one.watch.name,
-        "action": one.watch.action.value,
-        "policy": one.watch.require_policy.value,
-        "ready": not (one.missing and blocks),
-        "missing": list(one.missing),
-        "items": [_item_json(one, item, required=True) for item in one.required]
-        + [_item_json(one, item, required=False) for item in gone],
-    }
-
-
-def _item_json(one: ChecklistStatus, item: str, *, required: bool) -> dict[str, Any]:
-    from gpuwatch.cli.output import rfc3339
-    from gpuwatch.domain.launches.checklist import KNOWN_ITEMS
-
-    done = one.tick_of(item)
-    return {
-        "item": item,
-        "required": required,
-        "ticked": done is not None,
-        "ticked_at": rfc3339(done.at) if done else None,
-        "note": done.words if done else None,
-        "about": KNOWN_ITEMS.get(item),
-    }

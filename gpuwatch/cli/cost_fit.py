@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -34,32 +34,6 @@ def print_calibration(found: Calibration) -> None:
         click.echo("the commission that is set fits best; nothing is to be changed")
     else:
         click.echo(f"nothing was changed; to take it over, put this into the settings:\n\n{found.advice}\n")
-
-
-def calibration_json(found: Calibration) -> dict[str, Any]:
-    """The shape of docs/costs.md."""
-    return {
-        "provider": found.provider,
-        "launches": found.launches,
-        "launches_left_out": found.left_out,
-        "billed_hours": round(found.billed_hours, 3),
-        "first_day": None if found.first_day is None else found.first_day.isoformat(),
-        "last_day": None if found.last_day is None else found.last_day.isoformat(),
-        "not_enough_data": found.why_not,
-        "candidates": [_candidate_json(one) for one in found.candidates],
-        "best": None if found.best is None else _candidate_json(found.best),
-        "best_is_poor": found.is_poor,
-        "settings": found.advice,
-    }
-
-
-def _candidate_json(one: CommissionCandidate) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "mode": one.mode.value,
-        "rate": one.rate,
-        "median_error_percent": round(one.error_percent, 4),
-    }
 
 
 def _title(one: CommissionCandidate) -> str:

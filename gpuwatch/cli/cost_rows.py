@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.cli.history import escape_formula
-from gpuwatch.cli.output import rfc3339
 from gpuwatch.cli.tables import left, right, table
 from gpuwatch.domain.launches.forecast import LEAST_DAYS
-from gpuwatch.domain.launches.invoices import CHARGE_KINDS
-from gpuwatch.domain.market.money import amount_text, usd_number
+from gpuwatch.domain.market.money import amount_text
 from gpuwatch.domain.market.pricing import usd
 
 if TYPE_CHECKING:
@@ -23,8 +21,6 @@ if TYPE_CHECKING:
     from gpuwatch.domain.launches.forecast import BudgetUse, Forecast
     from gpuwatch.domain.launches.invoices import InvoiceSummary
 
-RUNNING_METHOD = "what runs goes on, to its max_runtime at most; nothing new is rented"
-MEAN_METHOD = "each day that is left costs the mean of the days so far"
 _SOON = timedelta(seconds=1)
 _COLUMNS = (
     right("hours", drop=5),
@@ -101,6 +97,8 @@ def _summary(report: CostReport) -> Iterator[str]:
 
 
 def _forecast_lines(ahead: Forecast) -> Iterator[str]:
+    from gpuwatch.app.costs import MEAN_METHOD, RUNNING_METHOD
+
     yield f"the month by its end ({ahead.month_end - _SOON:%Y-%m-%d}), without traffic:"
     yield f"  {_both(ahead.running_effective, ahead.running_listed)}: {RUNNING_METHOD}"
     if ahead.mean_effective is None or ahead.mean_listed is None:
@@ -130,111 +128,18 @@ def _budget_line(use: BudgetUse) -> str:
 # --- for programs -----------------------------------------------------------------------------------------------------
 
 
-def report_json(report: CostReport, by: str) -> dict[str, Any]:
-    """The shape of docs/costs.md."""
-    return {
-        "at": rfc3339(report.now),
-        "month": f"{report.first:%Y-%m}",
-        "timezone": "UTC",
-        "by": by,
-        "lines": [_named(report, one, by) | _line_values(one) for one in report.lines],
-        "total": _line_values(report.total),
-        "burn": {
-            "launches": report.burn.launches,
-            "listed_usd_hour": usd_number(report.burn.listed),
-            "effective_usd_hour": usd_number(report.burn.effective),
-        },
-        "forecast": None if report.forecast is None else _forecast_json(report.forecast),
-        "budgets": [_budget_json(use) for use in report.budgets],
-    }
-
-
 def print_csv(report: CostReport, by: str) -> None:
     """The lines alone; money with six decimals. Text that a spreadsheet would take for a formula is neutralised."""
-    rows = [_named(report, one, by) | _line_values(one) for one in report.lines]
-    headings = rows[0] if rows else {by: None} | _line_values(report.total)
+    from gpuwatch.app.costs import line_name, line_values
+
+    rows = [line_name(report, one, by) | line_values(one) for one in report.lines]
+    headings = rows[0] if rows else {by: None} | line_values(report.total)
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(headings)
     writer.writerows([_plain(name, value) for name, value in row.items()] for row in rows)
-
-
-def _named(report: CostReport, one: InvoiceSummary, by: str) -> dict[str, Any]:
-    """What the line is of."""
-    if by != "launch":
-        return {by: one.key}
-    launch = report.launches[one.key]
-    return {
-        "launch_id": one.key,
-        "watch": launch.watch,
-        "provider": launch.provider,
-        "instance_id": launch.instance_id,
-        "gpu": launch.gpu,
-        "gpu_count": launch.gpu_count,
-        "state": launch.state.value,
-    }
-
-
-def _line_values(one: InvoiceSummary) -> dict[str, Any]:
-    cost, charged, compared = one.cost, one.charged, one.compared_charged
-    return {
-        "launches": one.launches,
-        "billed_hours": round(cost.billed_hours, 6),
-        "gpu_usd": usd_number(cost.gpu),
-        "disk_usd": usd_number(cost.disk),
-        "listed_usd": usd_number(cost.listed),
-        "commission_usd": usd_number(cost.commission),
-        "effective_usd": usd_number(cost.effective),
-        "traffic_estimate_usd": usd_number(cost.traffic),
-        "predicted_usd": usd_number(cost.total),
-        "charged_usd": None if charged is None else usd_number(charged.total),
-        **{
-            f"charged_{kind}_usd": None if charged is None else usd_number(getattr(charged, kind))
-            for kind in CHARGE_KINDS
-        },
-        "charged_launches": one.charged_launches,
-        "charges_final_to": None if one.final_to is None else one.final_to.isoformat(),
-        "compared_predicted_usd": None if compared is None else usd_number(one.compared_cost.total),
-        "compared_charged_usd": None if compared is None else usd_number(compared.total),
-        "difference_usd": usd_number(one.difference),
-        "difference_percent": _percent(one.difference_percent),
-    }
-
-
-def _forecast_json(ahead: Forecast) -> dict[str, Any]:
-    return {
-        "month_end": rfc3339(ahead.month_end),
-        "running": {
-            "method": RUNNING_METHOD,
-            "listed_usd": usd_number(ahead.running_listed),
-            "effective_usd": usd_number(ahead.running_effective),
-        },
-        "mean": {
-            "method": MEAN_METHOD,
-            "listed_usd": usd_number(ahead.mean_listed),
-            "effective_usd": usd_number(ahead.mean_effective),
-            "sample_days": round(ahead.sample_days, 3),
-            "least_days": LEAST_DAYS,
-        },
-    }
-
-
-def _budget_json(use: BudgetUse) -> dict[str, Any]:
-    return {
-        "watch": use.watch,
-        "limit": use.limit_name,
-        "limit_usd": usd_number(use.limit),
-        "used_usd": usd_number(use.used),
-        "used_percent": _percent(use.percent(use.used)),
-        "forecast_running_percent": _percent(use.percent(use.forecast_running)),
-        "forecast_mean_percent": _percent(use.percent(use.forecast_mean)),
-    }
 
 
 def _plain(name: str, value: Any) -> Any:
     if value is None:
         return ""
     return f"{value:.6f}" if name.endswith("_usd") else escape_formula(value)
-
-
-def _percent(value: float | None) -> float | None:
-    return None if value is None else round(value, 3)

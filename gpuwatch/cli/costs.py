@@ -86,14 +86,14 @@ def _asked(loaded: Settings, provider: str | None) -> list[str]:
 
 
 def _show_report(loaded: Settings, by: str, first: date | None, as_json: bool, as_csv: bool) -> None:
-    from gpuwatch.app.costs import cost_report
+    from gpuwatch.app.costs import cost_report, cost_report_json
     from gpuwatch.cli import cost_rows
 
     found = cost_report(loaded, by, first)
     if as_json:
         from gpuwatch.cli.output import json_out
 
-        json_out(cost_rows.report_json(found, by))
+        json_out(cost_report_json(found, by))
     elif as_csv:
         cost_rows.print_csv(found, by)
     else:
@@ -101,14 +101,14 @@ def _show_report(loaded: Settings, by: str, first: date | None, as_json: bool, a
 
 
 def _show_calibration(loaded: Settings, provider: str | None, troubles: list[str], as_json: bool) -> None:
-    from gpuwatch.app.costs import calibrations
+    from gpuwatch.app.costs import calibration_json, calibrations
     from gpuwatch.cli import cost_fit
 
     found = calibrations(loaded, provider)
     if as_json:
         from gpuwatch.cli.output import json_out
 
-        json_out({"providers": [cost_fit.calibration_json(one) for one in found], "troubles": troubles})
+        json_out({"providers": [calibration_json(one) for one in found], "troubles": troubles})
         return
     if not found:
         click.echo("nothing was rented yet")

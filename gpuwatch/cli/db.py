@@ -66,7 +66,7 @@ def prune(keep_days: float, as_json: bool, config: str | None) -> None:
     from datetime import timedelta
 
     from gpuwatch.bootstrap import real_now
-    from gpuwatch.cli.output import rfc3339
+    from gpuwatch.domain.market.json_values import rfc3339
     from gpuwatch.storage.prune import prune as drop
 
     with _database(config, upgraded=True) as database:
@@ -107,7 +107,7 @@ def stats(as_json: bool, config: str | None) -> None:
 
 
 def _lines(found: Any) -> Iterator[tuple[str, str]]:
-    from gpuwatch.cli.output import rfc3339
+    from gpuwatch.domain.market.json_values import rfc3339
 
     yield "database", found.place
     yield "engine", found.engine

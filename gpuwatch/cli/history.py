@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from gpuwatch.app.price_history import PriceHistoryResult
     from gpuwatch.domain.analysis.summary import PeriodLength, PricePeriod
 
-METHOD = (
-    "prices weighted by the time they were on offer; a look vouches for what it showed until the next one, at most 3 h"
-)
 _BARS = "▁▂▃▄▅▆▇█"
 _BY_HOUR_UP_TO = timedelta(days=3)
 _BY_DAY_UP_TO = timedelta(days=120)
@@ -84,7 +81,7 @@ def history(
     """
     from zoneinfo import ZoneInfo
 
-    from gpuwatch.app.price_history import PriceHistoryRequest, price_history
+    from gpuwatch.app.price_history import PriceHistoryRequest, period_json, price_history, price_history_json
     from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.cli import Exit
@@ -114,8 +111,8 @@ def history(
     if as_json:
         from gpuwatch.cli.output import json_out
 
-        points = [_json(point) for point in found.track.points]
-        json_out(points if gpu is None else _document(found, points))  # --gpu answers as it always did
+        points = [period_json(point) for point in found.track.points]
+        json_out(points if gpu is None else price_history_json(found, points))  # --gpu answers as it always did
     elif as_csv:
         print_csv(found.track.points)
     else:
@@ -234,60 +231,11 @@ def _cells(point: PricePeriod) -> tuple[str, ...]:
     return (*("" if price is None else f"{price / 1e6:.4f}" for price in prices), str(point.offers), known)
 
 
-def _document(found: PriceHistoryResult, points: list[dict[str, Any]]) -> dict[str, Any]:
-    from gpuwatch.cli.output import rfc3339
-    from gpuwatch.domain.analysis.summary import unobserved_gaps
-
-    series = found.track.series
-    return {
-        "gpus": found.gpus,
-        "every": found.every.value,
-        "source": found.source,
-        "method": METHOD,
-        "samples": series.known,  # hours in which somebody looked
-        "since": rfc3339(series.starts_at(0)) if series.polled else None,
-        "until": rfc3339(series.starts_at(len(series.polled))) if series.polled else None,
-        "hours": len(series.polled),
-        "known_hours": series.known,
-        "gaps": [{"starts_at": rfc3339(gap.starts_at), "hours": gap.hours} for gap in unobserved_gaps(series)],
-        "under": [
-            {
-                "price_usd_gpu_hour": usd,
-                "share": share.share,
-                "under_hours": share.under_s / 3600,
-                "known_hours": share.known_s / 3600,
-                "method": share.method,
-            }
-            for usd, share in found.under
-        ],
-        "points": points,
-    }
-
-
-def _json(point: PricePeriod) -> dict[str, Any]:
-    from gpuwatch.cli.output import rfc3339
-    from gpuwatch.domain.market.money import usd_number
-
-    return {
-        "starts_at": rfc3339(point.starts_at),
-        "looked": point.polled,
-        "offers": point.offers,
-        "min_price_usd_gpu_hour": usd_number(point.min_with_commission_microusd),
-        "min_listed_usd_gpu_hour": usd_number(point.min_microusd),
-        "q1_listed_usd_gpu_hour": usd_number(point.q1_microusd),
-        "median_listed_usd_gpu_hour": usd_number(point.median_microusd),
-        "q3_listed_usd_gpu_hour": usd_number(point.q3_microusd),
-        "q1_price_usd_gpu_hour": usd_number(point.q1_with_commission_microusd),
-        "median_price_usd_gpu_hour": usd_number(point.median_with_commission_microusd),
-        "q3_price_usd_gpu_hour": usd_number(point.q3_with_commission_microusd),
-        "hours": point.hours,
-        "known_hours": point.known_hours,
-    }
-
-
 def print_csv(points: Sequence[PricePeriod]) -> None:
     """CSV on standard output."""
-    rows = [_json(point) for point in points]
+    from gpuwatch.app.price_history import period_json
+
+    rows = [period_json(point) for point in points]
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(rows[0] if rows else ())
     for row in rows:

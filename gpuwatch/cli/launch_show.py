@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -29,7 +29,7 @@ _COLUMNS = (
 @config_option
 def show(launch_id: str, as_json: bool, config: str | None) -> int:
     """The life of a launch: each step with its time, cause, the provider's own words, and the price."""
-    from gpuwatch.app.launches import launch_events
+    from gpuwatch.app.launches import event_json, launch_events
     from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.cli.output import json_out
     from gpuwatch.cli.tables import table
@@ -37,25 +37,10 @@ def show(launch_id: str, as_json: bool, config: str | None) -> int:
     loaded = load_settings(config, for_stopping=True)
     events = launch_events(loaded, launch_id)
     if as_json:
-        json_out([_json(event) for event in events])
+        json_out([event_json(event) for event in events])
         return Exit.DONE
     table(_COLUMNS, [_row(event, loaded.timezone) for event in events])
     return Exit.DONE
-
-
-def _json(event: LaunchEvent) -> dict[str, Any]:
-    from gpuwatch.cli.output import rfc3339
-    from gpuwatch.domain.market.money import usd_number
-
-    return {
-        "at": rfc3339(event.at),
-        "from_state": None if event.from_state is None else event.from_state.value,
-        "to_state": event.to_state.value,
-        "cause": event.cause,
-        "provider_words": event.provider_words,
-        "listed_usd_hour": usd_number(event.listed_microusd_hour),
-        "price_usd_hour": usd_number(event.price_microusd_hour),
-    }
 
 
 def _row(event: LaunchEvent, timezone: str) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,7 +11,7 @@ from gpuwatch.cli.options import config_option, duration_option, json_option, pr
 from gpuwatch.cli.tables import left, text
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.launches.machines import AvoidedMachine
+    pass
 
 _COLUMNS = (left("provider"), left("machine"), text("why"), left("launch", drop=2), left("until", drop=1))
 
@@ -22,6 +22,8 @@ _COLUMNS = (left("provider"), left("machine"), text("why"), left("launch", drop=
 @click.pass_context
 def machines(ctx: click.Context, as_json: bool, config: str | None) -> int:
     """Machines that are not rented: a launch failed on them within a day, or you blocked them."""
+    from gpuwatch.app.renting import avoided_machine_json
+
     ctx.find_root().obj = config
     if ctx.invoked_subcommand is not None:
         return Exit.DONE
@@ -33,7 +35,7 @@ def machines(ctx: click.Context, as_json: bool, config: str | None) -> int:
     loaded = load_settings(config)
     found = machines_avoided(loaded)
     if as_json:
-        json_out([_json(one) for one in found])
+        json_out([avoided_machine_json(one) for one in found])
     elif found:
         rows = [
             (one.provider, one.machine_id, one.why, one.launch_id or "–", local(one.until, loaded.timezone))
@@ -90,17 +92,3 @@ def _allow(machine: str, provider: str | None, config: str | None, forgive_only:
     said = "was not avoided" if stood is None else f"may be rented again (it was avoided: {stood.why})"
     click.echo(f"machine {machine} {said}")
     return Exit.DONE
-
-
-def _json(one: AvoidedMachine) -> dict[str, Any]:
-    from gpuwatch.cli.output import rfc3339
-
-    return {
-        "provider": one.provider,
-        "machine_id": one.machine_id,
-        "reason": "blocked" if one.by_owner else "failed",
-        "why": one.why,
-        "since": rfc3339(one.since),
-        "until": rfc3339(one.until),
-        "launch_id": one.launch_id,
-    }

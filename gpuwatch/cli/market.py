@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,7 +13,7 @@ from gpuwatch.cli.past import past_options
 from gpuwatch.cli.tables import left, right
 
 if TYPE_CHECKING:
-    from gpuwatch.app.market import MarketOverview, MarketRequest
+    from gpuwatch.app.market import MarketOverview
     from gpuwatch.domain.analysis.gpu_status import GpuStatus
 
 _STALE = timedelta(hours=3)
@@ -64,7 +64,7 @@ def market(
     many of the known hours since --since it was cheaper than now (0 %: it never was). "life": half of the offers that
     came to or under "under" stayed so at least so long. "–": not known.
     """
-    from gpuwatch.app.market import MarketRequest, market_overview
+    from gpuwatch.app.market import MarketRequest, market_json, market_overview
     from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.cli import Exit
@@ -84,7 +84,7 @@ def market(
     if as_json:
         from gpuwatch.cli.output import json_out
 
-        json_out(_document(page, asked))
+        json_out(market_json(page, asked))
     else:
         print_page(page, asked.until, loaded.timezone)
     if not page.rows and data is None:
@@ -147,42 +147,3 @@ def _price(microusd: int | None) -> str:
     from gpuwatch.domain.market.money import price_text
 
     return _UNKNOWN if microusd is None else price_text(microusd / 1e6, least=4)
-
-
-def _document(page: MarketOverview, asked: MarketRequest) -> dict[str, Any]:
-    from gpuwatch.cli.output import rfc3339
-    from gpuwatch.domain.analysis.gpu_status import METHOD
-
-    return {
-        "looked_at": rfc3339(page.looked_at),
-        "source": page.source,
-        "method": METHOD,
-        "samples": sum(row.known_hours for row in page.rows),  # hours in which somebody looked, over all GPUs
-        "since": rfc3339(page.since),
-        "until": rfc3339(asked.until),
-        "gpus": [_json(row) for row in page.rows],
-    }
-
-
-def _json(row: GpuStatus) -> dict[str, Any]:
-    from gpuwatch.cli.output import rfc3339
-    from gpuwatch.domain.market.money import usd_number
-
-    low_s, high_s = row.lifetime.median_interval_s if row.is_lifetime_known else (None, None)
-    return {
-        "gpu": row.gpu,
-        "looked_at": rfc3339(datetime.fromtimestamp(row.polled_s, UTC)),
-        "price_usd_gpu_hour": usd_number(row.now),
-        "change_24h": row.changes[24],
-        "change_7d": row.changes[7 * 24],
-        "change_30d": row.changes[30 * 24],
-        "percentile": row.percentile,
-        "known_hours": row.known_hours,
-        "offers": row.offers,
-        "under_usd_gpu_hour": usd_number(row.under),
-        "life_median_seconds": row.lifetime.median_s if row.is_lifetime_known else None,
-        "life_median_low_seconds": low_s,
-        "life_median_high_seconds": high_s,
-        "life_samples": row.lifetime.samples,
-        "life_ended": row.lifetime.ended,
-    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -10,19 +9,10 @@ import msgspec
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.options import config_option, json_option
-from gpuwatch.errors import DeliveryError, UsageError
+from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.ports import Alert, Channel
-
-
-class ChannelTestResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one channel's test message."""
-
-    channel: str
-    arrived: bool
-    error: str | None = None
-    chat_id: str | None = None  # where the chat has moved to: the settings are stale
+    from gpuwatch.app.notify import ChannelTestResult
 
 
 @click.command()
@@ -31,6 +21,7 @@ class ChannelTestResult(msgspec.Struct, frozen=True, kw_only=True):
 def notify(as_json: bool, config: str | None) -> int:
     """Send a test message through each configured channel. Exit 0: all arrived, 1: not all, 2: none is configured."""
     from gpuwatch import bootstrap
+    from gpuwatch.app.notify import send_to_all
     from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.cli.output import json_out
     from gpuwatch.engine.alerts import test_alert
@@ -49,22 +40,6 @@ def notify(as_json: bool, config: str | None) -> int:
     if as_json:
         json_out({"alert_id": alert.alert_id, "channels": [msgspec.structs.asdict(outcome) for outcome in outcomes]})
     return Exit.DONE if all(outcome.arrived for outcome in outcomes) else Exit.FAILED
-
-
-def send_to_all(channels: Iterable[Channel], alert: Alert) -> Iterator[ChannelTestResult]:
-    """Try each channel once, whatever becomes of the others."""
-    from gpuwatch.ports import MovableChat
-
-    for channel in channels:
-        error = None
-        try:
-            channel.send(alert)
-        except DeliveryError as fault:
-            error = str(fault) + (
-                f" (not by {fault.refused})" if fault.refused and fault.refused not in str(fault) else ""
-            )
-        new_chat_id = channel.new_chat_id if isinstance(channel, MovableChat) else None
-        yield ChannelTestResult(channel=channel.name, arrived=error is None, error=error, chat_id=new_chat_id)
 
 
 def _print(outcome: ChannelTestResult) -> None:

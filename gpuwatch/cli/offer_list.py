@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpuwatch.app.offers import all_matches, groups_json, offers_json
 from gpuwatch.bootstrap import real_now
-from gpuwatch.cli.offer_rows import offer_json, offers_table
+from gpuwatch.cli.offer_rows import offers_table
 from gpuwatch.cli.output import json_out
 from gpuwatch.cli.tables import Column, left, right, table, table_lines, terminal_width, text
 from gpuwatch.domain.market.marks import marks
 from gpuwatch.domain.market.pricing import MICRO
-from gpuwatch.domain.watches.decide import Match
 from gpuwatch.engine.browse import ProviderOffers
 from gpuwatch.engine.offer_groups import OfferGroup, group_offers, sorted_offers
 
@@ -60,10 +60,9 @@ def print_nothing(found: Sequence[ProviderOffers]) -> None:
 def print_json(found: Sequence[ProviderOffers], shape: OfferListLayout) -> None:
     """A list: of offers, or of groups."""
     if shape.group_by is not None:
-        json_out([_group_json(group, shape.group_by) for group in group_offers(_matches(found), shape.group_by)])
-        return
-    folded = sorted_offers(_matches(found), shape.sort)[: shape.limit]
-    json_out([offer_json(one.shown.offer, one.shown.price) | {"also_at": one.also} for one in folded])
+        json_out(groups_json(found, shape.group_by))
+    else:
+        json_out(offers_json(found, shape.sort, shape.limit))
 
 
 def growing(arriving: Iterable[ProviderOffers], names: Sequence[str], shape: OfferListLayout) -> list[ProviderOffers]:
@@ -88,14 +87,11 @@ def _so_far(found: Sequence[ProviderOffers], names: Sequence[str], shape: OfferL
     return Stack(Text("\n".join(table_lines(columns, rows, terminal_width())), no_wrap=True), line) if rows else line
 
 
-def _matches(found: Iterable[ProviderOffers]) -> list[Match]:
-    return [match for one in found for match in one.matches]
-
-
 def _table(found: Sequence[ProviderOffers], shape: OfferListLayout) -> Table:
     if shape.group_by is not None:
-        return _GROUPED, [_group_cells(group) for group in group_offers(_matches(found), shape.group_by)[: shape.limit]]
-    folded = sorted_offers(_matches(found), shape.sort)[: shape.limit]
+        groups = group_offers(all_matches(found), shape.group_by)[: shape.limit]
+        return _GROUPED, [_group_cells(group) for group in groups]
+    folded = sorted_offers(all_matches(found), shape.sort)[: shape.limit]
     return offers_table([one.shown for one in folded], real_now(), [one.also_text for one in folded])
 
 
@@ -112,17 +108,3 @@ def _group_cells(group: OfferGroup) -> Sequence[str]:
         ", ".join(filter(None, (*marks(offer), group.cheapest.also_text))),
         offer.place or "–",
     )
-
-
-def _group_json(group: OfferGroup, group_by: str) -> dict[str, Any]:
-    cheapest = group.cheapest
-    return {
-        "group_by": group_by,
-        "group": group.name,
-        "kind": group.kind.value,
-        "slices": group.is_slice,
-        "offers": group.offers,
-        "cheapest_usd_gpu_hour": cheapest.shown.price_microusd_gpu_hour / MICRO,
-        "median_usd_gpu_hour": group.median_microusd_gpu_hour / MICRO,
-        "cheapest": offer_json(cheapest.shown.offer, cheapest.shown.price) | {"also_at": cheapest.also},
-    }

@@ -70,7 +70,7 @@ def offers(
 
     Exit codes: 0 answered (also with nothing for sale), 2 usage, 3 a provider did not answer, or only in part.
     """
-    from gpuwatch.app.check import markets_now, providers_that_sell
+    from gpuwatch.app.offers import markets_now, providers_that_sell
     from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.cli.offer_list import OfferListLayout, print_json, print_table
     from gpuwatch.engine.browse import offer_filter

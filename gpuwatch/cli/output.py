@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 from unicodedata import normalize
@@ -56,21 +56,11 @@ def note(line: str) -> None:
     click.echo(line, err=True)
 
 
-def rfc3339(moment: datetime | None) -> str | None:
-    """UTC with `Z`, as every time in JSON."""
-    return None if moment is None else moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
 def local(moment: datetime | None, timezone: str) -> str:
     """A time on a screen, in the configured zone, to the second; "–" if there is none."""
     from zoneinfo import ZoneInfo
 
     return "–" if moment is None else moment.astimezone(ZoneInfo(timezone)).strftime("%Y-%m-%d %H:%M:%S %Z")
-
-
-def number(amount: Decimal | float | int | None) -> float | None:
-    """Money or a measure as a JSON number."""
-    return None if amount is None else float(amount)
 
 
 def _is_unicode() -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -49,26 +49,13 @@ def resume(watch: str | None, as_json: bool, config: str | None) -> int:
 
 
 def _show(loaded: Settings, found: PauseTable, as_json: bool) -> None:
-    from gpuwatch.app.renting import pause_lines
+    from gpuwatch.app.renting import pause_lines, pauses_json
     from gpuwatch.bootstrap import real_now
 
     if as_json:
         from gpuwatch.cli.output import json_out
 
-        json_out(_json(found))
+        json_out(pauses_json(found))
         return
     for line in pause_lines(found, real_now(), loaded.timezone):
         click.echo(line)
-
-
-def _json(found: PauseTable) -> list[dict[str, Any]]:
-    """`until` of a breaker: then it tries once more."""
-    from gpuwatch.bootstrap import real_now
-    from gpuwatch.cli.output import rfc3339
-
-    by_hand = [("hand", one.watch, one.at, one.until, one.why) for one in found.holding(real_now())]
-    broken = [("breaker", one.watch, one.at, one.until, one.why) for one in found.open_breakers()]
-    return [
-        {"kind": kind, "watch": watch, "since": rfc3339(since), "until": rfc3339(until), "why": why}
-        for kind, watch, since, until, why in [*by_hand, *broken]
-    ]

@@ -143,7 +143,8 @@ def print_json(
     log: OwnRent | None,
 ) -> None:
     """The same for programs."""
-    from gpuwatch.cli.output import json_out, number, rfc3339
+    from gpuwatch.cli.output import json_out
+    from gpuwatch.domain.market.json_values import number, rfc3339
 
     json_out(
         {
@@ -169,7 +170,7 @@ def print_json(
 
 
 def _against_json(one: RentComparison) -> dict[str, Any]:
-    from gpuwatch.cli.output import number
+    from gpuwatch.domain.market.json_values import number
 
     return {
         "name": one.tariff.name,
@@ -185,7 +186,7 @@ def _against_json(one: RentComparison) -> dict[str, Any]:
 
 
 def _log_json(log: OwnRent) -> dict[str, Any]:
-    from gpuwatch.cli.output import number
+    from gpuwatch.domain.market.json_values import number
 
     return {
         "launches": log.launches,
@@ -245,7 +246,8 @@ def _seed_rows(seed: SourceCalculation) -> list[tuple[str, str]]:
 def _print_seed_json(seed: SourceCalculation, plain: SimplePayback) -> None:
     import msgspec
 
-    from gpuwatch.cli.output import json_out, number
+    from gpuwatch.cli.output import json_out
+    from gpuwatch.domain.market.json_values import number
     from gpuwatch.domain.planning.buy import source_payback_corrected
 
     corrected = zip(("with_running_cost", "slower", "both"), map(number, source_payback_corrected()), strict=True)

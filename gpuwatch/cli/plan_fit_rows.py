@@ -133,7 +133,8 @@ def _print_source(found: CurrentPrices, note: Any) -> None:
 
 def print_json(needs: TaskNeeds, chosen: Fitting, found: CurrentPrices, other: PricedClass | None) -> None:
     """The same for programs, every class."""
-    from gpuwatch.cli.output import json_out, rfc3339
+    from gpuwatch.cli.output import json_out
+    from gpuwatch.domain.market.json_values import rfc3339
 
     json_out(
         {
@@ -154,7 +155,7 @@ def print_json(needs: TaskNeeds, chosen: Fitting, found: CurrentPrices, other: P
 
 
 def _choice_json(one: ClassChoice, other: PricedClass | None) -> dict[str, Any]:
-    from gpuwatch.cli.output import number
+    from gpuwatch.domain.market.json_values import number
     from gpuwatch.domain.planning.fit import CostMeasure, price_ratio
 
     times = None if other is None else price_ratio(one.priced, other)
@@ -207,7 +208,8 @@ def _seed_row(one: SourceClass) -> tuple[str, ...]:
 
 
 def _print_seed_json(found: Sequence[SourceClass], ratios: Mapping[str, tuple[Decimal, Decimal]]) -> None:
-    from gpuwatch.cli.output import json_out, number
+    from gpuwatch.cli.output import json_out
+    from gpuwatch.domain.market.json_values import number
 
     classes = [
         {

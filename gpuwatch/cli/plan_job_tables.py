@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpuwatch.cli.output import json_out, note, rfc3339
+from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.tables import left, right, table
+from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.domain.planning.job import (
     METHOD_TEXT,
@@ -206,7 +207,7 @@ def _offer_cells(
 
 def offers_json(found: CurrentOffers, ranking: JobRanking, limit: int, credit_usd: float) -> None:
     """The same for a program."""
-    from gpuwatch.cli.offer_rows import offer_json
+    from gpuwatch.app.offers import offer_json
 
     as_of = rfc3339(found.as_of)
     json_out(

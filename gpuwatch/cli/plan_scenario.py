@@ -145,7 +145,7 @@ def _print_json(plan: ScenarioFile, found: Sequence[ScenarioCost], file: Path | 
 
 
 def _way_json(one: ScenarioCost) -> dict[str, Any]:
-    from gpuwatch.cli.output import number
+    from gpuwatch.domain.market.json_values import number
 
     return {
         "name": one.name,

@@ -77,8 +77,9 @@ def _usd(text: str) -> Decimal:
 
 
 def _asked(price: Decimal, uses: Sequence[float], low: float, good: float, as_json: bool) -> None:
-    from gpuwatch.cli.output import json_out, note, number
+    from gpuwatch.cli.output import json_out, note
     from gpuwatch.cli.tables import table
+    from gpuwatch.domain.market.json_values import number
     from gpuwatch.domain.planning.utilisation import price_at_utilisation
 
     found = [price_at_utilisation(price, percent, low, good) for percent in uses]
@@ -110,7 +111,8 @@ def _own(since: str, low: float, good: float, as_json: bool, config: str | None)
     ]
     known = sum(judged_ is not None for _, judged_ in judged)
     if as_json:
-        from gpuwatch.cli.output import json_out, rfc3339
+        from gpuwatch.cli.output import json_out
+        from gpuwatch.domain.market.json_values import rfc3339
 
         json_out(
             {
@@ -180,7 +182,7 @@ def _money(usd: Decimal | None) -> str:
 
 
 def _json(one: UtilisedPrice) -> dict[str, Any]:
-    from gpuwatch.cli.output import number
+    from gpuwatch.domain.market.json_values import number
 
     return {
         "use_percent": one.percent,
@@ -191,7 +193,7 @@ def _json(one: UtilisedPrice) -> dict[str, Any]:
 
 
 def _own_json(one: OwnUse, found: UtilisedPrice | None) -> dict[str, Any]:
-    from gpuwatch.cli.output import number
+    from gpuwatch.domain.market.json_values import number
 
     empty = {"use_percent": None, "useful_usd_gpu_hour": None, "idle_usd_gpu_hour": None, "verdict": None}
     return {

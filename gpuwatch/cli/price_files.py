@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,7 @@ def import_(files: tuple[Path, ...], kind: str | None, dry_run: bool, as_json: b
     gpu_count, gpu_mem_gib, spot, price_usd_hour: see docs/data.md. What is known already changes nothing. Works beside
     a running daemon; what it sees itself is not touched.
     """
-    from gpuwatch.app.price_files import import_file, writable_store
+    from gpuwatch.app.price_files import import_file, import_json, writable_store
     from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.cli import Exit
@@ -59,7 +59,7 @@ def import_(files: tuple[Path, ...], kind: str | None, dry_run: bool, as_json: b
         for path in files:
             with _progress(path.name) as told:
                 done = import_file(database, path, wanted, real_now(), dry_run=dry_run, told=told)
-            made.append(_import_json(path, done, dry_run))
+            made.append(import_json(path, done, dry_run))
             all_good &= bool(done.found.sources) or not done.found.rows
             if not as_json:
                 _tell_import(path, done, dry_run)
@@ -169,33 +169,9 @@ def _tell_export(target: Path, written: int, *, as_json: bool) -> None:
         click.echo(f"{target}: {written:,} rows, {size:,} bytes")
 
 
-def _import_json(path: Path, done: FileImport, dry_run: bool) -> dict[str, Any]:
-    from gpuwatch.cli.output import rfc3339
-
-    found = done.found
-    return {
-        "path": str(path),
-        "dry_run": dry_run,
-        "rows": found.rows,
-        "new": found.new,
-        "known": found.known,
-        "twice": found.twice,
-        "skipped": dict(found.skipped),
-        "looks": found.looks,
-        "since": rfc3339(_moment(found.first_s)),
-        "until": rfc3339(_moment(found.last_s)),
-        "sources": [
-            {"provider": provider, "kind": kind.value, "rows": rows} for (provider, kind), rows in found.sources.items()
-        ],
-        "unknown_providers": list(done.unknown),
-        "own_looks": [
-            {"provider": one.provider, "since": rfc3339(one.since), "until": rfc3339(one.until)}
-            for one in done.overlaps
-        ],
-    }
-
-
 def _tell_import(path: Path, done: FileImport, dry_run: bool) -> None:
+    from gpuwatch.app.price_files import moment_of
+
     found, new = done.found, "would be new" if dry_run else "new"
     click.echo(
         f"{path}: {found.rows:,} rows: {found.new:,} {new}, {found.known:,} known"
@@ -204,7 +180,7 @@ def _tell_import(path: Path, done: FileImport, dry_run: bool) -> None:
     )
     for (provider, kind), rows in found.sources.items():
         click.echo(f"  {provider}, {_KIND_WORDS[kind.value]}: {rows:,} rows")
-    first, last = _moment(found.first_s), _moment(found.last_s)
+    first, last = moment_of(found.first_s), moment_of(found.last_s)
     if first and last:
         click.echo(f"  {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, {found.looks:,} looks {new}")
     for reason, rows in sorted(found.skipped.items(), key=lambda one: -one[1]):
@@ -219,10 +195,6 @@ def _tell_notes(path: Path, done: FileImport) -> None:
             f"{path}: the store looked at {one.provider} itself from {one.since:%Y-%m-%d %H:%M} to"
             f" {one.until:%Y-%m-%d %H:%M} UTC: what the same time holds twice counts twice"
         )
-
-
-def _moment(stored_s: int | None) -> datetime | None:
-    return None if stored_s is None else datetime.fromtimestamp(stored_s, UTC)
 
 
 @contextmanager

@@ -29,14 +29,14 @@ _OFF_COLUMNS = (
 @config_option
 def providers(as_json: bool, config: str | None) -> int:
     """All providers, enabled or not: status, prices, credentials, last answer, rows. Asks no provider anything."""
-    from gpuwatch.app.provider_status import all_provider_statuses, broken_plugins
+    from gpuwatch.app.provider_status import all_provider_statuses, broken_plugins, provider_status_json
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     found = all_provider_statuses(load_settings(config))
     if as_json:
         from gpuwatch.cli.output import json_out
 
-        json_out([_json(standing) for standing in found])
+        json_out([provider_status_json(standing) for standing in found])
         return Exit.DONE
     for standing in found:
         if standing.is_on:
@@ -50,48 +50,10 @@ def providers(as_json: bool, config: str | None) -> int:
     return Exit.DONE
 
 
-def _json(standing: ProviderStatus) -> dict[str, object]:
-    from gpuwatch.app.provider_status import credentials_text
-    from gpuwatch.cli.output import rfc3339
-
-    plan, sight, settings, newest = standing.plan, standing.health, standing.settings, standing.last_poll
-    return {
-        "provider": standing.provider,
-        "title": standing.info.title,
-        "status": standing.status,
-        "enabled": standing.is_on,
-        "kinds": [kind.value for kind in standing.info.kinds],
-        "spot": True in standing.info.spots,
-        "base_url": settings.base_url,
-        "has_key": standing.has_key,
-        "credentials": credentials_text(standing),
-        "searches_without_key": standing.info.searches_without_key,
-        "can_launch": standing.can_launch,
-        "launches": standing.info.launches,
-        "missing_extra": standing.missing_extra,
-        "poll_every_s": settings.poll_every_s,
-        "search_interval_s": settings.search_interval_s,
-        "rows_per_day": plan.rows_per_day,
-        "rows_used": plan.rows_used,
-        "rows_left": plan.rows_left,
-        "resets_at": rfc3339(plan.resets_at),
-        "sweep_every_s": None if plan.sweep_every_s is None else round(plan.sweep_every_s),
-        "last_sweep_at": rfc3339(standing.swept_at),
-        "next_sweep_at": rfc3339(standing.next_sweep_at),
-        "complete_at": rfc3339(sight.complete_at),
-        "last_poll_gpu": None if newest is None else newest.gpu or None,
-        "last_poll_offers": None if newest is None else newest.offers,
-        "last_poll_skipped": None if newest is None else newest.skipped,
-        "blind_since": rfc3339(sight.blind_since),
-        "last_error": sight.last_error,
-        "drift": [{"text": one.text, "first_seen_at": rfc3339(one.first_seen_at)} for one in standing.drift],
-    }
-
-
 def _lines(standing: ProviderStatus) -> Iterator[str]:
     """Of one that is on."""
     from gpuwatch.app.provider_status import credentials_text
-    from gpuwatch.cli.output import rfc3339
+    from gpuwatch.domain.market.json_values import rfc3339
 
     plan, sight, settings = standing.plan, standing.health, standing.settings
     yield f"{standing.provider}  {standing.status}; {_what(standing)}; {credentials_text(standing)}; {_rents(standing)}"
@@ -148,7 +110,7 @@ def _rows(used: int, per_day: int, left: int | None, resets_at: str | None) -> s
 
 
 def _seen(standing: ProviderStatus) -> str:
-    from gpuwatch.cli.output import rfc3339
+    from gpuwatch.domain.market.json_values import rfc3339
 
     newest = standing.last_poll
     if newest is None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.app.notify import send_to_all
 from gpuwatch.cli import run
-from gpuwatch.cli.notify import send_to_all
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.ports import Alert
 from tests.notifiers.alerts import an_alert

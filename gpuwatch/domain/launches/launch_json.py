@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from gpuwatch.domain.launches.launch import Launch, cost_microusd
+from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.pricing import MICRO
 
 
@@ -22,9 +23,9 @@ def launch_json(launch: Launch, now: datetime) -> dict[str, Any]:
         "dry_run": launch.dry_run,
         "label": launch.label,
         "price_usd_hour": launch.price_microusd_hour / MICRO,
-        "requested_at": _rfc3339(launch.requested_at),
-        "running_at": _rfc3339(launch.running_at),
-        "ended_at": _rfc3339(launch.ended_at),
+        "requested_at": rfc3339(launch.requested_at),
+        "running_at": rfc3339(launch.running_at),
+        "ended_at": rfc3339(launch.ended_at),
         "end_reason": launch.end_reason,
         "cost_usd": cost_microusd(launch, now) / MICRO,
         "listed_usd_hour": launch.listed_microusd_hour / MICRO,
@@ -33,9 +34,5 @@ def launch_json(launch: Launch, now: datetime) -> dict[str, Any]:
         "gpu": launch.gpu,
         "gpu_count": launch.gpu_count,
         "spot": launch.spot,
-        "intended_at": _rfc3339(launch.intended_at),
+        "intended_at": rfc3339(launch.intended_at),
     }
-
-
-def _rfc3339(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,172 @@
+"""Offers of several providers now: the search, and the JSON of an offer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gpuwatch.bootstrap import build_adapters, open_http
+from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.market.marks import arch_of
+from gpuwatch.domain.market.offer import Offer, OfferTerms
+from gpuwatch.domain.market.pricing import MICRO, OfferPrice
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.engine.browse import OfferFilter, ProviderOffers
+    from gpuwatch.engine.offer_groups import OfferGroup
+    from gpuwatch.settings import Settings
+
+
+def offer_json(offer: Offer, price: OfferPrice) -> dict[str, Any]:
+    """CONTRACT §3, JSON of one offer; more keys may follow, none is renamed."""
+    price_usd_hour = price.price_microusd_hour / MICRO
+    return {
+        "provider": offer.provider,
+        "offer_id": offer.offer_id,
+        "machine_id": offer.machine_id,
+        "gpu": offer.gpu,
+        "gpu_family": offer.gpu_family,
+        "gpu_count": offer.gpu_count,
+        "gpu_memory_gib": None if offer.gpu_memory_gib is None else round(offer.gpu_memory_gib, 3),
+        "spot": offer.spot,
+        "region": offer.region,
+        "country": offer.country,
+        "listed_usd_hour": price.listed_microusd_hour / MICRO,
+        "commission": price.commission_rate,
+        "price_usd_hour": price_usd_hour,
+        "price_usd_gpu_hour": price_usd_hour / offer.gpu_count,
+        "reliability": offer.reliability,
+        "verified": offer.verified,
+        "observed_at": rfc3339(offer.observed_at),
+        "disk_usd_gb_month": offer.disk_usd_gb_month,
+        "datacenter": offer.datacenter,
+        "vcpu": offer.vcpu,
+        "ram_gib": None if offer.ram_gib is None else round(offer.ram_gib, 3),
+        "disk_free_gb": offer.disk_free_gb,
+        "download_mbps": offer.download_mbps,
+        "upload_mbps": offer.upload_mbps,
+        "download_usd_gb": offer.download_usd_gb,
+        "upload_usd_gb": offer.upload_usd_gb,
+        "cuda_max": offer.cuda_max,
+        "driver": offer.driver,
+        "ports": offer.ports,
+        "nvlink_gbps": offer.nvlink_gbps,
+        "dlperf": offer.dlperf,
+        "available_until": rfc3339(offer.available_until),
+        "kind": offer.kind.value,
+        "cpu_arch": arch_of(offer),
+        **_terms_json(offer.terms),
+    }
+
+
+def match_json(match: Match) -> dict[str, Any]:
+    """The same of a watch's match; with what its job costs there, where the watch goes by that."""
+    found = offer_json(match.offer, match.price)
+    return found if match.job_microusd is None else found | {"job_cost_usd": match.job_microusd / MICRO}
+
+
+def _terms_json(terms: OfferTerms) -> dict[str, Any]:
+    return {
+        "seller": terms.seller,
+        "instance_type": terms.instance_type,
+        "gpu_fraction": terms.gpu_fraction,
+        "terms": {
+            "interconnect": terms.interconnect,
+            "multi_node": terms.multi_node,
+            "prepaid": terms.prepaid,
+            "tax_included": terms.tax_included,
+            "min_billing_s": terms.min_billing_s,
+            "currency": terms.currency,
+            "usd_rate": terms.usd_rate,
+            "usd_rate_on": None if terms.usd_rate_on is None else terms.usd_rate_on.isoformat(),
+            "note": terms.note,
+        },
+    }
+
+
+def providers_that_sell(settings: Settings, wanted: OfferFilter, only: Sequence[str]) -> list[str]:
+    """The enabled providers that give prices of the wanted kinds, or those that are named. Raises UsageError."""
+    from gpuwatch import providers
+
+    named = named_providers(settings, only)
+    found = [name for name in named if only or wanted.kinds & frozenset(providers.info(name).kinds)]
+    if not found:
+        kinds = " or ".join(sorted(kind.value for kind in wanted.kinds))
+        raise UsageError(f"no enabled provider gives {kinds} prices; see: gpuwatch providers")
+    return found
+
+
+def markets_now(
+    settings: Settings, wanted: OfferFilter, names: Sequence[str], limit: int | None, within_s: float
+) -> Iterator[ProviderOffers]:
+    """What each of these providers has on offer, as soon as it has answered; at the end, who has not, in a line each.
+
+    Args:
+        limit: of each provider; None: everything.
+        within_s: real seconds for all of them together.
+    """
+    import threading
+
+    from gpuwatch.engine.browse import ProviderOffers, search_offers
+    from gpuwatch.engine.parallel import run_in_parallel
+
+    http, stop, waiting = open_http(settings), threading.Event(), set(names)
+
+    def one(name: str) -> ProviderOffers:
+        market = build_adapters(settings, http, [name], stop)[name].market
+        return search_offers(market, wanted, settings.providers[name].commission, limit)
+
+    try:
+        for outcome in run_in_parallel(names, one, within_s):
+            if not outcome.late:
+                waiting.discard(outcome.name)
+            yield outcome.result or ProviderOffers(provider=outcome.name, error=outcome.error)
+    finally:
+        stop.set()  # what still waits for its turn gives up
+        if not waiting:  # what is on its way is left to the end of the process
+            http.close()
+
+
+def named_providers(settings: Settings, only: Sequence[str]) -> list[str]:
+    """The enabled providers, or those of them that were named. Raises UsageError for one that is not enabled."""
+    for name in only:
+        if name not in settings.providers:
+            enabled = ", ".join(settings.providers) or "none"
+            raise UsageError(f"there is no enabled provider {name!r}; enabled: {enabled}")
+    return list(only) or list(settings.providers)
+
+
+def all_matches(found: Iterable[ProviderOffers]) -> list[Match]:
+    """The offers of all providers."""
+    return [match for one in found for match in one.matches]
+
+
+def offers_json(found: Iterable[ProviderOffers], sort: str, limit: int) -> list[dict[str, Any]]:
+    """The offers as one list: resold stock once, sorted by a key of `SORTS`."""
+    from gpuwatch.engine.offer_groups import sorted_offers
+
+    shown = sorted_offers(all_matches(found), sort)[:limit]
+    return [offer_json(one.shown.offer, one.shown.price) | {"also_at": one.also} for one in shown]
+
+
+def groups_json(found: Iterable[ProviderOffers], group_by: str) -> list[dict[str, Any]]:
+    """Every group: its cheapest offer, the number of offers and the median price."""
+    from gpuwatch.engine.offer_groups import group_offers
+
+    return [_group_json(group, group_by) for group in group_offers(all_matches(found), group_by)]
+
+
+def _group_json(group: OfferGroup, group_by: str) -> dict[str, Any]:
+    cheapest = group.cheapest
+    return {
+        "group_by": group_by,
+        "group": group.name,
+        "kind": group.kind.value,
+        "slices": group.is_slice,
+        "offers": group.offers,
+        "cheapest_usd_gpu_hour": cheapest.shown.price_microusd_gpu_hour / MICRO,
+        "median_usd_gpu_hour": group.median_microusd_gpu_hour / MICRO,
+        "cheapest": offer_json(cheapest.shown.offer, cheapest.shown.price) | {"also_at": cheapest.also},
+    }
