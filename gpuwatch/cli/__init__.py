@@ -1,14 +1,14 @@
-"""The commands, one file a noun. Each file is imported only when its command runs: `--help` must be quick."""
+"""The commands, one file each. A file is imported only when its command runs, so that `--help` is quick."""
 
 from __future__ import annotations
 
-import importlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 
 import click
 
+from gpuwatch.cli.command import Entry, LazyGroup
 from gpuwatch.errors import GpuwatchError, SettingsError, UsageError
 
 
@@ -21,106 +21,112 @@ class Exit(IntEnum):
     CANNOT_TELL = 3
 
 
-# name → (one line of help, "module:command"); the order is the order of --help
-COMMANDS: dict[str, tuple[str, str]] = {
-    "check": ("One poll now: which watches are under their threshold.", "check:check"),
-    "run": ("The daemon: polls, alerts, launches, until it is stopped.", "run:run"),
-    "demo": ("The whole daemon against an embedded marketplace; no key, no network.", "demo:demo"),
-    "offers": ("The market now, sorted by GPU price.", "offers:offers"),
-    "history": ("Price over time for a GPU, from the store.", "history:history"),
-    "market": ("Each GPU on one page: now, its changes, its place in its own history.", "market:market"),
-    "calendar": ("Is it cheaper at night, or at weekends? By hour of the week.", "calendar:calendar"),
-    "advise": ("Wait or buy: what a deadline lets you hope for.", "advise:advise"),
-    "backtest": ("What your watches would have done.", "backtest:backtest"),
-    "plan": ("What a job needs and costs; rent, buy, which GPU.", "plan:plan"),
-    "checklist": ("What must be done before a watch rents: see, tick.", "checklist:checklist"),
-    "dataset": ("Less to train on: what of a data set repeats itself.", "dataset:dataset"),
-    "import": ("Prices that others recorded, into the store.", "price_files:import_"),
-    "export": ("The store's prices, into a file.", "price_files:export"),
-    "launches": ("What was rented, its state and cost.", "launches:launches"),
-    "stop": ("End a launch, and see that it is gone.", "launches:stop"),
-    "costs": ("What was spent, what is billed now, and where the month is heading.", "costs:costs"),
-    "asks": ("Questions that wait for your word.", "asks:asks"),
-    "approve": ("Rent what a question quoted, at its price or less.", "asks:approve"),
-    "deny": ("Do not rent it, and do not ask again for a day.", "asks:deny"),
-    "pause": ("Rent nothing new until it is resumed.", "pause:pause"),
-    "resume": ("Rent again.", "pause:resume"),
-    "machines": ("Machines that are not rented: see, forgive, block, allow.", "machines:machines"),
-    "adopt": ("Take over an instance that carries gpuwatch's label.", "adopt:adopt"),
-    "notify": ("Send a test message through each channel.", "notify:notify"),
-    "providers": ("The providers, and how each day's row quota is planned.", "providers:providers"),
-    "init": ("Write a commented gpuwatch.toml.", "config:init"),
-    "doctor": ("Check settings, database, keys, channels and clock.", "doctor:doctor"),
-    "config": ("Show the effective settings, or their JSON Schema.", "config:config"),
-    "db": ("The store: upgrade, backup, prune, stats.", "db:db"),
+# heading of --help → name → (one line of help, "module:command"); the order is the order of --help
+SECTIONS: dict[str, dict[str, Entry]] = {
+    "Watch": {
+        "check": ("Poll once: which watches are at or under their threshold.", "check:check"),
+        "run": ("Run the daemon: poll, alert, rent.", "run_daemon:run"),
+        "demo": ("Run the daemon against an embedded marketplace.", "demo:demo"),
+    },
+    "Market": {
+        "offers": ("List the offers on sale now, cheapest GPU first.", "offers:offers"),
+        "market": ("Summarise each GPU: price now, changes, rank in its history.", "market:market"),
+        "history": ("Show the price of a GPU over time.", "history:history"),
+        "calendar": ("Test whether nights or weekends are cheaper.", "calendar:calendar"),
+    },
+    "Rent": {
+        "launches": ("List what was rented, with state and cost.", "launches:launches"),
+        "stop": ("End a launch and confirm that it is gone.", "launches:stop"),
+        "asks": ("List quotes that wait for your approval.", "asks:asks"),
+        "approve": ("Rent what was quoted, at its price or less.", "asks:approve"),
+        "deny": ("Decline a quote; it is not offered again for a day.", "asks:deny"),
+        "pause": ("Rent nothing new until you resume.", "pause:pause"),
+        "resume": ("Allow renting again.", "pause:resume"),
+        "machines": ("List, block or allow machines.", "machines:machines"),
+        "adopt": ("Take over an instance that carries gpuwatch's label.", "adopt:adopt"),
+        "costs": ("Show spending, the current rate and the month's forecast.", "costs:costs"),
+    },
+    "Plan": {
+        "advise": ("Wait or buy: the price to hold out for before a deadline.", "advise:advise"),
+        "backtest": ("Show what your watches would have done.", "backtest:backtest"),
+        "plan": ("Estimate a job's memory, time and cost; rent or buy.", "plan:plan"),
+        "checklist": ("Show or tick what must be done before a watch rents.", "checklist:checklist"),
+        "dataset": ("Find what repeats in a training data set, and filter it.", "dataset:dataset"),
+    },
+    "Store": {
+        "import": ("Load price files into the store.", "price_files:import_"),
+        "export": ("Write the store's prices to a file.", "price_files:export"),
+        "db": ("Upgrade, back up, prune or measure the store.", "db:db"),
+    },
+    "Setup": {
+        "init": ("Write a commented gpuwatch.toml.", "config:init"),
+        "doctor": ("Check settings, database, keys, channels and clock.", "doctor:doctor"),
+        "config": ("Show the effective settings or their JSON Schema.", "config:config"),
+        "providers": ("List providers: status, credentials, quota plan.", "providers:providers"),
+        "notify": ("Send a test message through each channel.", "notify:notify"),
+        "completion": ("Print the completion script for your shell.", "completion:completion"),
+    },
 }
+COMMANDS: dict[str, Entry] = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
-class LazyGroup(click.Group):
-    """Knows each command's help without importing it."""
-
-    table: Mapping[str, tuple[str, str]] = COMMANDS
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.table)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.table:
-            return None
-        module, _, attribute = self.table[cmd_name][1].partition(":")
-        command: click.Command = getattr(importlib.import_module(f"gpuwatch.cli.{module}"), attribute)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (text, _) in self.table.items()])
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--config", type=click.Path(dir_okay=False), help="The settings file.")
-@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=lambda c, _p, v: _version(c, v))
+@click.group(
+    cls=LazyGroup,
+    sections=SECTIONS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    examples=("gpuwatch check --gpu H100 --max-price 3.50", "gpuwatch init", "gpuwatch run"),
+)
+@click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), help="Settings file.")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=lambda c, _p, v: _version(c, v),
+    help="Show the version and exit.",
+)
 @click.pass_context
 def main(ctx: click.Context, config: str | None) -> None:
-    """Watches GPU marketplaces and alerts, or rents, when an offer is at or under your price."""
+    """Watch GPU marketplaces; get an alert, or rent, when an offer is at or under your price."""
     ctx.obj = config
 
 
 def run(argv: Sequence[str] | None = None) -> int:
-    """Run one command and answer its exit code; faults become one line each on standard error."""
+    """Run one command and return its exit code; each error is one line on standard error."""
     from gpuwatch.cli.output import make_output_safe
 
     make_output_safe()
     try:
         code = main.main(args=None if argv is None else list(argv), prog_name="gpuwatch", standalone_mode=False)
-    except (click.ClickException, GpuwatchError) as fault:
-        return _told(fault)
+    except (click.ClickException, GpuwatchError) as error:
+        return _report_error(error)
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
         return 130
     except BrokenPipeError:
         sys.stderr.close()
         return Exit.DONE
-    except SystemExit:  # click leaves so where nobody reads any more, as behind `| head`, and muffles the stream
+    except SystemExit:  # click exits so when nobody reads any more, as behind `| head`, and silences the stream
         if "PacifyFlush" not in type(sys.stdout).__name__:
             raise
         return Exit.DONE
     return code if isinstance(code, int) else Exit.DONE
 
 
-def _told(fault: click.ClickException | GpuwatchError) -> Exit:
-    """Say what is wrong."""
-    if isinstance(fault, click.exceptions.NoArgsIsHelpError):
-        click.echo(fault.ctx.get_help() if fault.ctx else "", err=True)
-    elif isinstance(fault, click.UsageError):
-        place = fault.ctx.command_path if fault.ctx else "gpuwatch"
-        click.echo(f"{place}: {' '.join(fault.format_message().split())} See: {place} --help", err=True)
-    elif isinstance(fault, click.ClickException):
-        fault.show()
+def _report_error(error: click.ClickException | GpuwatchError) -> Exit:
+    """Print what is wrong; returns the exit code."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.ctx.get_help() if error.ctx else "", err=True)
+    elif isinstance(error, click.UsageError):
+        place = error.ctx.command_path if error.ctx else "gpuwatch"
+        click.echo(f"{place}: {' '.join(error.format_message().split())} See: {place} --help", err=True)
+    elif isinstance(error, click.ClickException):
+        error.show()
         return Exit.FAILED
-    elif isinstance(fault, SettingsError | UsageError):
-        click.echo(str(fault), err=True)
+    elif isinstance(error, SettingsError | UsageError):
+        click.echo(str(error), err=True)
     else:
-        click.echo(f"gpuwatch: {fault}", err=True)
+        click.echo(f"gpuwatch: {error}", err=True)
         return Exit.FAILED
     return Exit.USAGE
 

@@ -5,13 +5,26 @@ from __future__ import annotations
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import config_option, provider_option
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import completes, config_option, provider_option
 from gpuwatch.errors import UsageError
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch adopt 48000027 --watch h100-night",
+        "gpuwatch adopt 48000027 --not-mine",
+    ),
+)
 @click.argument("instance")
-@click.option("--watch", metavar="NAME", default=None, help="Whose rules hold for it; not needed where one rents.")
+@click.option(
+    "--watch",
+    metavar="NAME",
+    default=None,
+    help="Whose rules hold for it; not needed where one rents.",
+    shell_complete=completes("watches"),
+)
 @click.option("--not-mine", is_flag=True, help="It is another installation's: never told again, and in nobody's way.")
 @provider_option
 @config_option

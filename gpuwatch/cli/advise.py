@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import Between, config_option, duration_option, json_option
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import Between, completes, config_option, duration_option, json_option
 from gpuwatch.cli.past import past_options
 from gpuwatch.cli.tables import left, right
 
@@ -23,8 +24,8 @@ _MOST_HOURS = 30 * 24
 _VERDICTS = {"buy_now": "BUY NOW", "wait": "WAIT", "either": "YOUR CALL"}
 
 
-@click.command()
-@click.argument("gpu")
+@click.command(cls=Command, examples=("gpuwatch advise 'H100 SXM' --hours 24 --deadline 2d",))
+@click.argument("gpu", shell_complete=completes("gpus"))
 @duration_option("--deadline", "deadline", "When you must have one; up to 30d.", default="2d")
 @click.option(
     "--hours", type=Between(min=0, min_open=True, max=100_000), default=24, show_default=True,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import completes, config_option, json_option
 from gpuwatch.cli.tables import left, right, text
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _COLUMNS = (
 )
 
 
-@click.command()
+@click.command(cls=Command, examples=("gpuwatch asks",))
 @json_option
 @config_option
 def asks(as_json: bool, config: str | None) -> int:
@@ -50,8 +51,8 @@ def asks(as_json: bool, config: str | None) -> int:
     return Exit.DONE
 
 
-@click.command()
-@click.argument("ask_id")
+@click.command(cls=Command, examples=("gpuwatch approve uoyauilxpk2f",))
+@click.argument("ask_id", shell_complete=completes("approvals"))
 @json_option
 @config_option
 def approve(ask_id: str, as_json: bool, config: str | None) -> int:
@@ -66,8 +67,8 @@ def approve(ask_id: str, as_json: bool, config: str | None) -> int:
     return _print_reply(rent(load_settings(config), ask_id), as_json)
 
 
-@click.command()
-@click.argument("ask_id")
+@click.command(cls=Command, examples=("gpuwatch deny uoyauilxpk2f --why 'too far away'",))
+@click.argument("ask_id", shell_complete=completes("approvals"))
 @click.option("--why", default="", help="For your own record.")
 @json_option
 @config_option

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import config_option, duration_option, json_option
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import completes, config_option, duration_option, json_option
 from gpuwatch.cli.past import past_options
 from gpuwatch.cli.png import png_option
 from gpuwatch.errors import UsageError
@@ -44,9 +45,18 @@ class _WatchFlags(NamedTuple):
         return [name for name, value in names.items() if value is not None]
 
 
-@click.command()
-@click.argument("names", nargs=-1, metavar="[WATCH]...")
-@click.option("--gpu", multiple=True, help="Without a file: a GPU family or model, e.g. H100.")
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch backtest h100-night",
+        "gpuwatch backtest --gpu H100 --max-price 2.50 --action launch --max-runtime 24h",
+        "gpuwatch backtest h100-night --sweep max_price=2.0:4.0:0.1",
+    ),
+)
+@click.argument("names", nargs=-1, metavar="[WATCH]...", shell_complete=completes("watches"))
+@click.option(
+    "--gpu", multiple=True, help="Without a file: a GPU family or model, e.g. H100.", shell_complete=completes("gpus")
+)
 @click.option("--max-price", help="Without a file: USD per GPU-hour, commission included.")
 @click.option("--action", type=click.Choice(["alert", "launch"]), default=None, help="Without a file: tell, or rent.")
 @duration_option("--max-runtime", "max_runtime_s", "Without a file: how long a launch lives, e.g. 24h.")

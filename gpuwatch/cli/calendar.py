@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import completes, config_option, json_option
 from gpuwatch.cli.past import past_options
 from gpuwatch.cli.png import png_option
 
@@ -21,8 +22,14 @@ _MOST_BLOCKS = 12
 _LONGEST_NAME = 24
 
 
-@click.command()
-@click.argument("gpu")
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch calendar 'H100 SXM'",
+        "gpuwatch calendar H100 --zone Europe/Berlin --blocks 'office=Mon-Fri 09:00-18:00'",
+    ),
+)
+@click.argument("gpu", shell_complete=completes("gpus"))
 @past_options("90d")
 @click.option("--zone", default=None, metavar="NAME", help='Whose clock: "Europe/Berlin". Default: as configured.')
 @click.option(

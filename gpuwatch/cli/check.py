@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import completes, config_option, json_option
 from gpuwatch.errors import GpuwatchError, UsageError
 
 if TYPE_CHECKING:
@@ -21,13 +22,22 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 
-@click.command()
-@click.argument("names", nargs=-1, metavar="[WATCH]...")
-@click.option("--gpu", multiple=True, help="Without a file: a GPU family or model, e.g. H100.")
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch check",
+        "gpuwatch check h100-night --explain",
+        "gpuwatch check --gpu H100 --max-price 3.50 --count 1-4 --json",
+    ),
+)
+@click.argument("names", nargs=-1, metavar="[WATCH]...", shell_complete=completes("watches"))
+@click.option(
+    "--gpu", multiple=True, help="Without a file: a GPU family or model, e.g. H100.", shell_complete=completes("gpus")
+)
 @click.option("--max-price", help="Without a file: USD per GPU-hour, commission included.")
 @click.option("--count", default=None, help="Without a file: how many GPUs; a number or MIN-MAX.")
 @click.option("--spot", type=click.Choice(["no", "only", "any"]), default=None, help="Interruptible offers.")
-@click.option("--provider", multiple=True, help="Ask only this provider.")
+@click.option("--provider", multiple=True, help="Ask only this provider.", shell_complete=completes("providers"))
 @click.option("--explain", is_flag=True, help="For the nearest offers: which clause failed, and by how much.")
 @click.option("--no-store", is_flag=True, help="Do not keep the answer in the history.")
 @json_option

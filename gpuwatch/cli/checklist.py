@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.command import Group
+from gpuwatch.cli.options import completes, config_option, json_option
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _INDENT = "      "
 
 
-class ShowsByDefault(click.Group):
+class ShowsByDefault(Group):
     """`gpuwatch checklist WATCH` is `gpuwatch checklist show WATCH`."""
 
     def resolve_command(
@@ -29,7 +30,15 @@ class ShowsByDefault(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=ShowsByDefault, invoke_without_command=True, subcommand_metavar="[WATCH | COMMAND [ARGS]...]")
+@click.group(
+    cls=ShowsByDefault,
+    invoke_without_command=True,
+    subcommand_metavar="[WATCH | COMMAND [ARGS]...]",
+    examples=(
+        "gpuwatch checklist",
+        "gpuwatch checklist tick h100-night dry_epoch --note 'run 17'",
+    ),
+)
 @json_option
 @config_option
 @click.pass_context
@@ -44,8 +53,8 @@ def checklist(ctx: click.Context, as_json: bool, config: str | None) -> int:
     return Exit.DONE if ctx.invoked_subcommand is not None else _show(None, as_json, config)
 
 
-@checklist.command()
-@click.argument("watch", required=False)
+@checklist.command(examples=("gpuwatch checklist show h100-night",))
+@click.argument("watch", required=False, shell_complete=completes("watches"))
 @json_option
 @config_option
 @click.pass_context
@@ -54,8 +63,8 @@ def show(ctx: click.Context, watch: str | None, as_json: bool, config: str | Non
     return _show(watch, as_json or bool(ctx.obj), config)
 
 
-@checklist.command()
-@click.argument("watch")
+@checklist.command(examples=("gpuwatch checklist tick h100-night dry_epoch loss_falls",))
+@click.argument("watch", shell_complete=completes("watches"))
 @click.argument("items", metavar="ITEM...", nargs=-1, required=True)
 @click.option("--note", default="", help="For your own record, such as where the run is to be found.")
 @json_option
@@ -71,8 +80,13 @@ def tick(ctx: click.Context, watch: str, items: tuple[str, ...], note: str, as_j
     return Exit.DONE
 
 
-@checklist.command()
-@click.argument("watch")
+@checklist.command(
+    examples=(
+        "gpuwatch checklist untick h100-night dry_epoch",
+        "gpuwatch checklist untick h100-night --all",
+    )
+)
+@click.argument("watch", shell_complete=completes("watches"))
 @click.argument("items", metavar="ITEM...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All of them, as for a new job.")
 @json_option

@@ -6,15 +6,27 @@ from typing import Any
 
 import click
 
+from gpuwatch.cli.command import Command, Group
 from gpuwatch.cli.options import config_option, json_option
 
 
-@click.group()
+@click.group(
+    cls=Group,
+    examples=(
+        "gpuwatch config show",
+        "gpuwatch config schema > gpuwatch.schema.json",
+    ),
+)
 def config() -> None:
     """Show the effective settings, or their JSON Schema."""
 
 
-@config.command()
+@config.command(
+    examples=(
+        "gpuwatch config show",
+        "gpuwatch config show --json",
+    )
+)
 @config_option
 @json_option
 def show(config: str | None, as_json: bool) -> None:
@@ -32,7 +44,7 @@ def show(config: str | None, as_json: bool) -> None:
     tables.table(columns, [(one.key, _text(one.value), one.origin) for one in found])
 
 
-@config.command()
+@config.command(examples=("gpuwatch config schema > gpuwatch.schema.json",))
 def schema() -> None:
     """The JSON Schema of gpuwatch.toml, for editors."""
     from gpuwatch.cli import output
@@ -41,7 +53,13 @@ def schema() -> None:
     output.json_out(json_schema())
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch init",
+        "gpuwatch init --config ~/.config/gpuwatch/gpuwatch.toml",
+    ),
+)
 @config_option
 @click.option("--force", is_flag=True, help="Overwrite what is there.")
 def init(config: str | None, force: bool) -> None:

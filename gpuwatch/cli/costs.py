@@ -9,14 +9,22 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import completes, config_option, json_option
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch costs",
+        "gpuwatch costs --by day --month 2026-10 --csv",
+        "gpuwatch costs --calibrate",
+    ),
+)
 @click.option(
     "--by",
     type=click.Choice(["watch", "provider", "day", "launch"]),
@@ -26,7 +34,13 @@ if TYPE_CHECKING:
 @click.option("--month", metavar="YYYY-MM", default=None, help="Another month than this one (UTC).")
 @click.option("--refresh", is_flag=True, help="Ask the providers first what they charged.")
 @click.option("--calibrate", is_flag=True, help="Ask, and say which commission fits the charges. Changes nothing.")
-@click.option("--provider", metavar="NAME", default=None, help="With --calibrate or --refresh: only this one.")
+@click.option(
+    "--provider",
+    metavar="NAME",
+    default=None,
+    help="With --calibrate or --refresh: only this one.",
+    shell_complete=completes("providers"),
+)
 @click.option("--csv", "as_csv", is_flag=True, help="CSV on standard output, the lines alone.")
 @json_option
 @config_option

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import Between, config_option, json_option
+from gpuwatch.cli.command import Group
+from gpuwatch.cli.options import Between, completes, config_option, json_option
 
 if TYPE_CHECKING:
     from gpuwatch.app.dataset.audit import Audit, AuditModels, RemovalRules
@@ -29,7 +30,7 @@ BACKENDS = ("onnx", "sentence-transformers")  # as `dataset.embedding` has them,
 _POSITIVE = Between(min=0, min_open=True)
 
 
-@click.group()
+@click.group(cls=Group, examples=("gpuwatch dataset audit train.jsonl --gpu H100 --gpu-hours 200",))
 def dataset() -> None:
     """Less to train on: what of a data set repeats itself, and a copy without it.
 
@@ -81,7 +82,12 @@ _OPTIONS = (
     click.option("--threads", type=click.IntRange(1, 1024), default=None, help="Processors to use. Default: all."),
     click.option("--work", type=_WORK, default=None, help="Where it keeps what is done. Default: FILE.audit."),
     click.option("--anew", is_flag=True, help="Begin again, whatever was kept."),
-    click.option("--gpu", default=None, help="For dollars: trained on it, at its cheapest offer now in the store."),
+    click.option(
+        "--gpu",
+        default=None,
+        help="For dollars: trained on it, at its cheapest offer now in the store.",
+        shell_complete=completes("gpus"),
+    ),
     click.option("--poll", is_flag=True, help="Ask the providers for that offer instead."),
     click.option("--price", type=_POSITIVE, default=None, help="For dollars: USD per GPU-hour."),
     click.option("--gpu-hours", type=_POSITIVE, default=None, help="What training on the whole file takes."),
@@ -95,7 +101,12 @@ _OPTIONS = (
 )
 
 
-@dataset.command()
+@dataset.command(
+    examples=(
+        "gpuwatch dataset audit train.jsonl",
+        "gpuwatch dataset audit train.jsonl --field text --params 7B --gpu H100",
+    )
+)
 @click.argument("file", type=_FILE)
 @_options
 @json_option
@@ -108,7 +119,7 @@ def audit(file: Path, as_json: bool, config: str | None, **chosen: Any) -> int:
     return _run_audit(file, as_json, config, chosen, write=None)
 
 
-@dataset.command("filter")
+@dataset.command("filter", examples=("gpuwatch dataset filter train.jsonl smaller.jsonl --removed removed.jsonl",))
 @click.argument("file", type=_FILE)
 @click.argument("out", type=_NEW)
 @click.option("--removed", type=_NEW, default=None, help="Write the rows that go there.")

@@ -9,18 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuwatch.cli.command import Group
 from gpuwatch.cli.options import Between, config_option, json_option
 
 if TYPE_CHECKING:
     from gpuwatch.storage.database import Database
 
 
-@click.group()
+@click.group(
+    cls=Group,
+    examples=(
+        "gpuwatch db stats",
+        "gpuwatch db backup gpuwatch-backup.db",
+    ),
+)
 def db() -> None:
     """The store: upgrade, backup, prune, stats."""
 
 
-@db.command()
+@db.command(examples=("gpuwatch db upgrade",))
 @json_option
 @config_option
 def upgrade(as_json: bool, config: str | None) -> None:
@@ -35,7 +42,7 @@ def upgrade(as_json: bool, config: str | None) -> None:
             click.echo(f"{database.place}: {'upgraded through ' + ', '.join(steps) if steps else 'nothing to do'}")
 
 
-@db.command()
+@db.command(examples=("gpuwatch db backup gpuwatch-backup.db --force",))
 @click.argument("target", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
 @json_option
@@ -55,7 +62,7 @@ def backup(target: Path, force: bool, as_json: bool, config: str | None) -> None
         click.echo(f"{report.path}: {_size(report.bytes)}, {sum(report.rows.values()):,} rows, verified")
 
 
-@db.command()
+@db.command(examples=("gpuwatch db prune --keep-days 90",))
 @click.option(
     "--keep-days", type=Between(min=0.25, max=36_500), required=True, help="Exact prices of so many days stay."
 )
@@ -88,7 +95,7 @@ def prune(keep_days: float, as_json: bool, config: str | None) -> None:
         )
 
 
-@db.command()
+@db.command(examples=("gpuwatch db stats",))
 @json_option
 @config_option
 def stats(as_json: bool, config: str | None) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from gpuwatch.cli import Exit
+from gpuwatch.cli.command import Command
 
 
-@click.command()
+@click.command(cls=Command, examples=("gpuwatch demo",))
 def demo() -> int:
     """The whole daemon against an embedded marketplace on loopback: polls, a price drop, the alert, a launch, its end.
 

@@ -5,12 +5,19 @@ from __future__ import annotations
 import click
 
 from gpuwatch.cli import Exit
+from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import config_option, json_option
 
 _SIGNS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch doctor",
+        "gpuwatch doctor --json",
+    ),
+)
 @json_option
 @config_option
 def doctor(as_json: bool, config: str | None) -> int:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuwatch.cli.options import Between, config_option, json_option
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import Between, completes, config_option, json_option
 from gpuwatch.cli.past import past_options
 from gpuwatch.cli.png import png_option
 from gpuwatch.cli.tables import left, right
@@ -39,9 +40,16 @@ _COLUMNS = (
 )
 
 
-@click.command()
-@click.argument("gpu", required=False)
-@click.option("--gpu", "gpu_option", default=None, hidden=True)
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch history H100",
+        "gpuwatch history 'RTX 4090' --since 7d --every 1h --under 0.35",
+        "gpuwatch history H100 --data prices.csv.gz --png h100.png",
+    ),
+)
+@click.argument("gpu", required=False, shell_complete=completes("gpus"))
+@click.option("--gpu", "gpu_option", default=None, hidden=True, shell_complete=completes("gpus"))
 @click.option("--days", type=Between(min=0.05, max=3660), default=None, hidden=True)
 @past_options("30d")
 @click.option("--every", type=click.Choice(["1h", "1d", "1w"]), default=None, help="How long a line's time is.")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import completes, config_option, json_option
 from gpuwatch.cli.tables import left, right, text
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ _COLUMNS = (
 )
 
 
-@click.command()
-@click.argument("launch_id")
+@click.command(cls=Command, examples=("gpuwatch launches show k3f7q2mzt5ab",))
+@click.argument("launch_id", shell_complete=completes("launches"))
 @json_option
 @config_option
 def show(launch_id: str, as_json: bool, config: str | None) -> int:

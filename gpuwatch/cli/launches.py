@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuwatch.cli import Exit
+from gpuwatch.cli.command import Command, Group
 from gpuwatch.cli.launch_show import show
-from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.options import completes, config_option, json_option
 from gpuwatch.cli.tables import left, right, text
 from gpuwatch.errors import UsageError
 
@@ -31,7 +32,14 @@ _COLUMNS = (
 )
 
 
-@click.group(invoke_without_command=True)
+@click.group(
+    invoke_without_command=True,
+    cls=Group,
+    examples=(
+        "gpuwatch launches",
+        "gpuwatch launches show k3f7q2mzt5ab",
+    ),
+)
 @click.option("--all", "everything", is_flag=True, help="Also those that ended more than a week ago.")
 @json_option
 @config_option
@@ -65,8 +73,13 @@ def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | 
 launches.add_command(show)
 
 
-@launches.command()
-@click.argument("launch_id")
+@launches.command(
+    examples=(
+        "gpuwatch launches resolve k3f7q2mzt5ab --absent",
+        "gpuwatch launches resolve k3f7q2mzt5ab --adopt 48000027",
+    )
+)
+@click.argument("launch_id", shell_complete=completes("launches"))
 @click.option("--absent", is_flag=True, help="You looked: nothing was made.")
 @click.option("--adopt", metavar="INSTANCE", default=None, help="You looked: this instance is it.")
 @config_option
@@ -87,8 +100,14 @@ def resolve(launch_id: str, absent: bool, adopt: str | None, config: str | None)
     return Exit.DONE
 
 
-@click.command()
-@click.argument("launch_id", required=False)
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch stop k3f7q2mzt5ab",
+        "gpuwatch stop --all",
+    ),
+)
+@click.argument("launch_id", required=False, shell_complete=completes("launches"))
 @click.option("--all", "everything", is_flag=True, help="Every launch that is alive; asks first on a terminal.")
 @click.option("--yes", is_flag=True, help="With --all: do not ask.")
 @config_option

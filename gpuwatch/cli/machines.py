@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuwatch.cli import Exit
+from gpuwatch.cli.command import Group
 from gpuwatch.cli.options import config_option, duration_option, json_option, provider_option
 from gpuwatch.cli.tables import left, text
 
@@ -16,7 +17,14 @@ if TYPE_CHECKING:
 _COLUMNS = (left("provider"), left("machine"), text("why"), left("launch", drop=2), left("until", drop=1))
 
 
-@click.group(invoke_without_command=True)
+@click.group(
+    invoke_without_command=True,
+    cls=Group,
+    examples=(
+        "gpuwatch machines",
+        "gpuwatch machines block 48211 --for 7d --why 'slow disk'",
+    ),
+)
 @json_option
 @config_option
 @click.pass_context
@@ -47,7 +55,7 @@ def machines(ctx: click.Context, as_json: bool, config: str | None) -> int:
     return Exit.DONE
 
 
-@machines.command()
+@machines.command(examples=("gpuwatch machines forgive 48211",))
 @click.argument("machine")
 @provider_option
 @config_option
@@ -56,7 +64,7 @@ def forgive(machine: str, provider: str | None, config: str | None) -> int:
     return _allow(machine, provider, config, forgive_only=True)
 
 
-@machines.command()
+@machines.command(examples=("gpuwatch machines allow 48211",))
 @click.argument("machine")
 @provider_option
 @config_option
@@ -65,7 +73,7 @@ def allow(machine: str, provider: str | None, config: str | None) -> int:
     return _allow(machine, provider, config, forgive_only=False)
 
 
-@machines.command()
+@machines.command(examples=("gpuwatch machines block 48211 --for 7d --why 'slow disk'",))
 @click.argument("machine")
 @duration_option("--for", "for_s", "So long; without it until gpuwatch machines allow.")
 @click.option("--why", default="", help="For the list.")

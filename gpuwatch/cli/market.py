@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuwatch.cli.options import Between, config_option, json_option
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import Between, completes, config_option, json_option
 from gpuwatch.cli.past import past_options
 from gpuwatch.cli.tables import left, right
 
@@ -32,9 +33,21 @@ _COLUMNS = (
 )
 
 
-@click.command()
-@click.argument("gpus", nargs=-1, metavar="[GPU]...")
-@click.option("--gpu", "more", multiple=True, help="Only this GPU (family or model); may be given several times.")
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch market",
+        "gpuwatch market H100 A100 --since 7d --under 1.20",
+    ),
+)
+@click.argument("gpus", nargs=-1, metavar="[GPU]...", shell_complete=completes("gpus"))
+@click.option(
+    "--gpu",
+    "more",
+    multiple=True,
+    help="Only this GPU (family or model); may be given several times.",
+    shell_complete=completes("gpus"),
+)
 @past_options("30d")
 @click.option(
     "--under",

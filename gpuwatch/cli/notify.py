@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from gpuwatch.cli import Exit
+from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import config_option, json_option
 from gpuwatch.errors import UsageError
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from gpuwatch.app.notify import ChannelTestResult
 
 
-@click.command()
+@click.command(cls=Command, examples=("gpuwatch notify",))
 @json_option
 @config_option
 def notify(as_json: bool, config: str | None) -> int:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import Between, config_option, duration_option, json_option
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import Between, completes, config_option, duration_option, json_option
 
 if TYPE_CHECKING:
     from gpuwatch.cli.offer_list import OfferListLayout
@@ -18,8 +19,20 @@ if TYPE_CHECKING:
 TIMEOUT_S = 30.0
 
 
-@click.command()
-@click.option("--gpu", multiple=True, help="A GPU family or model; may be repeated. Default: all.")
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch offers --gpu H100 --max-price 3",
+        "gpuwatch offers --gpu 'RTX 4090' --count 4 --spot any --provider vastai",
+        "gpuwatch offers --group-by gpu",
+    ),
+)
+@click.option(
+    "--gpu",
+    multiple=True,
+    help="A GPU family or model; may be repeated. Default: all.",
+    shell_complete=completes("gpus"),
+)
 @click.option("--count", default=None, help="How many GPUs; a number or MIN-MAX.")
 @click.option("--max-price", default=None, help="USD per GPU-hour, commission included.")
 @click.option("--spot", type=click.Choice(["no", "only", "any"]), default="no", help="Interruptible offers.")
@@ -32,7 +45,9 @@ TIMEOUT_S = 30.0
 )
 @click.option("--disk-gb", type=Between(min=1), default=None, help="Price this disk in.")
 @click.option("--verified", is_flag=True, help="Verified hosts only.")
-@click.option("--provider", multiple=True, help="Ask only this provider; may be repeated.")
+@click.option(
+    "--provider", multiple=True, help="Ask only this provider; may be repeated.", shell_complete=completes("providers")
+)
 @click.option(
     "--sort",
     type=click.Choice(["gpu-price", "price", "provider", "reliability"]),

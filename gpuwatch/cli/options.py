@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from math import isfinite
 from typing import Any
 
@@ -22,6 +24,27 @@ class Between(click.FloatRange):
         return found
 
 
+def completes(kind: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Complete names in a shell; an error completes nothing and prints nothing.
+
+    Args:
+        kind: a function of `gpuwatch.app.completion`.
+    """
+
+    def found(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+        try:
+            with redirect_stderr(io.StringIO()):
+                from gpuwatch.app import completion
+
+                config = ctx.params.get("config") or ctx.find_root().params.get("config")
+                names: list[str] = getattr(completion, kind)(config)
+        except Exception:
+            return []
+        return [name for name in names if name.lower().startswith(incomplete.lower())]
+
+    return found
+
+
 def config_option(command: Command) -> Command:
     """`--config FILE`, also where it was given before the command's name; arrives as `config: str | None`."""
     return click.option(
@@ -39,9 +62,13 @@ def json_option(command: Command) -> Command:
 
 def provider_option(command: Command) -> Command:
     """`--provider NAME`; arrives as `provider: str | None`. It may be left out where only one is enabled."""
-    return click.option("--provider", metavar="NAME", default=None, help="Where; not needed with one provider.")(
-        command
-    )
+    return click.option(
+        "--provider",
+        metavar="NAME",
+        default=None,
+        shell_complete=completes("providers"),
+        help="Provider. Default: the one that is enabled.",
+    )(command)
 
 
 def duration_option(flag: str, name: str, text: str, default: str | None = None) -> Callable[[Command], Command]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuwatch.cli.options import completes
+
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.scope import MarketFilter
     from gpuwatch.settings import Settings
@@ -61,7 +63,12 @@ _OPTIONS = (
         show_default=True,
         help='Interruptible; without a word behind it, "only".',
     ),
-    click.option("--provider", default=None, help="Only this provider; NAME:listed for list prices."),
+    click.option(
+        "--provider",
+        default=None,
+        help="Only this provider; NAME:listed for list prices.",
+        shell_complete=completes("providers"),
+    ),
     click.option("--until", default=None, help="Up to this day, or so long ago; default: now."),
     click.option(
         "--data",

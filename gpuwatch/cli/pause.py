@@ -7,15 +7,22 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import config_option, duration_option, json_option
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import completes, config_option, duration_option, json_option
 
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
     from gpuwatch.storage.pauses import PauseTable
 
 
-@click.command()
-@click.argument("watch", required=False)
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch pause --for 12h --why 'budget review'",
+        "gpuwatch pause h100-night",
+    ),
+)
+@click.argument("watch", required=False, shell_complete=completes("watches"))
 @duration_option("--for", "for_s", "So long; without it until gpuwatch resume.")
 @click.option("--why", default="", help="Said in every alert meanwhile.")
 @json_option
@@ -30,8 +37,14 @@ def pause(watch: str | None, for_s: float | None, why: str, as_json: bool, confi
     return Exit.DONE
 
 
-@click.command()
-@click.argument("watch", required=False)
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch resume",
+        "gpuwatch resume h100-night",
+    ),
+)
+@click.argument("watch", required=False, shell_complete=completes("watches"))
 @json_option
 @config_option
 def resume(watch: str | None, as_json: bool, config: str | None) -> int:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import Between, config_option, json_option
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import Between, completes, config_option, json_option
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,8 +45,20 @@ class MachineOptions(NamedTuple):
     yearly: str
 
 
-@click.command()
-@click.option("--card", default=None, metavar="GPU", help=f"Which card you would buy. Default: {_EXAMPLE_CARD}.")
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch plan buy --card 'RTX 4090' --cards 4 --card-price 1500 --other 0 --rent 10",
+        "gpuwatch plan buy --cards 4 --launches",
+    ),
+)
+@click.option(
+    "--card",
+    default=None,
+    metavar="GPU",
+    help=f"Which card you would buy. Default: {_EXAMPLE_CARD}.",
+    shell_complete=completes("gpus"),
+)
 @click.option("--cards", type=click.IntRange(1, 10_000), default=None, help="How many. Default: what holds --memory.")
 @click.option("--memory", type=Between(0.1, 1e6), default=None, help="GB that the model wants. Default: 140.")
 @click.option("--card-memory", type=Between(0.1, 1e4), default=None, help="GB of one; default: data sheet.")
@@ -63,7 +76,13 @@ class MachineOptions(NamedTuple):
     help="So many times longer than the rented machine your own takes. Default: 2.5 for the example, else 1.",
 )
 @click.option("--rent", default=None, metavar="USD", help="Of an hour of the rented machine. Default: 98.32.")
-@click.option("--rent-gpu", default=None, metavar='"8x GPU"', help="Instead: the cheapest offer that the store knows.")
+@click.option(
+    "--rent-gpu",
+    default=None,
+    metavar='"8x GPU"',
+    help="Instead: the cheapest offer that the store knows.",
+    shell_complete=completes("gpus"),
+)
 @click.option("--extra", type=Between(0, 1000), default=None, help="Storage, traffic: percent. Default: 10.")
 @click.option("--days", type=Between(0.01, 36500), default=7.0, show_default=True, help="The job, rented.")
 @click.option("--hours-a-day", type=Between(0.01, 24), default=24.0, show_default=True, help="Rented, day by day.")
@@ -72,7 +91,9 @@ class MachineOptions(NamedTuple):
 @click.option("--spot", default="70-90", show_default=True, help="Discount in percent, or none.")
 @click.option("--launches", "own_log", is_flag=True, help="As much as you really rented, by your own launches.")
 @click.option("--since", default="90d", show_default=True, help="With --launches: how far back.")
-@click.option("--log-gpu", default=None, metavar="GPU", help="With --launches: only these.")
+@click.option(
+    "--log-gpu", default=None, metavar="GPU", help="With --launches: only these.", shell_complete=completes("gpus")
+)
 @click.option("--seed", is_flag=True, help="The sources' own reckoning, to the cent.")
 @json_option
 @config_option
@@ -97,10 +118,6 @@ def buy(
     """Own cards or rented ones: what each costs, and when buying pays back.
 
     Without options: the source's example, 140 GB on RTX 4090 cards against a machine with 8 H100.
-
-    \b
-    gpuwatch plan buy --card "RTX 4090" --cards 4 --card-price 1500 --other 0 --rent 10
-    gpuwatch plan buy --cards 4 --launches
 
     Exit codes: 0 done, 2 usage, 3 your own launches say too little.
     """

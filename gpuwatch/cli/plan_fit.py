@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import Between, config_option, json_option
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import Between, completes, config_option, json_option
 from gpuwatch.cli.plan_options import WorkloadOptions, workload_options
 from gpuwatch.errors import StoreError, UsageError
 
@@ -19,7 +20,14 @@ if TYPE_CHECKING:
 _LATENCIES = ("realtime", "interactive", "batch")
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch plan fit --task inference --vram 14 --latency interactive",
+        "gpuwatch plan fit --size-of 70B --method qlora",
+        "gpuwatch plan fit --price B200=9.50-12.00 --price 'H100 SXM=3.50-5.50' --against 'H100 SXM'",
+    ),
+)
 @click.option("--task", type=click.Choice(["training", "inference", "any"]), default=None, help="What it is for.")
 @click.option("--vram", type=Between(0, 1e6), default=None, metavar="GB", help="That the task fills; see plan size.")
 @workload_options(needed=False)
@@ -32,7 +40,9 @@ _LATENCIES = ("realtime", "interactive", "batch")
 )
 @click.option("--max-cards", type=click.IntRange(1, 4096), default=8, show_default=True, help="No more cards.")
 @click.option("--any-link", is_flag=True, help="Training on several cards without NVLink is fine.")
-@click.option("--gpu", multiple=True, metavar="GPU", help="Only these; may be repeated.")
+@click.option(
+    "--gpu", multiple=True, metavar="GPU", help="Only these; may be repeated.", shell_complete=completes("gpus")
+)
 @click.option(
     "--price", "prices", multiple=True, metavar="GPU=USD[-USD]", help="Per GPU-hour, instead of live ones; repeatable."
 )
@@ -43,7 +53,7 @@ _LATENCIES = ("realtime", "interactive", "batch")
     default=None,
     help="A file of price rows instead of the store: its newest look.",
 )
-@click.option("--provider", default=None, help="Only this provider.")
+@click.option("--provider", default=None, help="Only this provider.", shell_complete=completes("providers"))
 @click.option(
     "--spot", type=click.Choice(["no", "only", "any"]), default="no", show_default=True, help="Interruptible."
 )
@@ -54,7 +64,13 @@ _LATENCIES = ("realtime", "interactive", "batch")
     default=None,
     help="What comes first. Default: compute for training, else the price of an hour.",
 )
-@click.option("--against", default=None, metavar="GPU", help="How many times dearer, larger and quicker than this one.")
+@click.option(
+    "--against",
+    default=None,
+    metavar="GPU",
+    help="How many times dearer, larger and quicker than this one.",
+    shell_complete=completes("gpus"),
+)
 @click.option("--limit", type=click.IntRange(1, 500), default=15, show_default=True, help="Classes shown.")
 @click.option("--seed", is_flag=True, help="The sources' own table of classes and prices.")
 @json_option
@@ -81,11 +97,6 @@ def fit(
     **given: Any,
 ) -> int:
     """The cheapest class of GPU that fits a task: by the hour, per GB, per TFLOP, and per TB/s.
-
-    \b
-    gpuwatch plan fit --task inference --vram 14 --latency interactive
-    gpuwatch plan fit --size-of 70B --method qlora
-    gpuwatch plan fit --price B200=9.50-12.00 --price "H100 SXM=3.50-5.50" --against "H100 SXM"
 
     Exit codes: 0 something fits, 1 nothing that is on offer fits, 2 usage, 3 no price is known, or a provider that was
     asked did not answer.

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import Between, config_option, duration_option, json_option
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import Between, completes, config_option, duration_option, json_option
 from gpuwatch.cli.plan_job_options import job_of, job_options
 from gpuwatch.cli.plan_options import WorkloadOptions, workload_of, workload_options
 from gpuwatch.errors import UsageError
@@ -25,17 +26,36 @@ _SHARE = Between(min=0, max=10)
 _OFFER_ONLY = ("gpu", "count", "provider", "verified", "data", "poll")
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch plan job '4x A100 @ 1.20 for 72h' '4x H100 @ 3.50 for 24h'",
+        "gpuwatch plan job '4x A100 @ 1.20' '4x H100 @ 3.50' --hours 72 --on '4x A100' --speedup '4x H100=2.5'",
+        "gpuwatch plan job --size-of 70B --method qlora --tokens 50M --utilisation 0.35 --disk-gb 200",
+    ),
+)
 @click.argument("candidates", nargs=-1, metavar="[CANDIDATE]...")
 @job_options
 @workload_options(needed=False)
 @click.option("--download-gb", type=Between(min=0), default=0.0, help="GB that the job downloads.")
 @click.option("--upload-gb", type=Between(min=0), default=0.0, help="GB that it uploads.")
 @click.option("--disk-gb", type=Between(min=1), default=None, help="GB of disk; part of the price.")
-@click.option("--gpu", multiple=True, metavar="GPU", help="Only offers of these; may be repeated.")
+@click.option(
+    "--gpu",
+    multiple=True,
+    metavar="GPU",
+    help="Only offers of these; may be repeated.",
+    shell_complete=completes("gpus"),
+)
 @click.option("--count", default=None, help="Only offers of so many GPUs; a number or MIN-MAX.")
 @click.option("--spot", type=click.Choice(["no", "only", "any"]), default="no", help="Interruptible offers.")
-@click.option("--provider", multiple=True, metavar="NAME", help="Only this provider; may be repeated.")
+@click.option(
+    "--provider",
+    multiple=True,
+    metavar="NAME",
+    help="Only this provider; may be repeated.",
+    shell_complete=completes("providers"),
+)
 @click.option("--verified", is_flag=True, help="Verified hosts only.")
 @click.option("--listed", is_flag=True, help="List prices, without proof of stock, too.")
 @click.option("--poll", "--now", "poll", is_flag=True, help="Ask the providers, instead of the store.")
@@ -60,14 +80,7 @@ def job(candidates: tuple[str, ...], config: str | None, as_json: bool, **given:
 
     On cards that you name:
 
-    \b
-    gpuwatch plan job "4x A100 @ 1.20 for 72h" "4x H100 @ 3.50 for 24h"
-    gpuwatch plan job "4x A100 @ 1.20" "4x H100 @ 3.50" --hours 72 --on "4x A100" --speedup "4x H100=2.5"
-
     Without any, on real offers, cheapest job first:
-
-    \b
-    gpuwatch plan job --size-of 70B --method qlora --tokens 50M --utilisation 0.35 --load 6m --disk-gb 200
 
     Exit codes: 0 done, 1 the job fits no offer, 2 usage, 3 no prices are known, or a provider did not answer.
     """

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.cli import Exit
+from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import config_option, json_option
 from gpuwatch.cli.tables import left, right, text
 from gpuwatch.errors import UsageError
@@ -23,7 +24,13 @@ _SEED_WAYS = 2  # of the built-in file: what the source adds up
 METHOD = "each step's hours × price, percentages of the steps they name; exact decimals"
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch plan scenario --example > mine.toml",
+        "gpuwatch plan scenario mine.toml",
+    ),
+)
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--seed", is_flag=True, help="The source's own two ways alone, to the cent.")
 @click.option("--example", is_flag=True, help="Print the built-in file, as a start for your own.")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.cli import Exit
-from gpuwatch.cli.options import Between, json_option
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import Between, completes, json_option
 from gpuwatch.cli.plan_options import WorkloadOptions, workload_of, workload_options
 from gpuwatch.cli.tables import left, right, text
 
@@ -26,9 +27,18 @@ _COLUMNS = (
 )
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch plan size --params 70B --method qlora",
+        "gpuwatch plan size --params 8B --method full --optimizer adamw8bit --context 8192",
+        "gpuwatch plan size --params 70B --method inference --precision fp8 --batch 16",
+    ),
+)
 @workload_options(needed=True)
-@click.option("--gpu", multiple=True, metavar="GPU", help="Only these cards; may be repeated.")
+@click.option(
+    "--gpu", multiple=True, metavar="GPU", help="Only these cards; may be repeated.", shell_complete=completes("gpus")
+)
 @click.option("--max-cards", type=click.IntRange(1, 4096), default=64, show_default=True, help="No more cards.")
 @click.option("--all", "show_all", is_flag=True, help="Every card that holds it.")
 @click.option(
@@ -41,13 +51,7 @@ _COLUMNS = (
 def size(
     gpu: tuple[str, ...], max_cards: int, show_all: bool, seed: bool, input_gb: float, as_json: bool, **given: Any
 ) -> int:
-    """How much GPU memory a model wants, and which cards hold it.
-
-    \b
-    gpuwatch plan size --params 70B --method qlora
-    gpuwatch plan size --params 8B --method full --optimizer adamw8bit --context 8192
-    gpuwatch plan size --params 70B --method inference --precision fp8 --batch 16
-    """
+    """How much GPU memory a model wants, and which cards hold it."""
     from gpuwatch.app.past_prices import gpu_names_of
     from gpuwatch.domain.planning.memory_need import memory_need
     from gpuwatch.errors import UsageError

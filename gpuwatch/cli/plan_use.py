@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.cli import Exit
+from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import Between, config_option, json_option
 from gpuwatch.cli.tables import left, right, text
 from gpuwatch.errors import UsageError
@@ -33,7 +34,13 @@ _OWN_COLUMNS = (
 )
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch plan use --price 4.00 --use 15",
+        "gpuwatch plan use --launches",
+    ),
+)
 @click.option("--price", default=None, metavar="USD", help="USD per GPU-hour.")
 @click.option("--use", "uses", multiple=True, type=Between(0, 100), metavar="PERCENT", help="May be repeated.")
 @click.option("--low", type=Between(0, 100), default=70.0, show_default=True, help="Under it: a bottleneck.")
@@ -52,12 +59,7 @@ def use(
     as_json: bool,
     config: str | None,
 ) -> int:
-    """What an hour of real work costs: price ÷ utilisation.
-
-    \b
-    gpuwatch plan use --price 4.00 --use 15
-    gpuwatch plan use --launches
-    """
+    """What an hour of real work costs: price ÷ utilisation."""
     if low > good:
         raise UsageError("--low is above --good")
     if own:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import completes, config_option, json_option
 
 if TYPE_CHECKING:
     from gpuwatch.app.price_files import FileImport
@@ -27,7 +28,14 @@ _STEPS = 1000  # of a progress bar
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command("import")
+@click.command(
+    "import",
+    cls=Command,
+    examples=(
+        "gpuwatch import prices.csv.gz",
+        "gpuwatch import --dry-run *.parquet",
+    ),
+)
 @click.argument("files", nargs=-1, required=True, type=_FILE)
 @click.option(
     "--kind",
@@ -69,14 +77,31 @@ def import_(files: tuple[Path, ...], kind: str | None, dry_run: bool, as_json: b
     return Exit.DONE if all_good else Exit.FAILED
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch export prices.csv.gz --since 30d",
+        "gpuwatch export - --gpu H100 > h100.csv",
+    ),
+)
 @click.argument("target", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True))
-@click.option("--gpu", "gpus", multiple=True, help="A GPU family or model; may be given several times. Default: all.")
+@click.option(
+    "--gpu",
+    "gpus",
+    multiple=True,
+    help="A GPU family or model; may be given several times. Default: all.",
+    shell_complete=completes("gpus"),
+)
 @click.option("--count", default=None, metavar="N|A-B", help="How many GPUs an offer has. Default: any number.")
 @click.option(
     "--spot", type=click.Choice(["no", "only", "any"]), default="any", show_default=True, help="Interruptible."
 )
-@click.option("--provider", default=None, help="Only this provider; NAME:listed for list prices.")
+@click.option(
+    "--provider",
+    default=None,
+    help="Only this provider; NAME:listed for list prices.",
+    shell_complete=completes("providers"),
+)
 @click.option("--since", default="all", show_default=True, help='How far back ("30d", "12h"), a day, or "all".')
 @click.option("--until", default=None, help="Up to this day, or so long ago; default: now.")
 @click.option("--imported-too", is_flag=True, help="Also what was imported, and not only what this store saw itself.")

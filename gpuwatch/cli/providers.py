@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuwatch.cli import Exit
+from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import config_option, json_option
 from gpuwatch.cli.tables import left, text
 
@@ -24,7 +25,7 @@ _OFF_COLUMNS = (
 )
 
 
-@click.command()
+@click.command(cls=Command, examples=("gpuwatch providers",))
 @json_option
 @config_option
 def providers(as_json: bool, config: str | None) -> int:

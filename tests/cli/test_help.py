@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 import gpuwatch
+from gpuwatch.cli import COMMANDS, SECTIONS, main
+from gpuwatch.cli.command import Command, Group
+from tests.cli.conftest import Shell
 
 PREPARED = Path(gpuwatch.__file__).parent / "cli" / "help.txt"
 
@@ -46,3 +52,71 @@ def test_a_reader_that_has_had_enough_is_no_fault(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "gpuwatch", "config", "schema"]
         ran = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, cwd=tmp_path, timeout=60, check=False)
     assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+# --- every command ----------------------------------------------------------------------------------------------------
+
+
+def commands(group: Group, *before: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command and subcommand there is, with the words that call it."""
+    ctx = click.Context(group)
+    for name in group.list_commands(ctx):
+        found = group.get_command(ctx, name)
+        assert found is not None
+        yield (*before, name), found
+        if isinstance(found, Group):
+            yield from commands(found, *before, name)
+
+
+ALL = list(commands(main))  # type: ignore[arg-type] it is a Group
+
+
+def _called(words: list[str]) -> click.Command:
+    """The command that the words of an example run."""
+    found: click.Command = main
+    for word in words:
+        inner = found.get_command(click.Context(found), word) if isinstance(found, Group) else None
+        if inner is None:
+            break
+        found = inner
+    return found
+
+
+def test_the_commands_stand_in_groups() -> None:
+    assert list(SECTIONS) == ["Watch", "Market", "Rent", "Plan", "Store", "Setup"]
+    assert len(COMMANDS) == sum(len(section) for section in SECTIONS.values())
+
+
+@pytest.mark.parametrize(("words", "command"), ALL, ids=lambda one: " ".join(one) if isinstance(one, tuple) else "")
+def test_every_command_has_examples_whose_options_exist(words: tuple[str, ...], command: click.Command) -> None:
+    assert isinstance(command, Command | Group)
+    assert command.examples, f"gpuwatch {' '.join(words)}"
+    for example in command.examples:
+        program, *called = shlex.split(example, comments=True)
+        assert program == "gpuwatch"
+        run = _called(called)
+        known = {flag for param in (*run.params, *main.params) for flag in param.opts} | {">"}
+        assert {word for word in called if word.startswith("--")} <= known, example
+        assert set(words) <= set(called), example
+
+
+@pytest.mark.parametrize(("words", "command"), ALL, ids=lambda one: " ".join(one) if isinstance(one, tuple) else "")
+def test_every_option_says_what_it_is(words: tuple[str, ...], command: click.Command) -> None:
+    options = [param for param in command.params if isinstance(param, click.Option) and not param.hidden]
+    assert [param.opts for param in options if not param.help] == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("chek", "check"), ("offer", "offers"), ("lauches", "launches"), ("plan sise", "size"), ("db stat", "stats")],
+)
+def test_a_mistyped_command_gets_a_suggestion(shell: Shell, typed: str, meant: str) -> None:
+    ran = shell(*typed.split())
+    assert ran.code == 2
+    assert "Did you mean" in ran.err
+    assert meant in ran.err
+
+
+def test_a_word_that_is_near_nothing_gets_none(shell: Shell) -> None:
+    ran = shell("xyzzy")
+    assert ran.err == "gpuwatch: No such command 'xyzzy'. See: gpuwatch --help\n"

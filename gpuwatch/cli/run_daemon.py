@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import click
 
+from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import config_option
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch run",
+        "gpuwatch run --config /etc/gpuwatch/gpuwatch.toml --log-format json",
+    ),
+)
 @click.option("--log-format", type=click.Choice(["auto", "text", "json"]), default="auto", help="How to log.")
 @click.option("--verbose", "-v", is_flag=True, help="Log every question, too.")
 @config_option

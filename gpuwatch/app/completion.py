@@ -1,0 +1,39 @@
+"""The names that a shell completes. A caller treats any error as "no names"."""
+
+from __future__ import annotations
+
+from gpuwatch.bootstrap.settings_loading import load_settings
+
+
+def watches(config: str | None) -> list[str]:
+    """The watches of the settings."""
+    return [watch.name for watch in load_settings(config).watches]
+
+
+def gpus(_config: str | None) -> list[str]:
+    """Families and models, without spaces: gpuwatch understands both spellings, a shell would split the other one."""
+    from gpuwatch.domain.market.gpu_names import catalog
+
+    rows = catalog().gpus()
+    return sorted({name.replace(" ", "-") for row in rows for name in (row.family, row.name)})
+
+
+def providers(_config: str | None) -> list[str]:
+    """Every provider that is installed."""
+    from gpuwatch.providers import names
+
+    return list(names())
+
+
+def launches(config: str | None) -> list[str]:
+    """The launches, newest first."""
+    from gpuwatch.app.launches import all_launches
+
+    return [launch.launch_id for launch in reversed(all_launches(load_settings(config, for_stopping=True)))]
+
+
+def approvals(config: str | None) -> list[str]:
+    """The quotes of the last week."""
+    from gpuwatch.app.approvals import recent_approvals
+
+    return [approval.ask_id for approval in recent_approvals(load_settings(config))]

@@ -1,0 +1,81 @@
+"""What every command has: an example block in its help, and a suggestion where its name was mistyped."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+Entry = tuple[str, str]  # one line of help, "module:attribute"
+
+
+class _WithExamples(click.Command):
+    """A command whose help ends with examples."""
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.examples = tuple(examples)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_epilog(ctx, formatter)
+        if self.examples:
+            with formatter.section("Examples"):
+                for example in self.examples:
+                    formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
+
+
+class Command(_WithExamples):
+    """A command."""
+
+
+class Group(_WithExamples, click.Group):
+    """A command with subcommands, which suggests the nearest where one does not exist."""
+
+    command_class = Command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], self.list_commands(ctx), n=3)
+            more = f" Did you mean {' or '.join(near)}?" if near else ""
+            ctx.fail(f"No such command {args[0]!r}.{more}")
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(Group):
+    """Imports a command when it runs, and knows its line of help before."""
+
+    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, Entry]], **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.sections = sections
+        self.entries = {name: entry for section in sections.values() for name, entry in section.items()}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.entries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.entries:
+            return None
+        module, _, attribute = self.entries[cmd_name][1].partition(":")
+        command: click.Command = getattr(importlib.import_module(f"gpuwatch.cli.{module}"), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        wide = max(map(len, self.entries))
+        for heading, entries in self.sections.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(wide), line) for name, (line, _) in entries.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands, without importing them; options where one is being written."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [
+            CompletionItem(name, help=line) for name, (line, _) in self.entries.items() if name.startswith(incomplete)
+        ]
