@@ -4,6 +4,8 @@ GpuwatchError
 ├── UsageError                 a person mends the command line                             exit code 2
 ├── SettingsError              a person mends the settings; every fault is one line         exit code 2
 ├── StoreError                 the database cannot be used as it is; the line says why      exit code 1
+│   ├── StoreNotReady          run the command that the line names                      exit code 3
+│   │   └── StoreMissing       there is no database yet
 │   ├── StoreTooNew            run the newer gpuwatch that wrote it
 │   └── StoreInUse             another daemon holds it
 ├── ProviderError              no usable answer to a question (a search, a list)
@@ -47,6 +49,14 @@ class SettingsError(GpuwatchError):
 
 class StoreError(GpuwatchError):
     """The database cannot be used."""
+
+
+class StoreNotReady(StoreError):
+    """The database has an older schema; a command that only reads does not upgrade it."""
+
+
+class StoreMissing(StoreNotReady):
+    """There is no database yet, or it holds no tables."""
 
 
 class StoreTooNew(StoreError):

@@ -13,6 +13,7 @@ from gpuwatch.bootstrap import (
     monotonic,
     new_id,
     open_store,
+    open_store_read_only,
     real_now,
 )
 from gpuwatch.bootstrap.provider_access import has_credentials
@@ -56,7 +57,7 @@ def deny(settings: Settings, ask_id: str, why: str = "") -> ApprovalReply:
 
 def recent_approvals(settings: Settings) -> list[Approval]:
     """Open questions, and those of the last week, newest first. Raises StoreError."""
-    with open_store(settings) as store:
+    with open_store_read_only(settings) as store:
         return SqlApprovalRepository(store).recent(real_now())
 
 

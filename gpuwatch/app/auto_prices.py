@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuwatch.app.past_prices import open_store_read_only
-from gpuwatch.bootstrap import open_store, real_now
+from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.errors import StoreError
 
 if TYPE_CHECKING:
@@ -53,5 +52,5 @@ def limits_in_force(settings: Settings, watches: Sequence[Watch], keep: bool) ->
 
 @contextmanager
 def _store(settings: Settings, keep: bool) -> Iterator[Database]:
-    with (open_store if keep else open_store_read_only)(settings) as store:
+    with open_store(settings, upgrade_older=False) if keep else open_store_read_only(settings) as store:
         yield store

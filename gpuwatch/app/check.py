@@ -12,7 +12,7 @@ from gpuwatch.bootstrap import (
     real_now,
 )
 from gpuwatch.domain.market.json_values import number, rfc3339
-from gpuwatch.errors import StoreError, UsageError
+from gpuwatch.errors import StoreError, StoreMissing, UsageError
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -61,7 +61,11 @@ def explain_lines(
     """
     from gpuwatch.engine.explain import decision_line, explain
 
-    memories = _memories(settings)
+    try:
+        memories = _memories(settings)
+    except StoreError as error:
+        memories = {}
+        yield f"without what the daemon's watches remember: {error}"
     commissions = {name: provider.commission for name, provider in settings.providers.items()}
     with http_client(settings) as http:
         built = build_adapters(settings, http, only or None)
@@ -73,14 +77,14 @@ def explain_lines(
 
 
 def _memories(settings: Settings) -> Mapping[str, WatchMemory]:
-    """What the daemon's watches remember; nothing, if there is no store."""
-    from gpuwatch.bootstrap import open_store
+    """What the daemon's watches remember; nothing without a store. Raises StoreError: it cannot be read."""
+    from gpuwatch.bootstrap import open_store_read_only
     from gpuwatch.storage.unit_of_work import SqlDecisionStore
 
     try:
-        with open_store(settings) as store:
+        with open_store_read_only(settings) as store:
             return SqlDecisionStore(store).memories()
-    except StoreError:
+    except StoreMissing:
         return {}
 
 

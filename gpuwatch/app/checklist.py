@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.bootstrap import open_store, real_now
+from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.launches.checklist import ChecklistTick, checklist_refusal, unticked
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.watches.watch import Action
@@ -47,7 +47,7 @@ def checklist_statuses(settings: Settings, name: str | None) -> list[ChecklistSt
     wanted = [_watch(settings, name)] if name is not None else [w for w in settings.watches if w.require]
     if not wanted:
         return []
-    with open_store(settings) as store:
+    with open_store_read_only(settings) as store:
         book = SqlChecklistRepository(store)
         return [ChecklistStatus(watch=watch, ticks=tuple(book.load(watch.name))) for watch in wanted]
 
@@ -89,14 +89,19 @@ def untick(settings: Settings, name: str, items: Sequence[str]) -> tuple[list[st
         return undone, ChecklistStatus(watch=watch, ticks=tuple(book.load(watch.name)))
 
 
-def held_back(settings: Settings, store: Database) -> list[str]:
-    """Watches that rent nothing because of their checklists, a sentence each. Raises StoreError."""
-    book = SqlChecklistRepository(store)
+def held_back(settings: Settings, store: Database | None) -> list[str]:
+    """Watches that rent nothing because of their checklists, a sentence each. Raises StoreError.
+
+    Args:
+        store: None: there is none yet, so nothing was ticked.
+    """
+    book = None if store is None else SqlChecklistRepository(store)
     return [
         f"Watch {watch.name!r} rents nothing: {refused.text}"
         for watch in settings.watches
         if watch.require and watch.action is not Action.ALERT
-        if (refused := checklist_refusal(watch, {tick.item for tick in book.load(watch.name)})) is not None
+        if (refused := checklist_refusal(watch, {tick.item for tick in (book.load(watch.name) if book else ())}))
+        is not None
     ]
 
 

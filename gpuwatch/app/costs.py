@@ -14,6 +14,7 @@ from gpuwatch.bootstrap import (
     http_client,
     monotonic,
     open_store,
+    open_store_read_only,
     real_now,
 )
 from gpuwatch.bootstrap.provider_access import has_credentials
@@ -82,7 +83,7 @@ class CostReport(msgspec.Struct, frozen=True, kw_only=True):
 def cost_report(settings: Settings, by: str, month: date | None = None) -> CostReport:
     """The costs of a month (its first day; None: this one, UTC), from the store alone. Raises StoreError."""
     now = real_now()
-    with open_store(settings) as store:
+    with open_store_read_only(settings) as store:
         launches, charges = SqlLaunchRepository(store).all(), SqlInvoiceRepository(store).all()
     today = now.astimezone(UTC).date()
     first = today.replace(day=1) if month is None else month
@@ -123,7 +124,7 @@ def fetch_charges(settings: Settings, only: str | None = None) -> list[str]:
 def calibrations(settings: Settings, only: str | None = None) -> list[Calibration]:
     """Which commission fits the stored charges of each provider that was rented at. Raises UsageError, StoreError."""
     now = real_now()
-    with open_store(settings) as store:
+    with open_store_read_only(settings) as store:
         launches, charges = SqlLaunchRepository(store).all(), SqlInvoiceRepository(store).all()
     found = invoice_lines(launches, charges, now)
     return [calibrate(name, found, _commission(settings, name)) for name in _names(settings, launches, only)]

@@ -22,13 +22,13 @@ from gpuwatch.bootstrap import (
     build_channels,
     http_client,
     missing_extra_hint,
-    open_store,
+    open_store_read_only,
     real_now,
 )
 from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, providers_to_follow
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.watch import Action, Budget
-from gpuwatch.errors import GpuwatchError, ProviderError, StoreError
+from gpuwatch.errors import GpuwatchError, ProviderError, StoreError, StoreMissing, StoreNotReady
 from gpuwatch.ports import Query
 from gpuwatch.ports.findings import Finding
 
@@ -83,10 +83,11 @@ def _extras(settings: Settings) -> Iterator[Finding]:
 
 
 def _store(settings: Settings) -> Iterator[Finding]:
-    from gpuwatch.storage.database import wal_is_safe
+    from gpuwatch.storage.database import require_writable, wal_is_safe
 
     try:
-        with open_store(settings) as store:
+        require_writable(settings.database_url)
+        with open_store_read_only(settings) as store:
             if store.is_sqlite:
                 journal = "WAL" if wal_is_safe() else "TRUNCATE"
                 text = f"SQLite {sqlite3.sqlite_version}, journal {journal}, up to date"
@@ -97,6 +98,12 @@ def _store(settings: Settings) -> Iterator[Finding]:
             yield from _outbox(store)
             for line in [*renting_lines(store, real_now(), settings.timezone), *held_back(settings, store)]:
                 yield Finding(area="renting", state="note", text=line)
+    except StoreMissing as error:
+        yield Finding(area="database", state="note", text=str(error))
+        for line in held_back(settings, None):
+            yield Finding(area="renting", state="note", text=line)
+    except StoreNotReady as error:
+        yield Finding(area="database", state="note", text=str(error), mend="gpuwatch db upgrade, or gpuwatch run")
     except StoreError as error:
         yield Finding(
             area="database", state="fault", text=str(error), mend="check database_url, the folder and the disk"
@@ -124,7 +131,7 @@ def _repository(settings: Settings) -> KnownLaunches:
     from gpuwatch.storage.launch_repository import SqlLaunchRepository
 
     try:
-        with open_store(settings) as store:
+        with open_store_read_only(settings) as store:
             ledger = SqlLaunchRepository(store)
             known = {name: ledger.known_foreign_instances(name) for name in settings.providers}
             return KnownLaunches(launches=ledger.all(), not_mine=known)

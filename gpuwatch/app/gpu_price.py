@@ -24,7 +24,7 @@ def stored_price(settings: Settings, gpus: Sequence[str], now: datetime) -> Trai
         StoreError: the store cannot be read.
     """
     from gpuwatch.app.dataset.saving import TrainingPrice
-    from gpuwatch.app.past_prices import open_store_read_only
+    from gpuwatch.bootstrap import open_store_read_only
     from gpuwatch.domain.market.offer import OfferKind
     from gpuwatch.storage.market_snapshot import market_at
     from gpuwatch.storage.price_sources import is_imported_source, kind_of_source, provider_of_source

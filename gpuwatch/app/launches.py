@@ -17,6 +17,7 @@ from gpuwatch.bootstrap import (
     monotonic,
     new_id,
     open_store,
+    open_store_read_only,
     real_now,
 )
 from gpuwatch.bootstrap.hooks import build_hooks
@@ -66,20 +67,21 @@ class StopAllPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def open_launches(settings: Settings) -> Iterator[SqlLaunchRepository]:
-    """The launches, opened for one command."""
+    """The launches, opened for a command that writes."""
     with open_store(settings) as store:
         yield SqlLaunchRepository(store)
 
 
 def all_launches(settings: Settings) -> list[Launch]:
     """Every launch, newest first. Raises StoreError."""
-    with open_launches(settings) as repository:
-        return repository.all()
+    with open_store_read_only(settings) as store:
+        return SqlLaunchRepository(store).all()
 
 
 def launch_events(settings: Settings, launch_id: str) -> list[LaunchEvent]:
     """The steps of one launch, oldest first. Raises UsageError (there is none), StoreError."""
-    with open_launches(settings) as repository:
+    with open_store_read_only(settings) as store:
+        repository = SqlLaunchRepository(store)
         return repository.events(_known(repository, launch_id).launch_id)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from gpuwatch.domain.analysis.scope import MarketFilter
     from gpuwatch.domain.market.offer import OfferKind
     from gpuwatch.settings import Settings
-    from gpuwatch.storage.database import Database
 
 log = logging.getLogger(__name__)
 
@@ -48,20 +47,6 @@ def known_gpu_names_of(settings: Settings, text: str, data: Path | None) -> tupl
         return gpu_names_of(text)
     with open_store_read_only(settings) as database:
         return gpu_names_of(text, frozenset(known_gpu_names(database)))
-
-
-@contextmanager
-def open_store_read_only(settings: Settings) -> Iterator[Database]:
-    """The store, for reading; it must have this program's schema. Raises StoreError."""
-    from gpuwatch.storage.database import open_database
-    from gpuwatch.storage.migrate import require_head
-
-    database = open_database(settings.database_url)
-    try:
-        require_head(database)
-        yield database
-    finally:
-        database.close()
 
 
 def load_prices(

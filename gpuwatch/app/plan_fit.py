@@ -87,7 +87,8 @@ def cheapest(prices: CurrentPrices, gpu: str, count: int) -> PricedClass:
 
 
 def _in_store(settings: Settings, where: PriceFilter) -> CurrentPrices:
-    from gpuwatch.app.past_prices import commission_rates, open_store_read_only
+    from gpuwatch.app.past_prices import commission_rates
+    from gpuwatch.bootstrap import open_store_read_only
     from gpuwatch.storage.market_snapshot import market_at
 
     now = real_now()

@@ -78,7 +78,7 @@ def _polled(settings: Settings, wanted: OfferFilter, only: Sequence[str], within
 
 
 def _in_store(settings: Settings) -> _Found:
-    from gpuwatch.app.past_prices import open_store_read_only
+    from gpuwatch.bootstrap import open_store_read_only
     from gpuwatch.storage.market_snapshot import market_at
     from gpuwatch.storage.poll_queries import last_poll
     from gpuwatch.storage.price_sources import is_imported_source

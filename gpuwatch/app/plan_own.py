@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuwatch.bootstrap import open_store, real_now
+from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.domain.launches.costs import predicted_cost
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
@@ -52,7 +52,7 @@ class OwnRent(msgspec.Struct, frozen=True, kw_only=True):
 def own_uses(settings: Settings, since: datetime) -> list[OwnUse]:
     """Launches that were billed since then, newest first. Raises StoreError."""
     now = real_now()
-    with open_store(settings) as store:
+    with open_store_read_only(settings) as store:
         uses = SqlUtilisationRepository(store)
         return [
             _use(one, now, uses.mean(one.launch_id))
@@ -72,7 +72,7 @@ def own_rent(settings: Settings, since: datetime, gpus: tuple[str, ...] | None) 
         StoreError: the launches cannot be read.
     """
     now = real_now()
-    with open_store(settings) as store:
+    with open_store_read_only(settings) as store:
         mine = [
             one
             for one in SqlLaunchRepository(store).all()

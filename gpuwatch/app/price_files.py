@@ -44,19 +44,11 @@ class FileImport(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def writable_store(settings: Settings, *, dry_run: bool) -> Iterator[Database]:
-    """The store, brought to this program's schema; for a dry run it stays as it is. Raises StoreError."""
-    from gpuwatch.storage.database import open_database
-    from gpuwatch.storage.migrate import require_head, upgrade
+    """The store, created or upgraded if need be; for a dry run it stays as it is. Raises StoreError."""
+    from gpuwatch.bootstrap import open_store, open_store_read_only
 
-    database = open_database(settings.database_url)
-    try:
-        if dry_run:
-            require_head(database)
-        else:
-            upgrade(database)
+    with open_store_read_only(settings) if dry_run else open_store(settings) as database:
         yield database
-    finally:
-        database.close()
 
 
 def import_file(
@@ -131,7 +123,7 @@ def exported_rows(
         UsageError: the file is no good.
         StoreError: the store cannot be read.
     """
-    from gpuwatch.app.past_prices import open_store_read_only
+    from gpuwatch.bootstrap import open_store_read_only
     from gpuwatch.storage.price_export import history_rows
 
     if data is not None:

@@ -14,9 +14,9 @@ from gpuwatch.app.past_prices import (
     gpu_names_of,
     load_prices,
     narrow_to_scope,
-    open_store_read_only,
     pricer,
 )
+from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.money import usd_number
 from gpuwatch.domain.market.text import clean

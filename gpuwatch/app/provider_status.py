@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuwatch.bootstrap import open_store, real_now
+from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, missing_extra
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.engine.row_budget import RowDemand, RowPlan, plan_rows
@@ -55,7 +55,7 @@ class ProviderStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 def provider_statuses(settings: Settings) -> list[ProviderStatus]:
     """Every enabled provider. Raises StoreError."""
-    with open_store(settings) as store:
+    with open_store_read_only(settings) as store:
         return [_standing(store, provider, is_on=True) for provider in settings.providers.values()]
 
 
@@ -64,7 +64,7 @@ def all_provider_statuses(settings: Settings) -> list[ProviderStatus]:
     from gpuwatch import providers
 
     off = [_as_it_would_be(providers.info(name)) for name in providers.names() if name not in settings.providers]
-    with open_store(settings) as store:
+    with open_store_read_only(settings) as store:
         on = [_standing(store, provider, is_on=True) for provider in settings.providers.values()]
         return on + [_standing(store, provider, is_on=False) for provider in off]
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-from gpuwatch.bootstrap import open_store, real_now
+from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.launches.machines import AvoidedMachine, MachineNote, MachineVerdict
 from gpuwatch.domain.launches.pause import Pause
 from gpuwatch.domain.market.json_values import rfc3339
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def pauses(settings: Settings) -> PauseTable:
     """What is paused, and which watches' breakers are open. Raises StoreError."""
-    with open_store(settings) as store:
+    with open_store_read_only(settings) as store:
         return SqlPauseRepository(store).load()
 
 
@@ -119,7 +119,7 @@ def _known_watch(settings: Settings, name: str) -> None:
 
 def machines_avoided(settings: Settings) -> list[AvoidedMachine]:
     """Machines that are not rented now, and why. Raises StoreError."""
-    with open_store(settings) as store:
+    with open_store_read_only(settings) as store:
         return _avoided(settings, store)
 
 

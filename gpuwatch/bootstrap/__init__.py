@@ -148,18 +148,36 @@ def build_channels(settings: Settings, http: HttpClient) -> dict[str, Channel]:
 
 
 @contextmanager
-def open_store(settings: Settings) -> Iterator[Database]:
-    """The store, brought up to date, closed at the end.
+def open_store(settings: Settings, *, upgrade_older: bool = True) -> Iterator[Database]:
+    """The store for a command that writes: created or upgraded if need be, closed at the end.
+
+    Args:
+        upgrade_older: False: an older schema is an error, as for `check`.
 
     Raises:
+        StoreNotReady: its schema is older, and must not be upgraded.
         StoreError: it cannot be opened, or a newer gpuwatch wrote it.
     """
     from gpuwatch.storage.database import open_database
-    from gpuwatch.storage.migrate import upgrade
+    from gpuwatch.storage.migrate import create_or_require_head, upgrade
 
     opened = open_database(settings.database_url)
     try:
-        upgrade(opened)
+        (upgrade if upgrade_older else create_or_require_head)(opened)
         yield opened
     finally:
         opened.close()
+
+
+@contextmanager
+def open_store_read_only(settings: Settings) -> Iterator[Database]:
+    """The store for a command that only reads: nothing is created, upgraded or written; closed at the end.
+
+    Raises:
+        StoreNotReady: there is no database, or its schema is older; the line says what to run.
+        StoreError: it cannot be read, or a newer gpuwatch wrote it.
+    """
+    from gpuwatch.storage.migrate import open_read_only
+
+    with open_read_only(settings.database_url) as store:
+        yield store

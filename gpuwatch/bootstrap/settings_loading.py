@@ -57,7 +57,7 @@ def _met(url: str) -> frozenset[str]:
     from gpuwatch.storage.history_queries import known_gpu_names
 
     try:
-        store = open_database(url)
+        store = open_database(url, read_only=True)  # of any schema: `run` upgrades it after this
         try:
             return known_gpu_names(store)
         finally:
@@ -78,13 +78,13 @@ def _by_hand(config: str | None) -> list[str]:
 
 
 def _alive(url: str | None) -> list[Launch]:
-    from gpuwatch.storage.database import open_database, sqlite_path
+    from gpuwatch.storage.database import open_database
     from gpuwatch.storage.launch_repository import SqlLaunchRepository
 
+    if url is None:
+        return []
     try:
-        if url is None or ((path := sqlite_path(url)) is not None and not path.exists()):
-            return []
-        store = open_database(url)
+        store = open_database(url, read_only=True)
         try:
             return SqlLaunchRepository(store).alive()
         finally:

@@ -34,7 +34,7 @@ def upgrade(as_json: bool, config: str | None) -> None:
     """Bring the database to this program's schema; a new one is made. `gpuwatch run` does so by itself."""
     from gpuwatch.storage.migrate import upgrade as bring_up
 
-    with _database(config) as database:
+    with _database(config, any_schema=True) as database:
         steps = bring_up(database)
         if as_json:
             _json({"database": database.place, "steps": steps})
@@ -54,7 +54,7 @@ def backup(target: Path, force: bool, as_json: bool, config: str | None) -> None
     """
     from gpuwatch.storage.backup import backup as copy
 
-    with _database(config) as database:
+    with _database(config, any_schema=True, read_only=True) as database:
         report = copy(database, target, force=force)
     if as_json:
         _json({"path": report.path, "bytes": report.bytes, "rows": report.rows, "verified": True})
@@ -76,7 +76,7 @@ def prune(keep_days: float, as_json: bool, config: str | None) -> None:
     from gpuwatch.domain.market.json_values import rfc3339
     from gpuwatch.storage.prune import prune as drop
 
-    with _database(config, upgraded=True) as database:
+    with _database(config) as database:
         done = drop(database, timedelta(days=keep_days), real_now())
     if as_json:
         _json(
@@ -102,7 +102,7 @@ def stats(as_json: bool, config: str | None) -> None:
     """How big the store is, and what it holds."""
     from gpuwatch.storage.store_stats import read_store_stats as count
 
-    with _database(config, upgraded=True) as database:
+    with _database(config, read_only=True) as database:
         found = count(database)
     if as_json:
         import msgspec
@@ -134,14 +134,14 @@ def _lines(found: Any) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def _database(config: str | None, *, upgraded: bool = False) -> Iterator[Database]:
+def _database(config: str | None, *, any_schema: bool = False, read_only: bool = False) -> Iterator[Database]:
     from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.storage.database import open_database
     from gpuwatch.storage.migrate import require_head
 
-    database = open_database(load_settings(config).database_url)
+    database = open_database(load_settings(config).database_url, read_only=read_only)
     try:
-        if upgraded:
+        if not any_schema:
             require_head(database)
         yield database
     finally:

@@ -199,7 +199,7 @@ def _prices(
     try:
         return prices_now(load_settings(config), where, data, now)
     except StoreError as fault:
-        raise StoreError(f"{fault}; --poll asks the providers, --price takes your own") from fault
+        raise type(fault)(f"{fault}; --poll asks the providers, --price takes your own") from fault
 
 
 def _only(found: CurrentPrices, gpus: tuple[str, ...]) -> list[PricedClass]:

@@ -14,7 +14,7 @@ import msgspec
 from gpuwatch.errors import StoreError, UsageError
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.database_errors import sqlite_error
-from gpuwatch.storage.sqlite_driver import BUSY_TIMEOUT_MS, sqlite_driver
+from gpuwatch.storage.sqlite_driver import connect_read_only, sqlite_driver
 from gpuwatch.storage.tables import metadata
 
 
@@ -70,9 +70,7 @@ def _check_target(source: Path, target: Path, force: bool) -> None:
 def _copy(source: Path, part: Path) -> dict[str, int]:
     """One step, in one reading transaction: what is counted is what is copied, whoever writes meanwhile."""
     driver = sqlite_driver()
-    with closing(driver.connect(f"file:{_quoted(source)}?mode=ro", uri=True)) as origin:
-        origin.isolation_level = None
-        origin.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
+    with closing(connect_read_only(source)) as origin:
         origin.execute("BEGIN")
         rows = _counts(origin)
         with closing(driver.connect(str(part))) as copy:
@@ -115,12 +113,6 @@ def _counts(connection: Any) -> dict[str, int]:
     known = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     names = [name for name in metadata.tables if name in known]
     return {name: connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in names}  # noqa: S608
-
-
-def _quoted(path: Path) -> str:
-    from urllib.parse import quote  # noqa: PLC0415
-
-    return quote(str(path.resolve()))
 
 
 @contextmanager

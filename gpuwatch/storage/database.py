@@ -16,11 +16,15 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
 
-from gpuwatch.errors import StoreError
+from gpuwatch.errors import StoreError, StoreMissing
 from gpuwatch.storage.database_errors import postgres_error, sqlite_error
 from gpuwatch.storage.sqlite_driver import (
     BUSY_TIMEOUT_MS,
+    OWN_FOLDER,
     configure_connection,
+    connect_read_only,
+    drop_empty_wal,
+    has_wal,
     make_own_folder,
     sqlite_driver,
     wal_is_safe,
@@ -36,13 +40,15 @@ LOCK_WAIT_MS = 30_000
 class Database:
     """An opened database. `write` and `read` are the only ways to a connection."""
 
-    def __init__(self, url: str, engine: Engine) -> None:
+    def __init__(self, url: str, engine: Engine, *, read_only: bool = False) -> None:
         self.url = url
         self.engine = engine
+        self.read_only = read_only
         self._writing = threading.Lock()
         self._writer: int | None = None  # the thread inside `write`
         self._faults: dict[str, str] = {}  # "read" and "write": why the last one failed
         self._file_id: tuple[int, int] | None = None
+        self._had_wal = self.path is not None and has_wal(self.path)
         driver: Any = engine.dialect.dbapi
         self._driver_error: type[Exception] = driver.Error
 
@@ -74,6 +80,8 @@ class Database:
             StoreError: the database is full, locked, read-only or broken. sqlalchemy.exc.IntegrityError passes: a lost
                 race for a unique row is the caller's answer.
         """
+        if self.read_only:
+            raise RuntimeError("write() on a database that was opened for reading only")
         me = threading.get_ident()
         if self._writer == me:
             raise RuntimeError("write() inside write(): pass the connection on instead")
@@ -95,10 +103,7 @@ class Database:
             StoreError: there is no database yet, or it cannot be read.
         """
         if self.path is not None and self._file_id is None and not self.path.exists():
-            raise StoreError(
-                f"there is no database {self.place} yet;"
-                " `gpuwatch run`, `gpuwatch import` or `gpuwatch db upgrade` makes it"
-            )
+            raise no_database(self.place)
         with (
             self._remember_fault("read"),
             self._translated(),
@@ -110,6 +115,8 @@ class Database:
     def close(self) -> None:
         """Give all connections back."""
         self.engine.dispose()
+        if self.read_only and self.path is not None and not self._had_wal:
+            drop_empty_wal(self.path)
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
@@ -155,20 +162,29 @@ class Database:
             raise translate(error, self.place) from error
 
 
-def open_database(url: str) -> Database:
+def no_database(place: str) -> StoreMissing:
+    """The error for a database that does not exist yet."""
+    return StoreMissing(
+        f"there is no database {place} yet; run `gpuwatch run`, `gpuwatch import` or `gpuwatch db upgrade` to create it"
+    )
+
+
+def open_database(url: str, *, read_only: bool = False) -> Database:
     """Open, without migrating. Nothing is read yet: a wrong file shows at the first use.
 
     Args:
         url: `sqlite:///file.db`, `postgresql+psycopg://…` (`postgresql://` means the same).
+        read_only: create nothing and write nothing. `migrate.open_read_only` checks the schema, too.
 
     Raises:
-        StoreError: the address cannot be meant, or its driver is not installed.
+        StoreMissing: read-only, and SQLite's file does not exist.
+        StoreError: the URL is invalid, or its driver is not installed.
     """
     parsed = _parsed(url)
     if parsed.get_backend_name() == "sqlite":
-        return _open_sqlite(url, parsed)
+        return _open_sqlite_read_only(url) if read_only else _open_sqlite(url, parsed)
     try:
-        engine = create_engine(parsed, pool_pre_ping=True)
+        engine = create_engine(parsed, pool_pre_ping=True, execution_options={_WRITES: not read_only})
     except ModuleNotFoundError as error:
         raise StoreError(f'PostgreSQL needs {error.name}: install "gpuwatch[postgres]"') from error
     except NoSuchModuleError as error:
@@ -176,7 +192,32 @@ def open_database(url: str) -> Database:
             f"database_url: no driver {parsed.drivername!r}; use sqlite:/// or postgresql+psycopg://"
         ) from error
     event.listen(engine, "begin", _begin_postgres)
-    return Database(url, engine)
+    return Database(url, engine, read_only=read_only)
+
+
+def require_writable(url: str) -> None:
+    """Fail early where a database could not be created or written; nothing is created or locked by asking.
+
+    Raises:
+        StoreError: it could not; the line says why.
+    """
+    path = sqlite_path(url)
+    if path is None:
+        database = open_database(url, read_only=True)
+        try:
+            with database.read() as connection:
+                if connection.exec_driver_sql("SELECT pg_is_in_recovery()").scalar():
+                    raise StoreError(f"the database {database.place} is a standby; name the primary in database_url")
+        finally:
+            database.close()
+        return
+    folder = path.absolute().parent
+    if folder.name == OWN_FOLDER:  # made when it is needed
+        folder = next(existing for existing in (folder, *folder.parents) if existing.exists())
+    if not folder.is_dir():
+        raise StoreError(f"the database {path} cannot be opened; check that its folder exists and may be written")
+    if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise StoreError(f"the database {path} cannot be written; check the rights of the file and its folder")
 
 
 def _parsed(url: str) -> URL:
@@ -209,6 +250,21 @@ def _open_sqlite(url: str, parsed: URL) -> Database:
     event.listen(engine, "connect", lambda connection, _record: configure_connection(connection))
     event.listen(engine, "begin", _begin_sqlite)
     return Database(url, engine)
+
+
+def _open_sqlite_read_only(url: str) -> Database:
+    path = sqlite_path(url)
+    assert path is not None
+    if not path.exists():
+        raise no_database(str(path))
+    engine = create_engine(
+        _parsed(url),
+        module=sqlite_driver(),
+        creator=lambda: connect_read_only(path),
+        execution_options={_WRITES: False},
+    )
+    event.listen(engine, "begin", _begin_sqlite)
+    return Database(url, engine, read_only=True)
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -1,13 +1,15 @@
-"""One reading transaction for a command of a second: on SQLite without SQLAlchemy, whose import takes longer."""
+"""One reading transaction for a short command: on SQLite without SQLAlchemy, whose import takes 250 ms."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from gpuwatch.storage.database_errors import sqlite_error
 from gpuwatch.storage.executor import CoreExecutor, Executor, SqliteExecutor
-from gpuwatch.storage.light_writer import connect_sqlite, plain_sqlite_path, revision_of
+from gpuwatch.storage.light_writer import plain_sqlite_path, revision_of
 from gpuwatch.storage.schema_head import HEAD
+from gpuwatch.storage.sqlite_driver import connect_read_only, drop_empty_wal, has_wal, sqlite_driver
 
 
 @contextmanager
@@ -15,30 +17,27 @@ def read_light(database_url: str) -> Iterator[Executor]:
     """One moment of a database of this program's schema; nothing is written.
 
     Raises:
-        StoreError: there is none, it has another schema, or it cannot be read.
+        StoreNotReady: there is none, or its schema is older; the line says what to run.
+        StoreError: it cannot be read, or a newer gpuwatch wrote it.
     """
     path = plain_sqlite_path(database_url)
     if path is not None and path.is_file():
-        with connect_sqlite(path) as connection:
-            quick = SqliteExecutor(connection)
-            if revision_of(quick) == HEAD:
-                connection.execute("BEGIN")
-                yield quick
-                return
-    with _with_sqlalchemy(database_url) as thorough:
-        yield thorough
+        had_wal = has_wal(path)
+        try:
+            connection = connect_read_only(path)
+            try:
+                light = SqliteExecutor(connection)
+                if revision_of(light) == HEAD:
+                    connection.execute("BEGIN")
+                    yield light
+                    return
+            finally:
+                connection.close()
+                if not had_wal:
+                    drop_empty_wal(path)
+        except sqlite_driver().Error as error:
+            raise sqlite_error(error, str(path)) from error
+    from gpuwatch.storage.migrate import open_read_only  # noqa: PLC0415 - 250 ms, only where it must be
 
-
-@contextmanager
-def _with_sqlalchemy(database_url: str) -> Iterator[Executor]:
-    """With SQLAlchemy: PostgreSQL, or a line that says what is wrong."""
-    from gpuwatch.storage.database import open_database  # noqa: PLC0415 - 250 ms, only where it must be
-    from gpuwatch.storage.migrate import require_head  # noqa: PLC0415
-
-    database = open_database(database_url)
-    try:
-        require_head(database)
-        with database.read() as connection:
-            yield CoreExecutor(connection)
-    finally:
-        database.close()
+    with open_read_only(database_url) as database, database.read() as reading:
+        yield CoreExecutor(reading)

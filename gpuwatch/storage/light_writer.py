@@ -32,10 +32,11 @@ _OPEN_OF = OPEN_ROWS + " AND s.segment_id = ? AND s.machine_id = ?"
 
 
 def record_answers(database_url: str, answers: Sequence[tuple[Query, Answer]], now: datetime) -> None:
-    """Keep all answers of one check, which was made now.
+    """Store all answers of one check, which was made now. A database that is missing is created.
 
     Raises:
-        StoreError: nothing, or not everything, was kept.
+        StoreNotReady: the schema is older; nothing was stored.
+        StoreError: nothing, or not everything, was stored.
     """
     path = plain_sqlite_path(database_url)
     if path is None or not _record_light(path, answers, seconds(now)):
@@ -51,14 +52,14 @@ def plain_sqlite_path(url: str) -> Path | None:
 
 
 def _record_with_sqlalchemy(database_url: str, answers: Sequence[tuple[Query, Answer]]) -> None:
-    """With SQLAlchemy: PostgreSQL, a new database, one of an older schema, or a clock that stepped back."""
+    """With SQLAlchemy: PostgreSQL, a new database, or a clock that stepped back; an older schema is an error."""
     from gpuwatch.storage.database import open_database  # noqa: PLC0415 - 250 ms, only where it must be
     from gpuwatch.storage.history_recorder import SqlHistoryRecorder  # noqa: PLC0415
-    from gpuwatch.storage.migrate import upgrade  # noqa: PLC0415
+    from gpuwatch.storage.migrate import create_or_require_head  # noqa: PLC0415
 
     database = open_database(database_url)
     try:
-        upgrade(database)
+        create_or_require_head(database)
         history = SqlHistoryRecorder(database)
         for query, answer in answers:
             history.record(answer, lane=LANE, gpu=_gpu(query), spot=query.spot)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib.resources
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, inspect
 
-from gpuwatch.errors import StoreError, StoreTooNew
-from gpuwatch.storage.database import Database
+from gpuwatch.errors import StoreError, StoreMissing, StoreNotReady, StoreTooNew
+from gpuwatch.storage.database import Database, no_database, open_database
 from gpuwatch.storage.schema_head import HEAD
 
 if TYPE_CHECKING:
@@ -48,14 +50,50 @@ def require_head(database: Database) -> None:
     """Go on only if the schema is the one this program knows.
 
     Raises:
-        StoreError: it is not; the line says which way.
+        StoreMissing: there is no database, or it holds no tables.
+        StoreNotReady: the schema is older; the line says what to run.
+        StoreTooNew: a newer gpuwatch wrote it.
     """
     found = revision(database)
     if found == HEAD:
         return
-    if found is not None and found not in _known():
+    if found is None:
+        raise no_database(database.place)
+    if found not in _known():
         raise _too_new(found, database.place)
-    raise StoreError(f"the database {database.place} is at {found or 'nothing'}, not {HEAD}; run `gpuwatch db upgrade`")
+    raise StoreNotReady(
+        f"the database {database.place} has an older schema ({found}, this gpuwatch needs {HEAD});"
+        " run `gpuwatch db upgrade`"
+    )
+
+
+def create_or_require_head(database: Database) -> None:
+    """For `check`, which writes but must not upgrade beside a running daemon: create an empty database only.
+
+    Raises:
+        StoreNotReady: the schema is older; the line says what to run.
+        StoreTooNew: a newer gpuwatch wrote it.
+    """
+    try:
+        require_head(database)
+    except StoreMissing:
+        upgrade(database)
+
+
+@contextmanager
+def open_read_only(url: str) -> Iterator[Database]:
+    """A database of this program's schema, for reading; closed at the end. Nothing is created, upgraded or written.
+
+    Raises:
+        StoreNotReady: there is none, or its schema is older; the line says what to run.
+        StoreError: it cannot be read, or a newer gpuwatch wrote it.
+    """
+    database = open_database(url, read_only=True)
+    try:
+        require_head(database)
+        yield database
+    finally:
+        database.close()
 
 
 def scripts_folder() -> Path:

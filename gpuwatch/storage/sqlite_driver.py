@@ -6,19 +6,24 @@ The journal is WAL only where the linked SQLite is free of the WAL-reset fault (
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import sqlite3
 import time
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from gpuwatch.errors import StoreError
 
 BUSY_TIMEOUT_MS = 30_000
+OWN_FOLDER = "gpuwatch"
 _JOURNAL_TRIES = 50
 _BUSY = {5, 6}  # SQLITE_BUSY, SQLITE_LOCKED
+_READ_ONLY = 8  # SQLITE_READONLY
 
 
 @cache
@@ -47,6 +52,51 @@ def configure_connection(connection: Any) -> None:
     connection.execute("PRAGMA foreign_keys=ON")
 
 
+def connect_read_only(path: Path) -> Any:
+    """A connection that cannot write; the file must exist.
+
+    A writer that was killed may have left a journal behind, and without it the file cannot be read. A read-only
+    connection cannot roll it back, so a writing one does that first, as the next start of the daemon would.
+    """
+    for tried in (False, True):
+        connection = sqlite_driver().connect(_uri(path, "ro"), uri=True, check_same_thread=False)
+        connection.isolation_level = None
+        connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
+        try:
+            connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+            return connection
+        except sqlite_driver().OperationalError as error:
+            connection.close()
+            if tried or getattr(error, "sqlite_errorcode", 0) & 0xFF != _READ_ONLY:
+                raise
+            _touch(path)
+    raise AssertionError("unreachable")
+
+
+def has_wal(path: Path) -> bool:
+    """Is a write-ahead log beside the database?"""
+    return path.with_name(path.name + "-wal").exists()
+
+
+def drop_empty_wal(path: Path) -> None:
+    """Remove the log files that a reader had to make: the last writing connection to close does that.
+
+    Nothing happens while the daemon has the database open, or where this user may not write.
+    """
+    if has_wal(path):
+        with contextlib.suppress(sqlite_driver().Error):
+            _touch(path)
+
+
+def _touch(path: Path) -> None:
+    with closing(sqlite_driver().connect(_uri(path, "rw"), uri=True)) as connection:
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+
+
+def _uri(path: Path, mode: str) -> str:
+    return f"file:{quote(str(path.resolve()))}?mode={mode}"
+
+
 def _choose_journal(connection: Any, wanted: str) -> None:
     """Switch the journal if it is another one.
 
@@ -72,7 +122,7 @@ def make_own_folder(path: Path) -> None:
     Raises:
         StoreError: it cannot be made.
     """
-    if path.parent.name != "gpuwatch" or path.parent.is_dir():
+    if path.parent.name != OWN_FOLDER or path.parent.is_dir():
         return
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

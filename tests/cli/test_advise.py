@@ -96,7 +96,7 @@ def test_what_makes_no_sense_is_exit_2(shell: Shell, argv: tuple[str, ...], told
 
 def test_without_a_store_it_is_one_line(shell: Shell) -> None:
     ran = shell("advise", "H100")
-    assert (ran.code, ran.out) == (1, "")
+    assert (ran.code, ran.out) == (3, "")
     assert len(ran.err.splitlines()) == 1
 
 

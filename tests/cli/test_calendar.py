@@ -99,7 +99,7 @@ def test_a_gpu_that_a_file_does_not_hold(shell: Shell) -> None:
 
 
 def test_an_empty_store_cannot_tell(shell: Shell) -> None:
-    assert shell("calendar", "H100").code == 1  # there is no store at all
+    assert shell("calendar", "H100").code == 3  # there is no store at all
     assert shell("db", "upgrade").code == 0
     ran = shell("calendar", "H100")
     assert (ran.code, ran.err) == (3, "")

@@ -158,7 +158,7 @@ def test_what_is_wrong_is_told_in_a_line(
 
 def test_without_a_store_it_says_how_to_get_one(shell: Shell) -> None:
     ran = shell("history", "H100")
-    assert ran.code == Exit.FAILED
+    assert ran.code == Exit.CANNOT_TELL
     assert "gpuwatch db upgrade" in ran.err
 
 

@@ -102,7 +102,7 @@ def test_an_empty_store_cannot_tell(shell: Shell, now: datetime) -> None:
 
 def test_without_a_store_it_says_how_to_get_one(shell: Shell) -> None:
     ran = shell("market")
-    assert ran.code == Exit.FAILED
+    assert ran.code == Exit.CANNOT_TELL
     assert "gpuwatch db upgrade" in ran.err
 
 
@@ -113,7 +113,7 @@ def test_a_store_of_another_schema_is_told(shell: Shell, now: datetime) -> None:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0003'")
     database.close()
     ran = shell("market")
-    assert ran.code == Exit.FAILED
+    assert ran.code == Exit.CANNOT_TELL
     assert "run `gpuwatch db upgrade`" in ran.err
 
 

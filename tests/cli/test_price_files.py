@@ -97,7 +97,7 @@ def test_import_refuses_what_is_not_there(stored: Shell) -> None:
 
 def test_a_dry_run_writes_nothing(stored: Shell) -> None:
     ran = stored("import", VASTAI, "--dry-run")
-    assert ran.code == 1  # there is no store yet
+    assert ran.code == 3  # there is no store yet
     stored("db", "upgrade")
     ran = stored("import", VASTAI, "--dry-run")
     assert "4,716 would be new" in ran.out
@@ -186,7 +186,7 @@ def test_export_replaces_nothing_without_force(stored: Shell) -> None:
 
 
 def test_an_empty_store_has_nothing_to_export(stored: Shell) -> None:
-    assert stored("export", "x.csv").code == 1  # no store
+    assert stored("export", "x.csv").code == 3  # no store
     stored("db", "upgrade")
     ran = stored("export", "x.csv")
     assert (ran.code, ran.out) == (3, "")

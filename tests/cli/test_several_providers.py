@@ -297,7 +297,7 @@ def test_providers_says_of_which_gpu_the_offers_of_the_last_poll_are(shell: Shel
 def test_providers_tells_blindness_and_changes_of_the_format(shell: Shell, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'told.db'}"
     shell.settings(f'database_url = "{url}"\n')
-    shell("providers")
+    shell("db", "upgrade")
     with open_database(url).write() as connection:
         run = CoreExecutor(connection).run
         run("INSERT INTO seen_word VALUES (?, ?, ?, ?)", ("one_stall", "field", "new field: x", 1_000))
