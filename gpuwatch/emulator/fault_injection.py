@@ -19,7 +19,7 @@ from gpuwatch.emulator.answers import (
     text,
     too_frequent,
 )
-from gpuwatch.emulator.core import MarketplaceCore
+from gpuwatch.emulator.marketplace_state import MarketplaceCore
 from gpuwatch.emulator.lists import LIES
 from gpuwatch.emulator.request import EmulatorRequest, Fault
 

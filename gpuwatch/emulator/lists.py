@@ -6,7 +6,7 @@ from typing import Any
 
 from gpuwatch.emulator.answers import EmulatorReply, refuse, reply
 from gpuwatch.emulator.contracts import describe, label_counts, listed, page
-from gpuwatch.emulator.core import MarketplaceCore
+from gpuwatch.emulator.marketplace_state import MarketplaceCore
 from gpuwatch.emulator.instance import EmulatedInstance
 from gpuwatch.emulator.request import EmulatorRequest, Fault
 

@@ -16,7 +16,7 @@ from gpuwatch.emulator.answers import (
     reply,
 )
 from gpuwatch.emulator.contracts import MASK
-from gpuwatch.emulator.core import MarketplaceCore
+from gpuwatch.emulator.marketplace_state import MarketplaceCore
 from gpuwatch.emulator.instance import EmulatedInstance
 from gpuwatch.emulator.lifecycles import FATES, QUEUED
 from gpuwatch.emulator.machines import EmulatedListing

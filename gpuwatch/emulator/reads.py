@@ -14,7 +14,7 @@ from gpuwatch.emulator.answers import (
     reply,
     text,
 )
-from gpuwatch.emulator.core import MarketplaceCore
+from gpuwatch.emulator.marketplace_state import MarketplaceCore
 from gpuwatch.emulator.hardware import GPUS
 from gpuwatch.emulator.instance import GPU_BILLED
 from gpuwatch.emulator.orders import instance_of

@@ -14,7 +14,7 @@ from gpuwatch.emulator.answers import (
     refuse,
 )
 from gpuwatch.emulator.charges import charges
-from gpuwatch.emulator.core import MarketplaceCore
+from gpuwatch.emulator.marketplace_state import MarketplaceCore
 from gpuwatch.emulator.request import EmulatorRequest
 
 Handler = Callable[[MarketplaceCore, EmulatorRequest], EmulatorReply]

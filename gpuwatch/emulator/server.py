@@ -14,7 +14,7 @@ from typing import Any, Self
 from gpuwatch.emulator.answers import EmulatorReply, moved
 from gpuwatch.emulator.clock import Clock
 from gpuwatch.emulator.control_api import control
-from gpuwatch.emulator.core import MarketplaceCore, MarketplaceOptions
+from gpuwatch.emulator.marketplace_state import MarketplaceCore, MarketplaceOptions
 from gpuwatch.emulator.fault_injection import apply_fault
 from gpuwatch.emulator.fault_rules import FaultRules
 from gpuwatch.emulator.http_server import LoopbackServer, packed

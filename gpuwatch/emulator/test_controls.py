@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from gpuwatch.emulator.contracts import describe
-from gpuwatch.emulator.core import MarketplaceCore
+from gpuwatch.emulator.marketplace_state import MarketplaceCore
 from gpuwatch.emulator.increases import Proposal
 from gpuwatch.emulator.instance import EmulatedInstance
 from gpuwatch.emulator.ledger import TrafficCharge

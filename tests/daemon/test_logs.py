@@ -226,9 +226,9 @@ def test_standard_output_stays_free() -> None:
 
 _PROGRAM = f"""
 import logging, threading, warnings
-from gpuwatch.net import keep_secret, redact
-from gpuwatch.system import logs
-keep_secret({SECRET!r})
+from gpuwatch.redaction import redact, register_secret
+from gpuwatch.daemon import logs
+register_secret({SECRET!r})
 logs.configure("json", redact=redact)
 logging.getLogger("gpuwatch").info("told")
 logging.getLogger("gpuwatch").debug("not told")
