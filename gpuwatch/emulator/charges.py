@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from gpuwatch.emulator.answers import EmulatorReply, refuse, reply
 from gpuwatch.emulator.contracts import make_token, read_token
-from gpuwatch.emulator.marketplace_state import MarketplaceCore
 from gpuwatch.emulator.instance import EmulatedInstance
 from gpuwatch.emulator.ledger import BillingMeter
+from gpuwatch.emulator.marketplace_state import MarketplaceCore
 from gpuwatch.emulator.orders import is_number
 from gpuwatch.emulator.request import EmulatorRequest
 

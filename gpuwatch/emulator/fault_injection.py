@@ -19,8 +19,8 @@ from gpuwatch.emulator.answers import (
     text,
     too_frequent,
 )
-from gpuwatch.emulator.marketplace_state import MarketplaceCore
 from gpuwatch.emulator.lists import LIES
+from gpuwatch.emulator.marketplace_state import MarketplaceCore
 from gpuwatch.emulator.request import EmulatorRequest, Fault
 
 Answer = Callable[[], EmulatorReply]

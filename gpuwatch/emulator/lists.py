@@ -6,8 +6,8 @@ from typing import Any
 
 from gpuwatch.emulator.answers import EmulatorReply, refuse, reply
 from gpuwatch.emulator.contracts import describe, label_counts, listed, page
-from gpuwatch.emulator.marketplace_state import MarketplaceCore
 from gpuwatch.emulator.instance import EmulatedInstance
+from gpuwatch.emulator.marketplace_state import MarketplaceCore
 from gpuwatch.emulator.request import EmulatorRequest, Fault
 
 # source: sentence from the official documentation's generated specification, 2026-08

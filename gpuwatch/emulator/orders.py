@@ -16,10 +16,10 @@ from gpuwatch.emulator.answers import (
     reply,
 )
 from gpuwatch.emulator.contracts import MASK
-from gpuwatch.emulator.marketplace_state import MarketplaceCore
 from gpuwatch.emulator.instance import EmulatedInstance
 from gpuwatch.emulator.lifecycles import FATES, QUEUED
 from gpuwatch.emulator.machines import EmulatedListing
+from gpuwatch.emulator.marketplace_state import MarketplaceCore
 from gpuwatch.emulator.request import EmulatorRequest, Fault
 
 MIN_DISK_GB = 8.0

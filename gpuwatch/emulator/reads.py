@@ -14,9 +14,9 @@ from gpuwatch.emulator.answers import (
     reply,
     text,
 )
-from gpuwatch.emulator.marketplace_state import MarketplaceCore
 from gpuwatch.emulator.hardware import GPUS
 from gpuwatch.emulator.instance import GPU_BILLED
+from gpuwatch.emulator.marketplace_state import MarketplaceCore
 from gpuwatch.emulator.orders import instance_of
 from gpuwatch.emulator.request import EmulatorRequest, decode
 

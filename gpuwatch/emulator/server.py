@@ -14,12 +14,12 @@ from typing import Any, Self
 from gpuwatch.emulator.answers import EmulatorReply, moved
 from gpuwatch.emulator.clock import Clock
 from gpuwatch.emulator.control_api import control
-from gpuwatch.emulator.marketplace_state import MarketplaceCore, MarketplaceOptions
 from gpuwatch.emulator.fault_injection import apply_fault
 from gpuwatch.emulator.fault_rules import FaultRules
 from gpuwatch.emulator.http_server import LoopbackServer, packed
 from gpuwatch.emulator.ledger import Ledger
 from gpuwatch.emulator.market import SOMEBODY
+from gpuwatch.emulator.marketplace_state import MarketplaceCore, MarketplaceOptions
 from gpuwatch.emulator.request import EmulatorRequest, LoggedRequest, logged_request
 from gpuwatch.emulator.routes import handle, route_of
 from gpuwatch.emulator.test_controls import MarketControls

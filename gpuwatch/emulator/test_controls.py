@@ -7,11 +7,11 @@ from decimal import Decimal
 from typing import Any
 
 from gpuwatch.emulator.contracts import describe
-from gpuwatch.emulator.marketplace_state import MarketplaceCore
 from gpuwatch.emulator.increases import Proposal
 from gpuwatch.emulator.instance import EmulatedInstance
 from gpuwatch.emulator.ledger import TrafficCharge
 from gpuwatch.emulator.market import SOMEBODY
+from gpuwatch.emulator.marketplace_state import MarketplaceCore
 
 # What can be changed while the marketplace is open; the other options are read once.
 CHANGEABLE = frozenset(
