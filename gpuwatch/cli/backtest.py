@@ -28,7 +28,7 @@ _DAY_S = 86_400.0
 
 
 class _WatchFlags(NamedTuple):
-    """A watch without a file."""
+    """A rule in place of the watches."""
 
     gpu: tuple[str, ...]
     max_price: str | None
@@ -55,11 +55,14 @@ class _WatchFlags(NamedTuple):
 )
 @click.argument("names", nargs=-1, metavar="[WATCH]...", shell_complete=completes("watches"))
 @click.option(
-    "--gpu", multiple=True, help="Without a file: a GPU family or model, e.g. H100.", shell_complete=completes("gpus")
+    "--gpu",
+    multiple=True,
+    help="Instead of the watches: a GPU family or model, such as H100; may be repeated.",
+    shell_complete=completes("gpus"),
 )
-@click.option("--max-price", help="Without a file: USD per GPU-hour, commission included.")
-@click.option("--action", type=click.Choice(["alert", "launch"]), default=None, help="Without a file: tell, or rent.")
-@duration_option("--max-runtime", "max_runtime_s", "Without a file: how long a launch lives, e.g. 24h.")
+@click.option("--max-price", help="With --gpu: threshold, USD per GPU-hour, commission included.")
+@click.option("--action", type=click.Choice(["alert", "launch"]), default=None, help="With --gpu: alert, or rent.")
+@duration_option("--max-runtime", "max_runtime_s", "With --gpu: how long a launch lives, such as 24h.")
 @past_options("30d")
 @duration_option("--job", "job_s", "How long a launch is needed, where that is less than max_runtime: 6h.")
 @duration_option("--deadline", "deadline_s", "How long you could have waited for a better price; default: 24h.")
@@ -94,9 +97,9 @@ def backtest(
 ) -> int:
     """What your watches would have done: the daemon's own decisions over recorded prices.
 
-    With --gpu and --max-price no file is looked for; one that --config names counts, but for its watches. As in check,
-    that is about offers of one GPU unless --count says otherwise. Launches are reckoned as if dry_run were false and
-    every order were met at once; budgets and limits hold.
+    With --gpu and --max-price it tests that one rule instead of your watches, on offers of one GPU unless --count says
+    otherwise. Launches are computed as if dry_run were false and every order succeeded at once; budgets and limits
+    apply.
 
     Exit codes: 0 done, 2 usage or settings are wrong, 3 nobody looked at the market in that time.
     """

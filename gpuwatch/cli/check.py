@@ -32,10 +32,13 @@ if TYPE_CHECKING:
 )
 @click.argument("names", nargs=-1, metavar="[WATCH]...", shell_complete=completes("watches"))
 @click.option(
-    "--gpu", multiple=True, help="Without a file: a GPU family or model, e.g. H100.", shell_complete=completes("gpus")
+    "--gpu",
+    multiple=True,
+    help="Instead of the watches: a GPU family or model, such as H100; may be repeated.",
+    shell_complete=completes("gpus"),
 )
-@click.option("--max-price", help="Without a file: USD per GPU-hour, commission included.")
-@click.option("--count", default=None, help="Without a file: how many GPUs; a number or MIN-MAX.")
+@click.option("--max-price", help="With --gpu: threshold, USD per GPU-hour, commission included.")
+@click.option("--count", default=None, help="With --gpu: number of GPUs, N or MIN-MAX. Default: 1.")
 @click.option("--spot", type=click.Choice(["no", "only", "any"]), default=None, help="Interruptible offers.")
 @click.option("--provider", multiple=True, help="Ask only this provider.", shell_complete=completes("providers"))
 @click.option("--explain", is_flag=True, help="For the nearest offers: which clause failed, and by how much.")
@@ -56,7 +59,7 @@ def check(
 ) -> int:
     """One poll now: which watches are under their threshold.
 
-    With --gpu and --max-price no file is looked for; one that --config names counts, but for its watches.
+    With --gpu and --max-price it checks that one rule instead of your watches; all other settings count.
 
     Exit codes: 0 matched, 1 everything answered and nothing matched, 2 settings are wrong, 3 cannot tell.
     """

@@ -118,18 +118,18 @@ def from_flags(  # noqa: PLR0913 each is a flag of the command
     config: str | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Settings:
-    """One watch out of flags, without a file; the environment still counts.
+    """One watch from flags, in place of the watches of the settings; every other setting counts.
 
     Args:
-        config: a file that is named on the command line counts, too, but for its watches.
+        config: the settings file; None searches the usual places.
 
     Raises:
         UsageError: a flag is wrong.
-        SettingsError: the environment is wrong.
+        SettingsError: the file or the environment is wrong.
     """
     watch = _watch_of_flags(gpu, max_price, count, spot, providers)
     used = os.environ if env is None else env
-    sources = collect(config, used, Path.cwd(), aliases(), with_file=config is not None)
+    sources = collect(config, used, Path.cwd(), aliases())
     given = tuple(one for one in sources.given if one.path[0] != "watch")
     sources = Sources(sources.file, sources.content, given, sources.env, sources.cwd)
     try:

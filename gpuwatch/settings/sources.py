@@ -71,14 +71,12 @@ def collect(
     cwd: Path,
     aliases: Mapping[str, KeyPath],
     *,
-    with_file: bool = True,
     unreadable: UnreadableValues | None = None,
 ) -> Sources:
     """Read every source.
 
     Args:
         aliases: the ecosystem's own names of secrets, with the keys they stand for.
-        with_file: False: no file, as for `check --gpu`.
         lost: filled with what cannot be read of the environment and credentials, which is then left out; None: that
             is a fault.
 
@@ -86,7 +84,7 @@ def collect(
         SettingsError: a file that was named is not there, or something cannot be read.
     """
     dotenv = _read_dotenv(cwd)
-    file = find_file(config, {**dotenv, **env}, cwd) if with_file else None
+    file = find_file(config, {**dotenv, **env}, cwd)
     faults: UnreadableValues = []
     content = _read_file(file, faults)
     given = [

@@ -231,3 +231,12 @@ def _count(store: Path, table: str) -> int:
         return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
     finally:
         connection.close()
+
+
+def test_offers_and_check_show_one_price_in_one_folder(shell: Shell, market: Marketplace) -> None:
+    market.publish(gpu="H100 SXM", count=1, usd_hour=0.9)
+    shell.settings("[providers.vastai]\ncommission = 0\n")
+    (offer,) = shell("offers", "--json").json
+    (watch,) = shell("check", "--gpu", "H100", "--max-price", "2", "--json").json["watches"]
+    assert offer["commission"] == 0
+    assert watch["offers"][0]["price_usd_hour"] == offer["price_usd_hour"] == offer["listed_usd_hour"]

@@ -1,4 +1,4 @@
-"""`gpuwatch check --gpu H100 --max-price 3.50`: one watch without a file; the environment still counts."""
+"""`gpuwatch check --gpu H100 --max-price 3.50`: one watch in place of those of the settings."""
 
 from __future__ import annotations
 
@@ -39,6 +39,17 @@ def test_a_file_named_beside_the_flags_counts_but_not_its_watches(tmp_path: Path
     file.write_text('[providers.lambda]\napi_key = "k"\n[[watch]]\nname = "own"\ngpu = "T4"\nmax_price = 1\n')
     settings = from_flags(["H100"], "3", config=str(file), env={})
     assert set(settings.providers) == {"vastai", "lambda"}
+    assert [watch.name for watch in settings.watches] == ["H100"]
+
+
+def test_a_file_that_is_found_counts_but_not_its_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One folder, one price: `offers` and `check --gpu` read the same commission, key and address."""
+    (tmp_path / "gpuwatch.toml").write_text(
+        '[providers.vastai]\ncommission = 0\n[[watch]]\nname = "own"\ngpu = "T4"\nmax_price = 1\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    settings = from_flags(["H100"], "3", env={})
+    assert settings.providers["vastai"].commission.rate == 0
     assert [watch.name for watch in settings.watches] == ["H100"]
 
 
