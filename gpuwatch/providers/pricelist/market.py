@@ -17,7 +17,7 @@ from gpuwatch.ports.settings import Option
 from gpuwatch.providers.pricelist.declaration import PriceSource, built_in, own_sources
 from gpuwatch.providers.pricelist.source_client import SourceClient, rebased
 from gpuwatch.providers.toolkit.currency import ExchangeRates
-from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer, matches_query
+from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer, matching
 
 log = logging.getLogger(__name__)
 
@@ -123,9 +123,7 @@ def _all_at_once(askers: Sequence[SourceClient], stop: threading.Event) -> list[
 
 def _join(seen: ParseResult, source: PriceSource, found: ParseResult, query: Query, now: datetime) -> None:
     """Take over what fits. A price that was read a while ago is still the list's: it is of now, as the others are."""
-    seen.offers += [
-        msgspec.structs.replace(offer, observed_at=now) for offer in found.offers if matches_query(offer, query)
-    ]
+    seen.offers += [msgspec.structs.replace(offer, observed_at=now) for offer in matching(found.offers, query)]
     seen.rows += found.rows
     seen.searches += found.searches
     seen.partial |= found.partial

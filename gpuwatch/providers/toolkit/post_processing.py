@@ -1,4 +1,4 @@
-"""From an adapter's offers to its answer: only what was asked for, cheapest first, no identity twice."""
+"""From the offers that an adapter parsed to its answer: only those that match, cheapest first, no identity twice."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _HAIR = 1e-6  # a price's last digits, in dollars
 
 
 class ParseResult(msgspec.Struct, kw_only=True):
-    """What an adapter understood of one or several answers, and what not.
+    """What an adapter parsed from one or several answers, and what it skipped.
 
-    `skipped`: reason → rows; one short phrase for each distinct reason, without the row's own values.
+    `skipped`: reason → rows; one short phrase for each distinct reason, without values of the row.
     """
 
     offers: list[Offer] = msgspec.field(default_factory=list)
@@ -29,65 +29,71 @@ class ParseResult(msgspec.Struct, kw_only=True):
     partial: bool = False  # one of several searches failed
 
     def skip(self, reason: str) -> None:
-        """A row was not understood."""
+        """Count a row that cannot be used."""
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
     def check_drift(self, row: Mapping[str, object], known: frozenset[str], needed: frozenset[str]) -> None:
-        """Note fields that are new, and needed ones that are gone."""
+        """Note new fields, and needed fields that are gone."""
         for name in sorted(row.keys() - known)[:5]:
             self.drift[f"new field: {name[:60]}"] = None
         for name in sorted(needed - row.keys()):
             self.drift[f"field gone: {name}"] = None
 
 
-def build_answer(seen: ParseResult, query: Query, provider: str, *, observed_at: datetime, elapsed_s: float) -> Answer:
+def build_answer(
+    result: ParseResult, query: Query, provider: str, *, observed_at: datetime, elapsed_s: float
+) -> Answer:
     """The answer to one query.
 
     Args:
-        observed_at: aware, UTC: when the provider said it.
+        observed_at: when the provider answered; aware, UTC.
     """
     return Answer(
         provider=provider,
         observed_at=observed_at,
-        offers=cheapest_first(offer for offer in seen.offers if matches_query(offer, query)),
-        completeness=Completeness.PARTIAL if seen.partial else Completeness.COMPLETE,
-        rows=seen.rows,
-        searches=seen.searches,
-        skipped=dict(seen.skipped),
-        drift=tuple(seen.drift),
+        offers=cheapest_first(matching(result.offers, query)),
+        completeness=Completeness.PARTIAL if result.partial else Completeness.COMPLETE,
+        rows=result.rows,
+        searches=result.searches,
+        skipped=dict(result.skipped),
+        drift=tuple(result.drift),
         elapsed_s=elapsed_s,
     )
 
 
-def matches_query(offer: Offer, query: Query) -> bool:
-    """Whether an offer is one that was asked for: no server is trusted to filter."""
-    return (
-        offer.rentable
-        and offer.spot is query.spot
-        and query.count_min <= offer.gpu_count
-        and (query.count_max is None or offer.gpu_count <= query.count_max)
-        and (not query.gpus or offer.gpu in query.gpus)
-        and (query.verified is None or offer.verified is query.verified)
-        and (query.min_reliability is None or (offer.reliability or 0.0) >= query.min_reliability)
-        and (query.max_listed_usd_hour is None or listed_usd_hour(offer, query) <= query.max_listed_usd_hour + _HAIR)
-    )
+def matching(offers: Iterable[Offer], query: Query) -> list[Offer]:
+    """The offers that match a query. No server is trusted to filter."""
+    spot, least = query.spot, query.count_min
+    found = [offer for offer in offers if offer.rentable and offer.spot is spot and offer.gpu_count >= least]
+    if query.count_max is not None:
+        found = [offer for offer in found if offer.gpu_count <= query.count_max]
+    if query.gpus:
+        found = [offer for offer in found if offer.gpu in query.gpus]
+    if query.verified is not None:
+        found = [offer for offer in found if offer.verified is query.verified]
+    if query.min_reliability is not None:
+        found = [offer for offer in found if (offer.reliability or 0.0) >= query.min_reliability]
+    if query.max_listed_usd_hour is not None:
+        most = query.max_listed_usd_hour + _HAIR
+        found = [offer for offer in found if listed_usd_hour(offer, query) <= most]
+    return found
 
 
 def listed_usd_hour(offer: Offer, query: Query) -> float:
-    """Near enough for a filter; `pricing` reckons exactly."""
+    """The listed price, near enough for a filter; `pricing` computes it exactly."""
     if query.disk_gb is None or not offer.disk_usd_gb_month:
         return offer.quoted_usd_hour
     return offer.quoted_usd_hour + offer.disk_usd_gb_month * (query.disk_gb - offer.quoted_disk_gb) / HOURS_A_MONTH
 
 
 def cheapest_first(offers: Iterable[Offer]) -> list[Offer]:
-    """Cheapest first; of one identity only the cheapest."""
-    seen: set[tuple[str | None, str, int]] = set()
-    kept = []
+    """In order of price, then of id; of one identity only the cheapest."""
     by_id = sorted(offers, key=attrgetter("offer_id"))
-    for offer in sorted(by_id, key=attrgetter("quoted_usd_hour")):  # twice by one is quicker than once by two
-        key = (offer.machine_id or f"offer:{offer.offer_id}", offer.gpu, offer.gpu_count)
-        if key not in seen:
-            seen.add(key)
-            kept.append(offer)
-    return kept
+    ordered = sorted(by_id, key=attrgetter("quoted_usd_hour"))  # two sorts are quicker than one by both
+    keys = [(offer.machine_id or f"offer:{offer.offer_id}", offer.gpu, offer.gpu_count) for offer in ordered]
+    if len(set(keys)) == len(keys):
+        return ordered
+    first: dict[tuple[str, str, int], Offer] = {}
+    for key, offer in zip(keys, ordered, strict=True):
+        first.setdefault(key, offer)
+    return list(first.values())

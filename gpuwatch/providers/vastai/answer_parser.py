@@ -1,8 +1,8 @@
-"""Understands a search answer, piece by piece as it arrives. Pure: bytes in, offers and counted refusals out.
+"""Parses a search answer piece by piece as it arrives. Pure: bytes in, offers and counted reasons for skipped rows out.
 
-The rows are never held all at once. A cut between two rows is only guessed at from the bytes ("},{"), and proven by
-decoding what lies before it: inside a text or a nested value the guess leaves unbalanced JSON behind, which no
-decoder takes. Once a piece does not decode, the careful way is taken for the rest: rows found one by one, by tokens.
+The rows are never all in memory at once. The parser guesses a cut between two rows from the bytes ("},{") and proves it
+by decoding what lies before it: a cut inside a text or a nested value leaves unbalanced JSON, which no decoder accepts.
+Once a piece does not decode, the parser finds the other rows one by one, by tokens: slowly and with certainty.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from gpuwatch.redaction import redact
 _HEAD_MAX: Final = 64 * 1024
 _ROW_MAX: Final = 4 * 2**20
 _DEPTH_MAX: Final = 60
-_SAMPLED: Final = 24  # rows whose field names are looked at
-_HOPELESS: Final = 1000  # rows without a single one of use, after which the rest is not read: each costs an exception
+_SAMPLED: Final = 24  # rows whose field names are checked
+_HOPELESS: Final = 1000  # after so many rows without a usable one the rest is not read: each costs an exception
 
 _OPENING, _CLOSING = b"[]"
 _OFFERS: Final = re.compile(rb'"offers"\s*:\s*(\S)')
@@ -41,9 +41,9 @@ _names_of: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class ParsedAnswer(msgspec.Struct):
-    """What one answer holds. `rows` counts every row, understood or not; offers come in the answer's order.
+    """What one answer holds. `rows` counts every row, usable or not; the offers are in the answer's order.
 
-    `unasked` counts rows of GPUs that were not asked for: they are not looked at any further.
+    `not_wanted` counts rows of GPUs that were not asked for; they are not parsed further.
     """
 
     offers: list[Offer]
@@ -56,15 +56,15 @@ class ParsedAnswer(msgspec.Struct):
 def parse_offers(
     body: bytes | Iterable[bytes], reader: RowReader, on_offers: Callable[[Sequence[Offer]], None] | None = None
 ) -> ParsedAnswer:
-    """Understand one search answer.
+    """Parse one search answer.
 
     Args:
         body: the whole, or its pieces as they arrive.
-        on_offers: gets offers as soon as they are understood, before the answer is whole.
+        on_offers: gets offers as soon as they are parsed, before the answer is complete.
 
     Raises:
         PayloadChanged: it is no list of offers, or none of its rows can be used.
-        ProviderDown: it ends in the middle.
+        ProviderDown: it breaks off in the middle.
     """
     parser = _Parser(reader, on_offers)
     for chunk in [body] if isinstance(body, bytes) else body:
@@ -78,14 +78,14 @@ class _Parser:
         self._on_offers = on_offers
         self._buffer = bytearray()
         self._head: bytes | None = None
-        self._careful: _Scanner | None = None
+        self._scanner: _Scanner | None = None
         self._parsed = ParsedAnswer([], 0, {}, ())
         self._names: set[str] = set()
         self._sampled = 0
 
     def feed(self, chunk: bytes) -> None:
-        if self._careful is not None:
-            self._take_each(self._careful.feed(chunk))
+        if self._scanner is not None:
+            self._take_each(self._scanner.feed(chunk))
             return
         self._buffer += chunk
         if self._head is None and not self._find_head(ended=False):
@@ -93,22 +93,22 @@ class _Parser:
         cut = _last_cut(self._buffer)
         if cut is None:
             if len(self._buffer) > _ROW_MAX:
-                self._go_carefully()
+                self._switch_to_scanner()
             return
         end, start = cut
         if self._take_block(end):
             self._buffer[start - 1] = _OPENING
             del self._buffer[: start - 1]
         else:
-            self._go_carefully()
+            self._switch_to_scanner()
 
     def finish(self) -> ParsedAnswer:
         if self._head is None:
             self._find_head(ended=True)
-        if self._careful is None and not self._take_last():
-            self._go_carefully()
-        if self._careful is not None:
-            self._check_envelope(self._careful.tail())
+        if self._scanner is None and not self._take_last():
+            self._switch_to_scanner()
+        if self._scanner is not None:
+            self._check_envelope(self._scanner.tail())
         parsed = self._parsed
         self._check_use(at_least=1)
         parsed.drift = drift(self._names)
@@ -122,11 +122,11 @@ class _Parser:
         found = _OFFERS.search(start)
         if found is not None and found[1] == b"[":
             self._head = start[: found.end()]
-            del self._buffer[: found.end() - 1]  # the list's bracket stays: from now on the buffer begins with one
+            del self._buffer[: found.end() - 1]  # the list's bracket stays: from here on the buffer begins with one
             return True
         if found is not None or len(self._buffer) > _HEAD_MAX or ended:
             what = "its `offers` is not a list" if found else "it has no list of offers"
-            raise PayloadChanged(f"vastai: the search answer is not understood: {what}; it begins {_shown(start)}")
+            raise PayloadChanged(f"vastai: the search answer has another form: {what}; it begins {_shown(start)}")
         return False
 
     def _take_last(self) -> bool:
@@ -137,10 +137,10 @@ class _Parser:
         return True
 
     def _take_block(self, end: int) -> bool:
-        """Take the whole rows before `end`; False: they are not that.
+        """Take the rows before `end`; False: they are not complete.
 
-        They are decoded where they lie, the byte at `end` standing in as the list's end: copies of half a megabyte
-        cost as much as the decoding.
+        They are decoded in place, with the byte at `end` replaced by the end of the list: copying half a megabyte
+        costs as much as decoding it.
         """
         held, self._buffer[end] = self._buffer[end], _CLOSING
         try:
@@ -175,39 +175,32 @@ class _Parser:
         for raw in raws:
             try:
                 rows.append(row_of(raw))
-            except RowSkipped as refused:
+            except RowSkipped as skipped:
                 self._parsed.rows += 1
-                self._skip(refused)
+                self._skip(skipped)
                 if not rows:
                     self._check_use(at_least=_HOPELESS)
-            if self._careful is not None and self._sampled < _SAMPLED:
+            if self._scanner is not None and self._sampled < _SAMPLED:
                 self._sample(b"[%b]" % bytes(raw))
         self._take(rows)
 
     def _take(self, rows: Sequence[VastRow]) -> None:
-        offers, to_offer, is_wanted = [], self._reader.offer, self._reader.is_wanted
-        for row in rows:
-            if not is_wanted(row):
-                self._parsed.not_wanted += 1
-                continue
-            try:
-                offers.append(to_offer(row))
-            except RowSkipped as refused:
-                self._skip(refused)
+        offers, not_wanted = self._reader.offers(rows, self._skip)
         self._parsed.rows += len(rows)
+        self._parsed.not_wanted += not_wanted
         self._parsed.offers += offers
         if self._on_offers is not None and offers:
             self._on_offers(offers)
 
     def _check_use(self, at_least: int) -> None:
-        """Refuse an answer of so many rows of which none is of use."""
+        """Reject an answer of so many rows if none of them can be used."""
         parsed = self._parsed
         if parsed.rows >= at_least and parsed.skipped and not parsed.offers and not parsed.not_wanted:
-            told = ", ".join(f"{count} × {reason}" for reason, count in sorted(parsed.skipped.items())[:3])
-            raise PayloadChanged(f"vastai: none of {parsed.rows} rows can be used ({told})")
+            reasons = ", ".join(f"{count} × {reason}" for reason, count in sorted(parsed.skipped.items())[:3])
+            raise PayloadChanged(f"vastai: none of {parsed.rows} rows can be used ({reasons})")
 
-    def _skip(self, refused: RowSkipped) -> None:
-        reason = str(refused)
+    def _skip(self, skipped: RowSkipped) -> None:
+        reason = str(skipped)
         self._parsed.skipped[reason] = self._parsed.skipped.get(reason, 0) + 1
 
     def _sample(self, wrapped: bytes) -> None:
@@ -219,11 +212,11 @@ class _Parser:
         except UNREADABLE:
             return
 
-    def _go_carefully(self) -> None:
-        self._careful = _Scanner()
+    def _switch_to_scanner(self) -> None:
+        self._scanner = _Scanner()
         rest = bytes(self._buffer[1:])
         self._buffer.clear()
-        self._take_each(self._careful.feed(rest))
+        self._take_each(self._scanner.feed(rest))
 
     def _envelope_is_whole(self, tail: bytes) -> bool:
         try:
@@ -240,7 +233,7 @@ class _Parser:
 
 
 class _Scanner:
-    """Finds rows by tokens: slower, but sure, and with no more memory than one row."""
+    """Finds rows by tokens: slow and certain, with no more memory than one row."""
 
     def __init__(self) -> None:
         self._buffer = b""
@@ -251,14 +244,14 @@ class _Scanner:
         self._tail: bytes | None = None
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Rows that are whole by now; an empty one stands for a comma too many."""
+        """The rows that are complete by now; an empty one stands for a superfluous comma."""
         if self._tail is not None:
             self._tail += chunk
             return
         self._buffer += chunk
         for token in _TOKEN.finditer(self._buffer, self._position):
             if token[1] not in (None, b'"'):
-                break  # a text that goes on in the next piece: it is read again from its beginning
+                break  # a text that continues in the next piece is read again from its start
             self._position = token.end()
             if not self._ends_row(token[0]):
                 continue
@@ -270,10 +263,10 @@ class _Scanner:
             if token[0] != b",":
                 self._tail, self._buffer = self._buffer[token.start() :], b""
                 return
-        self._forget()
+        self._drop_read()
 
     def tail(self) -> bytes | None:
-        """What follows the rows, from their closing bracket on; None: it has not come."""
+        """What follows the rows, from their closing bracket on; None: it has not arrived."""
         return self._tail
 
     def _ends_row(self, token: bytes) -> bool:
@@ -287,7 +280,7 @@ class _Scanner:
             return False
         return not self._depth and token in (b",", b"]", b"}")
 
-    def _forget(self) -> None:
+    def _drop_read(self) -> None:
         self._buffer = self._buffer[self._row_start :]
         self._position -= self._row_start
         self._row_start = 0
@@ -296,7 +289,7 @@ class _Scanner:
 
 
 def _last_cut(buffer: bytearray) -> tuple[int, int] | None:
-    """Where the last whole row seems to end, and the next to begin."""
+    """Where the last complete row seems to end, and the next one to begin."""
     at = buffer.rfind(b"},{")
     if at >= 0:
         return at + 1, at + 2

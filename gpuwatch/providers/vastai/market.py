@@ -1,4 +1,4 @@
-"""The search side: one page, or as many as it takes to have seen everything."""
+"""vast.ai's search: one page for a hunt, as many pages as there are for a sweep."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from typing import Final
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.errors import ProviderError
 from gpuwatch.ports import Answer, Completeness, Query
-from gpuwatch.providers.toolkit.post_processing import cheapest_first, matches_query
+from gpuwatch.providers.toolkit.post_processing import cheapest_first, matching
 from gpuwatch.providers.vastai.answer_parser import ParsedAnswer, parse_offers
 from gpuwatch.providers.vastai.client import VastClient
 from gpuwatch.providers.vastai.query import DEFAULT_DISK_GB, SILENT_CAP, rows_asked, search_params, wire_names
-from gpuwatch.providers.vastai.rows import PROVIDER, RowReader, VastRow
+from gpuwatch.providers.vastai.rows import PROVIDER, KnownRows, RowReader
 
 _PAGES_MAX: Final = 400  # 25,600 rows at 64 a page: six times the market of 2026
 _NUDGE: Final = 1e-9  # past a price that fills a whole page by itself
-_KINDS_MAX: Final = 8  # kinds of question, by rental type and disk, whose rows are remembered
+_KINDS_MAX: Final = 8  # kinds of query, by rental type and disk, whose rows are kept
 _HAIR: Final = 1e-6  # a price's last digits, in dollars
 OnOffers = Callable[[Sequence[Offer]], None]
 
 
 class VastMarket:
-    """vast.ai's search. A query with a `limit` is a hunt: one page, and it goes before sweeps that wait."""
+    """vast.ai's search. A query with a `limit` is a hunt: it asks for one page, ahead of waiting sweeps."""
 
     name = PROVIDER
 
     def __init__(self, account: VastClient) -> None:
         self._account = account
-        self._before: dict[tuple[bool, float], dict[int | str, tuple[VastRow, Offer]]] = {}
+        self._known: dict[tuple[bool, float], KnownRows] = {}
 
     def search(self, query: Query, on_offers: OnOffers | None = None) -> Answer:
-        """Offers that fit, cheapest first.
+        """The offers that match, cheapest first.
 
         Args:
-            on_offers: gets offers as they arrive, unsorted, perhaps twice if an answer breaks off and is asked again.
+            on_offers: gets offers as they arrive, unsorted; twice if an answer breaks off and is requested again.
 
         Raises:
             ProviderError: no usable answer at all.
@@ -65,17 +65,17 @@ class VastMarket:
         deadline_s: float,
     ) -> ParsedAnswer:
         disk_gb = DEFAULT_DISK_GB if query.disk_gb is None else query.disk_gb
-        if (query.spot, disk_gb) not in self._before and len(self._before) >= _KINDS_MAX:
-            self._before.clear()
-        before = self._before.setdefault((query.spot, disk_gb), {})
-        reader = RowReader(query.spot, disk_gb, observed_at, query.gpus, before)
-        told = None if on_offers is None else _only_fitting(query, on_offers)
-        with self._account.search(search_params(query, from_usd_hour), deadline_s) as arriving:
-            return parse_offers(arriving.chunks, reader, told)
+        if (query.spot, disk_gb) not in self._known and len(self._known) >= _KINDS_MAX:
+            self._known.clear()
+        known = self._known.setdefault((query.spot, disk_gb), {})
+        reader = RowReader(query.spot, disk_gb, observed_at, query.gpus, known)
+        on_parsed = None if on_offers is None else _only_matching(query, on_offers)
+        with self._account.search(search_params(query, from_usd_hour), deadline_s) as reply:
+            return parse_offers(reply.chunks, reader, on_parsed)
 
 
 class _PagedSearch:
-    """Pages by price: there is no other way past the marketplace's cap."""
+    """Pages by price, the only way past the marketplace's cap on rows."""
 
     def __init__(self, query: Query) -> None:
         self._query = query
@@ -89,32 +89,31 @@ class _PagedSearch:
         self._in_order = True
         self.searches = 0
         self.from_usd_hour: float | None = None
-        # it tells apart what others leave open: of such names it has none
+        # of names that it does not use, such as those of several cards together, vast.ai has no offers
         self.done = bool(query.gpus) and not wire_names(query.gpus)
 
     def take(self, page: ParsedAnswer) -> None:
-        """Add a page, and settle whether there must be another."""
+        """Add a page, and decide whether another one is needed."""
         self.searches += 1
         self._rows += page.rows
         for reason, count in page.skipped.items():
             self._skipped[reason] = self._skipped.get(reason, 0) + count
         self._drift.update(dict.fromkeys(page.drift))
         known_before = len(self._offers)
-        for offer in page.offers:
-            self._offers.setdefault(offer.offer_id, offer)
+        self._offers = {offer.offer_id: offer for offer in reversed(page.offers)} | self._offers
         self._settle(page, new=len(self._offers) - known_before)
 
     def broke_off(self) -> None:
-        """A later page failed: what is there is true, and not all."""
+        """A later page failed: the offers so far are right, but not all."""
         self._completeness = Completeness.PARTIAL
 
     def answer(self, observed_at: datetime, elapsed_s: float) -> Answer:
-        """Everything seen, in order."""
+        """All offers found, in order."""
         complete = self._completeness is Completeness.COMPLETE
         return Answer(
             provider=PROVIDER,
             observed_at=observed_at,
-            offers=cheapest_first(offer for offer in self._offers.values() if matches_query(offer, self._query)),
+            offers=cheapest_first(matching(self._offers.values(), self._query)),
             completeness=self._completeness,
             rows=self._rows,
             searches=self.searches,
@@ -125,7 +124,7 @@ class _PagedSearch:
         )
 
     def _settle(self, page: ParsedAnswer, new: int) -> None:
-        """Complete, cut, or one more page. More rows than asked for: this server cuts nothing."""
+        """Complete, truncated, or one more page. More rows than asked for: this server does not truncate."""
         cut = page.rows == self._asked or (page.rows == SILENT_CAP < self._asked)
         prices = [offer.quoted_usd_hour for offer in page.offers]
         if not cut or self._is_static(page) or not prices:
@@ -140,10 +139,10 @@ class _PagedSearch:
         if self._query.limit is not None or self.searches >= _PAGES_MAX:
             self._truncate(done=True)
         elif not self._in_order:
-            # One more look tells a server that ignores the order from one that ignores the whole question.
+            # One more page tells a server that ignores the order from one that ignores the whole query.
             self._truncate(done=self.searches > 1)
         elif not new:
-            # A whole page at one price: what else stands at that price cannot be reached.
+            # A full page at one price: other offers at that price cannot be reached.
             self._truncate(done=last_usd_hour != from_usd_hour)
             self.from_usd_hour = last_usd_hour + _NUDGE
 
@@ -155,7 +154,7 @@ class _PagedSearch:
         self._completeness, self.done = Completeness.TRUNCATED, done
 
     def _is_static(self, page: ParsedAnswer) -> bool:
-        """Rows that were not asked for: such a server answers all that it has, whatever the question."""
+        """Whether there are rows that were not asked for: such a server sends all its offers to any query."""
         least = self.from_usd_hour
         static = page.not_wanted > 0 or (
             least is not None and any(offer.quoted_usd_hour < least - _HAIR for offer in page.offers)
@@ -165,10 +164,10 @@ class _PagedSearch:
         return static
 
 
-def _only_fitting(query: Query, on_offers: OnOffers) -> OnOffers:
-    def tell(offers: Sequence[Offer]) -> None:
-        fitting = [offer for offer in offers if matches_query(offer, query)]
-        if fitting:
-            on_offers(fitting)
+def _only_matching(query: Query, on_offers: OnOffers) -> OnOffers:
+    def report(offers: Sequence[Offer]) -> None:
+        found = matching(offers, query)
+        if found:
+            on_offers(found)
 
-    return tell
+    return report

@@ -1,4 +1,4 @@
-"""One row of vast.ai's search answer, and what makes it an `Offer` or a counted refusal. Pure."""
+"""From one row of vast.ai's search answer to an `Offer`, or to a reason why it is skipped. Pure."""
 
 from __future__ import annotations
 
@@ -29,13 +29,16 @@ _MOST_GPUS: Final = 1024
 _MOST_DISK_GB: Final = 1e6
 _LAST_SECOND: Final = 32_503_680_000.0  # the year 3000: beyond it a time is in another unit
 _COUNTRY_LETTERS: Final = 2
-# what copy.copy() ends up with, at half of its time
+# what copy.copy() calls in the end, in half its time
 _copy_of: Final[Callable[[Offer], Offer]] = Offer.__copy__  # type: ignore[attr-defined]
-_BEFORE_MAX: Final = 12_000  # rows that are remembered: a fifth more than the market of 2026; then begun anew
+_KNOWN_MAX: Final = 12_000  # known rows: a fifth more than the market of 2026; beyond it the memory is emptied
+# id → a row's hash, its price and its offer. The hash stands for the row, which would take as much memory again as the
+# offer; the price is compared too, because hashes of numbers collide at multiples of 2**61.
+KnownRows = dict[int | str, tuple[int, float, Offer]]
 
 
-class VastRow(msgspec.Struct, gc=False):
-    """The fields that are read, typed as they arrive in 2026. Any other field is ignored."""
+class VastRow(msgspec.Struct, frozen=True, gc=False):
+    """The fields that gpuwatch reads, with their types of 2026. All other fields are ignored."""
 
     id: int | str
     gpu_name: str
@@ -71,10 +74,11 @@ class VastRow(msgspec.Struct, gc=False):
 
 
 class RowSkipped(Exception):
-    """This row is no offer; the text is the reason, of a fixed set, to be counted."""
+    """The row is no offer. The text is the reason, one of a fixed set, to be counted."""
 
 
-# A wrong value here makes the price or the machine uncertain: the row goes. Elsewhere the field alone becomes unknown.
+# A wrong value here makes the price or the machine uncertain, so the row is skipped. A wrong value in any other field
+# makes that field unknown.
 _ESSENTIAL: Final = frozenset(
     {"id", "gpu_name", "num_gpus", "dph_total", "storage_cost", "storage_total_cost", "rentable"}
 )
@@ -83,22 +87,22 @@ _fields: Final = msgspec.structs.fields(VastRow)
 
 
 def row_of(raw: bytes | msgspec.Raw) -> VastRow:
-    """One row on its own, forgiving where nothing depends on it.
+    """One row decoded by itself; wrong values of fields that nothing depends on become None.
 
     Raises:
-        Refused: it is no object, or an essential field is missing or has a wrong type.
+        RowSkipped: it is no object, or an essential field is missing or has a wrong type.
     """
     try:
         value = msgspec.json.decode(raw)
     except UNREADABLE:
-        value = _by_the_standard_library(bytes(raw))
+        value = _decode_leniently(bytes(raw))
     if not isinstance(value, dict):
         raise RowSkipped("row: not an object")
     return VastRow(**{field.name: _field(field, value) for field in _fields})
 
 
-def _by_the_standard_library(raw: bytes) -> object:
-    """What msgspec refuses although a reader could bear it: NaN, 1e999, lone surrogates."""
+def _decode_leniently(raw: bytes) -> object:
+    """By the standard library, which accepts what msgspec rejects: NaN, 1e999, lone surrogates."""
     try:
         return json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -116,22 +120,22 @@ def _field(field: msgspec.structs.FieldInfo, value: dict[str, Any]) -> Any:
         found = int(found)
     try:
         return msgspec.convert(found, field.type, strict=True)
-    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # a lone surrogate cannot even be complained of
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # of a lone surrogate
         if name in _ESSENTIAL:
             raise RowSkipped(f"{name}: wrong type") from error
         return None
 
 
 class RowReader:
-    """Turns rows of one answer into offers.
+    """Turns the rows of one answer into offers.
 
     Args:
-        spot: whether the rows answer a search for bids; they do not say so themselves.
-        disk_gb: the disk size that the quote was asked for.
-        observed_at: when.
-        gpus: canonical names that were asked for; empty: all. Rows of others are not worth building.
-        before: rows of earlier answers to the same kind of question, and their offers; a row that has not changed
-            needs a copy with a new time, which takes a fifth of building it. Kept up to date here.
+        spot: whether the rows answer a search for bids; the rows do not say.
+        disk_gb: the disk size of the quote.
+        observed_at: when the answer came.
+        gpus: canonical names of the query; empty: all. Rows of other GPUs are not built.
+        known: rows of earlier answers to the same kind of query, with their offers. An unchanged row needs only a copy
+            with a new time, a fifth of the work of building it. Updated here.
     """
 
     def __init__(
@@ -140,7 +144,7 @@ class RowReader:
         disk_gb: float,
         observed_at: datetime,
         gpus: Sequence[str] = (),
-        before: dict[int | str, tuple[VastRow, Offer]] | None = None,
+        known: KnownRows | None = None,
     ) -> None:
         self._spot = spot
         self._disk_gb = disk_gb
@@ -148,40 +152,51 @@ class RowReader:
         self._resolve: Callable[[str, float | None], GpuName] = catalog().resolve
         self._gpus = frozenset(gpus)
         self._spellings = frozenset(fold(name) for gpu in gpus for name in catalog().spellings(gpu))
-        self._asked: dict[str, bool] = {}
-        self._before = {} if before is None else before
+        self._wanted: dict[str, bool] = {}
+        self._known: KnownRows = {} if known is None else known
 
-    def is_wanted(self, row: VastRow) -> bool:
-        """Whether a row's GPU can be one that was asked for: by its spelling, before its memory decides."""
-        if not self._gpus:
-            return True
-        asked = self._asked.get(row.gpu_name)
-        if asked is None:
-            named = self._resolve(clean_word(row.gpu_name), None).name
-            asked = self._asked[row.gpu_name] = fold(row.gpu_name) in self._spellings or named in self._gpus
-        return asked
+    def offers(self, rows: Sequence[VastRow], skip: Callable[[RowSkipped], None]) -> tuple[list[Offer], int]:
+        """The offers of these rows, in their order, and the number of rows of GPUs that were not asked for.
 
-    def offer(self, row: VastRow) -> Offer:
-        """The offer that a row describes.
-
-        Raises:
-            Refused: an essential value cannot be right.
+        Args:
+            skip: gets the reason of each row that is no offer.
         """
-        known = self._before.get(row.id)
-        if known is not None and known[0] == row:
-            again = _copy_of(known[1])
-            msgspec.structs.force_setattr(again, "observed_at", self._observed_at)
-            return again
-        built = self._built(row)
-        if len(self._before) >= _BEFORE_MAX:
-            self._before.clear()
-        self._before[row.id] = (row, built)
-        return built
+        wanted = [row for row in rows if self._is_wanted(row)] if self._gpus else rows
+        known_of, set_field, observed_at = self._known.get, msgspec.structs.force_setattr, self._observed_at
+        found: list[Offer] = []
+        for row in wanted:
+            known = known_of(row.id)
+            digest = hash(row)
+            if known is not None and known[0] == digest and known[1] == row.dph_total:
+                offer = _copy_of(known[2])
+                set_field(offer, "observed_at", observed_at)
+                found.append(offer)
+                continue
+            try:
+                found.append(self._build_known(row, digest))
+            except RowSkipped as skipped:
+                skip(skipped)
+        return found, len(rows) - len(wanted)
 
-    def _built(self, row: VastRow) -> Offer:
+    def _is_wanted(self, row: VastRow) -> bool:
+        """Whether the row's GPU can be one of the query: by its spelling, before its memory decides."""
+        wanted = self._wanted.get(row.gpu_name)
+        if wanted is None:
+            named = self._resolve(clean_word(row.gpu_name), None).name
+            wanted = self._wanted[row.gpu_name] = fold(row.gpu_name) in self._spellings or named in self._gpus
+        return wanted
+
+    def _build_known(self, row: VastRow, digest: int) -> Offer:
+        offer = self._build(row)
+        if len(self._known) >= _KNOWN_MAX:
+            self._known.clear()
+        self._known[row.id] = (digest, row.dph_total, offer)
+        return offer
+
+    def _build(self, row: VastRow) -> Offer:
         quoted = row.dph_total
         if not _LEAST_USD_HOUR <= quoted <= MAX_USD_HOUR or not 1 <= row.num_gpus <= _MOST_GPUS or not row.id:
-            raise RowSkipped(_why_not(row))
+            raise RowSkipped(_why_skipped(row))
         wire_name = clean_word(row.gpu_name)
         if not wire_name:
             raise RowSkipped("gpu_name: empty")
@@ -232,11 +247,11 @@ class RowReader:
             nvlink_gbps=_measured(row.bw_nvlink),
             available_until=_moment(row.end_date),
             dlperf=_measured(row.dlperf),
-            terms=PLAIN_TERMS if gpu.certain else _open(gpu.reason),
+            terms=PLAIN_TERMS if gpu.certain else _ambiguous(gpu.reason),
         )
 
     def _quoted_disk_gb(self, row: VastRow) -> float:
-        """The disk that the quote holds: reckoned back from its price where both are there, else what was asked for."""
+        """The disk in the quote: computed from its price where the row has both prices, else the disk of the query."""
         rate, total = row.storage_cost, row.storage_total_cost
         if rate is not None and not 0 <= rate <= MAX_USD_HOUR:
             raise RowSkipped("storage_cost: out of range")
@@ -252,8 +267,8 @@ class RowReader:
 
 
 @lru_cache(maxsize=256)
-def _open(reason: str | None) -> OfferTerms:
-    """One value for all offers of a name that leaves the card open, such as "Tesla V100"."""
+def _ambiguous(reason: str | None) -> OfferTerms:
+    """One value for all offers of a name that several cards share, such as "Tesla V100"."""
     return OfferTerms(note=reason)
 
 
@@ -282,7 +297,7 @@ def _place(text: str) -> tuple[str | None, str | None]:
     return text or None, None
 
 
-def _why_not(row: VastRow) -> str:
+def _why_skipped(row: VastRow) -> str:
     if not isfinite(row.dph_total):
         return "dph_total: not a finite number"
     if row.dph_total < _LEAST_USD_HOUR:
@@ -293,7 +308,7 @@ def _why_not(row: VastRow) -> str:
 
 
 def _bid_quote(row: VastRow) -> float:
-    """What a won bid costs: never less than the least bid and the disk, whatever `dph_total` says."""
+    """What a won bid costs: at least the lowest bid and the disk, even if `dph_total` is less."""
     if row.min_bid is None:
         return row.dph_total
     if not 0 < row.min_bid <= MAX_USD_HOUR:
@@ -302,13 +317,13 @@ def _bid_quote(row: VastRow) -> float:
 
 
 def _identifier(value: int | str | None) -> str | None:
-    """None: it is none, or longer than any (the store keeps 64 characters)."""
+    """An id as text; None: it is empty, or too long for the store's 64 characters."""
     found = str(value) if isinstance(value, int) else clean_word(value or "")
     return found if value and 0 < len(found) <= 64 else None
 
 
 def _measured(value: float | None) -> float | None:
-    """0 means "not measured" at vast.ai; so does anything absurd."""
+    """At vast.ai 0 means "not measured"; absurd values are treated alike."""
     return value if value and 0 < value < 1e12 else None
 
 

@@ -16,7 +16,7 @@ from gpuwatch.providers.toolkit.post_processing import (
     build_answer,
     cheapest_first,
     listed_usd_hour,
-    matches_query,
+    matching,
 )
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -44,16 +44,16 @@ def offer(offer_id: str = "1", usd: float = 2.0, **values: Any) -> Offer:
     ],
 )
 def test_what_was_not_asked_for_is_left_out(query: Query) -> None:
-    assert matches_query(offer(), Query())
-    assert not matches_query(offer(), query)
+    assert matching([offer()], Query())
+    assert not matching([offer()], query)
 
 
 def test_what_was_asked_for_is_kept() -> None:
     sure = offer(verification=Verification.VERIFIED, reliability=0.9, gpu_count=8)
     query = Query(gpus=("H100 SXM",), count_min=8, count_max=8, verified=True, min_reliability=0.9)
-    assert matches_query(sure, query)
-    assert matches_query(sure, Query(max_listed_usd_hour=2.0))
-    assert not matches_query(offer(rentable=False), Query())
+    assert matching([sure], query)
+    assert matching([sure], Query(max_listed_usd_hour=2.0))
+    assert not matching([offer(rentable=False)], Query())
 
 
 def test_the_disk_that_is_asked_for_counts_in_the_bound() -> None:
@@ -61,8 +61,8 @@ def test_the_disk_that_is_asked_for_counts_in_the_bound() -> None:
     assert listed_usd_hour(sold_apart, Query(disk_gb=1010.0)) == pytest.approx(3.0)
     assert listed_usd_hour(sold_apart, Query()) == 2.0
     assert listed_usd_hour(offer(), Query(disk_gb=1010.0)) == 2.0
-    assert not matches_query(sold_apart, Query(disk_gb=1010.0, max_listed_usd_hour=2.5))
-    assert matches_query(sold_apart, Query(disk_gb=1010.0, max_listed_usd_hour=3.0))
+    assert not matching([sold_apart], Query(disk_gb=1010.0, max_listed_usd_hour=2.5))
+    assert matching([sold_apart], Query(disk_gb=1010.0, max_listed_usd_hour=3.0))
 
 
 def test_of_one_identity_the_cheapest_is_kept() -> None:
