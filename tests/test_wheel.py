@@ -94,9 +94,15 @@ def test_the_migrations_are_inside_the_package(wheel: Path) -> None:
     assert {f"gpuwatch/{name}" for name in ours} <= _names(wheel)
 
 
+def test_the_pages_of_the_documentation_are_inside(wheel: Path) -> None:
+    """Those for users: the records of decisions and the pictures stay in the repository."""
+    pages = {path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/providers/*.md")]}
+    assert {name for name in _names(wheel) if name.startswith("gpuwatch/docs/")} == {f"gpuwatch/{one}" for one in pages}
+
+
 def test_nothing_else_is_inside(wheel: Path) -> None:
     tops = {name.partition("/")[0] for name in _names(wheel)}
-    assert tops == {"gpuwatch", f"gpuwatch-{__version__}.dist-info"}
+    assert tops == {"gpuwatch", f"gpuwatch_daemon-{__version__}.dist-info"}
 
 
 def _is_source(path: Path) -> bool:

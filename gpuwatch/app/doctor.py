@@ -29,6 +29,7 @@ from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, provid
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.watch import Action, Budget
 from gpuwatch.errors import GpuwatchError, ProviderError, StoreError, StoreMissing, StoreNotReady
+from gpuwatch.installation import install_hint
 from gpuwatch.ports import Query
 from gpuwatch.ports.findings import Finding
 
@@ -91,7 +92,7 @@ def _store(settings: Settings) -> Iterator[Finding]:
             if store.is_sqlite:
                 journal = "WAL" if wal_is_safe() else "TRUNCATE"
                 text = f"SQLite {sqlite3.sqlite_version}, journal {journal}, up to date"
-                mend = None if wal_is_safe() else "a newer SQLite (pip install 'gpuwatch[sqlite-new]') allows WAL"
+                mend = None if wal_is_safe() else f"a newer SQLite allows WAL: {install_hint('sqlite-new')}"
                 yield Finding(area="database", state="ok" if wal_is_safe() else "note", text=text, mend=mend)
             else:
                 yield Finding(area="database", state="ok", text="PostgreSQL, up to date")

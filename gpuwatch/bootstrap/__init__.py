@@ -110,7 +110,11 @@ def missing_extra_hint(name: str) -> str | None:
     from gpuwatch.bootstrap.provider_access import missing_extra
 
     extra = missing_extra(name)
-    return extra and f"{name}: it needs an extra that is not installed: pip install 'gpuwatch[{extra}]'"
+    if extra is None:
+        return None
+    from gpuwatch.installation import install_hint
+
+    return f"{name}: it needs an extra that is not installed: {install_hint(extra)}"
 
 
 def _with_their_extras(names: Iterable[str]) -> list[str]:

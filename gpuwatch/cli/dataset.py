@@ -34,7 +34,7 @@ _POSITIVE = Between(min=0, min_open=True)
 def dataset() -> None:
     """Less to train on: what of a data set repeats itself, and a copy without it.
 
-    On this machine's CPU, before anything is rented. Wants: pip install 'gpuwatch[dataset]'
+    Runs on this machine's CPU, before anything is rented. Needs the extra `dataset`.
     """
 
 

@@ -35,7 +35,9 @@ def save_png(path: Path, draw: Callable[[Any], None]) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError as fault:
-        raise UsageError("--png needs matplotlib: pip install 'gpuwatch[analysis]'") from fault
+        from gpuwatch.installation import install_hint
+
+        raise UsageError(f"--png needs matplotlib: {install_hint('analysis')}") from fault
     figure = Figure(figsize=_SIZE_INCHES, dpi=_DPI, layout="constrained")
     draw(figure.subplots())
     part = path.with_name(f".{path.name}.{os.getpid()}.part")

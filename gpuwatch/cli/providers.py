@@ -55,12 +55,13 @@ def _lines(standing: ProviderStatus) -> Iterator[str]:
     """Of one that is on."""
     from gpuwatch.app.provider_status import credentials_text
     from gpuwatch.domain.market.json_values import rfc3339
+    from gpuwatch.installation import install_hint
 
     plan, sight, settings = standing.plan, standing.health, standing.settings
     yield f"{standing.provider}  {standing.status}; {_what(standing)}; {credentials_text(standing)}; {_rents(standing)}"
     yield f"  at      {settings.base_url}, at least {settings.search_interval_s:g} s between two searches"
     if standing.missing_extra is not None:
-        yield f"  needs   pip install 'gpuwatch[{standing.missing_extra}]'"
+        yield f"  needs   {install_hint(standing.missing_extra)}"
     yield f"  rows    {_rows(plan.rows_used, plan.rows_per_day, plan.rows_left, rfc3339(plan.resets_at))}"
     matched = f"one that stays matched every {plan.matched_every_s:.0f} s"
     yield f"  hunt    every {settings.poll_every_s:g} s per watch; {matched}"

@@ -14,9 +14,9 @@ from gpuwatch.emulator.answers import EmulatorReply, refuse, reply
 from gpuwatch.emulator.contracts import make_token, read_token
 from gpuwatch.emulator.instance import EmulatedInstance
 from gpuwatch.emulator.ledger import BillingMeter
-from gpuwatch.emulator.marketplace_state import MarketplaceCore
 from gpuwatch.emulator.orders import is_number
 from gpuwatch.emulator.request import EmulatorRequest
+from gpuwatch.emulator.simulation import Simulation
 
 DAY_S = 86_400
 ROWS, MOST_ROWS = 100, 500
@@ -32,20 +32,20 @@ class ChargeItem(NamedTuple):
     usd_each: Decimal
 
 
-def charges(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
+def charges(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """Answer one page; without both ends of `day` 400."""
     filters = request.param("select_filters")
     first, last = days(filters if isinstance(filters, dict) else {"day": request.param("day")})
-    books_at = request.now - core.options.charges_lag_s
-    if not core.options.charges_today:
+    books_at = request.now - simulation.options.charges_lag_s
+    if not simulation.options.charges_today:
         books_at = min(books_at, request.now // DAY_S * DAY_S)
     kinds = filters.get("type", {}).get("in", ["instance"]) if isinstance(filters, dict) else ["instance"]
-    fleet = core.fleet
+    fleet = simulation.fleet
     rows = []
     for one in [*fleet.gone.values(), *fleet.alive.values()] if "instance" in kinds else []:
-        found = list(metered(core.ledger.meter(one.id), first, last, books_at))
+        found = list(metered(simulation.ledger.meter(one.id), first, last, books_at))
         if found:
-            rows.append((one.id, row_of(one, found, core.options.charge_decimals)))
+            rows.append((one.id, row_of(one, found, simulation.options.charge_decimals)))
     latest_first = bool(request.param("latest_first", True))
     rows.sort(key=lambda pair: (pair[1]["end"], pair[0]), reverse=latest_first)
     return paged(rows, request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuwatch.emulator.answers import (
     EmulatorReply,
@@ -14,14 +14,12 @@ from gpuwatch.emulator.answers import (
 )
 from gpuwatch.emulator.clock import ManualClock
 from gpuwatch.emulator.request import EmulatorRequest
+from gpuwatch.emulator.test_controls import MarketControls
 
-if TYPE_CHECKING:
-    from gpuwatch.emulator.server import Marketplace
-
-Action = Callable[["Marketplace", dict[str, Any]], dict[str, Any]]
+Action = Callable[[MarketControls, dict[str, Any]], dict[str, Any]]
 
 
-def control(market: Marketplace, request: EmulatorRequest) -> EmulatorReply:
+def control(market: MarketControls, request: EmulatorRequest) -> EmulatorReply:
     """Answer a request under /control/; what is wrong with it comes back as 400 in one sentence."""
     name = request.path.removeprefix("/control/").strip("/")
     action = ACTIONS.get((request.method, name))
@@ -35,7 +33,7 @@ def control(market: Marketplace, request: EmulatorRequest) -> EmulatorReply:
         return refuse(400, "invalid_args", f"{type(error).__name__}: {error}").reply
 
 
-def publish(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+def publish(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
     """List a new offer; answers its id and the moment it became visible.
 
     With `"warm": true` large answers are encoded anew first: a benchmark then measures its subject and not this server.
@@ -48,19 +46,19 @@ def publish(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
     return {"offer_id": offer_id, "visible_ns": time.monotonic_ns()}
 
 
-def reprice(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+def reprice(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
     """Change a price."""
     market.reprice(**body)
     return {"success": True, "visible_ns": time.monotonic_ns()}
 
 
-def withdraw(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+def withdraw(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
     """Take an offer off the market."""
     market.withdraw(**body)
     return {"success": True}
 
 
-def fault(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+def fault(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
     """Switch a fault on, or all of them off with `{"clear": true}`."""
     if body.get("clear"):
         market.faults.clear()
@@ -69,7 +67,7 @@ def fault(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
     return {"success": True}
 
 
-def tick(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+def tick(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
     """Let the market move."""
     for _ in range(int(body.get("times", 1))):
         market.tick()
@@ -78,23 +76,23 @@ def tick(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
     return {"success": True}
 
 
-def credit(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+def credit(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
     """Set what the account has left."""
     market.credit_usd = float(body["usd"])
     return {"success": True, "credit_usd": market.credit_usd}
 
 
-def propose_increase(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+def propose_increase(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
     """Let a host announce a price rise; answers its number."""
     return {"success": True, "pending_price_increase_id": market.propose_increase(**body)}
 
 
-def order(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+def order(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
     """Answer the body of the create that made an instance, secrets included."""
     return {"order": market.ordered(**body)}
 
 
-def instances(market: Marketplace, _: dict[str, Any]) -> dict[str, Any]:
+def instances(market: MarketControls, _: dict[str, Any]) -> dict[str, Any]:
     """Answer the living instances as they are, whatever lists say."""
     return {"instances": market.instances()}
 
@@ -102,26 +100,26 @@ def instances(market: Marketplace, _: dict[str, Any]) -> dict[str, Any]:
 def happening(name: str) -> Action:
     """Make a control of a method that answers nothing."""
 
-    def act(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+    def act(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
         getattr(market, name)(**body)
         return {"success": True}
 
     return act
 
 
-def advance(market: Marketplace, body: dict[str, Any]) -> dict[str, Any]:
+def advance(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
     """Move a clock that was made to be moved."""
     if not isinstance(market.clock, ManualClock):
         raise TypeError("this marketplace runs on the real clock")
     return {"now": market.clock.advance(float(body["seconds"]))}
 
 
-def ledger(market: Marketplace, _: dict[str, Any]) -> dict[str, Any]:
+def ledger(market: MarketControls, _: dict[str, Any]) -> dict[str, Any]:
     """Answer the books."""
     return market.ledger.summary()
 
 
-def requests(market: Marketplace, _: dict[str, Any]) -> dict[str, Any]:
+def requests(market: MarketControls, _: dict[str, Any]) -> dict[str, Any]:
     """Answer the request log."""
     return {"requests": [one._asdict() for one in market.requests]}
 

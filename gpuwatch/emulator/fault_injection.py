@@ -20,11 +20,11 @@ from gpuwatch.emulator.answers import (
     too_frequent,
 )
 from gpuwatch.emulator.lists import LIES
-from gpuwatch.emulator.marketplace_state import MarketplaceCore
 from gpuwatch.emulator.request import EmulatorRequest, Fault
+from gpuwatch.emulator.simulation import Simulation
 
 Answer = Callable[[], EmulatorReply]
-FaultHandler = Callable[[MarketplaceCore, EmulatorRequest, Fault, Answer], EmulatorReply]
+FaultHandler = Callable[[Simulation, EmulatorRequest, Fault, Answer], EmulatorReply]
 BAD_GATEWAY = "<html><head><title>{0} {1}</title></head><body><center><h1>{0} {1}</h1></center></body></html>"
 EDGE = {502: "Bad Gateway", 503: "Service Temporarily Unavailable", 504: "Gateway Time-out"}
 LONG_S = 600.0  # longer than any client waits
@@ -43,29 +43,29 @@ QUIRKS = LIES | {
 }
 
 
-def apply_fault(core: MarketplaceCore, request: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
+def apply_fault(simulation: Simulation, request: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
     """Let a fault happen to a request."""
     mishap = FAULT_HANDLERS.get(fault.kind)
     if mishap is None:
         request.quirk = fault
         return answer()
-    return mishap(core, request, fault, answer)
+    return mishap(simulation, request, fault, answer)
 
 
 # --- instead of an answer: nothing takes effect ------------------------------------------------------------------
 
 
-def rate_limited(core: MarketplaceCore, _: EmulatorRequest, fault: Fault, __: Answer) -> EmulatorReply:
+def rate_limited(simulation: Simulation, _: EmulatorRequest, fault: Fault, __: Answer) -> EmulatorReply:
     """429 in one of the shapes `text`, `text-threshold`, `detail`, `message`, `headers`, `rate_limit_exceeded`."""
-    return too_frequent(fault.get("shape", "detail"), float(fault.get("threshold_s", 4.5)), core.clock())
+    return too_frequent(fault.get("shape", "detail"), float(fault.get("threshold_s", 4.5)), simulation.clock())
 
 
-def quota(core: MarketplaceCore, _: EmulatorRequest, fault: Fault, __: Answer) -> EmulatorReply:
+def quota(simulation: Simulation, _: EmulatorRequest, fault: Fault, __: Answer) -> EmulatorReply:
     """429 of the daily row quota."""
-    return quota_spent(int(fault.get("limit", 20_000)), core.clock())
+    return quota_spent(int(fault.get("limit", 20_000)), simulation.clock())
 
 
-def status(_: MarketplaceCore, __: EmulatorRequest, fault: Fault, ___: Answer) -> EmulatorReply:
+def status(_: Simulation, __: EmulatorRequest, fault: Fault, ___: Answer) -> EmulatorReply:
     """A bare status; at 502 to 504 the edge answers in HTML, else the API in JSON."""
     code = int(fault.get("status", fault.kind))
     if code in EDGE:
@@ -74,7 +74,7 @@ def status(_: MarketplaceCore, __: EmulatorRequest, fault: Fault, ___: Answer) -
     return refuse(code, error, fault.get("msg", f"error {code}/1: something went wrong")).reply
 
 
-def wrong_body(_: MarketplaceCore, __: EmulatorRequest, fault: Fault, ___: Answer) -> EmulatorReply:
+def wrong_body(_: Simulation, __: EmulatorRequest, fault: Fault, ___: Answer) -> EmulatorReply:
     """200 with a body that is not the answer."""
     bodies = {
         "garbage": b'\x00\xff{]"offers": \xc3(, nonsense',
@@ -87,27 +87,27 @@ def wrong_body(_: MarketplaceCore, __: EmulatorRequest, fault: Fault, ___: Answe
     return EmulatorReply(200, bodies[fault.kind], "text/html" if fault.kind == "html" else "application/json")
 
 
-def redirected(_: MarketplaceCore, __: EmulatorRequest, fault: Fault, ___: Answer) -> EmulatorReply:
+def redirected(_: Simulation, __: EmulatorRequest, fault: Fault, ___: Answer) -> EmulatorReply:
     """302 to another place; a client must not carry its key there."""
     return reply({"message": "Found"}, 302, {"Location": str(fault.get("location", "http://127.0.0.1:9/"))})
 
 
-def reset(_: MarketplaceCore, __: EmulatorRequest, ___: Fault, ____: Answer) -> EmulatorReply:
+def reset(_: Simulation, __: EmulatorRequest, ___: Fault, ____: Answer) -> EmulatorReply:
     """The connection is torn down before anything happened."""
     return EmulatorReply(200, b"").delivered(reset=True)
 
 
-def never(_: MarketplaceCore, __: EmulatorRequest, fault: Fault, ___: Answer) -> EmulatorReply:
+def never(_: Simulation, __: EmulatorRequest, fault: Fault, ___: Answer) -> EmulatorReply:
     """The request never reaches the marketplace, and nobody says so."""
     return EmulatorReply(200, b"").delivered(hold_s=float(fault.get("hold_s", LONG_S)))
 
 
-def late(core: MarketplaceCore, request: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
+def late(simulation: Simulation, request: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
     """The request arrives so late that it takes effect `after_s` seconds after the client gave up."""
 
     def arrive() -> None:
-        with core.lock:
-            core.late.append((core.clock() + float(fault.get("after_s", 5.0)), answer))
+        with simulation.lock:
+            simulation.late.append((simulation.clock() + float(fault.get("after_s", 5.0)), answer))
 
     return EmulatorReply(200, b"").delivered(hold_s=float(fault.get("hold_s", LONG_S)), then=arrive)
 
@@ -115,54 +115,54 @@ def late(core: MarketplaceCore, request: EmulatorRequest, fault: Fault, answer: 
 # --- the request takes effect, its answer is lost ----------------------------------------------------------------
 
 
-def silent_after(_: MarketplaceCore, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
+def silent_after(_: Simulation, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
     """Accepted, then silence."""
     return answer().delivered(hold_s=float(fault.get("hold_s", LONG_S)))
 
 
-def reset_after(_: MarketplaceCore, __: EmulatorRequest, ___: Fault, answer: Answer) -> EmulatorReply:
+def reset_after(_: Simulation, __: EmulatorRequest, ___: Fault, answer: Answer) -> EmulatorReply:
     """Accepted, then the connection is torn down."""
     return answer().delivered(reset=True)
 
 
-def status_after(core: MarketplaceCore, request: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
+def status_after(simulation: Simulation, request: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
     """Accepted, and answered with a server's error all the same."""
     answer()
     code = int(fault.get("status", fault.kind.partition("_")[0]))
-    return status(core, request, Fault(str(code), fault.settings), answer)
+    return status(simulation, request, Fault(str(code), fault.settings), answer)
 
 
-def unparsable_after(core: MarketplaceCore, request: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
+def unparsable_after(simulation: Simulation, request: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
     """Accepted, and answered with 200 and a body that says nothing."""
     answer()
-    return wrong_body(core, request, Fault(fault.get("body", "empty"), {}), answer)
+    return wrong_body(simulation, request, Fault(fault.get("body", "empty"), {}), answer)
 
 
 # --- the answer comes, in a bad way ------------------------------------------------------------------------------
 
 
-def slow(_: MarketplaceCore, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
+def slow(_: Simulation, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
     """Nothing for a while, then all of it."""
     return answer().delivered(delay_s=float(fault.get("delay_s", 1.0)))
 
 
-def drip(_: MarketplaceCore, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
+def drip(_: Simulation, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
     """A few bytes at a time."""
     return answer().delivered(drip_s=float(fault.get("pause_s", 0.2)))
 
 
-def cut(_: MarketplaceCore, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
+def cut(_: Simulation, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
     """The connection ends in the middle of the body."""
     good = answer()
     return good.delivered(cut_at=int(len(good.body) * float(fault.get("share", 0.5))))
 
 
-def zipped(_: MarketplaceCore, request: EmulatorRequest, ___: Fault, answer: Answer) -> EmulatorReply:
+def zipped(_: Simulation, request: EmulatorRequest, ___: Fault, answer: Answer) -> EmulatorReply:
     """Compressed, when the client asked for that."""
     return compressed(answer()) if request.gzip else answer()
 
 
-def bomb(_: MarketplaceCore, __: EmulatorRequest, fault: Fault, ___: Answer) -> EmulatorReply:
+def bomb(_: Simulation, __: EmulatorRequest, fault: Fault, ___: Answer) -> EmulatorReply:
     """A small body that unpacks into `size_mb` million blanks, asked for or not."""
     return EmulatorReply(200, packed_bomb(int(fault.get("size_mb", 300))), headers=(("Content-Encoding", "gzip"),))
 
@@ -186,7 +186,7 @@ def compressed(answer: EmulatorReply) -> EmulatorReply:
 # --- the answer comes, with wrong contents -----------------------------------------------------------------------
 
 
-def renamed(_: MarketplaceCore, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
+def renamed(_: Simulation, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
     """A field of every offer has another name from today."""
     old, new = fault.get("field", "dph_total"), fault.get("to", "price_total")
 
@@ -196,7 +196,7 @@ def renamed(_: MarketplaceCore, __: EmulatorRequest, fault: Fault, answer: Answe
     return with_rows(answer(), rename)
 
 
-def bad_values(_: MarketplaceCore, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
+def bad_values(_: Simulation, __: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
     """A field of every `every`-th offer is NaN, huge, negative, text, null or missing."""
     field, every = fault.get("field", "dph_total"), int(fault.get("every", 2))
     value = VALUES[fault.kind]
@@ -225,7 +225,7 @@ VALUES: dict[str, Any] = {
 }
 
 
-def duplicated(_: MarketplaceCore, __: EmulatorRequest, ___: Fault, answer: Answer) -> EmulatorReply:
+def duplicated(_: Simulation, __: EmulatorRequest, ___: Fault, answer: Answer) -> EmulatorReply:
     """Every offer comes twice."""
     body = json.loads(answer().body)
     body["offers"] = [row for row in body.get("offers", []) for _ in range(2)]
@@ -241,14 +241,14 @@ def with_rows(answer: EmulatorReply, change: Callable[[dict[str, Any], int], dic
     return replace(answer, body=json.dumps(body).encode())  # the stdlib writes NaN as NaN, which is the point
 
 
-def price_change(core: MarketplaceCore, request: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
+def price_change(simulation: Simulation, request: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
     """The host changes the price between the search and the create."""
-    with core.lock:
-        listing = core.market.listings.get(int(request.ids[0])) if request.ids else None
+    with simulation.lock:
+        listing = simulation.market.listings.get(int(request.ids[0])) if request.ids else None
         if listing is not None:
             factor = float(fault.get("factor", 1.5))
             costs = listing.slice.base_usd_hour * factor, listing.slice.min_bid_usd_hour * factor
-            core.market.reprice(listing.id, *costs)
+            simulation.market.reprice(listing.id, *costs)
     return answer()
 
 

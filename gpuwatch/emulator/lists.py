@@ -7,8 +7,8 @@ from typing import Any
 from gpuwatch.emulator.answers import EmulatorReply, refuse, reply
 from gpuwatch.emulator.contracts import describe, label_counts, listed, page
 from gpuwatch.emulator.instance import EmulatedInstance
-from gpuwatch.emulator.marketplace_state import MarketplaceCore
 from gpuwatch.emulator.request import EmulatorRequest, Fault
+from gpuwatch.emulator.simulation import Simulation
 
 # source: sentence from the official documentation's generated specification, 2026-08
 V0_CLOSED = "Endpoint deprecated: /api/v0/instances/ is deprecated. Use /api/v1/instances/ instead."
@@ -17,18 +17,18 @@ LIES = frozenset(
 )
 
 
-def instances_v1(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
+def instances_v1(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """GET v1 instances/: pages of at most 25, with counts over all of them."""
-    cap, wish = core.options.page_cap, request.param("limit", core.options.page_cap)
+    cap, wish = simulation.options.page_cap, request.param("limit", simulation.options.page_cap)
     limit = 5 if not isinstance(wish, int) or wish <= 0 else min(wish, cap)
     filters, order = request.param("select_filters"), request.param("order_by")
-    rows = listed(visible(core, request), filters, order)
+    rows = listed(visible(simulation, request), filters, order)
     cut, token = page(rows, limit, request.params.get("after_token"))
     lie = request.quirk if request.quirk is not None and request.quirk.kind in LIES else None
     if lie is not None:
         rows, cut, token = lied(lie, rows, cut, token, limit, request)
         if lie.get("counts", "shown") == "true":
-            rows = listed([describe(one, request.now) for one in core.fleet.alive.values()], filters, order)
+            rows = listed([describe(one, request.now) for one in simulation.fleet.alive.values()], filters, order)
     return reply(
         {
             "success": True,
@@ -87,38 +87,38 @@ def chosen_columns(rows: Rows, columns: Any) -> Rows:
     return [{name: row[name] for name in map(str, columns) if name in row} for row in rows]
 
 
-def visible(core: MarketplaceCore, request: EmulatorRequest) -> Rows:
+def visible(simulation: Simulation, request: EmulatorRequest) -> Rows:
     """Answer what a list shows: with a lag all is as it was, and without those that it omits for a while."""
-    lag = core.options.list_lag_s
+    lag = simulation.options.list_lag_s
     if request.has_quirk("list_lag") and request.quirk is not None:
         lag = float(request.quirk.get("seconds", 30.0))
     then = request.now - lag
-    fleet = core.fleet
+    fleet = simulation.fleet
     everyone = [*fleet.gone.values(), *fleet.alive.values()] if lag else list(fleet.alive.values())
-    shown = [one for one in everyone if one.created_at <= then < one.ended_at and not omitted(core, request, one)]
+    shown = [one for one in everyone if one.created_at <= then < one.ended_at and not omitted(simulation, request, one)]
     return [describe(one.as_of(then) if lag else one, then) for one in sorted(shown, key=lambda one: one.id)]
 
 
-def omitted(core: MarketplaceCore, request: EmulatorRequest, instance: EmulatedInstance) -> bool:
+def omitted(simulation: Simulation, request: EmulatorRequest, instance: EmulatedInstance) -> bool:
     """Say whether an instance is too young for a list."""
-    seconds = core.options.list_omits_s
+    seconds = simulation.options.list_omits_s
     if request.has_quirk("list_omits") and request.quirk is not None:
         seconds = float(request.quirk.get("seconds", 30.0))
     return request.now < instance.created_at + seconds
 
 
-def instances_v0(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
+def instances_v0(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """GET v0 instances/: closed for accounts made since June 2026."""
-    if core.options.new_account:
+    if simulation.options.new_account:
         raise refuse(410, "deprecated_endpoint", V0_CLOSED)
-    return reply({"instances": visible(core, request)})
+    return reply({"instances": visible(simulation, request)})
 
 
-def instance(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
+def instance(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """GET instances/{id}/: an object under a plural name, null when it is gone."""
-    found = core.fleet.alive.get(request.contract())
+    found = simulation.fleet.alive.get(request.contract())
     if found is None or request.has_quirk("instance_null"):
         return reply({"instances": None})
-    if core.options.omits_single and omitted(core, request, found):
+    if simulation.options.omits_single and omitted(simulation, request, found):
         return reply({"instances": None})
     return reply({"instances": describe(found, request.now)})

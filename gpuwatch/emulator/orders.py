@@ -19,8 +19,8 @@ from gpuwatch.emulator.contracts import MASK
 from gpuwatch.emulator.instance import EmulatedInstance
 from gpuwatch.emulator.lifecycles import FATES, QUEUED
 from gpuwatch.emulator.machines import EmulatedListing
-from gpuwatch.emulator.marketplace_state import MarketplaceCore
 from gpuwatch.emulator.request import EmulatorRequest, Fault
+from gpuwatch.emulator.simulation import Simulation
 
 MIN_DISK_GB = 8.0
 MAX_ONSTART = 4048
@@ -35,25 +35,25 @@ RUNTYPES = frozenset(
 )
 
 
-def create(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
+def create(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """PUT asks/{id}/: rent an offer, or bid for it when a price is sent."""
     ask_id = ask_number(request)
     body = checked_create(ask_id, request.body())
     if request.has_quirk("offer_gone") and request.quirk is not None:
-        raise offer_gone(ask_id, request.quirk.get("shape", core.options.gone_shape))
+        raise offer_gone(ask_id, request.quirk.get("shape", simulation.options.gone_shape))
     if request.has_quirk("refuse_create"):
         return reply({"success": False, "error": "invalid_args", "msg": "error 400/3500: not now", "ask_id": ask_id})
-    check_money(core, ask_id, request.now)
-    if body.get("vm") and not core.account.ssh_keys:
+    check_money(simulation, ask_id, request.now)
+    if body.get("vm") and not simulation.account.ssh_keys:
         raise bad_create(ask_id, "No SSH key on the account", "no_ssh_key_for_vm")
-    listing = core.market.listings.get(ask_id)
+    listing = simulation.market.listings.get(ask_id)
     if listing is None:
-        raise offer_gone(ask_id, core.options.gone_shape)
-    return rent(core, request, listing, body)
+        raise offer_gone(ask_id, simulation.options.gone_shape)
+    return rent(simulation, request, listing, body)
 
 
 def rent(
-    core: MarketplaceCore, request: EmulatorRequest, listing: EmulatedListing, body: dict[str, Any]
+    simulation: Simulation, request: EmulatorRequest, listing: EmulatedListing, body: dict[str, Any]
 ) -> EmulatorReply:
     """Make the contract, running or, for a bid that loses at once, stopped."""
     if body["disk"] > listing.slice.row["disk_space"]:
@@ -63,29 +63,29 @@ def rent(
     default = body.get("price") is None
     if not won and body.get("cancel_unavail", default) and not request.has_quirk("bid_lost"):
         raise offer_gone(listing.id, "410")
-    instance = core.fleet.create(listing, body, request.now, won=won)
+    instance = simulation.fleet.create(listing, body, request.now, won=won)
     if won:
-        doom(core, instance, request.quirk)
+        doom(simulation, instance, request.quirk)
     if request.has_quirk("duplicate_effect"):
-        return doubled(core, request, listing, instance)
+        return doubled(simulation, request, listing, instance)
     told = instance.id
     if request.has_quirk("stale_answer"):
-        told = next((one.instance_id for one in core.ledger.creates[-2::-1]), instance.id)
+        told = next((one.instance_id for one in simulation.ledger.creates[-2::-1]), instance.id)
     return reply({"success": won, "new_contract": told, "instance_api_key": MASK})
 
 
 def doubled(
-    core: MarketplaceCore, request: EmulatorRequest, listing: EmulatedListing, first: EmulatedInstance
+    simulation: Simulation, request: EmulatorRequest, listing: EmulatedListing, first: EmulatedInstance
 ) -> EmulatorReply:
     """The request takes effect a second time: another contract with the same label, of which the answer says nothing.
 
     The twin stands on a machine that is not on the market, so that the two do not share GPUs.
     """
-    spare = replace(listing.machine, id=core.market.numbers.next("machine"), holders={}, slices=[])
+    spare = replace(listing.machine, id=simulation.market.numbers.next("machine"), holders={}, slices=[])
     elsewhere = EmulatedListing(
         listing.id, spare, replace(listing.slice, row=listing.slice.row | {"machine_id": spare.id})
     )
-    twin = core.fleet.create(elsewhere, first.body, request.now)
+    twin = simulation.fleet.create(elsewhere, first.body, request.now)
     told = twin if request.quirk is not None and request.quirk.get("tells", "first") == "second" else first
     return reply({"success": True, "new_contract": told.id, "instance_api_key": MASK})
 
@@ -96,10 +96,10 @@ def can_start(listing: EmulatedListing, body: dict[str, Any]) -> bool:
     return bool(listing.slice.row["rentable"]) and (price is None or price >= listing.slice.min_bid_usd_hour)
 
 
-def doom(core: MarketplaceCore, instance: EmulatedInstance, quirk: Fault | None) -> None:
+def doom(simulation: Simulation, instance: EmulatedInstance, quirk: Fault | None) -> None:
     """Let a fault decide how the new instance ends, or what hardware it turns out to have."""
     if quirk is not None and quirk.kind in FATES:
-        core.fleet.doom(instance, quirk.kind, float(quirk.get("after_s", 0.0)))
+        simulation.fleet.doom(instance, quirk.kind, float(quirk.get("after_s", 0.0)))
     if quirk is not None and quirk.kind == "other_hardware":
         instance.shown = dict(quirk.settings) or {"gpu_name": "RTX 3090", "gpu_ram": 24576, "gpu_totalram": 24576}
 
@@ -162,13 +162,13 @@ def is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
 
 
-def check_money(core: MarketplaceCore, ask_id: int, now: float) -> None:
+def check_money(simulation: Simulation, ask_id: int, now: float) -> None:
     """Refuse a create that nobody could pay."""
-    if not core.fleet.can_pay(now):
+    if not simulation.fleet.can_pay(now):
         raise bad_create(ask_id, "You lack credit, see the billing page.", "insufficient_credit")
 
 
-def bulk_create(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
+def bulk_create(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """POST asks/bulk/: the same for several offers."""
     ids = request.body().get("ids")
     if not isinstance(ids, list) or not 0 < len(ids) <= 64:
@@ -177,10 +177,10 @@ def bulk_create(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorRepl
     for ask_id in ids:
         try:
             body = checked_create(int(ask_id), request.body())
-            listing = core.market.listings.get(int(ask_id))
+            listing = simulation.market.listings.get(int(ask_id))
             if listing is None:
                 raise offer_gone(int(ask_id), "404-spec")
-            instance = core.fleet.create(listing, body, request.now)
+            instance = simulation.fleet.create(listing, body, request.now)
             results.append({"ask_id": ask_id, "success": True, "new_contract": instance.id})
             made += 1
         except (ValueError, RefusedRequest):
@@ -188,25 +188,25 @@ def bulk_create(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorRepl
     return reply({"success": made == len(ids), "results": results, "created": made, "failed": len(ids) - made})
 
 
-def instance_of(core: MarketplaceCore, contract: int) -> EmulatedInstance:
+def instance_of(simulation: Simulation, contract: int) -> EmulatedInstance:
     """Answer a living instance.
 
     Raises:
         Refused: 404, it is gone or was never ours.
     """
-    instance = core.fleet.alive.get(contract)
+    instance = simulation.fleet.alive.get(contract)
     if instance is None:
         raise no_such_instance(contract)
     return instance
 
 
-def change(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
+def change(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """PUT instances/{id}/: a new state, a new label, or both."""
-    instance = instance_of(core, request.contract())
+    instance = instance_of(simulation, request.contract())
     body = request.body()
     if "label" in body:
         set_label(instance, body["label"], request.now)
-    return set_state(core, instance, body["state"], request.now) if "state" in body else reply({"success": True})
+    return set_state(simulation, instance, body["state"], request.now) if "state" in body else reply({"success": True})
 
 
 def set_label(instance: EmulatedInstance, label: Any, now: float) -> None:
@@ -219,69 +219,69 @@ def set_label(instance: EmulatedInstance, label: Any, now: float) -> None:
     instance.remember(now)
 
 
-def set_state(core: MarketplaceCore, instance: EmulatedInstance, state: Any, now: float) -> EmulatorReply:
+def set_state(simulation: Simulation, instance: EmulatedInstance, state: Any, now: float) -> EmulatorReply:
     """Start or stop an instance; a start may have to wait for its GPUs."""
     if state == "stopped":
-        core.fleet.stop(instance, now)
+        simulation.fleet.stop(instance, now)
     elif state == "running":
-        if not core.fleet.can_pay(now):
+        if not simulation.fleet.can_pay(now):
             raise refuse(400, "missing_billing", "You lack credit, see the billing page.")
         if instance.expired_at is not None:
             raise refuse(400, "invalid_args", "Instance has expired and cannot be started.")
-        if not core.fleet.start(instance, now):
+        if not simulation.fleet.start(instance, now):
             return reply({"success": False, "error": "resources_unavailable", "msg": QUEUED})
     else:
         raise refuse(400, None, "Invalid target state")
     return reply({"success": True})
 
 
-def bulk_change(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
+def bulk_change(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """PUT instances/: the same state for up to 64 instances."""
     body = request.body()
     ids = body.get("ids")
     if not isinstance(ids, list) or len(ids) > 64:
         raise refuse(400, "invalid_args", "ids must be a list of at most 64 instances")
     for contract in whole_numbers(ids):
-        set_state(core, instance_of(core, contract), body.get("state"), request.now)
+        set_state(simulation, instance_of(simulation, contract), body.get("state"), request.now)
     return reply({"success": True})
 
 
-def destroy(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
+def destroy(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """DELETE instances/{id}/: for good, disk and all."""
-    instance = instance_of(core, request.contract())
+    instance = instance_of(simulation, request.contract())
     if request.has_quirk("undead") and request.quirk is not None:
-        return undead(core, request.quirk, instance, request.now)
-    core.fleet.destroy(instance, request.now)
+        return undead(simulation, request.quirk, instance, request.now)
+    simulation.fleet.destroy(instance, request.now)
     return reply({"success": True})
 
 
-def undead(core: MarketplaceCore, quirk: Fault, instance: EmulatedInstance, now: float) -> EmulatorReply:
+def undead(simulation: Simulation, quirk: Fault, instance: EmulatedInstance, now: float) -> EmulatorReply:
     """Say that an instance is destroyed, and keep it: for `after_s` seconds, or for good without that."""
 
     def destroy_now() -> None:
-        if instance.id in core.fleet.alive:
-            core.fleet.destroy(instance, core.clock())
+        if instance.id in simulation.fleet.alive:
+            simulation.fleet.destroy(instance, simulation.clock())
 
     if quirk.get("after_s", None) is not None:
-        core.late.append((now + float(quirk.get("after_s", 0.0)), destroy_now))
+        simulation.late.append((now + float(quirk.get("after_s", 0.0)), destroy_now))
     return reply({"success": True})
 
 
-def accept_increase(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
+def accept_increase(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """PUT instances/accept-price-increase/: the new rate, from the contract's present end on."""
-    number = increase_number(core, request)
-    contract = core.fleet.accept(number, request.now)
+    number = increase_number(simulation, request)
+    contract = simulation.fleet.accept(number, request.now)
     return reply({"success": True, "pending_price_increase_id": number, "contract_id": contract})
 
 
-def reject_increase(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
+def reject_increase(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """PUT instances/reject-price-increase/: nothing changes, the contract ends when it would have ended."""
-    number = increase_number(core, request)
-    contract = core.fleet.increases.settle(number, "rejected").contract_id
+    number = increase_number(simulation, request)
+    contract = simulation.fleet.increases.settle(number, "rejected").contract_id
     return reply({"success": True, "pending_price_increase_id": number, "contract_id": contract})
 
 
-def increase_number(core: MarketplaceCore, request: EmulatorRequest) -> int:
+def increase_number(simulation: Simulation, request: EmulatorRequest) -> int:
     """Answer the announcement that the body names.
 
     Raises:
@@ -291,20 +291,20 @@ def increase_number(core: MarketplaceCore, request: EmulatorRequest) -> int:
     number = body.get("pending_price_increase_id")
     if set(body) != {"pending_price_increase_id"} or not isinstance(number, int) or isinstance(number, bool):
         raise bare(400, "invalid_request", "Error in request body: pending_price_increase_id and nothing else")
-    if number not in core.fleet.increases.pending:
+    if number not in simulation.fleet.increases.pending:
         raise refuse(404, "no_pending_price_increase", "No pending price increase.")
     return number
 
 
-def bulk_destroy(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
+def bulk_destroy(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """DELETE instances/: several at once; those that are gone already are passed over."""
     ids = request.body().get("instance_ids")
     if not isinstance(ids, list):
         raise refuse(400, "invalid_args", "instance_ids must be a list")
     for contract in whole_numbers(ids):
-        instance = core.fleet.alive.get(contract)
+        instance = simulation.fleet.alive.get(contract)
         if instance is not None:
-            core.fleet.destroy(instance, request.now)
+            simulation.fleet.destroy(instance, request.now)
     return reply({"success": True})
 
 
@@ -315,22 +315,22 @@ def whole_numbers(ids: list[Any]) -> list[int]:
     return ids
 
 
-def set_bid(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
+def set_bid(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """PUT instances/bid_price/{id}/: a new bid for a contract that is one."""
-    instance = instance_of(core, request.contract())
+    instance = instance_of(simulation, request.contract())
     price = request.body().get("price")
     if not instance.is_bid:
         raise bare(400, "invalid_args", "Can't change price of on-demand contract.")
     if price is None or not is_number(price) or price < BID_RANGE[0]:
         raise refuse(400, "invalid_args", "Please set a bid price >= 0.001.")
-    core.fleet.set_bid(instance, float(price), request.now)
+    simulation.fleet.set_bid(instance, float(price), request.now)
     return reply({"success": True})
 
 
-def reboot(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
+def reboot(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """PUT instances/reboot/{id}/ and recycle: the container starts anew."""
-    instance = instance_of(core, request.contract())
+    instance = instance_of(simulation, request.contract())
     if instance.actual_status != "running":
         raise refuse(400, "invalid_args", "Instance is not running.")
-    core.fleet.reboot(instance, request.now)
+    simulation.fleet.reboot(instance, request.now)
     return reply({"success": True})

@@ -16,63 +16,63 @@ from gpuwatch.emulator.answers import (
 )
 from gpuwatch.emulator.hardware import GPUS
 from gpuwatch.emulator.instance import GPU_BILLED
-from gpuwatch.emulator.marketplace_state import MarketplaceCore
 from gpuwatch.emulator.orders import instance_of
 from gpuwatch.emulator.request import EmulatorRequest, decode
+from gpuwatch.emulator.simulation import Simulation
 
 
-def search_get(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
+def search_get(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """GET bundles/?q={…}: what stands beside `q` has no effect."""
-    return search(core, request, decode(request.params["q"]) if "q" in request.params else {})
+    return search(simulation, request, decode(request.params["q"]) if "q" in request.params else {})
 
 
-def search_post(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
+def search_post(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """POST bundles/: the query is the body; one wrapped in `q` finds nothing, without a word."""
     query = request.decoded()
     if isinstance(query, dict) and "q" in query:
         return reply({"offers": []})
-    return search(core, request, query)
+    return search(simulation, request, query)
 
 
-def search_asks(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
+def search_asks(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """PUT search/asks/: the second door, with the query under `q`."""
-    return search(core, request, request.body().get("q") or {})
+    return search(simulation, request, request.body().get("q") or {})
 
 
-def search(core: MarketplaceCore, request: EmulatorRequest, query: Any) -> EmulatorReply:
+def search(simulation: Simulation, request: EmulatorRequest, query: Any) -> EmulatorReply:
     """Answer a search, counting its rows against the day's quota."""
     identity = request.key or request.address
-    spent = core.limits.quota(identity, request.now)
+    spent = simulation.limits.quota(identity, request.now)
     if spent is not None:
         return spent
-    answer = core.search.answer(query, request.now, request.keyed)
-    core.limits.count(identity, answer.rows, request.now)
-    if core.options.rows_per_day is None:
+    answer = simulation.search.answer(query, request.now, request.keyed)
+    simulation.limits.count(identity, answer.rows, request.now)
+    if simulation.options.rows_per_day is None:
         return answer
-    left = max(0, core.options.rows_per_day - core.limits.rows_today(identity, request.now))
+    left = max(0, simulation.options.rows_per_day - simulation.limits.rows_today(identity, request.now))
     return replace(answer, headers=(("X-RateLimit-Remaining", str(left)),))
 
 
-def gpu_names(core: MarketplaceCore, _: EmulatorRequest) -> EmulatorReply:
+def gpu_names(simulation: Simulation, _: EmulatorRequest) -> EmulatorReply:
     """GET gpu_names/unique/: every name that is or could be on offer."""
-    listed_now = {listing.slice.row["gpu_name"] for listing in core.market.listings.values()}
+    listed_now = {listing.slice.row["gpu_name"] for listing in simulation.market.listings.values()}
     return reply({"gpu_names": sorted(listed_now | {gpu.name for gpu in GPUS})})
 
 
-def gpu_types(_: MarketplaceCore, __: EmulatorRequest) -> EmulatorReply:
+def gpu_types(_: Simulation, __: EmulatorRequest) -> EmulatorReply:
     """GET gpu_types/: names with their memory."""
     return reply({"gpu_types": [{"name": gpu.name, "gpu_ram_mb": gpu.ram_mib} for gpu in GPUS]})
 
 
-def user(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
+def user(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """GET users/current/: credit and what the account is."""
-    keys = core.account.ssh_keys
-    credit = round(core.fleet.credit(request.now), 6)
+    keys = simulation.account.ssh_keys
+    credit = round(simulation.fleet.credit(request.now), 6)
     return reply(
         {
             "id": 123456,
             "key_id": 654321,
-            "email": core.account.email,
+            "email": simulation.account.email,
             "username": "renter",
             "fullname": "Example Renter",
             "credit": credit,
@@ -98,9 +98,9 @@ def user(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
     )
 
 
-def spend_rate(core: MarketplaceCore, _: EmulatorRequest) -> EmulatorReply:
+def spend_rate(simulation: Simulation, _: EmulatorRequest) -> EmulatorReply:
     """GET users/spend-rate/: what is burnt per hour just now."""
-    alive = list(core.fleet.alive.values())
+    alive = list(simulation.fleet.alive.values())
     gpu = sum(one.base_usd_hour for one in alive if one.actual_status in GPU_BILLED)
     return reply(
         {
@@ -112,47 +112,47 @@ def spend_rate(core: MarketplaceCore, _: EmulatorRequest) -> EmulatorReply:
     )
 
 
-def ssh_list(core: MarketplaceCore, _: EmulatorRequest) -> EmulatorReply:
+def ssh_list(simulation: Simulation, _: EmulatorRequest) -> EmulatorReply:
     """GET ssh/: the account's public keys, a bare list."""
-    return reply(core.account.ssh_keys)
+    return reply(simulation.account.ssh_keys)
 
 
-def ssh_add(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
+def ssh_add(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """POST ssh/: one more public key, once."""
     key = request.body().get("ssh_key")
     if not isinstance(key, str) or not key.startswith(("ssh-", "ecdsa-", "sk-")):
         raise refuse(400, "invalid_args", "Invalid SSH key")
-    if any(one["public_key"] == key for one in core.account.ssh_keys):
+    if any(one["public_key"] == key for one in simulation.account.ssh_keys):
         raise refuse(400, "duplicate", "SSH key already exists")
-    made = {"id": len(core.account.ssh_keys) + 1, "public_key": key, "created_at": request.now}
-    core.account.ssh_keys.append(made)
+    made = {"id": len(simulation.account.ssh_keys) + 1, "public_key": key, "created_at": request.now}
+    simulation.account.ssh_keys.append(made)
     return reply({"success": True, "key": made})
 
 
-def request_logs(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
+def request_logs(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """PUT instances/request_logs/{id}/: a place where the log will be in a moment."""
-    one = instance_of(core, request.contract())
+    one = instance_of(simulation, request.contract())
     return reply({"success": True, "result_url": f"{request.params.get('_base', '')}/logs/{one.id}/{request.now}/"})
 
 
-def log_file(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
+def log_file(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """GET the log itself: 403 at first, there a moment later."""
     contract, asked_at = request.ids
     if request.now - float(asked_at) < 0.2:
         return text("AccessDenied", 403, "application/xml")
-    one = core.fleet.alive.get(int(contract)) or core.fleet.gone.get(int(contract))
+    one = simulation.fleet.alive.get(int(contract)) or simulation.fleet.gone.get(int(contract))
     return text(f"container {contract}: {one.status_msg if one else 'gone'}\n", 200)
 
 
-def price_increases(core: MarketplaceCore, _: EmulatorRequest) -> EmulatorReply:
+def price_increases(simulation: Simulation, _: EmulatorRequest) -> EmulatorReply:
     """GET instances/pending-price-increases/: what hosts announce and nobody answered yet."""
-    rows = [one.row() for one in core.fleet.increases.pending.values()]
+    rows = [one.row() for one in simulation.fleet.increases.pending.values()]
     return reply({"success": True, "count": len(rows), "truncated": False, "pending_price_increases": rows})
 
 
-def bid_price(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
+def bid_price(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """PUT bundles_bid_price/{id}/: the lowest bid of an offer."""
-    listing = core.market.listings.get(request.contract())
+    listing = simulation.market.listings.get(request.contract())
     if listing is None:
         raise bare(404, "no_such_ask", f"Offer {request.contract()} does not exist or is not available.")
     return EmulatorReply(200, msgspec.json.encode({"success": True, "min_bid": listing.slice.min_bid_usd_hour}))

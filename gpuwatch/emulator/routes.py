@@ -14,10 +14,10 @@ from gpuwatch.emulator.answers import (
     refuse,
 )
 from gpuwatch.emulator.charges import charges
-from gpuwatch.emulator.marketplace_state import MarketplaceCore
 from gpuwatch.emulator.request import EmulatorRequest
+from gpuwatch.emulator.simulation import Simulation
 
-Handler = Callable[[MarketplaceCore, EmulatorRequest], EmulatorReply]
+Handler = Callable[[Simulation, EmulatorRequest], EmulatorReply]
 
 
 class Route(NamedTuple):
@@ -84,17 +84,17 @@ def fits(parts: list[str], pattern: list[str]) -> bool:
     return all((wanted == "*" and part) or wanted == part for part, wanted in zip(parts, pattern, strict=True))
 
 
-def handle(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
+def handle(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     """Answer a request whose faults have been dealt with; runs under the exchange's lock."""
-    with core.lock:
-        request.now = core.settle()
+    with simulation.lock:
+        request.now = simulation.settle()
         route = route_of(request)
         if route is None:
             return refuse(404, "not_found", "Not found").reply
         try:
-            check_key(core, request, route)
-            soon = core.limits.too_soon(route.endpoint, request.key or request.address, request.now)
-            return soon or route.handle(core, request)
+            check_key(simulation, request, route)
+            soon = simulation.limits.too_soon(route.endpoint, request.key or request.address, request.now)
+            return soon or route.handle(simulation, request)
         except RefusedRequest as refusal:
             return refusal.reply
         except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
@@ -102,7 +102,7 @@ def handle(core: MarketplaceCore, request: EmulatorRequest) -> EmulatorReply:
             return refuse(500, "emulator_fault", f"{type(error).__name__}: {error}").reply
 
 
-def check_key(core: MarketplaceCore, request: EmulatorRequest, route: Route) -> None:
+def check_key(simulation: Simulation, request: EmulatorRequest, route: Route) -> None:
     """Refuse a wrong key everywhere, and no key where one is needed.
 
     Raises:
@@ -112,7 +112,7 @@ def check_key(core: MarketplaceCore, request: EmulatorRequest, route: Route) -> 
         if route.needs_key:
             raise no_key()
         return
-    if request.key != core.options.key:
+    if request.key != simulation.options.key:
         usual = 404 if route.endpoint in SEARCHES else 401
-        raise bad_key(core.options.bad_key_status or usual)
+        raise bad_key(simulation.options.bad_key_status or usual)
     request.keyed = True

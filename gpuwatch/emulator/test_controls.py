@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from decimal import Decimal
 from typing import Any
 
+from gpuwatch.emulator.clock import Clock
 from gpuwatch.emulator.contracts import describe
+from gpuwatch.emulator.fault_rules import FaultRules
 from gpuwatch.emulator.increases import Proposal
 from gpuwatch.emulator.instance import EmulatedInstance
-from gpuwatch.emulator.ledger import TrafficCharge
+from gpuwatch.emulator.ledger import Ledger, TrafficCharge
 from gpuwatch.emulator.market import SOMEBODY
-from gpuwatch.emulator.marketplace_state import MarketplaceCore
+from gpuwatch.emulator.request import EmulatorRequest, LoggedRequest, logged_request
+from gpuwatch.emulator.simulation import MarketplaceOptions, Simulation
 
+KEPT_REQUESTS = 20_000
 # What can be changed while the marketplace is open; the other options are read once.
 CHANGEABLE = frozenset(
     {
@@ -22,38 +28,38 @@ CHANGEABLE = frozenset(
 )
 
 
-def loses_bid(core: MarketplaceCore, one: EmulatedInstance, now: float, **terms: Any) -> None:
+def loses_bid(simulation: Simulation, one: EmulatedInstance, now: float, **terms: Any) -> None:
     """Somebody pays more, as documented."""
-    core.fleet.outbid(one, now, as_stop=False, **terms)
+    simulation.fleet.outbid(one, now, as_stop=False, **terms)
 
 
-def loses_bid_as_stop(core: MarketplaceCore, one: EmulatedInstance, now: float, **terms: Any) -> None:
+def loses_bid_as_stop(simulation: Simulation, one: EmulatedInstance, now: float, **terms: Any) -> None:
     """Somebody pays more, as seen live."""
-    core.fleet.outbid(one, now, as_stop=True, **terms)
+    simulation.fleet.outbid(one, now, as_stop=True, **terms)
 
 
-def has_load(_: MarketplaceCore, one: EmulatedInstance, __: float, *, gpu_util: float) -> None:
+def has_load(_: Simulation, one: EmulatedInstance, __: float, *, gpu_util: float) -> None:
     """Use its GPUs to so many percent, until something else is said."""
     one.gpu_util, one.trace = float(gpu_util), []
 
 
-def is_stopped_by_host(core: MarketplaceCore, one: EmulatedInstance, now: float) -> None:
+def is_stopped_by_host(simulation: Simulation, one: EmulatedInstance, now: float) -> None:
     """Look like a stop by the renter, but the GPUs are gone: a start is queued until `give_back`."""
-    core.fleet.stop(one, now)
-    core.market.hold(one.machine, one.gpus, SOMEBODY)
+    simulation.fleet.stop(one, now)
+    simulation.market.hold(one.machine, one.gpus, SOMEBODY)
 
 
-def is_stuck(_: MarketplaceCore, one: EmulatedInstance, __: float) -> None:
+def is_stuck(_: Simulation, one: EmulatedInstance, __: float) -> None:
     """Stay as it is for ever."""
     one.steps = []
 
 
-def differs(_: MarketplaceCore, one: EmulatedInstance, __: float, **shown: Any) -> None:
+def differs(_: Simulation, one: EmulatedInstance, __: float, **shown: Any) -> None:
     """Show other fields than what was rented."""
     one.shown |= shown
 
 
-def has_ssh_at(_: MarketplaceCore, one: EmulatedInstance, __: float, *, host: str, port: int) -> None:
+def has_ssh_at(_: Simulation, one: EmulatedInstance, __: float, *, host: str, port: int) -> None:
     """Have its ssh server, through the proxy and directly, where a test has put one."""
     one.ssh = (str(host), int(port))
 
@@ -61,32 +67,113 @@ def has_ssh_at(_: MarketplaceCore, one: EmulatedInstance, __: float, *, host: st
 EVENTS: dict[str, Callable[..., None]] = {
     "outbid": loses_bid,
     "outbid_as_stop": loses_bid_as_stop,
-    "resume": lambda core, one, now: core.fleet.rival_leaves(one, now),
+    "resume": lambda simulation, one, now: simulation.fleet.rival_leaves(one, now),
     "load": has_load,
-    "stopped_by_owner": lambda core, one, now: core.fleet.stop(one, now),
+    "stopped_by_owner": lambda simulation, one, now: simulation.fleet.stop(one, now),
     "stopped_by_host": is_stopped_by_host,
     "stuck": is_stuck,
-    "recovers": lambda core, one, now: core.fleet.recover(one, now),
+    "recovers": lambda simulation, one, now: simulation.fleet.recover(one, now),
     "differs": differs,
     "ssh": has_ssh_at,
 }
 
 
 class MarketControls:
-    """The half of a marketplace that acts on what was rented."""
+    """Everything that a test, the demo or /control does to a marketplace behind its protocol.
 
-    def __init__(self, core: MarketplaceCore) -> None:
-        self._core = core
+    Args:
+        options: the fields of `simulation.MarketplaceOptions`.
+    """
+
+    def __init__(self, clock: Clock, **options: Any) -> None:
+        self.clock = clock
+        self.options = MarketplaceOptions(**options)
+        self.faults = FaultRules(self.options.seed)
+        self._simulation = Simulation(self.options, clock)
+        self._log: deque[EmulatorRequest] = deque(maxlen=KEPT_REQUESTS)
+
+    # --- the market ------------------------------------------------------------------------------------------
+
+    def publish(self, *, gpu: str = "H100 SXM", count: int = 1, usd_hour: float = 2.0, **fields: Any) -> int:
+        """List a new machine.
+
+        Args:
+            gpu: the name as it goes over the wire; an unknown one is taken as it is.
+            count: GPUs of the offer whose id is answered.
+            usd_hour: for the GPUs of the whole offer; the disk is free unless `storage_cost` is given.
+            fields: `min_bid`, `machine_id`, `host_id`, `verified`, `country`, `machine_gpus` and `slices` (a machine
+                sold in overlapping parts), `pinned` (False lets ticks move it), `defect` (a fate of `lives.FATES` that
+                every instance on it meets), and any field of an offer.
+
+        Returns:
+            The offer's id.
+
+        Raises:
+            TypeError: offers have no such field.
+        """
+        with self._simulation.lock:
+            return self._simulation.market.publish(gpu, count, usd_hour, fields)
+
+    def reprice(self, offer_id: int, usd_hour: float | None = None, min_bid: float | None = None) -> None:
+        """Change the price or the lowest bid of an offer, USD per hour for the whole of it."""
+        with self._simulation.lock:
+            self._simulation.market.reprice(offer_id, usd_hour, min_bid)
+
+    def withdraw(self, offer_id: int) -> None:
+        """Take one offer off the market; the other slices of its machine stay."""
+        with self._simulation.lock:
+            self._simulation.market.withdraw(offer_id)
+
+    def take(self, offer_id: int) -> None:
+        """Let somebody else rent an offer: it vanishes with all that overlap it."""
+        with self._simulation.lock:
+            market = self._simulation.market
+            market.take(market.listings[offer_id], SOMEBODY)
+
+    def occupy(self, instance_id: int) -> None:
+        """Let somebody else rent the GPUs of a stopped instance: its next start is queued."""
+        with self._simulation.lock:
+            one = self._instance(instance_id)
+            self._simulation.market.hold(one.machine, one.gpus, SOMEBODY)
+
+    def give_back(self, machine_id: int) -> None:
+        """Let that somebody go: the machine's GPUs are for sale again, queued starts begin."""
+        with self._simulation.lock:
+            self._simulation.market.release(self._simulation.market.machines[machine_id], SOMEBODY)
+            self._simulation.settle()
+
+    def tick(self) -> None:
+        """Let the market move by one step."""
+        with self._simulation.lock:
+            self._simulation.market.tick()
+
+    def held(self) -> AbstractContextManager[bool]:
+        """Hold everything still: what is changed inside becomes visible at once."""
+        return self._simulation.lock
+
+    def warm(self) -> None:
+        """Encode the large answers anew that were asked for lately, so that the next request finds them ready."""
+        with self._simulation.lock:
+            self._simulation.search.warm(self.clock())
+
+    def offers(self) -> list[dict[str, Any]]:
+        """Answer all listed offers as an on-demand search with 8 GB shows them."""
+        with self._simulation.lock:
+            now = self.clock()
+            found = self._simulation.search.find({}, now)
+            return [one.row(found.query.view, now) for one in found.listings]
+
+    # --- instances -------------------------------------------------------------------------------------------
 
     def instances(self) -> list[dict[str, Any]]:
         """Answer the living instances as the API shows them."""
-        with self._core.lock:
-            now = self._core.settle()
-            return [describe(one, now) for one in self._core.fleet.alive.values()]
+        with self._simulation.lock:
+            now = self._simulation.settle()
+            return [describe(one, now) for one in self._simulation.fleet.alive.values()]
 
     def ordered(self, instance_id: int) -> dict[str, Any]:
         """Answer the body of the create that made an instance, secrets included; no log holds it."""
-        return self._core.ledger.order(instance_id)
+        return self._simulation.ledger.order(instance_id)
 
     def change(self, **options: Any) -> None:
         """Change options while the marketplace is open.
@@ -97,12 +184,12 @@ class MarketControls:
         unknown = sorted(set(options) - CHANGEABLE)
         if unknown:
             raise TypeError(f"{', '.join(unknown)} cannot be changed; {', '.join(sorted(CHANGEABLE))} can")
-        with self._core.lock:
-            now = self._core.settle()
+        with self._simulation.lock:
+            now = self._simulation.settle()
             for name, value in options.items():
-                setattr(self._core.options, name, value)
-            self._core.fleet.charge(self._core.options.charge_factor, now)
-            self._core.fleet.ssh_at = self._core.options.ssh_at
+                setattr(self._simulation.options, name, value)
+            self._simulation.fleet.charge(self._simulation.options.charge_factor, now)
+            self._simulation.fleet.ssh_at = self._simulation.options.ssh_at
 
     # --- an instance -----------------------------------------------------------------------------------------
 
@@ -119,14 +206,14 @@ class MarketControls:
             changes: for `outbid`: `rival_usd_hour`, `resume_after_s`; else further fields: `status_msg`, `cur_state`,
                 `next_state`, `intended_status`, `gpu_util`.
         """
-        with self._core.lock:
-            now = self._core.settle()
+        with self._simulation.lock:
+            now = self._simulation.settle()
             one = self._instance(instance_id)
             happens = EVENTS.get(what)
             if happens is not None:
-                happens(self._core, one, now, **changes)
+                happens(self._simulation, one, now, **changes)
             else:
-                self._core.fleet.befall(one, {"actual_status": what, **changes}, now)
+                self._simulation.fleet.befall(one, {"actual_status": what, **changes}, now)
 
     def outbid(
         self, instance_id: int, *, min_bid: float, as_stop: bool = False, resume_after_s: float | None = None
@@ -142,7 +229,7 @@ class MarketControls:
         Raises:
             ValueError: it is no bid, or bids that much already.
         """
-        with self._core.lock:
+        with self._simulation.lock:
             one = self._instance(instance_id)
             if not one.is_bid or one.base_usd_hour >= min_bid:
                 raise ValueError(f"{min_bid} outbids no instance that is rented at {one.base_usd_hour}")
@@ -157,8 +244,8 @@ class MarketControls:
             trace: seconds from now, and the percentage from then on; None is "not measured". Whatever it says, an
                 instance that does not run, or runs for less than `Delays.measured_s`, shows null.
         """
-        with self._core.lock:
-            now = self._core.settle()
+        with self._simulation.lock:
+            now = self._simulation.settle()
             self._instance(instance_id).trace = sorted(
                 ((now + float(after_s), percent) for after_s, percent in trace), key=lambda entry: entry[0]
             )
@@ -167,9 +254,9 @@ class MarketControls:
 
     def ends(self, instance_id: int, after_s: float) -> None:
         """Let a contract end so many seconds from now: its instance is stopped then, and deleted 48 hours later."""
-        with self._core.lock:
-            now = self._core.settle()
-            self._core.fleet.end_at(self._instance(instance_id), now + after_s, now)
+        with self._simulation.lock:
+            now = self._simulation.settle()
+            self._simulation.fleet.end_at(self._instance(instance_id), now + after_s, now)
 
     def propose_increase(self, instance_id: int, *, gpu_usd_hour: float, **terms: Any) -> int:
         """Let the host announce another price for a running contract.
@@ -182,48 +269,60 @@ class MarketControls:
         Returns:
             The number under which it is accepted or rejected.
         """
-        with self._core.lock:
-            now = self._core.settle()
+        with self._simulation.lock:
+            now = self._simulation.settle()
             asked = Proposal(gpu_usd_hour, **terms)
-            return self._core.fleet.announce(self._instance(instance_id), asked, now)
+            return self._simulation.fleet.announce(self._instance(instance_id), asked, now)
 
     def increase_answers(self) -> dict[int, str]:
         """Answer what became of announced rises: `accepted`, `rejected`, `lapsed`, `withdrawn`, `pending`."""
-        with self._core.lock:
-            self._core.settle()
-            found = self._core.fleet.increases
+        with self._simulation.lock:
+            self._simulation.settle()
+            found = self._simulation.fleet.increases
             return dict.fromkeys(found.pending, "pending") | found.answers
 
     def raise_price(self, instance_id: int, factor: float) -> None:
         """Let a running contract cost so many times more at once, disk included, without an announcement."""
-        with self._core.lock:
-            now = self._core.settle()
+        with self._simulation.lock:
+            now = self._simulation.settle()
             one = self._instance(instance_id)
-            self._core.fleet.change_rates(one, one.base_usd_hour * factor, one.row["storage_cost"] * factor, now)
+            self._simulation.fleet.change_rates(one, one.base_usd_hour * factor, one.row["storage_cost"] * factor, now)
 
     # --- money -----------------------------------------------------------------------------------------------
 
     def transfer(self, instance_id: int, *, down_gb: float = 0.0, up_gb: float = 0.0) -> None:
         """Let an instance move data, at the prices per GB that its offer named."""
-        with self._core.lock:
-            now, row = self._core.settle(), self._instance(instance_id).row
-            factor = Decimal(repr(self._core.fleet.charge_factor))
+        with self._simulation.lock:
+            now, row = self._simulation.settle(), self._instance(instance_id).row
+            factor = Decimal(repr(self._simulation.fleet.charge_factor))
             for kind, gb, cost in (("bwd", down_gb, row["inet_down_cost"]), ("bwu", up_gb, row["inet_up_cost"])):
                 if gb:
                     usd_gb = Decimal(repr(cost)) * factor
-                    self._core.ledger.meter(instance_id).add(TrafficCharge(now, kind, Decimal(repr(gb)), usd_gb))
+                    self._simulation.ledger.meter(instance_id).add(TrafficCharge(now, kind, Decimal(repr(gb)), usd_gb))
 
     @property
     def credit_usd(self) -> float:
         """What the account has left; setting it pays in, or takes away, the difference."""
-        with self._core.lock:
-            return self._core.fleet.credit(self._core.settle())
+        with self._simulation.lock:
+            return self._simulation.fleet.credit(self._simulation.settle())
 
     @credit_usd.setter
     def credit_usd(self, usd: float) -> None:
-        with self._core.lock:
-            now = self._core.settle()
-            self._core.fleet.credit_usd = usd + float(self._core.ledger.spent_usd(now))
+        with self._simulation.lock:
+            now = self._simulation.settle()
+            self._simulation.fleet.credit_usd = usd + float(self._simulation.ledger.spent_usd(now))
+
+    # --- audits ----------------------------------------------------------------------------------------------
+
+    @property
+    def ledger(self) -> Ledger:
+        """What really happened: creates, destroys, alive, bills."""
+        return self._simulation.ledger
+
+    @property
+    def requests(self) -> list[LoggedRequest]:
+        """The last 20,000 requests, oldest first, without secrets; those to /control are left out."""
+        return [logged_request(request) for request in list(self._log)]
 
     def _instance(self, instance_id: int) -> EmulatedInstance:
-        return self._core.fleet.alive[instance_id]
+        return self._simulation.fleet.alive[instance_id]

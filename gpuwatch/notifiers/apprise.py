@@ -1,4 +1,4 @@
-"""Apprise: the other hundred services, by the extra `gpuwatch[apprise]`. It does not say why it failed."""
+"""Apprise: the other hundred services, by the extra `apprise`. It does not say why it failed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
+from gpuwatch.installation import install_hint
 from gpuwatch.notifiers.toolkit import as_text, subject
 from gpuwatch.ports import Alert, AppriseSettings, ChannelSettings
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_list, parse_password
@@ -86,7 +87,7 @@ class AppriseChannel:
         try:
             apprise = self._load("apprise")
         except ImportError:
-            raise DeliveryRefused("apprise is not installed: pip install 'gpuwatch[apprise]'") from None
+            raise DeliveryRefused(f"apprise is not installed: {install_hint('apprise')}") from None
         logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)  # its lines hold URLs, and so tokens
         return apprise
 

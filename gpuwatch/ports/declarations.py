@@ -58,7 +58,7 @@ class ChannelInfo(msgspec.Struct, frozen=True, kw_only=True):
     title: str  # as its owners write it
     options: tuple[OptionSpec, ...] = ()  # the keys of `[notify.NAME]`
     check: Callable[[Mapping[str, Option]], None] | None = None
-    extra: str | None = None  # gpuwatch[EXTRA] must be installed
+    extra: str | None = None  # that must be installed
     template: str = ""  # what `gpuwatch init` writes, commented out, below `[notify.NAME]`; empty: made from `options`
     docs: str | None = None  # page and heading of its documents: "alerts.md#telegram"
 
@@ -80,7 +80,7 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     spots: tuple[bool, ...] = (False,)  # rental types that it has: (False, True) is on demand and spot
     billing: Billing = Billing()
     own_credentials: str | None = None  # "the AWS credential chain": where they come from, if not from `api_key`
-    extra: str | None = None  # gpuwatch[EXTRA] must be installed
+    extra: str | None = None  # that must be installed
     options: tuple[OptionSpec, ...] = ()
     default_disk_gb: float = 0.0  # what a quote includes if no disk is asked for
     poll_every_s: float = 30.0

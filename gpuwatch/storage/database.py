@@ -17,6 +17,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
 
 from gpuwatch.errors import StoreError, StoreMissing
+from gpuwatch.installation import install_hint
 from gpuwatch.storage.database_errors import postgres_error, sqlite_error
 from gpuwatch.storage.sqlite_driver import (
     BUSY_TIMEOUT_MS,
@@ -186,7 +187,7 @@ def open_database(url: str, *, read_only: bool = False) -> Database:
     try:
         engine = create_engine(parsed, pool_pre_ping=True, execution_options={_WRITES: not read_only})
     except ModuleNotFoundError as error:
-        raise StoreError(f'PostgreSQL needs {error.name}: install "gpuwatch[postgres]"') from error
+        raise StoreError(f"PostgreSQL needs {error.name}: {install_hint('postgres')}") from error
     except NoSuchModuleError as error:
         raise StoreError(
             f"database_url: no driver {parsed.drivername!r}; use sqlite:/// or postgresql+psycopg://"

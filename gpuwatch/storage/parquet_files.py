@@ -16,6 +16,7 @@ from gpuwatch.domain.analysis.price_rows import (
     missing_columns,
 )
 from gpuwatch.errors import UsageError
+from gpuwatch.installation import install_hint
 
 _BATCH = 20_000
 _GROUP = 100_000  # rows of a row group
@@ -28,7 +29,7 @@ def arrow() -> tuple[Any, Any]:
         import pyarrow  # noqa: PLC0415 an extra
         from pyarrow import parquet  # noqa: PLC0415
     except ImportError as error:
-        raise UsageError("Parquet needs pyarrow: pip install 'gpuwatch[analysis]'; or use CSV") from error
+        raise UsageError(f"Parquet needs pyarrow: {install_hint('analysis')}; or use CSV") from error
     return pyarrow, parquet
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +23,7 @@ from gpuwatch.bootstrap.rules import build_rules
 from gpuwatch.bootstrap.service import Service, build_service
 from gpuwatch.emulator import Marketplace
 from gpuwatch.errors import UsageError
+from gpuwatch.installation import install_hint
 from gpuwatch.settings import Settings, load
 from gpuwatch.storage.outbox import Outbox
 from tests.stalls import ONE, PRICES, open_stalls
@@ -139,7 +141,7 @@ def test_a_provider_whose_extra_is_missing_is_left_out_and_named(
     loaded = settings(ALERTS, GPUWATCH_PROVIDERS__NEEDY_STALL__ENABLED="true")
     with http_client(loaded) as http:
         assert "needy_stall" not in build_adapters(loaded, http)
-        with pytest.raises(UsageError, match=r"gpuwatch\[postgres\]"):
+        with pytest.raises(UsageError, match=re.escape(install_hint("postgres"))):
             build_adapters(loaded, http, ["needy_stall"])
     assert "needy_stall: it needs an extra" in caplog.text
     provider_access.missing_extra.cache_clear()
@@ -174,5 +176,5 @@ def test_doctor_says_where_the_image_of_a_watch_is_not_used_and_which_extra_is_m
     monkeypatch.setattr(provider_access, "_is_there", lambda package: False)
     provider_access.missing_extra.cache_clear()
     found = next(finding for finding in _extras(loaded) if finding.area == "needy_stall")
-    assert (found.state, found.mend) == ("fault", "pip install 'gpuwatch[postgres]'")
+    assert (found.state, found.mend) == ("fault", install_hint("postgres"))
     provider_access.missing_extra.cache_clear()

@@ -11,6 +11,7 @@ import pytest
 
 from gpuwatch.bootstrap import real_now
 from gpuwatch.emulator import Marketplace
+from gpuwatch.installation import install_hint, package_hint
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
@@ -109,7 +110,7 @@ def test_what_holds_no_rows_cannot_be_judged(shell: Shell, data: Path, content: 
         (["--model", "."], "holds no model"),
         (["--work", "."], "holds other files"),
         (["--field", "nope"], "--field may name one of these: text"),
-        (["--backend", "sentence-transformers"], "pip install sentence-transformers"),
+        (["--backend", "sentence-transformers"], package_hint("sentence-transformers")),
     ],
 )
 def test_what_cannot_be_is_a_line_and_exit_2(shell: Shell, data: Path, options: list[str], said: str) -> None:
@@ -124,7 +125,7 @@ def test_without_the_extra_a_line_says_so(shell: Shell, data: Path, monkeypatch:
         monkeypatch.setitem(sys.modules, module, None)
     ran = shell("dataset", "audit", "data.jsonl", "--model", "tiny")
     assert ran.code == 2
-    assert "pip install 'gpuwatch[dataset]'" in ran.err
+    assert install_hint("dataset") in ran.err
 
 
 def test_the_price_is_that_of_the_cheapest_offer_in_the_store(shell: Shell, data: Path) -> None:
@@ -204,5 +205,5 @@ def test_without_the_extra_it_is_what_is_named_first(
     told = shell("dataset", "audit", str(tmp_path / "data.jsonl"))
     assert (told.code, told.err) == (
         2,
-        "this needs tokenizers, which is not installed: pip install 'gpuwatch[dataset]'\n",
+        f"this needs tokenizers, which is not installed: {install_hint('dataset')}\n",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from gpuwatch.cli.chart import line_chart
 from gpuwatch.cli.png import save_png
 from gpuwatch.errors import UsageError
+from gpuwatch.installation import install_hint
 
 
 def plot(text: str) -> list[str]:
@@ -88,5 +90,5 @@ def test_a_folder_that_is_not_there_is_told_in_a_line(tmp_path: Path) -> None:
 
 def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(UsageError, match=r"pip install 'gpuwatch\[analysis\]'"):
+    with pytest.raises(UsageError, match=re.escape(install_hint("analysis"))):
         save_png(tmp_path / "a.png", draw)

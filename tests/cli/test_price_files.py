@@ -14,6 +14,7 @@ import pytest
 
 from gpuwatch.domain.analysis.price_rows import COLUMNS
 from gpuwatch.emulator import Marketplace
+from gpuwatch.installation import install_hint
 from tests.cli.conftest import Shell
 
 PUBLIC = Path(__file__).parents[1] / "recorded" / "price-history"
@@ -199,7 +200,7 @@ def test_without_pyarrow_the_extra_is_named(stored: Shell, monkeypatch: pytest.M
     for argv in (("import", "v.parquet"), ("export", "w.parquet", "--data", VASTAI)):
         ran = stored(*argv)
         assert ran.code == 2
-        assert "pip install 'gpuwatch[analysis]'" in ran.err
+        assert install_hint("analysis") in ran.err
     assert not (stored.folder / "w.parquet").exists()
 
 

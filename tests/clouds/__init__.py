@@ -1,22 +1,21 @@
-"""Emulators of the other providers, one module each, built from their documents and recorded answers.
+"""Emulators of the providers other than vast.ai, one module each, written from their documents and recorded answers.
 
-Each is a `Stage`: a server on loopback with a small market, instances, and faults that can be asked for.
+Each is a `ProviderServer`: a server on loopback with a small market, instances, and faults on demand.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from gpuwatch.emulator.provider_server import ProviderServer
+from gpuwatch.emulator.provider_server import ProviderServer
 
-_ENDING: Final = "_cloud"  # `lambda` is no name for a module
+_ENDING: Final = "_cloud"  # `lambda` cannot be the name of a module
 
 
 def names() -> tuple[str, ...]:
-    """The providers that have one, sorted."""
+    """The providers that have an emulator, sorted."""
     modules = {path.stem for path in Path(__file__).parent.glob("[a-z]*.py")}
     whole = [name for name in modules if name.rpartition("_")[0] not in modules]  # `aws_pages` is a part of `aws`
     return tuple(sorted(name.removesuffix(_ENDING) for name in whole if _server_in(name) is not None))
@@ -31,12 +30,6 @@ def server_of(name: str) -> type[ProviderServer]:
 
 
 def _server_in(module: str) -> type[ProviderServer] | None:
-    from gpuwatch.emulator.provider_server import ProviderServer
-
-    found = vars(import_module(f"{__name__}.{module}")).values()
-    own = [
-        one
-        for one in found
-        if isinstance(one, type) and issubclass(one, ProviderServer) and one.__module__.endswith(module)
-    ]
-    return own[0] if own and own[0] is not ProviderServer else None
+    found = [one for one in vars(import_module(f"{__name__}.{module}")).values() if isinstance(one, type)]
+    own = [one for one in found if issubclass(one, ProviderServer) and one.__module__.endswith(f".{module}")]
+    return own[0] if own else None

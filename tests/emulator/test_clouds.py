@@ -6,12 +6,15 @@ import signal
 import subprocess
 import sys
 from http.client import HTTPConnection
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from gpuwatch import providers
 from tests import clouds
+
+ROOT = Path(__file__).parents[2]
 
 
 def status_of(url: str, path: str) -> int:
@@ -42,8 +45,8 @@ def test_a_provider_without_one_is_named() -> None:
 
 
 def test_the_command_serves_one_until_it_is_interrupted() -> None:
-    command = [sys.executable, "-m", "gpuwatch.emulator", "--provider", "lambda", "--key", "mine"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    command = [sys.executable, "-m", "tests.clouds", "lambda", "--key", "mine"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         url = server.stdout.readline().strip()
         assert status_of(url, "/instance-types") == 401
@@ -53,8 +56,8 @@ def test_the_command_serves_one_until_it_is_interrupted() -> None:
 
 
 def test_two_signals_at_once_end_the_command() -> None:
-    command = [sys.executable, "-m", "gpuwatch.emulator", "--provider", "lambda"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    command = [sys.executable, "-m", "tests.clouds", "lambda"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         server.stdout.readline()
         server.send_signal(signal.SIGINT)
@@ -66,9 +69,8 @@ def test_two_signals_at_once_end_the_command() -> None:
 
 
 def test_the_command_names_what_there_is() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "gpuwatch.emulator", "--provider", "nowhere"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert "there is no emulator of 'nowhere'; expected one of vastai, " in done.stderr
+    command = [sys.executable, "-m", "tests.clouds", "nowhere"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "invalid choice: 'nowhere'" in done.stderr
+    assert all(name in done.stderr for name in clouds.names())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.emulator.marketplace_state import MarketplaceOptions
+from gpuwatch.emulator.simulation import MarketplaceOptions
 from gpuwatch.emulator.test_controls import CHANGEABLE
 
 ORDER = {

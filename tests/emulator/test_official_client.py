@@ -187,8 +187,8 @@ def test_the_account_and_refusals_are_understood(market: Marketplace, vastai: Ru
 
 def test_more_instances_than_a_page_are_listed(market: Marketplace, vastai: Run) -> None:
     body = {"image": "a", "disk": 10.0}
-    with market._core.lock:
+    with market._simulation.lock:
         for _ in range(30):
-            listing = market._core.market.listings[market.publish()]
-            market._core.fleet.create(listing, body, market.clock())
+            listing = market._simulation.market.listings[market.publish()]
+            market._simulation.fleet.create(listing, body, market.clock())
     assert len(rows(vastai("show", "instances", "--raw"))) == 30

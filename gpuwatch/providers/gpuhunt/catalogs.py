@@ -25,6 +25,7 @@ from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
 from gpuwatch.domain.market.slices import WHOLE, gpu_fraction
 from gpuwatch.domain.market.spellings import socket_of
 from gpuwatch.errors import PayloadChanged, ProviderDown, ProviderError
+from gpuwatch.installation import install_hint
 from gpuwatch.ports import Answer, ProviderSettings, Query
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.gpuhunt import INFO, SELLERS
@@ -143,7 +144,7 @@ def need_library() -> None:
     try:
         import gpuhunt  # noqa: F401, PLC0415 the one place that costs its import
     except ImportError as error:
-        raise ProviderDown("gpuhunt: not installed; install gpuwatch[gpuhunt]") from error
+        raise ProviderDown(f"gpuhunt is not installed: {install_hint('gpuhunt')}") from error
 
 
 def unpacked(archive: bytes, seller: str, max_bytes: int = _CSV_BYTES_MAX) -> bytes:

@@ -54,7 +54,7 @@ class RenterAccount:
     ssh_keys: list[dict[str, Any]] = field(default_factory=list)
 
 
-class MarketplaceCore:
+class Simulation:
     """Holds the state; `lock` guards all of it."""
 
     def __init__(self, options: MarketplaceOptions, clock: Clock) -> None:
