@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 from gpuwatch.app.launches import (
     ProviderStateUnknown,
-    channel_names,
     list_instances_of,
     open_launches,
 )
-from gpuwatch.app.renting import resolve_provider
 from gpuwatch.bootstrap import http_client, new_id, real_now
+from gpuwatch.bootstrap.provider_access import resolve_provider
 from gpuwatch.domain.launches.adoption import adopted_launch
 from gpuwatch.domain.launches.launch import LABEL_PREFIX, Launch, launch_id_in
 from gpuwatch.engine.launch_alerts import LaunchAlerts
@@ -57,7 +56,7 @@ def adopt(settings: Settings, instance_id: str, provider: str | None, watch: str
         except ValueError as fault:
             raise ProviderStateUnknown(f"instance {instance_id} is not adopted: {fault}") from fault
         why = "You adopted it. What it cost before is in no launch; its max_runtime counts from now."
-        launch_alerts = LaunchAlerts(lambda _watch: channel_names(settings), new_id)
+        launch_alerts = LaunchAlerts(lambda _watch: settings.channels.names, new_id)
         if not repository.adopt(launch, now, launch_alerts.moved(launch, "adopted", why, now)):
             raise UsageError(f"instance {instance_id} was taken over by another launch at this moment")
         return launch

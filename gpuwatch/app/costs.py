@@ -42,7 +42,6 @@ from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.money import usd_number
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.engine.invoices import InvoiceCollector
-from gpuwatch.engine.periodic_task import PeriodicTask
 from gpuwatch.errors import ProviderError, UsageError
 from gpuwatch.storage.invoices import SqlInvoiceRepository
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
@@ -51,12 +50,9 @@ if TYPE_CHECKING:
     from gpuwatch.domain.launches.calibration import CommissionCandidate
     from gpuwatch.domain.launches.launch import Launch
     from gpuwatch.domain.watches.watch import Budget
-    from gpuwatch.ports import Launcher
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.settings import Settings
-    from gpuwatch.storage.database import Database
 
-LOOK_EVERY_S = 300.0  # is an hour over? The collector itself counts it
 _DAY = timedelta(days=1)
 
 KEYS: Mapping[str, Callable[[InvoiceLine], str]] = {
@@ -133,17 +129,6 @@ def calibrations(settings: Settings, only: str | None = None) -> list[Calibratio
 def budgets_used(settings: Settings, launches: Sequence[Launch]) -> list[BudgetUse]:
     """How much of each limit in dollars is used now: of the budget over everything first, then of each watch's."""
     return list(_budgets(settings, launches, None, real_now()))
-
-
-def charge_tasks(store: Database, launchers: Mapping[str, Launcher]) -> list[PeriodicTask]:
-    """One beat for each provider that rents: it fetches charges, at most once an hour."""
-    repository, book = SqlLaunchRepository(store), SqlInvoiceRepository(store)
-
-    def beat(name: str, launcher: Launcher) -> PeriodicTask:
-        collector = InvoiceCollector(name, launcher, repository.all, book, monotonic)
-        return PeriodicTask(name=f"charges {name}", run=lambda: collector.run_if_due(real_now()), every_s=LOOK_EVERY_S)
-
-    return [beat(name, launcher) for name, launcher in launchers.items()]
 
 
 def _sorted(found: list[InvoiceSummary], by: str) -> list[InvoiceSummary]:

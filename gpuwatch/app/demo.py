@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from textwrap import wrap
 from typing import TypeVar
 
-from gpuwatch.app.launches import stop
+from gpuwatch.app.stop import stop
 from gpuwatch.bootstrap import open_store, real_now
 from gpuwatch.bootstrap.service import Service
 from gpuwatch.daemon.process import running

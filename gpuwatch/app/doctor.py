@@ -15,8 +15,8 @@ from gpuwatch.app.doctor_account import (
     image_findings,
     rented_findings,
 )
+from gpuwatch.app.pauses import renting_lines
 from gpuwatch.app.provider_status import provider_statuses
-from gpuwatch.app.renting import renting_lines
 from gpuwatch.bootstrap import (
     build_adapters,
     build_channels,

@@ -1,89 +1,209 @@
-"""Waits until launches that are to end are over, and says of each how it goes. A daemon may run beside."""
+"""Stop launches: end their instances and wait until the provider confirms it. A daemon may run at the same time."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from gpuwatch.bootstrap import real_now
-from gpuwatch.domain.launches.launch import Launch
+import msgspec
+
+from gpuwatch.app.launches import (
+    ProviderStateUnknown,
+    known_launch,
+    launcher_of,
+    list_instances_of,
+    open_launches,
+    unknown_instances,
+)
+from gpuwatch.bootstrap import http_client, monotonic, new_id, open_store, real_monotonic, real_now
+from gpuwatch.bootstrap.hooks import build_hooks
+from gpuwatch.bootstrap.provider_access import can_rent
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
+from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
 from gpuwatch.errors import UsageError
-from gpuwatch.ports import LaunchRepository
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
 
-LISTS_FOR_UNKNOWN = 3  # whole lists, before nobody waits any longer for an instance that no list shows
-_LOOK_EVERY_S = 1.0
+if TYPE_CHECKING:
+    from gpuwatch.engine.launch_hooks import LaunchHooks
+    from gpuwatch.ports import Instance, Launcher, LaunchRepository
+    from gpuwatch.ports.http import HttpClient
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.database import Database
+
+STOP_WITHIN_S = 120.0
+LISTS_FOR_UNKNOWN = 3  # complete instance lists without the launch's label, before the command stops waiting for it
+_POLL_EVERY_S = 1.0
+_CONFLICTS_MAX = 5
+Report = Callable[[str], None]
+
+
+class StopAllPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What `gpuwatch stop --all` would end, and what it leaves alone."""
+
+    launches: tuple[Launch, ...]  # recorded and alive: certainly ours
+    unknown: tuple[tuple[str, Instance], ...]  # (provider, instance): has gpuwatch's label, but no living launch
+    unlisted: tuple[str, ...]  # providers whose instances could not be listed
+
+
+def plan_stop_all(settings: Settings) -> StopAllPlan:
+    """Every living launch, oldest first, and the labelled instances of no living launch. Raises StoreError."""
+    with open_launches(settings) as repository, http_client(settings) as http:
+        alive = repository.alive()
+        unknown: list[tuple[str, Instance]] = []
+        unlisted = []
+        for name in dict.fromkeys([*settings.providers, *(launch.provider for launch in alive)]):
+            known = settings.providers.get(name)
+            if known is None or not can_rent(known):
+                continue
+            instances = list_instances_of(settings, http, name)
+            if instances is None:
+                unlisted.append(name)
+            else:
+                foreign = repository.known_foreign_instances(name)
+                found = unknown_instances(instances, alive, name)
+                unknown += [(name, one) for one in found if one.instance_id not in foreign]
+        return StopAllPlan(launches=tuple(alive), unknown=tuple(unknown), unlisted=tuple(unlisted))
+
+
+def stop(settings: Settings, launch_ids: Sequence[str], report: Report) -> bool:
+    """End launches and wait for the confirmation, for two minutes and the time that the hooks take.
+
+    A daemon may run at the same time: the rows decide, and ending an instance twice does no harm. Whoever is first
+    runs `before_stop`.
+
+    Args:
+        report: receives one line per change.
+
+    Returns:
+        Whether every end is confirmed.
+
+    Raises:
+        UsageError: no such launch, or no key for its provider. The launch is marked to be ended anyway, and the
+            others are ended before this is raised.
+    """
+    with open_store(settings) as store, http_client(settings) as http, _hooks(settings, store, http) as hooks:
+        repository = SqlLaunchRepository(store)
+        wanted = [known_launch(repository, launch_id) for launch_id in launch_ids]
+        stopping = [_mark_stopping(repository, launch) for launch in wanted]
+        reconcilers = {
+            name: _reconciler(settings, repository, launcher, hooks)
+            for name in dict.fromkeys(launch.provider for launch in stopping if not launch.is_over)
+            if (launcher := launcher_of(settings, http, name)) is not None
+        }
+        waiter = StopWaiter(repository, reconcilers, report)
+        return waiter.wait([launch.launch_id for launch in stopping], STOP_WITHIN_S + hooks.longest_s)
 
 
 class StopWaiter:
-    """Follows launches to their end, and touches no others.
+    """Reconciles the given launches until they have ended, and touches no others.
 
     Args:
-        followers: by provider; one that is not there has no key.
-        told: gets one line for each change.
+        reconcilers: by provider; a provider without a key has none.
+        report: receives one line per change.
     """
 
     def __init__(
-        self, repository: LaunchRepository, followers: Mapping[str, LaunchReconciler], told: Callable[[str], None]
+        self, repository: LaunchRepository, reconcilers: Mapping[str, LaunchReconciler], report: Report
     ) -> None:
         self._repository = repository
-        self._followers = followers
-        self._told = told
-        self._looks: Counter[str] = Counter()  # whole lists of each provider
+        self._reconcilers = reconcilers
+        self._report = report
+        self._lists: Counter[str] = Counter()  # complete instance lists, by provider
         self._states: dict[str, str] = {}
         self._not_found: list[str] = []
         self._by_hand: list[str] = []
 
     def wait(self, launch_ids: Sequence[str], within_s: float) -> bool:
-        """True: each end is confirmed.
+        """Whether every end was confirmed in time.
 
         Raises:
-            UsageError: there is no key for the provider of some; the others have ended.
-            StoreError: the rows cannot be read.
+            UsageError: the provider of some has no key; the others have ended.
+            StoreError: the launches cannot be read.
         """
-        ends_at, waiting = time.monotonic() + within_s, list(launch_ids)
-        while time.monotonic() < ends_at and (waiting := [one for one in waiting if not self._settled(one)]):
-            for name, follower in self._followers.items():
-                self._looks[name] += follower.beat(real_now(), set(waiting))
-            time.sleep(_LOOK_EVERY_S)
+        ends_at, waiting = real_monotonic() + within_s, list(launch_ids)
+        while real_monotonic() < ends_at and (waiting := [one for one in waiting if not self._is_settled(one)]):
+            for name, reconciler in self._reconcilers.items():
+                self._lists[name] += reconciler.beat(real_now(), set(waiting))
+            time.sleep(_POLL_EVERY_S)
         if self._by_hand:
             raise UsageError("\n".join(self._by_hand))
         return not waiting and not self._not_found
 
-    def _settled(self, launch_id: str) -> bool:
-        """It is over, or nothing is gained by waiting."""
+    def _is_settled(self, launch_id: str) -> bool:
+        """Whether the launch is over, or waiting longer cannot help."""
         launch = self._repository.get(launch_id)
         if launch is None:
             return True
-        self._tell_state(launch)
+        self._report_state(launch)
         if launch.is_over:
             return True
-        if launch.provider not in self._followers:
-            self._by_hand.append(_by_hand(launch))
+        if launch.provider not in self._reconcilers:
+            self._by_hand.append(_end_by_hand(launch))
             return True
-        if launch.instance_id is None and self._looks[launch.provider] >= LISTS_FOR_UNKNOWN:
+        if launch.instance_id is None and self._lists[launch.provider] >= LISTS_FOR_UNKNOWN:
             self._not_found.append(launch_id)
-            self._told(_not_found(launch))
+            self._report(_not_found(launch))
             return True
         return False
 
-    def _tell_state(self, launch: Launch) -> None:
+    def _report_state(self, launch: Launch) -> None:
         state = launch.state.value
         if self._states.get(launch.launch_id) != state:
-            self._told(f"launch {launch.launch_id}: {state}")
+            self._report(f"launch {launch.launch_id}: {state}")
         self._states[launch.launch_id] = state
 
 
-def _by_hand(launch: Launch) -> str:
-    what = f"instance {launch.instance_id}" if launch.instance_id else "what there is"
-    why = f"{launch.provider} has no key, or is not in the settings"
+@contextmanager
+def _hooks(settings: Settings, store: Database, http: HttpClient) -> Iterator[LaunchHooks]:
+    """The owner's hooks, for as long as the command runs."""
+    hooks = build_hooks(settings, store, http, lambda _watch: settings.channels.names, threading.Event())
+    try:
+        yield hooks
+    finally:
+        hooks.close()
+
+
+def _reconciler(
+    settings: Settings, repository: SqlLaunchRepository, launcher: Launcher, hooks: LaunchHooks
+) -> LaunchReconciler:
+    return LaunchReconciler(
+        repository,
+        launcher,
+        LaunchAlerts(lambda _watch: settings.channels.names, new_id),
+        watches={watch.name: watch for watch in settings.watches},
+        in_flight=frozenset,
+        monotonic=monotonic,
+        may_destroy=hooks.may_destroy,
+    )
+
+
+def _mark_stopping(repository: SqlLaunchRepository, launch: Launch) -> Launch:
+    """Record that the launch must end. If a daemon changes it at the same time, its newest row counts."""
+    for _ in range(_CONFLICTS_MAX):
+        if launch.is_over or launch.state is LaunchState.STOPPING:
+            return launch
+        try:
+            reason = EndReason.STOPPED.text()
+            return repository.move(launch, LaunchState.STOPPING, reason, real_now(), end_reason=reason)
+        except LaunchConflict:
+            launch = known_launch(repository, launch.launch_id)
+    raise ProviderStateUnknown(f"launch {launch.launch_id} keeps changing; try again")
+
+
+def _end_by_hand(launch: Launch) -> str:
+    what = f"instance {launch.instance_id}" if launch.instance_id else "the instance"
+    why = f"{launch.provider} is not in the settings, or has no key"
     return f"{why}; by hand: end {what} with the label {launch.label} there"
 
 
 def _not_found(launch: Launch) -> str:
-    """Its answer was lost, and no list shows it: it is ended if it turns up, but nobody can wait for that."""
+    """The provider's answer was lost, and no list shows the instance. It is ended if it appears later."""
     return (
-        f"launch {launch.launch_id}: no list of {launch.provider} shows the label {launch.label}; it is ended if it"
-        f" turns up. Look there, then: gpuwatch launches resolve {launch.launch_id} --absent, or --adopt INSTANCE"
+        f"launch {launch.launch_id}: {launch.provider} lists no instance labelled {launch.label}; gpuwatch ends it"
+        f" if it appears. Look there, then: gpuwatch launches resolve {launch.launch_id} --absent, or --adopt INSTANCE"
     )

@@ -34,6 +34,11 @@ def monotonic() -> float:
     return time.monotonic() * pace()
 
 
+def real_monotonic() -> float:
+    """Seconds that never go back, at their real pace."""
+    return time.monotonic()
+
+
 def pace() -> float:
     """A test makes waits pass quicker (`GPUWATCH_TEST_PACE=60`: a minute a second); nobody else sets that."""
     return float(os.environ.get("GPUWATCH_TEST_PACE") or 1)

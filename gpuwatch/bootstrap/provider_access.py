@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gpuwatch import providers
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.watches.watch import Action, Watch
+from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.engine.candidates import UnavailableProviders
@@ -100,3 +101,15 @@ def _is_there(package: str) -> bool:
 
 
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def resolve_provider(settings: Settings, name: str | None) -> str:
+    """The one that is meant: named, or the only one that is enabled."""
+    if name is not None and name in settings.providers:
+        return name
+    enabled = ", ".join(settings.providers) or "none"
+    if name is not None:
+        raise UsageError(f"there is no enabled provider {name!r}; enabled: {enabled}")
+    if len(settings.providers) != 1:
+        raise UsageError(f"say which provider: --provider NAME; enabled: {enabled}")
+    return next(iter(settings.providers))

@@ -11,8 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from gpuwatch.app.costs import charge_tasks
-from gpuwatch.app.renting import status_part
 from gpuwatch.bootstrap import (
     build_adapters,
     build_channels,
@@ -42,6 +40,7 @@ from gpuwatch.engine.fallback_alerts import FallbackAlerts
 from gpuwatch.engine.guard import ProviderGuard
 from gpuwatch.engine.health_monitor import HealthMonitor
 from gpuwatch.engine.hunt import Hunter, HuntRecorder
+from gpuwatch.engine.invoices import InvoiceCollector
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_executor import LaunchExecutor
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
@@ -54,8 +53,10 @@ from gpuwatch.errors import GpuwatchError
 from gpuwatch.providers.toolkit.ssh_probe import SshProbe
 from gpuwatch.storage.auto_prices import SqlAutoPriceWaits
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.invoices import SqlInvoiceRepository
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.outbox import Outbox
+from gpuwatch.storage.pauses import SqlPauseRepository
 from gpuwatch.storage.poll_queries import last_sweep
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from gpuwatch.storage.utilisation import SqlUtilisationRepository
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.launches.launch import Launch
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.errors import ProviderError
-    from gpuwatch.ports import Answer, Channel, Query
+    from gpuwatch.ports import Answer, Channel, Launcher, Query
     from gpuwatch.ports.declarations import Adapter
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.settings import Settings
@@ -315,7 +316,7 @@ class Service:
         """One line for `systemctl status`."""
         parts = [_standing(worker, now) for worker in self.workers.values()]
         alive = len(self.ledger.alive())
-        paused = status_part(self._store, now)
+        paused = pause_summary(self._store, now)
         parts += [f"{alive} launches alive", *([paused] if paused else [])]
         return f"{len(self.settings.watches)} watches; {'; '.join(parts)}"
 
@@ -347,3 +348,35 @@ def build_service(
             yield service
         finally:
             service.close()
+
+
+def pause_summary(store: Database, now: datetime) -> str | None:
+    """For the daemon's one-line status: "PAUSED until 14:00 UTC", "1 watch resting"; None: all may rent.
+
+    Raises:
+        StoreError: the pauses cannot be read.
+    """
+    found = SqlPauseRepository(store).load()
+    parts = []
+    for one in found.holding(now):
+        until = "" if one.until is None else f" until {one.until:%Y-%m-%d %H:%M} UTC"
+        parts.append(f"{'renting' if one.watch is None else one.watch} PAUSED{until}")
+    if resting := len(found.open_breakers()):
+        parts.append(f"{resting} {'watch rests' if resting == 1 else 'watches rest'} after failures")
+    return ", ".join(parts) or None
+
+
+CHARGES_EVERY_S = 300.0  # is an hour over? The collector itself counts it
+
+
+def charge_tasks(store: Database, launchers: Mapping[str, Launcher]) -> list[PeriodicTask]:
+    """One beat for each provider that rents: it fetches charges, at most once an hour."""
+    repository, book = SqlLaunchRepository(store), SqlInvoiceRepository(store)
+
+    def beat(name: str, launcher: Launcher) -> PeriodicTask:
+        collector = InvoiceCollector(name, launcher, repository.all, book, monotonic)
+        return PeriodicTask(
+            name=f"charges {name}", run=lambda: collector.run_if_due(real_now()), every_s=CHARGES_EVERY_S
+        )
+
+    return [beat(name, launcher) for name, launcher in launchers.items()]

@@ -114,7 +114,7 @@ def resolve(launch_id: str, absent: bool, adopt: str | None, config: str | None)
 def stop(launch_id: str | None, everything: bool, yes: bool, config: str | None) -> int:
     """End a launch, and see that it is gone. Exit 3: its end could not be confirmed; the daemon goes on trying."""
     from gpuwatch.app.launches import ProviderStateUnknown
-    from gpuwatch.app.launches import stop as end
+    from gpuwatch.app.stop import stop as end
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     loaded = load_settings(config, for_stopping=True)
@@ -138,7 +138,7 @@ def stop(launch_id: str | None, everything: bool, yes: bool, config: str | None)
 
 def _all_of_ours(loaded: Settings) -> list[str]:
     """The launches that are alive, shown with price and cost; what is labelled and no launch of ours is named."""
-    from gpuwatch.app.launches import plan_stop_all
+    from gpuwatch.app.stop import plan_stop_all
     from gpuwatch.bootstrap import real_now
     from gpuwatch.cli.output import note
 
@@ -165,7 +165,7 @@ def _is_wanted(count: int) -> bool:
 
 
 def _is_paused(loaded: Settings) -> bool:
-    from gpuwatch.app.renting import pauses
+    from gpuwatch.app.pauses import pauses
     from gpuwatch.bootstrap import real_now
 
     return any(pause.watch is None for pause in pauses(loaded).holding(real_now()))
@@ -173,7 +173,7 @@ def _is_paused(loaded: Settings) -> bool:
 
 def _note_pauses(loaded: Settings) -> None:
     """On standard error, so that the list stays a list."""
-    from gpuwatch.app.renting import pause_lines, pauses
+    from gpuwatch.app.pauses import pause_lines, pauses
     from gpuwatch.bootstrap import real_now
     from gpuwatch.cli.output import note
 

@@ -30,12 +30,12 @@ _COLUMNS = (left("provider"), left("machine"), text("why"), left("launch", drop=
 @click.pass_context
 def machines(ctx: click.Context, as_json: bool, config: str | None) -> int:
     """Machines that are not rented: a launch failed on them within a day, or you blocked them."""
-    from gpuwatch.app.renting import avoided_machine_json
+    from gpuwatch.app.machines import avoided_machine_json
 
     ctx.find_root().obj = config
     if ctx.invoked_subcommand is not None:
         return Exit.DONE
-    from gpuwatch.app.renting import machines_avoided
+    from gpuwatch.app.machines import machines_avoided
     from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.cli.output import json_out, local
     from gpuwatch.cli.tables import table
@@ -81,7 +81,7 @@ def allow(machine: str, provider: str | None, config: str | None) -> int:
 @config_option
 def block(machine: str, for_s: float | None, why: str, provider: str | None, config: str | None) -> int:
     """Never rent this MACHINE. What runs on it goes on."""
-    from gpuwatch.app.renting import block_machine as shut_out
+    from gpuwatch.app.machines import block_machine as shut_out
     from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.cli.output import local
 
@@ -93,7 +93,7 @@ def block(machine: str, for_s: float | None, why: str, provider: str | None, con
 
 
 def _allow(machine: str, provider: str | None, config: str | None, forgive_only: bool) -> int:
-    from gpuwatch.app.renting import allow_machine as let_in
+    from gpuwatch.app.machines import allow_machine as let_in
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     stood = let_in(load_settings(config), provider, machine, forgive_only)

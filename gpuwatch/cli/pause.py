@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @config_option
 def pause(watch: str | None, for_s: float | None, why: str, as_json: bool, config: str | None) -> int:
     """Rent nothing new, or nothing by one WATCH. What runs goes on, and is looked after."""
-    from gpuwatch.app.renting import pause as switch_off
+    from gpuwatch.app.pauses import pause as switch_off
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     loaded = load_settings(config, for_stopping=True)
@@ -49,7 +49,7 @@ def pause(watch: str | None, for_s: float | None, why: str, as_json: bool, confi
 @config_option
 def resume(watch: str | None, as_json: bool, config: str | None) -> int:
     """Rent again. With WATCH: lift its own pause, and forget that its launches failed."""
-    from gpuwatch.app.renting import resume as switch_on
+    from gpuwatch.app.pauses import resume as switch_on
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     loaded = load_settings(config, for_stopping=True)
@@ -62,7 +62,7 @@ def resume(watch: str | None, as_json: bool, config: str | None) -> int:
 
 
 def _show(loaded: Settings, found: PauseTable, as_json: bool) -> None:
-    from gpuwatch.app.renting import pause_lines, pauses_json
+    from gpuwatch.app.pauses import pause_lines, pauses_json
     from gpuwatch.bootstrap import real_now
 
     if as_json:

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from gpuwatch.app.renting import status_part
 from gpuwatch.bootstrap import real_now
+from gpuwatch.bootstrap.service import pause_summary
 from gpuwatch.domain.launches.launch import (
     EndReason,
     Intent,
@@ -138,13 +138,13 @@ def test_resume_closes_a_breaker_at_once(shell: Shell, store: Database) -> None:
 
 
 def test_the_daemons_status_names_every_pause_and_its_end(shell: Shell, store: Database) -> None:
-    assert status_part(store, NOW) is None
+    assert pause_summary(store, NOW) is None
     shell("pause", "other one", "--for", "2h")
     shell("pause")
-    said = status_part(store, real_now())
+    said = pause_summary(store, real_now())
     assert said is not None
     assert said.startswith("renting PAUSED, other one PAUSED until ")
-    assert status_part(store, NOW + timedelta(hours=3)) == "renting PAUSED"
+    assert pause_summary(store, NOW + timedelta(hours=3)) == "renting PAUSED"
 
 
 def test_a_name_with_a_blank_is_quoted_in_what_to_type(shell: Shell, store: Database) -> None:

@@ -1,0 +1,88 @@
+"""Machines that watches avoid: list them, block one, allow one again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
+from gpuwatch.bootstrap.provider_access import resolve_provider
+from gpuwatch.domain.launches.machines import AvoidedMachine, MachineNote, MachineVerdict
+from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.errors import UsageError
+from gpuwatch.storage.machine_notes import SqlMachineNoteRepository
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.database import Database
+
+
+def machines_avoided(settings: Settings) -> list[AvoidedMachine]:
+    """Machines that gpuwatch does not rent now, and why. Raises StoreError."""
+    with open_store_read_only(settings) as store:
+        return _avoided(settings, store)
+
+
+def block_machine(
+    settings: Settings, provider: str | None, machine_id: str, for_s: float | None, why: str
+) -> MachineNote:
+    """Do not rent this machine, for a while or (None) ever. Raises UsageError, StoreError."""
+    if not machine_id.strip() or not machine_id.isprintable():
+        raise UsageError("say which machine: its number, as gpuwatch offers --json names it")
+    now = real_now()
+    until = None if for_s is None else now + timedelta(seconds=for_s)
+    note = MachineNote(
+        provider=resolve_provider(settings, provider),
+        machine_id=machine_id,
+        verdict=MachineVerdict.BLOCKED,
+        at=now,
+        until=until,
+        why=why,
+    )
+    with open_store(settings) as store:
+        SqlMachineNoteRepository(store).note(note)
+    return note
+
+
+def allow_machine(
+    settings: Settings, provider: str | None, machine_id: str, forgive_only: bool
+) -> AvoidedMachine | None:
+    """Rent a machine again: unblock it and clear its failures.
+
+    Args:
+        forgive_only: clear failures only; a machine that the owner blocked is an error.
+
+    Returns:
+        Why it was avoided; None: it was not.
+
+    Raises:
+        UsageError: the owner blocked it and `forgive_only` is set, or no such provider.
+        StoreError: nothing was written.
+    """
+    name = resolve_provider(settings, provider)
+    with open_store(settings) as store:
+        before = {(one.provider, one.machine_id): one for one in _avoided(settings, store)}.get((name, machine_id))
+        if forgive_only and before is not None and before.by_owner:
+            raise UsageError(f"you blocked machine {machine_id}; to unblock it: gpuwatch machines allow {machine_id}")
+        allowed = MachineNote(provider=name, machine_id=machine_id, verdict=MachineVerdict.ALLOWED, at=real_now())
+        SqlMachineNoteRepository(store).note(allowed)
+        return before
+
+
+def _avoided(settings: Settings, store: Database) -> list[AvoidedMachine]:
+    relaunching = [one.name for one in settings.watches if one.launch is not None and one.launch.relaunch]
+    found = SqlMachineNoteRepository(store).avoided(real_now(), relaunching)
+    return [found[key] for key in sorted(found)]
+
+
+def avoided_machine_json(one: AvoidedMachine) -> dict[str, Any]:
+    """JSON of one machine of `gpuwatch machines`."""
+    return {
+        "provider": one.provider,
+        "machine_id": one.machine_id,
+        "reason": "blocked" if one.by_owner else "failed",
+        "why": one.why,
+        "since": rfc3339(one.since),
+        "until": rfc3339(one.until),
+        "launch_id": one.launch_id,
+    }

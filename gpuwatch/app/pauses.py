@@ -1,0 +1,103 @@
+"""Pauses: switch renting off, for everything or one watch, and on again."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
+from gpuwatch.domain.launches.pause import Pause
+from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.errors import UsageError
+from gpuwatch.storage.pauses import PauseTable, SqlPauseRepository
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.database import Database
+
+
+def pauses(settings: Settings) -> PauseTable:
+    """What is paused, and the circuit breakers of the watches. Raises StoreError."""
+    with open_store_read_only(settings) as store:
+        return SqlPauseRepository(store).load()
+
+
+def pause(settings: Settings, watch: str | None, for_s: float | None, why: str) -> PauseTable:
+    """Stop every daemon on this database from renting anything new. Running instances keep running.
+
+    Args:
+        watch: None: all watches.
+        for_s: None: until `resume`.
+
+    Raises:
+        UsageError: no such watch. A typo must not leave the watch renting.
+        StoreError: nothing was written, nothing is paused.
+    """
+    if watch is not None:
+        _require_watch(settings, watch)
+    now = real_now()
+    until = None if for_s is None else now + timedelta(seconds=for_s)
+    with open_store(settings) as store:
+        return SqlPauseRepository(store).pause(Pause(watch=watch, at=now, until=until, why=why))
+
+
+def resume(settings: Settings, watch: str | None) -> tuple[bool, PauseTable]:
+    """Lift a pause; for a watch, also close its circuit breaker.
+
+    Returns:
+        Whether anything was lifted, and what is still paused.
+
+    Raises:
+        UsageError: no such watch, and none of that name is paused.
+        StoreError: nothing was written.
+    """
+    with open_store(settings) as store:
+        repository = SqlPauseRepository(store)
+        found = repository.load()
+        named = {one.watch for one in found.by_hand} | {one.watch for one in found.breakers}
+        if watch is not None and watch not in named:
+            _require_watch(settings, watch)
+        return repository.resume(watch, real_now(), "resumed by the owner")
+
+
+def renting_lines(store: Database, now: datetime, zone: str = "UTC") -> list[str]:
+    """What keeps watches from renting now, one sentence each. Raises StoreError."""
+    return pause_lines(SqlPauseRepository(store).load(), now, zone)
+
+
+def pause_lines(found: PauseTable, now: datetime, zone: str = "UTC") -> list[str]:
+    """The same for a table that is already read."""
+    shown = ZoneInfo(zone)
+    by_hand = [f"{one.text(shown)}; to go on: {_resume_command(one.watch)}" for one in found.holding(now)]
+    broken = []
+    for breaker in found.open_breakers():
+        again = (
+            "is trying once more"
+            if breaker.until <= now
+            else f"tries again, once, after {breaker.until.astimezone(shown):%Y-%m-%d %H:%M %Z}"
+        )
+        broken.append(f"Watch {breaker.watch!r} {again}: {breaker.why}; to go on: {_resume_command(breaker.watch)}")
+    return by_hand + broken
+
+
+def pauses_json(found: PauseTable) -> list[dict[str, Any]]:
+    """JSON of `gpuwatch pause`. The `until` of a breaker is the time of its next attempt."""
+    by_hand = [("hand", one.watch, one.at, one.until, one.why) for one in found.holding(real_now())]
+    broken = [("breaker", one.watch, one.at, one.until, one.why) for one in found.open_breakers()]
+    return [
+        {"kind": kind, "watch": watch, "since": rfc3339(since), "until": rfc3339(until), "why": why}
+        for kind, watch, since, until, why in [*by_hand, *broken]
+    ]
+
+
+def _resume_command(watch: str | None) -> str:
+    return "gpuwatch resume" if watch is None else f"gpuwatch resume {shlex.quote(watch)}"
+
+
+def _require_watch(settings: Settings, name: str) -> None:
+    known = [*(watch.name for watch in settings.watches), *settings.left_out]
+    if name not in known:
+        names = ", ".join(known) or "none"
+        raise UsageError(f"there is no watch {name!r}; watches: {names}")
