@@ -7,8 +7,6 @@ from decimal import ROUND_CEILING, Decimal
 
 import msgspec
 
-from gpuwatch.domain.analysis.advice import MIN_DEADLINES, limits_now, why_too_little_data
-from gpuwatch.domain.analysis.optimal_stopping import best_stopping_rule, price_path_of
 from gpuwatch.domain.analysis.price_series import PriceSeries
 from gpuwatch.domain.watches.watch import AutoPrice
 
@@ -31,6 +29,10 @@ def deadline_of(auto: AutoPrice, since: datetime) -> datetime:
 
 def limit_schedule(series: PriceSeries, auto: AutoPrice, deadline: datetime, now: datetime) -> LimitSchedule:
     """The limits from now to the deadline, as far ahead as the history allows."""
+    # numpy adds 16 MB and 80 ms to a daemon, and most have no watch with an automatic limit
+    from gpuwatch.domain.analysis.advice import MIN_DEADLINES, limits_now, why_too_little_data  # noqa: PLC0415
+    from gpuwatch.domain.analysis.optimal_stopping import best_stopping_rule, price_path_of  # noqa: PLC0415
+
     hours = min(hours_left(deadline, now) + 1, MAX_HOURS, max(1, len(series.polled) // MIN_DEADLINES))
     why_none = why_too_little_data(series, hours)
     if why_none:
