@@ -128,7 +128,7 @@ class StopWaiter:
         ends_at, waiting = real_monotonic() + within_s, list(launch_ids)
         while real_monotonic() < ends_at and (waiting := [one for one in waiting if not self._is_settled(one)]):
             for name, reconciler in self._reconcilers.items():
-                self._lists[name] += reconciler.beat(real_now(), set(waiting))
+                self._lists[name] += reconciler.reconcile(real_now(), set(waiting))
             time.sleep(_POLL_EVERY_S)
         if self._by_hand:
             raise UsageError("\n".join(self._by_hand))

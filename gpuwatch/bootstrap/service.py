@@ -252,7 +252,7 @@ class Service:
         """Every beat of the daemon; those of one provider never wait for those of another."""
         found = [
             PeriodicTask(name="deliver", run=self._deliver, every_s=DELIVER_EVERY_S),
-            PeriodicTask(name="hooks", run=lambda: self.hooks.beat(real_now()), every_s=HOOKS_EVERY_S),
+            PeriodicTask(name="hooks", run=lambda: self.hooks.run_due(real_now()), every_s=HOOKS_EVERY_S),
             PeriodicTask(name="remind", run=self._remind, every_s=REMIND_EVERY_S),
             PeriodicTask(name="roll-up", run=lambda: self.history.roll_up(real_now()), every_s=ROLL_UP_EVERY_S),
             PeriodicTask(name="auto price", run=self._reckon_limits, every_s=AUTO_PRICE_EVERY_S),
@@ -293,11 +293,11 @@ class Service:
         return look
 
     def _look_after(self, guard: ProviderGuard) -> Callable[[], None]:
-        return lambda: guard.beat(real_now())
+        return lambda: guard.refresh(real_now())
 
     def _deliver(self) -> int:
-        self.distress.look(self._store.fault, real_now())
-        return self.deliverer.beat(real_now())
+        self.distress.check(self._store.fault, real_now())
+        return self.deliverer.send_due(real_now())
 
     # --- how it goes --------------------------------------------------------------------------------------------------
 

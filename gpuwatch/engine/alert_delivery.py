@@ -43,7 +43,7 @@ LONGEST_BACKOFF_S = 900.0  # … up to here
 LONGEST_WAIT_S = 86_400.0  # a channel that asks for more is asked again after a day
 PROBE_AFTER_S = 1_200.0  # a refusing channel is tried three times an hour: nobody's login gets locked
 SHARE_WAIT_S = 3_600.0  # a channel that wants to wait longer has its alert sent by the others too
-TELL_EVERY = timedelta(hours=1)
+ALERT_EVERY = timedelta(hours=1)
 LEASE_S = 60.0
 _SENDING_S = 25.0  # then the rest of a batch is given back, so that one more send ends within the lease
 _BATCH = 100
@@ -90,7 +90,7 @@ class AlertDelivery:
         self._lock = threading.Lock()
         self._delivered = 0
         self._failing: set[str] = set()
-        self._told_at: dict[str, datetime] = {}
+        self._alerted_at: dict[str, datetime] = {}
         handed_over = outbox.start(tuple(self._channels))
         if handed_over:
             log.warning(
@@ -100,7 +100,7 @@ class AlertDelivery:
             if isinstance(channel, MovableChat):
                 channel.new_chat_id = outbox.moved_chat(channel.home)
 
-    def beat(self, now: datetime) -> int:
+    def send_due(self, now: datetime) -> int:
         """Expire what is late, start sending what is due; how many deliveries were made since the last beat.
 
         Raises:
@@ -133,7 +133,7 @@ class AlertDelivery:
         for name, count in self._outbox.unreported_failures().items():
             if name in self._channels:
                 key = f"late:{name}:{int(now.timestamp())}"
-                self._tell(late_alert(name, count, alert_id=alert_id_from(key), now=now), (name,), key)
+                self._enqueue(late_alert(name, count, alert_id=alert_id_from(key), now=now), (name,), key)
 
     def _is_busy(self, name: str) -> bool:
         thread = self._threads.get(name)
@@ -209,11 +209,11 @@ class AlertDelivery:
 
     def _moved(self, home: str, new: str, now: datetime) -> None:
         key = f"moved:{home}:{new}"
-        if key in self._told_at:
+        if key in self._alerted_at:
             return
-        self._told_at[key] = now
+        self._alerted_at[key] = now
         self._outbox.note_moved_chat(home, new, now)
-        self._tell(moved_chat_alert(home, new, alert_id=alert_id_from(key), now=now), tuple(self._channels), key)
+        self._enqueue(moved_chat_alert(home, new, alert_id=alert_id_from(key), now=now), tuple(self._channels), key)
 
     def _put_off(self, name: str, message: OutgoingMessage, error: DeliverLater, now: datetime) -> bool:
         wait_s = self._wait_s(error, message.dues[0].attempts)
@@ -221,7 +221,7 @@ class AlertDelivery:
             self._outbox.settle_later(due, now + timedelta(seconds=wait_s), str(error), error.taken or due.taken)
         self._note_failure(name, error)
         if error.refused:
-            self._tell_others(name, error.refused, now)
+            self._alert_others(name, error.refused, now)
         if wait_s > SHARE_WAIT_S:
             self._share(name, message)
         return bool(error.taken)  # those behind it are not held up by one recipient
@@ -243,7 +243,7 @@ class AlertDelivery:
         for due in message.dues:
             self._outbox.settle_refused(due, str(error), now + timedelta(seconds=PROBE_AFTER_S))
         self._share(name, message)
-        self._tell_others(name, str(error), now)
+        self._alert_others(name, str(error), now)
         return False
 
     def _sent_in_part(self, name: str, message: OutgoingMessage, error: DeliveryRefused, now: datetime) -> None:
@@ -251,7 +251,7 @@ class AlertDelivery:
             self._outbox.settle_sent(due, now, str(error))
         with self._lock:
             self._delivered += len(message.dues)
-        self._tell_others(name, error.refused or str(error), now)
+        self._alert_others(name, error.refused or str(error), now)
 
     def _share(self, name: str, message: OutgoingMessage) -> None:
         """What one channel does not take, the others get."""
@@ -259,24 +259,24 @@ class AlertDelivery:
             if due.alert.kind is not AlertKind.CHANNEL:  # the others have those already
                 self._outbox.also(due.alert.alert_id, self._others(name))
 
-    def _tell_others(self, name: str, error: str, now: datetime) -> None:
+    def _alert_others(self, name: str, error: str, now: datetime) -> None:
         """At most once an hour: an alert about an alert must not feed on itself."""
         others = self._others(name)
         if not others:
             log.critical("%s refuses alerts and there is no other channel: %s", name, redact(error))
             return
         with self._lock:
-            told_at = self._told_at.get(name)
-            if told_at is not None and timedelta(0) <= now - told_at < TELL_EVERY:
+            alerted_at = self._alerted_at.get(name)
+            if alerted_at is not None and timedelta(0) <= now - alerted_at < ALERT_EVERY:
                 return
-            self._told_at[name] = now
-        key = f"channel:{name}:{int(now.timestamp() // TELL_EVERY.total_seconds())}"
-        self._tell(channel_alert(name, error, alert_id=alert_id_from(key), now=now), others, key)
+            self._alerted_at[name] = now
+        key = f"channel:{name}:{int(now.timestamp() // ALERT_EVERY.total_seconds())}"
+        self._enqueue(channel_alert(name, error, alert_id=alert_id_from(key), now=now), others, key)
 
     def _others(self, name: str) -> tuple[str, ...]:
         return tuple(other for other in self._channels if other != name)
 
-    def _tell(self, alert: Alert, channels: Sequence[str], once_key: str) -> None:
+    def _enqueue(self, alert: Alert, channels: Sequence[str], once_key: str) -> None:
         self._outbox.tell(alert, channels, alert.created_at + alert_lifetime(alert.kind), once_key)
 
     def _note_failure(self, name: str, error: Exception) -> None:

@@ -26,7 +26,7 @@ from gpuwatch.ports import Alert, AlertKind, OfferLine
 from gpuwatch.redaction import redact
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
-_LIVES = {
+_LIFETIMES = {
     AlertKind.OFFER: _HOUR,  # by then somebody else has rented it, or it is told again
     AlertKind.TEST: timedelta(minutes=10),
     AlertKind.REFUSED: 6 * _HOUR,
@@ -43,7 +43,7 @@ _OFFERS_SHOWN = 3
 
 def alert_lifetime(kind: AlertKind) -> timedelta:
     """How long an alert of this kind is worth sending; then it expires, and is mentioned in the next one."""
-    return _LIVES[kind]
+    return _LIFETIMES[kind]
 
 
 def alert_id_from(key: str) -> str:
@@ -60,7 +60,7 @@ def offer_alert(  # noqa: PLR0913 - the decision, and all that is told beside it
     did: str,
     budget_note: str | None = None,
     links: Mapping[str, str] | None = None,
-    ask: Approval | None = None,
+    approval: Approval | None = None,
     can_do: tuple[str, ...] = (),
 ) -> Alert:
     """A watch fired.
@@ -89,8 +89,8 @@ def offer_alert(  # noqa: PLR0913 - the decision, and all that is told beside it
     facts += rare_facts(folded[0])
     if traffic := _traffic(watch, best.offer):
         facts.append(("Traffic", traffic))
-    if ask is not None:
-        facts += _ask_facts(ask, watch, zone)
+    if approval is not None:
+        facts += _quote_facts(approval, watch, zone)
     if budget_note:
         facts.append(("Budget", budget_note))
     facts.append(("Seen", format_moment(decision.decided_at, zone)))
@@ -108,7 +108,7 @@ def offer_alert(  # noqa: PLR0913 - the decision, and all that is told beside it
         ),
         why=decision_text(watch, decision),
         did=did or "Nothing: it is up to you.",
-        can_do=(*(can_do or _can_do(best.offer, ask)), f"Look again: gpuwatch check {shlex.quote(watch.name)}"),
+        can_do=(*(can_do or _can_do(best.offer, approval)), f"Look again: gpuwatch check {shlex.quote(watch.name)}"),
     )
 
 
@@ -333,18 +333,20 @@ _REASONS: Mapping[DecisionReason, str] = {
 }
 
 
-def _ask_facts(ask: Approval, watch: Watch, zone: tzinfo) -> list[tuple[str, str]]:
-    quoted = ask.match.price.price_microusd_hour
-    facts = [("Quote", f"${price_text(usd(quoted))} per hour, or less; open until {format_moment(ask.deadline, zone)}")]
-    most = most_microusd_hour(ask.match, watch)
+def _quote_facts(approval: Approval, watch: Watch, zone: tzinfo) -> list[tuple[str, str]]:
+    quoted = approval.match.price.price_microusd_hour
+    facts = [
+        ("Quote", f"${price_text(usd(quoted))} per hour, or less; open until {format_moment(approval.deadline, zone)}")
+    ]
+    most = most_microusd_hour(approval.match, watch)
     if most > quoted:
         facts.append(("At most", f"${price_text(usd(most))} per hour, if its bid has to be raised"))
     return facts
 
 
-def _can_do(best: Offer, ask: Approval | None) -> tuple[str, ...]:
-    if ask is not None:
-        return (f"Rent it: gpuwatch approve {ask.ask_id}", f"Not this one: gpuwatch deny {ask.ask_id}")
+def _can_do(best: Offer, approval: Approval | None) -> tuple[str, ...]:
+    if approval is not None:
+        return (f"Rent it: gpuwatch approve {approval.ask_id}", f"Not this one: gpuwatch deny {approval.ask_id}")
     return (hint(best),)
 
 

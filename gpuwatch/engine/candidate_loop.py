@@ -104,10 +104,10 @@ class OrderResultRecorder:
         log.warning("launch %s failed: %s", launch.launch_id, reason)
         return self._tell(launch, NothingCreated(reason))
 
-    def _tell(self, launch: Launch, seen: InstanceCreated | AnswerLost | NothingCreated) -> Launch:
+    def _tell(self, launch: Launch, event: InstanceCreated | AnswerLost | NothingCreated) -> Launch:
         """What is to be destroyed, `follow` destroys: it looks at once."""
         now = self.clock()
-        launch, _ = self._executor.apply_to_latest(launch, seen, ClockReading(now, now))
+        launch, _ = self._executor.apply_to_latest(launch, event, ClockReading(now, now))
         return launch
 
 

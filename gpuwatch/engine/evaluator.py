@@ -209,7 +209,7 @@ class Evaluator:
         shown = (match for view in fresh.values() for match in view.matches)
         found = sorted((match for match in shown if _is_under(watch, match)), key=rank)
         expected = self._rules.expected_views[watch.name]
-        return self._rounds.setdefault(watch.name, PollCycle()).look(
+        return self._rounds.setdefault(watch.name, PollCycle()).observe(
             (key,),
             tuple(found),
             near=any(view.near for view in fresh.values()),
@@ -353,7 +353,7 @@ class Evaluator:
     ) -> Alert:
         rules, alert_id = self._rules, self._new_id()
         return offer_alert(
-            watch, decision, alert_id=alert_id, zone=rules.zone, did=did, links=rules.links, ask=ask, can_do=can_do
+            watch, decision, alert_id=alert_id, zone=rules.zone, did=did, links=rules.links, approval=ask, can_do=can_do
         )
 
     def _tell(

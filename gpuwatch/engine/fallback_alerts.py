@@ -26,9 +26,9 @@ class FallbackAlerts:
         self._channels = channels
         self._new_id = new_id
         self._since: datetime | None = None
-        self._told_at: datetime | None = None
+        self._alerted_at: datetime | None = None
 
-    def look(self, fault: str | None, now: datetime) -> bool:
+    def check(self, fault: str | None, now: datetime) -> bool:
         """How the database is at this moment; True: the owner is being told.
 
         Args:
@@ -38,10 +38,10 @@ class FallbackAlerts:
             self._since = None
             return False
         self._since = self._since or now
-        lately = self._told_at is not None and timedelta(0) <= now - self._told_at < REPEAT_AFTER
+        lately = self._alerted_at is not None and timedelta(0) <= now - self._alerted_at < REPEAT_AFTER
         if lately or timedelta(0) <= now - self._since < PATIENCE:
             return False
-        self._told_at = now
+        self._alerted_at = now
         alert = database_alert(fault, alert_id=self._new_id(), now=now)
         for channel in self._channels.values():
             threading.Thread(target=_send, args=(channel, alert), name=f"distress-{channel.name}", daemon=True).start()

@@ -72,14 +72,14 @@ class ProviderGuard:
         )
         self._verifier = InstanceVerifier(probe, self._unmeasured, start)
 
-    def beat(self, now: datetime) -> None:
+    def refresh(self, now: datetime) -> None:
         """Budgets, proposed prices, what is to be forgotten; every few seconds. Raises StoreError."""
-        alive = [launch for launch in self._budgets.beat(now) if launch.provider == self._provider]
-        self._prices.beat([one for one in alive if one.state is LaunchState.RUNNING], now)
+        alive = [launch for launch in self._budgets.refresh(now) if launch.provider == self._provider]
+        self._prices.refresh([one for one in alive if one.state is LaunchState.RUNNING], now)
         ids = {launch.launch_id for launch in alive}
-        self._prices.keep(ids)
-        self._verifier.keep(ids)
-        self._use.keep(ids, now)
+        self._prices.forget_except(ids)
+        self._verifier.forget_except(ids)
+        self._use.forget_except(ids, now)
 
     def fault(self, launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
         """Why an instance that is listed must end; None: it need not. Tells its owner what comes upon it."""
@@ -87,7 +87,7 @@ class ProviderGuard:
         fault = self.due(launch, now) or self._of_instance(launch, instance, watch, now)
         if fault is None and launch.state is LaunchState.RUNNING:
             for notice in self._notices(launch, instance, watch, now):
-                self._alerts.tell(launch, notice, now)
+                self._alerts.report(launch, notice, now)
         return fault
 
     def due(self, launch: Launch, now: datetime) -> EndCause | None:
@@ -125,4 +125,4 @@ class ProviderGuard:
         return found
 
     def _unmeasured(self, launch: Launch, why: str, now: datetime) -> None:
-        self._alerts.tell(launch, notices.unmeasured(why), now)
+        self._alerts.report(launch, notices.unmeasured(why), now)

@@ -54,25 +54,25 @@ class GuardAlerts:
         self._launch_alerts = launch_alerts
         self._channels_of = channels_of
         self._new_id = new_id
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
-    def tell(self, launch: Launch, notice: GuardNotice, now: datetime) -> None:
+    def report(self, launch: Launch, notice: GuardNotice, now: datetime) -> None:
         """Of a launch."""
         key = f"{notice.key}:{launch.launch_id}"[:_KEY_LENGTH]
-        if key in self._told:
+        if key in self._reported:
             return
         kind = AlertKind.HELD if notice.needs_owner else AlertKind.LAUNCH
         can_do = notice.can_do or ("Follow it: gpuwatch launches", f"End it: gpuwatch stop {launch.launch_id}")
         plain = self._launch_alerts.moved(launch, notice.headline, notice.why, now, can_do)
         facts = (*plain.alert.facts, *notice.facts)
         alert = msgspec.structs.replace(plain.alert, kind=kind, did=notice.did, facts=facts)
-        self._put(msgspec.structs.replace(plain, alert=alert, expires_at=now + alert_lifetime(kind), once_key=key))
+        self._enqueue(msgspec.structs.replace(plain, alert=alert, expires_at=now + alert_lifetime(kind), once_key=key))
 
-    def budget(self, one: BudgetStatus, stops: bool, now: datetime) -> None:
+    def report_budget(self, one: BudgetStatus, stops: bool, now: datetime) -> None:
         """Of a budget: once for its 80 %, once for its end, in each window and for each limit."""
         share = "full" if one.is_full else "nearly"
         key = f"budget:{share}:{one.name}:{one.window}:{one.limit_microusd}:{one.watch or ''}"[:_KEY_LENGTH]
-        if key in self._told:
+        if key in self._reported:
             return
         alert = Alert(
             alert_id=self._new_id(),
@@ -86,20 +86,20 @@ class GuardAlerts:
             can_do=("See what it goes into: gpuwatch costs", "End something: gpuwatch stop ID"),
         )
         channels = self._channels_of(one.watch or "")
-        self._put(
+        self._enqueue(
             OutboxAlert(alert=alert, channels=channels, expires_at=now + alert_lifetime(alert.kind), once_key=key)
         )
 
-    def _put(self, news: OutboxAlert) -> None:
+    def _enqueue(self, news: OutboxAlert) -> None:
         assert news.once_key is not None
         try:
             self._repository.tell(news)
         except StoreError as error:
             log.warning("not told yet: %s: %s", news.alert.headline, error)
             return
-        if len(self._told) >= _KEYS_MAX:
-            self._told.clear()  # the store still knows them
-        self._told.add(news.once_key)
+        if len(self._reported) >= _KEYS_MAX:
+            self._reported.clear()  # the store still knows them
+        self._reported.add(news.once_key)
 
 
 def _budget_headline(one: BudgetStatus) -> str:

@@ -44,7 +44,7 @@ class BudgetGuard:
         alive = self._repository.alive()
         return [*alive, *self._ended_this_month(alive, now)]
 
-    def beat(self, now: datetime) -> list[Launch]:
+    def refresh(self, now: datetime) -> list[Launch]:
         """Reckon anew; what is alive. Raises StoreError."""
         alive = self._repository.alive()
         ended = self._ended_this_month(alive, now)
@@ -53,7 +53,7 @@ class BudgetGuard:
         for name, budget in scopes:
             found = budget_statuses(alive, ended, budget, now, name)
             for one in found:
-                self._alerts.budget(one, budget.on_reached is OnBudget.STOP, now)
+                self._alerts.report_budget(one, budget.on_reached is OnBudget.STOP, now)
             ending = launches_to_end(found, alive, budget, now) | ending
         self._ending = ending
         return list(alive)

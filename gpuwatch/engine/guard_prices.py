@@ -29,7 +29,7 @@ from gpuwatch.ports import Launcher, PriceIncrease
 
 log = logging.getLogger(__name__)
 
-ASK_EVERY = timedelta(seconds=60)
+POLL_EVERY = timedelta(seconds=60)
 
 
 class RefusedIncrease(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,16 +60,16 @@ class PriceGuard:
         self._watches = watches
         self._budget = budget
         self._others = others
-        self._asked_at: datetime | None = None
+        self._polled_at: datetime | None = None
         self._answered: set[str] = set()
         self._refused: dict[str, RefusedIncrease] = {}  # by launch id; stays when the proposal leaves the list
 
-    def beat(self, running: Sequence[Launch], now: datetime) -> None:
+    def refresh(self, running: Sequence[Launch], now: datetime) -> None:
         """Ask, if its time has come and anything runs here."""
-        asked_at = self._asked_at
-        if not running or (asked_at is not None and timedelta(0) <= now - asked_at < ASK_EVERY):
+        polled_at = self._polled_at
+        if not running or (polled_at is not None and timedelta(0) <= now - polled_at < POLL_EVERY):
             return
-        self._asked_at = now
+        self._polled_at = now
         try:
             proposals = self._launcher.price_increases()
         except ProviderError as error:
@@ -91,13 +91,13 @@ class PriceGuard:
             return None
         return EndReason.PRICE_RAISED, rise.words
 
-    def keep(self, launch_ids: Collection[str]) -> None:
+    def forget_except(self, launch_ids: Collection[str]) -> None:
         """Forget all others."""
         self._refused = {key: rise for key, rise in self._refused.items() if key in launch_ids}
 
     def _met(self, launch: Launch, proposal: PriceIncrease, now: datetime) -> None:
         raised = raised_microusd_hour(launch, proposal.new_usd_hour)
-        words = _words(launch, proposal, raised)
+        words = _price_change(launch, proposal, raised)
         # what else rises has no price here: then the whole price is not known, and nothing is accepted by itself
         answer = self._answer(launch, None if proposal.words else raised, now)
         did = self._given(answer, proposal)
@@ -105,7 +105,7 @@ class PriceGuard:
             self._refused.pop(launch.launch_id, None)
         elif answer is IncreaseAnswer.REJECT:
             self._refused[launch.launch_id] = RefusedIncrease(effective_at=proposal.effective_at, words=words)
-        self._alerts.tell(launch, _notice(launch, proposal, raised, (words, did), now), now)
+        self._alerts.report(launch, _notice(launch, proposal, raised, (words, did), now), now)
 
     def _answer(self, launch: Launch, raised: int | None, now: datetime) -> IncreaseAnswer:
         watch = self._watches.get(launch.watch)
@@ -147,7 +147,7 @@ class PriceGuard:
         return done
 
 
-def _words(launch: Launch, proposal: PriceIncrease, raised: int | None) -> str:
+def _price_change(launch: Launch, proposal: PriceIncrease, raised: int | None) -> str:
     prices = (
         "" if raised is None else f"${price_text(usd(launch.price_microusd_hour))} → ${price_text(usd(raised))} an hour"
     )
@@ -155,11 +155,11 @@ def _words(launch: Launch, proposal: PriceIncrease, raised: int | None) -> str:
 
 
 def _notice(
-    launch: Launch, proposal: PriceIncrease, raised: int | None, said: tuple[str, str], now: datetime
+    launch: Launch, proposal: PriceIncrease, raised: int | None, texts: tuple[str, str], now: datetime
 ) -> GuardNotice:
-    words, did = said
+    words, did = texts
     is_open = did.startswith("Nothing")
-    asks = (f"Accept or reject it at {launch.provider}", "Let gpuwatch answer: launch.on_price_increase")
+    answers = (f"Accept or reject it at {launch.provider}", "Let gpuwatch answer: launch.on_price_increase")
     at = "an unknown time" if proposal.effective_at is None else format_moment(proposal.effective_at)
     facts = [("New price", words), ("Takes effect", at)]
     if raised is not None:
@@ -173,7 +173,7 @@ def _notice(
         why=f"The host proposes another price for the running contract: {words}, from {at} on.",
         did=did,
         can_do=(
-            *(asks if is_open else ()),
+            *(answers if is_open else ()),
             f"End it{'' if is_open else ' now'}: gpuwatch stop {launch.launch_id}",
         ),
         facts=tuple(facts),

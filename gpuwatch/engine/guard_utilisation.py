@@ -37,7 +37,7 @@ class UtilisationGuard:
     def __init__(self, uses: UtilisationRepository, alerts: GuardAlerts) -> None:
         self._uses = uses
         self._alerts = alerts
-        self._told_at: dict[str, datetime] = {}  # of waste
+        self._reported_at: dict[str, datetime] = {}  # of waste
         self._recovered_at: dict[str, datetime] = {}
         self._forgot_at: datetime | None = None
 
@@ -56,9 +56,9 @@ class UtilisationGuard:
             log.warning("launch %s: its GPU use is not known: %s", launch.launch_id, error)
             return None
 
-    def keep(self, launch_ids: Collection[str], now: datetime) -> None:
+    def forget_except(self, launch_ids: Collection[str], now: datetime) -> None:
         """Forget all others; once a day what is old. Raises StoreError."""
-        self._told_at = {key: at for key, at in self._told_at.items() if key in launch_ids}
+        self._reported_at = {key: at for key, at in self._reported_at.items() if key in launch_ids}
         self._recovered_at = {key: at for key, at in self._recovered_at.items() if key in launch_ids}
         if self._forgot_at is None or not timedelta(0) <= now - self._forgot_at < _DAY:
             self._forgot_at = now
@@ -77,14 +77,14 @@ class UtilisationGuard:
         mean = mean_utilisation(samples, spec.wasteful_for_s, now)
         if mean is None:
             return
-        told_at = self._told_at.get(launch.launch_id)
+        reported_at = self._reported_at.get(launch.launch_id)
         if mean >= spec.wasteful_below:
-            if told_at is not None:
+            if reported_at is not None:
                 self._recovered_at[launch.launch_id] = now
-                del self._told_at[launch.launch_id]
-        elif told_at is None or now - told_at >= _DAY:
-            self._told_at[launch.launch_id] = now
-            self._alerts.tell(launch, self._notice(launch, spec, mean, now), now)
+                del self._reported_at[launch.launch_id]
+        elif reported_at is None or now - reported_at >= _DAY:
+            self._reported_at[launch.launch_id] = now
+            self._alerts.report(launch, self._notice(launch, spec, mean, now), now)
 
     def _notice(self, launch: Launch, spec: LaunchSpec, mean: float, now: datetime) -> GuardNotice:
         whole = self._uses.mean(launch.launch_id)
@@ -100,10 +100,10 @@ class UtilisationGuard:
 
     def _key(self, launch: Launch, now: datetime) -> str:
         """Each day of the launch, and anew after it recovered: a restart tells nothing twice on one day."""
-        begun_at = launch.running_at or launch.intended_at
+        started_at = launch.running_at or launch.intended_at
         recovered_at = self._recovered_at.get(launch.launch_id)
         again = "" if recovered_at is None else f"{recovered_at:%Y%m%dT%H%M%S}"
-        return f"waste:{max(0, (now - begun_at) // _DAY)}:{again}"
+        return f"waste:{max(0, (now - started_at) // _DAY)}:{again}"
 
 
 def percent_of(instance: Instance) -> float | None:

@@ -46,7 +46,7 @@ class InstanceListMonitor:
         """A whole list came."""
         self._since_s = None
         if self._told:
-            self._told = not self._tell(self._launch_alerts.seen_again(self._provider, now))
+            self._told = not self._tell(self._launch_alerts.instance_list_back(self._provider, now))
 
     def _tell(self, news: OutboxAlert) -> bool:
         try:

@@ -65,38 +65,40 @@ class AbsenceTracker:
     def __init__(self, monotonic: Callable[[], float], wait_s: float = ABSENCE_WAIT_S) -> None:
         self._monotonic = monotonic
         self._wait_s = wait_s
-        self._looks: dict[str, AbsenceEvidence] = {}
+        self._evidence: dict[str, AbsenceEvidence] = {}
         self._foreign: set[str] = set()
 
-    def seen(self, launch: Launch) -> None:
+    def listed_again(self, launch: Launch) -> None:
         """It is listed: what was counted is void."""
-        self._looks.pop(launch.launch_id, None)
+        self._evidence.pop(launch.launch_id, None)
 
     def missing(self, launch: Launch, listing: InstanceListing, alive: Sequence[Launch]) -> AbsenceVerdict:
         """One more listing without it."""
         ours = {a.instance_id for a in alive if a.launch_id != launch.launch_id and a.state is LaunchState.RUNNING}
         canary = has_canary(listing.by_id, {i for i in ours if i is not None}, self._foreign)
-        return self._note(launch, count_missing(self._look(launch), canary, self._monotonic(), self._wait_s))
+        return self._note(launch, count_missing(self._evidence_of(launch), canary, self._monotonic(), self._wait_s))
 
     def missing_after_destroy(self, launch: Launch) -> AbsenceVerdict:
         """The same where the provider took our order to destroy it: that stands for canary and wait."""
-        looks = self._look(launch)
-        return self._note(launch, AbsenceEvidence(looks.since_s, looks.missed + 1, looks.without_canary))
+        evidence = self._evidence_of(launch)
+        return self._note(launch, AbsenceEvidence(evidence.since_s, evidence.missed + 1, evidence.without_canary))
 
     def no_listing(self, launches: Sequence[Launch]) -> dict[str, AbsenceVerdict]:
         """The provider gave no list: what was counted in a row is not in a row any more."""
-        return {launch.launch_id: self._note(launch, count_failed_listing(self._look(launch))) for launch in launches}
+        return {
+            launch.launch_id: self._note(launch, count_failed_listing(self._evidence_of(launch))) for launch in launches
+        }
 
-    def listed(self, listing: InstanceListing) -> None:
+    def listing_done(self, listing: InstanceListing) -> None:
         """A listing was gone through; strangers in it are the canaries of the next."""
         self._foreign = listing.foreign()
 
-    def _look(self, launch: Launch) -> AbsenceEvidence:
-        return self._looks.get(launch.launch_id, AbsenceEvidence(self._monotonic()))
+    def _evidence_of(self, launch: Launch) -> AbsenceEvidence:
+        return self._evidence.get(launch.launch_id, AbsenceEvidence(self._monotonic()))
 
-    def _note(self, launch: Launch, looks: AbsenceEvidence) -> AbsenceVerdict:
-        self._looks[launch.launch_id] = looks
-        return absence_verdict(looks, self._monotonic(), self._wait_s)
+    def _note(self, launch: Launch, evidence: AbsenceEvidence) -> AbsenceVerdict:
+        self._evidence[launch.launch_id] = evidence
+        return absence_verdict(evidence, self._monotonic(), self._wait_s)
 
 
 def report_orphans(

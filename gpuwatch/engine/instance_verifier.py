@@ -36,11 +36,11 @@ def in_background(work: Callable[[], None]) -> None:
     threading.Thread(target=work, name="verify", daemon=True).start()
 
 
-class _Course:
+class _Progress:
     """How far the look at one instance has come. Written by one thread at a time: the beat, or the look it began."""
 
     def __init__(self) -> None:
-        self.looking = False
+        self.probing = False
         self.found: MeasuredInstance | InstanceUnreachable | LoginRefused | None = None
         self.words = "it names no SSH port"
         self.answers = False
@@ -67,7 +67,7 @@ class InstanceVerifier:
         self._probe = probe
         self._unmeasured = unmeasured
         self._start = start
-        self._courses: dict[str, _Course] = {}
+        self._progress: dict[str, _Progress] = {}
 
     def verified(self, launch: Launch, instance: Instance, watch: Watch | None, now: datetime) -> bool | EndCause:
         """True: what was promised, as far as anybody can tell. False: not yet known. Else why it must end."""
@@ -77,85 +77,87 @@ class InstanceVerifier:
         fault = listing_mismatch(launch, instance)
         if fault is not None or spec.verify is Verify.LISTED:
             return fault or True
-        course = self._courses.setdefault(launch.launch_id, _Course())
-        found = course.done or self._asked(course, launch, instance, watch, spec, now)
-        if found is False and late_start(launch, course.words, now) is not None:
-            return EndReason.NO_SSH, course.words
+        progress = self._progress.setdefault(launch.launch_id, _Progress())
+        found = progress.done or self._check(progress, launch, instance, watch, spec, now)
+        if found is False and late_start(launch, progress.words, now) is not None:
+            return EndReason.NO_SSH, progress.words
         return found
 
-    def keep(self, launch_ids: Collection[str]) -> None:
+    def forget_except(self, launch_ids: Collection[str]) -> None:
         """Forget all others."""
-        self._courses = {key: course for key, course in self._courses.items() if key in launch_ids}
+        self._progress = {key: progress for key, progress in self._progress.items() if key in launch_ids}
 
-    def _asked(
-        self, course: _Course, launch: Launch, instance: Instance, watch: Watch, spec: LaunchSpec, now: datetime
+    def _check(
+        self, progress: _Progress, launch: Launch, instance: Instance, watch: Watch, spec: LaunchSpec, now: datetime
     ) -> bool | EndCause:
-        if course.looking:
+        if progress.probing:
             return False
-        found, course.found = course.found, None
-        result = False if found is None else self._judged(course, found, launch, watch, now)
+        found, progress.found = progress.found, None
+        result = False if found is None else self._judge(progress, found, launch, watch, now)
         if result is False:
-            self._look(course, instance, spec, watch.min_download_mbps is not None)
-        course.done = result is True
+            self._start_probe(progress, instance, spec, watch.min_download_mbps is not None)
+        progress.done = result is True
         return result
 
-    def _judged(
+    def _judge(
         self,
-        course: _Course,
+        progress: _Progress,
         found: MeasuredInstance | InstanceUnreachable | LoginRefused,
         launch: Launch,
         watch: Watch,
         now: datetime,
     ) -> bool | EndCause:
         if isinstance(found, InstanceUnreachable):
-            course.words = str(found)
+            progress.words = str(found)
             return False
         if isinstance(found, LoginRefused):
-            return self._refused(course, found, launch, now)
-        return measurement_mismatch(launch, found) or _speed(course, found, watch.min_download_mbps)
+            return self._refused(progress, found, launch, now)
+        return measurement_mismatch(launch, found) or _speed(progress, found, watch.min_download_mbps)
 
-    def _refused(self, course: _Course, found: LoginRefused, launch: Launch, now: datetime) -> bool:
+    def _refused(self, progress: _Progress, found: LoginRefused, launch: Launch, now: datetime) -> bool:
         """Not the machine's fault as far as anybody knows: after a while it is believed, and the owner told."""
-        course.words = str(found)
-        course.refused_at = course.refused_at or now
-        if now - course.refused_at < LOGIN_PATIENCE:
+        progress.words = str(found)
+        progress.refused_at = progress.refused_at or now
+        if now - progress.refused_at < LOGIN_PATIENCE:
             return False
         self._unmeasured(launch, str(found), now)
         return True
 
-    def _look(self, course: _Course, instance: Instance, spec: LaunchSpec, download: bool) -> None:
+    def _start_probe(self, progress: _Progress, instance: Instance, spec: LaunchSpec, download: bool) -> None:
         host, port = instance.ssh_host, instance.ssh_port
         if not host or port is None:
             return
-        course.looking = True
+        progress.probing = True
         inside: Callable[[], MeasuredInstance] = MeasuredInstance  # which says nothing
         if spec.ssh_key is not None:
             user = instance.ssh_user
             inside = partial(self._probe.inside, host, port, spec.ssh_key, download=download, user=user)
-        self._start(lambda: self._work(course, host, port, inside))
+        self._start(lambda: self._probe_instance(progress, host, port, inside))
 
-    def _work(self, course: _Course, host: str, port: int, inside: Callable[[], MeasuredInstance]) -> None:
+    def _probe_instance(
+        self, progress: _Progress, host: str, port: int, inside: Callable[[], MeasuredInstance]
+    ) -> None:
         try:
-            if not course.answers:
+            if not progress.answers:
                 self._probe.banner(host, port)
-                course.answers = True
-            course.found = inside()
+                progress.answers = True
+            progress.found = inside()
         except (InstanceUnreachable, LoginRefused) as error:
-            course.found = error
+            progress.found = error
         except Exception as error:
             log.exception("the look at %s:%s failed", host, port)
-            course.found = InstanceUnreachable(f"it could not be looked at: {type(error).__name__}")
+            progress.found = InstanceUnreachable(f"it could not be looked at: {type(error).__name__}")
         finally:
-            course.looking = False
+            progress.probing = False
 
 
-def _speed(course: _Course, found: MeasuredInstance, wanted_mbps: float | None) -> bool | EndCause:
+def _speed(progress: _Progress, found: MeasuredInstance, wanted_mbps: float | None) -> bool | EndCause:
     """The best of two measurements counts: the first may have met the image's own download."""
-    course.measured += 1
+    progress.measured += 1
     if found.download_mbps is not None:
-        course.best_mbps = max(course.best_mbps or 0.0, found.download_mbps)
-    slow = slow_download(course.best_mbps, wanted_mbps)
+        progress.best_mbps = max(progress.best_mbps or 0.0, found.download_mbps)
+    slow = slow_download(progress.best_mbps, wanted_mbps)
     if slow is None:
         return True
-    course.words = slow[1]
-    return False if course.measured < MEASURED else slow
+    progress.words = slow[1]
+    return False if progress.measured < MEASURED else slow

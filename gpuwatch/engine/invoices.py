@@ -24,7 +24,7 @@ from gpuwatch.ports.invoices import InvoiceRepository
 
 log = logging.getLogger(__name__)
 
-ASK_EVERY_S = 3600.0
+FETCH_EVERY_S = 3600.0
 FIRST_AFTER_S = 60.0  # a daemon that restarts in a circle asks for nothing
 # Books are said to be final at midnight UTC; ours close later, so that a late entry is not missed.
 SETTLED_AFTER = timedelta(hours=6)
@@ -50,20 +50,20 @@ class InvoiceCollector:
         self._book = book
         self._monotonic = monotonic
         self._next_s = monotonic() + FIRST_AFTER_S
-        self._silence_told = False
+        self._reported_missing = False
 
     def run_if_due(self, now: datetime) -> bool:
         """Ask, at most once an hour; True if it was time. What goes wrong is logged, and tried again in an hour."""
         if self._monotonic() < self._next_s:
             return False
-        self._next_s = self._monotonic() + ASK_EVERY_S
+        self._next_s = self._monotonic() + FETCH_EVERY_S
         try:
             kept = self.collect(now)
         except (ProviderError, StoreError) as error:
             log.warning("charges were not fetched: %s", error, extra={"provider": self._provider})
             return True
-        if kept is None and not self._silence_told:
-            self._silence_told = True
+        if kept is None and not self._reported_missing:
+            self._reported_missing = True
             log.info("this provider does not tell what it charged", extra={"provider": self._provider})
         return True
 
@@ -78,17 +78,17 @@ class InvoiceCollector:
         days, kept = open_days(mine, self._book.final(self._provider), now), 0
         ours = {one.instance_id for one in mine if one.instance_id is not None}
         for since, until in unbroken_runs(days):
-            told = self._launcher.charges(since, until)
-            if told is None:
+            charges = self._launcher.charges(since, until)
+            if charges is None:
                 return None
             asked = {day: instances for day, instances in days.items() if since <= day <= until}
-            kept += self._book.keep(invoice_rows(self._provider, told, asked, ours, now))
+            kept += self._book.keep(invoice_rows(self._provider, charges, asked, ours, now))
         return kept
 
 
 def invoice_rows(
     provider: str,
-    told: Iterable[ProviderCharge],
+    charges: Iterable[ProviderCharge],
     asked: Mapping[date, frozenset[str]],
     ours: Iterable[str],
     now: datetime,
@@ -99,7 +99,7 @@ def invoice_rows(
     names another of ours: an empty answer proves nothing.
     """
     mine, sums, final, odd = frozenset(ours), dict[tuple[str, date, str], int](), dict[tuple[str, date], bool](), set()
-    for charge in told:
+    for charge in charges:
         key = (charge.instance_id, charge.day)
         if charge.instance_id not in mine or charge.day not in asked:
             continue

@@ -45,27 +45,27 @@ class LaunchAlerts:
         self._channels_of = channels_of
         self._new_id = new_id
 
-    def told(self, launch: Launch, tell: Notification, now: datetime) -> OutboxAlert:
+    def for_notification(self, launch: Launch, notification: Notification, now: datetime) -> OutboxAlert:
         """What a step of its life has to say.
 
         Args:
             launch: as it is after the step.
         """
-        if tell.about is NotificationTopic.NOT_RENTED:
-            return self.not_rented(launch, tell.why, now)
-        if tell.about is NotificationTopic.HELD:
-            return self.held(launch, tell.why, now)
-        if tell.about is NotificationTopic.UNLISTED:
-            return self.unlisted(launch, tell.why, now)
-        if tell.about is NotificationTopic.BEFALLEN:
-            return self.condition_changed(launch, tell.headline, tell.why, now)
-        return self.moved(launch, tell.headline, tell.why, now)
+        if notification.about is NotificationTopic.NOT_RENTED:
+            return self.not_rented(launch, notification.why, now)
+        if notification.about is NotificationTopic.HELD:
+            return self.held(launch, notification.why, now)
+        if notification.about is NotificationTopic.UNLISTED:
+            return self.unlisted(launch, notification.why, now)
+        if notification.about is NotificationTopic.CONDITION_CHANGED:
+            return self.condition_changed(launch, notification.headline, notification.why, now)
+        return self.moved(launch, notification.headline, notification.why, now)
 
     def moved(
         self, launch: Launch, headline: str, why: str, now: datetime, can_do: tuple[str, ...] = ()
     ) -> OutboxAlert:
         """A launch went on."""
-        return self._news(AlertKind.LAUNCH, launch, headline, why, now, can_do or _LOOK)
+        return self._news(AlertKind.LAUNCH, launch, headline, why, now, can_do or _FOLLOW_IT)
 
     def condition_changed(self, launch: Launch, headline: str, why: str, now: datetime) -> OutboxAlert:
         """What may flap is told once in ten minutes, and a price whenever it is another by some percent.
@@ -82,7 +82,7 @@ class LaunchAlerts:
         end = next((end for end in EndReason if reason.startswith(end.value)), EndReason.REFUSED)
         for_a_person = end in _MEND
         kind = AlertKind.REFUSED if for_a_person else AlertKind.LAUNCH
-        can_do = ("Check key, credit and order: gpuwatch doctor",) if for_a_person else _LOOK
+        can_do = ("Check key, credit and order: gpuwatch doctor",) if for_a_person else _FOLLOW_IT
         failed = msgspec.structs.replace(launch, state=LaunchState.FAILED)
         news = self._news(kind, failed, f"not rented: {end.value}", reason, now, can_do)
         return _once(news, f"not-rented:{launch.watch[:120]}:{end.name}:{now:%Y-%m-%dT%H}")
@@ -134,7 +134,7 @@ class LaunchAlerts:
         news = OutboxAlert(alert=alert, channels=self._channels_of(""), expires_at=now + alert_lifetime(alert.kind))
         return _once(news, f"unseen:{provider}:{now:%Y-%m-%dT%H}")
 
-    def seen_again(self, provider: str, now: datetime) -> OutboxAlert:
+    def instance_list_back(self, provider: str, now: datetime) -> OutboxAlert:
         """Its list is back."""
         alert = Alert(
             alert_id=self._new_id(),
@@ -150,7 +150,9 @@ class LaunchAlerts:
     def slow_end(self, launch: Launch, why: str, now: datetime) -> OutboxAlert:
         """A destroy is not confirmed for a while."""
         headline = "its end is not confirmed yet: it may still be billed"
-        news = self._news(AlertKind.HELD, launch, headline, why, now, (f"End it at {launch.provider} by hand", *_LOOK))
+        news = self._news(
+            AlertKind.HELD, launch, headline, why, now, (f"End it at {launch.provider} by hand", *_FOLLOW_IT)
+        )
         return _once(news, f"slow-stop:{launch.launch_id}:{now:%Y-%m-%dT%H}")
 
     def orphan(self, provider: str, instance: Instance, why: str, now: datetime) -> OutboxAlert:
@@ -189,20 +191,20 @@ class LaunchAlerts:
             watch=launch.watch,
             facts=_facts(launch, now),
             why=why,
-            did=_state_in_words(launch),
+            did=_state_text(launch),
             can_do=can_do,
         )
         channels = self._channels_of(launch.watch)
         return OutboxAlert(alert=alert, channels=channels, expires_at=now + alert_lifetime(kind))
 
 
-def next_steps(watch: Watch, begun: Sequence[Launch], refusal: LaunchRefusal | None) -> tuple[str, ...]:
+def next_steps(watch: Watch, reserved: Sequence[Launch], refusal: LaunchRefusal | None) -> tuple[str, ...]:
     """What the owner can do once a watch that rents has fired: about what was begun, or about why nothing was."""
     name = shlex.quote(watch.name)
-    if begun and begun[0].dry_run:
+    if reserved and reserved[0].dry_run:
         return ("Rent in earnest: dry_run = false",)
-    if begun:
-        return (*_LOOK, *(f"End it: gpuwatch stop {launch.launch_id}" for launch in begun))
+    if reserved:
+        return (*_FOLLOW_IT, *(f"End it: gpuwatch stop {launch.launch_id}" for launch in reserved))
     if refusal is None:
         return ()
     if refusal.reason is RefusalReason.PAUSED:
@@ -220,7 +222,7 @@ def next_steps(watch: Watch, begun: Sequence[Launch], refusal: LaunchRefusal | N
 _MEND = frozenset({EndReason.NO_CREDIT, EndReason.KEY, EndReason.BAD_ORDER, EndReason.REFUSED})
 NOT_READY = ("Check key, credit and instances: gpuwatch doctor",)
 _OVER = frozenset({LaunchState.ENDED, LaunchState.FAILED})
-_LOOK = ("Follow it: gpuwatch launches",)
+_FOLLOW_IT = ("Follow it: gpuwatch launches",)
 
 
 def _facts(launch: Launch, now: datetime) -> tuple[tuple[str, str], ...]:
@@ -242,7 +244,7 @@ def _facts(launch: Launch, now: datetime) -> tuple[tuple[str, str], ...]:
     return tuple(facts)
 
 
-def _state_in_words(launch: Launch) -> str:
+def _state_text(launch: Launch) -> str:
     """What gpuwatch did or holds, as the state stands in `gpuwatch launches`."""
     if launch.state in _OVER:
         ended = f"Launch {launch.launch_id} {'has ended' if launch.state is LaunchState.ENDED else 'failed'}."

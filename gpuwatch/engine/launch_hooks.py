@@ -91,7 +91,7 @@ class LaunchHooks:
 
     # --- afterwards ---------------------------------------------------------------------------------------------------
 
-    def beat(self, now: datetime) -> int:
+    def run_due(self, now: datetime) -> int:
         """Begin what is due; how many. Raises StoreError."""
         with self._lock:
             free = MAX_PARALLEL - len(self._running)
@@ -100,10 +100,10 @@ class LaunchHooks:
         longest_s = max((_spec(watch).hook_timeout_s for watch in self._watches.values()), default=0.0)
         due = self._book.lease(now, free, longest_s + _MARGIN_S)
         for run in due:
-            self._begin(partial(self._afterwards, run))
+            self._start_thread(partial(self._afterwards, run))
         return len(due)
 
-    def _begin(self, job: Callable[[], None]) -> None:
+    def _start_thread(self, job: Callable[[], None]) -> None:
         def guarded() -> None:
             try:
                 job()
@@ -155,12 +155,12 @@ class LaunchHooks:
         if launch.launch_id in self._ends_s:
             return self._is_over(launch.launch_id)
         try:
-            return self._begun_elsewhere(launch, spec, now)
+            return self._start_before_stop(launch, spec, now)
         except StoreError as error:
             log.error("before_stop of launch %s is left out: %s", launch.launch_id, error)  # noqa: TRY400 it is no crash
             return self._over(launch.launch_id)
 
-    def _begun_elsewhere(self, launch: Launch, spec: LaunchSpec, now: datetime) -> bool:
+    def _start_before_stop(self, launch: Launch, spec: LaunchSpec, now: datetime) -> bool:
         assert spec.before_stop is not None
         hook, timeout_s = spec.before_stop, spec.hook_timeout_s
         run = self._book.begin(launch, BEFORE_STOP, now, timeout_s + _MARGIN_S)
@@ -171,7 +171,7 @@ class LaunchHooks:
             return self._over(launch.launch_id)
         with self._lock:
             self._ends_s[launch.launch_id] = self._monotonic() + timeout_s + _MARGIN_S
-        self._begin(partial(self._save, run, hook, timeout_s))
+        self._start_thread(partial(self._save, run, hook, timeout_s))
         return False
 
     def _save(self, run: HookRun, hook: HookSpec, timeout_s: float) -> None:
@@ -250,8 +250,8 @@ _NO_LAUNCH = LaunchSpec()
 def hook_environment(call: HookCall) -> dict[str, str]:
     """What a command is told in its environment; the whole launch is on its standard input."""
     launch = msgspec.json.decode(call.body, type=dict[str, object])
-    told = {"GPUWATCH_EVENT": call.event}
+    variables = {"GPUWATCH_EVENT": call.event}
     for name in ("launch_id", "watch", "provider", "instance_id", "state"):
         if launch.get(name) is not None:
-            told[f"GPUWATCH_{name.upper()}"] = clean(str(launch[name]))
-    return told
+            variables[f"GPUWATCH_{name.upper()}"] = clean(str(launch[name]))
+    return variables

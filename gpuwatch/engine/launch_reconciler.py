@@ -131,13 +131,13 @@ class LaunchReconciler:
         self._executor = TransitionExecutor(repository, launch_alerts)
         self._absence = AbsenceTracker(monotonic, wait_s)
         self._unseen = InstanceListMonitor(repository, launch_alerts, launcher.name, monotonic)
-        self._seen_s: dict[tuple[str, LaunchState], float] = {}  # monotonic, since it was first seen so
+        self._first_seen_s: dict[tuple[str, LaunchState], float] = {}  # monotonic, since it was first seen so
         self._stopping_since_s: dict[str, float] = {}
         self._destroyed: set[str] = set()  # launches whose destroy was acknowledged
         self._shown: set[str] = set()  # launches that a list has shown
         self._began_at: datetime | None = None
         self._next_at: datetime | None = None
-        self._strangers: Sequence[str] = ()
+        self._foreign_ids: Sequence[str] = ()
         self._last_read: Sequence[Launch] = ()
         self._listed_last: Mapping[str, Instance] = {}
         self.reconciled = False
@@ -150,7 +150,7 @@ class LaunchReconciler:
         moving = any(launch.state in _MOVING for launch in alive)
         ends = [end for launch in alive if (end := _must_end_at(launch)) is not None and end > now]
         self._next_at = min([now + (ALIVE_EVERY if moving else STEADY_EVERY), *ends])
-        return self.beat(now)
+        return self.reconcile(now)
 
     def not_ready(self) -> str | None:
         """Why nothing new may be rented here, in one line; None: it may. Raises StoreError.
@@ -161,9 +161,9 @@ class LaunchReconciler:
         name = self._launcher.name
         if not self.reconciled:
             return f"what gpuwatch rented at {name} before is still being looked up"
-        if not self._strangers or not self._repository.never_launched():
+        if not self._foreign_ids or not self._repository.never_launched():
             return None
-        known = ", ".join(self._strangers[:3])
+        known = ", ".join(self._foreign_ids[:3])
         return (
             f"{name} lists instances with a gpuwatch label that this database does not know ({known}); "
             "gpuwatch adopt INSTANCE, or gpuwatch adopt INSTANCE --not-mine"
@@ -178,7 +178,7 @@ class LaunchReconciler:
         """A launch was begun or is to end: look at the next chance."""
         self._next_at = None
 
-    def beat(self, now: datetime, only: Collection[str] | None = None) -> bool:
+    def reconcile(self, now: datetime, only: Collection[str] | None = None) -> bool:
         """List, and take every launch on; False: the provider gave no usable list. Raises StoreError.
 
         Args:
@@ -199,17 +199,17 @@ class LaunchReconciler:
         self._unseen.saw(now)
         failpoint("reconcile.listed")
         for launch in mine:
-            self._guarded(launch, lambda each: self._look(each, listing, alive, now))
-        self._absence.listed(listing)
+            self._isolated(launch, lambda each: self._process(each, listing, alive, now))
+        self._absence.listing_done(listing)
         if only is None:
-            self._strangers = report_orphans(self._repository, self._launch_alerts, self._launcher.name, listing, now)
+            self._foreign_ids = report_orphans(self._repository, self._launch_alerts, self._launcher.name, listing, now)
         self.reconciled = True
         return True
 
-    def _guarded(self, launch: Launch, look: Callable[[Launch], None]) -> None:
+    def _isolated(self, launch: Launch, step: Callable[[Launch], None]) -> None:
         """One launch's trouble never keeps the others from their step."""
         try:
-            look(launch)
+            step(launch)
         except LaunchConflict as error:
             log.info("%s", error)
         except (OrderError, ProviderError, StoreError) as error:
@@ -223,7 +223,7 @@ class LaunchReconciler:
             self._last_read = self._repository.alive(self._launcher.name)
         except StoreError:
             for launch in self._last_read:
-                self._guarded(launch, lambda each: self._end_unread(each, now))
+                self._isolated(launch, lambda each: self._end_unread(each, now))
             raise
         return self._last_read
 
@@ -236,15 +236,15 @@ class LaunchReconciler:
 
     # --- what is seen -------------------------------------------------------------------------------------------------
 
-    def _look(self, launch: Launch, listing: InstanceListing, alive: Sequence[Launch], now: datetime) -> None:
+    def _process(self, launch: Launch, listing: InstanceListing, alive: Sequence[Launch], now: datetime) -> None:
         instance = listing.of(launch)
         if instance is not None:
             self._shown.add(launch.launch_id)
-            self._absence.seen(launch)
-            self._go_on(launch, lambda each: self._listed(each, instance, now), now)
+            self._absence.listed_again(launch)
+            self._apply_events(launch, lambda each: self._listed(each, instance, now), now)
         elif launch.state is not LaunchState.REQUESTED or self._is_lost(launch, now):
             verdict = self._verdict(launch, listing, alive, now)
-            self._go_on(launch, lambda each: InstanceUnlisted(verdict, self._due(each, now)), now)
+            self._apply_events(launch, lambda each: InstanceUnlisted(verdict, self._due(each, now)), now)
 
     def _listed(self, launch: Launch, instance: Instance, now: datetime) -> InstanceListed:
         """The guard looks at what lives; whether it is what was promised, before it is its owner's."""
@@ -253,17 +253,17 @@ class LaunchReconciler:
         fault = self._of_guard(launch, lambda: self._guard.fault(launch, instance, now))
         if fault is not None or launch.state is LaunchState.RUNNING or instance.state is not InstanceState.RUNNING:
             return InstanceListed(instance, fault)
-        told = self._of_guard(launch, lambda: self._guard.verified(launch, instance, now))
-        found = True if told is None else told
+        checked = self._of_guard(launch, lambda: self._guard.verified(launch, instance, now))
+        found = True if checked is None else checked
         return InstanceListed(instance, verified=found) if isinstance(found, bool) else InstanceListed(instance, found)
 
     def _due(self, launch: Launch, now: datetime) -> EndCause | None:
         return self._of_guard(launch, lambda: self._guard.due(launch, now))
 
-    def _of_guard(self, launch: Launch, ask: Callable[[], T]) -> T | None:
+    def _of_guard(self, launch: Launch, question: Callable[[], T]) -> T | None:
         """A guard that breaks ends nothing, and holds up nothing that the launch's own time ends."""
         try:
-            return ask()
+            return question()
         except GpuwatchError as error:
             log.warning("launch %s: its guard: %s", launch.launch_id, error)
         except Exception:
@@ -272,11 +272,11 @@ class LaunchReconciler:
 
     def _is_lost(self, launch: Launch, now: datetime) -> bool:
         """Is a request that is not ours to answer dead? Older than this process: yes, or it is another daemon's."""
-        asked_at = launch.requested_at or launch.intended_at
+        requested_at = launch.requested_at or launch.intended_at
         return (
             self._began_at is None
-            or asked_at < self._began_at
-            or self._at_least(launch, now) - asked_at > ELSEWHERE_FOR
+            or requested_at < self._began_at
+            or self._at_least(launch, now) - requested_at > ELSEWHERE_FOR
         )
 
     def _verdict(
@@ -305,28 +305,28 @@ class LaunchReconciler:
     def _without_list(self, launches: Sequence[Launch], now: datetime) -> None:
         verdicts = self._absence.no_listing(launches)
 
-        def see(launch: Launch) -> ListUnavailable:
+        def observe(launch: Launch) -> ListUnavailable:
             return ListUnavailable(verdicts[launch.launch_id], self._due(launch, now))
 
         for launch in launches:
-            self._guarded(launch, lambda each: self._go_on(each, see, now))
+            self._isolated(launch, lambda each: self._apply_events(each, observe, now))
 
     def _at_least(self, launch: Launch, now: datetime) -> datetime:
         """The wall clock, or later: one that stepped back must not let an instance run longer."""
-        lives = launch.running_at if launch.state is LaunchState.RUNNING else None
-        begun_at = lives or launch.requested_at or launch.intended_at
+        running_since = launch.running_at if launch.state is LaunchState.RUNNING else None
+        started_at = running_since or launch.requested_at or launch.intended_at
         tick_s = self._monotonic()
-        seen_s = self._seen_s.setdefault((launch.launch_id, launch.state), tick_s)
-        return max(now, begun_at + timedelta(seconds=tick_s - seen_s))
+        seen_s = self._first_seen_s.setdefault((launch.launch_id, launch.state), tick_s)
+        return max(now, started_at + timedelta(seconds=tick_s - seen_s))
 
     # --- what follows -------------------------------------------------------------------------------------------------
 
-    def _go_on(self, launch: Launch, see: Callable[[Launch], LifecycleEvent], now: datetime) -> None:
+    def _apply_events(self, launch: Launch, observe: Callable[[Launch], LifecycleEvent], now: datetime) -> None:
         """Step by step, as long as one look leads on."""
         for _ in range(_STEPS):
-            when = ClockReading(now, self._at_least(launch, now))
+            clock = ClockReading(now, self._at_least(launch, now))
             before, terms = launch, watch_terms(self._watches.get(launch.watch), launch)
-            launch, effects = self._executor.take(launch, see(launch), when, terms)
+            launch, effects = self._executor.apply(launch, observe(launch), clock, terms)
             for effect in effects:
                 self._carry_out(launch, effect, now)
             if launch == before or launch.is_over or launch.state is LaunchState.STOPPING:
@@ -343,7 +343,7 @@ class LaunchReconciler:
 
     def _destroy(self, launch: Launch, instance_id: str, now: datetime) -> None:
         """Ask again at every listing that still shows it. An acknowledgement is not proof: the list is."""
-        self._tell_if_slow(launch, now)
+        self._report_if_slow(launch, now)
         if not self._may_destroy(launch, now):
             return
         failpoint("launch.before_destroy")
@@ -354,7 +354,7 @@ class LaunchReconciler:
         except (OrderError, ProviderError) as error:
             log.warning("launch %s: not destroyed yet: %s", launch.launch_id, error)
 
-    def _tell_if_slow(self, launch: Launch, now: datetime) -> None:
+    def _report_if_slow(self, launch: Launch, now: datetime) -> None:
         since_s = self._stopping_since_s.setdefault(launch.launch_id, self._monotonic())
         if self._monotonic() - since_s <= SLOW_STOP_S:
             return
@@ -366,14 +366,14 @@ class LaunchReconciler:
     def _raise_bid(self, launch: Launch, effect: RaiseBid, now: datetime) -> None:
         """What the provider took is written down; a raise whose answer was lost is asked for again at the next look."""
         self._launcher.change_bid(effect.instance_id, float(usd(effect.bid_microusd_hour)))
-        self._executor.take(launch, BidRaised(effect.bid_microusd_hour), ClockReading(now, now))
+        self._executor.apply(launch, BidRaised(effect.bid_microusd_hour), ClockReading(now, now))
 
     def _forget(self, launch: Launch) -> None:
-        self._absence.seen(launch)
+        self._absence.listed_again(launch)
         self._stopping_since_s.pop(launch.launch_id, None)
         self._destroyed.discard(launch.launch_id)
         self._shown.discard(launch.launch_id)
-        self._seen_s = {key: value for key, value in self._seen_s.items() if key[0] != launch.launch_id}
+        self._first_seen_s = {key: value for key, value in self._first_seen_s.items() if key[0] != launch.launch_id}
 
 
 def _must_end_at(launch: Launch) -> datetime | None:

@@ -23,8 +23,8 @@ def rare_facts(folded: FoldedOffer[Match]) -> list[tuple[str, str]]:
         facts.append(("Elsewhere", folded.also_text))
     if arch_of(offer) == ARM64:
         facts.append(("Processor", "Arm: images for x86 do not run there"))
-    if told := _terms(offer):
-        facts.append(("Terms", ", ".join(told)))
+    if shown := _terms(offer):
+        facts.append(("Terms", ", ".join(shown)))
     if terms.note:
         facts.append(("Note", terms.note))
     return facts
@@ -37,8 +37,8 @@ def line_marks(folded: FoldedOffer[Match]) -> tuple[str, ...]:
 
 def _terms(offer: Offer) -> list[str]:
     """The marks that no other fact tells in words."""
-    told = {OfferKind.LISTED.value, OfferKind.HISTORY.value, ARM64, f"via {offer.terms.seller}"}
-    return [mark for mark in marks(offer) if mark not in told]
+    shown = {OfferKind.LISTED.value, OfferKind.HISTORY.value, ARM64, f"via {offer.terms.seller}"}
+    return [mark for mark in marks(offer) if mark not in shown]
 
 
 def hint(offer: Offer) -> str:

@@ -23,7 +23,7 @@ from gpuwatch.ports import LaunchRepository
 
 log = logging.getLogger(__name__)
 
-_MEETINGS = 5  # so often a row may be changed by somebody else while we write
+_MAX_CONFLICTS = 5  # so often a row may be changed by somebody else while we write
 
 
 class TransitionExecutor:
@@ -33,11 +33,11 @@ class TransitionExecutor:
         self._repository = repository
         self._launch_alerts = launch_alerts
 
-    def take(
+    def apply(
         self,
         launch: Launch,
-        seen: LifecycleEvent,
-        when: ClockReading,
+        event: LifecycleEvent,
+        clock: ClockReading,
         terms: WatchTerms = WatchTerms(),  # noqa: B008 a frozen value
     ) -> tuple[Launch, tuple[Effect, ...]]:
         """One step, if the row is still as it was read.
@@ -46,11 +46,11 @@ class TransitionExecutor:
             LaunchMoved: somebody else changed it; look again.
             StoreError: not written down, and no effect may follow.
         """
-        outcome = transition(launch, seen, when, terms)
-        if outcome.move is None:
+        outcome = transition(launch, event, clock, terms)
+        if outcome.transition is None:
             return launch, outcome.effects
         try:
-            return self._write(launch, outcome.move, when.now), outcome.effects
+            return self._write(launch, outcome.transition, clock.now), outcome.effects
         except StoreError as error:
             if not _ends(outcome):
                 raise
@@ -59,7 +59,7 @@ class TransitionExecutor:
             return launch, outcome.effects
 
     def apply_to_latest(
-        self, launch: Launch, seen: LifecycleEvent, when: ClockReading
+        self, launch: Launch, event: LifecycleEvent, clock: ClockReading
     ) -> tuple[Launch, tuple[Effect, ...]]:
         """The same for what only this process knows: told to the row as it is, whoever moved it meanwhile.
 
@@ -67,9 +67,9 @@ class TransitionExecutor:
             LaunchMoved: it is gone, or changes all the time.
             StoreError: not written down.
         """
-        for _ in range(_MEETINGS):
+        for _ in range(_MAX_CONFLICTS):
             try:
-                return self.take(launch, seen, when)
+                return self.apply(launch, event, clock)
             except LaunchConflict:
                 current = self._repository.get(launch.launch_id)
                 if current is None or current == launch:
@@ -77,17 +77,21 @@ class TransitionExecutor:
                 launch = current
         raise LaunchConflict(f"launch {launch.launch_id} is changed again and again by somebody else")
 
-    def _write(self, launch: Launch, move: Transition, now: datetime) -> Launch:
-        after = msgspec.structs.replace(launch, state=move.to_state, **move.changes)
-        news = None if move.tell is None else self._launch_alerts.told(after, move.tell, now)
-        failpoint(f"{move.to_state.value}.before_record")
-        told = {"words": move.words, "hook": move.hook}
-        written = self._repository.move(launch, move.to_state, move.cause, now, news, **told, **move.changes)
-        failpoint(f"{move.to_state.value}.after_record")
+    def _write(self, launch: Launch, transition: Transition, now: datetime) -> Launch:
+        after = msgspec.structs.replace(launch, state=transition.to_state, **transition.changes)
+        news = (
+            None if transition.notify is None else self._launch_alerts.for_notification(after, transition.notify, now)
+        )
+        failpoint(f"{transition.to_state.value}.before_record")
+        texts = {"words": transition.words, "hook": transition.hook}
+        written = self._repository.move(
+            launch, transition.to_state, transition.cause, now, news, **texts, **transition.changes
+        )
+        failpoint(f"{transition.to_state.value}.after_record")
         return written
 
 
 def _ends(outcome: TransitionResult) -> bool:
-    assert outcome.move is not None
+    assert outcome.transition is not None
     destroys = any(isinstance(effect, Destroy) for effect in outcome.effects)
-    return destroys and outcome.move.to_state is LaunchState.STOPPING
+    return destroys and outcome.transition.to_state is LaunchState.STOPPING

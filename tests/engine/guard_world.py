@@ -152,8 +152,8 @@ class GuardWorld:
         assert found is not None
         return self.guard.verified(found, an_instance(launch, **changes), self.now)
 
-    def beat(self) -> None:
-        self.guard.beat(self.now)
+    def refresh(self) -> None:
+        self.guard.refresh(self.now)
 
     def pass_(self, **span: float) -> datetime:
         self.now += timedelta(**span)

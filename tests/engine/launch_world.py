@@ -105,7 +105,7 @@ class World:
     def look(self, times: int = 1, every_s: float = 5.0) -> None:
         for _ in range(times):
             self.pass_s(every_s)
-            self.follower.beat(self.now)
+            self.follower.reconcile(self.now)
 
     def pass_s(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)

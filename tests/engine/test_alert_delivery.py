@@ -104,8 +104,8 @@ class Bench:
         alert = Alert(alert_id=alert_id, kind=kind, created_at=at, headline=f"headline of {alert_id}")
         self.outbox.tell(alert, self.names if channels is None else channels, at + life)
 
-    def beat(self, after_s: float = 1) -> int:
-        return self.deliverer.beat(NOON + timedelta(seconds=after_s))
+    def send_due(self, after_s: float = 1) -> int:
+        return self.deliverer.send_due(NOON + timedelta(seconds=after_s))
 
 
 @pytest.fixture
@@ -118,8 +118,8 @@ def test_an_alert_is_sent_once_by_each_channel(database: Database) -> None:
     telegram_, email = Scripted("telegram"), Scripted("email")
     bench = Bench(database, telegram_, email)
     bench.tell()
-    assert bench.beat() == 2
-    assert bench.beat(2) == 0
+    assert bench.send_due() == 2
+    assert bench.send_due(2) == 0
     assert [telegram_.tries, email.tries] == [["a1"], ["a1"]]
 
 
@@ -128,7 +128,7 @@ def test_alerts_arrive_in_the_order_they_were_told(db: Database) -> None:
     bench = Bench(db, channel)
     for number in range(5):
         bench.tell(f"a{number}", after_s=number)
-    bench.beat(10)
+    bench.send_due(10)
     assert channel.tries == ["a0", "a1", "a2", "a3", "a4"]
 
 
@@ -138,10 +138,10 @@ def test_watches_that_fire_together_are_one_message(db: Database) -> None:
     bench = Bench(db, channel)
     for number in range(3):
         bench.tell(f"a{number}", AlertKind.OFFER)
-    assert bench.beat() == 3
+    assert bench.send_due() == 3
     (message,) = channel.sent
     assert [part.alert_id for part in message.parts] == ["a0", "a1", "a2"]
-    assert bench.beat(2) == 0
+    assert bench.send_due(2) == 0
 
 
 def test_five_hundred_firing_watches_are_at_most_five_messages(db: Database) -> None:
@@ -150,7 +150,7 @@ def test_five_hundred_firing_watches_are_at_most_five_messages(db: Database) -> 
     bench = Bench(db, channel)
     for number in range(500):
         bench.tell(f"a{number:03}", AlertKind.OFFER)
-    assert sum(bench.beat(n) for n in range(1, 6)) == 500
+    assert sum(bench.send_due(n) for n in range(1, 6)) == 500
     assert len(channel.sent) <= 5
 
 
@@ -160,12 +160,12 @@ def test_what_is_sent_while_renting_is_paused_says_so_also_where_alerts_are_put_
     SqlPauseRepository(db).pause(Pause(watch=None, at=NOON, until=NOON + HOUR))
     for number, kind in enumerate((AlertKind.OFFER, AlertKind.OFFER, AlertKind.HELD)):
         bench.tell(f"a{number}", kind, after_s=number / 10)
-    bench.beat()
+    bench.send_due()
     paused = "Paused: Renting is paused until 2026-11-21 13:00 UTC"
     assert [as_text(sent).count(paused) for sent in channel.sent] == [1, 1]
     SqlPauseRepository(db).resume(None, NOON, "tests")
     bench.tell("a4", AlertKind.OFFER, after_s=2)
-    bench.beat(3)
+    bench.send_due(3)
     assert paused not in as_text(channel.sent[-1])
 
 
@@ -186,12 +186,12 @@ def test_nothing_is_asked_of_a_channel_before_its_limit_is_over(db: Database) ->
     channel = Scripted("telegram", DeliverLater("429", 37))
     bench = Bench(db, channel)
     bench.tell("a1")
-    bench.beat(1)
+    bench.send_due(1)
     bench.tell("a2", after_s=2)
     for second in range(2, 38):
-        bench.beat(second)
+        bench.send_due(second)
     assert channel.tries == ["a1"]
-    bench.beat(38)
+    bench.send_due(38)
     assert channel.tries == ["a1", "a1", "a2"]
 
 
@@ -202,7 +202,7 @@ def test_a_failing_channel_is_asked_ever_more_seldom(db: Database) -> None:
     tried_at = []
     for second in range(1, 100):
         before = len(channel.tries)
-        bench.beat(second)
+        bench.send_due(second)
         if len(channel.tries) > before:
             tried_at.append(second)
     assert tried_at == [1, 6, 16, 36, 76]
@@ -214,7 +214,7 @@ def test_mail_is_tried_again_as_greylisting_wants_it(db: Database) -> None:
     bench = Bench(db, channel)
     bench.tell()
     for second in (1, 300, 301, 1200, 1201):
-        bench.beat(second)
+        bench.send_due(second)
     assert len(channel.tries) == 3
     assert len(channel.sent) == 1
 
@@ -224,8 +224,8 @@ def test_an_absurd_wait_does_no_harm(db: Database, wait_s: float) -> None:
     channel = Scripted("telegram", DeliverLater("429", wait_s))
     bench = Bench(db, channel)
     bench.tell(life=timedelta(days=7))
-    bench.beat(1)
-    bench.beat(2 * 86_400)
+    bench.send_due(1)
+    bench.send_due(2 * 86_400)
     assert len(channel.sent) == 1
 
 
@@ -234,12 +234,12 @@ def test_a_long_wait_sends_the_alert_by_the_other_channels_too(db: Database) -> 
     first, second = Scripted("telegram", DeliverLater("429", 7200)), Scripted("email")
     bench = Bench(db, first, second)
     bench.tell(channels=("telegram",), life=timedelta(days=1))
-    bench.beat(1)
-    bench.beat(2)
+    bench.send_due(1)
+    bench.send_due(2)
     assert second.tries == ["a1"]
-    bench.beat(7200)
+    bench.send_due(7200)
     assert len(first.tries) == 1
-    bench.beat(7201)
+    bench.send_due(7201)
     assert len(first.sent) == 1
 
 
@@ -253,10 +253,10 @@ def test_after_an_outage_the_fresh_arrives_in_order_and_the_stale_is_mentioned(d
             bench.tell("held1", AlertKind.HELD, after_s=6000, life=timedelta(days=7))
         if minute == 340:
             bench.tell("held2", AlertKind.HELD, after_s=20400, life=timedelta(days=7))
-        bench.beat(minute * 60)
+        bench.send_due(minute * 60)
     channel.script.clear()
     for minute in range(360, 380):
-        bench.beat(minute * 60)
+        bench.send_due(minute * 60)
     assert [alert.alert_id for alert in channel.sent if alert.kind is AlertKind.HELD] == ["held1", "held2"]
     assert ["headline of stale" in as_text(alert) for alert in channel.sent] == [True, False, False]
 
@@ -266,10 +266,10 @@ def test_what_expired_with_nothing_behind_it_is_told_by_itself(db: Database) -> 
     bench = Bench(db, channel)
     bench.tell("stale", AlertKind.OFFER)
     for minute in range(1, 70):
-        bench.beat(minute * 60)
+        bench.send_due(minute * 60)
     channel.script.clear()
     for minute in range(70, 100):
-        bench.beat(minute * 60)
+        bench.send_due(minute * 60)
     (summary,) = channel.sent
     assert summary.headline == "1 alert could not be delivered by telegram in time"
     assert "headline of stale" in as_text(summary)
@@ -288,7 +288,7 @@ def test_one_message_that_never_passes_does_not_hold_the_others_for_ever(db: Dat
     bench.tell("poison")
     bench.tell("a2", after_s=1)
     for second in range(1, 60):
-        bench.beat(second)
+        bench.send_due(second)
     assert [alert.alert_id for alert in channel.sent] == ["a2"]
 
 
@@ -296,8 +296,8 @@ def test_a_broken_channel_plugin_loses_nothing(db: Database) -> None:
     channel = Scripted("apprise", ZeroDivisionError("bug"))
     bench = Bench(db, channel)
     bench.tell()
-    bench.beat(1)
-    bench.beat(6)
+    bench.send_due(1)
+    bench.send_due(6)
     assert len(channel.sent) == 1
 
 
@@ -307,8 +307,8 @@ def test_a_refusing_channel_is_told_by_the_others_with_what_it_refused(db: Datab
     broken, other = Scripted("telegram", DeliveryRefused("telegram: 403 Forbidden: bot was blocked")), Scripted("email")
     bench = Bench(db, broken, other)
     bench.tell(channels=("telegram",))
-    bench.beat(1)
-    bench.beat(2)
+    bench.send_due(1)
+    bench.send_due(2)
     assert {alert.kind for alert in other.sent} == {AlertKind.HELD, AlertKind.CHANNEL}
     told = next(alert for alert in other.sent if alert.kind is AlertKind.CHANNEL)
     assert "403 Forbidden: bot was blocked" in as_text(told)
@@ -320,7 +320,7 @@ def test_a_refused_alert_is_not_sent_again_there(db: Database) -> None:
     bench = Bench(db, channel)
     bench.tell(life=timedelta(days=7))
     for second in range(1, 10_000, 100):
-        bench.beat(second)
+        bench.send_due(second)
     assert channel.tries == ["a1"]
 
 
@@ -331,7 +331,7 @@ def test_a_wrong_password_is_used_three_times_an_hour_at_most(db: Database) -> N
     for number in range(100):
         bench.tell(f"a{number:02}", AlertKind.HELD, life=timedelta(days=7))
     for second in range(0, 3600, 30):
-        bench.beat(second)
+        bench.send_due(second)
     assert len(channel.tries) <= 3
 
 
@@ -341,7 +341,7 @@ def test_alerts_about_refused_alerts_do_not_feed_on_themselves(db: Database) -> 
     bench = Bench(db, *channels)
     for minute in range(360):
         bench.tell(f"a{minute:03}", AlertKind.OFFER, after_s=minute * 60)
-        bench.beat(minute * 60)
+        bench.send_due(minute * 60)
     for channel in channels:
         assert channel.kinds.count(AlertKind.CHANNEL) <= 6
         assert len(channel.tries) <= 3 * 6 + 1
@@ -352,10 +352,10 @@ def test_a_broken_channel_is_not_told_twice_within_an_hour(db: Database) -> None
     broken, other = Scripted("telegram", *[DeliveryRefused("403")] * 2), Scripted("email")
     bench = Bench(db, broken, other)
     bench.tell("a1", after_s=3000)
-    bench.beat(3001)
+    bench.send_due(3001)
     bench.tell("a2", after_s=4200)
-    bench.beat(4202)
-    bench.beat(4203)
+    bench.send_due(4202)
+    bench.send_due(4203)
     assert len(broken.tries) == 2
     assert other.kinds.count(AlertKind.CHANNEL) == 1
 
@@ -364,9 +364,9 @@ def test_a_channel_that_was_mended_mentions_what_it_refused(db: Database) -> Non
     channel = Scripted("telegram", DeliveryRefused("403"))
     bench = Bench(db, channel)
     bench.tell("refused")
-    bench.beat(1)
+    bench.send_due(1)
     bench.tell("later", after_s=PROBE_AFTER_S, life=HOUR)
-    bench.beat(PROBE_AFTER_S + 2)
+    bench.send_due(PROBE_AFTER_S + 2)
     assert "headline of refused" in as_text(channel.sent[0])
     assert bench.outbox.broken_channels() == []
 
@@ -375,7 +375,7 @@ def test_no_channel_left_is_critical(db: Database, caplog: pytest.LogCaptureFixt
     """A18."""
     bench = Bench(db, Scripted("telegram", DeliveryRefused("403")))
     bench.tell()
-    bench.beat()
+    bench.send_due()
     assert any(record.levelno == logging.CRITICAL for record in caplog.records)
 
 
@@ -384,7 +384,7 @@ def test_a_failure_is_logged_once_and_the_recovery_once(db: Database, caplog: py
     bench = Bench(db, Scripted("telegram", *[DeliverLater("502")] * 3), Scripted("email"))
     bench.tell(channels=("telegram",))
     for second in range(1, 60):
-        bench.beat(second)
+        bench.send_due(second)
     texts = [record.getMessage() for record in caplog.records]
     assert texts == ["telegram does not take alerts: 502", "telegram takes alerts again"]
 
@@ -395,9 +395,9 @@ def test_who_has_it_is_not_mailed_again_and_holds_up_nobody(db: Database) -> Non
     bench = Bench(db, channel)
     bench.tell("a1")
     bench.tell("a2", after_s=1)
-    bench.beat(2)
+    bench.send_due(2)
     assert channel.tries == ["a1", "a2"]
-    bench.beat(400)
+    bench.send_due(400)
     assert channel.taken == [("k1", "k2")]
     assert channel.tries == ["a1", "a2", "a1"]
 
@@ -407,7 +407,7 @@ def test_what_some_have_is_remembered_through_a_later_failure(db: Database) -> N
     bench = Bench(db, channel)
     bench.tell()
     for second in (1, 10, 100):
-        bench.beat(second)
+        bench.send_due(second)
     assert channel.taken == [("k1",), ("k1",)]
     assert len(channel.sent) == 1
 
@@ -418,8 +418,8 @@ def test_one_refused_recipient_is_reported_and_the_alert_counts_as_sent(db: Data
     email, other = Several("email", error), Scripted("telegram")
     bench = Bench(db, email, other)
     bench.tell()
-    bench.beat(1)
-    bench.beat(2000)
+    bench.send_due(1)
+    bench.send_due(2000)
     assert len(email.tries) == 1
     assert "b@example.org: 550 no such user" in as_text(other.sent[-1])
 
@@ -430,9 +430,9 @@ def test_a_hanging_channel_delays_no_other(db: Database) -> None:
     slow, quick = Hanging("email"), Scripted("telegram")
     bench = Bench(db, slow, quick, patience_s=0.2)
     bench.tell("a1")
-    bench.beat(1)
+    bench.send_due(1)
     bench.tell("a2", after_s=2)
-    bench.beat(3)
+    bench.send_due(3)
     assert quick.tries == ["a1", "a2"]
     assert slow.tries == []
     slow.let_go.set()
@@ -444,7 +444,7 @@ def test_a_stop_does_not_wait_for_a_channel_that_hangs(db: Database) -> None:
     slow = Hanging("email")
     bench = Bench(db, slow, patience_s=0)
     bench.tell()
-    bench.beat()
+    bench.send_due()
     assert not bench.deliverer.close(timeout_s=0.1)
     slow.let_go.set()
     assert bench.deliverer.close()
@@ -455,7 +455,7 @@ def test_after_a_stop_nothing_more_is_sent(db: Database) -> None:
     bench = Bench(db, channel)
     bench.tell()
     bench.deliverer.close()
-    assert bench.beat() == 0
+    assert bench.send_due() == 0
     assert channel.tries == []
 
 
@@ -481,7 +481,7 @@ def both_servers(db: Database) -> Iterator[tuple[object, object, Bench]]:
 def test_telegram_and_mail_get_the_same_alert(db: Database) -> None:
     with both_servers(db) as (bot, box, bench):
         bench.tell()
-        assert bench.beat() == 2
+        assert bench.send_due() == 2
         assert "headline of a1" in bot.shown[0].text  # type: ignore[attr-defined]
         assert "headline of a1" in box.texts()[0]  # type: ignore[attr-defined]
 
@@ -490,8 +490,8 @@ def test_a_blocked_bot_is_told_by_mail(db: Database) -> None:
     with both_servers(db) as (bot, box, bench):
         bot.always = BLOCKED  # type: ignore[attr-defined]
         bench.tell()
-        bench.beat(1)
-        bench.beat(2)
+        bench.send_due(1)
+        bench.send_due(2)
         assert any("bot was blocked by the user" in text for text in box.texts())  # type: ignore[attr-defined]
 
 
@@ -500,13 +500,13 @@ def test_a_moved_chat_is_used_told_and_known_after_a_restart(db: Database) -> No
     with both_servers(db) as (bot, box, bench):
         bot.chats, bot.faults = {"-1007"}, [moved(-1007)]  # type: ignore[attr-defined]
         bench.tell()
-        bench.beat(1)
-        bench.beat(2)
+        bench.send_due(1)
+        bench.send_due(2)
         assert any('chat_id = "-1007"' in text for text in box.texts())  # type: ignore[attr-defined]
     with both_servers(db) as (bot, _box, bench):
         bot.chats = {"-1007"}  # type: ignore[attr-defined]
         bench.tell("a2", after_s=10)
-        bench.beat(11)
+        bench.send_due(11)
         assert [shown.chat_id for shown in bot.shown] == ["-1007"]  # type: ignore[attr-defined]
         assert len(bot.asked) == 1  # type: ignore[attr-defined]
 
@@ -516,6 +516,6 @@ def test_no_request_is_early_after_a_limit(db: Database) -> None:
         bot.faults = [too_many(37)]  # type: ignore[attr-defined]
         bench.tell()
         for second in range(1, 45):
-            bench.beat(second)
+            bench.send_due(second)
             assert len(bot.asked) == (1 if second < 38 else 2)  # type: ignore[attr-defined]
         assert len(bot.shown) == 1  # type: ignore[attr-defined]

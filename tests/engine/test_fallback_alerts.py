@@ -29,22 +29,22 @@ class Ear:
 def test_it_waits_a_moment_then_tells_every_channel_once_an_hour() -> None:
     ears = {"telegram": Ear("telegram"), "email": Ear("email", breaks=True)}
     distress = FallbackAlerts(ears, lambda: "aaaaaaaaaaaa")
-    assert not distress.look(FULL, NOON)
-    assert distress.look(FULL, NOON + PATIENCE)
-    assert not distress.look(FULL, NOON + PATIENCE + timedelta(minutes=59))
-    assert distress.look(FULL, NOON + PATIENCE + REPEAT_AFTER)
+    assert not distress.check(FULL, NOON)
+    assert distress.check(FULL, NOON + PATIENCE)
+    assert not distress.check(FULL, NOON + PATIENCE + timedelta(minutes=59))
+    assert distress.check(FULL, NOON + PATIENCE + REPEAT_AFTER)
     assert all(ear.called.wait(5) for ear in ears.values())
     assert FULL in str(ears["telegram"].heard[0].facts)
 
 
 def test_what_mends_itself_at_once_is_not_told() -> None:
     distress = FallbackAlerts({}, lambda: "aaaaaaaaaaaa")
-    assert not distress.look(FULL, NOON)
-    assert not distress.look(None, NOON + PATIENCE)
-    assert not distress.look(FULL, NOON + 2 * PATIENCE)
+    assert not distress.check(FULL, NOON)
+    assert not distress.check(None, NOON + PATIENCE)
+    assert not distress.check(FULL, NOON + 2 * PATIENCE)
 
 
 def test_a_clock_that_steps_back_silences_nothing() -> None:
     distress = FallbackAlerts({}, lambda: "aaaaaaaaaaaa")
-    distress.look(FULL, NOON)
-    assert distress.look(FULL, NOON - timedelta(hours=1))
+    distress.check(FULL, NOON)
+    assert distress.check(FULL, NOON - timedelta(hours=1))

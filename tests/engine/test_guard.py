@@ -199,7 +199,7 @@ def test_a_budget_is_told_at_80_percent_and_at_its_end_and_only_told(database: D
     launch = world.running()
     for minutes in (119, 1, 10, 20, 10):
         world.pass_(minutes=minutes)
-        world.beat()
+        world.refresh()
         assert world.look(launch) is None
     nearly, full = world.alerts()
     assert nearly.headline == "budget max_usd_day is used to 80 %"
@@ -217,7 +217,7 @@ def test_a_budget_that_stops_ends_what_runs_and_says_so(database: Database) -> N
     launch = world.running()
     world.pass_(minutes=150)
     assert world.look(launch) is None
-    world.beat()
+    world.refresh()
     words = "$10.00 spent in 2026-11-21 (max_usd_day = 10.00)"
     assert world.look(launch) == (EndReason.BUDGET_REACHED, words)
     assert world.guard.due(launch, world.now) == (EndReason.BUDGET_REACHED, words)
@@ -230,7 +230,7 @@ def test_the_budget_of_a_watch_is_its_own(database: Database) -> None:
     world = GuardWorld(database, Budget(max_usd_day=Decimal(1000)), budget=own)
     launch = world.running()
     world.pass_(minutes=150)
-    world.beat()
+    world.refresh()
     (alert,) = world.alerts()
     assert (alert.headline, alert.watch) == ("h100: budget max_usd_day is reached", "h100")
     assert world.guard.due(launch, world.now) is not None
@@ -239,11 +239,11 @@ def test_the_budget_of_a_watch_is_its_own(database: Database) -> None:
 def test_what_ended_meanwhile_still_counts(database: Database) -> None:
     world = GuardWorld(database, Budget(max_usd_day=Decimal(10)))
     launch = world.running()
-    world.beat()
+    world.refresh()
     world.pass_(hours=3)
     stopping = world.repository.move(launch, LaunchState.STOPPING, "x", world.now, end_reason="x")
     world.repository.move(stopping, LaunchState.ENDED, "x", world.now, ended_at=world.now)
-    world.beat()
+    world.refresh()
     assert [alert.headline for alert in world.alerts()] == ["budget max_usd_day is reached"]
 
 
@@ -252,11 +252,11 @@ def test_an_hour_that_costs_too_much_ends_the_newest(database: Database) -> None
     first = world.running()
     world.pass_(minutes=1)
     second = world.running()
-    world.beat()
+    world.refresh()
     assert world.guard.due(second, world.now) is None
     world.pass_(minutes=1)
     third = world.running()
-    world.beat()
+    world.refresh()
     assert [world.guard.due(one, world.now) is not None for one in (first, second, third)] == [False, False, True]
     (alert,) = world.alerts()
     assert alert.did == 'on_reached = "stop": ends the newest launches, until the rest fits.'
@@ -268,10 +268,10 @@ def test_samples_are_forgotten_after_a_quarter_of_a_year(database: Database) -> 
     launch = world.running()
     world.look(launch, gpu_utilisation=50.0)
     world.pass_(days=89)
-    world.beat()
+    world.refresh()
     assert SqlUtilisationRepository(database).mean(launch.launch_id) == 50.0
     world.pass_(days=2)
-    world.beat()
+    world.refresh()
     assert SqlUtilisationRepository(database).mean(launch.launch_id) is None
 
 

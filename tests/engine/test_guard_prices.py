@@ -40,7 +40,7 @@ def test_a_proposal_is_told_at_once_with_what_it_costs_and_once(database: Databa
     launch = world.running()
     proposed(world, launch.instance_id)
     for _ in range(3):
-        world.beat()
+        world.refresh()
         world.pass_(minutes=1)
         world.start_process()
     (alert,) = world.alerts()
@@ -59,11 +59,11 @@ def test_stop_rejects_it_and_ends_the_launch_before_it_holds(database: Database)
     world = a_world(database, OnIncrease.STOP)
     launch = world.running()
     proposed(world, launch.instance_id)
-    world.beat()
+    world.refresh()
     assert world.host.answers == [("999", False)]
     assert world.guard.due(launch, LATER - timedelta(minutes=11)) is None
     world.pass_(minutes=5)
-    world.beat()  # it is in no list any more
+    world.refresh()  # it is in no list any more
     found = world.guard.due(launch, LATER - timedelta(minutes=10))
     assert found == (EndReason.PRICE_RAISED, "$4.00 → $5.00 an hour")
     assert [alert.did for alert in world.alerts()] == ["Rejected; the instance is ended before the new price holds."]
@@ -73,7 +73,7 @@ def test_a_rise_that_may_hold_any_moment_ends_it_at_once(database: Database) -> 
     world = a_world(database, OnIncrease.STOP)
     launch = world.running()
     proposed(world, launch.instance_id, effective_at=None)
-    world.beat()
+    world.refresh()
     assert world.look(launch) == (EndReason.PRICE_RAISED, "$4.00 → $5.00 an hour")
 
 
@@ -82,7 +82,7 @@ def test_a_no_that_the_provider_does_not_take_still_ends_it_in_time(database: Da
     launch = world.running()
     proposed(world, launch.instance_id)
     world.host.on_answer = OrderError("400")
-    world.beat()
+    world.refresh()
     assert world.guard.due(launch, LATER) is not None
     assert "did not take a no" in world.alerts()[0].did
 
@@ -94,7 +94,7 @@ def test_a_price_under_the_threshold_is_accepted_once(database: Database) -> Non
     launch = world.running()
     proposed(world, launch.instance_id)
     for _ in range(2):
-        world.beat()
+        world.refresh()
         world.pass_(minutes=1)
     assert world.host.answers == [("999", True)]
     assert world.guard.due(launch, LATER) is None
@@ -108,10 +108,10 @@ def test_a_yes_is_tried_again_until_it_is_taken_and_then_told(database: Database
     launch = world.running()
     proposed(world, launch.instance_id)
     world.host.on_answer = ProviderError("503")
-    world.beat()
+    world.refresh()
     world.host.on_answer = None
     world.pass_(minutes=1)
-    world.beat()
+    world.refresh()
     assert world.host.answers == [("999", True)]
     assert [alert.did.split()[0] for alert in world.alerts()] == ["It", "Accepted:"]
     assert world.guard.due(launch, LATER) is None
@@ -131,7 +131,7 @@ def test_over_the_threshold_or_a_budget_it_is_as_with_stop(
     world = a_world(database, OnIncrease.ACCEPT_UNDER, overall, **limits)
     launch = world.running()
     proposed(world, launch.instance_id)
-    world.beat()
+    world.refresh()
     assert world.host.answers == [("999", False)]
     assert world.guard.due(launch, LATER) is not None
 
@@ -141,7 +141,7 @@ def test_what_has_no_known_price_is_left_to_the_owner(database: Database, unknow
     world = a_world(database, OnIncrease.ACCEPT_UNDER)
     launch = world.running()
     proposed(world, launch.instance_id, **unknown)
-    world.beat()
+    world.refresh()
     assert world.host.answers == []
     assert world.guard.due(launch, LATER) is None
     assert world.alerts()[0].did == "Nothing was answered: you decide."
@@ -149,11 +149,11 @@ def test_what_has_no_known_price_is_left_to_the_owner(database: Database, unknow
 
 def test_it_is_asked_every_minute_and_only_while_anything_runs(database: Database) -> None:
     world = a_world(database, OnIncrease.ALERT)
-    world.beat()
+    world.refresh()
     assert world.host.asked == 0
     world.running()
     for _ in range(12):
-        world.beat()
+        world.refresh()
         world.pass_(seconds=10)
     assert world.host.asked == 2
 
@@ -163,10 +163,10 @@ def test_a_provider_that_does_not_answer_is_asked_again(database: Database) -> N
     launch = world.running()
     proposed(world, launch.instance_id)
     world.host.on_asked = ProviderError("429")
-    world.beat()
+    world.refresh()
     world.host.on_asked = None
     world.pass_(minutes=1)
-    world.beat()
+    world.refresh()
     assert world.host.answers == [("999", False)]
 
 
@@ -174,5 +174,5 @@ def test_what_is_not_ours_is_left_alone(database: Database) -> None:
     world = a_world(database, OnIncrease.STOP)
     world.running()
     proposed(world, "somebody else's")
-    world.beat()
+    world.refresh()
     assert (world.host.answers, world.alerts()) == ([], [])

@@ -150,11 +150,11 @@ def test_what_is_over_is_forgotten(database: Database) -> None:
     world = GuardWorld(database, launch=SSH)
     launch = world.starting()
     assert [world.verify(launch), world.verify(launch)] == [False, True]
-    world.guard.beat(world.now + timedelta(seconds=1))
+    world.guard.refresh(world.now + timedelta(seconds=1))
     assert world.verify(launch) is True
     stopping = world.repository.move(launch, LaunchState.STOPPING, "x", world.now)
     world.repository.move(stopping, LaunchState.FAILED, "x", world.now, ended_at=world.now)
-    world.guard.beat(world.now + timedelta(seconds=2))
+    world.guard.refresh(world.now + timedelta(seconds=2))
     assert world.verify(launch) is False
 
 

@@ -18,7 +18,7 @@ from gpuwatch.domain.launches.launch import (
 )
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from gpuwatch.engine.invoices import (
-    ASK_EVERY_S,
+    FETCH_EVERY_S,
     FIRST_AFTER_S,
     InvoiceCollector,
     invoice_rows,
@@ -106,7 +106,7 @@ def test_it_asks_once_an_hour_at_most(sqlite_database: Database) -> None:
     keeper = Bookkeeper([])
     ticks = [0.0, FIRST_AFTER_S - 1]  # made, too early
     ticks += [FIRST_AFTER_S, FIRST_AFTER_S]  # the first question
-    ticks += [FIRST_AFTER_S + ASK_EVERY_S - 1, FIRST_AFTER_S + ASK_EVERY_S, FIRST_AFTER_S + ASK_EVERY_S]
+    ticks += [FIRST_AFTER_S + FETCH_EVERY_S - 1, FIRST_AFTER_S + FETCH_EVERY_S, FIRST_AFTER_S + FETCH_EVERY_S]
     one = collector(sqlite_database, keeper, ticks=ticks)
     assert [one.run_if_due(NOON) for _ in range(4)] == [False, True, False, True]
     assert len(keeper.asked) == 2

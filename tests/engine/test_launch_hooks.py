@@ -68,9 +68,9 @@ class Shelf:
         self.calls.append(call)
         return self.answer(call)
 
-    def beat(self, after_s: float = 0.0) -> int:
+    def run_due(self, after_s: float = 0.0) -> int:
         self.world.pass_s(after_s)
-        begun = self.hooks.beat(self.world.now)
+        begun = self.hooks.run_due(self.world.now)
         self.settle()
         return begun
 
@@ -118,33 +118,33 @@ def saves(database: Database) -> Shelf:
 
 def test_a_launch_calls_for_its_hooks_when_it_runs_and_when_it_is_over(shelf: Shelf) -> None:
     launch = running(shelf.world)
-    assert shelf.beat() == 1
+    assert shelf.run_due() == 1
     stop(shelf.world, launch)
     shelf.world.look(5)
-    shelf.beat()
+    shelf.run_due()
     assert shelf.events() == ["on_running", "on_ended"]
     states = [json.loads(call.body)["state"] for call in shelf.calls]
     assert states == ["running", "ended"]
-    assert shelf.beat(10_000) == 0
+    assert shelf.run_due(10_000) == 0
 
 
 def test_a_watch_without_a_hook_runs_nothing(database: Database) -> None:
     plain = Shelf(database, msgspec.structs.replace(WATCH, launch=LaunchSpec(max_runtime_s=3600.0)))
     running(plain.world)
-    plain.beat()
-    assert (plain.calls, plain.beat(10_000)) == ([], 0)
+    plain.run_due()
+    assert (plain.calls, plain.run_due(10_000)) == ([], 0)
 
 
 def test_a_failure_is_tried_again_with_growing_rests_and_told_once_at_the_end(shelf: Shelf) -> None:
     shelf.answer = lambda call: "it ended with code 1: no space"
     running(shelf.world)
-    assert shelf.beat() == 1
+    assert shelf.run_due() == 1
     for rest_s in RETRY_AFTER_S:
-        assert shelf.beat(rest_s - 1) == 0
-        assert shelf.beat(1) == 1
+        assert shelf.run_due(rest_s - 1) == 0
+        assert shelf.run_due(1) == 1
     assert len(shelf.calls) == MAX_ATTEMPTS
     assert shelf.said() == ["it ended with code 1: no space"]
-    assert shelf.beat(86_400) == 0
+    assert shelf.run_due(86_400) == 0
     assert sum(RETRY_AFTER_S) < 3600
 
 
@@ -152,9 +152,9 @@ def test_a_failure_that_mends_is_not_told(shelf: Shelf) -> None:
     answers = iter(["code 1", None])
     shelf.answer = lambda call: next(answers)
     running(shelf.world)
-    shelf.beat()
-    shelf.beat(RETRY_AFTER_S[0])
-    assert (len(shelf.calls), shelf.said(), shelf.beat(10_000)) == (2, [], 0)
+    shelf.run_due()
+    shelf.run_due(RETRY_AFTER_S[0])
+    assert (len(shelf.calls), shelf.said(), shelf.run_due(10_000)) == (2, [], 0)
 
 
 def test_what_a_crash_cut_off_is_run_again(shelf: Shelf) -> None:
@@ -162,7 +162,7 @@ def test_what_a_crash_cut_off_is_run_again(shelf: Shelf) -> None:
     running(shelf.world)
     assert SqlHookQueue(shelf.world.store).lease(shelf.world.now, 10, 40.0)
     shelf.hooks = shelf.started()
-    assert shelf.beat(41) == 1
+    assert shelf.run_due(41) == 1
     assert shelf.events() == ["on_running"]
 
 
@@ -170,7 +170,7 @@ def test_a_hook_that_never_comes_to_an_end_is_given_up_and_told(shelf: Shelf) ->
     running(shelf.world)
     for n in range(MAX_ATTEMPTS):
         assert SqlHookQueue(shelf.world.store).lease(shelf.world.now + timedelta(seconds=50 * n), 1, 40.0)
-    assert shelf.beat(50.0 * MAX_ATTEMPTS) == 1
+    assert shelf.run_due(50.0 * MAX_ATTEMPTS) == 1
     assert shelf.calls == []
     assert "restarted" in shelf.said()[0]
 
@@ -182,8 +182,8 @@ def test_what_our_own_end_cut_off_does_not_count_as_a_try(shelf: Shelf) -> None:
 
     shelf.answer = cut_off
     running(shelf.world)
-    shelf.beat()
-    assert shelf.beat() == 0  # nothing is begun any more
+    shelf.run_due()
+    assert shelf.run_due() == 0  # nothing is begun any more
     shelf.stopping.clear()
     (run,) = SqlHookQueue(shelf.world.store).lease(shelf.world.now, 1, 40.0)
     assert run.attempts == 1
@@ -193,8 +193,8 @@ def test_a_slow_hook_holds_no_beat_up(shelf: Shelf) -> None:
     gate = threading.Event()
     shelf.answer = lambda call: None if gate.wait(20) else "late"
     running(shelf.world)
-    assert shelf.hooks.beat(shelf.world.now) == 1  # returns while the hook runs
-    assert shelf.hooks.beat(shelf.world.now) == 0  # which nobody else begins meanwhile
+    assert shelf.hooks.run_due(shelf.world.now) == 1  # returns while the hook runs
+    assert shelf.hooks.run_due(shelf.world.now) == 0  # which nobody else begins meanwhile
     gate.set()
     shelf.settle()
     assert len(shelf.calls) == 1
@@ -204,7 +204,7 @@ def test_what_a_hook_says_is_hostile_text_and_may_hold_a_secret(shelf: Shelf) ->
     shelf.answer = lambda call: "code 1: \x1b[31mtoken=abcdef123456 \u202e" + "x" * 5000
     running(shelf.world)
     for rest_s in (0.0, *RETRY_AFTER_S):
-        shelf.beat(rest_s)
+        shelf.run_due(rest_s)
     (said,) = shelf.said()
     assert not {"\x1b", "\u202e"} & set(said)
     assert "abcdef123456" not in said
@@ -218,13 +218,13 @@ def test_a_fault_of_ours_is_a_failure_and_no_crash(shelf: Shelf) -> None:
     shelf.answer = broken
     running(shelf.world)
     for rest_s in (0.0, *RETRY_AFTER_S):
-        shelf.beat(rest_s)
+        shelf.run_due(rest_s)
     assert shelf.said() == ["ZeroDivisionError"]
 
 
 def test_a_command_is_told_the_launch_in_its_environment(shelf: Shelf) -> None:
     launch = running(shelf.world)
-    shelf.beat()
+    shelf.run_due()
     assert hook_environment(shelf.calls[0]) == {
         "GPUWATCH_EVENT": "on_running",
         "GPUWATCH_LAUNCH_ID": launch.launch_id,
@@ -238,7 +238,7 @@ def test_a_command_is_told_the_launch_in_its_environment(shelf: Shelf) -> None:
 def test_closing_waits_for_what_is_being_ended(shelf: Shelf) -> None:
     shelf.answer = lambda call: "it was ended" if shelf.stopping.wait(20) else "late"
     running(shelf.world)
-    shelf.hooks.beat(shelf.world.now)
+    shelf.hooks.run_due(shelf.world.now)
     shelf.hooks.close(within_s=20.0)
     assert not shelf.hooks._running
     assert [run.attempts for run in SqlHookQueue(shelf.world.store).lease(shelf.world.now, 1, 40.0)] == [1]

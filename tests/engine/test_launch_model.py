@@ -295,7 +295,7 @@ class Renting(RuleBasedStateMachine):
         self.place.listing = listing
         for _ in range(times):
             self.wait(every_s)
-            self.follower.beat(self.now)
+            self.follower.reconcile(self.now)
         with self.store.read() as connection:
             told = connection.execute(select(alert.c.body).where(alert.c.kind == "orphan")).scalars().all()
         self.orphans = {dict(msgspec.json.decode(body)["facts"])["Instance"] for body in told}

@@ -144,7 +144,7 @@ class Chapter:
         self._wait(seconds)
         self.market.turn()
         try:
-            self._follower.beat(self._now)
+            self._follower.reconcile(self._now)
         except Died:
             self._restart()
         self._deliver()

@@ -163,7 +163,7 @@ class _WatchReplayer:
         watch, found = setting.limit(self._watch, now), known_offers.under
         if watch is not self._watch:
             found = tuple(match for match in found if _is_under(watch, match))
-        look = self._rounds.look(
+        look = self._rounds.observe(
             keys,
             found,
             near=known_offers.near,

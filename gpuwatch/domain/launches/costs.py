@@ -190,8 +190,10 @@ def _whole_microusd(microusd_ms_an_hour: int) -> int:
 
 
 def _traffic(launch: Launch) -> int:
-    said = launch.promised
-    usd = said.download_gb * (said.download_usd_gb or 0.0) + said.upload_gb * (said.upload_usd_gb or 0.0)
+    promised = launch.promised
+    usd = promised.download_gb * (promised.download_usd_gb or 0.0) + promised.upload_gb * (
+        promised.upload_usd_gb or 0.0
+    )
     return round(usd * MICRO) if isfinite(usd) and usd > 0 else 0
 
 

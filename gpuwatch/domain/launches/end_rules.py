@@ -45,10 +45,10 @@ def _unborn(launch: Launch, instance: Instance, now: datetime) -> EndCause | Non
 
 def late_start(launch: Launch, words: str, now: datetime) -> EndCause | None:
     """Not running, or running and not yet verified, within `ready_within`."""
-    asked_at = launch.requested_at or launch.intended_at
+    requested_at = launch.requested_at or launch.intended_at
     if launch.state is not LaunchState.STARTING or launch.ready_within_s is None:
         return None
-    if now - asked_at <= timedelta(seconds=launch.ready_within_s):
+    if now - requested_at <= timedelta(seconds=launch.ready_within_s):
         return None
     return (EndReason.NOT_READY if launch.running_at is None else EndReason.NO_SSH), words
 

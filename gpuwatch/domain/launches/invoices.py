@@ -74,11 +74,11 @@ def invoice_lines(
     until: date | None = None,
 ) -> list[InvoiceLine]:
     """Each day from `since` to `until` (both included) on which a launch was billed or charged; dry runs never were."""
-    told = _by_instance(charges)
+    reported = _by_instance(charges)
     found, taken = [], set()
     for launch in sorted(launches, key=lambda one: one.intended_at):
         key = (launch.provider, launch.instance_id or "")
-        mine = told.get(key, {}) if launch.instance_id and not launch.dry_run and key not in taken else {}
+        mine = reported.get(key, {}) if launch.instance_id and not launch.dry_run and key not in taken else {}
         taken.add(key)
         for day in sorted({*billed_days(launch, now), *mine}):
             if (since is None or since <= day) and (until is None or day <= until):
@@ -160,10 +160,10 @@ def _charged(known: Sequence[InvoiceLine]) -> InvoicedAmounts | None:
 
 
 def _final_to(of: Sequence[InvoiceLine]) -> date | None:
-    told = {cell.launch.launch_id for cell in of if cell.charged is not None}
+    reported = {cell.launch.launch_id for cell in of if cell.charged is not None}
     days: dict[date, bool] = {}
     for cell in of:
-        if cell.launch.launch_id in told:
+        if cell.launch.launch_id in reported:
             days[cell.day] = days.get(cell.day, True) and cell.final
     found = None
     for day in sorted(days):

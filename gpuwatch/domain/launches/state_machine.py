@@ -71,112 +71,118 @@ _UNFIT = (
 
 def transition(
     launch: Launch,
-    seen: LifecycleEvent,
-    when: ClockReading,
+    event: LifecycleEvent,
+    clock: ClockReading,
     terms: WatchTerms = WatchTerms(),  # noqa: B008 - frozen
 ) -> TransitionResult:
     """What follows from an observation. What is over stays over, whatever is seen of it (`reconcile` tells)."""
     if launch.is_over:
         return NO_TRANSITION
-    return _RULES[type(seen)](launch, seen, when, terms)
+    return _RULES[type(event)](launch, event, clock, terms)
 
 
 # --- the order's answer -----------------------------------------------------------------------------------------------
-def _made(launch: Launch, seen: InstanceCreated, when: ClockReading, terms: WatchTerms) -> TransitionResult:
-    if launch.instance_id not in {None, seen.instance_id}:
+def _made(launch: Launch, event: InstanceCreated, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
+    if launch.instance_id not in {None, event.instance_id}:
         return NO_TRANSITION  # another one was found by its label meanwhile; that there are two is told by `reconcile`
-    if not seen.starts:
+    if not event.starts:
         why = "The provider made a contract that does not start. It is billed for its disk, so it is being destroyed."
-        changes = {"instance_id": seen.instance_id, "end_reason": EndReason.BID_LOST.text()}
-        tell = Notification("rented, but it does not start", why)
-        move = Transition(to_state=S.STOPPING, cause=EndReason.BID_LOST.text(), changes=changes, tell=tell)
-        return TransitionResult(move, (Destroy(seen.instance_id),))
+        changes = {"instance_id": event.instance_id, "end_reason": EndReason.BID_LOST.text()}
+        notify = Notification("rented, but it does not start", why)
+        step = Transition(to_state=S.STOPPING, cause=EndReason.BID_LOST.text(), changes=changes, notify=notify)
+        return TransitionResult(step, (Destroy(event.instance_id),))
     if launch.instance_id is not None:
         return NO_TRANSITION  # it was found by its label meanwhile
     state = S.STOPPING if launch.state is S.STOPPING else S.STARTING  # its end was wanted meanwhile: that holds
-    effects = (Destroy(seen.instance_id),) if state is S.STOPPING else ()
+    effects = (Destroy(event.instance_id),) if state is S.STOPPING else ()
     return TransitionResult(
-        Transition(to_state=state, cause="created", changes={"instance_id": seen.instance_id}), effects
+        Transition(to_state=state, cause="created", changes={"instance_id": event.instance_id}), effects
     )
 
 
-def _answer_lost(launch: Launch, seen: AnswerLost, when: ClockReading, terms: WatchTerms) -> TransitionResult:
+def _answer_lost(launch: Launch, event: AnswerLost, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
     if launch.state is not S.REQUESTED or launch.instance_id is not None:
         return NO_TRANSITION
-    changes = {"instance_id": seen.instance_id}
+    changes = {"instance_id": event.instance_id}
     return TransitionResult(
-        Transition(to_state=S.UNKNOWN, cause="the answer was lost", words=seen.words, changes=changes)
+        Transition(to_state=S.UNKNOWN, cause="the answer was lost", words=event.words, changes=changes)
     )
 
 
-def _nothing_made(launch: Launch, seen: NothingCreated, when: ClockReading, terms: WatchTerms) -> TransitionResult:
+def _nothing_made(launch: Launch, event: NothingCreated, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
     if launch.instance_id is not None or launch.state not in LOST_STATES | {S.INTENDED, S.STOPPING}:
         return NO_TRANSITION
-    tell = Notification("not rented", seen.reason, NotificationTopic.NOT_RENTED)
-    return _over(S.FAILED, seen.reason, when, tell)
+    notify = Notification("not rented", event.reason, NotificationTopic.NOT_RENTED)
+    return _over(S.FAILED, event.reason, clock, notify)
 
 
 # --- the instance is listed -------------------------------------------------------------------------------------------
-def _listed(launch: Launch, seen: InstanceListed, when: ClockReading, terms: WatchTerms) -> TransitionResult:
-    instance = seen.instance
+def _listed(launch: Launch, event: InstanceListed, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
+    instance = event.instance
     if launch.instance_id is None:
         return _adopted(launch, instance)
     if launch.state in LOST_STATES:
         return TransitionResult(Transition(to_state=S.STARTING, cause="found by its id"))
     if launch.state is S.STOPPING:
         return TransitionResult(None, (Destroy(instance.instance_id),))
-    fault = seen.fault or end_cause(launch, instance, when.at_least, terms.ceiling_microusd)
+    fault = event.fault or end_cause(launch, instance, clock.at_least, terms.ceiling_microusd)
     if fault is not None:
         return _ending(launch, *fault)
     if launch.state is S.STARTING:
-        return _starting(launch, seen, when)
-    return _running(launch, instance, when, terms)
+        return _starting(launch, event, clock)
+    return _running(launch, instance, clock, terms)
 
 
 def _adopted(launch: Launch, instance: Instance) -> TransitionResult:
     """Found by its label. If its end was wanted meanwhile, that still holds."""
     to_end = launch.end_reason is not None
     why = "The answer to the request was lost; the instance was found by its label. Nothing was sent twice."
-    tell = Notification("found by its label; it is being ended" if to_end else "rented; found by its label", why)
+    notify = Notification("found by its label; it is being ended" if to_end else "rented; found by its label", why)
     changes = {"instance_id": instance.instance_id}
     state = S.STOPPING if to_end else S.STARTING
     words, effects = instance.status, (Destroy(instance.instance_id),) if to_end else ()
     return TransitionResult(
-        Transition(to_state=state, cause="found by its label", words=words, changes=changes, tell=tell), effects
+        Transition(to_state=state, cause="found by its label", words=words, changes=changes, notify=notify),
+        effects,
     )
 
 
-def _starting(launch: Launch, seen: InstanceListed, when: ClockReading) -> TransitionResult:
+def _starting(launch: Launch, event: InstanceListed, clock: ClockReading) -> TransitionResult:
     """From its first running moment on it is billed; it is its owner's when it is what was promised."""
-    if seen.instance.state is not InstanceState.RUNNING:
+    if event.instance.state is not InstanceState.RUNNING:
         return NO_TRANSITION
     changes: dict[str, Any] = {}
     if launch.running_at is None:
-        listed, price = billed_rates(launch, seen.instance)
-        changes = {"running_at": when.now, "spans": (PriceSpan(when.now, listed, price),)}
+        listed, price = billed_rates(launch, event.instance)
+        changes = {"running_at": clock.now, "spans": (PriceSpan(clock.now, listed, price),)}
         changes |= {"listed_microusd_hour": listed, "price_microusd_hour": price}
-    if seen.verified:
-        tell, words = Notification("running", "The instance came to life."), seen.instance.status
-        move = Transition(
-            to_state=S.RUNNING, cause="running", words=words, changes=changes, tell=tell, hook="on_running"
+    if event.verified:
+        notify, words = Notification("running", "The instance came to life."), event.instance.status
+        step = Transition(
+            to_state=S.RUNNING,
+            cause="running",
+            words=words,
+            changes=changes,
+            notify=notify,
+            hook="on_running",
         )
-        return TransitionResult(move)
+        return TransitionResult(step)
     if launch.running_at is None:
         cause = "came to life, and is being verified"
         return TransitionResult(
-            Transition(to_state=S.STARTING, cause=cause, words=seen.instance.status, changes=changes)
+            Transition(to_state=S.STARTING, cause=cause, words=event.instance.status, changes=changes)
         )
     return NO_TRANSITION
 
 
-def _running(launch: Launch, instance: Instance, when: ClockReading, terms: WatchTerms) -> TransitionResult:
+def _running(launch: Launch, instance: Instance, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
     condition = _condition_of(launch, instance)
     if condition is not launch.condition:
-        return _befallen(launch, instance, condition, when)
+        return _condition_changed(launch, instance, condition, clock)
     if condition is InstanceCondition.OUTBID:
-        return _outbid(launch, instance, when, terms)
+        return _outbid(launch, instance, clock, terms)
     if instance.state is InstanceState.RUNNING and billed_rates(launch, instance)[0] != launch.listed_microusd_hour:
-        return _repriced(launch, instance, when, terms)
+        return _repriced(launch, instance, clock, terms)
     return NO_TRANSITION
 
 
@@ -191,7 +197,7 @@ def _condition_of(launch: Launch, instance: Instance) -> InstanceCondition | Non
     return launch.condition
 
 
-_BEFALLEN = {
+_CONDITION_TEXTS = {
     InstanceCondition.OUTBID: (
         "outbid",
         "Somebody bids more. It is stopped until its bid wins again; its disk is billed.",
@@ -205,22 +211,22 @@ _BEFALLEN = {
 }
 
 
-def _befallen(
-    launch: Launch, instance: Instance, condition: InstanceCondition | None, when: ClockReading
+def _condition_changed(
+    launch: Launch, instance: Instance, condition: InstanceCondition | None, clock: ClockReading
 ) -> TransitionResult:
     """What befell it, and what is billed from now on."""
-    headline, why = _BEFALLEN[condition]
+    headline, why = _CONDITION_TEXTS[condition]
     listed, price = billed_rates(launch, instance) if condition is None else _stopped_rates(launch, instance)
     changes: dict[str, Any] = {
         "condition": condition,
-        "condition_since": None if condition is None else when.now,
-        "spans": (*launch.spans, PriceSpan(when.now, listed, price)),
+        "condition_since": None if condition is None else clock.now,
+        "spans": (*launch.spans, PriceSpan(clock.now, listed, price)),
     }
     if condition is None:
         changes |= {"listed_microusd_hour": listed, "price_microusd_hour": price}
-    tell = Notification(headline, why, NotificationTopic.BEFALLEN)
-    move = Transition(to_state=S.RUNNING, cause=headline, words=instance.status, changes=changes, tell=tell)
-    return TransitionResult(move)
+    notify = Notification(headline, why, NotificationTopic.CONDITION_CHANGED)
+    step = Transition(to_state=S.RUNNING, cause=headline, words=instance.status, changes=changes, notify=notify)
+    return TransitionResult(step)
 
 
 def _stopped_rates(launch: Launch, instance: Instance) -> tuple[int, int]:
@@ -236,33 +242,33 @@ def _with_commission(launch: Launch, listed: int) -> int:
     return round(listed * launch.price_microusd_hour / launch.listed_microusd_hour)
 
 
-def _outbid(launch: Launch, instance: Instance, when: ClockReading, terms: WatchTerms) -> TransitionResult:
+def _outbid(launch: Launch, instance: Instance, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
     """Bid more while the owner allows it; else go elsewhere, if that is wanted; else wait."""
     bid = next_bid(launch, instance, terms.bid)
     if bid is not None:
         return TransitionResult(None, (RaiseBid(instance.instance_id, bid),))
-    waited = when.at_least - (launch.condition_since or when.at_least)
+    waited = clock.at_least - (launch.condition_since or clock.at_least)
     if terms.relaunch and waited >= OUTBID_PATIENCE:
         return _ending(launch, EndReason.OUTBID, "it is rented elsewhere")
     return NO_TRANSITION
 
 
-def _bid_raised(launch: Launch, seen: BidRaised, when: ClockReading, terms: WatchTerms) -> TransitionResult:
+def _bid_raised(launch: Launch, event: BidRaised, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
     if launch.state is not S.RUNNING:
         return NO_TRANSITION
-    listed = seen.bid_microusd_hour + launch.disk_microusd_hour
+    listed = event.bid_microusd_hour + launch.disk_microusd_hour
     price = _with_commission(launch, listed)
-    cause = f"the bid was raised to ${price_text(usd(seen.bid_microusd_hour))} an hour"
+    cause = f"the bid was raised to ${price_text(usd(event.bid_microusd_hour))} an hour"
     changes = {
-        "bid_microusd_hour": seen.bid_microusd_hour,
+        "bid_microusd_hour": event.bid_microusd_hour,
         "listed_microusd_hour": listed,
         "price_microusd_hour": price,
     }
-    tell = Notification("its bid was raised", f"It was outbid; {cause}, listed, without its disk.")
-    return TransitionResult(Transition(to_state=S.RUNNING, cause=cause, changes=changes, tell=tell))
+    notify = Notification("its bid was raised", f"It was outbid; {cause}, listed, without its disk.")
+    return TransitionResult(Transition(to_state=S.RUNNING, cause=cause, changes=changes, notify=notify))
 
 
-def _repriced(launch: Launch, instance: Instance, when: ClockReading, terms: WatchTerms) -> TransitionResult:
+def _repriced(launch: Launch, instance: Instance, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
     """The provider bills another price than before: the ledger follows, and the owner's policy says what else."""
     listed, price = billed_rates(launch, instance)
     words = f"${price_text(usd(launch.listed_microusd_hour))} → ${price_text(usd(listed))} an hour, listed"
@@ -271,12 +277,12 @@ def _repriced(launch: Launch, instance: Instance, when: ClockReading, terms: Wat
     changes = {
         "listed_microusd_hour": listed,
         "price_microusd_hour": price,
-        "spans": (*launch.spans, PriceSpan(when.now, listed, price)),
+        "spans": (*launch.spans, PriceSpan(clock.now, listed, price)),
     }
     headline = "its price rose" if listed > launch.listed_microusd_hour else "its price fell"
     cause = f"{headline}: {words}"
-    tell = Notification(headline, f"The provider's list says: {words}.", NotificationTopic.BEFALLEN)
-    return TransitionResult(Transition(to_state=S.RUNNING, cause=cause, changes=changes, tell=tell))
+    notify = Notification(headline, f"The provider's list says: {words}.", NotificationTopic.CONDITION_CHANGED)
+    return TransitionResult(Transition(to_state=S.RUNNING, cause=cause, changes=changes, notify=notify))
 
 
 def _is_refused(price: int, terms: WatchTerms) -> bool:
@@ -286,32 +292,34 @@ def _is_refused(price: int, terms: WatchTerms) -> bool:
 
 
 # --- the instance is not listed ---------------------------------------------------------------------------------------
-def _unlisted(launch: Launch, seen: InstanceUnlisted, when: ClockReading, terms: WatchTerms) -> TransitionResult:
+def _unlisted(launch: Launch, event: InstanceUnlisted, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
     if launch.state is S.HELD:
         return NO_TRANSITION  # the owner decides
     if launch.state is S.REQUESTED:
         return TransitionResult(Transition(to_state=S.UNKNOWN, cause="its answer is not known to this process"))
-    due = late_start(launch, "it is in no list", when.at_least) or overdue(launch, when.at_least)
-    due = due or _of_living(launch, seen.fault)
+    due = late_start(launch, "it is in no list", clock.at_least) or overdue(launch, clock.at_least)
+    due = due or _if_alive(launch, event.fault)
     if due is not None:
         return _ending(launch, *due)
-    if seen.verdict is AbsenceVerdict.ABSENT:
-        return _absent(launch, when)
-    return _cannot_prove(launch, when) if seen.verdict is AbsenceVerdict.CANNOT_PROVE else NO_TRANSITION
+    if event.verdict is AbsenceVerdict.ABSENT:
+        return _absent(launch, clock)
+    return _cannot_prove(launch, clock) if event.verdict is AbsenceVerdict.CANNOT_PROVE else NO_TRANSITION
 
 
-def _of_living(launch: Launch, fault: EndCause | None) -> EndCause | None:
+def _if_alive(launch: Launch, fault: EndCause | None) -> EndCause | None:
     return fault if launch.state in {S.STARTING, S.RUNNING} else None
 
 
-def _absent(launch: Launch, when: ClockReading) -> TransitionResult:
+def _absent(launch: Launch, clock: ClockReading) -> TransitionResult:
     if launch.state is S.STOPPING:
         reason = launch.end_reason or EndReason.STOPPED.text()
-        return _over(_end_state(launch), reason, when, Notification("ended", reason))
+        return _over(_end_state(launch), reason, clock, Notification("ended", reason))
     if launch.state in LOST_STATES:
-        return _over(S.FAILED, EndReason.ABSENT.text(), when, Notification("nothing was made", EndReason.ABSENT.text()))
+        return _over(
+            S.FAILED, EndReason.ABSENT.text(), clock, Notification("nothing was made", EndReason.ABSENT.text())
+        )
     end = EndReason.OUTBID if launch.condition is InstanceCondition.OUTBID else EndReason.GONE
-    return _over(S.ENDED, end.text(), when, Notification(end.value, end.text()))
+    return _over(S.ENDED, end.text(), clock, Notification(end.value, end.text()))
 
 
 def _end_state(launch: Launch) -> LaunchState:
@@ -321,16 +329,16 @@ def _end_state(launch: Launch) -> LaunchState:
     return S.FAILED if launch.running_at is None or launch.ended_because(*_UNFIT) else S.ENDED
 
 
-def _cannot_prove(launch: Launch, when: ClockReading) -> TransitionResult:
+def _cannot_prove(launch: Launch, clock: ClockReading) -> TransitionResult:
     """What was rented and is in no list may still run, and be wanted: it is told, not destroyed."""
     if launch.state in LOST_STATES or launch.instance_id is None:
         return _held(launch)
     if launch.state is not S.RUNNING or launch.condition is InstanceCondition.UNLISTED:
         return NO_TRANSITION
     why = "An empty list is no proof: it may still run, and be billed. It is left alone; its slot stays taken."
-    tell = Notification("the provider does not list it any more", why, NotificationTopic.UNLISTED)
-    changes = {"condition": InstanceCondition.UNLISTED, "condition_since": when.now}
-    return TransitionResult(Transition(to_state=S.RUNNING, cause="no list shows it", changes=changes, tell=tell))
+    notify = Notification("the provider does not list it any more", why, NotificationTopic.UNLISTED)
+    changes = {"condition": InstanceCondition.UNLISTED, "condition_since": clock.now}
+    return TransitionResult(Transition(to_state=S.RUNNING, cause="no list shows it", changes=changes, notify=notify))
 
 
 def _held(launch: Launch) -> TransitionResult:
@@ -340,39 +348,40 @@ def _held(launch: Launch) -> TransitionResult:
     if launch.state is S.REQUESTED:
         return TransitionResult(Transition(to_state=S.UNKNOWN, cause="its answer is not known to this process"))
     why = "The request may have been carried out; no list proves that it was not. Its budget stays reserved."
-    tell = Notification("held: it could not be proven that nothing was made", why, NotificationTopic.HELD)
-    return TransitionResult(Transition(to_state=S.HELD, cause="absence could not be proven", tell=tell))
+    notify = Notification("held: it could not be proven that nothing was made", why, NotificationTopic.HELD)
+    return TransitionResult(Transition(to_state=S.HELD, cause="absence could not be proven", notify=notify))
 
 
 # --- there is no list -------------------------------------------------------------------------------------------------
-def _no_list(launch: Launch, seen: ListUnavailable, when: ClockReading, terms: WatchTerms) -> TransitionResult:
+def _no_list(launch: Launch, event: ListUnavailable, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
     """The list is down, the bill is not: what is overdue is destroyed by its id; what is lost goes to the owner."""
-    due = overdue(launch, when.at_least) or _of_living(launch, seen.fault)
+    due = overdue(launch, clock.at_least) or _if_alive(launch, event.fault)
     if due is not None:
         return _ending(launch, *due)
     if launch.state is S.STOPPING and launch.instance_id is not None:
         return TransitionResult(None, (Destroy(launch.instance_id),))
-    if launch.instance_id is None and seen.verdict is AbsenceVerdict.CANNOT_PROVE:
+    if launch.instance_id is None and event.verdict is AbsenceVerdict.CANNOT_PROVE:
         return _held(launch)
     return NO_TRANSITION
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------
-def _end_wanted(launch: Launch, seen: EndRequested, when: ClockReading, terms: WatchTerms) -> TransitionResult:
-    return NO_TRANSITION if launch.state is S.STOPPING else _ending(launch, seen.end, seen.words)
+def _end_wanted(launch: Launch, event: EndRequested, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
+    return NO_TRANSITION if launch.state is S.STOPPING else _ending(launch, event.end, event.words)
 
 
 def _ending(launch: Launch, end: EndReason, words: str) -> TransitionResult:
     reason = end.text(words)
-    tell = Notification(f"is being ended: {end.value}", reason)
-    move = Transition(to_state=S.STOPPING, cause=end.value, words=words, changes={"end_reason": reason}, tell=tell)
-    return TransitionResult(move, () if launch.instance_id is None else (Destroy(launch.instance_id),))
+    notify = Notification(f"is being ended: {end.value}", reason)
+    step = Transition(to_state=S.STOPPING, cause=end.value, words=words, changes={"end_reason": reason}, notify=notify)
+    return TransitionResult(step, () if launch.instance_id is None else (Destroy(launch.instance_id),))
 
 
-def _over(state: LaunchState, reason: str, when: ClockReading, tell: Notification) -> TransitionResult:
-    changes = {"ended_at": when.now, "end_reason": reason}
+def _over(state: LaunchState, reason: str, clock: ClockReading, notify: Notification) -> TransitionResult:
+    changes = {"ended_at": clock.now, "end_reason": reason}
     return TransitionResult(
-        Transition(to_state=state, cause=reason, changes=changes, tell=tell, hook="on_ended"), (SlotFreed(),)
+        Transition(to_state=state, cause=reason, changes=changes, notify=notify, hook="on_ended"),
+        (SlotFreed(),),
     )
 
 

@@ -14,11 +14,11 @@ from gpuwatch.domain.launches.launch import LaunchState
 class NotificationTopic(StrEnum):
     """What a telling is about; it decides its kind, its advice, and how often it is told."""
 
-    MOVED = "moved"
+    STATE_CHANGED = "moved"
     NOT_RENTED = "not rented"
     HELD = "held"
     UNLISTED = "unlisted"
-    BEFALLEN = "befallen"  # it runs on, or stands still, or its price is another: it may flap
+    CONDITION_CHANGED = "befallen"  # it runs on, or stands still, or its price is another: it may flap
 
 
 class Notification(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class Notification(msgspec.Struct, frozen=True):
 
     headline: str
     why: str
-    about: NotificationTopic = NotificationTopic.MOVED
+    about: NotificationTopic = NotificationTopic.STATE_CHANGED
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
     cause: str
     words: str | None = None
     changes: Mapping[str, Any] = {}
-    tell: Notification | None = None
+    notify: Notification | None = None
     hook: str | None = None
 
 
@@ -68,7 +68,7 @@ Effect = Destroy | RaiseBid | SlotFreed
 class TransitionResult(msgspec.Struct, frozen=True):
     """First the move, durably; then the effects. Neither: nothing follows."""
 
-    move: Transition | None = None
+    transition: Transition | None = None
     effects: tuple[Effect, ...] = ()
 
 

@@ -21,8 +21,8 @@ _MOST_PARTS: Final = 64  # of one GPU: more slices than that nobody cuts
 
 def arch_of(offer: Offer) -> str | None:
     """`x86_64` or `arm64`: as told, else as the GPU implies; None: nobody says, or another word."""
-    told = (offer.cpu_arch or "").strip().casefold().replace("-", "_")
-    return _ARCHS.get(told) or (ARM64 if offer.gpu_family in _WITH_GRACE else None)
+    reported = (offer.cpu_arch or "").strip().casefold().replace("-", "_")
+    return _ARCHS.get(reported) or (ARM64 if offer.gpu_family in _WITH_GRACE else None)
 
 
 def is_slice(offer: Offer) -> bool:

@@ -99,7 +99,7 @@ REARM_POLLS = 2  # complete looks in a row without an offer, before a watch that
 
 def decide(
     watch: Watch,
-    look: Observation,
+    observation: Observation,
     memory: WatchMemory,
     now: datetime,
     zone: tzinfo | str = UTC,
@@ -111,17 +111,17 @@ def decide(
         zone: of the wall clock that `active` windows are read from.
         max_age_s: a look older than this is no data; None: any age will do.
     """
-    if _is_stale(look, now, max_age_s) or not (look.matches or look.known):
+    if _is_stale(observation, now, max_age_s) or not (observation.matches or observation.known):
         return Decision(watch=watch.name, reason=DecisionReason.NO_DATA, decided_at=now, memory=memory)
     memory = _not_from_the_future(memory, now)
-    if not look.matches:
-        missed = _missed(memory, look) if look.completes_cycle else memory
+    if not observation.matches:
+        missed = _missed(memory, observation) if observation.completes_cycle else memory
         return Decision(watch=watch.name, reason=DecisionReason.NO_OFFER, decided_at=now, memory=missed)
     memory = msgspec.structs.replace(memory, under_since=memory.under_since or now, misses=0)
-    reason = _reason(watch, look.matches[0], memory, now, zone)
+    reason = _reason(watch, observation.matches[0], memory, now, zone)
     if reason in FIRING_REASONS:
-        memory = msgspec.structs.replace(memory, fired_at=now, fired_microusd_gpu_hour=look.matches[0].figure)
-    return Decision(watch=watch.name, reason=reason, decided_at=now, matches=look.matches, memory=memory)
+        memory = msgspec.structs.replace(memory, fired_at=now, fired_microusd_gpu_hour=observation.matches[0].figure)
+    return Decision(watch=watch.name, reason=reason, decided_at=now, matches=observation.matches, memory=memory)
 
 
 def _reason(watch: Watch, best: Match, memory: WatchMemory, now: datetime, zone: tzinfo | str) -> DecisionReason:
@@ -139,24 +139,26 @@ def _reason(watch: Watch, best: Match, memory: WatchMemory, now: datetime, zone:
     return DecisionReason.NOTHING_NEW
 
 
-def _missed(memory: WatchMemory, look: Observation) -> WatchMemory:
+def _missed(memory: WatchMemory, observation: Observation) -> WatchMemory:
     """Nothing under the threshold. After two looks without even a near offer, the watch is armed again."""
-    misses = 0 if look.near else min(memory.misses + 1, REARM_POLLS)
+    misses = 0 if observation.near else min(memory.misses + 1, REARM_POLLS)
     if misses >= REARM_POLLS:
         return WatchMemory(misses=misses)
     return msgspec.structs.replace(memory, under_since=None, misses=misses)
 
 
-def _is_cheaper(price: float, told: float | None, improve_by: float) -> bool:
-    if told is None:
+def _is_cheaper(price: float, fired_at_figure: float | None, improve_by: float) -> bool:
+    if fired_at_figure is None:
         return False
-    drop = told - price
-    return drop > 0 and drop >= told * improve_by - 1e-3  # a thousandth of a micro-dollar: what floats may lose
+    drop = fired_at_figure - price
+    return (
+        drop > 0 and drop >= fired_at_figure * improve_by - 1e-3
+    )  # a thousandth of a micro-dollar: what floats may lose
 
 
-def _is_stale(look: Observation, now: datetime, max_age_s: float | None) -> bool:
+def _is_stale(observation: Observation, now: datetime, max_age_s: float | None) -> bool:
     """Too old; a look from the future says that the clock was put back, and is no better."""
-    return max_age_s is not None and abs((now - look.observed_at).total_seconds()) > max_age_s
+    return max_age_s is not None and abs((now - observation.observed_at).total_seconds()) > max_age_s
 
 
 def _not_from_the_future(memory: WatchMemory, now: datetime) -> WatchMemory:

@@ -221,6 +221,8 @@ def job_from(fields: dict[str, Any]) -> JobSpec:
     try:
         return JobTable(**fields).value()
     except ValidationError as error:
-        told = error.errors(include_url=False, include_input=False, include_context=False)
-        faults = [(str(one["loc"][0]) if one["loc"] else "", one["msg"].removeprefix("Value error, ")) for one in told]
+        details = error.errors(include_url=False, include_input=False, include_context=False)
+        faults = [
+            (str(one["loc"][0]) if one["loc"] else "", one["msg"].removeprefix("Value error, ")) for one in details
+        ]
         raise WrongJob(faults) from None

@@ -17,9 +17,9 @@ class PollCycle:
     """Which questions of one watch were answered since its last whole round. Not for several threads at once."""
 
     def __init__(self) -> None:
-        self._looked_at: set[PollQuery] = set()
+        self._answered: set[PollQuery] = set()
 
-    def look(  # noqa: PLR0913 all that is known at this moment
+    def observe(  # noqa: PLR0913 all that is known at this moment
         self,
         just_polled: Collection[PollQuery],
         found: tuple[Match, ...],
@@ -41,10 +41,10 @@ class PollCycle:
             paces: of them, what makes up its rounds.
         """
         all_known = expected <= known
-        self._looked_at.update(just_polled)
-        whole_round = all_known and paces <= self._looked_at
+        self._answered.update(just_polled)
+        whole_round = all_known and paces <= self._answered
         if found or whole_round:
-            self._looked_at.clear()
+            self._answered.clear()
         return Observation(
             matches=found,
             known=bool(found) or all_known,

@@ -83,15 +83,15 @@ def at(seconds: float = 60.0) -> ClockReading:
 
 
 def after(launch: Launch, outcome: TransitionResult) -> Launch:
-    assert outcome.move is not None
-    return changed(launch, state=outcome.move.to_state, **outcome.move.changes)  # type: ignore[no-any-return]
+    assert outcome.transition is not None
+    return changed(launch, state=outcome.transition.to_state, **outcome.transition.changes)  # type: ignore[no-any-return]
 
 
 # --- one rule a test --------------------------------------------------------------------------------------------------
 def test_an_answer_that_comes_after_the_owner_ended_it_ends_what_was_made() -> None:
     outcome = transition(changed(requested(), state=S.STOPPING), InstanceCreated("9"), at())
-    assert outcome.move is not None
-    assert (outcome.move.to_state, outcome.move.changes) == (S.STOPPING, {"instance_id": "9"})
+    assert outcome.transition is not None
+    assert (outcome.transition.to_state, outcome.transition.changes) == (S.STOPPING, {"instance_id": "9"})
     assert outcome.effects == (Destroy("9"),)
 
 
@@ -115,9 +115,9 @@ def test_what_runs_unverified_is_billed_and_not_yet_its_owners() -> None:
     assert (launch.state, launch.running_at) == (S.STARTING, at().now)
     assert cost_microusd(launch, at(60 + 3600).now) > 3_500_000
     second = transition(launch, InstanceListed(instance(), verified=True), at(120))
-    assert second.move is not None
-    assert (second.move.to_state, second.move.hook) == (S.RUNNING, "on_running")
-    assert "running_at" not in second.move.changes
+    assert second.transition is not None
+    assert (second.transition.to_state, second.transition.hook) == (S.RUNNING, "on_running")
+    assert "running_at" not in second.transition.changes
 
 
 def test_what_is_not_verified_in_time_fails_and_takes_nothing_from_max_total() -> None:
@@ -126,8 +126,8 @@ def test_what_is_not_verified_in_time_fails_and_takes_nothing_from_max_total() -
     launch = after(launch, ending)
     assert (launch.state, launch.end_reason) == (S.STOPPING, "its SSH port does not answer: running")
     over = transition(launch, InstanceUnlisted(AbsenceVerdict.ABSENT), at(930))
-    assert over.move is not None
-    assert (over.move.to_state, over.effects) == (S.FAILED, (SlotFreed(),))
+    assert over.transition is not None
+    assert (over.transition.to_state, over.effects) == (S.FAILED, (SlotFreed(),))
 
 
 @pytest.mark.parametrize(
@@ -271,15 +271,15 @@ class Life(RuleBasedStateMachine):
             assert outcome == NO_TRANSITION
         for effect in outcome.effects:
             self._is_ours(effect, seen)
-        if outcome.move is None:
+        if outcome.transition is None:
             return
         self.launch = after(before, outcome)
         assert may_transition(before.state, self.launch.state)
         looked_for = {S.HELD} if before.instance_id is None else set()
         assert before.state is not S.STOPPING or self.launch.state in {S.STOPPING, S.ENDED, S.FAILED} | looked_for
         assert before.instance_id is None or self.launch.instance_id == before.instance_id
-        if outcome.move.hook:
-            self.hooks.append(outcome.move.hook)
+        if outcome.transition.hook:
+            self.hooks.append(outcome.transition.hook)
 
     def _is_ours(self, effect: object, seen: LifecycleEvent) -> None:
         if isinstance(effect, Destroy):

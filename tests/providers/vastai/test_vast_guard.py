@@ -96,7 +96,7 @@ def test_a_proposed_price_is_answered_at_the_marketplace(
     world.start_process()
     launch = world.running(instance_id=made.instance_id)
     number = place.propose_increase(int(made.instance_id), gpu_usd_hour=9.0)
-    world.beat()
+    world.refresh()
     assert place.increase_answers() == {number: answer}
     assert len(world.alerts()) == 1
     far_off = world.guard.due(launch, world.now)
