@@ -111,10 +111,8 @@ def _actor(settings: Settings, store: Database, http: HttpClient, name: str) -> 
 
 def _channels_of(settings: Settings) -> Callable[[str], tuple[str, ...]]:
     """A watch's channels by its name; by default all that are configured."""
-    configured = settings.channels
-    everything = tuple(name for name in ("telegram", "email", "apprise") if getattr(configured, name))
     own = {watch.name: watch.notify for watch in settings.watches if watch.notify is not None}
-    return lambda name: own.get(name, everything)
+    return lambda name: own.get(name, settings.channels.names)
 
 
 def approval_json(ask: Approval, now: datetime) -> dict[str, Any]:
@@ -131,4 +129,14 @@ def approval_json(ask: Approval, now: datetime) -> dict[str, Any]:
         "launch_id": ask.launch_id,
         "words": ask.words,
         "offer": offer_json(ask.match.offer, ask.match.price),
+    }
+
+
+def reply_json(reply: ApprovalReply) -> dict[str, Any]:
+    """JSON of `gpuwatch approve` and `gpuwatch deny`."""
+    return {
+        "outcome": reply.outcome.value,
+        "text": reply.text,
+        "launch_id": None if reply.launch is None else reply.launch.launch_id,
+        "instance_id": None if reply.launch is None else reply.launch.instance_id,
     }

@@ -2,37 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.errors import DeliveryError
+from gpuwatch.bootstrap import build_channels, http_client, new_id, real_now
+from gpuwatch.engine.alerts import test_alert
+from gpuwatch.errors import DeliveryError, UsageError
+from gpuwatch.ports import MovableChat
 
 if TYPE_CHECKING:
     from gpuwatch.ports import Alert, Channel
+    from gpuwatch.settings import Settings
 
 
 class ChannelTestResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one channel's test message."""
+    """The outcome for one channel."""
 
     channel: str
     arrived: bool
     error: str | None = None
-    chat_id: str | None = None  # where the chat has moved to: the settings are stale
+    chat_id: str | None = None  # the new id of a chat that has moved: the settings are out of date
+
+
+class ChannelTest(msgspec.Struct, frozen=True, kw_only=True):
+    """A test message that is being sent; iterating over `results` sends it."""
+
+    alert_id: str
+    results: Iterator[ChannelTestResult]
+
+
+def send_test_message(settings: Settings) -> ChannelTest:
+    """Send a test message through every channel. Raises UsageError: no channel is configured."""
+    if not settings.channels.names:
+        raise UsageError("no channel is configured: add [notify.telegram], [notify.email] or [notify.apprise]")
+    alert = test_alert(alert_id=new_id(), now=real_now())
+    return ChannelTest(alert_id=alert.alert_id, results=_send(settings, alert))
+
+
+def _send(settings: Settings, alert: Alert) -> Iterator[ChannelTestResult]:
+    with http_client(settings) as http:
+        yield from send_to_all(build_channels(settings, http).values(), alert)
 
 
 def send_to_all(channels: Iterable[Channel], alert: Alert) -> Iterator[ChannelTestResult]:
-    """Try each channel once, whatever becomes of the others."""
-    from gpuwatch.ports import MovableChat
-
+    """Try each channel once, whatever happens to the others."""
     for channel in channels:
         error = None
         try:
             channel.send(alert)
         except DeliveryError as fault:
-            error = str(fault) + (
-                f" (not by {fault.refused})" if fault.refused and fault.refused not in str(fault) else ""
-            )
+            refused = f" (not by {fault.refused})" if fault.refused and fault.refused not in str(fault) else ""
+            error = f"{fault}{refused}"
         new_chat_id = channel.new_chat_id if isinstance(channel, MovableChat) else None
         yield ChannelTestResult(channel=channel.name, arrived=error is None, error=error, chat_id=new_chat_id)
+
+
+def channel_test_json(alert_id: str, results: Sequence[ChannelTestResult]) -> dict[str, Any]:
+    """JSON of `gpuwatch notify`."""
+    return {"alert_id": alert_id, "channels": [msgspec.structs.asdict(result) for result in results]}

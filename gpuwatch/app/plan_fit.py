@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,6 +18,8 @@ from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.market_history import MarketHistory
+    from gpuwatch.domain.planning.fit import ClassChoice, SourceClass, TaskNeeds
+    from gpuwatch.domain.planning.fit import RankedClasses as Fitting
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database
     from gpuwatch.storage.market_snapshot import SnapshotOffer
@@ -203,3 +205,73 @@ def _polled(settings: Settings, where: PriceFilter) -> CurrentPrices:
 
 def _markets(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= 3 else f"{len(names)} providers"
+
+
+METHOD = (
+    "per class the cheapest offer that holds the task with 10 % of each card left free; a token takes at least what it "
+    "reads ÷ 60 % of the data sheet's bandwidth; TFLOPS are dense 16-bit ones"
+)
+
+
+def plan_fit_json(needs: TaskNeeds, chosen: Fitting, found: CurrentPrices, other: PricedClass | None) -> dict[str, Any]:
+    """JSON of `gpuwatch plan fit`: every class."""
+    from gpuwatch.domain.market.json_values import rfc3339
+
+    return {
+        "method": METHOD,
+        "samples": len(found.offers),
+        "since": rfc3339(found.as_of),
+        "until": rfc3339(found.as_of),
+        "source": found.source,
+        "task": needs.task.value,
+        "vram_gb": needs.vram_gb,
+        "max_token_ms": None if needs.token_s is None else needs.token_s * 1000,
+        "by": chosen.by.value,
+        "choices": [_choice_json(one, other) for one in chosen.choices],
+        "left_out": {why: list(gpus) for why, gpus in chosen.left_out.items()},
+        "troubles": list(found.troubles),
+    }
+
+
+def _choice_json(one: ClassChoice, other: PricedClass | None) -> dict[str, Any]:
+    from gpuwatch.domain.market.json_values import number
+    from gpuwatch.domain.planning.fit import CostMeasure, price_ratio
+
+    times = None if other is None else price_ratio(one.priced, other)
+    return {
+        "gpu": one.gpu.name,
+        "gpu_count": one.priced.cards,
+        "cards_needed": one.needed,
+        "provider": one.priced.provider,
+        "spot": one.priced.spot,
+        "offers": one.offers,
+        "price_usd_hour": number(one.usd_hour),
+        "price_usd_gpu_hour": number(one.usd_hour / one.priced.cards),
+        "price_usd_gb_hour": number(one.per(CostMeasure.MEMORY)),
+        "price_usd_tflop_hour": number(one.per(CostMeasure.COMPUTE)),
+        "price_usd_tb_s_hour": number(one.per(CostMeasure.BANDWIDTH)),
+        "token_ms": None if one.token_s is None else one.token_s * 1000,
+        "times_dearer": None
+        if times is None
+        else {"than": other and other.gpu, "low": number(times[0]), "high": number(times[1])},
+    }
+
+
+def plan_fit_sources_json(
+    found: Sequence[SourceClass], ratios: Mapping[str, tuple[Decimal, Decimal]]
+) -> dict[str, Any]:
+    """JSON of `gpuwatch plan fit --seed`."""
+    from gpuwatch.domain.market.json_values import number
+
+    classes = [
+        {
+            "gpu": one.gpu,
+            "task": one.task.value,
+            "memory_gb": one.memory_gb,
+            "low_usd_gpu_hour": number(one.low),
+            "high_usd_gpu_hour": number(one.high or one.low),
+        }
+        for one in found
+    ]
+    shown = {pair: [number(low), number(high)] for pair, (low, high) in ratios.items()}
+    return {"method": "the sources' own table", "samples": len(found), "classes": classes, "ratios": shown}

@@ -11,6 +11,7 @@ import msgspec
 
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.market.gpu_specs import gpu_specs
+from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.pricing import (
     MICRO,
@@ -18,9 +19,14 @@ from gpuwatch.domain.market.pricing import (
     OfferPrice,
     price_of,
 )
+from gpuwatch.domain.planning.job import METHOD_TEXT, JobCost, load_usd
 
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.market_history import ListedOffer, OfferInterval
+    from gpuwatch.domain.planning.figures import FigureRange
+    from gpuwatch.domain.planning.job_comparison import ComparedHardware
+    from gpuwatch.domain.planning.job_spec import JobSpec
+    from gpuwatch.domain.planning.ranking import JobRanking
     from gpuwatch.engine.browse import OfferFilter
     from gpuwatch.settings import Settings
     from gpuwatch.storage.market_snapshot import SnapshotOffer
@@ -197,3 +203,83 @@ def _commission(settings: Settings, name: str) -> Commission:
     info = providers.info(name)
     billing = info.billing
     return msgspec.structs.replace(info.commission, min_billing_s=billing.minimum_s, billing_step_s=billing.step_s)
+
+
+def load_range(one: ComparedHardware, spec: JobSpec, load_said: str) -> FigureRange:
+    from gpuwatch.domain.planning.figures import FigureRange, exactly
+    from gpuwatch.domain.watches.durations import parse_duration
+
+    low, dash, high = load_said.partition("-")
+    said = FigureRange(parse_duration(low), parse_duration(high)) if dash else exactly(parse_duration(low))
+    load_s = spec.load_s if spec.load_s.high else said
+    return load_usd(1, one.priced_gpus.microusd_hour / MICRO, load_s)
+
+
+def job_candidates_json(
+    found: Sequence[ComparedHardware], spec: JobSpec, *, credit_usd: float, seed: bool, load_said: str | None
+) -> dict[str, Any]:
+    """JSON of `gpuwatch plan job` for named hardware."""
+    return {
+        "method": "price × hours, as the sources reckon" if seed else METHOD_TEXT,
+        "seed": seed,
+        "candidates": [_compared_json(one, found[0], spec, credit_usd, load_said) for one in found],
+    }
+
+
+def _compared_json(
+    one: ComparedHardware, first: ComparedHardware, spec: JobSpec, credit_usd: float, load_said: str | None
+) -> dict[str, Any]:
+    load = None if load_said is None else load_range(one, spec, load_said)
+    return {
+        "cards": one.candidate.on.text,
+        "gpu": one.priced_gpus.gpu,
+        "gpu_count": one.priced_gpus.count,
+        "price_usd_hour": one.priced_gpus.microusd_hour / MICRO,
+        "difference_usd": (one.cost.microusd - first.cost.microusd) / MICRO,
+        "break_even_speedup": round(one.break_even, 6),
+        "speedup": list(one.speed),
+        "load_usd": None if load is None else list(load),
+        "after_credit_usd": max(0.0, one.cost.microusd / MICRO - credit_usd),
+        **cost_json(one.cost),
+    }
+
+
+def cost_json(cost: JobCost) -> dict[str, Any]:
+    """What a job costs, at worst by parts; more keys may follow."""
+    high = cost.high
+    return {
+        "job_cost_usd": cost.microusd / MICRO,
+        "job_cost_low_usd": cost.low.microusd / MICRO,
+        "hours": high.hours,
+        "hours_low": cost.low.hours,
+        "hours_from": cost.how,
+        "interruptions": high.interruptions,
+        "work_usd": high.usd_for(high.work_h),
+        "ready_usd": high.usd_for(high.ready_h),
+        "restarts_usd": high.usd_for(high.restart_h + high.lost_h),
+        "least_billing_usd": high.usd_for(high.minimum_h),
+        "traffic_usd": high.traffic_usd,
+        "disk_usd": high.disk_usd,
+        "unknown": list(cost.unknown),
+    }
+
+
+def job_offers_json(found: CurrentOffers, ranking: JobRanking, limit: int, credit_usd: float) -> dict[str, Any]:
+    """JSON of `gpuwatch plan job` for offers, cheapest job first."""
+    from gpuwatch.app.offers import offer_json
+
+    as_of = rfc3339(found.as_of)
+    return {
+        "method": METHOD_TEXT,
+        "samples": ranking.seen,
+        "since": as_of,
+        "until": as_of,
+        "source": found.source,
+        "offers": [
+            offer_json(one.offer, one.price)
+            | cost_json(one.cost)
+            | {"after_credit_usd": max(0.0, one.cost.microusd / MICRO - credit_usd)}
+            for one in ranking.placed[:limit]
+        ],
+        "refused": [{"reason": reason, "offers": count} for reason, count in ranking.refused],
+    }

@@ -87,16 +87,10 @@ def _print_reply(reply: ApprovalReply, as_json: bool) -> Exit:
         reply.outcome, Exit.DONE
     )
     if as_json:
+        from gpuwatch.app.approvals import reply_json
         from gpuwatch.cli.output import json_out
 
-        json_out(
-            {
-                "outcome": reply.outcome.value,
-                "text": reply.text,
-                "launch_id": None if reply.launch is None else reply.launch.launch_id,
-                "instance_id": None if reply.launch is None else reply.launch.instance_id,
-            }
-        )
+        json_out(reply_json(reply))
         return code
     from gpuwatch.domain.market.text import clean
 

@@ -15,7 +15,7 @@ from gpuwatch.errors import UsageError
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from gpuwatch.app.plan_own import OwnRent
+    from gpuwatch.app.plan_use import OwnRent
     from gpuwatch.domain.planning.buy import (
         MachineUsage,
         OwnedMachine,
@@ -121,8 +121,9 @@ def buy(
 
     Exit codes: 0 done, 2 usage, 3 your own launches say too little.
     """
-    from gpuwatch.cli.output import note
-    from gpuwatch.cli.plan_buy_rows import print_json, print_seed, print_table
+    from gpuwatch.app.plan_buy import plan_buy_json
+    from gpuwatch.cli.output import json_out, note
+    from gpuwatch.cli.plan_buy_rows import print_seed, print_table
     from gpuwatch.cli.plan_money import percents
     from gpuwatch.domain.planning.buy import compare_with_rent
 
@@ -145,7 +146,10 @@ def buy(
     log = _log(config, since, log_gpu) if own_log else None
     if log is not None and log.is_enough:
         found.append(_as_rented(own, log, usage, lost))
-    (print_json if as_json else print_table)(own, found, usage, lost, log)
+    if as_json:
+        json_out(plan_buy_json(own, found, usage, lost, log))
+    else:
+        print_table(own, found, usage, lost, log)
     return Exit.CANNOT_TELL if log is not None and not log.is_enough else Exit.DONE
 
 
@@ -239,7 +243,7 @@ def _tariffs(base: RentTariff, reserved: str, spot: str) -> list[RentTariff]:
 
 def _log(config: str | None, since: str, gpu: str | None) -> OwnRent:
     from gpuwatch.app.past_prices import gpu_names_of
-    from gpuwatch.app.plan_own import own_rent
+    from gpuwatch.app.plan_use import own_rent
     from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.cli.past import moment

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,18 +13,14 @@ from gpuwatch.cli.tables import left, right
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from gpuwatch.app.plan_own import OwnRent
+    from gpuwatch.app.plan_use import OwnRent
     from gpuwatch.domain.planning.buy import (
         MachineUsage,
         OwnedMachine,
         RentComparison,
-        SimplePayback,
         SourceCalculation,
     )
 
-METHOD = (
-    "pays back: investment ÷ (rent saved a day − own running cost a day), for the work the own machine does in a day"
-)
 _FEW_DAYS = 7
 
 
@@ -36,6 +32,7 @@ def print_table(
     log: OwnRent | None,
 ) -> None:
     """Figures down, tariffs across."""
+    from gpuwatch.app.plan_buy import METHOD
     from gpuwatch.cli.output import note
     from gpuwatch.cli.tables import table
 
@@ -135,68 +132,6 @@ def _figure(value: Decimal) -> str:
     return f"{value:,.2f}".rstrip("0").rstrip(".")
 
 
-def print_json(
-    own: OwnedMachine,
-    found: Sequence[RentComparison],
-    usage: MachineUsage,
-    lost: Sequence[Decimal],
-    log: OwnRent | None,
-) -> None:
-    """The same for programs."""
-    from gpuwatch.cli.output import json_out
-    from gpuwatch.domain.market.json_values import number, rfc3339
-
-    json_out(
-        {
-            "method": METHOD,
-            "samples": 0 if log is None else log.launches,
-            "since": None if log is None else rfc3339(log.since),
-            "until": None if log is None else rfc3339(log.until),
-            "own": {
-                "card": own.card,
-                "cards": own.cards,
-                "investment_usd": number(own.investment_usd),
-                "kilowatts": number(own.kilowatts),
-                "running_usd_hour": number(own.usd_hour),
-                "yearly_usd": number(own.yearly_usd),
-                "times_slower": number(own.slower),
-                "job_days": number(usage.job_hours * own.slower / 24),
-            },
-            "loss_percent_a_year": [number(one) for one in lost],
-            "tariffs": [_against_json(one) for one in found],
-            "log": None if log is None else _log_json(log),
-        }
-    )
-
-
-def _against_json(one: RentComparison) -> dict[str, Any]:
-    from gpuwatch.domain.market.json_values import number
-
-    return {
-        "name": one.tariff.name,
-        "price_usd_hour": number(one.tariff.usd_hour),
-        "with_extra_usd_hour": number(one.tariff.effective_usd_hour),
-        "job_usd": number(one.job_usd),
-        "day_usd": number(one.day_usd),
-        "saved_day_usd": number(one.saved_usd_day),
-        "payback_days": number(one.payback_days),
-        "verdict": one.verdict.value,
-        "rented_hours_year_one": [number(hours) for hours in one.hours_a_year],
-    }
-
-
-def _log_json(log: OwnRent) -> dict[str, Any]:
-    from gpuwatch.domain.market.json_values import number
-
-    return {
-        "launches": log.launches,
-        "days": number(log.days),
-        "hours": number(log.hours),
-        "gpu_hours": number(log.gpu_hours),
-        "cost_usd": number(log.usd),
-    }
-
-
 # --- as the sources print ---------------------------------------------------------------------------------------------
 
 
@@ -204,11 +139,14 @@ def print_seed(as_json: bool) -> int:
     """The calculator and the division of the sources, and what the corrected reckoning makes of the first."""
     from decimal import Decimal
 
+    from gpuwatch.app.plan_buy import plan_buy_sources_json
     from gpuwatch.domain.planning.buy import simple_payback, source_calculation
 
     seed, plain = source_calculation(), simple_payback(Decimal(6000) + Decimal(1000), Decimal(10))
     if as_json:
-        _print_seed_json(seed, plain)
+        from gpuwatch.cli.output import json_out
+
+        json_out(plan_buy_sources_json(seed, plain))
         return Exit.DONE
     from gpuwatch.cli.output import note
     from gpuwatch.cli.tables import table
@@ -241,23 +179,3 @@ def _seed_rows(seed: SourceCalculation) -> list[tuple[str, str]]:
         ("pays back in days", f"{seed.payback_days:.1f}"),
         ("verdict", f"{seed.verdict.value} (under 30 days; amber to 90, then red)"),
     ]
-
-
-def _print_seed_json(seed: SourceCalculation, plain: SimplePayback) -> None:
-    import msgspec
-
-    from gpuwatch.cli.output import json_out
-    from gpuwatch.domain.market.json_values import number
-    from gpuwatch.domain.planning.buy import source_payback_corrected
-
-    corrected = zip(("with_running_cost", "slower", "both"), map(number, source_payback_corrected()), strict=True)
-    figures = {key: value for key, value in msgspec.structs.asdict(seed).items() if key != "verdict"}
-    json_out(
-        {
-            "method": "the sources' own reckoning",
-            "samples": 0,
-            "calculator": {key: number(value) for key, value in figures.items()} | {"verdict": seed.verdict.value},
-            "corrected_payback_days": dict(corrected),
-            "simple": {"hours": number(plain.hours), "days": number(plain.days)},
-        }
-    )

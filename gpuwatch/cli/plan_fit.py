@@ -101,7 +101,9 @@ def fit(
     Exit codes: 0 something fits, 1 nothing that is on offer fits, 2 usage, 3 no price is known, or a provider that was
     asked did not answer.
     """
-    from gpuwatch.cli.plan_fit_rows import print_json, print_seed, print_table
+    from gpuwatch.app.plan_fit import plan_fit_json
+    from gpuwatch.cli.output import json_out
+    from gpuwatch.cli.plan_fit_rows import print_seed, print_table
     from gpuwatch.domain.planning.fit import CostMeasure, rank_classes
 
     if sum((bool(prices), now, data is not None)) > 1:
@@ -115,7 +117,7 @@ def fit(
     chosen = rank_classes(needs, offers, None if by is None else CostMeasure(by))
     other = None if against is None else _other(against, found)
     if as_json:
-        print_json(needs, chosen, found, other)
+        json_out(plan_fit_json(needs, chosen, found, other))
     else:
         print_table(needs, chosen, found, other, limit)
     for trouble in found.troubles:

@@ -10,9 +10,6 @@ from gpuwatch.cli import Exit
 from gpuwatch.cli.tables import Column, left, right, text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from decimal import Decimal
-
     from gpuwatch.app.plan_fit import CurrentPrices
     from gpuwatch.domain.planning.fit import (
         ClassChoice,
@@ -23,14 +20,10 @@ if TYPE_CHECKING:
     )
     from gpuwatch.domain.planning.fit import RankedClasses as Fitting
 
-METHOD = (
-    "per class the cheapest offer that holds the task with 10 % of each card left free; a token takes at least what it "
-    "reads ÷ 60 % of the data sheet's bandwidth; TFLOPS are dense 16-bit ones"
-)
-
 
 def print_table(needs: TaskNeeds, chosen: Fitting, found: CurrentPrices, other: PricedClass | None, limit: int) -> None:
     """Classes, best first; what is cheapest by each measure; what is left out and why."""
+    from gpuwatch.app.plan_fit import METHOD
     from gpuwatch.cli.output import note
     from gpuwatch.cli.tables import table
 
@@ -131,61 +124,17 @@ def _print_source(found: CurrentPrices, note: Any) -> None:
     note(f"{len(found.offers)} prices of {found.source}{as_of}{old}, commission included")
 
 
-def print_json(needs: TaskNeeds, chosen: Fitting, found: CurrentPrices, other: PricedClass | None) -> None:
-    """The same for programs, every class."""
-    from gpuwatch.cli.output import json_out
-    from gpuwatch.domain.market.json_values import rfc3339
-
-    json_out(
-        {
-            "method": METHOD,
-            "samples": len(found.offers),
-            "since": rfc3339(found.as_of),
-            "until": rfc3339(found.as_of),
-            "source": found.source,
-            "task": needs.task.value,
-            "vram_gb": needs.vram_gb,
-            "max_token_ms": None if needs.token_s is None else needs.token_s * 1000,
-            "by": chosen.by.value,
-            "choices": [_choice_json(one, other) for one in chosen.choices],
-            "left_out": {why: list(gpus) for why, gpus in chosen.left_out.items()},
-            "troubles": list(found.troubles),
-        }
-    )
-
-
-def _choice_json(one: ClassChoice, other: PricedClass | None) -> dict[str, Any]:
-    from gpuwatch.domain.market.json_values import number
-    from gpuwatch.domain.planning.fit import CostMeasure, price_ratio
-
-    times = None if other is None else price_ratio(one.priced, other)
-    return {
-        "gpu": one.gpu.name,
-        "gpu_count": one.priced.cards,
-        "cards_needed": one.needed,
-        "provider": one.priced.provider,
-        "spot": one.priced.spot,
-        "offers": one.offers,
-        "price_usd_hour": number(one.usd_hour),
-        "price_usd_gpu_hour": number(one.usd_hour / one.priced.cards),
-        "price_usd_gb_hour": number(one.per(CostMeasure.MEMORY)),
-        "price_usd_tflop_hour": number(one.per(CostMeasure.COMPUTE)),
-        "price_usd_tb_s_hour": number(one.per(CostMeasure.BANDWIDTH)),
-        "token_ms": None if one.token_s is None else one.token_s * 1000,
-        "times_dearer": None
-        if times is None
-        else {"than": other and other.gpu, "low": number(times[0]), "high": number(times[1])},
-    }
-
-
 def print_seed(needs: TaskNeeds, as_json: bool) -> int:
     """The sources' table, with what does not add up in it."""
+    from gpuwatch.app.plan_fit import plan_fit_sources_json
     from gpuwatch.domain.planning.fit import source_classes, source_ratio
 
     found = source_classes(needs.task, needs.vram_gb)
     b200, a100 = source_ratio("B200", "H100"), source_ratio("A100", "T4")
     if as_json:
-        _print_seed_json(found, {"B200 : H100": b200, "A100 : T4": a100})
+        from gpuwatch.cli.output import json_out
+
+        json_out(plan_fit_sources_json(found, {"B200 : H100": b200, "A100 : T4": a100}))
         return Exit.DONE
     from gpuwatch.cli.output import note
     from gpuwatch.cli.tables import table
@@ -205,21 +154,3 @@ def _seed_row(one: SourceClass) -> tuple[str, ...]:
     task = "both" if one.task.value == "any" else one.task.value
     high = "" if one.high is None else f"–{one.high:.3f}"
     return one.gpu, task, str(one.memory_gb), "–" if one.low is None else f"{one.low:.3f}{high}", one.source
-
-
-def _print_seed_json(found: Sequence[SourceClass], ratios: Mapping[str, tuple[Decimal, Decimal]]) -> None:
-    from gpuwatch.cli.output import json_out
-    from gpuwatch.domain.market.json_values import number
-
-    classes = [
-        {
-            "gpu": one.gpu,
-            "task": one.task.value,
-            "memory_gb": one.memory_gb,
-            "low_usd_gpu_hour": number(one.low),
-            "high_usd_gpu_hour": number(one.high or one.low),
-        }
-        for one in found
-    ]
-    shown = {pair: [number(low), number(high)] for pair, (low, high) in ratios.items()}
-    json_out({"method": "the sources' own table", "samples": len(found), "classes": classes, "ratios": shown})

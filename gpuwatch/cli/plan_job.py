@@ -130,7 +130,9 @@ def _at_some_utilisation(spec: JobSpec) -> JobSpec:
 def _on_candidates(
     texts: Sequence[str], spec: JobSpec, traffic: JobTraffic, given: dict[str, Any], as_json: bool
 ) -> int:
-    from gpuwatch.cli.plan_job_tables import candidates_json, print_candidates
+    from gpuwatch.app.plan_job import job_candidates_json
+    from gpuwatch.cli.output import json_out
+    from gpuwatch.cli.plan_job_tables import print_candidates
     from gpuwatch.domain.planning.job_comparison import compare_hardware, parse_hardware
 
     if any(given[name] for name in _OFFER_ONLY):
@@ -146,8 +148,11 @@ def _on_candidates(
         found = compare_hardware(spec, parsed, traffic, extras)
     except ValueError as fault:
         raise UsageError(str(fault)) from fault
-    show = candidates_json if as_json else print_candidates
-    show(found, spec, credit_usd=given["credit"], seed=given["seed"], load_said=given["load"])
+    shown_for: dict[str, Any] = {"credit_usd": given["credit"], "seed": given["seed"], "load_said": given["load"]}
+    if as_json:
+        json_out(job_candidates_json(found, spec, **shown_for))
+    else:
+        print_candidates(found, spec, **shown_for)
     return Exit.DONE
 
 
@@ -183,11 +188,11 @@ def _as_sources(spec: JobSpec, extras: HardwareExtras) -> tuple[JobSpec, JobTraf
 
 
 def _on_offers(spec: JobSpec, traffic: JobTraffic, given: dict[str, Any], config: str | None, as_json: bool) -> int:
-    from gpuwatch.app.plan_job import FRESH, offers_now
+    from gpuwatch.app.plan_job import FRESH, job_offers_json, offers_now
     from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.cli.output import note
-    from gpuwatch.cli.plan_job_tables import offers_json, print_offers, tell_refused
+    from gpuwatch.cli.output import json_out, note
+    from gpuwatch.cli.plan_job_tables import print_offers, tell_refused
     from gpuwatch.domain.planning.ranking import rank_offers
     from gpuwatch.engine.browse import offer_filter
 
@@ -205,7 +210,7 @@ def _on_offers(spec: JobSpec, traffic: JobTraffic, given: dict[str, Any], config
     found = offers_now(settings, wanted, given["provider"], given["data"], within_s)
     ranking = rank_offers(spec, found.offers, traffic, given["disk_gb"])
     if as_json:
-        offers_json(found, ranking, given["limit"], given["credit"])
+        json_out(job_offers_json(found, ranking, given["limit"], given["credit"]))
     else:
         print_offers(found, ranking, given["limit"], settings.timezone, given["credit"])
     tell_refused(ranking)

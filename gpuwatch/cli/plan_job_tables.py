@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gpuwatch.cli.output import json_out, note
+from gpuwatch.cli.output import note
 from gpuwatch.cli.tables import left, right, table
-from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.domain.planning.job import (
     METHOD_TEXT,
     SOURCE_LOAD_USD_GPU_HOUR,
     JobBill,
     JobCost,
-    load_usd,
 )
 
 if TYPE_CHECKING:
@@ -70,24 +68,16 @@ def _candidate_cells(
 
 def _tell_load(found: Sequence[ComparedHardware], spec: JobSpec, seed: bool, load_said: str | None) -> None:
     """One load by itself; and where the sources' figure for it comes from."""
+    from gpuwatch.app.plan_job import load_range
+
     if load_said is None:
         return
     for one in found:
-        usd = _load_of(one, spec, load_said)
+        usd = load_range(one, spec, load_said)
         note(f"{one.candidate.on.text}: one load of the model costs {_range(usd.low, usd.high, 2)}")
     if seed:
         was = SOURCE_LOAD_USD_GPU_HOUR
         note(f"the sources print 2.33 a load (23.30 for ten): that is 4 cards at {was:.2f}, not 4.00, for 7 minutes")
-
-
-def _load_of(one: ComparedHardware, spec: JobSpec, load_said: str) -> FigureRange:
-    from gpuwatch.domain.planning.figures import FigureRange, exactly
-    from gpuwatch.domain.watches.durations import parse_duration
-
-    low, dash, high = load_said.partition("-")
-    said = FigureRange(parse_duration(low), parse_duration(high)) if dash else exactly(parse_duration(low))
-    load_s = spec.load_s if spec.load_s.high else said
-    return load_usd(1, one.priced_gpus.microusd_hour / MICRO, load_s)
 
 
 def _tell_difference(found: Sequence[ComparedHardware], seed: bool) -> None:
@@ -106,57 +96,6 @@ def _loss(found: Sequence[ComparedHardware], spec: JobSpec) -> str:
         return "without checkpoints an interruption loses all the work: --checkpoint-every"
     most = max(one.priced_gpus.microusd_hour for one in found) / MICRO * interval_h
     return f"one interruption loses at most what is between two checkpoints: {most:,.2f} $"
-
-
-def candidates_json(
-    found: Sequence[ComparedHardware], spec: JobSpec, *, credit_usd: float, seed: bool, load_said: str | None
-) -> None:
-    """The same for a program."""
-    json_out(
-        {
-            "method": "price × hours, as the sources reckon" if seed else METHOD_TEXT,
-            "seed": seed,
-            "candidates": [_compared_json(one, found[0], spec, credit_usd, load_said) for one in found],
-        }
-    )
-
-
-def _compared_json(
-    one: ComparedHardware, first: ComparedHardware, spec: JobSpec, credit_usd: float, load_said: str | None
-) -> dict[str, Any]:
-    load = None if load_said is None else _load_of(one, spec, load_said)
-    return {
-        "cards": one.candidate.on.text,
-        "gpu": one.priced_gpus.gpu,
-        "gpu_count": one.priced_gpus.count,
-        "price_usd_hour": one.priced_gpus.microusd_hour / MICRO,
-        "difference_usd": (one.cost.microusd - first.cost.microusd) / MICRO,
-        "break_even_speedup": round(one.break_even, 6),
-        "speedup": list(one.speed),
-        "load_usd": None if load is None else list(load),
-        "after_credit_usd": max(0.0, one.cost.microusd / MICRO - credit_usd),
-        **cost_json(one.cost),
-    }
-
-
-def cost_json(cost: JobCost) -> dict[str, Any]:
-    """What a job costs, at worst by parts; more keys may follow."""
-    high = cost.high
-    return {
-        "job_cost_usd": cost.microusd / MICRO,
-        "job_cost_low_usd": cost.low.microusd / MICRO,
-        "hours": high.hours,
-        "hours_low": cost.low.hours,
-        "hours_from": cost.how,
-        "interruptions": high.interruptions,
-        "work_usd": high.usd_for(high.work_h),
-        "ready_usd": high.usd_for(high.ready_h),
-        "restarts_usd": high.usd_for(high.restart_h + high.lost_h),
-        "least_billing_usd": high.usd_for(high.minimum_h),
-        "traffic_usd": high.traffic_usd,
-        "disk_usd": high.disk_usd,
-        "unknown": list(cost.unknown),
-    }
 
 
 def print_offers(found: CurrentOffers, ranking: JobRanking, limit: int, timezone: str, credit_usd: float) -> None:
@@ -203,29 +142,6 @@ def _offer_cells(
     cells += [f"{part(cost.high):,.2f}" for _, part in parts]
     listed = "" if offer.kind.value == "live" else f" ({offer.kind.value})"
     return [*cells, offer.provider + listed, offer.place or "–", offer.offer_id]
-
-
-def offers_json(found: CurrentOffers, ranking: JobRanking, limit: int, credit_usd: float) -> None:
-    """The same for a program."""
-    from gpuwatch.app.offers import offer_json
-
-    as_of = rfc3339(found.as_of)
-    json_out(
-        {
-            "method": METHOD_TEXT,
-            "samples": ranking.seen,
-            "since": as_of,
-            "until": as_of,
-            "source": found.source,
-            "offers": [
-                offer_json(one.offer, one.price)
-                | cost_json(one.cost)
-                | {"after_credit_usd": max(0.0, one.cost.microusd / MICRO - credit_usd)}
-                for one in ranking.placed[:limit]
-            ],
-            "refused": [{"reason": reason, "offers": count} for reason, count in ranking.refused],
-        }
-    )
 
 
 def tell_refused(ranking: JobRanking) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 1_000_000
 _SEED_WAYS = 2  # of the built-in file: what the source adds up
-METHOD = "each step's hours × price, percentages of the steps they name; exact decimals"
 
 
 @click.command(
@@ -42,6 +41,8 @@ def scenario(file: Path | None, seed: bool, example: bool, as_json: bool, config
     A step costs hours × price (usd_hour, usd_gpu_hour × gpus, or the cheapest price of `gpu` in the store), an amount
     (usd), or a percentage of other steps. The first scenario is what the others are compared with.
     """
+    from gpuwatch.app.plan_scenario import scenarios_json
+
     if file is not None and (seed or example):
         raise UsageError("--seed and --example are about the built-in file: name no other")
     if example:
@@ -50,7 +51,9 @@ def scenario(file: Path | None, seed: bool, example: bool, as_json: bool, config
     plan = _read(file)
     found = _compared(plan, config)[: _SEED_WAYS if seed else None]
     if as_json:
-        _print_json(plan, found, file)
+        from gpuwatch.cli.output import json_out
+
+        json_out(scenarios_json(plan, found, file))
     else:
         _print(plan, found)
     return Exit.DONE
@@ -105,6 +108,7 @@ def _live(config: str | None, gpu: str, count: int) -> Decimal:
 
 
 def _print(plan: ScenarioFile, found: Sequence[ScenarioCost]) -> None:
+    from gpuwatch.app.plan_scenario import METHOD
     from gpuwatch.cli.output import note
     from gpuwatch.cli.tables import table
     from gpuwatch.domain.market.money import amount_text
@@ -133,32 +137,3 @@ def _sentence(one: ScenarioCost, first: ScenarioCost) -> str:
     verb = "saves" if one.saving_usd >= 0 else "costs more by"
     amount = f"{dollars(abs(one.saving_usd))}{percent}"
     return f"{clean(one.name, 100)!r} {verb} {amount} against {clean(first.name, 100)!r}"
-
-
-def _print_json(plan: ScenarioFile, found: Sequence[ScenarioCost], file: Path | None) -> None:
-    from gpuwatch.cli.output import json_out
-
-    json_out(
-        {
-            "title": plan.title or None,
-            "file": None if file is None else str(file),
-            "method": METHOD,
-            "samples": sum(len(one.costs) for one in found),
-            "since": None,
-            "until": None,
-            "scenarios": [_way_json(one) for one in found],
-        }
-    )
-
-
-def _way_json(one: ScenarioCost) -> dict[str, Any]:
-    from gpuwatch.domain.market.json_values import number
-
-    return {
-        "name": one.name,
-        "note": one.note or None,
-        "steps": [{"name": cost.name, "how": cost.how, "cost_usd": number(cost.usd)} for cost in one.costs],
-        "total_usd": number(one.total_usd),
-        "saving_usd": number(one.saving_usd),
-        "saving_percent": number(one.saving_percent),
-    }

@@ -53,6 +53,7 @@ def size(
 ) -> int:
     """How much GPU memory a model wants, and which cards hold it."""
     from gpuwatch.app.past_prices import gpu_names_of
+    from gpuwatch.app.plan_size import plan_size_json
     from gpuwatch.domain.planning.memory_need import memory_need
     from gpuwatch.errors import UsageError
 
@@ -73,7 +74,9 @@ def size(
 
     found = fitting_cards(needed, max_cards, names)
     if as_json:
-        _print_json(needed, found)
+        from gpuwatch.cli.output import json_out
+
+        json_out(plan_size_json(needed, found))
     else:
         _print(needed, found, None if show_all else _SHOWN, max_cards)
     return Exit.DONE
@@ -135,6 +138,7 @@ def _is_said(option: str) -> bool:
 
 
 def _seed(work: Workload, names: list[str] | None, max_cards: int, input_gb: float, as_json: bool) -> int:
+    from gpuwatch.app.plan_size import plan_size_sources_json
     from gpuwatch.cli.output import json_out, note
     from gpuwatch.cli.tables import table
     from gpuwatch.domain.market.gpu_specs import gpu_specs
@@ -146,10 +150,7 @@ def _seed(work: Workload, names: list[str] | None, max_cards: int, input_gb: flo
     found = sorted((source_cards(total, one.memory_gib), one.memory_gib, one.name) for one in specs if one.memory_gib)
     found = [one for one in found if one[0] <= max_cards]
     if as_json:
-        cards = [{"gpu": name, "cards": cards, "memory_gb": memory} for cards, memory, name in found]
-        json_out(
-            {"method": "seed", "weights_gb": weights, "input_gb": total - weights, "total_gb": total, "fits": cards}
-        )
+        json_out(plan_size_sources_json(weights, total, found))
         return Exit.DONE
     params = f"{work.model.params / GB:g}B × {work.precision.value}"
     rows = [
@@ -165,40 +166,3 @@ def _seed(work: Workload, names: list[str] | None, max_cards: int, input_gb: flo
         "left out: gradients, optimizer, activations, KV cache, what a card keeps for itself; they count without --seed"
     )
     return Exit.DONE
-
-
-def _print_json(needed: MemoryNeed, found: list[CardFit]) -> None:
-    from gpuwatch.cli.output import json_out
-    from gpuwatch.domain.planning.memory_need import METHOD_TEXT, OVERHEAD_GB, RESERVE
-
-    work = needed.workload
-    json_out(
-        {
-            "method": METHOD_TEXT,
-            "model": work.model.name,
-            "params": work.model.params,
-            "shape_from": work.model.like or work.model.name,
-            "workload": work.method.value,
-            "precision": work.precision.value,
-            "optimizer": work.optimizer if work.trains else None,
-            "batch": work.batch,
-            "context": work.context,
-            "parts": [{"name": part.name, "gb": part.gb, "how": part.how} for part in needed.parts],
-            "total_gb": needed.gb,
-            "overhead_gb_card": OVERHEAD_GB,
-            "reserve": RESERVE,
-            "fits": [
-                {
-                    "gpu": fit.gpu.name,
-                    "cards": fit.cards,
-                    "least_cards": fit.least,
-                    "memory_gib": fit.gpu.memory_gib,
-                    "filled": round(fit.filled, 4),
-                    "nvlink": fit.gpu.nvlink,
-                    "tensor_cores": fit.gpu.has_tensor_cores,
-                    "against": list(fit.against),
-                }
-                for fit in found
-            ],
-        }
-    )

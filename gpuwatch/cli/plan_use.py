@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,11 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from decimal import Decimal
 
-    from gpuwatch.app.plan_own import OwnUse
+    from gpuwatch.app.plan_use import OwnUse
     from gpuwatch.domain.planning.utilisation import UtilisedPrice
 
 _EXAMPLE = (15.0, 70.0, 90.0, 100.0)
-METHOD = "price ÷ use"
 _COLUMNS = (right("use"), right("$ a useful hour"), right("idle $/h", drop=1), text(""))
 _OWN_COLUMNS = (
     left("launch"),
@@ -79,15 +78,14 @@ def _usd(text: str) -> Decimal:
 
 
 def _asked(price: Decimal, uses: Sequence[float], low: float, good: float, as_json: bool) -> None:
+    from gpuwatch.app.plan_use import METHOD, plan_use_json
     from gpuwatch.cli.output import json_out, note
     from gpuwatch.cli.tables import table
-    from gpuwatch.domain.market.json_values import number
     from gpuwatch.domain.planning.utilisation import price_at_utilisation
 
     found = [price_at_utilisation(price, percent, low, good) for percent in uses]
     if as_json:
-        shown = [_json(one) for one in found]
-        json_out({"method": METHOD, "samples": len(found), "price_usd_gpu_hour": number(price), "uses": shown})
+        json_out(plan_use_json(price, found))
         return
     rows = [
         (f"{one.percent:g} %", _money(one.useful_usd_hour), _money(one.idle_usd_hour), _advice(one, low, good))
@@ -98,7 +96,7 @@ def _asked(price: Decimal, uses: Sequence[float], low: float, good: float, as_js
 
 
 def _own(since: str, low: float, good: float, as_json: bool, config: str | None) -> int:
-    from gpuwatch.app.plan_own import own_uses
+    from gpuwatch.app.plan_use import own_use_json, own_uses
     from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.cli.past import moment
@@ -114,23 +112,15 @@ def _own(since: str, low: float, good: float, as_json: bool, config: str | None)
     known = sum(judged_ is not None for _, judged_ in judged)
     if as_json:
         from gpuwatch.cli.output import json_out
-        from gpuwatch.domain.market.json_values import rfc3339
 
-        json_out(
-            {
-                "method": f"{METHOD}, mean of the looks at each launch",
-                "samples": known,
-                "since": rfc3339(start),
-                "until": rfc3339(now),
-                "launches": [_own_json(*pair) for pair in judged],
-            }
-        )
+        json_out(own_use_json(start, now, judged))
     else:
         _print_own(judged, low, good)
     return Exit.DONE if known else Exit.CANNOT_TELL
 
 
 def _print_own(judged: Sequence[tuple[OwnUse, UtilisedPrice | None]], low: float, good: float) -> None:
+    from gpuwatch.app.plan_use import METHOD, wasted_usd
     from gpuwatch.cli.output import note
     from gpuwatch.cli.tables import table
     from gpuwatch.domain.market.money import dollars
@@ -140,11 +130,13 @@ def _print_own(judged: Sequence[tuple[OwnUse, UtilisedPrice | None]], low: float
     if all(found is None for _, found in judged):
         note("not enough data: " + ("no provider said how its GPUs were used" if judged else "nothing was rented then"))
         return
-    wasted = sum(_wasted(one) for one, found in judged if found is not None)
+    wasted = sum(wasted_usd(one) for one, found in judged if found is not None)
     note(f"{METHOD}, mean of the looks at each launch; in all {dollars(wasted)} bought no work")
 
 
 def _own_row(one: OwnUse, found: UtilisedPrice | None, low: float, good: float) -> tuple[str, ...]:
+    from gpuwatch.app.plan_use import wasted_usd
+
     launch = one.launch
     first = (
         launch.launch_id,
@@ -155,16 +147,7 @@ def _own_row(one: OwnUse, found: UtilisedPrice | None, low: float, good: float) 
     if found is None:
         return (*first, "–", "–", "–", "not measured")
     useful = _money(found.useful_usd_hour)
-    return (*first, f"{found.percent:.0f} %", useful, f"{_wasted(one):.2f}", _advice(found, low, good))
-
-
-def _wasted(one: OwnUse) -> Decimal:
-    from decimal import Decimal
-
-    from gpuwatch.domain.launches.utilisation import wasted_microusd
-    from gpuwatch.domain.market.pricing import MICRO
-
-    return Decimal(wasted_microusd(int(one.cost_usd * MICRO), one.percent or 0.0)) / MICRO
+    return (*first, f"{found.percent:.0f} %", useful, f"{wasted_usd(one):.2f}", _advice(found, low, good))
 
 
 def _advice(one: UtilisedPrice, low: float, good: float) -> str:
@@ -181,30 +164,3 @@ def _money(usd: Decimal | None) -> str:
     from gpuwatch.domain.market.money import amount_text
 
     return "–" if usd is None else amount_text(usd)
-
-
-def _json(one: UtilisedPrice) -> dict[str, Any]:
-    from gpuwatch.domain.market.json_values import number
-
-    return {
-        "use_percent": one.percent,
-        "useful_usd_gpu_hour": number(one.useful_usd_hour),
-        "idle_usd_gpu_hour": number(one.idle_usd_hour),
-        "verdict": one.verdict.value,
-    }
-
-
-def _own_json(one: OwnUse, found: UtilisedPrice | None) -> dict[str, Any]:
-    from gpuwatch.domain.market.json_values import number
-
-    empty = {"use_percent": None, "useful_usd_gpu_hour": None, "idle_usd_gpu_hour": None, "verdict": None}
-    return {
-        "launch_id": one.launch.launch_id,
-        "watch": one.launch.watch,
-        "gpu": one.launch.gpu,
-        "gpu_count": one.launch.gpu_count,
-        "price_usd_gpu_hour": number(one.usd_gpu_hour),
-        "cost_usd": number(one.cost_usd),
-        "wasted_usd": None if found is None else number(_wasted(one)),
-        **(empty if found is None else _json(found)),
-    }

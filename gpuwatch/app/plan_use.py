@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.domain.launches.costs import predicted_cost
+from gpuwatch.domain.market.json_values import number, rfc3339
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.utilisation import SqlUtilisationRepository
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpuwatch.domain.launches.launch import Launch
+    from gpuwatch.domain.planning.utilisation import UtilisedPrice
     from gpuwatch.settings import Settings
 
 
@@ -105,3 +109,61 @@ def _use(launch: Launch, now: datetime, percent: float | None) -> OwnUse:
 
 def _hours(milliseconds: int) -> Decimal:
     return Decimal(milliseconds) / 3_600_000
+
+
+METHOD = "price ÷ use"
+
+
+def wasted_usd(one: OwnUse) -> Decimal:
+    from decimal import Decimal
+
+    from gpuwatch.domain.launches.utilisation import wasted_microusd
+    from gpuwatch.domain.market.pricing import MICRO
+
+    return Decimal(wasted_microusd(int(one.cost_usd * MICRO), one.percent or 0.0)) / MICRO
+
+
+def plan_use_json(price: Decimal, found: Sequence[UtilisedPrice]) -> dict[str, Any]:
+    """JSON of `gpuwatch plan use`."""
+    shown = [_price_json(one) for one in found]
+    return {"method": METHOD, "samples": len(found), "price_usd_gpu_hour": number(price), "uses": shown}
+
+
+def own_use_json(
+    since: datetime, until: datetime, judged: Sequence[tuple[OwnUse, UtilisedPrice | None]]
+) -> dict[str, Any]:
+    """JSON of `gpuwatch plan use --launches`."""
+    return {
+        "method": f"{METHOD}, mean of the looks at each launch",
+        "samples": sum(found is not None for _, found in judged),
+        "since": rfc3339(since),
+        "until": rfc3339(until),
+        "launches": [_own_json(*pair) for pair in judged],
+    }
+
+
+def _price_json(one: UtilisedPrice) -> dict[str, Any]:
+    from gpuwatch.domain.market.json_values import number
+
+    return {
+        "use_percent": one.percent,
+        "useful_usd_gpu_hour": number(one.useful_usd_hour),
+        "idle_usd_gpu_hour": number(one.idle_usd_hour),
+        "verdict": one.verdict.value,
+    }
+
+
+def _own_json(one: OwnUse, found: UtilisedPrice | None) -> dict[str, Any]:
+    from gpuwatch.domain.market.json_values import number
+
+    empty = {"use_percent": None, "useful_usd_gpu_hour": None, "idle_usd_gpu_hour": None, "verdict": None}
+    return {
+        "launch_id": one.launch.launch_id,
+        "watch": one.launch.watch,
+        "gpu": one.launch.gpu,
+        "gpu_count": one.launch.gpu_count,
+        "price_usd_gpu_hour": number(one.usd_gpu_hour),
+        "cost_usd": number(one.cost_usd),
+        "wasted_usd": None if found is None else number(wasted_usd(one)),
+        **(empty if found is None else _price_json(found)),
+    }
