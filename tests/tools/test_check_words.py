@@ -1,0 +1,51 @@
+"""The word check: what it refuses, and what it leaves alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.check_words import WordList, of_document, of_python
+
+WORDS = WordList()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "told = 1",
+        "class PriceTape: ...",
+        "def reckon_price(): ...",
+        "DESK = None",
+        "# the owner is told of it",
+        '"""The price is reckoned here."""',
+        'log.warning("nothing is asked of it")',
+    ],
+)
+def test_private_words_are_refused_in_names_and_texts(source: str) -> None:
+    assert list(of_python(source, WORDS))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "heartbeat = upbeat = 1",
+        "class Spelling: ...",
+        "shelfless = tapered = 2",
+        'row = {"status": "told"}',  # data
+        "# a look-up by id; it looks like a price",
+        '"""Report an event to the owner."""',
+    ],
+)
+def test_words_of_the_field_and_data_are_left_alone(source: str) -> None:
+    assert list(of_python(source, WORDS)) == []
+
+
+def test_a_line_may_be_allowed_with_its_reason() -> None:
+    assert list(of_python("told = 1  # word-check: allow - a field of the marketplace", WORDS)) == []
+
+
+def test_a_complaint_names_the_line_and_the_better_word() -> None:
+    assert list(of_document("fine\nthe owner is told of it\n", WORDS)) == [
+        (2, "'is told': write reported, logged, sent"),
+        (2, "'told of': write reported, logged, sent"),
+    ]

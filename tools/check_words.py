@@ -1,0 +1,99 @@
+"""Refuse private words in names and texts (part of `make check`). The list is `private_words.toml`, beside this file.
+
+It reads what people read: identifiers, comments, docstrings and sentences in the package, its tests and its tools, and
+the documents. Data is not read: recorded answers, golden files, and strings without a space.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+import tokenize
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+WORDS = Path(__file__).with_name("private_words.toml")
+NOT_READ = ("tests/recorded/", "requirements/", "tools/private_words.toml", "tools/check_words.py", "LICENSE")
+PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
+IDENTIFIER = re.compile(r"[^\W\d]\w*")
+ALLOWED = re.compile(r"word-check: allow")
+
+
+class WordList:
+    """The patterns for names and for texts, each with what to write instead."""
+
+    def __init__(self, path: Path = WORDS) -> None:
+        lists = tomllib.loads(path.read_text(encoding="utf-8"))
+        self.names = [(re.compile(rf"(?:{word})\Z"), better) for word, better in lists["names"].items()]
+        self.texts = [(re.compile(word, re.IGNORECASE), better) for word, better in lists["texts"].items()]
+
+    def in_name(self, name: str) -> Iterator[str]:
+        """One complaint for each private word of an identifier."""
+        for part in PART.findall(name):
+            for word, better in self.names:
+                if word.match(part.lower()):
+                    yield f"name {name!r}: write {better}"
+
+    def in_text(self, text: str) -> Iterator[str]:
+        """One complaint for each private phrase of a text."""
+        for phrase, better in self.texts:
+            for found in phrase.finditer(" ".join(text.split())):
+                yield f"{found[0]!r}: write {better}"
+
+
+def of_python(source: str, words: WordList) -> Iterator[tuple[int, str]]:
+    """(line, complaint) for each private word of a Python file."""
+    seen: set[str] = set()
+    lines = source.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        found: list[str] = []
+        if token.type == tokenize.NAME and token.string not in seen:
+            seen.add(token.string)  # once a file is enough
+            found = list(words.in_name(token.string))
+        elif token.type == tokenize.COMMENT or (token.type == tokenize.STRING and " " in token.string):
+            found = list(words.in_text(token.string))
+        for complaint in found:
+            if not ALLOWED.search(lines[token.start[0] - 1]):
+                yield token.start[0], complaint
+
+
+def of_document(text: str, words: WordList) -> Iterator[tuple[int, str]]:
+    """(line, complaint) for each private phrase of a document."""
+    for number, line in enumerate(text.splitlines(), 1):
+        for complaint in words.in_text(line):
+            yield number, complaint
+
+
+def complaints(root: Path = ROOT) -> Iterator[str]:
+    """All of them, as file:line: what; sorted by file."""
+    words = WordList()
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True)
+    for name in sorted(filter(None, listed.stdout.split("\0"))):
+        path = root / name
+        if name.startswith(NOT_READ) or not path.is_file():
+            continue
+        if path.suffix == ".py":
+            found = of_python(path.read_text(encoding="utf-8"), words)
+        elif path.suffix == ".md":
+            found = of_document(path.read_text(encoding="utf-8"), words)
+        else:
+            continue
+        yield from (f"{name}:{line}: {complaint}" for line, complaint in found)
+
+
+def main() -> int:
+    """Print every complaint; the exit code is 1 if there is one."""
+    found = list(complaints())
+    for line in found:
+        print(line)
+    if found:
+        print(f"{len(found)} private words; docs: CONTRIBUTING.md, Words", file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
