@@ -26,11 +26,12 @@ demo: $(VENV)/.demo-stamp ## The whole daemon against a marketplace on loopback:
 test: $(VENV)/.dev-stamp $(OFFICIAL)/.stamp check ## Set everything up, then all checks and all tests
 	$(BIN)/pytest $(PYTEST_ARGS)
 
-check: $(VENV)/.dev-stamp ## Lint, format, types, import contracts
+check: $(VENV)/.dev-stamp ## Lint, format, types, import contracts, call counts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m benchmarks.call_counts
 
 soak: $(VENV)/.dev-stamp ## 10,000 simulated launches at a marketplace that lies; SEED=1 for other ones
 	$(BIN)/python -m tests.soak $(if $(SEED),--seed $(SEED))

@@ -92,10 +92,14 @@ class Engine:
         self._hunter._asked_at.clear()  # a trial follows another at once
         self._station.hunt()
 
-    def forget(self) -> None:
-        """The launch is over and gone from the books: every trial finds the same ones."""
+    def wait_until_ordered(self) -> None:
+        """Until no order is on its way."""
         while self._service.actor.in_flight():
             time.sleep(0.002)
+
+    def forget(self) -> None:
+        """Remove the launch from the store: every trial finds the same state."""
+        self.wait_until_ordered()
         with self._store.write() as connection:
             for name in ("launch_event", "delivery", "alert", "launch"):
                 connection.execute(delete(tables.metadata.tables[name]))
