@@ -73,7 +73,7 @@ def mark_foreign(settings: Settings, instance_id: str, provider: str | None) -> 
     with open_launches(settings) as repository, http_client(settings) as http:
         _labelled(settings, http, name, instance_id)
         _refuse_if_ours(repository, name, instance_id)
-        return repository.note_stranger(name, instance_id, real_now())
+        return repository.mark_foreign(name, instance_id, real_now())
 
 
 def _watch(settings: Settings, name: str | None) -> Watch:

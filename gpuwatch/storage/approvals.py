@@ -18,8 +18,8 @@ from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget
 from gpuwatch.storage import launch_repository
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.tables import ask as asks
-from gpuwatch.storage.watch_states import from_ms, to_ms
+from gpuwatch.storage.rows import from_ms, to_ms
+from gpuwatch.storage.tables import approval
 
 LATELY = timedelta(hours=1)
 SHOWN_FOR = timedelta(days=7)
@@ -64,17 +64,17 @@ def create_approval(
 
 def has_lapsed_approval(connection: Connection, watch: str, now: datetime) -> bool:
     """Did the owner say yes lately to a quote that was no more, so that the newest question has no answer?"""
-    newest = select(asks.c.state, asks.c.answered_at_ms).where(asks.c.watch == watch)
-    row = connection.execute(newest.order_by(asks.c.created_at_ms.desc(), asks.c.ask_id).limit(1)).first()
+    newest = select(approval.c.state, approval.c.answered_at_ms).where(approval.c.watch == watch)
+    row = connection.execute(newest.order_by(approval.c.created_at_ms.desc(), approval.c.approval_id).limit(1)).first()
     return row is not None and row.state == ApprovalState.REFUSED.value and row.answered_at_ms > to_ms(now - LATELY)
 
 
 def _expire_late(connection: Connection, watch: str, now: datetime, rearmed: bool) -> None:
-    late = and_(asks.c.watch == watch, asks.c.state == _OPEN, asks.c.deadline_ms <= to_ms(now))
-    connection.execute(update(asks).where(late).values(state=ApprovalState.EXPIRED.value))
+    late = and_(approval.c.watch == watch, approval.c.state == _OPEN, approval.c.deadline_ms <= to_ms(now))
+    connection.execute(update(approval).where(late).values(state=ApprovalState.EXPIRED.value))
     if rearmed:
-        silent = and_(asks.c.watch == watch, asks.c.silent_until_ms.is_not(None))
-        connection.execute(update(asks).where(silent).values(silent_until_ms=None))
+        silent = and_(approval.c.watch == watch, approval.c.muted_until_ms.is_not(None))
+        connection.execute(update(approval).where(silent).values(muted_until_ms=None))
 
 
 def _denied_identities(connection: Connection, watch: str, now: datetime) -> set[object]:
@@ -83,7 +83,7 @@ def _denied_identities(connection: Connection, watch: str, now: datetime) -> set
     A silence that ends later than it can from now was written before the clock was set back.
     """
     now_ms, last_ms = to_ms(now), to_ms(now + QUIET_AFTER_DENIAL)
-    found = select(asks).where(asks.c.watch == watch, asks.c.silent_until_ms.between(now_ms, last_ms))
+    found = select(approval).where(approval.c.watch == watch, approval.c.muted_until_ms.between(now_ms, last_ms))
     return {_ask(row).match.offer.identity for row in connection.execute(found)}
 
 
@@ -101,7 +101,9 @@ def _first_rentable(
 
 
 def _request(connection: Connection, intent: Intent, match: Match, deadline: datetime, now: datetime) -> Approval:
-    for row in connection.execute(select(asks).where(asks.c.watch == intent.watch.name, asks.c.state == _OPEN)):
+    for row in connection.execute(
+        select(approval).where(approval.c.watch == intent.watch.name, approval.c.state == _OPEN)
+    ):
         before = _ask(row)
         if before.match.offer.identity != match.offer.identity:
             continue
@@ -111,14 +113,14 @@ def _request(connection: Connection, intent: Intent, match: Match, deadline: dat
         words = f"it costs ${price} an hour now; asked again as {intent.launch_id}"
         _close(connection, before.ask_id, ApprovalState.REFUSED, words, now)
     new = Approval(ask_id=intent.launch_id, watch=intent.watch.name, match=match, created_at=now, deadline=deadline)
-    connection.execute(insert(asks), _row(new))
+    connection.execute(insert(approval), _row(new))
     return new
 
 
 def _close(connection: Connection, ask_id: str, state: ApprovalState, words: str, now: datetime) -> bool:
-    still_open = and_(asks.c.ask_id == ask_id, asks.c.state == _OPEN)
-    values = {"state": state.value, "answered_at_ms": to_ms(now), "words": clean(words)}
-    return connection.execute(update(asks).where(still_open).values(**values)).rowcount == 1
+    still_open = and_(approval.c.approval_id == ask_id, approval.c.state == _OPEN)
+    values = {"state": state.value, "answered_at_ms": to_ms(now), "message": clean(words)}
+    return connection.execute(update(approval).where(still_open).values(**values)).rowcount == 1
 
 
 class SqlApprovalRepository:
@@ -130,14 +132,14 @@ class SqlApprovalRepository:
     def get(self, ask_id: str) -> Approval | None:
         """One ask. Raises StoreError."""
         with self._database.read() as connection:
-            row = connection.execute(select(asks).where(asks.c.ask_id == ask_id)).first()
+            row = connection.execute(select(approval).where(approval.c.approval_id == ask_id)).first()
             return None if row is None else _ask(row)
 
     def recent(self, now: datetime) -> list[Approval]:
         """Open ones, and those of the last week; newest first. Raises StoreError."""
-        lately = or_(asks.c.state == _OPEN, asks.c.created_at_ms >= to_ms(now - SHOWN_FOR))
+        lately = or_(approval.c.state == _OPEN, approval.c.created_at_ms >= to_ms(now - SHOWN_FOR))
         with self._database.read() as connection:
-            query = select(asks).where(lately).order_by(asks.c.created_at_ms.desc(), asks.c.ask_id)
+            query = select(approval).where(lately).order_by(approval.c.created_at_ms.desc(), approval.c.approval_id)
             return [_ask(row) for row in connection.execute(query)]
 
     def approve(self, ask_id: str, intent: Intent, budget: Budget, now: datetime) -> Launch | LaunchRefusal | None:
@@ -149,7 +151,7 @@ class SqlApprovalRepository:
         Raises:
             StoreError: nothing was written.
         """
-        in_time = and_(asks.c.ask_id == ask_id, asks.c.state == _OPEN, asks.c.deadline_ms > to_ms(now))
+        in_time = and_(approval.c.approval_id == ask_id, approval.c.state == _OPEN, approval.c.deadline_ms > to_ms(now))
         values = {
             "state": ApprovalState.APPROVED.value,
             "answered_at_ms": to_ms(now),
@@ -158,7 +160,7 @@ class SqlApprovalRepository:
         try:
             with self._database.write() as connection:
                 launch_repository.lock_reservations(connection)
-                if connection.execute(update(asks).where(in_time).values(**values)).rowcount != 1:
+                if connection.execute(update(approval).where(in_time).values(**values)).rowcount != 1:
                     return None
                 return _or_rolled_back(launch_repository.reserve(connection, intent, budget, now))
         except _RolledBack as undone:
@@ -171,15 +173,15 @@ class SqlApprovalRepository:
 
     def deny(self, ask_id: str, why: str, now: datetime) -> bool:
         """The owner says no, also after the deadline; False: it was answered already. Raises StoreError."""
-        unanswered = and_(asks.c.ask_id == ask_id, asks.c.state.in_((_OPEN, ApprovalState.EXPIRED.value)))
+        unanswered = and_(approval.c.approval_id == ask_id, approval.c.state.in_((_OPEN, ApprovalState.EXPIRED.value)))
         values = {
             "state": ApprovalState.DENIED.value,
             "answered_at_ms": to_ms(now),
-            "silent_until_ms": to_ms(now + QUIET_AFTER_DENIAL),
-            "words": clean(why) or None,
+            "muted_until_ms": to_ms(now + QUIET_AFTER_DENIAL),
+            "message": clean(why) or None,
         }
         with self._database.write() as connection:
-            return connection.execute(update(asks).where(unanswered).values(**values)).rowcount == 1
+            return connection.execute(update(approval).where(unanswered).values(**values)).rowcount == 1
 
 
 def _or_rolled_back(got: Launch | LaunchRefusal) -> Launch:
@@ -190,7 +192,7 @@ def _or_rolled_back(got: Launch | LaunchRefusal) -> Launch:
 
 def _row(ask: Approval) -> dict[str, Any]:
     return {
-        "ask_id": ask.ask_id,
+        "approval_id": ask.ask_id,
         "watch": ask.watch,
         "provider": ask.provider,
         "created_at_ms": to_ms(ask.created_at),
@@ -207,7 +209,7 @@ def _ask(row: Row[Any]) -> Approval:
     assert created_at is not None
     assert deadline is not None
     return Approval(
-        ask_id=row.ask_id,
+        ask_id=row.approval_id,
         watch=row.watch,
         match=_MATCHES.decode(row.offer),
         created_at=created_at,
@@ -215,5 +217,5 @@ def _ask(row: Row[Any]) -> Approval:
         state=ApprovalState(row.state),
         answered_at=from_ms(row.answered_at_ms),
         launch_id=row.launch_id,
-        words=row.words,
+        words=row.message,
     )

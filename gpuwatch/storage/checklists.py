@@ -7,30 +7,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, and_, bindparam, delete, select
 
 from gpuwatch.domain.launches.checklist import ChecklistTick
 from gpuwatch.domain.market.text import clean
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import CoreExecutor
 from gpuwatch.storage.pauses import lock_reservations
-from gpuwatch.storage.watch_states import from_ms, to_ms
+from gpuwatch.storage.rows import from_ms, to_ms, upsert
+from gpuwatch.storage.tables import checklist_tick
 
-_LONGEST_WORDS = 500
-_OF_WATCH = "SELECT item, at_ms, words FROM checklist_tick WHERE watch = ? ORDER BY at_ms, item"
-_TICK = """INSERT INTO checklist_tick (watch, item, at_ms, words) VALUES (?, ?, ?, ?)
- ON CONFLICT (watch, item) DO UPDATE SET at_ms = excluded.at_ms, words = excluded.words"""
-_UNTICK = "DELETE FROM checklist_tick WHERE watch = ? AND item = ?"
+_LONGEST_NOTE = 500
+_OF_WATCH = (
+    select(checklist_tick.c.item, checklist_tick.c.at_ms, checklist_tick.c.note)
+    .where(checklist_tick.c.watch == bindparam("of_watch"))
+    .order_by(checklist_tick.c.at_ms, checklist_tick.c.item)
+)
 
 
 def ticks_of(connection: Connection, watch: str) -> list[ChecklistTick]:
     """What was ticked of a watch's checklist, oldest first; also what it does not require any more."""
-    rows = CoreExecutor(connection).rows(_OF_WATCH, (watch,))
+    rows = connection.execute(_OF_WATCH, {"of_watch": watch})
     return [
-        ChecklistTick(item=item, at=at, words=words)
-        for item, at_ms, words in rows
-        if (at := from_ms(at_ms)) is not None
+        ChecklistTick(item=item, at=at, words=note) for item, at_ms, note in rows if (at := from_ms(at_ms)) is not None
     ]
 
 
@@ -52,14 +51,19 @@ class SqlChecklistRepository:
 
     def tick(self, watch: str, items: Sequence[str], words: str, now: datetime) -> None:
         """Keep that these are done, all or none; a second tick renews the first. Raises StoreError."""
-        said = clean(words, _LONGEST_WORDS) or None
+        note = clean(words, _LONGEST_NOTE) or None
         with self._database.write() as connection:
             lock_reservations(connection)
-            CoreExecutor(connection).run_many(_TICK, [(watch, item, to_ms(now), said) for item in items])
+            rows = [{"watch": watch, "item": item, "at_ms": to_ms(now), "note": note} for item in items]
+            upsert(connection, checklist_tick, rows)
 
     def untick(self, watch: str, items: Sequence[str]) -> list[str]:
         """They are to be done again; answers those that were ticked. Raises StoreError."""
         with self._database.write() as connection:
             lock_reservations(connection)
-            executor = CoreExecutor(connection)
-            return [item for item in items if executor.run(_UNTICK, (watch, item)) > 0]
+            return [item for item in items if _delete(connection, watch, item)]
+
+
+def _delete(connection: Connection, watch: str, item: str) -> bool:
+    its_row = and_(checklist_tick.c.watch == watch, checklist_tick.c.item == item)
+    return connection.execute(delete(checklist_tick).where(its_row)).rowcount == 1

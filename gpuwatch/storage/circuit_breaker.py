@@ -22,8 +22,8 @@ from gpuwatch.redaction import redact
 from gpuwatch.storage import outbox
 from gpuwatch.storage.launch_rows import launch_of
 from gpuwatch.storage.pauses import load_pauses, save_breaker
+from gpuwatch.storage.rows import to_ms
 from gpuwatch.storage.tables import launch as launches
-from gpuwatch.storage.watch_states import to_ms
 
 _FAILURE_WINDOW = timedelta(days=1)
 _ALERT_LIFETIME = timedelta(days=1)  # of the alert: the watch stays paused that long, if nobody mends it

@@ -51,6 +51,8 @@ _SKETCHES = "SELECT hour, sketch FROM hourly WHERE segment_id = ? AND hour >= ? 
 _HOURS = """SELECT hour, min_microusd, q1_microusd, median_microusd, q3_microusd, offers, offer_seconds, sketch
  FROM hourly WHERE segment_id = ? AND hour >= ? AND hour < ?"""
 _SEGMENTS = "SELECT id, provider, gpu, gpu_count, spot, gpu_family FROM segment"
+_SEEN_GPUS = "SELECT value FROM seen_value WHERE kind = 'gpu'"
+_SEEN_GPUS_BEFORE_0005 = "SELECT word FROM seen_word WHERE kind = 'gpu'"
 _FIRST = "SELECT (SELECT min(at_s) FROM poll), (SELECT min(hour) FROM hourly)"
 _SUMS = f" WHERE gpu_count = {ALL_COUNTS} AND provider = '{ALL_PROVIDERS}'"
 _SINGLE = f" WHERE gpu_count <> {ALL_COUNTS}"
@@ -211,15 +213,21 @@ def kept_from(database: Database) -> datetime | None:
 
 
 def known_gpu_names(database: Database) -> frozenset[str]:
-    """Every GPU name and family that was ever met: what a watch may name. Raises StoreError."""
+    """Every GPU name and family that was ever seen: what a watch may name. Raises StoreError.
+
+    Older schemas are read as well: `run` validates the settings before it upgrades the database.
+    """
     with database.read() as connection:
-        return known_gpu_names_in(CoreExecutor(connection))
+        from sqlalchemy import inspect  # noqa: PLC0415 - the light reader uses this module without SQLAlchemy
+
+        older = not inspect(connection).has_table("seen_value")
+        return known_gpu_names_in(CoreExecutor(connection), _SEEN_GPUS_BEFORE_0005 if older else _SEEN_GPUS)
 
 
-def known_gpu_names_in(executor: Executor) -> frozenset[str]:
+def known_gpu_names_in(executor: Executor, seen_gpus: str = _SEEN_GPUS) -> frozenset[str]:
     """The same inside a transaction."""
-    words = executor.rows("SELECT gpu FROM segment UNION SELECT gpu_family FROM segment")
-    return frozenset(row[0] for row in (*words, *executor.rows("SELECT word FROM seen_word WHERE kind = 'gpu'")))
+    on_offer = executor.rows("SELECT gpu FROM segment UNION SELECT gpu_family FROM segment")
+    return frozenset(name for (name,) in (*on_offer, *executor.rows(seen_gpus)))
 
 
 def _hours(since: datetime, until: datetime) -> tuple[int, int]:

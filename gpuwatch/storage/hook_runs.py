@@ -19,9 +19,9 @@ from gpuwatch.ports import OutboxAlert
 from gpuwatch.ports.hooks import BEFORE_STOP, HookRun
 from gpuwatch.storage import outbox
 from gpuwatch.storage.database import Database
+from gpuwatch.storage.rows import to_ms
 from gpuwatch.storage.tables import hook_run
 from gpuwatch.storage.tables import launch as launches
-from gpuwatch.storage.watch_states import to_ms
 
 _LONGEST_MS = 3_600_000  # a wait or a lease that ends later than this from now is from before the clock was set back
 

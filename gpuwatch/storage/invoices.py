@@ -1,67 +1,86 @@
-"""What providers charged, as rows. An instance's day is replaced whole; what is final is never taken back."""
+"""Provider invoices as rows. An instance's day is replaced as a whole; what is final stays final."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date, timedelta
 
+from sqlalchemy import Connection, and_, delete, func, insert, select
+
 from gpuwatch.domain.launches.invoices import InvoiceRow
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import CoreExecutor
+from gpuwatch.storage.tables import invoice_line
 
 _EPOCH = date(1970, 1, 1)
-_COLUMNS = "provider, instance_id, day, kind, microusd, final"
-_ALL = f"SELECT {_COLUMNS} FROM charge ORDER BY day, provider, instance_id, kind"  # noqa: S608 our own words
-_OF = f"SELECT {_COLUMNS} FROM charge WHERE provider = ? ORDER BY day, instance_id, kind"  # noqa: S608
-_FINAL = "SELECT instance_id, day FROM charge WHERE provider = ? GROUP BY instance_id, day HAVING MIN(final) = 1"
-_IS_FINAL = "SELECT MIN(final) FROM charge WHERE provider = ? AND instance_id = ? AND day = ?"
-_FORGET = "DELETE FROM charge WHERE provider = ? AND instance_id = ? AND day = ?"
-_KEEP = f"INSERT INTO charge ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"  # noqa: S608
 
 
 class SqlInvoiceRepository:
-    """Implements `ports.ChargeBook` over the database."""
+    """Implements `ports.InvoiceRepository` over the database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def all(self, provider: str | None = None) -> list[InvoiceRow]:
-        """What is known, oldest day first."""
+        """Every stored line, oldest day first."""
+        of_it = invoice_line.c
+        lines = select(invoice_line).order_by(of_it.day, of_it.provider, of_it.instance_id, of_it.kind)
         with self._database.read() as connection:
-            executor = CoreExecutor(connection)
-            found = executor.rows(_ALL) if provider is None else executor.rows(_OF, (provider,))
+            found = connection.execute(lines if provider is None else lines.where(of_it.provider == provider)).all()
         return [
             InvoiceRow(
-                provider=name, instance_id=instance_id, day=_date(day), kind=kind, microusd=amount, final=bool(final)
+                provider=row.provider,
+                instance_id=row.instance_id,
+                day=_date(row.day),
+                kind=row.kind,
+                microusd=row.microusd,
+                final=bool(row.final),
             )
-            for name, instance_id, day, kind, amount, final in found
+            for row in found
         ]
 
     def final(self, provider: str) -> set[tuple[str, date]]:
         """(instance, day) whose charges will not change any more."""
+        days = (
+            select(invoice_line.c.instance_id, invoice_line.c.day)
+            .where(invoice_line.c.provider == provider)
+            .group_by(invoice_line.c.instance_id, invoice_line.c.day)
+            .having(func.min(invoice_line.c.final) == 1)
+        )
         with self._database.read() as connection:
-            return {
-                (instance_id, _date(day)) for instance_id, day in CoreExecutor(connection).rows(_FINAL, (provider,))
-            }
+            return {(instance_id, _date(day)) for instance_id, day in connection.execute(days)}
 
     def keep(self, rows: Sequence[InvoiceRow]) -> int:
-        """Keep rows, each instance's day whole; answers how many."""
+        """Save rows, each instance's day as a whole; returns how many."""
         days: dict[tuple[str, str, int], list[InvoiceRow]] = {}
         for row in rows:
             days.setdefault((row.provider, row.instance_id, _number(row.day)), []).append(row)
         if not days:
             return 0
         with self._database.write() as connection:
-            executor = CoreExecutor(connection)
-            return sum(_keep_day(executor, key, of_day) for key, of_day in sorted(days.items()))
+            return sum(_replace_day(connection, key, of_day) for key, of_day in sorted(days.items()))
 
 
-def _keep_day(executor: CoreExecutor, key: tuple[str, str, int], rows: Sequence[InvoiceRow]) -> int:
-    known = executor.rows(_IS_FINAL, key)[0][0]
-    if known == 1 and not all(row.final for row in rows):
+def _replace_day(connection: Connection, key: tuple[str, str, int], rows: Sequence[InvoiceRow]) -> int:
+    provider, instance_id, day = key
+    that_day = and_(
+        invoice_line.c.provider == provider, invoice_line.c.instance_id == instance_id, invoice_line.c.day == day
+    )
+    is_final = connection.execute(select(func.min(invoice_line.c.final)).where(that_day)).scalar()
+    if is_final == 1 and not all(row.final for row in rows):
         return 0
-    executor.run(_FORGET, key)
-    executor.run_many(_KEEP, [(*key, row.kind, row.microusd, int(row.final)) for row in rows])
+    connection.execute(delete(invoice_line).where(that_day))
+    new = [
+        {
+            "provider": provider,
+            "instance_id": instance_id,
+            "day": day,
+            "kind": row.kind,
+            "microusd": row.microusd,
+            "final": int(row.final),
+        }
+        for row in rows
+    ]
+    connection.execute(insert(invoice_line), new)
     return len(rows)
 
 

@@ -40,9 +40,9 @@ from gpuwatch.storage.checklists import ticked_items
 from gpuwatch.storage.launch_rows import launch_of, row_of, row_of_event
 from gpuwatch.storage.machine_notes import load_notes
 from gpuwatch.storage.pauses import load_pauses, lock_reservations
+from gpuwatch.storage.rows import to_ms
 from gpuwatch.storage.tables import OVER_STATES, launch_event
 from gpuwatch.storage.tables import launch as launches
-from gpuwatch.storage.watch_states import to_ms
 
 # Built once: these stand between an offer and its rent.
 _RELEVANT = select(launches).where(

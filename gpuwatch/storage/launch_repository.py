@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Select, and_, insert, literal, select, update
+from sqlalchemy import Connection, Select, and_, delete, insert, literal, select, update
 from sqlalchemy.exc import IntegrityError
 
 from gpuwatch.domain.launches.adoption import ADOPTED_OFFER
@@ -24,9 +24,9 @@ from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.storage import hook_runs, outbox
+from gpuwatch.storage.answer_changes import clean
 from gpuwatch.storage.circuit_breaker import may_open_breaker, update_breaker
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.foreign_instances import delete_foreign_instance, load_foreign_instances, save_foreign_instance
 from gpuwatch.storage.launch_admission import admit_retarget, refusal_before_send, reserve
 from gpuwatch.storage.launch_rows import (
     event_of_row,
@@ -35,7 +35,8 @@ from gpuwatch.storage.launch_rows import (
     row_of_event,
 )
 from gpuwatch.storage.pauses import lock_reservations
-from gpuwatch.storage.tables import OVER_STATES, launch_event
+from gpuwatch.storage.rows import insert_if_absent, to_ms
+from gpuwatch.storage.tables import OVER_STATES, foreign_instance, launch_event
 from gpuwatch.storage.tables import launch as launches
 
 __all__ = ["SqlLaunchRepository", "lock_reservations", "reserve"]
@@ -157,12 +158,14 @@ class SqlLaunchRepository:
     def known_foreign_instances(self, provider: str) -> frozenset[str]:
         """Ids of labelled instances that the owner said are not of this installation. Raises StoreError."""
         with self._database.read() as connection:
-            return load_foreign_instances(connection, provider)
+            ids = select(foreign_instance.c.instance_id).where(foreign_instance.c.provider == provider)
+            return frozenset(connection.execute(ids).scalars())
 
-    def note_stranger(self, provider: str, instance_id: str, now: datetime) -> bool:
+    def mark_foreign(self, provider: str, instance_id: str, now: datetime) -> bool:
         """The owner says that it is not of this installation; False: that was known. Raises StoreError."""
         with self._database.write() as connection:
-            return save_foreign_instance(connection, provider, instance_id, now)
+            row = {"provider": provider, "instance_id": clean(instance_id, 64), "at_ms": to_ms(now)}
+            return insert_if_absent(connection, foreign_instance, row)
 
     def adopt(self, launch: Launch, now: datetime, news: OutboxAlert) -> bool:
         """Write down a launch for an instance that is there already, and tell it; False: another launch has it.
@@ -179,7 +182,11 @@ class SqlLaunchRepository:
                     return False
                 connection.execute(insert(launches), row_of(launch))
                 connection.execute(insert(launch_event), row_of_event(launch, None, "adopted by the owner", now))
-                delete_foreign_instance(connection, launch.provider, launch.instance_id or "")
+                was_foreign = and_(
+                    foreign_instance.c.provider == launch.provider,
+                    foreign_instance.c.instance_id == (launch.instance_id or ""),
+                )
+                connection.execute(delete(foreign_instance).where(was_foreign))
                 outbox.enqueue(connection, news.alert, news.channels, news.expires_at, news.once_key)
         except IntegrityError:
             return False

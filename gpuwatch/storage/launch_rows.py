@@ -16,7 +16,7 @@ from gpuwatch.domain.launches.launch import (
     PriceSpan,
     Promise,
 )
-from gpuwatch.storage.watch_states import from_ms, to_ms
+from gpuwatch.storage.rows import from_ms, to_ms
 
 _TIMES = ("intended_at", "requested_at", "running_at", "ended_at", "condition_since")
 _SPANS = msgspec.json.Decoder(list[tuple[int, int, int]])
@@ -73,7 +73,7 @@ def row_of_event(
         "from_state": None if from_ is None else from_.value,
         "to_state": moved.state.value,
         "cause": cause[:_CAUSE_LENGTH],
-        "provider_words": words[:_WORDS_LENGTH] if words else None,
+        "provider_message": words[:_WORDS_LENGTH] if words else None,
         "listed_microusd_hour": moved.listed_microusd_hour,
         "price_microusd_hour": moved.price_microusd_hour,
     }
@@ -88,7 +88,7 @@ def event_of_row(row: Row[Any]) -> LaunchEvent:
         from_state=None if row.from_state is None else LaunchState(row.from_state),
         to_state=LaunchState(row.to_state),
         cause=row.cause,
-        provider_words=row.provider_words,
+        provider_words=row.provider_message,
         listed_microusd_hour=row.listed_microusd_hour,
         price_microusd_hour=row.price_microusd_hour,
     )

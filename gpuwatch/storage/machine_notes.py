@@ -1,4 +1,4 @@
-"""The owner's word on machines, as rows."""
+"""The owner's decisions on machines, as rows."""
 
 from __future__ import annotations
 
@@ -17,17 +17,13 @@ from gpuwatch.domain.launches.machines import (
 )
 from gpuwatch.storage.answer_changes import clean
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import CoreExecutor
 from gpuwatch.storage.launch_rows import launch_of
 from gpuwatch.storage.pauses import lock_reservations
-from gpuwatch.storage.tables import OVER_STATES
+from gpuwatch.storage.rows import from_ms, to_ms, upsert
+from gpuwatch.storage.tables import OVER_STATES, machine_note
 from gpuwatch.storage.tables import launch as launches
-from gpuwatch.storage.watch_states import from_ms, to_ms
 
-_ALL = "SELECT provider, machine_id, verdict, at_ms, until_ms, why FROM machine_note ORDER BY provider, machine_id"
-_SAVE = """INSERT INTO machine_note (provider, machine_id, verdict, at_ms, until_ms, why) VALUES (?, ?, ?, ?, ?, ?)
- ON CONFLICT (provider, machine_id) DO UPDATE SET verdict = excluded.verdict, at_ms = excluded.at_ms,
- until_ms = excluded.until_ms, why = excluded.why"""
+_ALL = select(machine_note).order_by(machine_note.c.provider, machine_note.c.machine_id)
 _LATELY_OVER = select(launches).where(
     launches.c.state.in_(OVER_STATES), launches.c.ended_at_ms >= bindparam("since"), launches.c.dry_run.is_(False)
 )
@@ -35,26 +31,32 @@ _LONGEST_ID, _LONGEST_WHY = 64, 200
 
 
 def load_notes(connection: Connection) -> Sequence[MachineNote]:
-    """Everything the owner said, also what no longer holds."""
+    """All of them, also those that no longer apply."""
     return [
         MachineNote(
-            provider=provider,
-            machine_id=machine_id,
-            verdict=MachineVerdict(verdict),
+            provider=row.provider,
+            machine_id=row.machine_id,
+            verdict=MachineVerdict(row.verdict),
             at=at,
-            until=from_ms(until_ms),
-            why=why,
+            until=from_ms(row.until_ms),
+            why=row.why,
         )
-        for provider, machine_id, verdict, at_ms, until_ms, why in CoreExecutor(connection).rows(_ALL)
-        if (at := from_ms(at_ms)) is not None
+        for row in connection.execute(_ALL)
+        if (at := from_ms(row.at_ms)) is not None
     ]
 
 
 def save_note(connection: Connection, note: MachineNote) -> None:
-    """Keep it, instead of what was said of that machine before."""
-    names = clean(note.provider, 32), clean(note.machine_id, _LONGEST_ID)
-    row = (*names, note.verdict.value, to_ms(note.at), to_ms(note.until), clean(note.why, _LONGEST_WHY))
-    CoreExecutor(connection).run(_SAVE, row)
+    """Save it, instead of an earlier one on that machine."""
+    row = {
+        "provider": clean(note.provider, 32),
+        "machine_id": clean(note.machine_id, _LONGEST_ID),
+        "verdict": note.verdict.value,
+        "at_ms": to_ms(note.at),
+        "until_ms": to_ms(note.until),
+        "why": clean(note.why, _LONGEST_WHY),
+    }
+    upsert(connection, machine_note, row)
 
 
 class SqlMachineNoteRepository:
@@ -70,7 +72,7 @@ class SqlMachineNoteRepository:
             return find_avoided_machines([launch_of(row) for row in rows], load_notes(connection), now, relaunching)
 
     def note(self, note: MachineNote) -> None:
-        """The owner's word, from its return on binding for every reservation. Raises StoreError."""
+        """Save the owner's decision; every later reservation obeys it. Raises StoreError."""
         with self._database.write() as connection:
             lock_reservations(connection)
             save_note(connection, note)

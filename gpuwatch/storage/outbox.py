@@ -1,10 +1,11 @@
 """The outbox: one row per alert and channel, written in the transaction of what caused it, leased to be sent.
 
-How the columns of `delivery` are used: `attempts` is raised when a row is leased, and fences off whoever held it
-before. A channel rests while a row that was tried there (`attempts` > 0, `taken` NULL) has its `next_try_at_ms` ahead,
-whatever became of it: a wait outlives the alert that met it. `sent_at_ms` of an expired or refused row is when a later
-message of its channel mentioned it. `taken` is set where some of several recipients have it: such a row waits for
-itself alone.
+Columns of `delivery`:
+- `attempts` grows when a row is leased, and fences off whoever held the lease before.
+- `next_try_at_ms`: while it lies ahead of a row that was tried (`attempts` > 0, `settled_recipients` NULL), nothing is
+  sent on that channel, whatever became of the row: a wait outlives the alert that met it.
+- `sent_at_ms` of an expired or refused row: when a later message of its channel mentioned it.
+- `settled_recipients`: set where some of several recipients have the alert; such a row holds up no other.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from gpuwatch.redaction import redact
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.pauses import load_pauses
 from gpuwatch.storage.tables import alert as alerts
-from gpuwatch.storage.tables import delivery, seen_word
+from gpuwatch.storage.tables import delivery, seen_value
 
 _LONGEST_LEASE_MS = 600_000  # a lease that ends later than this from now was written before the clock was set back
 _LONGEST_REST_MS = 90_000_000  # 25 h: the same, for waits
@@ -164,7 +165,7 @@ class Outbox:
 
     def settle_later(self, due: DueDelivery, next_try_at: datetime, error: str, taken: Sequence[str] = ()) -> None:
         """Not before `next_try_at`, for this and, unless `taken` names somebody, for all that wait behind it."""
-        self._settle(due, next_try_at_ms=_ms(next_try_at), last_error=redact(error), taken=_keys(taken))
+        self._settle(due, next_try_at_ms=_ms(next_try_at), last_error=redact(error), settled_recipients=_keys(taken))
 
     def settle_refused(self, due: DueDelivery, error: str, probe_at: datetime) -> None:
         """The channel will not take it; nothing else is tried there before `probe_at`."""
@@ -259,7 +260,7 @@ class Outbox:
         """Where a Telegram chat has moved to, as far as it was noted; follows several moves."""
         with self._database.read() as connection:
             words = connection.execute(
-                select(seen_word.c.word).where(seen_word.c.provider == "telegram", seen_word.c.kind == "moved_chat")
+                select(seen_value.c.value).where(seen_value.c.provider == "telegram", seen_value.c.kind == "moved_chat")
             ).scalars()
             moves = dict(word.split(" ", 1) for word in words)
         at: str | None = None
@@ -269,10 +270,10 @@ class Outbox:
 
     def note_moved_chat(self, chat_id: str, new_chat_id: str, now: datetime) -> None:
         """Keep it for the next start."""
-        word = {"provider": "telegram", "kind": "moved_chat", "word": f"{chat_id} {new_chat_id}"}
+        word = {"provider": "telegram", "kind": "moved_chat", "value": f"{chat_id} {new_chat_id}"}
         with self._database.write() as connection:
             connection.execute(
-                _insert(connection)(seen_word).values(**word, first_seen_ms=_ms(now)).on_conflict_do_nothing()
+                _insert(connection)(seen_value).values(**word, first_seen_ms=_ms(now)).on_conflict_do_nothing()
             )
 
     def _settle(self, due: DueDelivery, **values: Any) -> None:
@@ -308,15 +309,17 @@ def _ready(connection: Connection, now_ms: int, limit: int, channels: Sequence[s
             select(other.c.channel)
             .where(other.c.state.in_(("pending", "expired", "refused")))
             .where(other.c.next_try_at_ms.between(now_ms + 1, now_ms + _LONGEST_REST_MS))
-            .where(other.c.attempts > 0, other.c.taken.is_(None))
+            .where(other.c.attempts > 0, other.c.settled_recipients.is_(None))
         )
     )
     query = (
-        select(delivery.c.alert_id, delivery.c.channel, delivery.c.attempts, delivery.c.taken, alerts.c.body)
+        select(
+            delivery.c.alert_id, delivery.c.channel, delivery.c.attempts, delivery.c.settled_recipients, alerts.c.body
+        )
         .join(alerts, alerts.c.alert_id == delivery.c.alert_id)
         .where(pending, _free(now_ms), alerts.c.expires_at_ms > now_ms)
         .where(_due_by(now_ms))
-        .where(or_(delivery.c.taken.is_not(None), delivery.c.channel.not_in(quiet)))
+        .where(or_(delivery.c.settled_recipients.is_not(None), delivery.c.channel.not_in(quiet)))
         .where(true() if channels is None else delivery.c.channel.in_(channels))
         .order_by(delivery.c.channel, alerts.c.created_at_ms, delivery.c.alert_id)
         .limit(limit)
@@ -352,7 +355,7 @@ def _due(connection: Connection, row: _Found, pauses: Sequence[Pause], now: date
         alert=alert,
         channel=row.channel,
         attempts=row.attempts,
-        taken=tuple(row.taken.split()) if row.taken else (),
+        taken=tuple(row.settled_recipients.split()) if row.settled_recipients else (),
         missed=tuple((alert_id, msgspec.json.decode(body, type=Alert).headline) for alert_id, body in missed),
         facts=tuple(("Paused", pause.text()) for pause in pauses_in_force(pauses, alert.watch, now)),
     )

@@ -11,22 +11,19 @@ from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, delete, select, text
 
 from gpuwatch.domain.launches.circuit_breaker import CircuitBreaker, closed_breaker
 from gpuwatch.domain.launches.pause import Pause
 from gpuwatch.storage.answer_changes import clean
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import CoreExecutor
-from gpuwatch.storage.watch_states import from_ms, to_ms
+from gpuwatch.storage.rows import from_ms, to_ms, upsert
+from gpuwatch.storage.tables import pause as pause_rows
 
 _RESERVATION_LOCK_KEY = 0x67707577  # the key of PostgreSQL's lock: "gpuw"
 _WATCH, _BREAKER = "watch:", "breaker:"
 _LONGEST_WHY = 200
-_ALL = "SELECT scope, at_ms, until_ms, why FROM pause ORDER BY scope"
-_SAVE = """INSERT INTO pause (scope, at_ms, until_ms, why) VALUES (?, ?, ?, ?)
- ON CONFLICT (scope) DO UPDATE SET at_ms = excluded.at_ms, until_ms = excluded.until_ms, why = excluded.why"""
-_DELETE = "DELETE FROM pause WHERE scope = ?"
+_ALL = select(pause_rows).order_by(pause_rows.c.scope)
 
 
 class PauseTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +54,7 @@ def lock_reservations(connection: Connection) -> None:
 def load_pauses(connection: Connection) -> PauseTable:
     """All that stands in the table."""
     by_hand, breakers = [], []
-    for scope, at_ms, until_ms, why in CoreExecutor(connection).rows(_ALL):
+    for scope, at_ms, until_ms, why in connection.execute(_ALL):
         at, until = from_ms(at_ms), from_ms(until_ms)
         assert at is not None
         if scope.startswith(_BREAKER):
@@ -69,20 +66,23 @@ def load_pauses(connection: Connection) -> PauseTable:
 
 
 def save_breaker(connection: Connection, breaker: CircuitBreaker) -> None:
-    """Keep it."""
-    row = (_BREAKER + breaker.watch, to_ms(breaker.at), to_ms(breaker.until), clean(breaker.why, _LONGEST_WHY))
-    CoreExecutor(connection).run(_SAVE, row)
+    """Save it."""
+    _save(connection, _BREAKER + breaker.watch, breaker.at, breaker.until, breaker.why)
 
 
 def save_pause(connection: Connection, pause: Pause) -> None:
-    """Keep it, instead of an earlier one of the same scope."""
-    row = (_scope(pause.watch), to_ms(pause.at), to_ms(pause.until), clean(pause.why, _LONGEST_WHY))
-    CoreExecutor(connection).run(_SAVE, row)
+    """Save it, instead of an earlier one of the same scope."""
+    _save(connection, _scope(pause.watch), pause.at, pause.until, pause.why)
+
+
+def _save(connection: Connection, scope: str, at: datetime, until: datetime | None, why: str) -> None:
+    row = {"scope": scope, "at_ms": to_ms(at), "until_ms": to_ms(until), "why": clean(why, _LONGEST_WHY)}
+    upsert(connection, pause_rows, row)
 
 
 def delete_pause(connection: Connection, watch: str | None) -> bool:
     """Lift it; False: there was none."""
-    return CoreExecutor(connection).run(_DELETE, (_scope(watch),)) > 0
+    return connection.execute(delete(pause_rows).where(pause_rows.c.scope == _scope(watch))).rowcount > 0
 
 
 class SqlPauseRepository:

@@ -15,7 +15,9 @@ _NEWEST = """SELECT p.at_s, p.rows FROM poll p WHERE p.id IN (SELECT max(id) FRO
 
 _COMPLETE = """SELECT at_s, rows, skipped, gpu, lane FROM poll WHERE provider = ?
  AND completeness IN ('complete', 'truncated') ORDER BY at_s DESC, id DESC LIMIT 1"""
-_DRIFT = "SELECT word, first_seen_ms FROM seen_word WHERE provider = ? AND kind = 'field' ORDER BY first_seen_ms, word"
+_DRIFT = (
+    "SELECT value, first_seen_ms FROM seen_value WHERE provider = ? AND kind = 'field' ORDER BY first_seen_ms, value"
+)
 
 
 class LastSweep(msgspec.Struct, frozen=True, kw_only=True):

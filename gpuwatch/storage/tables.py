@@ -57,7 +57,7 @@ place = Table(
     Column("region", String(200), nullable=False),
     Column("country", String(2), nullable=False),
     UniqueConstraint("region", "country"),
-    comment="where machines stand; '' where the provider does not say",
+    comment="where machines are; '' where the provider does not say",
 )
 
 series = Table(
@@ -85,7 +85,7 @@ price_interval = Table(
     Column("machine_microusd_hour", BigInteger, nullable=False),
     Column("disk_microusd_gb_month", BigInteger),
     sqlite_with_rowid=False,
-    comment="one price from first seen to last seen; seen_to_s NULL: still so at the newest poll that covers it",
+    comment="one price from first seen to last seen; seen_to_s NULL: still current at the newest poll that covers it",
 )
 
 poll = Table(
@@ -114,8 +114,8 @@ poll = Table(
         sqlite_where=text("covers = 1"),
         postgresql_where=text("covers = 1"),
     ),
-    comment="every question asked; gpu '' = all models; completeness 'failed' = no answer: a gap, never 'no offers';"
-    " covers 1: what it does not show (listed at or under complete_to_microusd, if set) is gone",
+    comment="every search; gpu '' = all models; completeness 'failed' = no answer: a gap, never 'no offers'; "
+    "covers 1: an offer that it does not show (listed at or under complete_to_microusd, if set) is gone",
 )
 
 hourly = Table(
@@ -141,8 +141,9 @@ history_state = Table(
     Column("version", BigInteger, nullable=False),
     Column("next_hour", Integer),
     Column("kept_from_s", Integer),
-    comment="one row: version grows with every change of intervals, so that a writer sees whether its memory is"
-    " still right; next_hour is the first hour without a roll-up; before kept_from_s intervals were pruned",
+    comment="one row: version grows with every change of an interval, so that a writer sees whether its memory "
+    "is still current; next_hour is the first hour without a roll-up; intervals before kept_from_s were "
+    "pruned",
 )
 
 quota_day = Table(
@@ -155,15 +156,15 @@ quota_day = Table(
 )
 
 # --- decisions, alerts ------------------------------------------------------------------------------------------------
-watch_memory = Table(
-    "watch_memory",
+watch_state = Table(
+    "watch_state",
     metadata,
     Column("watch", String(200), primary_key=True),
     Column("fired_at_ms", BigInteger),
     Column("fired_microusd_gpu_hour", Float),
     Column("under_since_ms", BigInteger),
     Column("misses", Integer, nullable=False),
-    comment="what a watch remembers between looks",
+    comment="what a watch remembers between polls",
 )
 
 auto_price = Table(
@@ -172,8 +173,8 @@ auto_price = Table(
     Column("watch", String(200), primary_key=True),
     Column("since_ms", BigInteger, nullable=False),
     Column("limit_microusd_gpu_hour", BigInteger),
-    Column("reckoned_at_ms", BigInteger),
-    comment='max_price = "auto": when the watch was first looked at, and the newest limit that was reckoned',
+    Column("computed_at_ms", BigInteger),
+    comment='max_price = "auto": when the watch was first evaluated, and the newest limit',
 )
 
 checklist_tick = Table(
@@ -182,8 +183,8 @@ checklist_tick = Table(
     Column("watch", String(200), primary_key=True),
     Column("item", String(200), primary_key=True),
     Column("at_ms", BigInteger, nullable=False),
-    Column("words", Text),
-    comment="what the owner has ticked of a watch's `require`",
+    Column("note", Text),
+    comment="the items of a watch's `require` that the owner has ticked",
 )
 
 alert = Table(
@@ -197,7 +198,7 @@ alert = Table(
     Column("body", Text, nullable=False),
     Column("once_key", String(200)),
     UniqueConstraint("once_key"),
-    comment="one alert; body is its JSON; once_key makes 'told once' a constraint",
+    comment="one alert; body is its JSON; once_key makes sure that it is sent once only",
 )
 
 delivery = Table(
@@ -211,7 +212,7 @@ delivery = Table(
     Column("leased_until_ms", BigInteger),
     Column("sent_at_ms", BigInteger),
     Column("last_error", Text),
-    Column("taken", Text),  # of several recipients, those that need no further try
+    Column("settled_recipients", Text),  # of several, those that need no further try
     CheckConstraint("state IN ('pending', 'sent', 'expired', 'refused')", name="state"),
     Index(None, "state", "next_try_at_ms"),
     comment="the outbox: one row per alert and channel",
@@ -281,24 +282,24 @@ launch_event = Table(
     Column("from_state", String(12)),
     Column("to_state", String(12), nullable=False),
     Column("cause", String(200), nullable=False),
-    Column("provider_words", Text),
+    Column("provider_message", Text),
     Column("listed_microusd_hour", BigInteger),
     Column("price_microusd_hour", BigInteger),
     Index(None, "launch_id", "at_ms"),
-    comment="every step of a launch, with its cause",
+    comment="every transition of a launch, with its cause",
 )
 
-use_sample = Table(
-    "use_sample",
+utilisation_sample = Table(
+    "utilisation_sample",
     metadata,
     Column("launch_id", String(32), ForeignKey("launch.launch_id"), primary_key=True),
     Column("at_ms", BigInteger, primary_key=True, autoincrement=False),
     Column("percent", Float),
-    comment="GPU use of an instance, one row per look; percent NULL: the provider did not say, never 0",
+    comment="GPU utilisation of an instance, one row per poll; percent NULL: the provider did not say, never 0",
 )
 
-charge = Table(
-    "charge",
+invoice_line = Table(
+    "invoice_line",
     metadata,
     Column("provider", String(32), primary_key=True),
     Column("instance_id", String(64), primary_key=True),
@@ -306,7 +307,7 @@ charge = Table(
     Column("kind", String(12), primary_key=True),
     Column("microusd", BigInteger, nullable=False),
     Column("final", SmallInteger, nullable=False),
-    comment="what the provider says it charged, per UTC day (days since 1970) and kind; final 0: it may still change",
+    comment="what the provider charged, per UTC day (days since 1970) and kind; final 0: it may still change",
 )
 
 hook_run = Table(
@@ -322,13 +323,14 @@ hook_run = Table(
     Column("last_error", Text),
     CheckConstraint("state IN ('pending', 'done', 'failed')", name="state"),
     Index(None, "state", "next_try_at_ms"),
-    comment="the owner's hooks: written with the step that calls for them, run afterwards; body is the launch as JSON",
+    comment="the owner's hooks: written with the transition that triggers them, run afterwards; body is the "
+    "launch as JSON",
 )
 
-ask = Table(
-    "ask",
+approval = Table(
+    "approval",
     metadata,
-    Column("ask_id", String(32), primary_key=True),
+    Column("approval_id", String(32), primary_key=True),
     Column("watch", String(200), nullable=False),
     Column("provider", String(32), nullable=False),
     Column("created_at_ms", BigInteger, nullable=False),
@@ -339,11 +341,11 @@ ask = Table(
     Column("price_microusd_hour", BigInteger, nullable=False),
     Column("answered_at_ms", BigInteger),
     Column("launch_id", String(32)),
-    Column("words", Text),
-    Column("silent_until_ms", BigInteger),  # a denied offer is not asked again before; NULL: it may be
+    Column("message", Text),
+    Column("muted_until_ms", BigInteger),  # a denied offer is not quoted again before; NULL: it may be
     CheckConstraint("state IN ('open', 'approved', 'denied', 'expired', 'refused')", name="state"),
     Index(None, "watch", "state"),
-    comment="a quote that waits for the owner's word; it is answered once: state leaves 'open' by one UPDATE",
+    comment="a quote that waits for the owner's approval; it is answered once: state leaves 'open' by one UPDATE",
 )
 
 pause = Table(
@@ -353,7 +355,8 @@ pause = Table(
     Column("at_ms", BigInteger, nullable=False),
     Column("until_ms", BigInteger),
     Column("why", Text, nullable=False),
-    comment="nothing is rented: scope '' = at all, 'watch:NAME' = by that watch; until_ms NULL: until it is resumed",
+    comment="nothing is rented: scope '' = at all, 'watch:NAME' = by that watch, 'breaker:NAME' = its launches "
+    "failed; until_ms NULL: until resumed",
 )
 
 machine_note = Table(
@@ -366,19 +369,19 @@ machine_note = Table(
     Column("until_ms", BigInteger),
     Column("why", Text, nullable=False),
     CheckConstraint("verdict IN ('blocked', 'allowed')", name="verdict"),
-    comment="the owner's word on a machine; 'allowed' forgives what failed on it before at_ms",
+    comment="the owner's decision on a machine; 'allowed' also clears the failures on it before at_ms",
 )
 
-stranger = Table(
-    "stranger",
+foreign_instance = Table(
+    "foreign_instance",
     metadata,
     Column("provider", String(32), primary_key=True),
     Column("instance_id", String(64), primary_key=True),
     Column("at_ms", BigInteger, nullable=False),
-    comment="labelled instances that the owner said are not of this installation",
+    comment="labelled instances that the owner said belong to another installation",
 )
 
-# --- what the daemon remembers of the world ---------------------------------------------------------------------------
+# --- what the daemon knows of the providers ---------------------------------------------------------------------------
 provider_health = Table(
     "provider_health",
     metadata,
@@ -386,15 +389,15 @@ provider_health = Table(
     Column("complete_at_ms", BigInteger),
     Column("blind_since_ms", BigInteger),
     Column("last_error", Text),
-    comment="blind_since_ms is set once the owner was told",
+    comment="blind_since_ms is set when the owner was alerted",
 )
 
-seen_word = Table(
-    "seen_word",
+seen_value = Table(
+    "seen_value",
     metadata,
     Column("provider", String(32), primary_key=True),
     Column("kind", String(16), primary_key=True),
-    Column("word", String(200), primary_key=True),
+    Column("value", String(200), primary_key=True),
     Column("first_seen_ms", BigInteger, nullable=False),
-    comment="GPU spellings, field names, skip reasons that were told already, or are simply known",
+    comment="GPU spellings, field names and skip reasons that were reported already, or are simply known",
 )

@@ -16,11 +16,9 @@ from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.ports import Alert, ProviderHealth
 from gpuwatch.storage import (
     approvals,
+    decision_rows,
     launch_repository,
     outbox,
-    provider_health,
-    seen_values,
-    watch_states,
 )
 from gpuwatch.storage.checklists import ticked_items
 from gpuwatch.storage.database import Database
@@ -35,12 +33,12 @@ class SqlDecisionStore:
     def memories(self) -> Mapping[str, WatchMemory]:
         """What each watch remembers."""
         with self._database.read() as connection:
-            return watch_states.load_watch_states(connection)
+            return decision_rows.load_watch_states(connection)
 
     def provider_health(self) -> Mapping[str, ProviderHealth]:
         """What is known of each provider's answers."""
         with self._database.read() as connection:
-            return provider_health.load_provider_health(connection)
+            return decision_rows.load_provider_health(connection)
 
     @contextmanager
     def open(self) -> Iterator[SqlUnitOfWork]:
@@ -57,7 +55,7 @@ class SqlUnitOfWork:
 
     def remember(self, watch: str, remembered: WatchMemory) -> None:
         """Keep what a watch remembers."""
-        watch_states.save_watch_state(self._connection, watch, remembered)
+        decision_rows.save_watch_state(self._connection, watch, remembered)
 
     def reserve(self, intent: Intent, budget: Budget, now: datetime) -> Launch | LaunchRefusal:
         """Take a free slot and the money for it, or say why not."""
@@ -83,8 +81,8 @@ class SqlUnitOfWork:
 
     def save_health(self, provider: str, sight: ProviderHealth) -> None:
         """Keep what is known of a provider's answers."""
-        provider_health.save_provider_health(self._connection, provider, sight)
+        decision_rows.save_provider_health(self._connection, provider, sight)
 
     def record_new_value(self, provider: str, kind: str, word: str, now: datetime) -> bool:
         """Note a word; True: never met before."""
-        return not seen_values.was_seen_before(self._connection, provider, kind, word, now)
+        return not decision_rows.was_seen_before(self._connection, provider, kind, word, now)

@@ -220,7 +220,7 @@ def _meet(shell: Shell, word: str) -> None:
     shell("db", "upgrade")
     (store,) = (shell.folder / "home").rglob("gpuwatch.db")
     connection = sqlite_driver().connect(str(store))
-    connection.execute("INSERT INTO seen_word VALUES ('vastai', 'gpu', ?, 0)", (word,))
+    connection.execute("INSERT INTO seen_value VALUES ('vastai', 'gpu', ?, 0)", (word,))
     connection.commit()
     connection.close()
 

@@ -300,8 +300,8 @@ def test_providers_tells_blindness_and_changes_of_the_format(shell: Shell, tmp_p
     shell("db", "upgrade")
     with open_database(url).write() as connection:
         run = CoreExecutor(connection).run
-        run("INSERT INTO seen_word VALUES (?, ?, ?, ?)", ("one_stall", "field", "new field: x", 1_000))
-        run("INSERT INTO seen_word VALUES (?, ?, ?, ?)", ("one_stall", "gpu", "H9000", 1_000))
+        run("INSERT INTO seen_value VALUES (?, ?, ?, ?)", ("one_stall", "field", "new field: x", 1_000))
+        run("INSERT INTO seen_value VALUES (?, ?, ?, ?)", ("one_stall", "gpu", "H9000", 1_000))
     (one,) = [one for one in shell("providers", "--json").json if one["provider"] == "one_stall"]
     assert one["drift"] == [{"text": "new field: x", "first_seen_at": "1970-01-01T00:00:01Z"}]
     assert "format  changed 1 times; last new field: x" in shell("providers").out

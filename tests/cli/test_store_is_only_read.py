@@ -160,7 +160,7 @@ def test_a_watch_may_name_a_gpu_that_only_an_older_store_has_met(shell: Shell) -
     shell("db", "upgrade")
     database = open_database(f"sqlite:///{_store(shell)}")
     with database.write() as connection:
-        connection.exec_driver_sql("INSERT INTO segment VALUES (1, 'vastai', 'Z900', 1, 0, 'Z900', NULL)")
+        connection.exec_driver_sql("INSERT INTO seen_value VALUES ('vastai', 'gpu', 'Z900', 0)")
         command.downgrade(config(connection), "-1")
     database.close()
     shell.settings((shell.folder / "gpuwatch.toml").read_text().replace('"H100"', '"Z900"'))

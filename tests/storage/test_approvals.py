@@ -31,7 +31,7 @@ from gpuwatch.storage import approvals
 from gpuwatch.storage.approvals import SqlApprovalRepository
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.tables import ask as asks_table
+from gpuwatch.storage.tables import approval as asks_table
 from gpuwatch.storage.tables import launch as launches_table
 from gpuwatch.storage.tables import launch_event
 from gpuwatch.storage.unit_of_work import SqlDecisionStore

@@ -320,8 +320,8 @@ def test_a_database_that_never_rented_knows_it(database: Database) -> None:
 
 def test_an_instance_is_adopted_once_and_is_no_stranger_then(database: Database, database_url: str) -> None:
     repository = SqlLaunchRepository(database)
-    assert repository.note_stranger("vastai", "4711", NOON)
-    assert not repository.note_stranger("vastai", "4711", NOON)
+    assert repository.mark_foreign("vastai", "4711", NOON)
+    assert not repository.mark_foreign("vastai", "4711", NOON)
     assert (repository.known_foreign_instances("vastai"), repository.known_foreign_instances("other")) == (
         {"4711"},
         frozenset(),

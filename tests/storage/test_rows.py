@@ -7,9 +7,13 @@ from datetime import timedelta
 from gpuwatch.domain.watches.decide import WatchMemory
 from gpuwatch.ports import ProviderHealth
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.provider_health import load_provider_health, save_provider_health
-from gpuwatch.storage.seen_values import was_seen_before
-from gpuwatch.storage.watch_states import load_watch_states, save_watch_state
+from gpuwatch.storage.decision_rows import (
+    load_provider_health,
+    load_watch_states,
+    save_provider_health,
+    save_watch_state,
+    was_seen_before,
+)
 from tests.storage.market import NOON
 
 

@@ -1,0 +1,57 @@
+"""What every repository needs: times as they are stored, and inserts that meet a row which is there already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Connection, Insert, Table
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.dml import ReturningInsert
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def to_ms(moment: datetime | None) -> int | None:
+    """Whole milliseconds since 1970."""
+    return None if moment is None else (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def from_ms(stored: int | None) -> datetime | None:
+    """The moment, in UTC."""
+    return None if stored is None else _EPOCH + timedelta(milliseconds=stored)
+
+
+def upsert(connection: Connection, table: Table, rows: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
+    """Insert rows; one with the same primary key takes the columns that are given."""
+    if rows:
+        columns = tuple(rows if isinstance(rows, dict) else rows[0])
+        connection.execute(_upsert(table, connection.dialect.name, columns), rows)
+
+
+def insert_if_absent(connection: Connection, table: Table, row: dict[str, Any]) -> bool:
+    """Insert a row; False: there was one with its key, and it stays as it is."""
+    return connection.execute(_insert_if_absent(table, connection.dialect.name), row).first() is not None
+
+
+# Built once: SQLAlchemy then finds the compiled statement without comparing it part by part.
+@cache
+def _upsert(table: Table, dialect: str, columns: tuple[str, ...]) -> Insert:
+    statement = _insert(dialect)(table)
+    key = [column.name for column in table.primary_key]
+    changed = {name: statement.excluded[name] for name in columns if name not in key}
+    made: Insert = statement.on_conflict_do_update(index_elements=key, set_=changed)
+    return made
+
+
+@cache
+def _insert_if_absent(table: Table, dialect: str) -> ReturningInsert[Any]:
+    # psycopg gives no row count for an INSERT
+    made: ReturningInsert[Any] = _insert(dialect)(table).on_conflict_do_nothing().returning(*table.primary_key)
+    return made
+
+
+def _insert(dialect: str) -> Any:
+    return sqlite.insert if dialect == "sqlite" else postgresql.insert

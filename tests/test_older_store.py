@@ -1,0 +1,181 @@
+"""A database that an older gpuwatch filled keeps every row when it is upgraded, and everything in it can be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic import command
+from sqlalchemy import Boolean, Connection, MetaData, select
+
+from gpuwatch.domain.launches.approval import ApprovalState
+from gpuwatch.domain.launches.launch import LaunchState
+from gpuwatch.domain.launches.machines import MachineVerdict
+from gpuwatch.storage.approvals import SqlApprovalRepository
+from gpuwatch.storage.checklists import SqlChecklistRepository
+from gpuwatch.storage.database import Database, open_database
+from gpuwatch.storage.history_queries import known_gpu_names
+from gpuwatch.storage.hook_runs import SqlHookQueue
+from gpuwatch.storage.invoices import SqlInvoiceRepository
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.machine_notes import SqlMachineNoteRepository
+from gpuwatch.storage.market_snapshot import market_at
+from gpuwatch.storage.migrate import config, upgrade
+from gpuwatch.storage.outbox import Outbox
+from gpuwatch.storage.pauses import SqlPauseRepository
+from gpuwatch.storage.poll_queries import format_changes
+from gpuwatch.storage.unit_of_work import SqlDecisionStore
+from gpuwatch.storage.utilisation import SqlUtilisationRepository
+
+# every table, filled by the gpuwatch of schema 0004 through its own repositories
+OLDER: dict[str, list[dict[str, Any]]] = json.loads(
+    (Path(__file__).parent / "recorded" / "store-0004.json").read_text()
+)
+RENAMED_TABLES = {
+    "ask": "approval",
+    "charge": "invoice_line",
+    "seen_word": "seen_value",
+    "stranger": "foreign_instance",
+    "use_sample": "utilisation_sample",
+    "watch_memory": "watch_state",
+}
+RENAMED_COLUMNS = {
+    ("ask", "ask_id"): "approval_id",
+    ("ask", "words"): "message",
+    ("ask", "silent_until_ms"): "muted_until_ms",
+    ("seen_word", "word"): "value",
+    ("auto_price", "reckoned_at_ms"): "computed_at_ms",
+    ("checklist_tick", "words"): "note",
+    ("delivery", "taken"): "settled_recipients",
+    ("launch_event", "provider_words"): "provider_message",
+}
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+LAUNCH = "a" * 12
+
+
+@pytest.fixture
+def older(empty_database_url: str) -> Iterator[Database]:
+    """The database as that gpuwatch left it."""
+    database = open_database(empty_database_url)
+    with database.write() as connection:
+        command.upgrade(config(connection), "0004")
+        _fill(connection)
+    yield database
+    database.close()
+
+
+def _fill(connection: Connection) -> None:
+    tables = MetaData()
+    tables.reflect(connection)
+    connection.execute(tables.tables["history_state"].delete())
+    for table in tables.sorted_tables:
+        for row in OLDER.get(table.name, ()):
+            values = {
+                name: bytes.fromhex(value["hex"])
+                if isinstance(value, dict)
+                else bool(value)
+                if isinstance(table.c[name].type, Boolean)
+                else value
+                for name, value in row.items()
+            }
+            connection.execute(table.insert(), values)
+
+
+def _rows(database: Database) -> dict[str, list[dict[str, Any]]]:
+    tables = MetaData()
+    with database.read() as connection:
+        tables.reflect(connection)
+        found = {
+            name: [
+                {
+                    key: {"hex": value.hex()} if isinstance(value, bytes) else value
+                    for key, value in row._mapping.items()
+                }
+                for row in connection.execute(select(table))
+            ]
+            for name, table in tables.tables.items()
+        }
+    found.pop("alembic_version")
+    return {name: sorted(rows, key=repr) for name, rows in found.items() if rows}
+
+
+def _expected() -> dict[str, list[dict[str, Any]]]:
+    return {
+        RENAMED_TABLES.get(table, table): sorted(
+            ({RENAMED_COLUMNS.get((table, name), name): value for name, value in row.items()} for row in rows), key=repr
+        )
+        for table, rows in OLDER.items()
+    }
+
+
+def test_the_recorded_rows_are_about_every_renamed_table() -> None:
+    assert RENAMED_TABLES.keys() | {table for table, _ in RENAMED_COLUMNS} <= OLDER.keys()
+    assert all(OLDER.values())
+
+
+def test_an_upgrade_keeps_every_row_and_value(older: Database) -> None:
+    assert upgrade(older) == ["0005"]
+    assert _rows(older) == _expected()
+
+
+def test_a_downgrade_brings_the_older_rows_back(older: Database) -> None:
+    before = _rows(older)
+    upgrade(older)
+    with older.write() as connection:
+        command.downgrade(config(connection), "0004")
+    assert _rows(older) == before
+
+
+def test_the_older_schema_still_tells_its_gpu_names(older: Database) -> None:
+    names = known_gpu_names(older)
+    assert "Z900" in names
+    upgrade(older)
+    assert known_gpu_names(older) == names
+
+
+def test_launches_and_approvals_are_read_as_they_were(older: Database) -> None:
+    upgrade(older)
+    repository = SqlLaunchRepository(older)
+    launch = repository.get(LAUNCH)
+    assert launch is not None
+    assert (launch.state, launch.price_microusd_hour, launch.promised.disk_gb) == (LaunchState.STARTING, 3_600_000, 8.0)
+    assert repository.events(LAUNCH)[-1].provider_words == "instance 7 is loading"
+    assert repository.known_foreign_instances("vastai") == {"4711"}
+    approved, denied, left = sorted(SqlApprovalRepository(older).recent(NOON), key=lambda one: one.ask_id)
+    assert (approved.state, approved.launch_id) == (ApprovalState.APPROVED, LAUNCH)
+    assert (denied.state, denied.words) == (ApprovalState.DENIED, "too far")
+    assert (left.state, left.match.offer.machine_id) == (ApprovalState.OPEN, "99")
+    (run,) = SqlHookQueue(older).lease(NOON + timedelta(hours=1), 5, 60.0)
+    assert json.loads(run.body)["launch_id"] == LAUNCH
+
+
+def test_what_the_owner_said_still_holds(older: Database) -> None:
+    upgrade(older)
+    assert SqlPauseRepository(older).load().by_hand[0].why == "holiday"
+    (avoided,) = SqlMachineNoteRepository(older).avoided(NOON + timedelta(hours=1)).values()
+    assert avoided.by_owner
+    assert MachineVerdict(OLDER["machine_note"][0]["verdict"]) is MachineVerdict.BLOCKED
+    (tick,) = SqlChecklistRepository(older).load("h100")
+    assert (tick.item, tick.words) == ("amp", "run 7")
+
+
+def test_alerts_history_and_samples_are_read(older: Database) -> None:
+    upgrade(older)
+    outbox = Outbox(older)
+    assert outbox.moved_chat("1") == "2"
+    due = {one.channel: one for one in outbox.lease(datetime(2026, 3, 2, 12, tzinfo=UTC), 5, 60.0)}
+    assert due["email"].taken == ("k1", "!k2")
+    assert due["email"].alert.headline == "h"
+    assert SqlUtilisationRepository(older).mean(LAUNCH) == 97.5
+    assert [row.microusd for row in SqlInvoiceRepository(older).all()] == [3_600_000]
+    assert [one.text for one in format_changes(older, "vastai")] == ["new field: x"]
+    store = SqlDecisionStore(older)
+    assert store.memories()["h100"].misses == 2
+    assert store.provider_health()["vastai"].last_error == "503"
+    polls = [row["at_s"] for row in OLDER["poll"]]
+    found = market_at(older, datetime.fromtimestamp(max(polls), UTC))
+    assert [offer.identity.machine_id for offer in found.offers] == ["77"]
