@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import Between, completes, config_option, duration_option, json_option
-from gpuwatch.cli.past import past_options
+from gpuwatch.cli.options import (
+    Between,
+    PastOptions,
+    completes,
+    config_option,
+    duration_option,
+    json_option,
+    past_options,
+)
 from gpuwatch.cli.tables import left, right
 
 if TYPE_CHECKING:
@@ -26,15 +32,19 @@ _VERDICTS = {"buy_now": "BUY NOW", "wait": "WAIT", "either": "YOUR CALL"}
 
 @click.command(cls=Command, examples=("gpuwatch advise 'H100 SXM' --hours 24 --deadline 2d",))
 @click.argument("gpu", shell_complete=completes("gpus"))
-@duration_option("--deadline", "deadline", "When you must have one; up to 30d.", default="2d")
+@duration_option("--deadline", "deadline", "Latest time by which you need the GPU; up to 30d.", default="2d")
 @click.option(
     "--hours", type=Between(min=0, min_open=True, max=100_000), default=24, show_default=True,
-    help="How long your job runs, to say the saving in dollars.",
+    help="How long the job runs, for the saving in dollars.",
 )  # fmt: skip
 @click.option(
-    "--under", type=Between(min=0, min_open=True, max=1_000_000), default=None, help="Odds of offers at or under."
+    "--under",
+    type=Between(min=0, min_open=True, max=1_000_000),
+    default=None,
+    metavar="USD",
+    help="Show the odds of seeing an offer at or under this price.",
 )
-@duration_option("--poll-every", "poll_every", "Odds of looking so often. Default: as configured.")
+@duration_option("--poll-every", "poll_every", "Poll interval for the odds. Default: as configured.")
 @past_options("90d")
 @json_option
 @config_option
@@ -44,20 +54,15 @@ def advise(
     hours: float,
     under: float | None,
     poll_every: float | None,
-    count: str | None,
-    spot: str,
-    provider: str | None,
-    since: str,
-    until: str | None,
-    data: Path | None,
+    past: PastOptions,
     as_json: bool,
     config: str | None,
 ) -> int:
-    """Wait or buy: which price to hold out for, with a deadline, by what the history shows.
+    """Wait or buy: the price to hold out for until a deadline, computed from the history.
 
-    Of a file, or with --until, "now" is the newest hour of the history. Prices are per GPU-hour, with the commission.
+    With --data or --until, "now" is the newest hour of the history. Prices are per GPU-hour, commission included.
 
-    Exit codes: 0 there is an answer, 2 usage is wrong, 3 the history is not enough to tell.
+    Exit codes: 0 there is an answer, 2 usage, 3 the history is too short to tell.
     """
     from msgspec import structs
 
@@ -65,22 +70,20 @@ def advise(
     from gpuwatch.app.past_prices import known_gpu_names_of
     from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.cli.past import hint_at_older_prices, scope_of, span_of
 
     if deadline > _MOST_HOURS * 3600:
         raise click.BadParameter("expected at most 30d", param_hint="--deadline")
-    settings, now = load_settings(config), real_now()
-    begins, ends = span_of(since, until, now)
-    scope = scope_of(None, count, spot, provider)
+    settings = load_settings(config)
+    since, until = past.span(real_now())
     wanted = AdviceRequest(
-        scope=structs.replace(scope, gpus=known_gpu_names_of(settings, gpu, data)),
-        since=begins,
-        until=ends,
-        data=data,
+        scope=structs.replace(past.scope(), gpus=known_gpu_names_of(settings, gpu, past.data)),
+        since=since,
+        until=until,
+        data=past.data,
         hours=max(1, int(deadline // 3600)),
         under_usd=under,
-        every_s=poll_every or _configured_s(settings, provider),
-        is_until_now=until is None,
+        every_s=poll_every or _configured_s(settings, past.provider),
+        is_until_now=past.until is None,
     )
     answered = give_advice(settings, wanted)
     if as_json:
@@ -89,13 +92,13 @@ def advise(
         json_out(advice_json(gpu, wanted, answered, hours))
     else:
         _print(gpu, wanted, answered, (hours, settings.timezone))
-    if answered.advice is None and data is None:
-        hint_at_older_prices(settings, wanted.scope.gpus, provider, begins)
+    if answered.advice is None:
+        past.hint_at_older(settings, wanted.scope.gpus, since)
     return Exit.DONE if answered.advice else Exit.CANNOT_TELL
 
 
 def _configured_s(settings: Settings, provider: str | None) -> float:
-    """How often the daemon looks, where it looks most often."""
+    """The shortest poll interval of the named providers."""
     named = [one for name, one in settings.providers.items() if provider is None or provider.startswith(name)]
     return min((one.poll_every_s for one in named), default=30.0)
 

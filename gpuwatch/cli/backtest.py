@@ -2,47 +2,108 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from datetime import timedelta
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import completes, config_option, duration_option, json_option
-from gpuwatch.cli.past import past_options
+from gpuwatch.cli.options import (
+    PastOptions,
+    as_struct,
+    completes,
+    config_option,
+    duration_option,
+    json_option,
+    past_options,
+)
 from gpuwatch.cli.png import png_option
+from gpuwatch.cli.tables import left, right
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.app.backtest import Backtest, ReportProgress
+    from gpuwatch.app.backtest import Backtest
+    from gpuwatch.domain.backtest.report import BacktestEvent, BacktestResult, WaitStatistics
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.settings import Settings
 
 _DAY_S = 86_400.0
+_NO_POLLS = "the market was not polled for it in that time (no `gpuwatch run` then, or other GPUs)"
+_MOST_EVENTS = 20
+_EVENTS = (
+    left("when"),
+    left("did", drop=3),
+    left("why", drop=4),
+    left("offer"),
+    left("where", drop=2),
+    right("$/GPU-h"),
+    right("waited", drop=5),
+    right("cheaper later", drop=6),
+)
+_STEPS = (
+    right("max_price"),
+    right("held", drop=3),
+    right("fires", drop=2),  # or launches, where it rents
+    right("first", drop=4),
+    right("in time", drop=1),
+    right("median wait"),
+    right("mean paid"),
+    right("at once", drop=1),
+)
 
 
-class _WatchFlags(NamedTuple):
+@dataclass(frozen=True)
+class RuleOptions:
     """A rule in place of the watches."""
 
     gpu: tuple[str, ...]
     max_price: str | None
     action: str | None
     max_runtime_s: float | None
-    gpu_count: str | None
-    spot: str | None
 
-    @property
-    def others(self) -> list[str]:
-        """What was given of those that go with --gpu."""
+    def used(self, count: str | None, spot: str | None) -> list[str]:
+        """The options that were given of those that belong to `--gpu`."""
         names = {"--max-price": self.max_price, "--action": self.action, "--max-runtime": self.max_runtime_s}
-        names |= {"--count": self.gpu_count, "--spot": self.spot}
-        return [name for name, value in names.items() if value is not None]
+        return [name for name, value in (names | {"--count": count, "--spot": spot}).items() if value is not None]
+
+
+@dataclass(frozen=True)
+class TestOptions:
+    """How launches and waiting are judged."""
+
+    job_s: float | None
+    deadline_s: float | None
+    sweep: str | None
+    strict: bool
+
+
+_rule_options = as_struct(
+    "rule",
+    RuleOptions,
+    click.option(
+        "--gpu",
+        multiple=True,
+        shell_complete=completes("gpus"),
+        help="Test a rule instead of the watches: a GPU family or model; may be repeated.",
+    ),
+    click.option("--max-price", metavar="USD", help="With --gpu: threshold per GPU-hour, commission included."),
+    click.option("--action", type=click.Choice(["alert", "launch"]), default=None, help="With --gpu: alert, or rent."),
+    duration_option("--max-runtime", "max_runtime_s", "With --gpu: how long a launch lives, such as 24h."),
+)
+_test_options = as_struct(
+    "test",
+    TestOptions,
+    duration_option("--job", "job_s", "How long a launch is needed, where that is less than max_runtime."),
+    duration_option("--deadline", "deadline_s", "How long you could have waited for a better price. Default: 24h."),
+    click.option("--sweep", metavar="max_price=FROM:TO:STEP", help="Test one watch at many thresholds."),
+    click.option("--strict", is_flag=True, help="Reject a watch with clauses that the history cannot judge."),
+)
 
 
 @click.command(
@@ -54,21 +115,10 @@ class _WatchFlags(NamedTuple):
     ),
 )
 @click.argument("names", nargs=-1, metavar="[WATCH]...", shell_complete=completes("watches"))
-@click.option(
-    "--gpu",
-    multiple=True,
-    help="Instead of the watches: a GPU family or model, such as H100; may be repeated.",
-    shell_complete=completes("gpus"),
-)
-@click.option("--max-price", help="With --gpu: threshold, USD per GPU-hour, commission included.")
-@click.option("--action", type=click.Choice(["alert", "launch"]), default=None, help="With --gpu: alert, or rent.")
-@duration_option("--max-runtime", "max_runtime_s", "With --gpu: how long a launch lives, such as 24h.")
+@_rule_options
 @past_options("30d")
-@duration_option("--job", "job_s", "How long a launch is needed, where that is less than max_runtime: 6h.")
-@duration_option("--deadline", "deadline_s", "How long you could have waited for a better price; default: 24h.")
-@click.option("--sweep", metavar="max_price=FROM:TO:STEP", help="One watch at many thresholds: price against waiting.")
-@click.option("--strict", is_flag=True, help="Refuse a watch with clauses that the history cannot judge.")
-@click.option("--csv", "as_csv", is_flag=True, help="CSV on standard output: a line for each event, or threshold.")
+@_test_options
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV: one line for each event, or each threshold.")
 @png_option
 @json_option
 @config_option
@@ -76,95 +126,64 @@ class _WatchFlags(NamedTuple):
 def backtest(
     ctx: click.Context,
     names: tuple[str, ...],
-    gpu: tuple[str, ...],
-    max_price: str | None,
-    action: str | None,
-    max_runtime_s: float | None,
-    count: str | None,
-    spot: str,
-    provider: str | None,
-    since: str,
-    until: str | None,
-    data: Path | None,
-    job_s: float | None,
-    deadline_s: float | None,
-    sweep: str | None,
-    strict: bool,
+    rule: RuleOptions,
+    past: PastOptions,
+    test: TestOptions,
     as_csv: bool,
     png: Path | None,
     as_json: bool,
     config: str | None,
 ) -> int:
-    """What your watches would have done: the daemon's own decisions over recorded prices.
+    """Show what your watches would have done: the daemon's own decisions over recorded prices.
 
     With --gpu and --max-price it tests that one rule instead of your watches, on offers of one GPU unless --count says
     otherwise. Launches are computed as if dry_run were false and every order succeeded at once; budgets and limits
     apply.
 
-    Exit codes: 0 done, 2 usage or settings are wrong, 3 nobody looked at the market in that time.
+    Exit codes: 0 done, 2 usage or settings are wrong, 3 the market was not polled in that time.
     """
-    from gpuwatch.app.backtest import (
-        BacktestOptions,
-        BacktestPeriod,
-        run_backtest,
-        run_sweep,
-    )
     from gpuwatch.bootstrap import real_now
-    from gpuwatch.cli.past import hint_at_older_prices, moment
 
     if as_csv and as_json:
-        raise click.UsageError("--csv and --json: one of them.")
-    prices = _prices(sweep)
+        raise click.UsageError("use either --csv or --json.")
+    prices = _prices(test.sweep)
     is_spot_given = ctx.get_parameter_source("spot") is click.core.ParameterSource.COMMANDLINE
-    flags = _WatchFlags(gpu, max_price, action, max_runtime_s, count, spot if is_spot_given else None)
-    settings, watches = _watches(flags, names, prices, config)
-    now = real_now()
-    span = BacktestPeriod(
-        since=moment(since, now), until=moment(until, now) if until else now, data=data, provider=provider
-    )
-    if span.since >= span.until:
-        raise click.UsageError("--since must lie before --until.")
-    job = None if job_s is None else timedelta(seconds=job_s)
-    terms = BacktestOptions(job=job, deadline=timedelta(seconds=deadline_s or _DAY_S), strict=strict)
-    with _bar() as stage:
-        if prices:
-            found = run_sweep(settings, watches[0], prices, span, terms, stage)
-        else:
-            found = run_backtest(settings, watches, span, terms, stage)
-    is_sweep = bool(prices)
+    spot = past.spot if is_spot_given else None
+    settings, watches = _watches(rule, past.count, spot, names, prices, config)
+    since, until = past.span(real_now())
+    found = _run(settings, watches, prices, (since, until), past, test)
     if as_json or as_csv:
-        _machine_readable(found, is_sweep, as_csv)
+        _print_machine_readable(found, bool(prices), as_csv)
+    elif prices:
+        _print_sweep(found)
     else:
-        _for_people(found, is_sweep, settings.timezone)
+        _print_watches(found, settings.timezone)
     if all(result is None for _, result in found.results):
-        if data is None:
-            hint_at_older_prices(settings, None, provider, span.since)
+        past.hint_at_older(settings, None, since)
         return Exit.CANNOT_TELL
     if png:
-        from gpuwatch.cli.backtest_show import picture
-
-        picture(png, found, is_sweep)
+        _save_picture(png, found, bool(prices))
     return Exit.DONE
 
 
-def _machine_readable(found: Backtest, is_sweep: bool, as_csv: bool) -> None:
-    from gpuwatch.app.backtest import backtest_json
-    from gpuwatch.cli import backtest_rows
-    from gpuwatch.cli.output import json_out
+def _run(
+    settings: Settings,
+    watches: Sequence[Watch],
+    prices: Sequence[Decimal],
+    span: tuple[datetime, datetime],
+    past: PastOptions,
+    test: TestOptions,
+) -> Backtest:
+    from gpuwatch.app.backtest import BacktestOptions, BacktestPeriod, run_backtest, run_sweep
+    from gpuwatch.cli.output import progress
 
-    if as_csv:
-        backtest_rows.print_csv(found, is_sweep)
-    else:
-        json_out(backtest_json(found, is_sweep))
-
-
-def _for_people(found: Backtest, is_sweep: bool, timezone: str) -> None:
-    from gpuwatch.cli import backtest_show
-
-    if is_sweep:
-        backtest_show.show_sweep(found)
-    else:
-        backtest_show.show(found, timezone)
+    period = BacktestPeriod(since=span[0], until=span[1], data=past.data, provider=past.provider)
+    job = None if test.job_s is None else timedelta(seconds=test.job_s)
+    terms = BacktestOptions(job=job, deadline=timedelta(seconds=test.deadline_s or _DAY_S), strict=test.strict)
+    with progress() as report:
+        if prices:
+            return run_sweep(settings, watches[0], prices, period, terms, report)
+        return run_backtest(settings, watches, period, terms, report)
 
 
 def _prices(text: str | None) -> tuple[Decimal, ...]:
@@ -179,61 +198,189 @@ def _prices(text: str | None) -> tuple[Decimal, ...]:
 
 
 def _watches(
-    flags: _WatchFlags, names: Sequence[str], prices: Sequence[Decimal], config: str | None
+    rule: RuleOptions,
+    count: str | None,
+    spot: str | None,
+    names: Sequence[str],
+    prices: Sequence[Decimal],
+    config: str | None,
 ) -> tuple[Settings, Sequence[Watch]]:
+    from gpuwatch.app.watch_selection import GPU_AND_PRICE, select_watches, settings_with_rule
     from gpuwatch.bootstrap.settings_loading import load_settings
 
-    if flags.gpu:
+    if rule.gpu:
         if names:
-            raise UsageError("a watch by its name, or --gpu: one of them")
-        return _of_flags(flags, prices, config)
-    if flags.others:
-        raise UsageError(f"{' and '.join(flags.others)}: only with --gpu; a watch of the settings says it itself")
+            raise UsageError("use either a watch's name or --gpu")
+        max_price = rule.max_price or (str(max(prices)) if prices else None)
+        if max_price is None:
+            raise UsageError(GPU_AND_PRICE)
+        settings = settings_with_rule(
+            rule.gpu,
+            max_price,
+            count=count,
+            spot=spot,
+            config=config,
+            action=rule.action,
+            max_runtime_s=rule.max_runtime_s,
+        )
+        return settings, settings.watches
+    if used := rule.used(count, spot):
+        raise UsageError(f"{' and '.join(used)}: only with --gpu; a watch has its own")
     settings = load_settings(config)
-    known = {watch.name: watch for watch in settings.watches}
-    if not known:
-        raise UsageError("there is no [[watch]]: write one (gpuwatch init), or say --gpu H100 --max-price 3.50")
-    for name in names:
-        if name not in known:
-            raise UsageError(f"there is no watch {name!r}; there are: {', '.join(known)}")
-    chosen = [known[name] for name in dict.fromkeys(names)] or list(settings.watches)
+    chosen = select_watches(settings, names)
     if prices and len(chosen) > 1:
         raise UsageError(f"--sweep takes one watch; name it: {', '.join(watch.name for watch in chosen)}")
     return settings, chosen
 
 
-def _of_flags(flags: _WatchFlags, prices: Sequence[Decimal], config: str | None) -> tuple[Settings, Sequence[Watch]]:
-    from msgspec.structs import replace
-
-    from gpuwatch import settings
-    from gpuwatch.domain.watches.watch import Action, LaunchSpec
-
-    max_price = flags.max_price or (str(max(prices)) if prices else None)
-    if max_price is None:
-        raise UsageError("--gpu and --max-price go together: for example --gpu H100 --max-price 3.50")
-    found = settings.from_flags(flags.gpu, max_price, count=flags.gpu_count, spot=flags.spot, config=config)
-    watch = found.watches[0]
-    if flags.max_runtime_s and flags.action == "alert":
-        raise UsageError("--max-runtime goes with --action launch")
-    if flags.action == "launch" or flags.max_runtime_s:
-        launch = LaunchSpec(max_runtime_s=flags.max_runtime_s)
-        watch = replace(watch, action=Action.LAUNCH, launch=launch)
-    return found, [watch]
+# --- for programs -----------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _bar() -> Iterator[ReportProgress]:
-    """How far it is, on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda what, done, of: None
+def _print_machine_readable(found: Backtest, is_sweep: bool, as_csv: bool) -> None:
+    from gpuwatch.app.backtest import backtest_json, event_json, step_json
+    from gpuwatch.cli.output import json_out
+    from gpuwatch.cli.tables import csv_out
+
+    if not as_csv:
+        json_out(backtest_json(found, is_sweep))
+    elif is_sweep:
+        csv_out([step_json(watch, result) for watch, result in found.results])
+    else:
+        csv_out(
+            [
+                {"watch": watch.name, **_flat(event_json(event))}
+                for watch, result in found.results
+                for event in (result.events if result else ())
+            ]
+        )
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    later = row.pop("cheaper_later") or {"at": None, "price_usd_gpu_hour": None}
+    return row | {"cheaper_at": later["at"], "cheaper_usd_gpu_hour": later["price_usd_gpu_hour"]}
+
+
+# --- for people -------------------------------------------------------------------------------------------------------
+
+
+def _print_watches(found: Backtest, timezone: str) -> None:
+    """Each watch: what it did, and what that was worth."""
+    from gpuwatch.app.backtest_summary import rule_text, summary_lines
+
+    zone = ZoneInfo(timezone)
+    for number, (watch, result) in enumerate(found.results):
+        if number:
+            click.echo()
+        title = f"{watch.name}: {rule_text(watch)}"
+        if result is None:
+            click.echo(f"{title}: {_NO_POLLS}")
+            continue
+        _events(result, title, zone)
+        for line in summary_lines(watch, result, found, zone):
+            click.echo(f"  {line}")
+    _foot(found)
+
+
+def _events(result: BacktestResult, title: str, zone: ZoneInfo) -> None:
+    from gpuwatch.app.backtest_summary import main_events
+    from gpuwatch.cli.tables import table
+
+    if not result.events:
+        click.echo(f"{title}: it never fired")
         return
-    from rich.console import Console
-    from rich.progress import Progress
+    events = main_events(result)
+    left_out = 1 if len({event.did for event in events}) == 1 else None  # the title says it
+    rows = [_event(event, zone) for event in events[:_MOST_EVENTS]]
+    kept = [i for i in range(len(_EVENTS)) if i != left_out]
+    table([_EVENTS[i] for i in kept], [[row[i] for i in kept] for row in rows], title=title)
+    if len(events) > _MOST_EVENTS:
+        click.echo(f"  … and {len(events) - _MOST_EVENTS} more (--json and --csv show all)")
 
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("")
 
-        def told(what: str, done: int, of: int) -> None:
-            progress.update(task, description=what, completed=done, total=of or None)
+def _event(event: BacktestEvent, zone: ZoneInfo) -> tuple[str, ...]:
+    from gpuwatch.app.backtest_summary import time_text, wait_text
 
-        yield told
+    offer, later = event.offer, event.cheaper_later
+    return (
+        time_text(event.at, zone),
+        event.did,
+        event.reason.replace("_", " "),
+        f"{offer.gpu_count}× {offer.gpu}{' spot' if offer.spot else ''}",
+        ", ".join(part for part in (offer.provider, offer.region or offer.country) if part),
+        f"{event.usd_gpu_hour:.4f}",
+        wait_text(event.waited),
+        "–" if later is None else f"{later.usd_gpu_hour:.4f} +{wait_text(later.at - event.at)}",
+    )
+
+
+def _print_sweep(found: Backtest) -> None:
+    """The trade-off: a lower price against a longer wait."""
+    from gpuwatch.app.backtest_summary import wait_text
+    from gpuwatch.cli.chart import line_chart
+    from gpuwatch.cli.png import wait_curve
+    from gpuwatch.cli.tables import table
+    from gpuwatch.domain.watches.watch import Action
+
+    known = [(watch, result) for watch, result in found.results if result is not None]
+    watch = found.results[0][0]
+    title = f"{watch.name}: {', '.join(watch.gpu)}, {watch.action.value}"
+    if not known:
+        click.echo(f"{title}: {_NO_POLLS}")
+        return
+    rents = watch.action is Action.LAUNCH
+    columns = [one._replace(heading="launches") if rents and one.heading == "fires" else one for one in _STEPS]
+    table(columns, [_step(watch, result) for watch, result in known], title=title)
+    xs, ys = wait_curve(known)
+    if len({y for y in ys if y is not None}) > 1:
+        click.echo()
+        click.echo(line_chart(xs, {"median wait": ys}, "median wait in hours, by max_price"))
+    first = known[0][1]
+    span = wait_text(found.deadline)
+    click.echo(f"  {first.looks} polls; held: the share of them at which it could have rented")
+    click.echo(f"  begun at any of {first.waiting.judged} polls, one an hour: in time: came to an offer within {span};")
+    click.echo(f"  mean paid: after {span} it takes what there is; at once: that against buying at once")
+    if any(not result.waiting.is_shown for _, result in known):
+        click.echo("  (…): it may be chance, or there are too few days to tell; 95 %, block bootstrap over days")
+    if clauses := found.ignored.get(watch.name):
+        click.echo(
+            f"  the history does not record: {', '.join(clauses)}; these clauses were ignored (--strict rejects them)"
+        )
+    _foot(found)
+
+
+def _step(watch: Watch, result: BacktestResult) -> tuple[str, ...]:
+    from gpuwatch.app.backtest_summary import wait_text
+    from gpuwatch.domain.watches.watch import Action
+
+    first, waiting = result.first, result.waiting
+    return (
+        f"{watch.max_price_usd_gpu_hour:f}",
+        f"{result.held:.0%}",
+        str(result.launches if watch.action is Action.LAUNCH else result.fires),
+        "–" if first is None else wait_text(first.waited),
+        "–" if waiting.within_deadline is None else f"{waiting.within_deadline:.0%}",
+        "–" if waiting.median_s is None else wait_text(waiting.median_s),
+        "–" if waiting.paid_usd_gpu_hour is None else f"{waiting.paid_usd_gpu_hour:.4f}",
+        "–" if waiting.saved is None else _against(waiting),
+    )
+
+
+def _save_picture(path: Path, found: Backtest, is_sweep: bool) -> None:
+    """The trade-off, or the cheapest that fitted with what was taken."""
+    from gpuwatch.cli.png import draw_backtest, draw_sweep, save_png
+
+    known = [(watch, result) for watch, result in found.results if result is not None]
+    save_png(path, lambda axes: draw_sweep(axes, known) if is_sweep else draw_backtest(axes, known))
+
+
+def _foot(found: Backtest) -> None:
+    click.echo(f"\n{found.source}: {found.intervals} prices, {found.looks} polls.")
+    click.echo("Method: replay of the recorded polls through the daemon's decisions; an offer stays on sale until a")
+    click.echo("poll misses it; launches run at once and to their end.")
+
+
+def _against(waiting: WaitStatistics) -> str:
+    share = waiting.saved or 0.0
+    if share == 0:
+        return "0.0%"
+    return f"{-share:+.1%}" if waiting.is_shown else f"({-share:+.1%})"

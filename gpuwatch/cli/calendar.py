@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from datetime import tzinfo
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import completes, config_option, json_option
-from gpuwatch.cli.past import past_options
+from gpuwatch.cli.options import PastOptions, completes, config_option, json_option, past_options
 from gpuwatch.cli.png import png_option
+from gpuwatch.cli.tables import left, right
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.analysis.calendar import WeekPart
+    from gpuwatch.app.calendar import PriceCalendar
+    from gpuwatch.domain.analysis.calendar import Calendar, CalendarEffect, WeekPart
+    from gpuwatch.domain.analysis.hour_of_week import HourOfWeekPrice
 
 _DEFAULT_BLOCKS = ("night=22:00-08:00", "weekend=Sat-Sun")
 _MOST_BLOCKS = 12
 _LONGEST_NAME = 24
+_WIDEST_PERCENT = 99
+_COLUMNS = (
+    left("part"),
+    left("hours", drop=2),
+    left("verdict"),
+    right("cheaper by"),
+    right("95 % interval", drop=1),
+    right("p", drop=3),
+    right("from", drop=4),
+)
 
 
 @click.command(
@@ -31,27 +43,24 @@ _LONGEST_NAME = 24
 )
 @click.argument("gpu", shell_complete=completes("gpus"))
 @past_options("90d")
-@click.option("--zone", default=None, metavar="NAME", help='Whose clock: "Europe/Berlin". Default: as configured.')
+@click.option(
+    "--zone", default=None, metavar="NAME", help='Time zone, such as "Europe/Berlin". Default: as configured.'
+)
 @click.option(
     "--blocks",
     multiple=True,
     default=_DEFAULT_BLOCKS,
     show_default=True,
     metavar="NAME=WINDOW",
-    help="Hours of the week to compare with all others, in place of these; may be given several times.",
+    help="Part of the week to compare with the rest; may be repeated and replaces the default parts.",
 )
-@click.option("--csv", "as_csv", is_flag=True, help="The 168 hours of the week as CSV on standard output.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print the 168 hours of the week as CSV.")
 @png_option
 @json_option
 @config_option
 def calendar(
     gpu: str,
-    count: str | None,
-    spot: str,
-    provider: str | None,
-    since: str,
-    until: str | None,
-    data: Path | None,
+    past: PastOptions,
     zone: str | None,
     blocks: tuple[str, ...],
     as_csv: bool,
@@ -59,63 +68,52 @@ def calendar(
     as_json: bool,
     config: str | None,
 ) -> int:
-    """Is it cheaper at night, or at weekends? The lowest price of a GPU by hour of the week, and what is proven of it.
+    """Test whether a GPU is cheaper at night or at weekends: its lowest price by hour of the week.
 
-    Prices are per GPU-hour and hold the commission. A difference is called one only where chance hardly makes it: in
-    19 of 20 histories without any difference, all lines say "no effect".
+    Prices are per GPU-hour and include the commission. A difference is reported only where chance hardly explains it:
+    in 19 of 20 histories without any difference, every line says "no effect".
 
-    Exit codes: 0 there is an answer, 2 usage is wrong, 3 the history is not enough to tell.
+    Exit codes: 0 there is an answer, 2 usage, 3 the history is too short to tell.
     """
-    from gpuwatch.app.past_prices import known_gpu_names_of, load_hourly_lows
+    from gpuwatch.app.calendar import CalendarRequest, calendar_json, cell_json, price_calendar
     from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.cli.calendar_show import (
-        CalendarView,
-        picture,
-        print_calendar,
-        print_csv,
-        to_json,
-    )
-    from gpuwatch.cli.past import hint_at_older_prices, scope_of, span_of
-    from gpuwatch.domain.analysis.calendar import calendar_of
+    from gpuwatch.cli.output import json_out
+    from gpuwatch.cli.tables import csv_out
 
     if as_csv and as_json:
-        raise click.UsageError("--csv and --json: one of them.")
+        raise click.UsageError("use either --csv or --json.")
     parts = _parts(blocks)
-    loaded, now = load_settings(config), real_now()
-    clock = _zone(zone or loaded.timezone)
-    span = span_of(since, until, now)
-    scope = scope_of(known_gpu_names_of(loaded, gpu, data), count, spot, provider)
-    series = load_hourly_lows(loaded, scope, *span, data)
-    title = f"{gpu}{f' × {count}' if count else ''}{_SPOT[spot]}{f' at {provider}' if provider else ''}"
-    shown = CalendarView(title, zone or loaded.timezone, series, calendar_of(series, clock, parts))
+    loaded = load_settings(config)
+    _check_zone(zone)
+    since, until = past.span(real_now())
+    asked = CalendarRequest(
+        gpu=gpu, scope=past.scope(), since=since, until=until, data=past.data, zone=zone or loaded.timezone, parts=parts
+    )
+    shown = price_calendar(loaded, asked)
+    title = past.title(gpu) + (f" at {past.provider}" if past.provider else "")
     if as_json:
-        from gpuwatch.cli.output import json_out
-
-        json_out(to_json(shown, gpu))
+        json_out(calendar_json(shown, gpu))
     elif as_csv:
-        print_csv(shown)
+        csv_out([cell_json(cell, shown.found) for cell in shown.found.cells])
     else:
-        print_calendar(shown)
+        _print_calendar(shown, title)
     if png and shown.found.hours:
-        picture(png, shown)
-    if data is None and not shown.found.hours:
-        hint_at_older_prices(loaded, scope.gpus, provider, span[0])
+        _save_picture(png, shown, title)
+    if not shown.found.hours:
+        past.hint_at_older(loaded, shown.gpus, since)
     return Exit.DONE if shown.found.is_answered else Exit.CANNOT_TELL
 
 
-_SPOT = {"no": "", "only": ", spot", "any": ", spot or not"}
-
-
-def _zone(name: str) -> tzinfo:
+def _check_zone(name: str | None) -> None:
     from zoneinfo import ZoneInfo
 
     try:
-        return ZoneInfo(name)
-    except (OSError, ValueError, LookupError) as fault:  # unknown, a folder, a path that leads out
+        ZoneInfo(name or "UTC")
+    except (OSError, ValueError, LookupError) as error:  # unknown, a folder, a path that leads out
         raise click.BadParameter(
             f'expected a time zone such as "Europe/Berlin": {name!r}', param_hint="--zone"
-        ) from fault
+        ) from error
 
 
 def _parts(blocks: tuple[str, ...]) -> list[WeekPart]:
@@ -139,5 +137,118 @@ def _part(text: str) -> WeekPart:
         if not equals or not name or len(name) > _LONGEST_NAME:
             raise ValueError("expected NAME=WINDOW such as night=22:00-08:00 or weekend=Sat-Sun")  # noqa: TRY301
         return week_part(name, window.strip(), [parse_window(window)])
-    except ValueError as fault:
-        raise click.BadParameter(f"{text!r}: {fault}", param_hint="--blocks") from fault
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}: {error}", param_hint="--blocks") from error
+
+
+def _print_calendar(shown: PriceCalendar, title: str) -> None:
+    """The map, the table, and what they say in words."""
+    from gpuwatch.cli.output import local
+    from gpuwatch.cli.tables import table
+    from gpuwatch.domain.analysis.calendar import HOURS_METHOD, METHOD
+
+    found = shown.found
+    if not found.hours:
+        why = "nothing was on offer at any poll" if found.hours_polled else "it was never polled"
+        click.echo(f"{title}: no data in {shown.series.source}; {why}.")
+        return
+    click.echo(f"{title} by hour of the week, {shown.zone}: percent against the median, {_usd(found)} per GPU-hour")
+    for line in _map(found):
+        click.echo(line)
+    click.echo(f"{'':4}{_weeks(found)}; each number is the median of the lowest prices in that hour\n")
+    table(_COLUMNS, [_row(one) for one in [*found.effects, found.any_hour]])
+    click.echo()
+    for line in _sentences(found):
+        click.echo(line)
+    click.echo(
+        f"\n{shown.series.source}: {found.hours} hours with a price, of {found.hours_polled} that were polled, "
+        f"from {local(found.since, shown.zone)} to {local(found.until, shown.zone)}; "
+        f"the price {_changed(found.changes)}."
+    )
+    click.echo(f"Method: {METHOD}; hours of the day: {HOURS_METHOD}.")
+
+
+def _usd(found: Calendar) -> str:
+    from gpuwatch.domain.market.money import price_text
+
+    return "–" if found.median_microusd is None else f"{price_text(found.median_microusd / 1e6, least=4)} $"
+
+
+def _map(found: Calendar) -> Iterator[str]:
+    """Seven lines of 24 numbers, coloured on a terminal."""
+    from gpuwatch.app.calendar import DAYS
+
+    yield "    " + "".join(f"{hour:>3}" for hour in range(24))
+    for day, name in enumerate(DAYS):
+        yield f"{name} " + "".join(_painted(cell, found) for cell in found.cells[day * 24 : day * 24 + 24])
+
+
+def _changed(times: int) -> str:
+    return {0: "never changed", 1: "changed once"}.get(times, f"changed {times} times")
+
+
+def _weeks(found: Calendar) -> str:
+    """How many weeks a number of the map covers."""
+    least, most = min(cell.weeks for cell in found.cells), max(cell.weeks for cell in found.cells)
+    return f"{least} to {most} weeks" if least < most else f"{most} weeks"
+
+
+def _painted(cell: HourOfWeekPrice, found: Calendar) -> str:
+    from gpuwatch.app.calendar import percent_of
+    from gpuwatch.cli.tables import uses_colour
+
+    percent = percent_of(cell, found)
+    if percent is None:
+        return "  ·"
+    number = max(-_WIDEST_PERCENT, min(_WIDEST_PERCENT, round(percent)))
+    text = f"{number:>3}"
+    if not uses_colour() or not number:
+        return text
+    return click.style(text, fg="green" if number < 0 else "red", bold=abs(number) >= 10)
+
+
+def _row(effect: CalendarEffect) -> tuple[str, ...]:
+    from gpuwatch.app.calendar import percent_text
+
+    size = interval = "–"
+    if effect.cheaper_percent is not None and effect.low_percent is not None and effect.high_percent is not None:
+        size = percent_text(effect.cheaper_percent)
+        interval = f"{percent_text(effect.low_percent)} to {percent_text(effect.high_percent)}"
+    p = "–" if effect.p_adjusted is None else "<0.001" if effect.p_adjusted < 0.001 else f"{effect.p_adjusted:.3f}"
+    return (effect.name, effect.window, effect.verdict.value, size, interval, p, f"{effect.samples} {effect.sample}")
+
+
+def _sentences(found: Calendar) -> Iterator[str]:
+    from gpuwatch.app.calendar import effect_text, hours_text
+    from gpuwatch.domain.analysis.calendar import ALPHA
+
+    for effect in found.effects:
+        yield f"{effect.name}: {effect_text(effect)}."
+    yield f"hours of the day: {hours_text(found)}."
+    for effect in found.effects:
+        inside, outside = effect.without_offers_share, effect.without_offers_elsewhere_share
+        if inside or outside:
+            shares = f"{inside or 0:.1%} of its hours, {outside or 0:.1%} of the others"
+            yield f"{effect.name}: nothing was on offer in {shares}."
+    if found.comparisons > 1:
+        yield f"p is for {found.comparisons} comparisons together (Holm): under {ALPHA} is called a difference."
+
+
+def _save_picture(path: Path, shown: PriceCalendar, title: str) -> None:
+    """The map as a picture."""
+    from gpuwatch.app.calendar import DAYS, percent_of
+    from gpuwatch.cli.png import save_png
+
+    def draw(axes: Any) -> None:
+        known = [percent_of(cell, shown.found) for cell in shown.found.cells]
+        most = max((abs(number) for number in known if number is not None), default=0) or 1
+        numbers = [float("nan") if number is None else number for number in known]
+        rows: Sequence[Sequence[float]] = [numbers[day * 24 : day * 24 + 24] for day in range(7)]
+        image = axes.imshow(rows, cmap="RdYlGn_r", vmin=-most, vmax=most, aspect="auto")
+        axes.figure.colorbar(image, label=f"% against the median, {_usd(shown.found)} per GPU-hour")
+        axes.set_xticks(range(24))
+        axes.set_yticks(range(7), DAYS)
+        axes.set_xlabel(f"hour, {shown.zone}")
+        axes.set_title(f"{title}: lowest price by hour of the week")
+
+    save_png(path, draw)

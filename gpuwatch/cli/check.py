@@ -64,11 +64,12 @@ def check(
     Exit codes: 0 matched, 1 everything answered and nothing matched, 2 settings are wrong, 3 cannot tell.
     """
     from gpuwatch.app.check import check_json, matches_of
+    from gpuwatch.app.watch_selection import select_watches
     from gpuwatch.bootstrap import real_now
     from gpuwatch.cli.output import json_out
 
     settings = _settings(gpu, max_price, count, spot, provider, config)
-    limits = _with_current_limits(settings, _chosen(settings, names), keep=not no_store)
+    limits = _with_current_limits(settings, select_watches(settings, names), keep=not no_store)
     watches = limits.watches
 
     checked = _ask(settings, watches, provider, as_json)
@@ -100,6 +101,7 @@ def _settings(
     config: str | None,
 ) -> Settings:
     from gpuwatch import settings
+    from gpuwatch.app.watch_selection import GPU_AND_PRICE
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     if not gpu and max_price is None:
@@ -107,32 +109,21 @@ def _settings(
             raise UsageError("--count and --spot go with --gpu and --max-price")
         return load_settings(config)
     if not gpu or max_price is None:
-        raise UsageError("--gpu and --max-price go together: for example --gpu H100 --max-price 3.50")
+        raise UsageError(GPU_AND_PRICE)
     return settings.from_flags(gpu, max_price, count=count, spot=spot, providers=providers or None, config=config)
 
 
-def _chosen(settings: Settings, names: Sequence[str]) -> Sequence[Watch]:
-    if not settings.watches:
-        raise UsageError(
-            "there is no [[watch]] to check: write one (gpuwatch init), or say --gpu H100 --max-price 3.50"
-        )
-    known = {watch.name: watch for watch in settings.watches}
-    for name in names:
-        if name not in known:
-            raise UsageError(f"there is no watch {name!r}; there are: {', '.join(known)}")
-    return [known[name] for name in names] or settings.watches
-
-
 def _with_current_limits(settings: Settings, watches: Sequence[Watch], keep: bool) -> LimitsInForce:
-    """The watches with the limits of this moment; those out of the history are told, with what they rest on."""
+    """The watches with their current limits; prints where limits come from the history."""
     from gpuwatch.app.auto_prices import limits_in_force
+    from gpuwatch.cli.output import local
 
     found = limits_in_force(settings, watches, keep)
     if found.fault:
-        click.echo(f"max_price = auto: the caps count, for the history cannot be read: {found.fault}", err=True)
+        click.echo(f'max_price = "auto": the caps apply, because the history cannot be read: {found.fault}', err=True)
     for name, standing in found.standing.items():
-        why = f"the history is not enough: {standing.why_none}" if standing.why_none else "by the history"
-        until = standing.deadline.strftime("%Y-%m-%d %H:%M UTC")
+        why = f"the history is too short: {standing.why_none}" if standing.why_none else "from the history"
+        until = local(standing.deadline, settings.timezone)
         click.echo(f"{name}: at or under {standing.limit_usd_gpu_hour:f} $/GPU-h now ({why}), until {until}", err=True)
     return found
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuwatch.cli.history import escape_formula
 from gpuwatch.cli.tables import left, right, table
 from gpuwatch.domain.launches.forecast import LEAST_DAYS
 from gpuwatch.domain.market.money import amount_text
 from gpuwatch.domain.market.pricing import usd
+from gpuwatch.storage.csv_escaping import escape_formula
 
 if TYPE_CHECKING:
     from gpuwatch.app.costs import CostReport

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from gpuwatch.app.dataset.audit import Audit, AuditModels, RemovalRules
     from gpuwatch.app.dataset.rows import FieldSelection
     from gpuwatch.app.dataset.saving import TrainingPrice, TrainingSaving, TrainingWork
-    from gpuwatch.app.dataset.scan import AuditProgress
     from gpuwatch.app.dataset.work_folder import WorkFolder
 
 Command = Callable[..., Any]
@@ -186,10 +184,11 @@ def _run_audit(
 
 def _audited(file: Path, reading: FieldSelection, folder: WorkFolder, chosen: dict[str, Any]) -> Audit:
     from gpuwatch.app.dataset.audit import audit_file
+    from gpuwatch.cli.output import progress
 
     rules, models = _rules(chosen), _models(chosen)
-    with _progress() as progress:
-        return audit_file(file, reading, rules, models, folder, progress)
+    with progress() as report:
+        return audit_file(file, reading, rules, models, folder, report)
 
 
 def _rules(chosen: dict[str, Any]) -> RemovalRules:
@@ -315,25 +314,3 @@ def _show(report: dict[str, Any], place: Path, as_json: bool) -> None:
         unread = f", and {written['unread_lines']:,} lines that are no rows" if written["unread_lines"] else ""
         click.echo(f"{clean(written['file'], 1_000)}: {written['rows']:,} rows{unread}, {size(written['bytes'])}")
     click.echo(f"Report: {clean(str(place / 'report.html'), 1_000)}, report.json beside it")
-
-
-@contextmanager
-def _progress() -> Iterator[AuditProgress]:
-    """A bar on a terminal; nothing elsewhere."""
-    import sys
-
-    if not sys.stderr.isatty():
-        yield lambda _what, _done, _all: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bars
-
-    with Bars(console=Console(stderr=True), transient=True) as bars:
-        tasks: dict[str, Any] = {}
-
-        def told(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total or None)
-            bars.update(tasks[what], completed=done, total=total or None)
-
-        yield told

@@ -1,16 +1,14 @@
-"""`gpuwatch market`: each GPU on one page."""
+"""`gpuwatch market`: each GPU on one line."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import Between, completes, config_option, json_option
-from gpuwatch.cli.past import past_options
+from gpuwatch.cli.options import Between, PastOptions, completes, config_option, json_option, past_options
 from gpuwatch.cli.tables import left, right
 
 if TYPE_CHECKING:
@@ -25,11 +23,11 @@ _COLUMNS = (
     right("24 h", drop=1),
     right("7 d", drop=2),
     right("30 d", drop=3),
-    right("place", drop=4),
+    right("rank", drop=4),
     right("offers", drop=5),
     right("under", drop=6),
     right("life", drop=7),
-    left(""),  # how old, if it is
+    left(""),  # the age of an old poll
 )
 
 
@@ -45,7 +43,7 @@ _COLUMNS = (
     "--gpu",
     "more",
     multiple=True,
-    help="Only this GPU (family or model); may be given several times.",
+    help="Only this GPU (family or model); may be repeated.",
     shell_complete=completes("gpus"),
 )
 @past_options("30d")
@@ -54,44 +52,35 @@ _COLUMNS = (
     type=Between(min=0, min_open=True, max=1_000_000),
     default=None,
     metavar="USD",
-    help="How long do offers at or under this last? Default: each GPU's median price.",
+    help="Price that the column life is about. Default: each GPU's median price.",
 )
 @json_option
 @config_option
 def market(
     gpus: tuple[str, ...],
     more: tuple[str, ...],
-    count: str | None,
-    spot: str,
-    provider: str | None,
-    since: str,
-    until: str | None,
-    data: Path | None,
+    past: PastOptions,
     under: float | None,
     as_json: bool,
     config: str | None,
 ) -> int:
-    """Each GPU on one page: USD per GPU-hour, commission included.
+    """Summarise each GPU on one line: USD per GPU-hour, commission included.
 
-    "now" is the cheapest at the newest look; then what that is against 24 hours, 7 and 30 days before. "place": in so
-    many of the known hours since --since it was cheaper than now (0 %: it never was). "life": half of the offers that
-    came to or under "under" stayed so at least so long. "–": not known.
+    "now" is the cheapest offer of the newest poll, followed by its change against 24 hours, 7 and 30 days before.
+    "rank": the share of the known hours since --since that were cheaper than now (0 %: it was never cheaper). "life":
+    half of the offers that came to or under "under" stayed there at least that long. "–": unknown.
+
+    Exit codes: 0 done, 2 usage, 3 no data for that time.
     """
     from gpuwatch.app.market import MarketRequest, market_json, market_overview
     from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.cli import Exit
-    from gpuwatch.cli.past import hint_at_older_prices, scope_of, span_of
 
     loaded = load_settings(config)
-    start, end = span_of(since, until, real_now())
+    start, end = past.span(real_now())
     asked = MarketRequest(
-        gpus=(*gpus, *more),
-        scope=scope_of(None, count, spot, provider),
-        since=start,
-        until=end,
-        data=data,
-        under_usd=under,
+        gpus=(*gpus, *more), scope=past.scope(), since=start, until=end, data=past.data, under_usd=under
     )
     page = market_overview(loaded, asked)
     if as_json:
@@ -99,19 +88,19 @@ def market(
 
         json_out(market_json(page, asked))
     else:
-        print_page(page, asked.until, loaded.timezone)
-    if not page.rows and data is None:
-        hint_at_older_prices(loaded, None, provider, start)
+        _print_overview(page, asked.until, loaded.timezone)
+    if not page.rows:
+        past.hint_at_older(loaded, None, start)
     return Exit.DONE if page.rows else Exit.CANNOT_TELL
 
 
-def print_page(page: MarketOverview, now: datetime, timezone: str) -> None:
-    """A table, and what it is as of."""
+def _print_overview(page: MarketOverview, now: datetime, timezone: str) -> None:
+    """A table, and when it was polled."""
     from gpuwatch.cli.output import local, note
     from gpuwatch.cli.tables import table
 
     if page.looked_at is None:
-        click.echo("no data; nobody has looked (is `gpuwatch run` running, and is anything watched or recorded?)")
+        click.echo("no data: never polled. Is `gpuwatch run` running, and is anything in a watch or under [record]?")
         return
     click.echo(f"USD per GPU-hour, commission included, as of {local(page.looked_at, timezone)} ({page.source})")
     rows = [_cells(row, page.looked_at, now) for row in page.rows]
@@ -119,7 +108,7 @@ def print_page(page: MarketOverview, now: datetime, timezone: str) -> None:
     table(_COLUMNS[:shown], [row[:shown] for row in rows])
     age = now - page.looked_at
     if age > _STALE:
-        note(f"the newest look is {lasting(age.total_seconds())} old: what stands under now may be gone")
+        note(f"the newest poll is {lasting(age.total_seconds())} old: the offers under now may be gone")
 
 
 def _cells(row: GpuStatus, newest: datetime, now: datetime) -> tuple[str, ...]:
@@ -150,7 +139,7 @@ def _life(row: GpuStatus) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """A length of time in one unit, for a person."""
+    """A length of time in one unit."""
     if seconds < 90 * 60:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86_400:.1f} d"

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Callable
 from contextlib import redirect_stderr
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from math import isfinite
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-Command = Callable[..., Any]
+if TYPE_CHECKING:
+    from gpuwatch.domain.analysis.scope import MarketFilter
+    from gpuwatch.settings import Settings
+
+Function = Callable[..., Any]
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+NEW_FILE = click.Path(dir_okay=False, path_type=Path)
+SPOT_CHOICES = ("no", "only", "any")
+_FIRST_YEAR = 2000
 
 
 class Between(click.FloatRange):
@@ -20,8 +32,27 @@ class Between(click.FloatRange):
         """Raises click.BadParameter."""
         found = float(super().convert(value, param, ctx))
         if not isfinite(found):
-            self.fail(f"{value!r} is no number", param, ctx)
+            self.fail(f"{value!r} is not a number", param, ctx)
         return found
+
+
+POSITIVE = Between(min=0, min_open=True)
+
+
+def as_struct(name: str, kind: type[Any], *options: Function) -> Callable[[Function], Function]:
+    """Add options that arrive together, as one `kind` under `name`."""
+
+    def added(command: Function) -> Function:
+        @functools.wraps(command)
+        def call(*args: Any, **given: Any) -> Any:
+            fields = {key: given.pop(key) for key in kind.__annotations__}
+            return command(*args, **given, **{name: kind(**fields)})
+
+        for option in reversed(options):
+            call = option(call)
+        return call
+
+    return added
 
 
 def completes(kind: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
@@ -45,22 +76,23 @@ def completes(kind: str) -> Callable[[click.Context, click.Parameter, str], list
     return found
 
 
-def config_option(command: Command) -> Command:
+def config_option(command: Function) -> Function:
     """`--config FILE`, also where it was given before the command's name; arrives as `config: str | None`."""
     return click.option(
         "--config",
+        metavar="FILE",
         type=click.Path(dir_okay=False),
-        help="The settings file.",
+        help="Settings file.",
         callback=lambda ctx, _param, value: value or ctx.find_root().obj,
     )(command)
 
 
-def json_option(command: Command) -> Command:
+def json_option(command: Function) -> Function:
     """`--json`; arrives as `as_json: bool`."""
-    return click.option("--json", "as_json", is_flag=True, help="JSON on standard output.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
-def provider_option(command: Command) -> Command:
+def provider_option(command: Function) -> Function:
     """`--provider NAME`; arrives as `provider: str | None`. It may be left out where only one is enabled."""
     return click.option(
         "--provider",
@@ -71,7 +103,7 @@ def provider_option(command: Command) -> Command:
     )(command)
 
 
-def duration_option(flag: str, name: str, text: str, default: str | None = None) -> Callable[[Command], Command]:
+def duration_option(flag: str, name: str, text: str, default: str | None = None) -> Callable[[Function], Function]:
     """A duration above 0 as people write it (`2h`); arrives in seconds as `name: float | None`."""
     return click.option(
         flag, name, metavar="DURATION", default=default, show_default=default is not None, callback=_seconds, help=text
@@ -85,8 +117,150 @@ def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
         return None
     try:
         seconds = parse_duration(value)
-    except ValueError as fault:
-        raise click.BadParameter(str(fault)) from fault
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
     if not seconds:
         raise click.BadParameter(f"expected {EXPECTED}, above 0")
     return seconds
+
+
+# --- which prices of the past ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PastOptions:
+    """Which recorded prices a command reads."""
+
+    count: str | None
+    spot: str
+    provider: str | None
+    since: str
+    until: str | None
+    data: Path | None
+
+    def scope(self, gpus: tuple[str, ...] | None = None) -> MarketFilter:
+        """The part of the market. Raises click.BadParameter."""
+        from gpuwatch.domain.analysis.scope import MarketFilter
+
+        low, high = _counts(self.count)
+        spot = {"no": False, "only": True, "any": None}[self.spot]
+        return MarketFilter(gpus=gpus, provider=self.provider, gpu_count_min=low, gpu_count_max=high, spot=spot)
+
+    def span(self, now: datetime) -> tuple[datetime, datetime]:
+        """First and last moment. A duration counts back from now, or from the day that `until` names.
+
+        Raises click.BadParameter.
+        """
+        end = now if self.until is None else moment(self.until, now)
+        is_day = self.until is not None and moment(self.until, now + timedelta(days=1)) == end
+        end = min(end, now)
+        start = moment(self.since, end if is_day else now)
+        if start >= end:
+            raise click.BadParameter("--since must lie before --until.")
+        return start, end
+
+    def title(self, gpu: str) -> str:
+        """The GPU with the options that narrow it, for a headline."""
+        count = f" × {self.count}" if self.count else ""
+        return gpu + count + {"no": "", "only": ", spot", "any": ", spot or not"}[self.spot]
+
+    def hint_at_older(self, settings: Settings, gpus: tuple[str, ...] | None, since: datetime) -> None:
+        """Say on standard error how old the store's newest price is, where it lies before the time that was asked.
+
+        Imported prices are older than any default of `--since`, as a rule.
+        """
+        from gpuwatch.app.past_prices import newest_price
+
+        newest = None if self.data else newest_price(settings, gpus, self.provider)
+        if newest is not None and newest < since:
+            day = newest + timedelta(days=1)
+            click.echo(
+                f"the newest price in the store is from {newest:%Y-%m-%d}: --until {day:%Y-%m-%d}, or --since all",
+                err=True,
+            )
+
+
+class _Spot(click.Choice[str]):
+    """Explains itself where the value after `--spot` was meant as a GPU."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self.choices:
+            self.fail(f"{value!r} is none of no, only, any; write the GPU's name before --spot.", param, ctx)
+        return str(super().convert(value, param, ctx))
+
+
+def past_options(default_since: str) -> Callable[[Function], Function]:
+    """`--count`, `--spot`, `--provider`, `--since`, `--until`, `--data`; they arrive as `past: PastOptions`.
+
+    A file counts as a whole where no `--since` is given: as a rule it ended long ago.
+    """
+
+    def since_or_default(ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
+        return value or ("all" if ctx.params.get("data") else default_since)
+
+    since = click.option(
+        "--since",
+        default=None,
+        callback=since_or_default,
+        help=f'Start: "30d", "12h", a day ("2026-03-01"), or "all". Default: {default_since}; of a file, all.',
+    )
+    return as_struct("past", PastOptions, since, *_PAST_OPTIONS)
+
+
+_PAST_OPTIONS = (
+    click.option("--count", default=None, metavar="N|A-B", help="Number of GPUs in an offer. Default: any."),
+    click.option(
+        "--spot",
+        type=_Spot(SPOT_CHOICES),
+        default="no",
+        is_flag=False,
+        flag_value="only",
+        show_default=True,
+        help="Spot (interruptible) offers. `--spot` alone means spot offers only.",
+    ),
+    click.option(
+        "--provider",
+        default=None,
+        metavar="NAME",
+        shell_complete=completes("providers"),
+        help="Only this provider; NAME:listed for its list prices.",
+    ),
+    click.option("--until", default=None, help='End: a day, or a duration back from now ("2d"). Default: now.'),
+    click.option(
+        "--data",
+        type=FILE,
+        default=None,
+        is_eager=True,  # --since asks whether it is there
+        help="Read this file of price rows (CSV, .csv.gz or Parquet) instead of the store.",
+    ),
+)
+
+
+def moment(text: str, now: datetime) -> datetime:
+    """A day, a time, a duration back from now, or "all". Raises click.BadParameter."""
+    from datetime import UTC
+
+    from gpuwatch.domain.watches.durations import parse_duration
+
+    if text == "all":
+        return datetime(_FIRST_YEAR, 1, 1, tzinfo=UTC)
+    try:
+        found = datetime.fromisoformat(text)
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
+    except ValueError:
+        pass
+    try:
+        return now - timedelta(seconds=parse_duration(text))
+    except (ValueError, OverflowError) as error:
+        raise click.BadParameter(
+            f'expected a duration such as "30d", a day such as "2026-03-01", or "all": {text!r}'
+        ) from error
+
+
+def _counts(text: str | None) -> tuple[int | None, int | None]:
+    if text is None:
+        return None, None
+    low, dash, high = text.partition("-")
+    if not low.isdecimal() or int(low) < 1 or (dash and (not high.isdecimal() or int(high) < int(low))):
+        raise click.BadParameter(f'expected a number of GPUs such as "8", or a range such as "1-4": {text!r}')
+    return int(low), int(high) if dash else int(low)

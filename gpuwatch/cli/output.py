@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import codecs
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -54,6 +56,26 @@ def json_out(value: Any) -> None:
 def note(line: str) -> None:
     """A line for a person, on standard error: it never mixes with the answer."""
     click.echo(line, err=True)
+
+
+@contextmanager
+def progress(title: str = "") -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for each step on a terminal, nothing elsewhere; called with the step, how much is done, of how much."""
+    if not sys.stderr.isatty():
+        yield lambda _what, _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, Any] = {}
+
+        def report(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(f"{title}{what}", total=total or None)
+            bars.update(tasks[what], completed=done, total=total or None)
+
+        yield report
 
 
 def local(moment: datetime | None, timezone: str) -> str:

@@ -246,7 +246,7 @@ def _log(config: str | None, since: str, gpu: str | None) -> OwnRent:
     from gpuwatch.app.plan_use import own_rent
     from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.cli.past import moment
+    from gpuwatch.cli.options import moment
 
     names = None if gpu is None else gpu_names_of(gpu)
     return own_rent(load_settings(config), moment(since, real_now()), names)

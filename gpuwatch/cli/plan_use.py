@@ -99,7 +99,7 @@ def _own(since: str, low: float, good: float, as_json: bool, config: str | None)
     from gpuwatch.app.plan_use import own_use_json, own_uses
     from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.cli.past import moment
+    from gpuwatch.cli.options import moment
     from gpuwatch.domain.planning.utilisation import price_at_utilisation
 
     now = real_now()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.backtest.report import BacktestResult
+    from gpuwatch.domain.watches.watch import Watch
 
 Command = Callable[..., Any]
 _SIZE_INCHES = (10, 5)
@@ -48,3 +52,40 @@ def save_png(path: Path, draw: Callable[[Any], None]) -> None:
         raise UsageError(f"{path}: it cannot be written: {fault.strerror or fault}") from fault
     finally:
         part.unlink(missing_ok=True)
+
+
+def draw_backtest(axes: Any, known: Sequence[tuple[Watch, BacktestResult]]) -> None:
+    """The cheapest offer that fits each watch, and what it took."""
+    for watch, result in known:
+        times, prices = result.track()
+        (line,) = axes.step(times, prices, where="post", label=f"{watch.name}: cheapest that fits")
+        axes.axhline(float(watch.max_price_usd_gpu_hour), color=line.get_color(), linestyle=":", linewidth=1)
+        taken = [event for event in result.events if event.launched] or result.events
+        if taken:
+            at, paid = [event.at for event in taken], [event.usd_gpu_hour for event in taken]
+            axes.plot(at, paid, "o", color=line.get_color())
+    axes.set_ylabel("USD per GPU-hour, commission included")
+    axes.legend()
+    axes.figure.autofmt_xdate()
+
+
+def draw_sweep(axes: Any, known: Sequence[tuple[Watch, BacktestResult]]) -> None:
+    """The median wait and the share in time, by threshold."""
+    xs, ys = wait_curve(known)
+    axes.plot(xs, [float("nan") if y is None else y for y in ys], "o-", color="tab:blue")
+    axes.set_xlabel("max_price, USD per GPU-hour")
+    axes.set_ylabel("median wait in hours", color="tab:blue")
+    shares = [result.waiting.within_deadline for _, result in known]
+    if any(share is not None for share in shares):
+        right = axes.twinx()
+        right.plot(xs, [float("nan") if share is None else 100 * share for share in shares], "s--", color="tab:orange")
+        right.set_ylabel("came to an offer in time, %", color="tab:orange")
+        right.set_ylim(-3, 103)
+    axes.set_title(f"{known[0][0].name}: price against waiting")
+
+
+def wait_curve(known: Sequence[tuple[Watch, BacktestResult]]) -> tuple[list[float], list[float | None]]:
+    """Thresholds, and the median wait in hours at each."""
+    xs = [float(watch.max_price_usd_gpu_hour) for watch, _ in known]
+    waits = [result.waiting.median_s for _, result in known]
+    return xs, [None if wait is None else wait / 3600 for wait in waits]

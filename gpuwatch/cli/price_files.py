@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import completes, config_option, json_option
+from gpuwatch.cli.options import PastOptions, completes, config_option, json_option, moment
 
 if TYPE_CHECKING:
     from gpuwatch.app.price_files import FileImport
@@ -21,10 +20,8 @@ if TYPE_CHECKING:
     from gpuwatch.domain.analysis.scope import MarketFilter
     from gpuwatch.settings import Settings
 
-ReportProgress = Callable[[str, int, int], None]
 _KIND_WORDS = {"live": "live prices", "listed": "list prices"}
 _JUST_NOW = timedelta(minutes=1)  # looks within one second are spread over the next ones
-_STEPS = 1000  # of a progress bar
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -57,7 +54,7 @@ def import_(files: tuple[Path, ...], kind: str | None, dry_run: bool, as_json: b
     from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.cli import Exit
-    from gpuwatch.cli.output import json_out
+    from gpuwatch.cli.output import json_out, progress
     from gpuwatch.domain.market.offer import OfferKind
 
     wanted = None if kind is None else OfferKind(kind)
@@ -65,8 +62,8 @@ def import_(files: tuple[Path, ...], kind: str | None, dry_run: bool, as_json: b
     all_good = True
     with writable_store(load_settings(config), dry_run=dry_run) as database:
         for path in files:
-            with _progress(path.name) as told:
-                done = import_file(database, path, wanted, real_now(), dry_run=dry_run, told=told)
+            with progress(f"{path.name}: ") as report:
+                done = import_file(database, path, wanted, real_now(), dry_run=dry_run, told=report)
             made.append(import_json(path, done, dry_run))
             all_good &= bool(done.found.sources) or not done.found.rows
             if not as_json:
@@ -134,7 +131,6 @@ def export(
     from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.cli import Exit
-    from gpuwatch.cli.past import moment, scope_of
     from gpuwatch.storage.price_export import check_export_target
 
     to_screen = str(target) == "-"
@@ -145,7 +141,8 @@ def export(
     now = real_now()
     span = moment(since, now), now + _JUST_NOW if until is None else moment(until, now)
     loaded = load_settings(config)
-    scope = scope_of(known_names_of_all(loaded, gpus, data), count, spot, provider)
+    past = PastOptions(count, spot, provider, since, until, data)
+    scope = past.scope(known_names_of_all(loaded, gpus, data))
     skipped: Counter[str] = Counter()
     with exported_rows(loaded, scope, span, data, skipped, imported_too=imported_too) as rows:
         written = _write(target, rows, to_screen=to_screen)
@@ -220,34 +217,6 @@ def _tell_notes(path: Path, done: FileImport) -> None:
             f"{path}: the store looked at {one.provider} itself from {one.since:%Y-%m-%d %H:%M} to"
             f" {one.until:%Y-%m-%d %H:%M} UTC: what the same time holds twice counts twice"
         )
-
-
-@contextmanager
-def _progress(name: str) -> Iterator[ReportProgress]:
-    """A bar on a terminal for each step; elsewhere nothing."""
-    if not sys.stderr.isatty():
-        yield lambda what, done, total: None
-        return
-    bars: dict[str, Any] = {}
-
-    def told(what: str, done: int, total: int) -> None:
-        if what not in bars:
-            _finish(bars)
-            bars[what] = click.progressbar(length=_STEPS, label=f"{name}: {what}", file=sys.stderr)
-            bars[what].render_progress()
-        bar = bars[what]
-        bar.update(_STEPS * done // max(1, total) - bar.pos)
-
-    try:
-        yield told
-    finally:
-        _finish(bars)
-
-
-def _finish(bars: dict[str, Any]) -> None:
-    """The cursor comes back."""
-    while bars:
-        bars.popitem()[1].render_finish()
 
 
 def _note(line: str) -> None:

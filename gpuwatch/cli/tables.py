@@ -148,20 +148,20 @@ def _bold(cells: str) -> str:
     return f"\x1b[1m{cells}\x1b[0m"
 
 
-def csv_out(rows: Sequence[Mapping[str, Any]], headings: Iterable[str] | None = None) -> None:
-    """Print CSV on standard output; a cell that a spreadsheet would take for a formula is escaped."""
+def csv_out(rows: Sequence[Mapping[str, Any]], headings: Iterable[str] = ()) -> None:
+    """Print CSV on standard output; a cell that a spreadsheet would take for a formula is escaped.
+
+    Args:
+        headings: printed where there are no rows.
+    """
     import csv
 
-    names = list(rows[0] if headings is None and rows else headings or ())
+    from gpuwatch.storage.csv_escaping import escape_formula
+
+    names = list(rows[0] if rows else headings)
     if not names:
         return
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(names)
-    writer.writerows([escape_formula(value) for value in row.values()] for row in rows)
-
-
-def escape_formula(value: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula."""
-    if isinstance(value, str) and value[:1] in {"=", "+", "-", "@", "\t", "\r", "\n", "|", "%"}:
-        return "'" + value
-    return value
+    for row in rows:
+        writer.writerow([escape_formula(value) if isinstance(value, str) else value for value in row.values()])

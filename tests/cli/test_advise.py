@@ -163,7 +163,7 @@ def test_check_shows_the_limit_in_force(shell: Shell, seen: Database, market: Ma
     assert 2.4 <= watch["max_price"] < 3.0
     assert (watch["auto"]["max_price_cap"], watch["auto"]["why_none"]) == (3.5, None)
     assert watch["auto"]["deadline"].endswith("Z")
-    assert "$/GPU-h now (by the history), until " in above.err
+    assert "$/GPU-h now (from the history), until " in above.err
     market.publish(gpu="H100 SXM", count=1, usd_hour=1.90)
     assert shell("check").code == 0
 

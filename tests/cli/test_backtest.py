@@ -78,7 +78,7 @@ def test_watches_of_the_settings_with_budgets_and_what_the_history_cannot_judge(
     assert all(event["gpu_count"] == 8 for event in eights["events"])
     assert any_["launches"] == 0
     text = shell("backtest", "eights", "--data", PRIME).out
-    assert "the history does not say: min_cuda, nvlink" in text
+    assert "the history does not record: min_cuda, nvlink" in text
     assert "taken for ticked: dry_epoch" in text
     assert "3 launches, $259.20 in all" in text
 
@@ -87,7 +87,7 @@ def test_a_budget_that_is_spent_refuses_and_is_counted(shell: Shell) -> None:
     shell.settings(WATCHES.replace("max_usd_day = 200", "max_usd_day = 100"))
     (eights,) = shell("backtest", "eights", "--data", PRIME, "--json").json["watches"]
     assert eights["budget_refusals"]["max_usd_day"] > 0
-    assert "no money left for it: max_usd_day at" in shell("backtest", "eights", "--data", PRIME).out
+    assert "over the budget: max_usd_day at" in shell("backtest", "eights", "--data", PRIME).out
 
 
 def test_strict_refuses_what_cannot_be_judged(shell: Shell) -> None:
@@ -162,14 +162,14 @@ def test_a_market_without_a_fitting_offer_and_one_that_nobody_looked_at(shell: S
     two = shell("backtest", "--gpu", "H100", "--count", "2", "--max-price", "2", "--data", data)
     assert "nothing that fits was ever on offer" in two.out
     nobody = shell("backtest", "--gpu", "B200", "--max-price", "2", "--data", data)
-    assert (nobody.code, "nobody looked" in nobody.out) == (3, True)
+    assert (nobody.code, "was not polled" in nobody.out) == (3, True)
     assert shell("backtest", "--gpu", "B200", "--max-price", "2", "--data", data, "--json").json["since"] is None
 
 
 def test_an_empty_store_cannot_tell(shell: Shell) -> None:
     shell("db", "upgrade")
     ran = shell("backtest", "--gpu", "H100", "--max-price", "2")
-    assert (ran.code, "nobody looked" in ran.out) == (3, True)
+    assert (ran.code, "was not polled" in ran.out) == (3, True)
     assert json.loads(shell("backtest", "--gpu", "H100", "--sweep", "max_price=1:2:0.5", "--json").out)["samples"] == 0
 
 
@@ -180,7 +180,7 @@ def test_an_empty_store_cannot_tell(shell: Shell) -> None:
         (["--gpu", "H100"], "--gpu and --max-price go together"),
         (["--max-price", "2"], "--max-price: only with --gpu"),
         (["--spot", "any"], "--spot: only with --gpu"),
-        (["x", "--gpu", "H100", "--max-price", "2"], "one of them"),
+        (["x", "--gpu", "H100", "--max-price", "2"], "use either"),
         (["--gpu", "H1000", "--max-price", "2"], "did you mean"),
         (["--gpu", "H100", "--max-price", "0"], "--max-price: expected a number above 0"),
         (["--gpu", "H100", "--max-price", "2", "--count", "x"], "--count: expected a number"),
@@ -188,7 +188,7 @@ def test_an_empty_store_cannot_tell(shell: Shell) -> None:
         (["--gpu", "H100", "--sweep", "max_price=1:2"], "--sweep: expected max_price=FROM:TO:STEP"),
         (["--gpu", "H100", "--sweep", "hold_for=1:2:3"], "--sweep: expected max_price=FROM:TO:STEP"),
         (["--gpu", "H100", "--sweep", "max_price=1:2000:0.01"], "at most 200"),
-        (["--gpu", "H100", "--max-price", "2", "--csv", "--json"], "one of them"),
+        (["--gpu", "H100", "--max-price", "2", "--csv", "--json"], "use either"),
         (["--gpu", "H100", "--max-price", "2", "--since", "1d", "--until", "2d"], "before --until"),
         (["--gpu", "H100", "--max-price", "2", "--since", "yesterday"], "expected a duration"),
         (["--gpu", "H100", "--max-price", "2", "--data", "/nowhere.csv"], "does not exist"),

@@ -103,7 +103,7 @@ def test_an_empty_store_cannot_tell(shell: Shell) -> None:
     assert shell("db", "upgrade").code == 0
     ran = shell("calendar", "H100")
     assert (ran.code, ran.err) == (3, "")
-    assert ran.out == "H100: no data in the store; nobody has looked for it.\n"
+    assert ran.out == "H100: no data in the store; it was never polled.\n"
 
 
 def test_the_store_says_what_the_file_says(shell: Shell) -> None:
@@ -133,7 +133,7 @@ def test_a_picture(shell: Shell, tmp_path: Path) -> None:
         (["B200", "--blocks", "night=22:30-08:00"], "on the hour"),
         (["B200", "--blocks", "all=Mon-Sun"], "nothing is left"),
         (["B200", "--blocks", "a=Sat", "--blocks", "a=Sun"], "a name of its own"),
-        (["B200", "--csv", "--json"], "one of them"),
+        (["B200", "--csv", "--json"], "use either"),
         ([], "Missing argument 'GPU'"),
     ],
 )

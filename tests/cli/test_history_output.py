@@ -9,12 +9,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gpuwatch.cli.history import (
-    escape_formula,
-    print_csv,
-    print_track,
-    sparkline,
-)
+from gpuwatch.app.price_history import period_json
+from gpuwatch.cli.history import print_periods
+from gpuwatch.cli.tables import csv_out
 from gpuwatch.domain.analysis.summary import PricePeriod
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
@@ -35,34 +32,26 @@ TRACK = [
 ]
 
 
-def test_a_sparkline_is_higher_for_dearer_and_blank_without_price() -> None:
-    assert sparkline([1, None, 8, 4]) == "▁ █▄"
-
-
-def test_a_flat_sparkline_is_flat() -> None:
-    assert sparkline([5, 5, 5]) == "▁▁▁"
-
-
-def test_no_data_and_no_offers_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
-    print_track([TRACK[1], TRACK[0], TRACK[2]], "H100", ZoneInfo("Europe/Berlin"), by_hour=True)
+def test_no_data_and_no_offers_are_different(capsys: pytest.CaptureFixture[str]) -> None:
+    print_periods([TRACK[1], TRACK[0], TRACK[2]], "H100", ZoneInfo("Europe/Berlin"), by_hour=True)
     lines = capsys.readouterr().out.splitlines()
     assert any("13:00" in line and "no data" in line for line in lines)
     assert any("14:00" in line and "no offers" in line for line in lines)
     assert any("15:00" in line and "2.4000" in line and "2.0000" in line for line in lines)
 
 
-def test_the_time_before_the_first_look_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    print_track(TRACK, "H100", ZoneInfo("Europe/Berlin"), by_hour=True)
+def test_the_time_before_the_first_poll_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    print_periods(TRACK, "H100", ZoneInfo("Europe/Berlin"), by_hour=True)
     assert "no data" not in capsys.readouterr().out
 
 
-def test_a_gpu_that_nobody_looked_for_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    print_track(TRACK[:1], "H100", ZoneInfo("UTC"), by_hour=True)
+def test_a_gpu_that_was_never_polled_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    print_periods(TRACK[:1], "H100", ZoneInfo("UTC"), by_hour=True)
     assert "no data" in capsys.readouterr().out
 
 
 def test_csv_has_a_line_for_every_hour(capsys: pytest.CaptureFixture[str]) -> None:
-    print_csv(TRACK)
+    csv_out([period_json(one) for one in TRACK])
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [row["looked"] for row in rows] == ["False", "True", "True"]
     assert rows[2]["starts_at"] == "2026-03-02T14:00:00Z"
@@ -71,10 +60,6 @@ def test_csv_has_a_line_for_every_hour(capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\tx", "|cmd"])
-def test_a_cell_is_never_a_formula(text: str) -> None:
-    assert escape_formula(text) == "'" + text
-
-
-def test_a_plain_cell_stays() -> None:
-    assert escape_formula("H100 SXM") == "H100 SXM"
-    assert escape_formula(-1.5) == -1.5
+def test_a_cell_is_never_a_formula(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    csv_out([{"name": text}])
+    assert next(csv.DictReader(io.StringIO(capsys.readouterr().out, newline="")))["name"] == "'" + text

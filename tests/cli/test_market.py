@@ -74,10 +74,10 @@ def test_some_gpus_alone(shell: Shell, now: datetime) -> None:
     assert "did you mean" in wrong.err
 
 
-def test_an_old_look_is_told(shell: Shell, now: datetime) -> None:
+def test_an_old_poll_is_reported(shell: Shell, now: datetime) -> None:
     record(shell, now, (5, {"H100 SXM": {"a": 3.0}}))
     ran = shell("market")
-    assert "the newest look is 5.2 h old" in ran.err
+    assert "the newest poll is 5.2 h old" in ran.err
     record(shell, now, (1, {"H100 SXM": {"a": 3.0}}))
     assert not shell("market").err
 

@@ -7,7 +7,7 @@ import pytest
 from cli.conftest import Shell
 
 PUBLIC = Path(__file__).parents[1] / "recorded/price-history/vastai-offers-2026-02-27_03-03.csv.gz"
-TOLD = "the store's newest price is of 2026-03-03: --until 2026-03-04, or --since all\n"
+HINT = "the newest price in the store is from 2026-03-03: --until 2026-03-04, or --since all\n"
 
 
 @pytest.fixture
@@ -29,10 +29,10 @@ def imported(shell: Shell) -> Shell:
 )
 def test_it_says_from_when_its_prices_are(imported: Shell, command: tuple[str, ...]) -> None:
     ran = imported(*command)
-    assert (ran.code, ran.err) == (3, TOLD)
-    assert imported(*command, "--json").err == TOLD
-    assert imported(*command, "--since", "all").err != TOLD
-    assert imported(*command, "--until", "2026-03-04").err != TOLD
+    assert (ran.code, ran.err) == (3, HINT)
+    assert imported(*command, "--json").err == HINT
+    assert imported(*command, "--since", "all").err != HINT
+    assert imported(*command, "--until", "2026-03-04").err != HINT
 
 
 def test_what_was_never_seen_has_no_such_line(imported: Shell) -> None:

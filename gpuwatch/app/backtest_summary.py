@@ -1,0 +1,127 @@
+"""A backtest in sentences: what a watch did, and what that was worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from gpuwatch.domain.market.money import dollars
+from gpuwatch.domain.watches.durations import format_duration
+from gpuwatch.domain.watches.watch import Action
+
+if TYPE_CHECKING:
+    from gpuwatch.app.backtest import Backtest
+    from gpuwatch.domain.backtest.report import BacktestEvent, BacktestResult
+    from gpuwatch.domain.watches.watch import Watch
+
+
+def rule_text(watch: Watch) -> str:
+    """The rule of a watch: its GPUs, its limit and its action."""
+    gpus, most = ", ".join(watch.gpu), f"{watch.max_price_usd_gpu_hour:f}"
+    if watch.max_job_cost_usd is not None:
+        return f"{gpus}, the job for at most ${watch.max_job_cost_usd:f}, {watch.action.value}"
+    return f"{gpus} at or under {most} $/GPU-h{' (auto)' if watch.auto else ''}, {watch.action.value}"
+
+
+def summary_lines(watch: Watch, result: BacktestResult, found: Backtest, zone: ZoneInfo) -> Iterator[str]:
+    """What the watch did, what it saved, and what the history does not say."""
+    blind = f"; {result.blind} could not tell" if result.blind else ""
+    yield (
+        f"{result.looks} polls from {time_text(result.since, zone)} to {time_text(result.until, zone)}{blind}; "
+        f"at {result.held:.0%} of them it could have rented"
+    )
+    yield _counts(result)
+    if result.paid_usd_gpu_hour is not None:
+        yield _worth(watch, result)
+    elif result.at_once_usd_gpu_hour is not None:
+        yield (
+            f"at once it would have cost {result.at_once_usd_gpu_hour:.4f} $/GPU-h; "
+            f"the cheapest that fitted cost {result.median_usd_gpu_hour:.4f} half of the time"
+        )
+    else:
+        yield "nothing that fits was ever on offer, at any price"
+    if result.budget_refusals:
+        told = ", ".join(f"{reason} at {looks} polls" for reason, looks in result.budget_refusals.items())
+        yield f"over the budget: {told}"
+    yield from _waiting(result, found.deadline)
+    if clauses := found.ignored.get(watch.name):
+        yield f"the history does not record: {', '.join(clauses)}; these clauses were ignored (--strict rejects them)"
+    if watch.require:
+        yield f"assumed ticked: {', '.join(watch.require)}"
+
+
+def _counts(result: BacktestResult) -> str:
+    events = main_events(result)
+    reminders = sum(event.is_reminder for event in result.events)
+    told = f"it fired {_times(result.fires)}" + (f", {reminders} of them reminders" if reminders else "")
+    if result.launches:
+        launches = "1 launch" if result.launches == 1 else f"{result.launches} launches"
+        told += f"; {launches}, {dollars(result.cost_usd)} in all"
+    missed = sum(event.cheaper_later is not None for event in events)
+    return f"{told}; something cheaper came after {missed} of {len(events)}" if events else told
+
+
+def _worth(watch: Watch, result: BacktestResult) -> str:
+    at_once, median = result.saved_against_at_once, result.saved_against_median
+    paid = "paid" if watch.action is Action.LAUNCH else "the first time"
+    parts = []
+    if at_once is not None:
+        parts.append(f"{_than(at_once)} at once ({result.at_once_usd_gpu_hour:.4f})")
+    if median is not None:
+        parts.append(f"{_than(median)} the median ({result.median_usd_gpu_hour:.4f})")
+    return f"{paid} {result.paid_usd_gpu_hour:.4f} $/GPU-h: {', '.join(parts)}"
+
+
+def _waiting(result: BacktestResult, deadline: timedelta) -> Iterator[str]:
+    waiting = result.waiting
+    if waiting.within_deadline is None:
+        yield f"the data is shorter than the deadline ({wait_text(deadline)}): what waiting is worth is unknown"
+        return
+    median = (
+        "over half were still waiting" if waiting.median_s is None else f"median wait {wait_text(waiting.median_s)}"
+    )
+    yield (
+        f"begun at any of {waiting.judged} polls, one an hour: {waiting.within_deadline:.0%} came to an offer within "
+        f"{wait_text(deadline)}, {median}"
+    )
+    if waiting.saved is None:
+        return
+    yield (
+        f"mean price {waiting.paid_usd_gpu_hour:.4f} (after {wait_text(deadline)} it takes what there is): "
+        f"{_than(waiting.saved)} at once ({waiting.at_once_usd_gpu_hour:.4f})"
+    )
+    if waiting.interval is None:
+        yield "too few days to say how certain that is"
+    elif waiting.saved:
+        low, high = waiting.interval
+        chance = "" if waiting.is_shown else "; that may be chance"
+        yield f"95 % interval of that saving, by a block bootstrap over days: {low:.1%} to {high:.1%}{chance}"
+
+
+def main_events(result: BacktestResult) -> list[BacktestEvent]:
+    """Without reminders, and without offers that came when the watch had enough already."""
+    return [event for event in result.events if not event.is_reminder and not event.is_beyond_limits]
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _than(share: float) -> str:
+    if round(share, 3) == 0:
+        return "the same as"
+    return f"{abs(share):.1%} {'less' if share > 0 else 'more'} than"
+
+
+def time_text(at: datetime, zone: ZoneInfo) -> str:
+    """A time to the minute."""
+    return at.astimezone(zone).strftime("%Y-%m-%d %H:%M")
+
+
+def wait_text(wait: timedelta | float) -> str:
+    """A duration, rounded to what matters."""
+    seconds = wait.total_seconds() if isinstance(wait, timedelta) else wait
+    step = 3600 if seconds >= 2 * 86_400 else 60 if seconds >= 60 else 1
+    return format_duration(round(seconds / step) * step)

@@ -1,0 +1,55 @@
+"""Which watches a command is about: named ones, all of them, or one rule from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gpuwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.watches.watch import Watch
+    from gpuwatch.settings import Settings
+
+GPU_AND_PRICE = "--gpu and --max-price go together: for example --gpu H100 --max-price 3.50"
+
+
+def select_watches(settings: Settings, names: Sequence[str]) -> list[Watch]:
+    """The named watches, without names all. Raises UsageError: there is none, or a name is unknown."""
+    known = {watch.name: watch for watch in settings.watches}
+    if not known:
+        raise UsageError("there is no [[watch]]: write one (gpuwatch init), or use --gpu H100 --max-price 3.50")
+    for name in names:
+        if name not in known:
+            raise UsageError(f"there is no watch {name!r}; there are: {', '.join(known)}")
+    return [known[name] for name in dict.fromkeys(names)] or list(settings.watches)
+
+
+def settings_with_rule(  # noqa: PLR0913 each is an option of the command
+    gpus: Sequence[str],
+    max_price: str,
+    *,
+    count: str | None,
+    spot: str | None,
+    config: str | None,
+    action: str | None = None,
+    max_runtime_s: float | None = None,
+) -> Settings:
+    """The settings with one rule in place of their watches; it rents where `action` or `max_runtime_s` says so.
+
+    Raises:
+        UsageError: an option is wrong.
+        SettingsError: the settings are wrong.
+    """
+    from msgspec.structs import replace
+
+    from gpuwatch import settings
+    from gpuwatch.domain.watches.watch import Action, LaunchSpec
+
+    found = settings.from_flags(gpus, max_price, count=count, spot=spot, config=config)
+    if max_runtime_s and action == "alert":
+        raise UsageError("--max-runtime goes with --action launch")
+    if action != "launch" and not max_runtime_s:
+        return found
+    launch = LaunchSpec(max_runtime_s=max_runtime_s)
+    return replace(found, watches=(replace(found.watches[0], action=Action.LAUNCH, launch=launch),))
