@@ -57,7 +57,7 @@ _NO_CREDENTIALS: Final = frozenset({
 })  # fmt: skip
 _DOWN: Final = frozenset({
     "ReadTimeoutError", "ConnectionClosedError", "HTTPClientError", "ConnectionError", "IncompleteReadError",
-    "ResponseStreamingError", "CutShort",
+    "ResponseStreamingError", "ConnectionCut",
 })  # fmt: skip
 # In place of their own texts, which show a request's values, or an answer.
 _WORDS: Final = {

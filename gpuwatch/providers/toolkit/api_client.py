@@ -1,8 +1,9 @@
-"""Asking a provider over HTTP: its address, its key, its pace. What reads is repeated; what changes something never."""
+"""The HTTP client of a provider: its address, its key, its rate limit. Reads are repeated, changes never."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from urllib.parse import urlsplit
 
@@ -17,12 +18,7 @@ from gpuwatch.errors import (
 )
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Tools
-from gpuwatch.ports.http import (
-    HttpReply,
-    NetError,
-    NotSent,
-    UnusableReply,
-)
+from gpuwatch.ports.http import HttpReply, NetError, NotSent, StreamingReply, UnusableReply
 from gpuwatch.providers.toolkit.error_mapping import (
     OrderErrorMapper,
     ReadErrorMapper,
@@ -38,29 +34,30 @@ if TYPE_CHECKING:
     from gpuwatch.ports.http import RequestOptions
 
 _LEAST_S: Final = 1.0
+_ERROR_BYTES: Final = 2**20
 T = TypeVar("T")
 
 
 class PacedClient:
-    """When a provider may be asked, and again: its pace, and repeating what only reads, all within its timeout."""
+    """Rate limits and retries of one provider, all within its timeout. Clients of vendor SDKs start here too."""
 
     def __init__(self, settings: ProviderSettings, tools: Tools, intervals_s: Mapping[str, float]) -> None:
         self.name = settings.name
         self.tools = tools
         self._timeout_s = settings.timeout_s
-        self._pace = RateLimiter(
+        self._limiter = RateLimiter(
             {"search": settings.search_interval_s, **intervals_s}, tools.monotonic, tools.sleep, tools.stop
         )
 
     def acquire(self, kind: str, urgent: bool = False) -> None:
-        """Wait for the next request of a class to be allowed. Raises `Stopped`."""
-        self._pace.wait(kind, urgent)
+        """Wait until the next request of a class is allowed. Raises `Stopped`."""
+        self._limiter.wait(kind, urgent)
 
     def read(self, kind: str, attempt: Callable[[float], T], urgent: bool = False) -> T:
-        """Do what only reads, again if that may help: not for a wrong key, a spent quota, an unknown format.
+        """Do what only reads, up to three times; never again after a wrong key, a spent quota or an unknown format.
 
         Args:
-            attempt: gets the seconds it may take; all attempts together get the provider's timeout.
+            attempt: gets the seconds that it may take; all attempts together get the provider's timeout.
 
         Raises:
             ProviderError: no usable answer.
@@ -95,15 +92,15 @@ class PacedClient:
         try:
             self.acquire(kind, urgent)
         except Stopped as stopped:
-            raise ProviderDown(f"{self.name}: not asked, gpuwatch is stopping") from stopped
+            raise ProviderDown(f"{self.name}: no request sent, gpuwatch is stopping") from stopped
 
 
 class ApiClient(PacedClient):
-    """A provider that speaks JSON over HTTP. Every 2xx is an answer; what else means, `reading` and `ordering` say.
+    """A provider that speaks JSON over HTTP. Every 2xx is an answer; `reading` and `ordering` name all other errors.
 
     Args:
         headers: sent with every request; None: `Authorization: Bearer KEY` if there is a key, to its own host alone.
-        intervals_s: seconds between two requests of a class; "search" is the owner's `search_interval`.
+        intervals_s: seconds between two requests of a class; "search" is the setting `search_interval`.
     """
 
     def __init__(
@@ -125,7 +122,7 @@ class ApiClient(PacedClient):
         self._ordering = ordering
 
     def get(self, path: str, params: Mapping[str, str] | None = None, *, kind: str = "search") -> Any:
-        """The decoded JSON of a GET, asked for up to three times.
+        """The decoded JSON of a GET, sent up to three times.
 
         Args:
             path: below `base_url`, or a whole URL.
@@ -140,30 +137,57 @@ class ApiClient(PacedClient):
         return decoded(self.ask("POST", path, kind=kind, json=body).body, self.name)
 
     def ask(self, method: str, path: str, *, kind: str = "search", urgent: bool = False, **options: Any) -> HttpReply:
-        """The 2xx answer to something that only reads. `options`: as `net.Options`. Raises ProviderError."""
+        """The 2xx answer to a request that only reads. `options`: as `RequestOptions`. Raises ProviderError."""
 
         def attempt(deadline_s: float) -> HttpReply:
-            url = self._url(path)
-            sent: RequestOptions = {"headers": self._sent_to(url), "deadline_s": deadline_s, **options}  # type: ignore[typeddict-item]
-            reply = self.tools.http.ask(method, url, **sent)
-            self.on_reply(reply, kind)
-            if not 200 <= reply.status < 300:
-                raise self._reading(self.name, read_error_body(reply), reply, self.tools.now())
-            return reply
+            with self.stream(method, path, kind=kind, deadline_s=deadline_s, **options) as reply:
+                return HttpReply(reply.status, reply.headers, reply.read())
 
         return self.read(kind, attempt, urgent)
+
+    @contextmanager
+    def stream(self, method: str, path: str, *, kind: str = "search", **options: Any) -> Iterator[StreamingReply]:
+        """A 2xx answer as it arrives: one attempt, for use under `read`. `options`: as `RequestOptions`.
+
+        Raises:
+            ProviderError: the answer has another status.
+            NetError: there is no answer.
+        """
+        url = self._url(path)
+        sent: RequestOptions = {"headers": self._headers_for(url), **options}  # type: ignore[typeddict-item]
+        with self.tools.http.stream(method, url, **sent) as arriving:
+            ok = 200 <= arriving.status < 300
+            reply = HttpReply(arriving.status, arriving.headers, b"" if ok else arriving.read(_ERROR_BYTES))
+            self.on_reply(reply, kind)
+            if not ok:
+                raise self._reading(self.name, read_error_body(reply), reply, self.tools.now())
+            yield arriving
 
     def order(
         self, method: str, path: str, body: object = None, *, kind: str = "order", deadline_s: float | None = None
     ) -> HttpReply:
-        """The 2xx answer to something that changes something: sent once, whatever comes.
+        """The 2xx answer to a request that changes something: sent once, whatever happens.
 
         Raises:
-            OrderRefused: NOT_SENT, nothing has left; or as `ordering` says of the answer.
-            OrderError: as `ordering` says; OutcomeUnknown without an answer.
+            OrderRefused: NOT_SENT, nothing has left; or as `ordering` reads the answer.
+            OrderError: as `ordering` reads the answer; OutcomeUnknown without an answer.
+        """
+        reply = self.send(method, path, body, kind=kind, deadline_s=deadline_s)
+        if not 200 <= reply.status < 300:
+            raise self._ordering(self.name, read_error_body(reply), reply, self.tools.now())
+        return reply
+
+    def send(
+        self, method: str, path: str, body: object = None, *, kind: str = "order", deadline_s: float | None = None
+    ) -> HttpReply:
+        """Like `order`, with the answer of any status: for a provider whose errors depend on the request.
+
+        Raises:
+            OrderRefused: NOT_SENT, nothing has left.
+            OutcomeUnknown: no answer came.
         """
         url = self._url(path)
-        options: RequestOptions = {"headers": self._sent_to(url), "deadline_s": deadline_s or self._timeout_s}
+        options: RequestOptions = {"headers": self._headers_for(url), "deadline_s": deadline_s or self._timeout_s}
         if body is not None:
             options["json"] = body
         try:
@@ -172,31 +196,31 @@ class ApiClient(PacedClient):
         except Stopped as stopped:
             raise OrderRefused(f"{self.name}: not sent, gpuwatch is stopping", RefusalKind.NOT_SENT) from stopped
         except NotSent as error:
-            raise OrderRefused(f"{self.name}: {error}", RefusalKind.NOT_SENT) from error
+            raise OrderRefused(f"{self.name}: not sent: {error}", RefusalKind.NOT_SENT) from error
         except NetError as error:
             raise OutcomeUnknown(f"{self.name}: {error}") from error
         self.on_reply(reply, kind)
-        if not 200 <= reply.status < 300:
-            raise self._ordering(self.name, read_error_body(reply), reply, self.tools.now())
         return reply
 
     def on_reply(self, reply: HttpReply, kind: str) -> None:
-        """Every answer passes here, whatever its status: for a provider that tells its quota in headers."""
+        """Called with every answer, before its body is read if it is 2xx: for a provider with its quota in headers."""
 
     def require_key(self) -> None:
-        """Nothing is asked without a key. Raises KeyRejected."""
+        """Before a request that needs a key. Raises KeyRejected."""
         if not self.has_key:
-            raise KeyRejected(f"{self.name}: no key is set; put it in the environment, or into [providers.{self.name}]")
-
-    def _sent_to(self, url: str) -> dict[str, str]:
-        """A page's link may lead anywhere; the key does not go there."""
-        at_home = url.startswith(f"{self._base}/") or _origin(url) == _origin(self._base)
-        return {**self._headers, **self._bearer} if at_home else self._headers
+            raise KeyRejected(
+                f"{self.name}: no key is set; put it into the environment, or into [providers.{self.name}]"
+            )
 
     def require_key_to_order(self) -> None:
-        """The same before something is changed. Raises OrderRefused: KEY, nothing was sent."""
+        """Before a change that needs a key. Raises OrderRefused: KEY, nothing was sent."""
         if not self.has_key:
             raise OrderRefused(f"{self.name}: no key is set; nothing was sent", RefusalKind.KEY)
+
+    def _headers_for(self, url: str) -> dict[str, str]:
+        """The key goes to the provider's own host alone: a link in a page may lead anywhere."""
+        is_own = url.startswith(f"{self._base}/") or _origin(url) == _origin(self._base)
+        return {**self._headers, **self._bearer} if is_own else self._headers
 
     def _url(self, path: str) -> str:
         return path if path.startswith(("http://", "https://")) else self._base + path
@@ -208,10 +232,10 @@ def _origin(url: str) -> tuple[str, str]:
 
 
 class TtlCache(Generic[T]):
-    """A whole answer that several questions share, fetched anew when it is older than `ttl_s`.
+    """A whole answer that serves several queries, fetched anew when it is older than `ttl_s`.
 
-    A catalogue that answers everything at once need not be fetched once for every watch. Where something can be rented,
-    keep `ttl_s` at or under 5 s: what is rented at is the price of now.
+    For a catalogue that answers everything at once. Where something can be rented, keep `ttl_s` at 5 s or less: the
+    price must be the current one.
     """
 
     def __init__(self, ttl_s: float, monotonic: Callable[[], float]) -> None:
@@ -220,7 +244,7 @@ class TtlCache(Generic[T]):
         self._kept: dict[object, tuple[float, T]] = {}
 
     def get(self, fetch: Callable[[], T], key: object = None) -> T:
-        """The kept answer of `key`, or a new one; what `fetch` raises passes, and keeps nothing."""
+        """The cached answer of `key`, or a new one. An error of `fetch` passes, and nothing is cached."""
         kept = self._kept.get(key)
         if kept is not None and 0 <= self._monotonic() - kept[0] <= self._ttl_s:
             return kept[1]
@@ -228,5 +252,5 @@ class TtlCache(Generic[T]):
         return found
 
     def invalidate(self, key: object = None) -> None:
-        """The next question is asked anew: what is kept is only a part of an answer."""
+        """Fetch anew next time: the cached answer is incomplete."""
         self._kept.pop(key, None)

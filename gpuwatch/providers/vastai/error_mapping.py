@@ -30,6 +30,7 @@ from gpuwatch.errors import (
     RefusalKind,
 )
 from gpuwatch.ports.http import HttpReply
+from gpuwatch.providers.toolkit.error_mapping import ErrorBody
 from gpuwatch.providers.toolkit.error_mapping import retry_after_s as asked_wait_s
 from gpuwatch.providers.toolkit.validation import UNREADABLE, number
 from gpuwatch.redaction import redact
@@ -79,8 +80,8 @@ def read_error_body(reply: HttpReply) -> VastErrorBody:
     return VastErrorBody(reply.status, code[:80], _fit(sentence or code), f"{code} {sentence}".lower(), value)
 
 
-def reading_error(reply: HttpReply, now: datetime) -> ProviderError:
-    """Why a question (a search, a list) got no usable answer."""
+def reading_error(name: str, _: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
+    """The error of a request that only reads (a search, a list), by vast.ai's own reading of the body."""
     refusal = read_error_body(reply)
     told = f"vastai: {refusal.told}"
     if reply.status == 429:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Final
 
 import msgspec
 
 from gpuwatch.errors import (
-    KeyRejected,
     OfferGone,
     OrderRefused,
     OutcomeUnknown,
@@ -24,8 +23,7 @@ from gpuwatch.ports import (
     PriceIncrease,
     ProviderCharge,
 )
-from gpuwatch.ports.http import HttpReply, NetError, NotSent
-from gpuwatch.providers.toolkit.rate_limiter import Stopped
+from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.toolkit.validation import UNREADABLE
 from gpuwatch.providers.vastai.charges import (
     ChargeItem,
@@ -51,8 +49,8 @@ class VastLauncher:
 
     name = PROVIDER
 
-    def __init__(self, account: VastClient) -> None:
-        self._account = account
+    def __init__(self, client: VastClient) -> None:
+        self._client = client
 
     def create(self, order: Order) -> Created:
         """Rent, once: on demand, or with the order's bid.
@@ -61,9 +59,9 @@ class VastLauncher:
             OfferGone, OrderRefused, OrderRateLimited: nothing was made.
             OutcomeUnknown: it may have been made.
         """
-        body = create_body(order, self._account.tools.now())
+        body = create_body(order, self._client.tools.now())
         reply = self._change("create", "PUT", f"/api/v0/asks/{_path_id(order.offer_id)}/", body)
-        return created(reply, self._account.tools.now())
+        return created(reply, self._client.tools.now())
 
     def list_instances(self) -> Sequence[Instance]:
         """Every instance of the account, all pages; a list that does not add up is no list.
@@ -71,12 +69,12 @@ class VastLauncher:
         Raises:
             ProviderError: a page is missing or odd.
         """
-        self._need_key()
+        self._client.require_key()
         found: dict[str, Instance] = {}
         params: dict[str, str] = {"limit": str(_PAGE_ROWS)}
         tokens: set[str] = set()
         for _ in range(_PAGES_MAX):
-            page, instances = parse_page(self._account.get("instances", "/api/v1/instances/", params, _PAGE_BYTES).body)
+            page, instances = parse_page(self._page("instances", "/api/v1/instances/", params))
             found.update((instance.instance_id, instance) for instance in instances)
             if not page.next_token:
                 return _whole(found, page.total_instances, page.label_counts)
@@ -110,8 +108,8 @@ class VastLauncher:
         Raises:
             ProviderError: no usable answer.
         """
-        self._need_key()
-        return credit_of(self._account.get("user", "/api/v0/users/current/").body)
+        self._client.require_key()
+        return credit_of(self._client.ask("GET", "/api/v0/users/current/", kind="user").body)
 
     def change_bid(self, instance_id: str, bid_usd_hour: float) -> None:
         """Bid another price for the whole of a spot instance, its disk not included.
@@ -130,8 +128,10 @@ class VastLauncher:
         Raises:
             ProviderError: no usable answer.
         """
-        self._need_key()
-        rows = increase_rows(self._account.get("increases", "/api/v0/instances/pending-price-increases/").body)
+        self._client.require_key()
+        rows = increase_rows(
+            self._client.ask("GET", "/api/v0/instances/pending-price-increases/", kind="increases").body
+        )
         return increases_of(rows, self.list_instances()) if rows else []
 
     def answer_increase(self, increase_id: str, accept: bool) -> None:
@@ -153,8 +153,8 @@ class VastLauncher:
         Raises:
             ProviderError: a page is missing or odd.
         """
-        self._need_key()
-        now = self._account.tools.now()
+        self._client.require_key()
+        now = self._client.tools.now()
         found: list[ProviderCharge] = []
         for number in range((until - since).days + 1):
             day = since + timedelta(days=number)
@@ -164,7 +164,7 @@ class VastLauncher:
     def _charged(self, day: date) -> Iterator[ChargeItem]:
         params, tokens, rows = charges_params(day), set[str](), 0
         for _ in range(_PAGES_MAX):
-            page = charges_page(self._account.get("charges", "/api/v0/charges/", params, _PAGE_BYTES).body)
+            page = charges_page(self._page("charges", "/api/v0/charges/", params))
             yield from page.results
             rows += len(page.results)
             if not page.next_token:
@@ -177,22 +177,13 @@ class VastLauncher:
             params["after_token"] = page.next_token
         raise PayloadChanged("vastai: the list of charges has no end: its pages repeat")
 
-    def _need_key(self) -> None:
-        if not self._account.has_key:
-            raise KeyRejected("vastai: no key is set; renting and listing need one")
+    def _page(self, kind: str, path: str, params: Mapping[str, str]) -> bytes:
+        return self._client.ask("GET", path, kind=kind, params=params, max_bytes=_PAGE_BYTES).body
 
     def _change(self, kind: str, method: str, path: str, body: object) -> HttpReply:
-        if not self._account.has_key:
-            raise OrderRefused("vastai: no key is set; nothing was sent", RefusalKind.KEY)
-        try:
-            self._account.acquire(kind, urgent=True)
-            return self._account.send(method, path, body, _CREATE_DEADLINE_S)
-        except Stopped as error:
-            raise OrderRefused("vastai: nothing was sent, gpuwatch is stopping", RefusalKind.NOT_SENT) from error
-        except NotSent as error:
-            raise OrderRefused(f"vastai: nothing was sent: {error}", RefusalKind.NOT_SENT) from error
-        except NetError as error:
-            raise OutcomeUnknown(f"vastai: {error}") from error
+        """The answer of any status to a request that changes something. Raises OrderRefused, OutcomeUnknown."""
+        self._client.require_key_to_order()
+        return self._client.send(method, path, body, kind=kind, deadline_s=_CREATE_DEADLINE_S)
 
     def _need_success(self, reply: HttpReply) -> None:
         refusal = read_error_body(reply)
@@ -200,7 +191,7 @@ class VastLauncher:
             return
         if reply.status == 200:
             raise OutcomeUnknown(f"vastai: {refusal.told}: an answer that is not understood")
-        error = ordering_error(reply, self._account.tools.now())
+        error = ordering_error(reply, self._client.tools.now())
         raise OrderRefused(str(error)) if isinstance(error, OfferGone) else error
 
 

@@ -12,7 +12,7 @@ from gpuwatch.errors import ProviderError
 from gpuwatch.ports import Answer, Completeness, Query
 from gpuwatch.providers.toolkit.post_processing import cheapest_first, matching
 from gpuwatch.providers.vastai.answer_parser import ParsedAnswer, parse_offers
-from gpuwatch.providers.vastai.client import VastClient
+from gpuwatch.providers.vastai.client import SEARCH_PATH, VastClient
 from gpuwatch.providers.vastai.query import DEFAULT_DISK_GB, SILENT_CAP, rows_asked, search_params, wire_names
 from gpuwatch.providers.vastai.rows import PROVIDER, KnownRows, RowReader
 
@@ -28,8 +28,8 @@ class VastMarket:
 
     name = PROVIDER
 
-    def __init__(self, account: VastClient) -> None:
-        self._account = account
+    def __init__(self, client: VastClient) -> None:
+        self._client = client
         self._known: dict[tuple[bool, float], KnownRows] = {}
 
     def search(self, query: Query, on_offers: OnOffers | None = None) -> Answer:
@@ -41,13 +41,13 @@ class VastMarket:
         Raises:
             ProviderError: no usable answer at all.
         """
-        tools = self._account.tools
+        tools = self._client.tools
         began, observed_at = tools.monotonic(), tools.now()
         walk = _PagedSearch(query)
         while not walk.done:
             ask = partial(self._page, query, walk.from_usd_hour, observed_at, on_offers)
             try:
-                page = self._account.read("search", ask, urgent=query.limit is not None)
+                page = self._client.read("search", ask, urgent=query.limit is not None)
             except ProviderError:
                 if not walk.searches:
                     raise
@@ -70,7 +70,9 @@ class VastMarket:
         known = self._known.setdefault((query.spot, disk_gb), {})
         reader = RowReader(query.spot, disk_gb, observed_at, query.gpus, known)
         on_parsed = None if on_offers is None else _only_matching(query, on_offers)
-        with self._account.search(search_params(query, from_usd_hour), deadline_s) as reply:
+        with self._client.stream(
+            "GET", SEARCH_PATH, params=search_params(query, from_usd_hour), deadline_s=deadline_s
+        ) as reply:
             return parse_offers(reply.chunks, reader, on_parsed)
 
 

@@ -105,7 +105,7 @@ def test_the_key_does_not_follow_a_link_to_another_host() -> None:
 @pytest.mark.parametrize("url", ["{home}.evil.example/x", "{home}@evil.example/x"])
 def test_what_only_begins_like_home_is_not_home(url: str) -> None:
     with rest("https://api.acme.example") as asked:
-        assert asked._sent_to(url.format(home="https://api.acme.example")) == {}
+        assert asked._headers_for(url.format(home="https://api.acme.example")) == {}
 
 
 def test_what_reads_is_asked_up_to_three_times() -> None:

@@ -13,6 +13,7 @@ import msgspec
 from gpuwatch.errors import GpuwatchError
 from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.ports.http import HttpReply
+from gpuwatch.providers.toolkit.error_mapping import read_error_body as body_of
 from gpuwatch.providers.vastai.answer_parser import parse_offers
 from gpuwatch.providers.vastai.charges import charges_of, charges_page
 from gpuwatch.providers.vastai.create import created
@@ -94,7 +95,7 @@ def _refusals(case: Mapping[str, Any]) -> Any:
     return {
         "endpoint": case["endpoint"],
         "status": case["http_status"],
-        "asking": _shown(reading_error(reply, NOW)),
+        "asking": _shown(reading_error("vastai", body_of(reply), reply, NOW)),
         "ordering": _shown(ordering_error(reply, NOW)),
     }
 
