@@ -11,11 +11,12 @@ endif
 BIN := $(VENV)/bin
 PIP_INSTALL := -m pip --disable-pip-version-check -qq install --only-binary :all:
 INSTALL_PROJECT := -m pip --disable-pip-version-check -qq install --no-deps --no-build-isolation --editable .
+QUICK := tests/domain tests/providers/toolkit tests/providers/vastai tests/engine tests/test_layout.py
 PYTEST_ARGS ?= -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check soak bench golden pictures lock clean python
+.PHONY: help demo test check quick loaded soak bench golden pictures lock clean python
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## /make \1|/p' Makefile | awk -F'|' '{printf "%-12s %s\n", $$1, $$2}'
@@ -32,6 +33,12 @@ check: $(VENV)/.dev-stamp ## Lint, format, types, import contracts, call counts
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m benchmarks.call_counts
+
+quick: $(VENV)/.dev-stamp ## The pure core and the units, for the inner loop
+	$(BIN)/pytest $(PYTEST_ARGS) -m "not slow" $(QUICK)
+
+loaded: $(VENV)/.dev-stamp $(OFFICIAL)/.stamp ## The whole suite three times while every core is busy with other work
+	$(BIN)/python -m tests.under_load
 
 soak: $(VENV)/.dev-stamp ## 10,000 simulated launches at a marketplace that lies; SEED=1 for other ones
 	$(BIN)/python -m tests.soak $(if $(SEED),--seed $(SEED))
