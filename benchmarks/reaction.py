@@ -89,12 +89,12 @@ class Engine:
     def look(self) -> None:
         """One beat of the hunt, whatever was asked when."""
         assert self._hunter is not None
-        self._hunter._asked_at.clear()  # a trial follows another at once
+        self._hunter._polled_at.clear()  # a trial follows another at once
         self._station.hunt()
 
     def wait_until_ordered(self) -> None:
         """Until no order is on its way."""
-        while self._service.actor.in_flight():
+        while self._service.slots.in_flight():
             time.sleep(0.002)
 
     def forget(self) -> None:
@@ -103,7 +103,7 @@ class Engine:
         with self._store.write() as connection:
             for name in ("launch_event", "delivery", "alert", "launch"):
                 connection.execute(delete(tables.metadata.tables[name]))
-        self._service.evaluator.launch_ended("bargain")
+        self._service.slots.free("bargain")
         CLOCK.ahead_s += 60.0
 
 

@@ -58,6 +58,11 @@ def a_match(offer: Offer | None = None, disk_gb: float | None = None, commission
     return Match(offer, price_of(offer, disk_gb, Commission(commission)))
 
 
+def seen_at(match: Match, at: datetime) -> Match:
+    """The match as an answer of that moment shows it."""
+    return msgspec.structs.replace(match, offer=msgspec.structs.replace(match.offer, observed_at=at))
+
+
 def changed(value: Any, **changes: Any) -> Any:
     """A copy with other fields."""
     return msgspec.structs.replace(value, **changes)

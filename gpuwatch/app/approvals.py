@@ -98,7 +98,7 @@ def _actor(settings: Settings, store: Database, http: HttpClient, name: str) -> 
     if not has_credentials(settings.providers[name]):
         raise UsageError(f"there is no key for {name}: nothing can be rented there; see: gpuwatch providers")
     balance = BalanceCache(adapter.launcher, monotonic)
-    balance.look()
+    balance.refresh()
     context = ProviderContext(adapter.launcher, adapter.market, settings.providers[name].commission, balance)
     return LaunchExecutor(
         SqlLaunchRepository(store),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -24,7 +24,6 @@ def build_rules(
     settings: Settings,
     names: Collection[str],
     channels: tuple[str, ...],
-    not_ready: Callable[[str, int], str | None],
 ) -> EvaluationRules:
     """The rules of one daemon.
 
@@ -48,7 +47,6 @@ def build_rules(
         max_ages=ages,
         links={name: url for name in names if (url := providers.info(name).console_url) is not None},
         unable=unrentable(settings),
-        not_ready=not_ready,
     )
 
 

@@ -25,31 +25,29 @@ from gpuwatch.bootstrap.provider_access import (
     has_credentials,
     is_polled_for,
     providers_to_follow,
-    unrentable,
 )
 from gpuwatch.bootstrap.rules import build_rules, commissions_of
-from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.alert_delivery import AlertDelivery
+from gpuwatch.engine.answer_recorder import AnswerRecorder
 from gpuwatch.engine.auto_prices import AutoPrices
 from gpuwatch.engine.balance_cache import REFRESH_S, BalanceCache
 from gpuwatch.engine.candidate_loop import ProviderContext
 from gpuwatch.engine.drift_detector import DriftDetector
-from gpuwatch.engine.evaluator import EvaluationRules, Evaluator, LaunchRequest
+from gpuwatch.engine.evaluator import Evaluator
 from gpuwatch.engine.fallback_alerts import FallbackAlerts
 from gpuwatch.engine.guard import ProviderGuard
 from gpuwatch.engine.health_monitor import HealthMonitor
-from gpuwatch.engine.hunt import Hunter, HuntRecorder
+from gpuwatch.engine.hunt import Hunter
 from gpuwatch.engine.invoices import InvoiceCollector
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_executor import LaunchExecutor
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
+from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.engine.periodic_task import PeriodicTask
-from gpuwatch.engine.provider_executors import ProviderExecutors
 from gpuwatch.engine.provider_worker import ProviderWorker
 from gpuwatch.engine.reminders import send_reminders
 from gpuwatch.engine.sweep import Sweeper, sweep_targets
-from gpuwatch.errors import GpuwatchError
 from gpuwatch.providers.toolkit.ssh_probe import SshProbe
 from gpuwatch.storage.auto_prices import SqlAutoPriceWaits
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
@@ -63,9 +61,7 @@ from gpuwatch.storage.utilisation import SqlUtilisationRepository
 
 if TYPE_CHECKING:
     from gpuwatch.domain.launches.launch import Launch
-    from gpuwatch.domain.watches.watch import Watch
-    from gpuwatch.errors import ProviderError
-    from gpuwatch.ports import Answer, Channel, Launcher, Query
+    from gpuwatch.ports import Channel, Launcher
     from gpuwatch.ports.declarations import Adapter
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.settings import Settings
@@ -87,14 +83,22 @@ _STUCK_FACTOR = 5  # rounds without an end, after which the watchdog is not fed
 
 
 class Service:
-    """Everything that runs. `nudge` is set by the clockwork: run a beat now."""
+    """Everything that runs.
+
+    Args:
+        run_now: runs a periodic task, by its name, ahead of its time.
+    """
 
     def __init__(
-        self, settings: Settings, store: Database, http: HttpClient, extra_channels: Mapping[str, Channel] | None = None
+        self,
+        settings: Settings,
+        store: Database,
+        http: HttpClient,
+        extra_channels: Mapping[str, Channel] | None = None,
+        run_now: Callable[[str], None] = lambda name: None,
     ) -> None:
         self.settings = settings
         self.stopping = threading.Event()
-        self.run_now: Callable[[str], None] = lambda name: None
         self._store = store
         self._http = http
         self.uow_factory = SqlDecisionStore(store)
@@ -106,18 +110,20 @@ class Service:
         self.distress = FallbackAlerts(self.channels, new_id)
         self._watches = {watch.name: watch for watch in settings.watches}
         self._launch_alerts = LaunchAlerts(self._channels_of, new_id)
-        self._balances: dict[str, BalanceCache] = {}
-        self._contexts = {
-            name: context for name, adapter in self.adapters.items() if (context := self._context(name, adapter))
-        }
-        self.actor = LaunchExecutor(self.ledger, self._contexts, self._launch_alerts, real_now, settings.budget)
-        self._crew = ProviderExecutors()
         self.hooks = build_hooks(settings, store, http, self._channels_of, self.stopping)
-        self.guards = {name: self._guard(context) for name, context in self._contexts.items()}
-        self.followers = {name: self._follower(name, context) for name, context in self._contexts.items()}
-        self.evaluator = Evaluator(self.uow_factory, self._rules(), self._start, new_id)
+        self.slots = LaunchSlots(run_now, ("deliver", *(f"hunt {name}" for name in self.adapters)))
+        launchers = self._launchers()
+        self._balances = {name: BalanceCache(launcher, monotonic) for name, launcher in launchers.items()}
+        self.guards = {name: self._guard(launcher) for name, launcher in launchers.items()}
+        self.followers = {name: self._follower(name, launcher) for name, launcher in launchers.items()}
+        self._contexts = {name: self._context(name, launcher) for name, launcher in launchers.items()}
+        self.actor = LaunchExecutor(
+            self.ledger, self._contexts, self._launch_alerts, real_now, settings.budget, self.slots
+        )
+        rules = build_rules(settings, tuple(self.adapters), tuple(self.channels))
+        self.evaluator = Evaluator(self.uow_factory, rules, self.actor, self.slots, new_id)
         self.auto_prices = AutoPrices(SqlAutoPriceWaits(store, commissions_of(settings)))
-        self.workers = {name: self._station(name, adapter) for name, adapter in self.adapters.items()}
+        self.workers = {name: self._worker(name, adapter) for name, adapter in self.adapters.items()}
         self._progress: dict[str, tuple[int, float]] = {}
 
     # --- what is built ------------------------------------------------------------------------------------------------
@@ -126,41 +132,38 @@ class Service:
         watch = self._watches.get(watch_name)
         return tuple(self.channels) if watch is None or watch.notify is None else watch.notify
 
-    def _context(self, name: str, adapter: Adapter) -> ProviderContext | None:
+    def _launchers(self) -> dict[str, Launcher]:
         """Where something can be rented: gpuwatch knows how, and there is a key, or the provider finds its own."""
-        provider = self.settings.providers[name]
-        if adapter.launcher is None or not has_credentials(provider):
-            return None
-        self._balances[name] = BalanceCache(adapter.launcher, monotonic)
+        return {
+            name: adapter.launcher
+            for name, adapter in self.adapters.items()
+            if adapter.launcher is not None and has_credentials(self.settings.providers[name])
+        }
+
+    def _context(self, name: str, launcher: Launcher) -> ProviderContext:
+        commission = self.settings.providers[name].commission
         return ProviderContext(
-            adapter.launcher,
-            adapter.market,
-            provider.commission,
-            self._balances[name],
-            belongs_to_another=partial(self._is_another, name),
+            launcher, self.adapters[name].market, commission, self._balances[name], self.followers[name]
         )
 
-    def _is_another(self, provider: str, instance_id: str, launch_id: str) -> bool:
-        return self.followers[provider].belongs_to_another(instance_id, launch_id)
-
-    def _follower(self, name: str, context: ProviderContext) -> LaunchReconciler:
+    def _follower(self, name: str, launcher: Launcher) -> LaunchReconciler:
         return LaunchReconciler(
             self.ledger,
-            context.launcher,
+            launcher,
             self._launch_alerts,
             watches=self._watches,
-            in_flight=self.actor.in_flight,
+            in_flight=self.slots.in_flight,
             monotonic=monotonic,
-            freed=self._freed,
+            freed=self.slots.launch_over,
             guard=self.guards[name],
             may_destroy=self.hooks.may_destroy,
         )
 
-    def _guard(self, context: ProviderContext) -> ProviderGuard:
+    def _guard(self, launcher: Launcher) -> ProviderGuard:
         return ProviderGuard(
             self.ledger,
             SqlUtilisationRepository(self._store),
-            context.launcher,
+            launcher,
             SshProbe(),
             self._launch_alerts,
             watches=self._watches,
@@ -170,45 +173,48 @@ class Service:
             new_id=new_id,
         )
 
-    def _freed(self, launch: Launch) -> None:
-        """A launch is over: its watch may rent again, the next offer at once."""
-        self.evaluator.launch_ended(launch.watch)
-        self.run_now("deliver")
-        for name in self.workers:
-            self.run_now(f"hunt {name}")
-
-    def _watches_at(self, provider: str) -> list[Watch]:
-        return [watch for watch in self.settings.watches if is_polled_for(provider, watch)]
-
-    def _rules(self) -> EvaluationRules:
-        return build_rules(self.settings, tuple(self.adapters), tuple(self.channels), self._not_ready)
-
-    def _station(self, name: str, adapter: Adapter) -> ProviderWorker:
-        provider, told = self.settings.providers[name], tuple(self.channels)
-        health_monitor = HealthMonitor(name, self.uow_factory, told, new_id, real_now())
-        worker = ProviderWorker(
-            provider, self.history, health_monitor, DriftDetector(name, self.uow_factory, told, new_id), real_now
+    def _worker(self, name: str, adapter: Adapter) -> ProviderWorker:
+        provider, channels = self.settings.providers[name], tuple(self.channels)
+        health_monitor = HealthMonitor(name, self.uow_factory, channels, new_id, real_now())
+        recorder = AnswerRecorder(
+            name,
+            self.history,
+            health_monitor,
+            DriftDetector(name, self.uow_factory, channels, new_id),
+            partial(self.actor.wait_for_started, name, LAUNCH_FIRST_S),
         )
-        mine = self._watches_at(name)
-        keep = self._launches_first(name, worker.record_hunt)
-        hunter = Hunter(adapter.market, mine, provider.commission, self.evaluator, keep, self.stopping)
-        hunter.with_current_limit = self.auto_prices.with_current_limit
+        swept = last_sweep(self._store, name)
+        return ProviderWorker(
+            provider,
+            self.history,
+            health_monitor,
+            recorder,
+            real_now,
+            hunter=self._hunter(name, adapter, recorder),
+            sweeper=self._sweeper(name, adapter, recorder, swept.rows if swept else None),
+            swept_at=swept.at if swept else None,
+        )
+
+    def _hunter(self, name: str, adapter: Adapter, recorder: AnswerRecorder) -> Hunter | None:
+        mine = [watch for watch in self.settings.watches if is_polled_for(name, watch)]
+        if not mine:
+            return None
+        return Hunter(
+            adapter.market,
+            mine,
+            self.settings.providers[name].commission,
+            self.evaluator,
+            recorder.record_hunt,
+            self.stopping,
+            current_limit=self.auto_prices.with_current_limit,
+        )
+
+    def _sweeper(self, name: str, adapter: Adapter, recorder: AnswerRecorder, rows: int | None) -> Sweeper:
         named = [watch for watch in self.settings.watches if watch.providers is None or name in watch.providers]
         targets = sweep_targets(named, self.settings.record_gpus)  # list prices are kept for those that rent, too
-        sweeper = Sweeper(adapter.market, targets, worker.record_sweep, self.stopping)
-        swept = last_sweep(self._store, name)
-        sweeper.rows = swept.rows if swept else None
-        worker.man(hunter if mine else None, sweeper, swept.at if swept else None)
-        return worker
+        return Sweeper(adapter.market, targets, recorder.record_sweep, self.stopping, rows)
 
     # --- launches -----------------------------------------------------------------------------------------------------
-
-    def _not_ready(self, provider: str, price_microusd_hour: int) -> str | None:
-        """Nothing is rented before what was rented is known (CONTRACT §4.1), nor what cannot be paid for an hour."""
-        follower = self.followers.get(provider)
-        if follower is None:
-            return unrentable(self.settings).why_not(provider) or f"gpuwatch cannot rent at {provider}"
-        return follower.not_ready() or self._balances[provider].why_unaffordable(price_microusd_hour)
 
     def unmanaged(self, settings: Settings) -> list[Launch]:
         """Launches that are alive and that nobody could follow under these settings: no provider, or no key."""
@@ -219,37 +225,10 @@ class Service:
     def _remind(self) -> int:
         return send_reminders(self.ledger, self._launch_alerts, frozenset(self.followers), real_now())
 
-    def _start(self, start: LaunchRequest) -> None:
-        self._crew.begin(start.launch.provider, partial(self._act, start))
-        self.run_now("deliver")
-
-    def _launches_first(self, provider: str, keep: HuntRecorder) -> HuntRecorder:
-        """Writing the history takes the interpreter's lock from a request that is just being sent: it comes after."""
-
-        def kept(query: Query, answer: Answer | ProviderError, now: datetime) -> None:
-            self._crew.wait_for_begun(provider, LAUNCH_FIRST_S)
-            keep(query, answer, now)
-
-        return kept
-
-    def _act(self, start: LaunchRequest) -> None:
-        launch = start.launch
-        try:
-            acted = self.actor.act(launch, start.watch, start.candidates, start.observed_at)
-            if acted.state is LaunchState.FAILED:
-                self.evaluator.launch_ended(start.watch.name)
-        except GpuwatchError as error:
-            log.error("launch %s: %s", launch.launch_id, error)  # noqa: TRY400 its row says where it stands
-        except Exception:
-            log.exception("launch %s stopped in the middle; its row is taken up again", launch.launch_id)
-        if (follower := self.followers.get(launch.provider)) is not None:
-            follower.run_soon()
-        self.run_now("deliver")
-
     # --- what the clockwork drives ------------------------------------------------------------------------------------
 
-    def beats(self) -> list[PeriodicTask]:
-        """Every beat of the daemon; those of one provider never wait for those of another."""
+    def tasks(self) -> list[PeriodicTask]:
+        """Every periodic task of the daemon; those of one provider never wait for those of another."""
         found = [
             PeriodicTask(name="deliver", run=self._deliver, every_s=DELIVER_EVERY_S),
             PeriodicTask(name="hooks", run=lambda: self.hooks.run_due(real_now()), every_s=HOOKS_EVERY_S),
@@ -262,10 +241,11 @@ class Service:
             found += [
                 PeriodicTask(name=f"hunt {name}", run=worker.hunt, every_s=poll_s, jitter_s=min(1.0, poll_s / 20)),
                 PeriodicTask(name=f"sweep {name}", run=worker.sweep_if_due, every_s=self._sweep_look_s(worker)),
-                PeriodicTask(name=f"sight {name}", run=worker.check_health, every_s=HEALTH_EVERY_S),
+                PeriodicTask(name=f"health {name}", run=worker.check_health, every_s=HEALTH_EVERY_S),
             ]
         if self._rents:
-            found += [PeriodicTask(name=f"purse {n}", run=p.look, every_s=REFRESH_S) for n, p in self._balances.items()]
+            for name, balance in self._balances.items():
+                found.append(PeriodicTask(name=f"balance {name}", run=balance.refresh, every_s=REFRESH_S))
         for name, guard in self.guards.items():
             found.append(PeriodicTask(name=f"guard {name}", run=self._look_after(guard), every_s=GUARD_EVERY_S))
         for name, follower in self.followers.items():
@@ -323,7 +303,7 @@ class Service:
     def close(self) -> None:
         """Let what is on its way come to a point where its row says so, but not for long."""
         self.stopping.set()
-        self._crew.shutdown(wait=False, cancel_futures=True)
+        self.actor.shutdown()
         self.hooks.close(within_s=1.5)
         self.deliverer.close(timeout_s=1.0)
 
@@ -339,11 +319,14 @@ def _standing(worker: ProviderWorker, now: datetime) -> str:
 
 @contextmanager
 def build_service(
-    settings: Settings, store: Database, extra_channels: Mapping[str, Channel] | None = None
+    settings: Settings,
+    store: Database,
+    extra_channels: Mapping[str, Channel] | None = None,
+    run_now: Callable[[str], None] = lambda name: None,
 ) -> Iterator[Service]:
     """The service over an opened, upgraded database; closed at the end."""
     with http_client(settings) as http:
-        service = Service(settings, store, http, extra_channels)
+        service = Service(settings, store, http, extra_channels, run_now)
         try:
             yield service
         finally:

@@ -49,31 +49,30 @@ GUARD_EVERY_S = 2.0
 
 
 class TaskScheduler:
-    """Runs beats on threads until it is stopped. One that hangs delays no other."""
+    """Runs periodic tasks on threads until it is stopped. One that hangs delays no other."""
 
-    def __init__(
-        self, beats: Sequence[PeriodicTask], now: Callable[[], datetime], monotonic: Callable[[], float]
-    ) -> None:
-        self._beats = beats
+    def __init__(self, now: Callable[[], datetime], monotonic: Callable[[], float]) -> None:
+        self._tasks: Sequence[PeriodicTask] = ()
         self._now = now
         self._monotonic = monotonic
         self._stopped = threading.Event()
         self._guard = threading.Thread(target=self._watch_clock, name="clock-guard", daemon=True)
-        pool = ThreadPoolExecutor(max_workers=len(beats) + 1)
-        self._scheduler = BackgroundScheduler(timezone="UTC", executors={"default": pool})
+        self._scheduler = BackgroundScheduler(timezone="UTC")
         for chatty in ("apscheduler.executors.default", "apscheduler.scheduler"):
             logging.getLogger(chatty).setLevel(logging.CRITICAL)  # `_tell` says the same, in one line
         told = EVENT_JOB_EXECUTED | EVENT_JOB_ERROR | EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES
         self._scheduler.add_listener(_log_event, told)
 
-    def start(self) -> None:
-        """Every beat runs at once, then at its interval."""
-        for beat in self._beats:
+    def start(self, tasks: Sequence[PeriodicTask]) -> None:
+        """Run every task at once, then at its interval."""
+        self._tasks = tasks
+        self._scheduler.add_executor(ThreadPoolExecutor(max_workers=len(tasks) + 1))
+        for task in tasks:
             self._scheduler.add_job(
-                beat.run,
-                IntervalTrigger(seconds=beat.every_s, jitter=beat.jitter_s or None, timezone="UTC"),
-                id=beat.name,
-                name=beat.name,
+                task.run,
+                IntervalTrigger(seconds=task.every_s, jitter=task.jitter_s or None, timezone="UTC"),
+                id=task.name,
+                name=task.name,
                 coalesce=True,
                 max_instances=1,
                 misfire_grace_time=None,
@@ -95,7 +94,7 @@ class TaskScheduler:
             )
 
     def run_now(self, name: str) -> None:
-        """Run a beat now instead of at its next time."""
+        """Run a task now instead of at its next time; before `start` there is nothing to run."""
         if not self._stopped.is_set() and self._scheduler.get_job(name):
             self._scheduler.modify_job(name, next_run_time=self._now())
 
@@ -112,8 +111,8 @@ class TaskScheduler:
         return self._now().timestamp() - self._monotonic()
 
     def _set_anew(self) -> None:
-        for beat in self._beats:
-            self.run_now(beat.name)
+        for task in self._tasks:
+            self.run_now(task.name)
 
 
 _overrunning: set[str] = set()  # beats that took longer than their interval
@@ -269,14 +268,13 @@ def _reload_faults(fresh: Settings, service: Service) -> list[str]:
 def running(
     settings: Settings, store: Database, extra_channels: Mapping[str, Channel] | None = None
 ) -> Iterator[Service]:
-    """The service, its beats turning; stopped within STOP_WITHIN_S at the end."""
-    with build_service(settings, store, extra_channels) as service:
-        clockwork = TaskScheduler(service.beats(), real_now, time.monotonic)
-        service.run_now = clockwork.run_now
+    """The service with its tasks running; stopped within STOP_WITHIN_S at the end."""
+    scheduler = TaskScheduler(real_now, time.monotonic)
+    with build_service(settings, store, extra_channels, scheduler.run_now) as service:
         service.hooks.start()
-        clockwork.start()
+        scheduler.start(service.tasks())
         try:
             yield service
         finally:
             service.stopping.set()
-            clockwork.stop(STOP_WITHIN_S)
+            scheduler.stop(STOP_WITHIN_S)

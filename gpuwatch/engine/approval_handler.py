@@ -68,10 +68,10 @@ class ApprovalReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunsLaunch(Protocol):
-    """Carries a reserved launch out (see `act.Actor`)."""
+    """Rents what was reserved (see `launch_executor`)."""
 
-    def act(self, launch: Launch, watch: Watch, candidates: Sequence[Match], observed_at: datetime) -> Launch:
-        """Rent it, once. Raises LaunchMoved, StoreError."""
+    def execute(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> Launch:
+        """Rent it, once. Raises LaunchConflict, StoreError."""
 
 
 class ApprovalHandler:
@@ -123,7 +123,7 @@ class ApprovalHandler:
             return self._unanswered(ask, "it answered only in part")
         if isinstance(quote, str):
             return self._refused(ask, quote)
-        return self._begin(ask, watch_bound_to_quote(ask, watch), quote, answer.observed_at, actor)
+        return self._begin(ask, watch_bound_to_quote(ask, watch), quote, actor)
 
     def deny(self, ask_id: str, why: str = "") -> ApprovalReply:
         """Not this one. Raises UsageError (there is no such ask), StoreError."""
@@ -151,9 +151,7 @@ class ApprovalHandler:
             raise UsageError(f"watch {ask.watch!r} would end it at once: it is outside `active` (stop_outside = true)")
         return watch
 
-    def _begin(
-        self, ask: Approval, watch: Watch, quote: Match, observed_at: datetime, actor: RunsLaunch | None
-    ) -> ApprovalReply:
+    def _begin(self, ask: Approval, watch: Watch, quote: Match, actor: RunsLaunch | None) -> ApprovalReply:
         intent = Intent(watch=watch, match=quote, launch_id=ask.ask_id, dry_run=actor is None)
         got = self._asks.approve(ask.ask_id, intent, self._terms.budget, self._clock())
         if got is None:
@@ -166,7 +164,7 @@ class ApprovalHandler:
             text = f"dry run: would rent {_described(quote)} (dry_run = true); nothing was rented"
             return ApprovalReply(outcome=ApprovalOutcome.WOULD_RENT, text=text, launch=got)
         try:
-            return _reply(actor.act(got, watch, (quote,), observed_at), quote)
+            return _reply(actor.execute(got, watch, (quote,)), quote)
         except LaunchConflict as error:
             text = f"{error}; it is being looked after: gpuwatch launches"
             return ApprovalReply(outcome=ApprovalOutcome.NO_ANSWER, text=text, launch=got)
@@ -228,6 +226,7 @@ def _quote(ask: Approval, watch: Watch, answer: Answer, terms: ApprovalTerms, no
     if found is None:
         gone = f"machine {was.offer.machine_id or 'unknown'} does not offer it any more"
         return gone if answer.completeness is Completeness.COMPLETE else None
+    found = msgspec.structs.replace(found, observed_at=answer.observed_at)  # no further search before the order
     listed = match_of(watch, found, price_for(watch, found, terms.commissions))
     quote = payable_quote(listed, watch, terms.commissions)
     if quote is None:

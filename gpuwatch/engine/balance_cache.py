@@ -1,4 +1,4 @@
-"""What an account can still spend. Asked for now and then, so that no rent waits for the answer."""
+"""The last known balance of an account, refreshed now and then, so that no launch waits for the provider's answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STALE_S = 600.0  # an older balance says nothing
 
 
 class BalanceCache:
-    """The balance at one provider. Where it does not say, or is down, nothing is refused on its account.
+    """The balance at one provider. While it is unknown, it prevents nothing.
 
     Args:
         monotonic: seconds.
@@ -30,7 +30,7 @@ class BalanceCache:
         self._lock = threading.Lock()
         self._known: tuple[float, int] | None = None  # (tick, micro-dollars)
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Ask the provider."""
         try:
             credit_usd = self._launcher.credit_usd()

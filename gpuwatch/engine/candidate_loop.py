@@ -1,4 +1,4 @@
-"""The rent of one launch: down a ladder of candidates, each asked for once, until one is made or none is left."""
+"""Rents one launch: requests one candidate after the other, each once, until an instance is created or none is left."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, LaunchSpec, Watch
 from gpuwatch.engine.balance_cache import BalanceCache
 from gpuwatch.engine.failpoint import failpoint
-from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.orders import build_order
 from gpuwatch.engine.requoter import Requoter
 from gpuwatch.engine.transition_executor import TransitionExecutor
@@ -57,7 +57,6 @@ _REFUSED: Mapping[RefusalKind, EndReason] = {
     RefusalKind.OTHER: EndReason.REFUSED,
 }
 
-
 _END_OF = {
     RefusalReason.OFFER_TAKEN: EndReason.OFFERS_GONE,
     RefusalReason.MACHINE_FAILED: EndReason.OFFERS_GONE,
@@ -66,152 +65,151 @@ _END_OF = {
 
 
 class ProviderContext(msgspec.Struct, frozen=True):
-    """One provider, as the actor needs it.
-
-    Args:
-        is_another: (instance, launch) → was that instance there before, and is not this launch's?
-    """
+    """What belongs to one provider when renting. Without a reconciler (a command beside a daemon) nothing is listed."""
 
     launcher: Launcher
     market: Market
     commission: Commission
     balance: BalanceCache | None = None
-    belongs_to_another: Callable[[str, str], bool] = lambda instance_id, launch_id: False
+    reconciler: LaunchReconciler | None = None
 
+    def not_ready(self, price_microusd_hour: int) -> str | None:
+        """Why nothing may be rented here at this price now, in one line; None: it may. Raises StoreError.
 
-class OrderResultRecorder:
-    """Writes down what came of an order: only this process knows the provider's answer."""
+        What was rented before must be reconciled first (CONTRACT §4.1), and the balance must cover one hour.
+        """
+        unreconciled = self.reconciler.not_ready() if self.reconciler else None
+        return unreconciled or self.why_unaffordable(price_microusd_hour)
 
-    def __init__(
-        self, repository: LaunchRepository, launch_alerts: LaunchAlerts, clock: Callable[[], datetime], budget: Budget
-    ) -> None:
-        self.repository = repository
-        self.clock = clock
-        self.budget = budget
-        self._executor = TransitionExecutor(repository, launch_alerts)
+    def why_unaffordable(self, price_microusd_hour: int) -> str | None:
+        """Why the balance does not cover one hour at this price; None: it does, or it is unknown."""
+        return self.balance.why_unaffordable(price_microusd_hour) if self.balance else None
 
-    def made(self, launch: Launch, created: Created) -> Launch:
-        """There is a contract."""
-        return self._tell(launch, InstanceCreated(created.instance_id, created.starting))
-
-    def lost(self, launch: Launch, error: OutcomeUnknown) -> Launch:
-        """It may exist. Nothing is sent again; `follow` looks for the label."""
-        log.warning("launch %s: its fate is not known: %s", launch.launch_id, error)
-        return self._tell(launch, AnswerLost(str(error), error.instance_id))
-
-    def failed(self, launch: Launch, reason: str) -> Launch:
-        """Nothing was made, and the owner, who was told that it is being rented, hears that it is not."""
-        log.warning("launch %s failed: %s", launch.launch_id, reason)
-        return self._tell(launch, NothingCreated(reason))
-
-    def _tell(self, launch: Launch, event: InstanceCreated | AnswerLost | NothingCreated) -> Launch:
-        """What is to be destroyed, `follow` destroys: it looks at once."""
-        now = self.clock()
-        launch, _ = self._executor.apply_to_latest(launch, event, ClockReading(now, now))
-        return launch
+    def belongs_to_another(self, instance_id: str, launch_id: str) -> bool:
+        """Was this instance listed before, and not as this launch's?"""
+        return self.reconciler is not None and self.reconciler.belongs_to_another(instance_id, launch_id)
 
 
 class CandidateLoop:
-    """One launch's way over its candidates: the reserved one first, then the next best, each at its price of now."""
+    """One launch's candidates: the reserved one first, then the next best, each at its current price."""
 
-    def __init__(self, uow_factory: OrderResultRecorder, context: ProviderContext, watch: Watch) -> None:
-        self._uow_factory = uow_factory
+    def __init__(
+        self,
+        repository: LaunchRepository,
+        transitions: TransitionExecutor,
+        context: ProviderContext,
+        watch: Watch,
+        budget: Budget,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._repository = repository
+        self._transitions = transitions
         self._context = context
         self._watch = watch
+        self._budget = budget
+        self._clock = clock
         self._spec = watch.launch or LaunchSpec()
-        self._quotes = Requoter(context.market, context.commission, watch, uow_factory.clock)
+        self._requoter = Requoter(context.market, context.commission, watch, clock)
 
-    def try_candidates(self, launch: Launch, candidates: Sequence[Match], observed_at: datetime) -> Launch:
-        """Ask for one after the other until one is made, its fate is not known, or there is no sense in going on.
+    def try_candidates(self, launch: Launch, candidates: Sequence[Match]) -> Launch:
+        """Request one after the other until an instance is created, an answer is lost, or going on makes no sense.
+
+        Args:
+            candidates: the reserved offer first, then the next best of the same provider.
 
         Raises:
-            LaunchMoved: somebody else took the launch over; nothing more was done.
-            StoreError: what happened could not be written down.
+            LaunchConflict: somebody else took the launch over; nothing more was done.
+            StoreError: what happened could not be stored.
         """
-        mine = [match for match in candidates if match.offer.provider == launch.provider]
-        mine.sort(key=lambda match: match.offer.offer_id != launch.offer_id)
-        until = self._uow_factory.clock() + timedelta(seconds=self._spec.try_for_s)
+        until = self._clock() + timedelta(seconds=self._spec.try_for_s)
         problem = EndReason.OFFERS_GONE.text()
-        for match in mine[: self._spec.max_tries]:
+        for match in candidates[: self._spec.max_tries]:
             try:
-                launch, outcome = self._try(launch, match, observed_at)
+                launch, outcome = self._try(launch, match)
             except ProviderError as error:
-                return self._uow_factory.failed(launch, EndReason.NOT_CHECKED.text(str(error)))
+                return self._failed(launch, EndReason.NOT_CHECKED.text(str(error)))
             if outcome is None:
                 return launch
             problem = outcome
-            if self._uow_factory.clock() >= until:
+            if self._clock() >= until:
                 break
-        return self._uow_factory.failed(launch, problem)
+        return self._failed(launch, problem)
 
-    def _try(self, launch: Launch, match: Match, observed_at: datetime) -> tuple[Launch, str | None]:
-        """One candidate. With a text: nothing was made, and the next may be asked for. Raises ProviderError."""
-        quoted = self._quotes.of(match, observed_at)
-        if quoted is None:
+    def _try(self, launch: Launch, match: Match) -> tuple[Launch, str | None]:
+        """One candidate. With a text: nothing was created, and the next may be requested. Raises ProviderError."""
+        quote = self._requoter.requote(match)
+        if quote is None:
             return launch, EndReason.PRICE_ROSE.text(f"offer {match.offer.offer_id} is gone or dearer")
         try:
-            pointed = self._point_at(launch, quoted)
-            if isinstance(pointed, LaunchRefusal):
-                return launch, _END_OF.get(pointed.reason, EndReason.BUDGET).text(pointed.text)
+            retargeted = self._retarget(launch, quote)
+            if isinstance(retargeted, LaunchRefusal):
+                return launch, _END_OF.get(retargeted.reason, EndReason.BUDGET).text(retargeted.text)
             failpoint("launch.before_look")
-            barred = self._barred(pointed)
-        except LaunchConflict:  # another daemon, or the owner, has it: nothing was made so far
-            return self._uow_factory.failed(
-                launch, EndReason.NOT_SENT.text("it was taken over before it was asked for")
-            ), None
-        if barred is not None:
-            return self._uow_factory.failed(pointed, barred), None
-        return self._ask(pointed, quoted)
+            refused = self._refused(retargeted)
+        except LaunchConflict:  # another daemon, or the owner, has it: nothing was created so far
+            return self._failed(launch, EndReason.NOT_SENT.text("it was taken over before it was asked for")), None
+        if refused is not None:
+            return self._failed(retargeted, refused), None
+        return self._send(retargeted, quote)
 
-    def _barred(self, launch: Launch) -> str | None:
-        """The last look before money is spent."""
-        poor = self._context.balance.why_unaffordable(launch.price_microusd_hour) if self._context.balance else None
+    def _retarget(self, launch: Launch, match: Match) -> Launch | LaunchRefusal:
+        """Make the row say which offer is requested and at what price, before the request."""
+        fields = offer_fields(match, self._watch)
+        if all(getattr(launch, name) == value for name, value in fields.items()):
+            return launch
+        return self._repository.retarget(launch, match, self._watch, self._budget, self._clock())
+
+    def _refused(self, launch: Launch) -> str | None:
+        """The last check before money is spent; None: nothing stands against it."""
+        poor = self._context.why_unaffordable(launch.price_microusd_hour)
         if poor is not None:
             return EndReason.NO_CREDIT.text(poor)
-        refusal = self._uow_factory.repository.may_send(launch, self._uow_factory.clock())
+        refusal = self._repository.may_send(launch, self._clock())
         return None if refusal is None else _END_OF.get(refusal.reason, EndReason.PAUSED).text(refusal.text)
 
-    def _ask(self, launch: Launch, match: Match) -> tuple[Launch, str | None]:
-        """Send the order, once. With a text: nothing was made, and the next candidate may be asked for."""
+    def _send(self, launch: Launch, match: Match) -> tuple[Launch, str | None]:
+        """Send the order, once. With a text: nothing was created, and the next candidate may be requested."""
         failpoint("launch.before_send")
         try:
-            return self._keep(launch, self._create(launch, match)), None
+            created = self._create(launch, match)
         except OfferGone as error:
             return launch, EndReason.OFFERS_GONE.text(str(error))
         except OrderRateLimited as error:
-            return self._uow_factory.failed(launch, EndReason.RATE_LIMITED.text(str(error))), None
+            return self._failed(launch, EndReason.RATE_LIMITED.text(str(error))), None
         except OrderRefused as error:
             if error.kind is RefusalKind.BID_TOO_LOW:
                 return launch, EndReason.BID_LOST.text(str(error))
-            return self._uow_factory.failed(launch, _REFUSED[error.kind].text(str(error))), None
+            return self._failed(launch, _REFUSED[error.kind].text(str(error))), None
         except OutcomeUnknown as error:
             failpoint("launch.no_answer")
-            return self._uow_factory.lost(launch, error), None
+            log.warning("launch %s: its outcome is unknown: %s", launch.launch_id, error)
+            return self._record(launch, AnswerLost(str(error), error.instance_id)), None
+        failpoint("launch.after_send")
+        recorded = self._record(launch, InstanceCreated(created.instance_id, created.starting))
+        failpoint("launch.after_record")
+        return recorded, None
 
     def _create(self, launch: Launch, match: Match) -> Created:
-        """An answer that names an instance which was there before names another's: ours is looked for by its label."""
+        """An answer that names an instance listed before is another launch's: ours is looked up by its label."""
         try:
             created = self._context.launcher.create(build_order(launch, match, self._watch))
         except OutcomeUnknown as error:
             if error.instance_id is None or not self._context.belongs_to_another(error.instance_id, launch.launch_id):
                 raise
             raise OutcomeUnknown(str(error)) from error
-        except ProviderError as error:  # no word for an order: what was sent, and how far it came, is not known
+        except ProviderError as error:  # not an order's error: how far the request came is unknown
             raise OutcomeUnknown(str(error)) from error
         if self._context.belongs_to_another(created.instance_id, launch.launch_id):
             raise OutcomeUnknown(f"its answer names instance {created.instance_id}, which was there before")
         return created
 
-    def _point_at(self, launch: Launch, match: Match) -> Launch | LaunchRefusal:
-        """Make the row say which offer is asked for and at what price, before it is."""
-        facts = offer_fields(match, self._watch)
-        if all(getattr(launch, name) == value for name, value in facts.items()):
-            return launch
-        uow_factory = self._uow_factory
-        return uow_factory.repository.retarget(launch, match, self._watch, uow_factory.budget, uow_factory.clock())
+    def _failed(self, launch: Launch, reason: str) -> Launch:
+        """Nothing was created; the owner, who was alerted that it is being rented, gets an alert that it is not."""
+        log.warning("launch %s failed: %s", launch.launch_id, reason)
+        return self._record(launch, NothingCreated(reason))
 
-    def _keep(self, launch: Launch, created: Created) -> Launch:
-        failpoint("launch.after_send")
-        kept = self._uow_factory.made(launch, created)
-        failpoint("launch.after_record")
-        return kept
+    def _record(self, launch: Launch, event: InstanceCreated | AnswerLost | NothingCreated) -> Launch:
+        """Store what only this process knows. The reconciler carries out a destroy that follows from it."""
+        now = self._clock()
+        launch, _ = self._transitions.apply_to_latest(launch, event, ClockReading(now, now))
+        return launch

@@ -1,4 +1,4 @@
-"""What an answer holds that was never met before: GPU spellings, fields, reasons to skip a row. Each is told once."""
+"""Detects what a provider never answered before, and reports it once: GPU spellings, fields, reasons to skip a row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class DriftDetector:
-    """Notes new words of one provider; remembers within the process what the store knows already."""
+    """Records new values of one provider; remembers within the process what the store knows already."""
 
     def __init__(
         self, provider: str, uow_factory: UnitOfWorkFactory, channels: tuple[str, ...], new_id: Callable[[], str]
@@ -24,8 +24,8 @@ class DriftDetector:
         self._new_id = new_id
         self._known: set[tuple[str, str]] = set()
 
-    def look(self, answer: Answer, now: datetime) -> None:
-        """Log what is new; a changed format is also told to the owner. Raises StoreError."""
+    def check(self, answer: Answer, now: datetime) -> None:
+        """Log what is new and alert about a changed format. Raises StoreError."""
         gpus = {offer.gpu_wire for offer in answer.offers if not offer.gpu_known}
         met = [("gpu", word) for word in gpus] + [("skip", reason) for reason in answer.skipped]
         for kind, word in self._new(met, now):

@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Protocol
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -17,7 +18,6 @@ from gpuwatch.domain.launches.launch import (
     Intent,
     Launch,
     LaunchRefusal,
-    RefusalReason,
 )
 from gpuwatch.domain.market.pricing import Commission, threshold_microusd
 from gpuwatch.domain.watches.decide import (
@@ -36,13 +36,13 @@ from gpuwatch.engine.alerts import alert_id_from, alert_lifetime, offer_alert
 from gpuwatch.engine.approval_requests import ApprovalTerms, request_approval
 from gpuwatch.engine.candidates import (
     UnavailableProviders,
-    is_reserved_offer,
     reservation_summary,
     select_candidates,
     with_rented_offer_first,
 )
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.launch_alerts import NOT_READY, next_steps
+from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.ports import (
     Alert,
     AlertKind,
@@ -56,23 +56,17 @@ log = logging.getLogger(__name__)
 
 _WORTH_AN_INDEX = 5_000  # pairs of watch and offer
 
-
-class WatchView(msgspec.Struct, frozen=True, kw_only=True):
-    """What one search showed one watch."""
-
-    matches: tuple[Match, ...]
-    near: bool
-    known: bool
-    observed_at: datetime
+ReservedLaunch = tuple[Launch, Watch, tuple[Match, ...]]  # durable as `requested`; the reserved candidate comes first
 
 
-class LaunchRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A launch whose intent is durable and that may now be asked for."""
+class StartsLaunches(Protocol):
+    """Rents what was reserved (see `launch_executor`)."""
 
-    launch: Launch
-    watch: Watch
-    candidates: tuple[Match, ...]
-    observed_at: datetime
+    def not_ready(self, provider: str, price_microusd_hour: int) -> str | None:
+        """Why nothing may be rented there at this price now; None: it may. Raises StoreError."""
+
+    def start(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> None:
+        """Rent it soon, on another thread; the reserved candidate comes first."""
 
 
 class EvaluationRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +82,6 @@ class EvaluationRules(msgspec.Struct, frozen=True, kw_only=True):
     links: Mapping[str, str]  # provider → URL of its console
     max_ages: Mapping[str, timedelta] = {}  # provider → its own, by how often it is asked
     unable: UnavailableProviders = UnavailableProviders()  # where nothing can be rented
-    not_ready: Callable[[str, int], str | None] = lambda provider, price: None  # why nothing may be rented there now
 
     def age_of(self, provider: str) -> timedelta:
         """How old a view of a provider may be: by its own pace, for list prices are asked for a few times a day."""
@@ -100,93 +93,98 @@ class EvaluationRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evaluator:
-    """Looks at watches. Safe to be called from the hunts of several providers at once."""
+    """Evaluates watches on answers. Safe to call from the hunts of several providers at once."""
 
     def __init__(
         self,
         uow_factory: UnitOfWorkFactory,
         rules: EvaluationRules,
-        start: Callable[[LaunchRequest], None],
+        launcher: StartsLaunches,
+        slots: LaunchSlots,
         new_id: Callable[[], str],
     ) -> None:
         self._uow_factory = uow_factory
         self._rules = rules
-        self._start = start
+        self._launcher = launcher
+        self._slots = slots
         self._new_id = new_id
         self._memories = dict(uow_factory.memories())
-        self._views: dict[str, dict[tuple[str, bool], WatchView]] = {}
+        self._views: dict[str, dict[tuple[str, bool], Observation]] = {}
         self._rounds: dict[str, PollCycle] = {}
-        self._indexes: dict[tuple[tuple[str, bool], tuple[str, ...]], tuple[tuple[Watch, ...], WatchIndex]] = {}
+        self._indexes: dict[tuple[str, bool, tuple[str, ...]], tuple[tuple[Watch, ...], WatchIndex]] = {}
         self._reasons: dict[str, DecisionReason] = {}
         self._unasked: set[str] = set()  # watches that could ask nothing when they last fired
-        self._full: set[str] = set()  # watches that could begin no further launch when they last tried
-        self._held: set[str] = set()  # watches that could begin none at all, whatever was on offer
-        self._not_ready: dict[str, str] = {}  # watch → what its owner was told last, where nothing could be tried yet
+        self._reported_not_ready: dict[
+            str, str
+        ] = {}  # watch → what the newest alert said, where nothing could be tried
         self._lock = threading.Lock()
 
     def wants_more_launches(self, watch: Watch) -> bool:
-        """Would it rent more if it saw more? Then it is asked at full pace."""
-        return watch.action is Action.LAUNCH and not self._rules.dry_run and watch.name not in self._full
+        """Would it rent more if it saw more? Then it is polled at full pace."""
+        return watch.action is Action.LAUNCH and not self._rules.dry_run and not self._slots.is_full(watch.name)
 
     def will_rent(self, watch: Watch) -> bool:
-        """Is it hungry, and did nothing keep it from renting when it tried last: a pause, an empty balance?"""
-        return self.wants_more_launches(watch) and watch.name not in self._held
+        """Does it want more, and did nothing prevent its last launch: a pause, an empty balance?"""
+        return self.wants_more_launches(watch) and not self._slots.is_held(watch.name)
 
-    def launch_ended(self, watch_name: str) -> None:
-        """A launch of this watch is over, or came to nothing: its slot is free again."""
-        self._full.discard(watch_name)
-        self._held.discard(watch_name)
+    def match(
+        self, watches: Sequence[Watch], answer: Answer, spot: bool, now: datetime
+    ) -> Mapping[str, tuple[Match, ...]]:
+        """What each watch accepts of an answer, by its name, cheapest first.
 
-    def view(self, watch: Watch, answer: Answer, now: datetime) -> WatchView:
-        """What this answer shows this watch."""
-        return self._view(watch, answer, matches(watch, answer.offers, self._rules.commissions, now), now)
+        Many watches on many offers are matched on what changed; a handful is quicker without an index.
+        """
+        commissions = self._rules.commissions
+        if len(watches) * len(answer.offers) < _WORTH_AN_INDEX:
+            return {watch.name: matches(watch, answer.offers, commissions, now) for watch in watches}
+        key = (answer.provider, spot, tuple(watch.name for watch in watches))
+        of, index = self._indexes.get(key, ((), None))
+        if index is None or of != tuple(watches):  # a limit from the history has changed
+            index = WatchIndex(watches, commissions)
+            self._indexes[key] = tuple(watches), index
+        return index.update(answer.offers, now)
 
-    def _view(self, watch: Watch, answer: Answer, found: tuple[Match, ...], now: datetime) -> WatchView:
-        known = bool(found) or answer.completeness is Completeness.COMPLETE
-        return WatchView(
-            matches=found,
-            near=bool(found) or (watch.rearm > 1 and is_near(watch, answer.offers, self._rules.commissions, now)),
-            known=known,
-            observed_at=answer.observed_at,
-        )
+    def evaluate(
+        self,
+        watches: Sequence[Watch],
+        answer: Answer,
+        found: Mapping[str, tuple[Match, ...]],
+        spot: bool,
+        now: datetime,
+    ) -> list[Decision]:
+        """Decide on an answer, store what follows in one transaction, start what was reserved.
 
-    def evaluate(self, watches: Sequence[Watch], answer: Answer, spot: bool, now: datetime) -> list[Decision]:
-        """Decide on an answer, write down what follows, start what was reserved."""
-        key = (answer.provider, spot)
-        found = self._found(watches, answer, key, now)
+        Args:
+            found: what `match` returned for this answer.
+        """
         views = {watch.name: self._view(watch, answer, found[watch.name], now) for watch in watches}
-        return self._judge(watches, key, views, now)
+        return self._evaluate(watches, (answer.provider, spot), views, now)
 
     def evaluate_unanswered(self, watches: Sequence[Watch], provider: str, spot: bool, now: datetime) -> list[Decision]:
         """The provider gave no answer: that is no data, not "no offers"."""
-        blind = WatchView(matches=(), near=False, known=False, observed_at=now)
-        return self._judge(watches, (provider, spot), {watch.name: blind for watch in watches}, now)
+        blind = Observation(matches=(), near=False, known=False, observed_at=now)
+        return self._evaluate(watches, (provider, spot), {watch.name: blind for watch in watches}, now)
 
-    def _found(
-        self, watches: Sequence[Watch], answer: Answer, key: tuple[str, bool], now: datetime
-    ) -> Mapping[str, tuple[Match, ...]]:
-        """Many watches on many offers are looked at by what changed; a handful is quicker looked at as it is."""
-        if len(watches) * len(answer.offers) < _WORTH_AN_INDEX:
-            return {w.name: matches(w, answer.offers, self._rules.commissions, now) for w in watches}
-        names, mine = tuple(watch.name for watch in watches), tuple(watches)
-        of, index = self._indexes.get((key, names), ((), None))
-        if index is None or of != mine:  # a limit out of the history has moved
-            index = WatchIndex(watches, self._rules.commissions)
-            self._indexes[key, names] = mine, index
-        return index.update(answer.offers, now)
+    def _view(self, watch: Watch, answer: Answer, found: tuple[Match, ...], now: datetime) -> Observation:
+        return Observation(
+            matches=found,
+            near=bool(found) or (watch.rearm > 1 and is_near(watch, answer.offers, self._rules.commissions, now)),
+            known=bool(found) or answer.completeness is Completeness.COMPLETE,
+            observed_at=answer.observed_at,
+        )
 
-    def _judge(
-        self, watches: Sequence[Watch], key: tuple[str, bool], views: Mapping[str, WatchView], now: datetime
+    def _evaluate(
+        self, watches: Sequence[Watch], key: tuple[str, bool], views: Mapping[str, Observation], now: datetime
     ) -> list[Decision]:
         with self._lock:
             for name, view in views.items():
                 self._views.setdefault(name, {})[key] = view
             decided = [(watch, self._decide(watch, key, now)) for watch in watches]
-            starts = self._write_down(decided, now)
+            launches = self._store(decided, now)
             self._log_changes(decided)
-            self._held -= {watch.name for watch, decision in decided if decision.best is None}
-        for start in starts:
-            self._start(start)
+            self._slots.forget_held(watch.name for watch, decision in decided if decision.best is None)
+        for launch, watch, candidates in launches:
+            self._launcher.start(launch, watch, candidates)
         return [decision for _, decision in decided]
 
     def _log_changes(self, decided: Sequence[tuple[Watch, Decision]]) -> None:
@@ -219,47 +217,50 @@ class Evaluator:
             observed_at=max((view.observed_at for view in fresh.values()), default=now),
         )
 
-    def _write_down(self, decided: Sequence[tuple[Watch, Decision]], now: datetime) -> list[LaunchRequest]:
+    def _store(self, decided: Sequence[tuple[Watch, Decision]], now: datetime) -> list[ReservedLaunch]:
         """One transaction for everything that follows; none at all when nothing does."""
         worth = [(w, d) for w, d in decided if d.fires or self._wants(w, d) or self._is_new(w, d)]
         if not worth:
             return []
-        starts, not_ready = [], dict(self._not_ready)
+        reserved, not_ready = [], dict(self._reported_not_ready)
         with self._uow_factory.open() as uow:
             for watch, decision in worth:
                 if watch.action is Action.ASK:
                     self._ask(uow, watch, decision, now)
                 else:
-                    starts += self._launch_or_alert(uow, watch, decision, not_ready, now)
+                    reserved += self._launch_or_alert(uow, watch, decision, not_ready, now)
                 uow.remember(watch.name, decision.memory)
             failpoint("intent.before_commit")
         failpoint("intent.after_commit")
         self._memories.update({watch.name: decision.memory for watch, decision in worth})
-        self._not_ready = not_ready
-        return starts
+        self._reported_not_ready = not_ready
+        return reserved
 
     def _launch_or_alert(
         self, uow: UnitOfWork, watch: Watch, decision: Decision, not_ready: dict[str, str], now: datetime
-    ) -> list[LaunchRequest]:
-        """`not_ready` is changed: what was told while nothing could be tried is no answer, the true one follows it."""
-        starts, done, can_do = self._reserve(uow, watch, decision, now)
-        if starts or (decision.fires and watch.action is Action.ALERT):
+    ) -> list[ReservedLaunch]:
+        """Reserve what the watch may rent and alert about it.
+
+        Args:
+            not_ready: changed. A "not rented" from before anything could be tried is followed by the true reason.
+        """
+        reserved, done, can_do = self._reserve(uow, watch, decision, now)
+        if reserved or (decision.fires and watch.action is Action.ALERT):
             done += checklist_warning(uow.unticked(watch))
         before = not_ready.get(watch.name)
         is_news = before is not None and bool(done) and _without_numbers(done) != _without_numbers(before)
-        shown = with_rented_offer_first(decision, starts[0].launch if starts else None)
-        if decision.fires:
-            self._tell(uow, watch, self._alert(watch, shown, done, can_do=can_do), now)
-        elif starts or is_news:  # "not rented" was told before; an offer that flaps must not flood its owner
-            what = "renting" if starts else f"refused:{alert_id_from(_without_numbers(done))}"
-            once = f"{what}:{watch.name[:150]}:{now:%Y-%m-%dT%H}"
-            self._tell(uow, watch, self._alert(watch, shown, done, can_do=can_do), now, once_key=once)
-        else:
-            return starts
+        once_key = None
+        if not decision.fires:
+            if not (reserved or is_news):
+                return []  # "not rented" was reported before; an offer that flaps must not flood its owner
+            what = "renting" if reserved else f"refused:{alert_id_from(_without_numbers(done))}"
+            once_key = f"{what}:{watch.name[:150]}:{now:%Y-%m-%dT%H}"
+        shown = with_rented_offer_first(decision, reserved[0][2][0] if reserved else None)
+        self._enqueue(uow, watch, self._alert(watch, shown, done, can_do=can_do), now, once_key=once_key)
         not_ready.pop(watch.name, None)
         if can_do == NOT_READY:
             not_ready[watch.name] = done
-        return starts
+        return reserved
 
     def _ask(self, uow: UnitOfWork, watch: Watch, decision: Decision, now: datetime) -> None:
         """The question and the alert that puts it, in the transaction of the decision.
@@ -288,7 +289,7 @@ class Evaluator:
             self._unasked.add(watch.name)
         until = now if question.ask is None else question.ask.deadline
         done = question.did + ("" if question.ask is None else checklist_warning(uow.unticked(watch)))
-        self._tell(uow, watch, self._alert(watch, question.decision, done, question.ask), now, until)
+        self._enqueue(uow, watch, self._alert(watch, question.decision, done, question.ask), now, until)
 
     def _is_new(self, watch: Watch, decision: Decision) -> bool:
         return decision.memory != self._memories.get(watch.name, WatchMemory())
@@ -304,49 +305,36 @@ class Evaluator:
 
     def _reserve(
         self, uow: UnitOfWork, watch: Watch, decision: Decision, now: datetime
-    ) -> tuple[list[LaunchRequest], str, tuple[str, ...]]:
-        """Fill the free slots of the watch, one offer each; what the owner is told of it, and what helps."""
+    ) -> tuple[list[ReservedLaunch], str, tuple[str, ...]]:
+        """Fill the free slots of the watch, one offer each; what the alert says about it, and what helps."""
         if decision.best is None or not self._wants_launch(watch, decision):
-            return [], _ONLY_TOLD.get(watch.action, ""), ()
+            return [], _ONLY_ALERTED.get(watch.action, ""), ()
         rules = self._rules
-        choice = select_candidates(decision.matches, rules.unable, rules.not_ready, rules.dry_run)
-        left = list(choice.matches)
+        left, why = select_candidates(decision.matches, rules.unable, self._launcher.not_ready, rules.dry_run)
         if not left:
-            self._held.add(watch.name)
-            return [], f"Not rented: {choice.why_none}.", NOT_READY
-        starts: list[LaunchRequest] = []
+            self._slots.hold(watch.name)
+            return [], f"Not rented: {why}.", NOT_READY
+        reserved: list[ReservedLaunch] = []
         refusal: LaunchRefusal | None = None
         while left:
-            got = uow.reserve(self._intent(watch, left), self._rules.budget, now)
+            got = uow.reserve(self._intent(watch, left), rules.budget, now)
             if isinstance(got, LaunchRefusal):
                 refusal = got
                 break
-            starts.append(self._begun(got, watch, left))
-            left = [match for match in left if match.offer.terms.fungible or not is_reserved_offer(match, got)]
-            if got.dry_run:
+            launch, match = got
+            reserved.append((launch, watch, _reserved_first(match, left)))
+            left = [one for one in left if one.offer.terms.fungible or not _is_same_offer(one, match)]
+            if launch.dry_run:
                 break
-        self._note_full(watch, refusal)
-        begun = [one.launch for one in starts]
-        return starts, reservation_summary(begun, refusal, choice), next_steps(watch, begun, refusal)
-
-    def _note_full(self, watch: Watch, refusal: LaunchRefusal | None) -> None:
-        if refusal is None:
-            self._held.discard(watch.name)
-            self._full.discard(watch.name)
-            return
-        self._held.add(watch.name)
-        if refusal.reason not in _MAY_END_ANY_MOMENT:
-            self._full.add(watch.name)
+        self._slots.note_reservation(watch.name, refusal)
+        launches = [launch for launch, _, _ in reserved]
+        return reserved, reservation_summary(launches, refusal, why), next_steps(watch, launches, refusal)
 
     def _intent(self, watch: Watch, left: Sequence[Match]) -> Intent:
         first, *others = left
         return Intent(
             watch=watch, match=first, launch_id=self._new_id(), dry_run=self._rules.dry_run, others=tuple(others)
         )
-
-    def _begun(self, launch: Launch, watch: Watch, left: Sequence[Match]) -> LaunchRequest:
-        mine = next(match for match in left if is_reserved_offer(match, launch))
-        return LaunchRequest(launch=launch, watch=watch, candidates=tuple(left), observed_at=mine.offer.observed_at)
 
     def _alert(
         self, watch: Watch, decision: Decision, did: str, ask: Approval | None = None, can_do: tuple[str, ...] = ()
@@ -356,7 +344,7 @@ class Evaluator:
             watch, decision, alert_id=alert_id, zone=rules.zone, did=did, links=rules.links, approval=ask, can_do=can_do
         )
 
-    def _tell(
+    def _enqueue(
         self,
         uow: UnitOfWork,
         watch: Watch,
@@ -370,9 +358,19 @@ class Evaluator:
         uow.tell(alert, channels, max(now + alert_lifetime(AlertKind.OFFER), until or now), once_key)
 
 
-# By the owner's word. A checklist may stand for days: at full pace its offers would eat the day's rows meanwhile.
-_MAY_END_ANY_MOMENT = {RefusalReason.PAUSED, RefusalReason.BREAKER}
-_ONLY_TOLD = {Action.ALERT: 'Told you; this watch does not rent (action = "alert").'}
+_ONLY_ALERTED = {Action.ALERT: 'This watch only alerts: it does not rent (action = "alert").'}
+
+
+def _is_same_offer(match: Match, reserved: Match) -> bool:
+    """Also as its spot twin: one machine is rented once."""
+    one, other = match.offer, reserved.offer
+    return (one.provider, one.offer_id) == (other.provider, other.offer_id)
+
+
+def _reserved_first(reserved: Match, left: Sequence[Match]) -> tuple[Match, ...]:
+    """The candidates of a launch: the reserved offer, then the next best of its provider."""
+    provider = reserved.offer.provider
+    return (reserved, *(match for match in left if match is not reserved and match.offer.provider == provider))
 
 
 def _is_under(watch: Watch, match: Match) -> bool:

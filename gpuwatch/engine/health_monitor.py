@@ -1,4 +1,4 @@
-"""Blindness: no complete answer of a provider for three intervals is told once, and once more when it is back."""
+"""Is a provider answering? Three intervals without a complete answer are reported once, and its return once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BLIND_AFTER_INTERVALS = 3
 
 
 class HealthMonitor:
-    """Looks after the sight of one provider. Called from its hunt, its sweep and the clock's beat."""
+    """The health of one provider. Called from its hunt, its sweep and its periodic health check."""
 
     def __init__(
         self,
@@ -46,10 +46,10 @@ class HealthMonitor:
 
     @property
     def health(self) -> ProviderHealth:
-        """As it is now."""
+        """The current state."""
         return self._health
 
-    def saw(self, now: datetime) -> None:
+    def answered(self, now: datetime) -> None:
         """A complete answer came."""
         with self._lock:
             before, self._health = self._health, ProviderHealth(complete_at=now)
@@ -58,7 +58,7 @@ class HealthMonitor:
                 self._write(alert, AlertKind.RECOVERED, now)
 
     def failed(self, error: ProviderError, now: datetime) -> None:
-        """A question was not answered. A spent quota is certain blindness: told at once."""
+        """A query was not answered. A spent quota blinds it for certain: reported at once."""
         with self._lock:
             self._health = msgspec.structs.replace(self._health, last_error=str(error))
             if isinstance(error, QuotaSpent) and self._health.blind_since is None:
@@ -66,7 +66,7 @@ class HealthMonitor:
                 alert = quota_alert(self._provider, error.resets_at, alert_id=self._new_id(), now=now)
                 self._write(alert, AlertKind.BLIND, now)
 
-    def beat(self, interval_s: float, now: datetime) -> None:
+    def check(self, interval_s: float, now: datetime) -> None:
         """Has it been silent for too long?"""
         with self._lock:
             if self._health.blind_since is not None:

@@ -1,4 +1,4 @@
-"""The hunt: per watch a small question, cheapest first, at or under its threshold."""
+"""The hunt: a small query per watch, cheapest first, at or under its limit; each answer is decided on at once."""
 
 from __future__ import annotations
 
@@ -7,25 +7,31 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-import msgspec
-
 from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.evaluator import Evaluator
 from gpuwatch.engine.queries import queries_for
+from gpuwatch.engine.search_complete import search_complete
 from gpuwatch.errors import ProviderError, StoreError
 from gpuwatch.ports import Answer, Completeness, Market, Query
 
 log = logging.getLogger(__name__)
 
 HuntRecorder = Callable[[Query, Answer | ProviderError, datetime], None]
-CurrentLimits = Callable[[Watch, datetime], Watch]
+CurrentLimit = Callable[[Watch, datetime], Watch]  # the watch with the limit of this moment; may raise StoreError
+Found = Mapping[str, tuple[Match, ...]]
 
 
 class Hunter:
-    """The hunt at one provider. One beat at a time; `now` comes from outside."""
+    """The hunt at one provider. One round at a time.
 
-    def __init__(
+    Args:
+        record: stores an answer, or that there was none, after it was decided on.
+        current_limit: for watches with `max_price = "auto"`.
+    """
+
+    def __init__(  # noqa: PLR0913 each is a collaborator of its own
         self,
         market: Market,
         watches: Sequence[Watch],
@@ -33,94 +39,102 @@ class Hunter:
         evaluator: Evaluator,
         record: HuntRecorder,
         stopping: threading.Event,
+        *,
+        current_limit: CurrentLimit = lambda watch, _now: watch,
     ) -> None:
-        self.with_current_limit: CurrentLimits = lambda watch, now: (
-            watch
-        )  # a watch with the limit of a moment; may raise StoreError
         self.market = market
         self._watches = tuple(watches)
         self._commission = commission
-        self._moved: list[Watch] | None = None  # the watches as they were asked for last
+        self._limited: list[Watch] | None = None  # the watches with the limits of the last round
         self._watches_of = _by_query(watches, commission)
         self._evaluator = evaluator
         self._record = record
         self._stopping = stopping
-        self._asked_at: dict[Query, datetime] = {}
+        self._current_limit = current_limit
+        self._polled_at: dict[Query, datetime] = {}
         self._matched: dict[Query, bool] = {}
 
     @property
     def queries(self) -> int:
-        """How many distinct questions a round has."""
+        """How many distinct queries a round has."""
         return len(self._watches_of)
 
     @property
     def matched_queries(self) -> int:
-        """How many of them return rows as things are."""
+        """How many of them returned rows when last asked."""
         return sum(self._matched.values())
 
-    def beat(self, clock: Callable[[], datetime], poll_every_s: float, matched_every_s: float) -> None:
-        """Ask every question that is due; decide on each answer at once, before the next is asked."""
+    def run_round(self, clock: Callable[[], datetime], poll_every_s: float, matched_every_s: float) -> None:
+        """Poll every query that is due; decide on each answer at once, before the next query."""
         self._apply_current_limits(clock())
         for query, watches in self._watches_of.items():
             if self._stopping.is_set():
                 return
             slow = self._matched.get(query) and not any(map(self._evaluator.wants_more_launches, watches))
             every_s = matched_every_s if slow else poll_every_s
-            asked_at = self._asked_at.get(query)
-            # a clock that stepped back must not silence a watch: an hour ahead of us is not "asked lately"
-            if asked_at is not None and timedelta(0) <= clock() - asked_at < timedelta(seconds=every_s * 0.9):
+            polled_at = self._polled_at.get(query)
+            # a clock that stepped back must not silence a watch: an hour ahead of us is not "polled lately"
+            if polled_at is not None and timedelta(0) <= clock() - polled_at < timedelta(seconds=every_s * 0.9):
                 continue
-            self._ask(query, watches, clock)
+            self._poll(query, watches, clock)
 
     def _apply_current_limits(self, now: datetime) -> None:
-        """Ask for what is at or under the limits of this moment; where one is not known, for nothing."""
+        """Poll for what is at or under the limits of this moment; a watch whose limit is unknown is not polled."""
         if all(watch.auto is None for watch in self._watches):
             return
-        moved = []
+        limited = []
         for watch in self._watches:
             try:
-                moved.append(self.with_current_limit(watch, now))
+                limited.append(self._current_limit(watch, now))
             except StoreError as error:
-                log.error("watch %s: its limit is not known: %s", watch.name, error)  # noqa: TRY400
+                log.error("watch %s: its limit is unknown: %s", watch.name, error)  # noqa: TRY400
             except Exception:  # no history may blind the other watches of this provider
-                log.exception("watch %s: its limit cannot be reckoned; nothing is asked for it", watch.name)
-        if moved == self._moved:
+                log.exception("watch %s: cannot compute its limit; it is not polled", watch.name)
+        if limited == self._limited:
             return
-        self._moved, self._watches_of = moved, _by_query(moved, self._commission)
-        self._asked_at = {query: at for query, at in self._asked_at.items() if query in self._watches_of}
+        self._limited, self._watches_of = limited, _by_query(limited, self._commission)
+        self._polled_at = {query: at for query, at in self._polled_at.items() if query in self._watches_of}
         self._matched = {query: has for query, has in self._matched.items() if query in self._watches_of}
 
-    def _ask(self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]) -> None:
-        self._asked_at[query] = clock()
+    def _poll(self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]) -> None:
+        """Search, match, decide, reserve and start; then record the answer."""
+        self._polled_at[query] = clock()
         answer: Answer | ProviderError
         try:
-            answer = self._search(query, watches, clock)
+            answer, found = self._search(query, watches, clock)
         except ProviderError as error:
-            answer = error
+            answer, found = error, {}
         try:
             if isinstance(answer, ProviderError):
                 self._evaluator.evaluate_unanswered(watches, self.market.name, query.spot, clock())
             else:
                 self._matched[query] = answer.rows > 0
-                self._evaluator.evaluate(watches, answer, query.spot, clock())
-        except StoreError as error:  # nothing was begun or told that is not written down; the next look tries again
-            log.error("a decision could not be kept: %s", error, extra={"provider": self.market.name})  # noqa: TRY400
+                self._evaluator.evaluate(watches, answer, found, query.spot, clock())
+        except StoreError as error:  # nothing was started or reported that is not stored; the next poll tries again
+            log.error("cannot store a decision: %s", error, extra={"provider": self.market.name})  # noqa: TRY400
         self._record(query, answer, clock())
 
-    def _search(self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]) -> Answer:
-        answer = self.market.search(query)
-        if answer.completeness is not Completeness.TRUNCATED:
-            return answer
-        if any(self._evaluator.view(watch, answer, clock()).matches for watch in watches) and not any(
-            watch.max_job_cost_usd is not None and self._evaluator.will_rent(watch) for watch in watches
-        ):
-            return answer  # cheapest first: what was cut is dearer, an hour; a whole job is rented for the least of all
-        # a page full of offers that no watch accepts proves nothing: read on to the end
-        return self.market.search(msgspec.structs.replace(query, limit=None))
+    def _search(self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]) -> tuple[Answer, Found]:
+        """The answer, and what each watch accepts of it. A page cut before any match is read to its end."""
+
+        def search_and_match(wanted: Query) -> tuple[Answer, Found]:
+            answer = self.market.search(wanted)
+            return answer, self._evaluator.match(watches, answer, wanted.spot, clock())
+
+        def is_enough(got: tuple[Answer, Found]) -> bool:
+            answer, found = got
+            if answer.completeness is not Completeness.TRUNCATED:
+                return True
+            # cheapest first: what was cut is dearer per hour; the cheapest whole job may stand anywhere
+            return any(found.values()) and not any(
+                watch.max_job_cost_usd is not None and self._evaluator.will_rent(watch) for watch in watches
+            )
+
+        return search_complete(search_and_match, query, is_enough)
 
 
 def _by_query(watches: Sequence[Watch], commission: Commission) -> Mapping[Query, Sequence[Watch]]:
-    """Watches that ask the same are answered by one search."""
+    """Watches with the same query share one search."""
     found: dict[Query, list[Watch]] = {}
     for watch in watches:
         for query in queries_for(watch, commission):

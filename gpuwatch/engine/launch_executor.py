@@ -1,28 +1,34 @@
-"""The rent: a durable intent goes to the provider, once; what is not known afterwards is never repeated.
+"""Turns reserved launches into instances: sends a durable intent to the provider once, and never repeats a lost one.
 
-A launch arrives here as `requested`, committed to disk. From then on a crash anywhere is the same case as an answer
-that was lost: `follow` looks for its label before anything else happens.
+A launch arrives here as `requested`, committed to disk. From then on a crash anywhere is the same case as a lost
+answer: the reconciler looks for the launch's label before anything else happens.
 """
 
 from __future__ import annotations
 
-import threading
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, Watch
-from gpuwatch.engine.candidate_loop import CandidateLoop, OrderResultRecorder, ProviderContext
+from gpuwatch.engine.candidate_loop import CandidateLoop, ProviderContext
 from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launch_slots import LaunchSlots
+from gpuwatch.engine.provider_executors import ProviderExecutors
+from gpuwatch.engine.transition_executor import TransitionExecutor
+from gpuwatch.errors import GpuwatchError
 from gpuwatch.ports import LaunchRepository
+
+log = logging.getLogger(__name__)
 
 
 class LaunchExecutor:
-    """Turns reserved launches into instances. One call per launch; several may run on threads.
+    """Rents what was reserved, on threads of its provider (`start`) or on the caller's thread (`execute`).
 
     Args:
-        budget: it binds again when a launch is pointed at another offer, or at the same at another price.
+        budget: checked again when a launch moves to another offer, or to another price.
     """
 
     def __init__(
@@ -32,35 +38,64 @@ class LaunchExecutor:
         launch_alerts: LaunchAlerts,
         clock: Callable[[], datetime],
         budget: Budget = Budget(),  # noqa: B008 a frozen value
+        slots: LaunchSlots | None = None,
     ) -> None:
-        self._budget = budget
-        self._repository = repository
         self._contexts = contexts
-        self._launch_alerts = launch_alerts
+        self._repository = repository
+        self._transitions = TransitionExecutor(repository, launch_alerts)
         self._clock = clock
-        self._in_flight: set[str] = set()
-        self._lock = threading.Lock()
+        self._budget = budget
+        self._slots = slots or LaunchSlots()
+        self._threads = ProviderExecutors()
 
-    def in_flight(self) -> frozenset[str]:
-        """Launches that are being asked for at this moment: nobody else may touch them."""
-        with self._lock:
-            return frozenset(self._in_flight)
+    def not_ready(self, provider: str, price_microusd_hour: int) -> str | None:
+        """Why nothing may be rented there at this price now, in one line; None: it may. Raises StoreError."""
+        context = self._contexts.get(provider)
+        return f"gpuwatch cannot rent at {provider}" if context is None else context.not_ready(price_microusd_hour)
 
-    def act(self, launch: Launch, watch: Watch, candidates: Sequence[Match], observed_at: datetime) -> Launch:
-        """Rent it: the reserved offer, or the next that fits if that one is gone.
+    def start(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> None:
+        """Rent it soon, on a thread of its provider. The arguments are those of `execute`."""
+        self._threads.submit(launch.provider, self._run, launch, watch, candidates)
+        self._slots.run_now("deliver")
+
+    def wait_for_started(self, provider: str, at_most_s: float) -> None:
+        """Wait for the launches started at a provider since the last call, but not for long."""
+        self._threads.wait_for_submitted(provider, at_most_s)
+
+    def execute(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> Launch:
+        """Rent the first candidate, or the next one if that is gone, and record the provider's answer.
+
+        Args:
+            candidates: the reserved offer first, then the next best of the same provider.
 
         Raises:
-            LaunchMoved: somebody else took it over; nothing more was done.
-            StoreError: what happened could not be written down; the row says `requested` and is looked up later.
+            LaunchConflict: somebody else took the launch over; nothing more was done.
+            StoreError: what happened could not be stored; the row says `requested` and is reconciled later.
         """
         if launch.dry_run:
             return launch
-        with self._lock:
-            self._in_flight.add(launch.launch_id)
-        try:
+        with self._slots.requesting(launch):
             context = self._contexts[launch.provider]
-            uow_factory = OrderResultRecorder(self._repository, self._launch_alerts, self._clock, self._budget)
-            return CandidateLoop(uow_factory, context, watch).try_candidates(launch, candidates, observed_at)
-        finally:
-            with self._lock:
-                self._in_flight.discard(launch.launch_id)
+            loop = CandidateLoop(self._repository, self._transitions, context, watch, self._budget, self._clock)
+            return loop.try_candidates(launch, candidates)
+
+    def shutdown(self, wait: bool = False) -> None:
+        """Start nothing more; what is under way goes on.
+
+        Args:
+            wait: until everything that was started is done; else what has not begun is dropped.
+        """
+        self._threads.shutdown(wait=wait, cancel_futures=not wait)
+
+    def _run(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> None:
+        try:
+            if self.execute(launch, watch, candidates).state is LaunchState.FAILED:
+                self._slots.free(watch.name)
+        except GpuwatchError as error:
+            log.error("launch %s: %s", launch.launch_id, error)  # noqa: TRY400 its row says where it stands
+        except Exception:
+            log.exception("launch %s stopped halfway; the reconciler takes it up again", launch.launch_id)
+        context = self._contexts.get(launch.provider)
+        if context is not None and context.reconciler is not None:
+            context.reconciler.run_soon()
+        self._slots.run_now("deliver")

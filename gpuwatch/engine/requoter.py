@@ -1,4 +1,4 @@
-"""What a candidate costs at the moment of the rent: an old answer is not a price."""
+"""Prices a candidate again right before renting: an old answer is not a price."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _QUOTE_ROWS = 64  # one page: the candidates are the cheapest
 
 
 class Requoter:
-    """What the candidates cost at this moment. An answer is its own quote while it is younger than `quote_ttl`."""
+    """Current prices of a watch's candidates. An observed price is current while it is younger than `quote_ttl`."""
 
     def __init__(self, market: Market, commission: Commission, watch: Watch, clock: Callable[[], datetime]) -> None:
         self._market = market
@@ -32,17 +32,19 @@ class Requoter:
         self._ttl = timedelta(seconds=(watch.launch or LaunchSpec()).quote_ttl_s)
         self._newer: dict[Query, tuple[datetime, Mapping[Identity, Match]]] = {}
 
-    def of(self, match: Match, observed_at: datetime) -> Match | None:
-        """The very offer as it is now, at or under the threshold with this watch's disk; its id may be a new one.
+    def requote(self, match: Match) -> Match | None:
+        """The same offer at its current price, with this watch's disk; its id may be a new one.
+
+        None: it is gone, or over the threshold.
 
         Raises:
-            ProviderError: it is not known.
+            ProviderError: its price is unknown.
         """
-        if self._is_fresh(observed_at):
+        if self._is_fresh(match.offer.observed_at):
             return payable_match(match, self._watch, self._commission)
         query = self._query(match.offer)
         if query not in self._newer or not self._is_fresh(self._newer[query][0]):
-            self._newer[query] = self._ask(query)
+            self._newer[query] = self._search(query)
         found = self._newer[query][1].get(match.offer.identity)
         return None if found is None else payable_match(found, self._watch, self._commission)
 
@@ -54,7 +56,7 @@ class Requoter:
         mine = next(query for query in queries if query.spot == offer.spot)
         return msgspec.structs.replace(mine, gpus=(offer.gpu,), count_min=offer.gpu_count, count_max=offer.gpu_count)
 
-    def _ask(self, query: Query) -> tuple[datetime, Mapping[Identity, Match]]:
+    def _search(self, query: Query) -> tuple[datetime, Mapping[Identity, Match]]:
         answer = self._market.search(query)
         commissions = {answer.provider: self._commission}
         found = matches(self._watch, answer.offers, commissions, self._clock())
@@ -62,9 +64,9 @@ class Requoter:
 
 
 def payable_match(match: Match, watch: Watch, commission: Commission) -> Match | None:
-    """The match as it will be paid; None: over the limit. Only a bid differs: it is never under the least bid.
+    """The match at the price to be paid; None: over the limit. Only a bid differs: it is at least the lowest bid.
 
-    The limit is the threshold, or for a bid of the owner's its `max`.
+    The limit is the threshold; where the watch sets its own bid, the bid's `max`.
     """
     offer = match.offer
     if not offer.spot:

@@ -1,4 +1,4 @@
-"""The sweep: everything on offer of the watched and recorded GPUs, for the history."""
+"""The sweep: reads every offer of the watched and recorded GPUs, for the history."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SweepRecorder = Callable[[str, bool, Answer | ProviderError, datetime], None]
 
 
 def sweep_targets(watches: Iterable[Watch], recorded: Sequence[str]) -> tuple[tuple[str, bool], ...]:
-    """Which (GPU, spot) to read: recorded GPUs on demand, watched ones as their watches rent."""
+    """Which (GPU, spot) to read: recorded GPUs on demand, watched GPUs as their watches rent."""
     found = {(gpu, False): None for gpu in recorded}
     for watch in watches:
         found.update({(gpu, spot): None for gpu in watch.gpu_names for spot in RENTAL_TYPES[watch.spot]})
@@ -23,7 +23,11 @@ def sweep_targets(watches: Iterable[Watch], recorded: Sequence[str]) -> tuple[tu
 
 
 class Sweeper:
-    """The sweep at one provider."""
+    """The sweep at one provider.
+
+    Args:
+        rows: how many rows the last complete sweep took; None: unknown.
+    """
 
     def __init__(
         self,
@@ -31,16 +35,17 @@ class Sweeper:
         targets: Sequence[tuple[str, bool]],
         record: SweepRecorder,
         stopping: threading.Event,
+        rows: int | None = None,
     ) -> None:
         self.market = market
         self.targets = targets
-        self.rows: int | None = None  # what the last whole sweep cost
+        self.rows = rows
         self._record = record
         self._stopping = stopping
 
-    def beat(self, clock: Callable[[], datetime]) -> bool:
-        """Read every target once; True if all of it was answered whole. A spent quota ends the round."""
-        rows, whole = 0, True
+    def run(self, clock: Callable[[], datetime]) -> bool:
+        """Read every target once; True if every answer was complete. A spent quota ends the sweep."""
+        rows, complete = 0, True
         for gpu, spot in self.targets:
             if self._stopping.is_set():
                 return False
@@ -48,13 +53,13 @@ class Sweeper:
                 answer = self.market.search(Query(gpus=(gpu,), count_max=None, spot=spot))
             except ProviderError as error:
                 self._record(gpu, spot, error, clock())
-                whole = False
+                complete = False
                 if isinstance(error, QuotaSpent):
                     break
                 continue
             rows += answer.rows
-            whole = whole and answer.completeness is Completeness.COMPLETE
+            complete = complete and answer.completeness is Completeness.COMPLETE
             self._record(gpu, spot, answer, clock())
-        if whole:
+        if complete:
             self.rows = rows
-        return whole
+        return complete

@@ -38,8 +38,8 @@ class UnitOfWork(Protocol):
     def remember(self, watch: str, remembered: WatchMemory) -> None:
         """Keep what a watch remembers."""
 
-    def reserve(self, intent: Intent, budget: Budget, now: datetime) -> Launch | LaunchRefusal:
-        """Take a free slot of the watch and the money for it, or say why not."""
+    def reserve(self, intent: Intent, budget: Budget, now: datetime) -> tuple[Launch, Match] | LaunchRefusal:
+        """Take a free slot of the watch and the money for it: the launch and the match it is for, or why not."""
 
     def ask(
         self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, rearmed: bool

@@ -97,7 +97,7 @@ def _first_rentable(
     savepoint.rollback()
     if isinstance(got, LaunchRefusal):
         return got
-    return next(match for match in left if (match.offer.provider, match.offer.offer_id) == (got.provider, got.offer_id))
+    return got[1]
 
 
 def _request(connection: Connection, intent: Intent, match: Match, deadline: datetime, now: datetime) -> Approval:
@@ -184,10 +184,10 @@ class SqlApprovalRepository:
             return connection.execute(update(approval).where(unanswered).values(**values)).rowcount == 1
 
 
-def _or_rolled_back(got: Launch | LaunchRefusal) -> Launch:
+def _or_rolled_back(got: tuple[Launch, Match] | LaunchRefusal) -> Launch:
     if isinstance(got, LaunchRefusal):
         raise _RolledBack(got)
-    return got
+    return got[0]
 
 
 def _row(ask: Approval) -> dict[str, Any]:

@@ -61,7 +61,9 @@ _OUTBID = and_(
 _TOTAL_RELAUNCHING = _TOTAL.where(not_(_OUTBID))
 
 
-def reserve(connection: Connection, intent: Intent, budget: Budget, now: datetime) -> Launch | LaunchRefusal:
+def reserve(
+    connection: Connection, intent: Intent, budget: Budget, now: datetime
+) -> tuple[Launch, Match] | LaunchRefusal:
     """Take a free slot of the watch, an offer that nobody has, and the money for it: or say why not.
 
     The launch is written as `requested` at once: from here on it may have been sent, whatever dies.
@@ -76,8 +78,10 @@ def reserve(connection: Connection, intent: Intent, budget: Budget, now: datetim
         pauses=pauses.by_hand,
         breaker=pauses.breaker_of(watch.name),
     )
-    got = admit_launch(intent, standing, budget, now)
-    return got if isinstance(got, LaunchRefusal) else _insert_launch(connection, got, now)
+    admitted = admit_launch(intent, standing, budget, now)
+    if isinstance(admitted, LaunchRefusal):
+        return admitted
+    return _insert_launch(connection, admitted[0], now) or admitted
 
 
 def admit_retarget(
@@ -129,7 +133,7 @@ def _total(connection: Connection, watch: str, spec: LaunchSpec) -> int:
     return int(connection.execute(query, {"of_watch": watch}).scalar_one())
 
 
-def _insert_launch(connection: Connection, launch: Launch, now: datetime) -> Launch | LaunchRefusal:
+def _insert_launch(connection: Connection, launch: Launch, now: datetime) -> LaunchRefusal | None:
     # PostgreSQL gives up the whole transaction at a failed statement; SQLite undoes that statement alone
     undone_alone = nullcontext() if connection.dialect.name == "sqlite" else connection.begin_nested()
     try:
@@ -138,4 +142,4 @@ def _insert_launch(connection: Connection, launch: Launch, now: datetime) -> Lau
             connection.execute(insert(launch_event), row_of_event(launch, None, "intent", now))
     except IntegrityError:
         return LaunchRefusal(RefusalReason.OFFER_TAKEN, "another launch took the slot or the offer at this moment")
-    return launch
+    return None

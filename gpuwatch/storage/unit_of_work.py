@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from gpuwatch.domain.launches.approval import Approval
 from gpuwatch.domain.launches.checklist import unticked
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
-from gpuwatch.domain.watches.decide import WatchMemory
+from gpuwatch.domain.watches.decide import Match, WatchMemory
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.ports import Alert, ProviderHealth
 from gpuwatch.storage import (
@@ -57,7 +57,7 @@ class SqlUnitOfWork:
         """Keep what a watch remembers."""
         decision_rows.save_watch_state(self._connection, watch, remembered)
 
-    def reserve(self, intent: Intent, budget: Budget, now: datetime) -> Launch | LaunchRefusal:
+    def reserve(self, intent: Intent, budget: Budget, now: datetime) -> tuple[Launch, Match] | LaunchRefusal:
         """Take a free slot and the money for it, or say why not."""
         return launch_repository.reserve(self._connection, intent, budget, now)
 

@@ -73,7 +73,7 @@ def settings(market: Marketplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def rules(settings: Settings) -> Any:
-    return build_rules(settings, tuple(settings.providers), (), lambda provider, price: None)
+    return build_rules(settings, tuple(settings.providers), ())
 
 
 def test_a_view_is_fresh_by_its_own_providers_pace_and_the_number_of_its_questions(settings: Any) -> None:
@@ -107,13 +107,13 @@ def test_a_cheaper_offer_where_nothing_can_be_rented_never_keeps_the_daemon_from
     loaded = settings(RENTS)
     with open_store(loaded) as store, build_service(loaded, store) as service:
         run(service, "follow vastai", "hunt one_stall", "hunt vastai")
-        service._crew.shutdown(wait=True)
+        service.actor.shutdown(wait=True)
         (launch,) = service.ledger.all()
         told = [due.alert.did for due in Outbox(store).lease(real_now(), 10, 60.0, ["telegram"])]
     assert launch.provider == "vastai"
     assert len(market.ledger.creates) == 1
     assert told[0] == "Not rented: gpuwatch cannot rent at one_stall."
-    assert any("A cheaper one is left: gpuwatch cannot rent at one_stall." in did for did in told)
+    assert any("A cheaper offer was skipped: gpuwatch cannot rent at one_stall." in did for did in told)
 
 
 def test_a_list_price_is_told_by_the_daemon_and_starts_nothing(settings: Any) -> None:
@@ -128,7 +128,7 @@ def test_a_list_price_is_told_by_the_daemon_and_starts_nothing(settings: Any) ->
 
 
 def run(service: Service, *names: str) -> None:
-    beats = {beat.name: beat for beat in service.beats()}
+    beats = {beat.name: beat for beat in service.tasks()}
     for name in names:
         beats[name].run()
 

@@ -17,14 +17,16 @@ from gpuwatch.bootstrap import http_client, real_now
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.emulator import Marketplace
-from gpuwatch.engine.evaluator import EvaluationRules, Evaluator, LaunchRequest
+from gpuwatch.engine.evaluator import EvaluationRules, Evaluator
 from gpuwatch.engine.hunt import Hunter
+from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.providers import build
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.migrate import upgrade
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.cli.conftest import Ran, Shell
+from tests.engine.uow_fakes import FakeExecutor
 
 SETTINGS = """
 dry_run = {dry_run}
@@ -70,14 +72,14 @@ class House:
             max_age=timedelta(hours=1),
             links={},
         )
-        starts: list[LaunchRequest] = []
-        evaluator = Evaluator(SqlDecisionStore(self.store), rules, starts.append, lambda: next(ids))
+        executor = FakeExecutor()
+        evaluator = Evaluator(SqlDecisionStore(self.store), rules, executor, LaunchSlots(), lambda: next(ids))
         with http_client(loaded) as http:
             provider = loaded.providers["vastai"]
             adapter = build(provider, http, lambda: real_now() - ago, itertools.count().__next__)
             hunter = Hunter(adapter.market, loaded.watches, provider.commission, evaluator, lambda *_: None, _never())
-            hunter.beat(lambda: real_now() - ago, 0.0, 0.0)
-        assert starts == []
+            hunter.run_round(lambda: real_now() - ago, 0.0, 0.0)
+        assert executor.started == []
         (ask,) = self.shell("asks", "--json").json
         return str(ask["ask_id"])
 

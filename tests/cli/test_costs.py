@@ -388,4 +388,4 @@ def test_the_daemon_fetches_charges_where_it_may_rent(
     if key:
         monkeypatch.setenv("VAST_API_KEY", key)
     with build_service(load_settings(None), rows.store) as service:
-        assert [beat.name for beat in service.beats() if beat.name.startswith("charges")] == names
+        assert [beat.name for beat in service.tasks() if beat.name.startswith("charges")] == names

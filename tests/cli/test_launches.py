@@ -21,12 +21,12 @@ from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.emulator import Marketplace
 from gpuwatch.ports import Order
 from gpuwatch.providers import build
-from gpuwatch.storage import launch_repository
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.migrate import upgrade
 from tests.builders import a_match, a_watch, an_offer
 from tests.cli.conftest import Shell
+from tests.reserving import launch_or_refusal
 
 S = LaunchState
 FIELDS = {
@@ -50,7 +50,7 @@ class Rows:
         watch = a_watch(action=Action.LAUNCH, launch=LaunchSpec(max_active=5, max_total=0))
         intent = Intent(watch=watch, match=a_match(an_offer(**offer)), launch_id=launch_id, dry_run=dry_run)
         with self.store.write() as connection:
-            launch = launch_repository.reserve(connection, intent, Budget(), BEGAN)
+            launch = launch_or_refusal(connection, intent, Budget(), BEGAN)
         assert isinstance(launch, Launch)
         return launch
 

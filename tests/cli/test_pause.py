@@ -18,12 +18,12 @@ from gpuwatch.domain.launches.launch import (
     RefusalReason,
 )
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
-from gpuwatch.storage import launch_repository
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.migrate import upgrade
 from tests.builders import a_match, a_watch, an_offer
 from tests.cli.conftest import Shell
+from tests.reserving import launch_or_refusal
 
 NOW = real_now()  # as the commands read it
 WATCHES = """
@@ -55,7 +55,7 @@ def reserve(
     match = a_match(an_offer(offer_id=f"of-{launch_id}", machine_id=machine))
     intent = Intent(watch=rents, match=match, launch_id=launch_id, dry_run=False)
     with store.write() as connection:
-        return launch_repository.reserve(connection, intent, Budget(), at or real_now())
+        return launch_or_refusal(connection, intent, Budget(), at or real_now())
 
 
 def fail(store: Database, machine: str = "77", launch_id: str = "a" * 12, at: datetime = NOW) -> Launch:

@@ -18,8 +18,8 @@ from gpuwatch.engine.periodic_task import PeriodicTask
 
 @contextmanager
 def turning(*beats: PeriodicTask) -> Iterator[TaskScheduler]:
-    clockwork = TaskScheduler(beats, real_now, time.monotonic)
-    clockwork.start()
+    clockwork = TaskScheduler(real_now, time.monotonic)
+    clockwork.start(beats)
     try:
         yield clockwork
     finally:
@@ -99,8 +99,8 @@ def test_a_clock_that_jumps_is_noticed_and_every_beat_is_set_anew(
     def now() -> datetime:
         return real_now() + jumped[0]
 
-    clockwork = TaskScheduler([PeriodicTask(name="a", run=count, every_s=3600)], now, time.monotonic)
-    clockwork.start()
+    clockwork = TaskScheduler(now, time.monotonic)
+    clockwork.start([PeriodicTask(name="a", run=count, every_s=3600)])
     try:
         wait_until(lambda: runs[0] == 1)
         jumped[0] = timedelta(hours=hours)
@@ -119,8 +119,8 @@ def test_a_hanging_beat_does_not_hold_up_the_stop(caplog: pytest.LogCaptureFixtu
         release.wait(60)
         ended.set()
 
-    clockwork = TaskScheduler([PeriodicTask(name="hangs", run=hang, every_s=3600)], real_now, time.monotonic)
-    clockwork.start()
+    clockwork = TaskScheduler(real_now, time.monotonic)
+    clockwork.start([PeriodicTask(name="hangs", run=hang, every_s=3600)])
     assert started.wait(30)
     began = time.monotonic()
     clockwork.stop(wait_s=0.5)

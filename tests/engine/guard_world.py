@@ -20,13 +20,13 @@ from gpuwatch.engine.guard import ProviderGuard
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.ports import Alert, Instance, InstanceState, PriceIncrease
 from gpuwatch.ports.probing import InstanceUnreachable, LoginRefused, UtilisationRepository
-from gpuwatch.storage import launch_repository
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.utilisation import SqlUtilisationRepository
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 from tests.engine.lying_provider import LyingProvider
+from tests.reserving import launch_or_refusal
 
 
 class Host(LyingProvider):
@@ -125,7 +125,7 @@ class GuardWorld:
         free = changed(self.watch, budget=Budget())  # as if rented before the limits were set
         intent = Intent(watch=free, match=a_match(offer), launch_id=launch_id, dry_run=False)
         with self.store.write() as connection:
-            launch = launch_repository.reserve(connection, intent, Budget(), self.now)
+            launch = launch_or_refusal(connection, intent, Budget(), self.now)
         assert isinstance(launch, Launch), launch
         return self.repository.move(
             launch, LaunchState.STARTING, "made", self.now, instance_id=f"i-{launch_id}", **changes

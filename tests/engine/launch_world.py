@@ -25,16 +25,17 @@ from gpuwatch.engine.guard import ProviderGuard
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_executor import LaunchExecutor
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
+from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.ports import Alert, AlertKind, InstanceState
 from gpuwatch.providers.toolkit.ssh_probe import SshProbe
-from gpuwatch.storage import launch_repository
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.utilisation import SqlUtilisationRepository
-from tests.builders import a_match, a_watch, an_offer
+from tests.builders import a_match, a_watch, an_offer, seen_at
 from tests.engine.lying_provider import LyingProvider
 from tests.engine.uow_fakes import NOON, ScriptedMarket, an_answer
+from tests.reserving import launch_or_refusal
 
 S = LaunchState
 RENTS = a_watch(action=Action.LAUNCH, launch=LaunchSpec(max_runtime_s=3600.0, ready_within_s=900.0))
@@ -59,11 +60,7 @@ class World:
     def start_process(self) -> None:
         """A new process on the same database: nothing in memory."""
         launch_alerts = LaunchAlerts(lambda _watch: ("telegram",), lambda: next(self.ids))
-        context = ProviderContext(
-            self.provider, self.market, Commission("0.20"), belongs_to_another=self.belongs_to_another
-        )
-        contexts = {"vastai": context}
-        self.actor = LaunchExecutor(self.repository, contexts, launch_alerts, lambda: self.now, self.budget)
+        self.slots = LaunchSlots()
         watches = {self.watch.name: self.watch}
         self.guard = ProviderGuard(
             self.repository,
@@ -82,25 +79,31 @@ class World:
             self.provider,
             launch_alerts,
             watches=watches,
-            in_flight=self.actor.in_flight,
+            in_flight=self.slots.in_flight,
             monotonic=lambda: self.tick_s,
             freed=self.freed,
             guard=self.guard,
         )
-
-    def belongs_to_another(self, instance_id: str, launch_id: str) -> bool:
-        return self.follower.belongs_to_another(instance_id, launch_id)
+        context = ProviderContext(self.provider, self.market, Commission("0.20"), reconciler=self.follower)
+        self.actor = LaunchExecutor(
+            self.repository, {"vastai": context}, launch_alerts, lambda: self.now, self.budget, self.slots
+        )
 
     def reserve(self, *matches: Match, budget: Budget | None = None, dry_run: bool = False) -> Launch | LaunchRefusal:
         first, *others = matches or (a_match(),)
         intent = Intent(watch=self.watch, match=first, launch_id=next(self.ids), dry_run=dry_run, others=tuple(others))
         with self.store.write() as connection:
-            return launch_repository.reserve(connection, intent, budget or self.budget, self.now)
+            return launch_or_refusal(connection, intent, budget or self.budget, self.now)
 
     def rent(self, *matches: Match) -> Launch:
         launch = self.reserve(*matches)
         assert isinstance(launch, Launch)
-        return self.actor.act(launch, self.watch, matches or (a_match(),), self.now)
+        return self.execute(launch, *(matches or (a_match(),)))
+
+    def execute(self, launch: Launch, *matches: Match, seen_s_ago: float = 0.0) -> Launch:
+        """Rent it; the prices were observed so long ago."""
+        at = self.now - timedelta(seconds=seen_s_ago)
+        return self.actor.execute(launch, self.watch, [seen_at(match, at) for match in matches])
 
     def look(self, times: int = 1, every_s: float = 5.0) -> None:
         for _ in range(times):

@@ -35,7 +35,7 @@ from gpuwatch.errors import StoreError
 from tests.builders import a_watch
 from tests.engine.test_evaluator import Bench, h100
 from tests.engine.test_evaluator_several import Several
-from tests.engine.uow_fakes import NOON, ScriptedMarket, an_answer
+from tests.engine.uow_fakes import NOON, ScriptedMarket, an_answer, evaluate
 
 H = timedelta(hours=1)
 AUTO = AutoPrice(cap_usd_gpu_hour=Decimal("3.50"), deadline_s=2 * 86_400.0)
@@ -208,13 +208,21 @@ class Hunt:
         self.market = ScriptedMarket(an_answer(*offers))
         self.now = NOON
         keep = lambda *_: None  # noqa: E731
-        self.hunter = Hunter(self.market, (watch,), Commission("0.20"), self.bench.evaluator, keep, threading.Event())
-        self.hunter.with_current_limit = AutoPrices(self.waits).with_current_limit
+        limit = AutoPrices(self.waits).with_current_limit
+        self.hunter = Hunter(
+            self.market,
+            (watch,),
+            Commission("0.20"),
+            self.bench.evaluator,
+            keep,
+            threading.Event(),
+            current_limit=limit,
+        )
 
     def looks(self, after: timedelta = timedelta(0), *offers: object) -> None:
         self.now = NOON + after
         self.market.script = [an_answer(*offers, at=self.now)]
-        self.hunter.beat(lambda: self.now, 30.0, 30.0)
+        self.hunter.run_round(lambda: self.now, 30.0, 30.0)
 
 
 def test_above_the_limit_it_waits_and_near_the_deadline_it_takes_the_same_offer() -> None:
@@ -255,7 +263,7 @@ def test_while_no_limit_is_known_nothing_is_asked(caplog: pytest.LogCaptureFixtu
     hunt.waits.broken = True
     hunt.looks(timedelta(0), h100(1.0))
     assert hunt.market.asked == []
-    assert "its limit is not known: the disk is full" in caplog.text
+    assert "its limit is unknown: the disk is full" in caplog.text
     hunt.waits.broken = False
     hunt.looks(timedelta(minutes=1), h100(1.0))
     assert len(hunt.bench.uow_factory.alerts) == 1
@@ -269,11 +277,13 @@ def test_a_limit_that_cannot_be_reckoned_blinds_no_other_watch(caplog: pytest.Lo
 
     plain = a_watch(name="plain", gpu_names=("A100 PCIe",))
     bench, market = Bench(WATCH, plain), ScriptedMarket(an_answer())
-    hunter = Hunter(market, (WATCH, plain), Commission(), bench.evaluator, lambda *_: None, threading.Event())
-    hunter.with_current_limit = with_current_limit
-    hunter.beat(lambda: NOON, 30.0, 30.0)
+    keep = lambda *_: None  # noqa: E731
+    hunter = Hunter(
+        market, (WATCH, plain), Commission(), bench.evaluator, keep, threading.Event(), current_limit=with_current_limit
+    )
+    hunter.run_round(lambda: NOON, 30.0, 30.0)
     assert [query.gpus for query in market.asked] == [("A100 PCIe",)]
-    assert "watch h100: its limit cannot be reckoned" in caplog.text
+    assert "watch h100: cannot compute its limit" in caplog.text
 
 
 def test_many_offers_are_judged_by_the_limit_of_the_moment() -> None:
@@ -283,7 +293,7 @@ def test_many_offers_are_judged_by_the_limit_of_the_moment() -> None:
 
     def reason(limit: str) -> DecisionReason:
         watch = msgspec.structs.replace(WATCH, max_price_usd_gpu_hour=Decimal(limit))
-        return bench.evaluator.evaluate([watch], an_answer(*many), False, NOON)[0].reason
+        return evaluate(bench.evaluator, [watch], an_answer(*many), False, NOON)[0].reason
 
     assert reason("2.10") is DecisionReason.NO_OFFER
     assert reason("3.50") is DecisionReason.FIRST_MATCH

@@ -75,7 +75,7 @@ def test_an_order_that_fails_like_a_question_may_have_been_carried_out(world: Wo
 def test_a_pause_between_intent_and_order_holds_the_order_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     refusal = LaunchRefusal(RefusalReason.PAUSED, "renting is paused until you resume it")
     monkeypatch.setattr(world.repository, "may_send", lambda launch, now: refusal)
-    launch = world.actor.act(reserved(world), world.watch, (a_match(),), world.now)
+    launch = world.execute(reserved(world), a_match())
     assert world.provider.orders == []
     assert launch.end_reason == "renting is paused: renting is paused until you resume it"
 
@@ -95,22 +95,22 @@ class Purseful(LyingProvider):
 def test_less_than_one_hour_on_the_account_is_too_little() -> None:
     balance = BalanceCache(Purseful(3.59), lambda: 0.0)
     assert balance.why_unaffordable(3_600_000) is None  # nobody knows yet
-    balance.look()
+    balance.refresh()
     assert balance.why_unaffordable(3_600_000) == "the balance of $3.59 at vastai is less than one hour at $3.60"
     assert balance.why_unaffordable(3_590_000) is None
 
 
 def test_a_balance_that_the_provider_does_not_tell_refuses_nothing() -> None:
     balance = BalanceCache(Purseful(None), lambda: 0.0)
-    balance.look()
+    balance.refresh()
     assert balance.why_unaffordable(10**9) is None
 
 
 def test_an_old_balance_says_nothing_and_a_failed_look_keeps_the_last() -> None:
     ticks = [0.0]
     balance = BalanceCache(Purseful(1.0), lambda: ticks[0])
-    balance.look()
-    balance.look()  # the provider is down now
+    balance.refresh()
+    balance.refresh()  # the provider is down now
     assert balance.why_unaffordable(3_600_000) is not None
     ticks[0] = STALE_S + 1
     assert balance.why_unaffordable(3_600_000) is None
@@ -118,10 +118,10 @@ def test_an_old_balance_says_nothing_and_a_failed_look_keeps_the_last() -> None:
 
 def test_a_rent_that_cannot_be_paid_for_an_hour_is_not_sent(world: World) -> None:
     balance = BalanceCache(Purseful(0.4), lambda: 0.0)
-    balance.look()
+    balance.refresh()
     contexts = world.actor._contexts
     world.actor._contexts = {name: changed(context, balance=balance) for name, context in contexts.items()}
-    launch = world.actor.act(reserved(world), world.watch, (a_match(),), world.now)
+    launch = world.execute(reserved(world), a_match())
     assert world.provider.orders == []
     assert (launch.state, launch.ended_because(EndReason.NO_CREDIT)) == (S.FAILED, True)
 

@@ -28,14 +28,15 @@ from gpuwatch.domain.watches.watch import (
     LaunchSpec,
     Watch,
 )
-from gpuwatch.engine.evaluator import EvaluationRules, Evaluator, LaunchRequest
+from gpuwatch.engine.evaluator import EvaluationRules, Evaluator
+from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.storage.approvals import SqlApprovalRepository
 from gpuwatch.storage.checklists import SqlChecklistRepository
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.tables import alert as alerts
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
-from tests.engine.uow_fakes import an_answer
+from tests.engine.uow_fakes import FakeExecutor, Started, an_answer, evaluate
 
 SPEC = LaunchSpec(max_runtime_s=3600.0, approve_within_s=7200.0)
 RENTS = a_watch(action=Action.LAUNCH, launch=SPEC, require=("dry_epoch", "my own words"))
@@ -47,7 +48,7 @@ class Bench:
 
     def __init__(self, store: Database, watch: Watch, dry_run: bool = False) -> None:
         self.store, self.watch = store, watch
-        self.started: list[LaunchRequest] = []
+        self.executor = FakeExecutor()
         ids = (f"id{n:010d}".translate(str.maketrans("0189", "abcd")) for n in itertools.count(2))
         rules = EvaluationRules(
             commissions={"vastai": Commission("0.20")},
@@ -59,13 +60,17 @@ class Bench:
             max_age=timedelta(hours=2),
             links={},
         )
-        self.evaluator = Evaluator(SqlDecisionStore(store), rules, self.started.append, lambda: next(ids))
+        self.evaluator = Evaluator(SqlDecisionStore(store), rules, self.executor, LaunchSlots(), lambda: next(ids))
         self.clock = itertools.count()
+
+    @property
+    def started(self) -> list[Started]:
+        return self.executor.started
 
     def look(self) -> None:
         at = NOON + timedelta(seconds=30 * next(self.clock))
         offer = an_offer(observed_at=at)
-        self.evaluator.evaluate([self.watch], an_answer(offer, at=at), False, at)
+        evaluate(self.evaluator, [self.watch], an_answer(offer, at=at), False, at)
 
     def tick(self, *items: str) -> None:
         SqlChecklistRepository(self.store).tick(self.watch.name, items, "", NOON)

@@ -21,7 +21,8 @@ from gpuwatch.domain.watches.watch import (
     LaunchSpec,
     Watch,
 )
-from gpuwatch.engine.evaluator import EvaluationRules, Evaluator, LaunchRequest
+from gpuwatch.engine.evaluator import EvaluationRules, Evaluator
+from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.ports import Completeness
 from gpuwatch.storage.approvals import SqlApprovalRepository
 from gpuwatch.storage.database import Database
@@ -29,7 +30,7 @@ from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.tables import alert as alerts
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import a_watch, an_offer
-from tests.engine.uow_fakes import NOON, MemoryDesk, an_answer
+from tests.engine.uow_fakes import NOON, FakeExecutor, MemoryDesk, Started, an_answer, evaluate
 
 WATCH = a_watch(name="h100", gpu_names=("H100 SXM",), max_price_usd_gpu_hour=Decimal("3.60"))
 RENTS = msgspec.structs.replace(WATCH, action=Action.LAUNCH, launch=LaunchSpec())
@@ -44,7 +45,8 @@ class Bench:
 
     def __init__(self, *watches: Watch, dry_run: bool = False, refusal: LaunchRefusal | None = None) -> None:
         self.uow_factory = MemoryDesk(refusal)
-        self.started: list[LaunchRequest] = []
+        self.executor = FakeExecutor()
+        self.slots = LaunchSlots()
         ids = (f"id{n:010d}" for n in itertools.count())
         rules = EvaluationRules(
             commissions={"vastai": Commission("0.20")},
@@ -56,15 +58,19 @@ class Bench:
             max_age=timedelta(minutes=2),
             links={},
         )
-        self.evaluator = Evaluator(self.uow_factory, rules, self.started.append, lambda: next(ids))
+        self.evaluator = Evaluator(self.uow_factory, rules, self.executor, self.slots, lambda: next(ids))
         self.watches = watches
+
+    @property
+    def started(self) -> list[Started]:
+        return self.executor.started
 
     def sees(
         self, *offers: Offer, after_s: float = 0, completeness: Completeness = Completeness.COMPLETE
     ) -> DecisionReason:
         at = NOON + timedelta(seconds=after_s)
         answer = an_answer(*offers, at=at, completeness=completeness)
-        return self.evaluator.evaluate(self.watches, answer, False, at)[0].reason
+        return evaluate(self.evaluator, self.watches, answer, False, at)[0].reason
 
 
 def test_three_dollars_listed_fires_at_three_sixty_and_a_cent_more_does_not() -> None:
@@ -168,16 +174,15 @@ def test_what_was_not_ready_is_followed_by_the_true_reason_once() -> None:
     bench = Bench(
         RENTS, refusal=LaunchRefusal(RefusalReason.MAX_USD_HOUR, "[budget] max_usd_hour = 1 does not allow it")
     )
-    plain = bench.evaluator._rules
     lines = [
         "its launches are being looked up",
         "the balance of $1.00 is too little",
         "the balance of $0.99 is too little",
     ]
     for second, line in enumerate(lines):
-        bench.evaluator._rules = msgspec.structs.replace(plain, not_ready=lambda provider, price, line=line: line)
+        bench.executor.why = lambda provider, price, line=line: line  # type: ignore[misc]
         bench.sees(h100(), after_s=second)
-    bench.evaluator._rules = plain
+    bench.executor.why = lambda provider, price: None
     bench.sees(h100(), after_s=10)
     bench.sees(h100(), after_s=11)
     assert [alert.did for alert, *_ in bench.uow_factory.alerts] == [
@@ -189,11 +194,8 @@ def test_what_was_not_ready_is_followed_by_the_true_reason_once() -> None:
 
 def test_nothing_is_rented_where_launches_are_not_reconciled_yet() -> None:
     bench = Bench(RENTS)
-    rules = msgspec.structs.replace(
-        bench.evaluator._rules, not_ready=lambda provider, price: "its launches are being looked up"
-    )
-    evaluator = Evaluator(bench.uow_factory, rules, bench.started.append, lambda: "x" * 12)
-    evaluator.evaluate((RENTS,), an_answer(h100()), False, NOON)
+    bench.executor.why = lambda provider, price: "its launches are being looked up"
+    bench.sees(h100())
     assert bench.started == []
     assert "looked up" in bench.uow_factory.alerts[0][0].did
 
@@ -201,12 +203,10 @@ def test_nothing_is_rented_where_launches_are_not_reconciled_yet() -> None:
 def test_what_was_told_as_not_rented_is_told_when_it_is_rented_after_all() -> None:
     bench = Bench(RENTS)
     why = ["it is being looked up"]
-    rules = msgspec.structs.replace(bench.evaluator._rules, not_ready=lambda provider, price: why[0] if why else None)
-    evaluator = Evaluator(bench.uow_factory, rules, bench.started.append, lambda: "x" * 12)
-    evaluator.evaluate((RENTS,), an_answer(h100()), False, NOON)
+    bench.executor.why = lambda provider, price: why[0] if why else None
+    bench.sees(h100())
     why.clear()
-    later = NOON + timedelta(seconds=30)
-    evaluator.evaluate((RENTS,), an_answer(h100(), at=later), False, later)
+    bench.sees(h100(), after_s=30)
     assert [alert.did.split(":")[0] for alert, _ in bench.uow_factory.alerts] == [
         "Not rented",
         f"Renting it now, launch {bench.started[0].launch.launch_id}.",
@@ -221,14 +221,14 @@ def test_an_offer_where_nothing_can_be_rented_now_stands_before_no_other_and_is_
             bench.evaluator._rules,
             commissions={"vastai": Commission("0.20"), "elsewhere": Commission("0")},
             expected_views={"h100": frozenset({("vastai", False), ("elsewhere", False)})},
-            not_ready=lambda provider, price: None if provider == "vastai" else f"there is no key for {provider}",
         )
+        bench.executor.why = lambda provider, price: None if provider == "vastai" else f"there is no key for {provider}"
         ids = (f"id{n:010d}" for n in itertools.count())
-        bench.evaluator = Evaluator(bench.uow_factory, rules, bench.started.append, lambda: next(ids))  # noqa: B023
+        bench.evaluator = Evaluator(bench.uow_factory, rules, bench.executor, bench.slots, lambda: next(ids))  # noqa: B023
         at = NOON
         offers = [an_offer(provider=cheap, quoted_usd_hour=1.0), an_offer(provider=dear, quoted_usd_hour=2.0)]
         for offer in sorted(offers, key=lambda offer: offer.provider == "vastai"):
-            bench.evaluator.evaluate([RENTS], an_answer(offer, at=at, provider=offer.provider), False, at)
+            evaluate(bench.evaluator, [RENTS], an_answer(offer, at=at, provider=offer.provider), False, at)
         assert {start.launch.provider for start in bench.started} == {"vastai"}
         assert {match.offer.provider for start in bench.started for match in start.candidates} == {"vastai"}
 
@@ -239,15 +239,16 @@ def test_a_round_over_two_rental_types_is_one_miss_not_two() -> None:
     evaluator = Evaluator(
         bench.uow_factory,
         msgspec.structs.replace(bench.evaluator._rules, expected_views=both),
-        bench.started.append,
+        bench.executor,
+        bench.slots,
         lambda: "x" * 12,
     )
-    evaluator.evaluate((WATCH,), an_answer(h100()), False, NOON)
+    evaluate(evaluator, (WATCH,), an_answer(h100()), False, NOON)
 
     def round_without_offers(after_s: float) -> None:
         at = NOON + timedelta(seconds=after_s)
         for spot in (False, True):
-            evaluator.evaluate((WATCH,), an_answer(at=at), spot, at)
+            evaluate(evaluator, (WATCH,), an_answer(at=at), spot, at)
 
     round_without_offers(30)
     assert bench.uow_factory.remembered["h100"].fired_at is not None
@@ -261,7 +262,7 @@ def test_many_offers_are_decided_on_just_as_few_are() -> None:
     many = [h100(2.0 + n / 100, machine_id=str(n), offer_id=str(n)) for n in range(200)]
     for after_s in (0, 30):
         at = NOON + timedelta(seconds=after_s)
-        decisions = bench.evaluator.evaluate(watches, an_answer(*many, at=at), False, at)
+        decisions = evaluate(bench.evaluator, watches, an_answer(*many, at=at), False, at)
         assert {len(decision.matches) for decision in decisions} == {101}
         assert {decision.best.offer.machine_id for decision in decisions if decision.best} == {"0"}
 
@@ -321,14 +322,16 @@ def test_with_a_real_store_the_question_and_its_alert_are_one_transaction(databa
     """Told or denied, asked again or not: as the rows say."""
     bench = Bench(ASKS)
     ids = (f"{n:c<12}".replace("0", "a") for n in "abcdefghijklm")
-    evaluator = Evaluator(SqlDecisionStore(database), bench.evaluator._rules, bench.started.append, lambda: next(ids))
-    evaluator.evaluate((ASKS,), an_answer(h100(machine_id="1")), False, NOON)
+    evaluator = Evaluator(
+        SqlDecisionStore(database), bench.evaluator._rules, bench.executor, bench.slots, lambda: next(ids)
+    )
+    evaluate(evaluator, (ASKS,), an_answer(h100(machine_id="1")), False, NOON)
     (ask,) = SqlApprovalRepository(database).recent(NOON)
     (due,) = Outbox(database).lease(NOON, 10, 60.0, ["telegram"])
     assert f"Rent it: gpuwatch approve {ask.ask_id}" in due.alert.can_do
     assert SqlApprovalRepository(database).deny(ask.ask_id, "", NOON)
     later = NOON + timedelta(seconds=30)
-    evaluator.evaluate((ASKS,), an_answer(h100(2.0, machine_id="1"), at=later), False, later)  # cheaper, and denied
+    evaluate(evaluator, (ASKS,), an_answer(h100(2.0, machine_id="1"), at=later), False, later)  # cheaper, and denied
     assert len(SqlApprovalRepository(database).recent(later)) == 1
     with database.read() as connection:
         assert connection.execute(select(func.count()).select_from(alerts)).scalar_one() == 1

@@ -19,9 +19,10 @@ from gpuwatch.domain.watches.watch import (
     Watch,
 )
 from gpuwatch.engine.candidates import UnavailableProviders
-from gpuwatch.engine.evaluator import EvaluationRules, Evaluator, LaunchRequest
+from gpuwatch.engine.evaluator import EvaluationRules, Evaluator
+from gpuwatch.engine.launch_slots import LaunchSlots
 from tests.builders import a_watch, an_offer
-from tests.engine.uow_fakes import NOON, MemoryDesk, an_answer
+from tests.engine.uow_fakes import NOON, FakeExecutor, MemoryDesk, Started, an_answer, evaluate
 
 WATCH = a_watch(name="h100", gpu_names=("H100 SXM",), max_price_usd_gpu_hour=Decimal("3.60"))
 RENTS = msgspec.structs.replace(WATCH, action=Action.LAUNCH, launch=LaunchSpec())
@@ -33,7 +34,7 @@ class Several:
 
     def __init__(self, watch: Watch, poll_minutes: dict[str, float], dry_run: bool = False, **rules: Any) -> None:
         self.uow_factory, self.watch, self.at = MemoryDesk(), watch, NOON
-        self.started: list[LaunchRequest] = []
+        self.executor = FakeExecutor()
         ids = (f"id{n:010d}" for n in itertools.count())
         ages = {name: timedelta(minutes=3 * minutes) for name, minutes in poll_minutes.items()}
         plain = EvaluationRules(
@@ -48,7 +49,11 @@ class Several:
             links={},
         )
         rules_ = msgspec.structs.replace(plain, **rules)
-        self.evaluator = Evaluator(self.uow_factory, rules_, self.started.append, lambda: next(ids))
+        self.evaluator = Evaluator(self.uow_factory, rules_, self.executor, LaunchSlots(), lambda: next(ids))
+
+    @property
+    def started(self) -> list[Started]:
+        return self.executor.started
 
     def sees(self, provider: str, *prices: float, minutes: float = 0, **changes: Any) -> DecisionReason:
         self.at += timedelta(minutes=minutes)
@@ -59,7 +64,7 @@ class Several:
             for n, price in enumerate(prices)
         ]
         answer = an_answer(*offers, at=self.at, provider=provider)
-        return self.evaluator.evaluate((self.watch,), answer, False, self.at)[0].reason
+        return evaluate(self.evaluator, (self.watch,), answer, False, self.at)[0].reason
 
     def did(self) -> list[str]:
         return [alert.did for alert, _ in self.uow_factory.alerts]
@@ -101,7 +106,7 @@ def test_a_cheaper_offer_where_gpuwatch_cannot_rent_is_passed_over_and_named() -
     assert world.did()[0] == "Not rented: gpuwatch cannot rent at azure."
     assert world.did()[-1] == (
         f"Renting it now, launch {start.launch.launch_id}. "
-        "A cheaper one is left: gpuwatch cannot rent at azure; there is no key for runpod."
+        "A cheaper offer was skipped: gpuwatch cannot rent at azure; there is no key for runpod."
     )
     rented, _ = world.uow_factory.alerts[-1]
     assert rented.headline == "h100: H100 SXM × 1 at $3.00 per GPU-hour", "headed by what is rented"

@@ -31,7 +31,7 @@ def test_three_silent_intervals_are_told_once() -> None:
     guard = health_monitor(uow_factory)
     guard.failed(ProviderDown("HTTP 502"), later(30))
     for second in range(0, 600, 10):
-        guard.beat(INTERVAL_S, later(second))
+        guard.check(INTERVAL_S, later(second))
     assert kinds(uow_factory) == [AlertKind.BLIND]
     assert any("HTTP 502" in value for _, value in uow_factory.alerts[0][0].facts)
 
@@ -40,17 +40,17 @@ def test_a_complete_answer_in_time_is_no_blindness() -> None:
     uow_factory = MemoryDesk()
     guard = health_monitor(uow_factory)
     for second in range(0, 600, 30):
-        guard.saw(later(second))
-        guard.beat(INTERVAL_S, later(second + 20))
+        guard.answered(later(second))
+        guard.check(INTERVAL_S, later(second + 20))
     assert uow_factory.alerts == []
 
 
 def test_its_return_is_told_once() -> None:
     uow_factory = MemoryDesk()
     guard = health_monitor(uow_factory)
-    guard.beat(INTERVAL_S, later(300))
-    guard.saw(later(400))
-    guard.saw(later(430))
+    guard.check(INTERVAL_S, later(300))
+    guard.answered(later(400))
+    guard.answered(later(430))
     assert kinds(uow_factory) == [AlertKind.BLIND, AlertKind.RECOVERED]
 
 
@@ -64,15 +64,15 @@ def test_a_spent_quota_is_blindness_at_once() -> None:
 
 def test_a_restart_while_blind_does_not_tell_it_again() -> None:
     uow_factory = MemoryDesk()
-    health_monitor(uow_factory).beat(INTERVAL_S, later(300))
+    health_monitor(uow_factory).check(INTERVAL_S, later(300))
     again = health_monitor(uow_factory, started_at=later(310))
-    again.beat(INTERVAL_S, later(900))
+    again.check(INTERVAL_S, later(900))
     assert kinds(uow_factory) == [AlertKind.BLIND]
 
 
 def test_a_restart_after_a_week_off_is_not_a_week_of_blindness() -> None:
     uow_factory = MemoryDesk()
-    health_monitor(uow_factory).saw(NOON)
+    health_monitor(uow_factory).answered(NOON)
     again = health_monitor(uow_factory, started_at=NOON + timedelta(days=7))
-    again.beat(INTERVAL_S, NOON + timedelta(days=7, seconds=40))
+    again.check(INTERVAL_S, NOON + timedelta(days=7, seconds=40))
     assert uow_factory.alerts == []

@@ -53,7 +53,7 @@ def test_a_watch_for_any_rental_type_asks_twice() -> None:
 def test_watches_that_ask_the_same_share_a_search() -> None:
     bench = Bench(WATCH, msgspec.structs.replace(WATCH, name="twin"))
     market = ScriptedMarket(an_answer(h100()))
-    hunter(market, bench).beat(Clock(), 30.0, 30.0)
+    hunter(market, bench).run_round(Clock(), 30.0, 30.0)
     assert len(market.asked) == 1
     assert [alert.watch for alert, _ in bench.uow_factory.alerts] == ["h100", "twin"]
 
@@ -62,7 +62,7 @@ def test_a_page_cut_before_any_match_is_read_on() -> None:
     cut = an_answer(h100(reliability=0.1), completeness=Completeness.TRUNCATED, complete_to=3.0)
     bench = Bench(msgspec.structs.replace(WATCH, min_reliability=0.9))
     market = ScriptedMarket(cut, an_answer(h100(reliability=0.1), h100(reliability=0.99, machine_id="9")))
-    hunter(market, bench).beat(Clock(), 30.0, 30.0)
+    hunter(market, bench).run_round(Clock(), 30.0, 30.0)
     assert [query.limit for query in market.asked] == [HUNT_ROWS, None]
     assert len(bench.uow_factory.alerts) == 1
 
@@ -70,7 +70,7 @@ def test_a_page_cut_before_any_match_is_read_on() -> None:
 def test_a_failing_provider_is_kept_as_a_gap() -> None:
     kept: list[object] = []
     bench = Bench(WATCH)
-    hunter(ScriptedMarket(ProviderDown("no route")), bench, kept).beat(Clock(), 30.0, 30.0)
+    hunter(ScriptedMarket(ProviderDown("no route")), bench, kept).run_round(Clock(), 30.0, 30.0)
     assert isinstance(kept[0], ProviderDown)
     assert bench.uow_factory.alerts == []
 
@@ -80,11 +80,11 @@ def test_a_matched_watch_is_asked_as_the_row_plan_allows() -> None:
     market = ScriptedMarket(an_answer(h100()))
     hunt = hunter(market, bench)
     for _ in range(4):
-        hunt.beat(clock, 30.0, 120.0)
+        hunt.run_round(clock, 30.0, 120.0)
         clock.now += timedelta(seconds=30)
     assert len(market.asked) == 1
     clock.now += timedelta(seconds=30)
-    hunt.beat(clock, 30.0, 120.0)
+    hunt.run_round(clock, 30.0, 120.0)
     assert len(market.asked) == 2
 
 
@@ -92,9 +92,9 @@ def test_a_clock_that_steps_back_silences_nothing() -> None:
     bench, clock = Bench(WATCH), Clock()
     market = ScriptedMarket(an_answer())
     hunt = hunter(market, bench)
-    hunt.beat(clock, 30.0, 30.0)
+    hunt.run_round(clock, 30.0, 30.0)
     clock.now -= timedelta(hours=1)
-    hunt.beat(clock, 30.0, 30.0)
+    hunt.run_round(clock, 30.0, 30.0)
     assert len(market.asked) == 2
 
 
@@ -106,7 +106,7 @@ def test_the_answer_is_decided_on_before_it_is_kept() -> None:
         order.append(f"kept after {len(bench.uow_factory.alerts)} alert")
 
     market = ScriptedMarket(an_answer(h100()))
-    Hunter(market, (WATCH,), TWENTY, bench.evaluator, keep, threading.Event()).beat(Clock(), 30.0, 30.0)
+    Hunter(market, (WATCH,), TWENTY, bench.evaluator, keep, threading.Event()).run_round(Clock(), 30.0, 30.0)
     assert order == ["kept after 1 alert"]
 
 

@@ -36,20 +36,23 @@ from gpuwatch.domain.watches.watch import (
 )
 from gpuwatch.engine import alerts
 from gpuwatch.engine.check import check_provider
-from gpuwatch.engine.evaluator import EvaluationRules, Evaluator, LaunchRequest
+from gpuwatch.engine.evaluator import EvaluationRules, Evaluator
 from gpuwatch.engine.hunt import Hunter
+from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.engine.requoter import Requoter, payable_match
 from gpuwatch.ports import Completeness, UnitOfWorkFactory
 from gpuwatch.storage.approvals import SqlApprovalRepository
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
-from tests.builders import a_watch, an_offer
+from tests.builders import a_watch, an_offer, seen_at
 from tests.engine.launch_world import World
 from tests.engine.uow_fakes import (
     NOON,
+    FakeExecutor,
     MemoryDesk,
     ScriptedMarket,
     an_answer,
+    evaluate,
 )
 
 VAST = {"vastai": Commission("0.20")}
@@ -89,7 +92,7 @@ def matched(watch: Watch, offer: Offer) -> Match:
     return match_of(watch, offer, price_for(watch, offer, VAST))
 
 
-def an_evaluator(watch: Watch, uow_factory: UnitOfWorkFactory, started: list[LaunchRequest]) -> Evaluator:
+def an_evaluator(watch: Watch, uow_factory: UnitOfWorkFactory, executor: FakeExecutor | None = None) -> Evaluator:
     rules = EvaluationRules(
         commissions=VAST,
         budget=Budget(),
@@ -101,12 +104,12 @@ def an_evaluator(watch: Watch, uow_factory: UnitOfWorkFactory, started: list[Lau
         links={},
     )
     ids = iter(f"id{n:010d}" for n in range(100))
-    return Evaluator(uow_factory, rules, started.append, lambda: next(ids))
+    return Evaluator(uow_factory, rules, executor or FakeExecutor(), LaunchSlots(), lambda: next(ids))
 
 
 def test_the_daemon_tells_the_cheapest_job_first_with_what_it_costs() -> None:
     watch, uow_factory = a_job_watch(), MemoryDesk()
-    (decision,) = an_evaluator(watch, uow_factory, []).evaluate([watch], an_answer(a100(), h100()), False, NOON)
+    (decision,) = evaluate(an_evaluator(watch, uow_factory), [watch], an_answer(a100(), h100()), False, NOON)
     assert decision.reason is DecisionReason.FIRST_MATCH
     ((alert, _),) = uow_factory.alerts
     assert alert.headline == "tune: H100 SXM × 4 at $4.20 per GPU-hour, job $403.20"
@@ -123,12 +126,12 @@ def test_before_a_job_is_rented_the_whole_list_is_read(action: Action, asked: in
     watch = a_job_watch(action=action, launch=LaunchSpec(max_runtime_s=360_000.0))
     uow = an_answer(a100(4.75), completeness=Completeness.TRUNCATED, complete_to=4.9)
     market = ScriptedMarket(uow, an_answer(a100(4.75), h100(13.50)))
-    started: list[LaunchRequest] = []
-    evaluator = an_evaluator(watch, MemoryDesk(), started)
+    executor = FakeExecutor()
+    evaluator = an_evaluator(watch, MemoryDesk(), executor)
     hunter = Hunter(market, [watch], VAST["vastai"], evaluator, lambda *_: None, threading.Event())
-    hunter.beat(lambda: NOON, 30.0, 30.0)
+    hunter.run_round(lambda: NOON, 30.0, 30.0)
     assert len(market.asked) == asked
-    assert [start.launch.gpu for start in started[:1]] == ["H100 SXM"][: asked - 1]
+    assert [start.launch.gpu for start in executor.started[:1]] == ["H100 SXM"][: asked - 1]
 
 
 @pytest.mark.parametrize("reason", [RefusalReason.PAUSED, RefusalReason.BREAKER, RefusalReason.MAX_USD_DAY])
@@ -137,12 +140,12 @@ def test_while_nothing_may_be_rented_the_whole_list_is_not_read_at_every_poll(re
     watch = a_job_watch(action=Action.LAUNCH, launch=LaunchSpec(max_runtime_s=360_000.0))
     uow = an_answer(a100(4.75), completeness=Completeness.TRUNCATED, complete_to=4.9)
     market, uow_factory = ScriptedMarket(uow), MemoryDesk(LaunchRefusal(reason, "not now"))
-    evaluator = an_evaluator(watch, uow_factory, [])
+    evaluator = an_evaluator(watch, uow_factory)
     hunter = Hunter(market, [watch], VAST["vastai"], evaluator, lambda *_: None, threading.Event())
     for poll in range(5):
-        hunter.beat(lambda at=NOON + timedelta(seconds=28 * poll): at, 30.0, 30.0)  # type: ignore[misc]
+        hunter.run_round(lambda at=NOON + timedelta(seconds=28 * poll): at, 30.0, 30.0)  # type: ignore[misc]
     assert [query.limit is None for query in market.asked] == [False, True, False, False, False, False]
-    evaluator.launch_ended(watch.name)
+    evaluator._slots.free(watch.name)
     assert evaluator.will_rent(watch)
 
 
@@ -150,7 +153,7 @@ def test_an_alert_names_the_parts_of_a_range_and_what_is_not_known() -> None:
     job = msgspec.structs.replace(JOB, load_s=exactly(3600.0), image_gb=10.0)
     watch = a_job_watch("600", job=job)
     match = matched(watch, a100(download_mbps=None))
-    decision = an_evaluator(watch, MemoryDesk(), []).evaluate([watch], an_answer(a100()), False, NOON)[0]
+    decision = evaluate(an_evaluator(watch, MemoryDesk()), [watch], an_answer(a100()), False, NOON)[0]
     alert = alerts.offer_alert(
         watch, msgspec.structs.replace(decision, matches=(match,)), alert_id="a", zone=ZoneInfo("UTC"), did=""
     )
@@ -161,7 +164,7 @@ def test_an_alert_names_the_parts_of_a_range_and_what_is_not_known() -> None:
 
 def test_a_watch_by_price_is_told_as_ever() -> None:
     watch, uow_factory = a_watch(), MemoryDesk()
-    an_evaluator(watch, uow_factory, []).evaluate([watch], an_answer(an_offer(observed_at=NOON)), False, NOON)
+    evaluate(an_evaluator(watch, uow_factory), [watch], an_answer(an_offer(observed_at=NOON)), False, NOON)
     ((alert, _),) = uow_factory.alerts
     assert "job" not in alert.headline
     assert not {"Job", "Hours"} & set(dict(alert.facts))
@@ -169,9 +172,9 @@ def test_a_watch_by_price_is_told_as_ever() -> None:
 
 def test_the_launch_takes_the_cheapest_job_and_the_others_behind_it() -> None:
     watch = a_job_watch(action=Action.LAUNCH, launch=LaunchSpec(max_runtime_s=360_000.0))
-    started: list[LaunchRequest] = []
-    an_evaluator(watch, MemoryDesk(), started).evaluate([watch], an_answer(a100(), h100()), False, NOON)
-    start = started[0]
+    executor = FakeExecutor()
+    evaluate(an_evaluator(watch, MemoryDesk(), executor), [watch], an_answer(a100(), h100()), False, NOON)
+    start = executor.started[0]
     assert start.launch.gpu == "H100 SXM"
     assert [match.offer.offer_id for match in start.candidates] == ["h", "a"]
 
@@ -183,7 +186,7 @@ def test_a_quote_at_which_the_job_is_too_dear_is_not_rented() -> None:
     for usd_hour, fits in ((4.86, True), (4.87, False)):
         market = ScriptedMarket(an_answer(a100(usd_hour), at=NOON))
         quotes = Requoter(market, VAST["vastai"], watch, lambda: NOON)
-        quote = quotes.of(match, NOON - timedelta(minutes=1))
+        quote = quotes.requote(seen_at(match, NOON - timedelta(minutes=1)))
         assert (quote is not None) is fits
         assert quote is None or quote.job_microusd == round(usd_hour * 1.2 * 72 * 1e6)
 
@@ -198,8 +201,8 @@ def test_a_bid_is_never_begun_at_which_the_job_is_too_dear(bid: BidSpec | None, 
 def test_a_question_about_a_job_is_kept_with_its_cost(database: Database) -> None:
     """Asked, kept in the store, read back, told: it is the same job."""
     watch = a_job_watch(action=Action.ASK, launch=LaunchSpec(max_runtime_s=360_000.0))
-    evaluator = an_evaluator(watch, SqlDecisionStore(database), [])
-    evaluator.evaluate([watch], an_answer(a100(), h100()), False, NOON)
+    evaluator = an_evaluator(watch, SqlDecisionStore(database))
+    evaluate(evaluator, [watch], an_answer(a100(), h100()), False, NOON)
     (ask,) = SqlApprovalRepository(database).recent(NOON)
     assert ask.match.offer.gpu == "H100 SXM"
     assert ask.match.job_microusd == 403_200_000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from decimal import Decimal
 
 import pytest
@@ -67,7 +66,7 @@ def test_one_fresh_look_serves_all_candidates(world: World) -> None:
     old = tuple(match_on(str(n), f"old-{n}") for n in (1, 2, 3))
     launch = world.reserve(*old)
     assert isinstance(launch, Launch)
-    world.actor.act(launch, world.watch, old, world.now - timedelta(seconds=30))
+    world.execute(launch, *old, seen_s_ago=30)
     assert len(world.market.asked) == 1
     assert [order.offer_id for order in world.provider.orders] == ["new-1", "new-2", "new-3"]
 
@@ -96,7 +95,7 @@ def test_a_higher_price_under_the_threshold_is_admitted_anew(world: World) -> No
     world.market.script = [an_answer(an_offer(quoted_usd_hour=2.9))]
     launch = world.reserve(a_match(an_offer(quoted_usd_hour=2.4)))
     assert isinstance(launch, Launch)
-    launch = world.actor.act(launch, world.watch, (a_match(),), world.now - timedelta(seconds=30))
+    launch = world.execute(launch, a_match(), seen_s_ago=30)
     assert world.provider.orders == []
     assert launch.state is S.FAILED
 
@@ -117,7 +116,7 @@ def test_a_machine_that_failed_lately_is_no_next_candidate(world: World) -> None
 
 def test_an_offer_that_became_dearer_is_told(world: World) -> None:
     world.market.script = [an_answer(an_offer(quoted_usd_hour=3.01))]
-    world.actor.act(reserved(world), world.watch, (a_match(),), world.now - timedelta(seconds=30))
+    world.execute(reserved(world), a_match(), seen_s_ago=30)
     (alert,) = world.alerts()
     assert "not rented" in alert.headline
     assert "threshold" in alert.why
@@ -143,7 +142,7 @@ def test_an_instance_that_another_process_found_first_is_not_recorded_twice(worl
         world.repository.move(launch, S.STARTING, "found by its label", world.now, instance_id=instance_id)
 
     Meddler(world, found_by_label)
-    acted = world.actor.act(launch, world.watch, (a_match(),), world.now)
+    acted = world.execute(launch, a_match())
     assert (acted.state, acted.instance_id) == (S.STARTING, "9000")
 
 
@@ -155,7 +154,7 @@ def test_a_stop_that_crosses_the_request_ends_what_was_made(world: World) -> Non
             world.repository.move(launch, S.STOPPING, "owner", world.now, end_reason=EndReason.STOPPED.text()) and None
         ),
     )
-    acted = world.actor.act(launch, world.watch, (a_match(),), world.now)
+    acted = world.execute(launch, a_match())
     assert (acted.state, acted.instance_id) == (S.STOPPING, "9000")
     world.look(5)
     assert world.provider.alive == {}
@@ -167,14 +166,14 @@ def test_a_refusal_settles_a_row_that_was_believed_lost(world: World) -> None:
     launch = reserved(world)
     Meddler(world, lambda: world.repository.move(launch, S.UNKNOWN, "another daemon", world.now) and None)
     world.provider.on_create = [OrderRefused("no", RefusalKind.OTHER)]
-    assert world.actor.act(launch, world.watch, (a_match(),), world.now).state is S.FAILED
+    assert world.execute(launch, a_match()).state is S.FAILED
 
 
 def test_an_answer_that_is_lost_leaves_what_was_found_alone(world: World) -> None:
     launch = reserved(world)
     Meddler(world, lambda: world.repository.move(launch, S.STARTING, "found", world.now, instance_id="9000") and None)
     world.provider.on_create = [OutcomeUnknown("timeout")]
-    acted = world.actor.act(launch, world.watch, (a_match(),), world.now)
+    acted = world.execute(launch, a_match())
     assert (acted.state, acted.instance_id) == (S.STARTING, "9000")
 
 

@@ -96,7 +96,7 @@ class Shelf:
             world.provider,
             LaunchAlerts(lambda _: ("telegram",), lambda: next(world.ids)),
             watches={world.watch.name: world.watch},
-            in_flight=world.actor.in_flight,
+            in_flight=world.slots.in_flight,
             monotonic=lambda: world.tick_s,
             may_destroy=(hooks or self.hooks).may_destroy,
         )

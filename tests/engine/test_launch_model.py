@@ -38,6 +38,7 @@ from gpuwatch.engine.candidate_loop import ProviderContext
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_executor import LaunchExecutor
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
+from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.errors import OfferGone, OrderError, OrderRefused, OutcomeUnknown, ProviderDown, RefusalKind
 from gpuwatch.ports import (
     Created,
@@ -47,12 +48,12 @@ from gpuwatch.ports import (
     PriceIncrease,
     ProviderCharge,
 )
-from gpuwatch.storage import launch_repository
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.tables import alert, metadata
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 from tests.engine.uow_fakes import ScriptedMarket, an_answer
+from tests.reserving import launch_or_refusal
 
 BUDGET = Budget(max_usd_hour=Decimal(10), max_instances=3)  # three of 3.60 do not fit
 WATCHES = {
@@ -211,13 +212,15 @@ class Renting(RuleBasedStateMachine):
         """Killed and started again: what was in memory is gone."""
         launch_alerts = LaunchAlerts(lambda _watch: ("telegram",), lambda: next(self.ids))
         context = ProviderContext(self.place, ScriptedMarket(an_answer()), Commission("0.20"))
-        self.actor = LaunchExecutor(self.repository, {"vastai": context}, launch_alerts, lambda: self.now, BUDGET)
+        slots = LaunchSlots()
+        contexts = {"vastai": context}
+        self.actor = LaunchExecutor(self.repository, contexts, launch_alerts, lambda: self.now, BUDGET, slots)
         self.follower = LaunchReconciler(
             self.repository,
             self.place,
             launch_alerts,
             watches=self.watches,
-            in_flight=self.actor.in_flight,
+            in_flight=slots.in_flight,
             monotonic=lambda: self.place.tick_s,
         )
 
@@ -236,7 +239,7 @@ class Renting(RuleBasedStateMachine):
         if not self.follower.reconciled:
             return
         offers = [
-            an_offer(offer_id=str(n), machine_id=str(n), quoted_usd_hour=listed)
+            an_offer(offer_id=str(n), machine_id=str(n), quoted_usd_hour=listed, observed_at=self.now)
             for n in itertools.islice(self.offers, 2)
         ]
         matches = tuple(a_match(offer) for offer in offers)
@@ -244,12 +247,12 @@ class Renting(RuleBasedStateMachine):
         alive = [launch for launch in self.repository.alive() if launch.watch == name]
         intent = Intent(watch=watch, match=matches[0], launch_id=next(self.ids), dry_run=False)
         with self.store.write() as connection:
-            launch = launch_repository.reserve(connection, intent, BUDGET, self.now)
+            launch = launch_or_refusal(connection, intent, BUDGET, self.now)
         if isinstance(launch, Launch):
             assert len(alive) < _spec(watch).max_active
             self.place.outcome = outcome
             try:
-                self.actor.act(launch, watch, matches, self.now)
+                self.actor.execute(launch, watch, matches)
             except Died:
                 self.restart()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 from decimal import Decimal
 
 import pytest
@@ -51,7 +50,7 @@ def test_an_old_answer_is_quoted_again_and_the_new_id_is_rented(world: World) ->
     launch = world.reserve()
     assert isinstance(launch, Launch)
     world.pass_s(30)
-    launch = world.actor.act(launch, world.watch, (a_match(),), world.now - timedelta(seconds=30))
+    launch = world.execute(launch, a_match(), seen_s_ago=30)
     assert world.provider.orders[0].offer_id == "2002"
     assert launch.offer_id == "2002"
 
@@ -60,7 +59,7 @@ def test_an_offer_that_became_dearer_is_not_rented(world: World) -> None:
     world.market.script = [an_answer(an_offer(quoted_usd_hour=3.01))]
     launch = world.reserve()
     assert isinstance(launch, Launch)
-    launch = world.actor.act(launch, world.watch, (a_match(),), world.now - timedelta(seconds=30))
+    launch = world.execute(launch, a_match(), seen_s_ago=30)
     assert world.provider.orders == []
     assert launch.state is S.FAILED
     assert "threshold" in (launch.end_reason or "")
@@ -70,7 +69,7 @@ def test_a_price_that_cannot_be_checked_is_not_paid(world: World) -> None:
     world.market.script = [ProviderDown("vastai: 502")]
     launch = world.reserve()
     assert isinstance(launch, Launch)
-    launch = world.actor.act(launch, world.watch, (a_match(),), world.now - timedelta(seconds=30))
+    launch = world.execute(launch, a_match(), seen_s_ago=30)
     assert (world.provider.orders, launch.state) == ([], S.FAILED)
 
 
@@ -159,7 +158,7 @@ def test_a_spot_rent_always_bids_and_never_ends_on_demand(world: World) -> None:
 def test_a_dry_run_sends_nothing_and_takes_no_slot(world: World) -> None:
     launch = world.reserve(dry_run=True)
     assert isinstance(launch, Launch)
-    world.actor.act(launch, world.watch, (a_match(),), world.now)
+    world.execute(launch, a_match())
     assert world.provider.orders == []
     assert (launch.state, launch.dry_run) == (S.ENDED, True)
     assert isinstance(world.reserve(), Launch)

@@ -41,7 +41,7 @@ def pause(world: World) -> None:
 def test_a_pause_after_the_intent_sends_nothing_and_frees_the_slot(world: World) -> None:
     launch = reserved(world)
     pause(world)
-    ended = world.actor.act(launch, world.watch, (a_match(),), world.now)
+    ended = world.execute(launch, a_match())
     assert (world.provider.orders, ended.state) == ([], LaunchState.FAILED)
     assert ended.ended_because(EndReason.PAUSED)
     assert isinstance(world.reserve(), LaunchRefusal)
@@ -53,7 +53,7 @@ def test_a_machine_blocked_after_the_intent_is_not_rented(world: World) -> None:
     launch = reserved(world)
     note = MachineNote(provider="vastai", machine_id="77", verdict=MachineVerdict.BLOCKED, at=world.now)
     SqlMachineNoteRepository(world.store).note(note)
-    ended = world.actor.act(launch, world.watch, (a_match(),), world.now)
+    ended = world.execute(launch, a_match())
     assert (world.provider.orders, ended.state) == ([], LaunchState.FAILED)
     assert "blocked by you" in (ended.end_reason or "")
 

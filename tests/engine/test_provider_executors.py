@@ -9,23 +9,23 @@ from gpuwatch.engine.provider_executors import ProviderExecutors
 
 def test_orders_that_hang_at_one_provider_hold_up_no_other() -> None:
     gate, sent = threading.Event(), threading.Event()
-    crew = ProviderExecutors()
+    executors = ProviderExecutors()
     try:
         for _ in range(8):
-            crew.begin("hangs", lambda: gate.wait(20) and None)
-        crew.begin("answers", sent.set)
+            executors.submit("hangs", lambda: gate.wait(20) and None)
+        executors.submit("answers", sent.set)
         assert sent.wait(5)
-        crew.wait_for_begun("answers", 5.0)
+        executors.wait_for_submitted("answers", 5.0)
     finally:
         gate.set()
-        crew.shutdown()
+        executors.shutdown()
 
 
-def test_what_was_begun_is_waited_for_once() -> None:
+def test_submitted_work_is_waited_for_once() -> None:
     done: list[str] = []
-    crew = ProviderExecutors()
-    crew.begin("vastai", lambda: done.append("rented"))
-    crew.wait_for_begun("vastai", 5.0)
+    executors = ProviderExecutors()
+    executors.submit("vastai", lambda: done.append("rented"))
+    executors.wait_for_submitted("vastai", 5.0)
     assert done == ["rented"]
-    crew.wait_for_begun("vastai", 0.0)
-    crew.shutdown()
+    executors.wait_for_submitted("vastai", 0.0)
+    executors.shutdown()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import pytest
 
+from gpuwatch.engine.answer_recorder import AnswerRecorder
 from gpuwatch.engine.drift_detector import DriftDetector
 from gpuwatch.engine.health_monitor import HealthMonitor
 from gpuwatch.engine.hunt import Hunter
@@ -53,7 +55,12 @@ class Post:
     """A station with a hunt and a sweep over a scripted market."""
 
     def __init__(
-        self, history: CountingHistory, swept_at: datetime | None = None, settings: ProviderSettings = SETTINGS
+        self,
+        history: CountingHistory,
+        swept_at: datetime | None = None,
+        settings: ProviderSettings = SETTINGS,
+        hunts: bool = True,
+        targets: Sequence[tuple[str, bool]] = (("H100 SXM", False),),
     ) -> None:
         self.now = NOON
         self.bench = Bench(WATCH)
@@ -61,11 +68,19 @@ class Post:
         uow_factory: MemoryDesk = self.bench.uow_factory
         health_monitor = HealthMonitor("vastai", uow_factory, ("telegram",), lambda: "x", NOON)
         drift_detector = DriftDetector("vastai", uow_factory, ("telegram",), lambda: "y")
-        self.worker = ProviderWorker(settings, history, health_monitor, drift_detector, lambda: self.now)
+        self.recorder = AnswerRecorder("vastai", history, health_monitor, drift_detector)
         stopping = threading.Event()
-        hunter = Hunter(self.market, (WATCH,), TWENTY, self.bench.evaluator, self.worker.record_hunt, stopping)
-        sweeper = Sweeper(self.market, (("H100 SXM", False),), self.worker.record_sweep, stopping)
-        self.worker.man(hunter, sweeper, swept_at)
+        hunter = Hunter(self.market, (WATCH,), TWENTY, self.bench.evaluator, self.recorder.record_hunt, stopping)
+        self.worker = ProviderWorker(
+            settings,
+            history,
+            health_monitor,
+            self.recorder,
+            lambda: self.now,
+            hunter=hunter if hunts else None,
+            sweeper=Sweeper(self.market, targets, self.recorder.record_sweep, stopping),
+            swept_at=swept_at,
+        )
 
     def told(self) -> list[AlertKind]:
         alerts: list[tuple[Alert, tuple[str, ...]]] = self.bench.uow_factory.alerts
@@ -111,18 +126,15 @@ def test_a_full_disk_loses_prices_and_not_the_hunt(caplog: pytest.LogCaptureFixt
 
 def test_where_nothing_is_asked_silence_is_no_blindness() -> None:
     """A provider may be enabled while every watch names another one."""
-    post = Post(CountingHistory())
-    sweeper = Sweeper(post.market, (), post.worker.record_sweep, threading.Event())
-    post.worker.man(None, sweeper)
+    post = Post(CountingHistory(), hunts=False, targets=())
     post.now += timedelta(hours=12)
     post.worker.check_health()
     assert post.told() == []
 
 
 def test_what_is_only_swept_is_blind_after_three_sweeps_and_not_after_three_hunts() -> None:
-    post = Post(CountingHistory(), settings=changed(SETTINGS, rows_per_day=0))
-    post.worker.record_sweep("H100 SXM", False, ProviderDown("vastai: 502"), NOON)
-    post.worker.man(None, post.worker.sweeper)
+    post = Post(CountingHistory(), settings=changed(SETTINGS, rows_per_day=0), hunts=False)
+    post.recorder.record_sweep("H100 SXM", False, ProviderDown("vastai: 502"), NOON)
     for minutes, told in ((5, []), (31, []), (33, [AlertKind.BLIND])):
         post.now = NOON + timedelta(minutes=minutes)
         post.worker.check_health()
@@ -135,8 +147,8 @@ def test_an_answer_for_which_nobody_was_asked_is_no_sight() -> None:
     unasked = changed(an_answer(), searches=0)
     for seconds in range(0, 200, 10):
         post.now = NOON + timedelta(seconds=seconds)
-        post.worker.record_hunt(Query(gpus=("H100 SXM",)), ProviderDown("vastai: 502"), post.now)
-        post.worker.record_sweep("H100", False, unasked, post.now)
+        post.recorder.record_hunt(Query(gpus=("H100 SXM",)), ProviderDown("vastai: 502"), post.now)
+        post.recorder.record_sweep("H100", False, unasked, post.now)
         post.worker.check_health()
     assert post.told() == [AlertKind.BLIND]
 
@@ -147,6 +159,6 @@ def test_where_every_question_needs_no_request_there_is_no_blindness() -> None:
     post = Post(history, settings=changed(SETTINGS, rows_per_day=0))
     for minutes in range(60):
         post.now = NOON + timedelta(minutes=minutes)
-        post.worker.record_hunt(Query(spot=True), changed(an_answer(), searches=0), post.now)
+        post.recorder.record_hunt(Query(spot=True), changed(an_answer(), searches=0), post.now)
         post.worker.check_health()
     assert (post.told(), history.kept) == ([], 0)

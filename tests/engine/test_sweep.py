@@ -22,7 +22,7 @@ def sweep(market: ScriptedMarket, kept: list[object]) -> tuple[Sweeper, bool]:
         kept.append((gpu, answer))
 
     sweeper = Sweeper(market, TARGETS, keep, threading.Event())
-    return sweeper, sweeper.beat(lambda: NOON)
+    return sweeper, sweeper.run(lambda: NOON)
 
 
 def test_recorded_and_watched_gpus_are_read_each_rental_type_apart() -> None:

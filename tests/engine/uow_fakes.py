@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+
+import msgspec
 
 from gpuwatch.domain.launches.approval import Approval
 from gpuwatch.domain.launches.checklist import unticked
@@ -15,8 +17,9 @@ from gpuwatch.domain.launches.launch import (
     new_launch,
 )
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.watches.decide import WatchMemory
+from gpuwatch.domain.watches.decide import Decision, Match, WatchMemory
 from gpuwatch.domain.watches.watch import Budget, Watch
+from gpuwatch.engine.evaluator import Evaluator
 from gpuwatch.errors import ProviderError
 from gpuwatch.ports import (
     Alert,
@@ -109,12 +112,12 @@ class MemoryPage:
     def remember(self, watch: str, remembered: WatchMemory) -> None:
         self.remembered[watch] = remembered
 
-    def reserve(self, intent: Intent, budget: Budget, now: datetime) -> Launch | LaunchRefusal:
+    def reserve(self, intent: Intent, budget: Budget, now: datetime) -> tuple[Launch, Match] | LaunchRefusal:
         if self._desk.refusal is not None:
             return self._desk.refusal
         launch = new_launch(intent, slot=0, now=now)
         self.launches.append(launch)
-        return launch
+        return launch, intent.match
 
     def ask(
         self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, rearmed: bool
@@ -150,3 +153,32 @@ class MemoryPage:
         new = key not in self._desk.words
         self._desk.words.add(key)
         return new
+
+
+class Started(msgspec.Struct, frozen=True):
+    """A launch that was handed on to be rented."""
+
+    launch: Launch
+    watch: Watch
+    candidates: tuple[Match, ...]
+
+
+class FakeExecutor:
+    """Notes what is to be rented, and says where nothing may be rented now."""
+
+    def __init__(self, why: Callable[[str, int], str | None] = lambda provider, price: None) -> None:
+        self.why = why
+        self.started: list[Started] = []
+
+    def not_ready(self, provider: str, price_microusd_hour: int) -> str | None:
+        return self.why(provider, price_microusd_hour)
+
+    def start(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> None:
+        self.started.append(Started(launch, watch, tuple(candidates)))
+
+
+def evaluate(
+    evaluator: Evaluator, watches: Sequence[Watch], answer: Answer, spot: bool, now: datetime
+) -> list[Decision]:
+    """Match and decide, as the hunt does."""
+    return evaluator.evaluate(watches, answer, evaluator.match(watches, answer, spot, now), spot, now)

@@ -37,14 +37,15 @@ from gpuwatch.engine.candidate_loop import ProviderContext
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_executor import LaunchExecutor
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
+from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.ports import Instance, InstanceState
-from gpuwatch.storage import launch_repository
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.tables import alert, delivery, metadata
 from tests.builders import NOON, a_match, a_watch, an_offer
 from tests.engine.uow_fakes import ScriptedMarket, an_answer
+from tests.reserving import launch_or_refusal
 from tests.soak.lying_market import Died, LyingMarket
 
 BUDGET = Budget(max_usd_hour=Decimal(13), max_instances=4)
@@ -105,9 +106,12 @@ class Chapter:
         """A new process: nothing is left in memory."""
         launch_alerts = LaunchAlerts(lambda _watch: ("telegram",), lambda: next(self._ids))
         context = ProviderContext(self.market, ScriptedMarket(an_answer()), Commission("0.20"))
-        self._actor = LaunchExecutor(self._repository, {"vastai": context}, launch_alerts, lambda: self._now, BUDGET)
+        slots = LaunchSlots()
+        self._actor = LaunchExecutor(
+            self._repository, {"vastai": context}, launch_alerts, lambda: self._now, BUDGET, slots
+        )
         self._follower = LaunchReconciler(
-            self._repository, self.market, launch_alerts, watches=WATCHES, in_flight=self._actor.in_flight,
+            self._repository, self.market, launch_alerts, watches=WATCHES, in_flight=slots.in_flight,
             monotonic=lambda: self.market.tick_s,
         )  # fmt: skip
 
@@ -126,14 +130,14 @@ class Chapter:
         )  # fmt: skip
         intent = Intent(watch=watch, match=matches[0], launch_id=next(self._ids), dry_run=False, others=matches[1:])
         with self._store.write() as connection:
-            launch = launch_repository.reserve(connection, intent, BUDGET, self._now)
+            launch = launch_or_refusal(connection, intent, BUDGET, self._now)
         if not isinstance(launch, Launch):
             self.counts[f"refused: {launch.reason.value}"] += 1
             return
         self.counts["launches"] += 1
         self._watch_of[launch.label] = watch.name
         try:
-            self._actor.act(launch, watch, matches, self._now)
+            self._actor.execute(launch, watch, matches)
         except LaunchConflict:
             self.counts["moved"] += 1
         except Died:

@@ -32,11 +32,11 @@ from gpuwatch.domain.watches.watch import (
     LaunchSpec,
     Watch,
 )
-from gpuwatch.storage import launch_repository
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.tables import metadata
 from tests.builders import NOON, a_match, a_watch, an_offer
+from tests.reserving import launch_or_refusal
 
 S = LaunchState
 GLOBAL = Budget(max_usd_hour=Decimal(20), max_usd_day=Decimal(32), max_usd_month=Decimal(50), max_instances=4)
@@ -132,7 +132,7 @@ class Spending(RuleBasedStateMachine):
         before = dict(self.told)
         self.told[launch_id] = Told(name, self.now, rate_of(listed))
         with self.store.write() as connection:
-            got = launch_repository.reserve(connection, intent, GLOBAL, self.now)
+            got = launch_or_refusal(connection, intent, GLOBAL, self.now)
         self.judge(got, watch)
         if isinstance(got, LaunchRefusal):
             self.told = before

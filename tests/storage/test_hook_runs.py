@@ -17,12 +17,12 @@ from gpuwatch.domain.launches.launch import (
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
 from gpuwatch.ports.hooks import BEFORE_STOP, ON_ENDED, ON_RUNNING, HookRun
-from gpuwatch.storage import launch_repository
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.hook_runs import SqlHookQueue
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.outbox import Outbox
 from tests.builders import NOON, a_match, a_watch
+from tests.reserving import launch_or_refusal
 
 S = LaunchState
 ID = "abcdefghijkl"
@@ -39,7 +39,7 @@ NEWS = OutboxAlert(
 def launch(database: Database) -> Launch:
     watch = a_watch(action=Action.LAUNCH, launch=LaunchSpec())
     with database.write() as connection:
-        got = launch_repository.reserve(
+        got = launch_or_refusal(
             connection, Intent(watch=watch, match=a_match(), launch_id=ID, dry_run=False), Budget(), NOON
         )
     assert isinstance(got, Launch)
@@ -139,7 +139,7 @@ def test_before_stop_is_begun_once_and_never_by_the_beat(database: Database, lau
 def test_a_new_daemon_on_sqlite_takes_over_what_the_old_one_held(sqlite_database: Database) -> None:
     watch = a_watch(action=Action.LAUNCH, launch=LaunchSpec())
     with sqlite_database.write() as connection:
-        got = launch_repository.reserve(
+        got = launch_or_refusal(
             connection, Intent(watch=watch, match=a_match(), launch_id=ID, dry_run=False), Budget(), NOON
         )
     assert isinstance(got, Launch)

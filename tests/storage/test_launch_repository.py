@@ -28,12 +28,12 @@ from gpuwatch.domain.watches.watch import (
     Watch,
 )
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
-from gpuwatch.storage import launch_repository
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.tables import alert as alerts
 from gpuwatch.storage.tables import launch_event
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
+from tests.reserving import launch_or_refusal
 
 S = LaunchState
 WORKERS = 4
@@ -52,7 +52,7 @@ def reserve(store: Database, watch: Watch, offer_id: str, launch_id: str, budget
     match = a_match(an_offer(offer_id=offer_id, machine_id=f"m{offer_id}"))
     intent = Intent(watch=watch, match=match, launch_id=launch_id, dry_run=False)
     with store.write() as connection:
-        return launch_repository.reserve(connection, intent, budget, NOON)
+        return launch_or_refusal(connection, intent, budget, NOON)
 
 
 def reserving(watch: Watch, offer_id: str, launch_id: str, budget: Budget = Budget()) -> Callable[[Database], Any]:  # noqa: B008
@@ -187,7 +187,7 @@ def test_of_a_stock_several_launches_may_have_the_same_offer(database: Database)
     watch = renting(max_active=3, max_total=3)
     with database.write() as connection:
         got = [
-            launch_repository.reserve(
+            launch_or_refusal(
                 connection, Intent(watch=watch, match=stock, launch_id=name, dry_run=False), Budget(), NOON
             )
             for name in ("a" * 12, "b" * 12, "c" * 12)

@@ -29,7 +29,6 @@ from gpuwatch.domain.watches.watch import (
     Watch,
 )
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
-from gpuwatch.storage import launch_repository
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.machine_notes import SqlMachineNoteRepository
@@ -38,6 +37,7 @@ from gpuwatch.storage.pauses import SqlPauseRepository
 from gpuwatch.storage.tables import alert as alerts
 from gpuwatch.storage.tables import delivery
 from tests.builders import NOON, a_match, a_watch, an_offer
+from tests.reserving import launch_or_refusal
 from tests.storage.test_launch_repository import launch_ids, race
 
 S = LaunchState
@@ -66,7 +66,7 @@ def reserve(
     match = match_of(launch_id, machine)
     intent = Intent(watch=watch or renting(), match=match, launch_id=launch_id, dry_run=False, others=others)
     with store.write() as connection:
-        return launch_repository.reserve(connection, intent, Budget(), at)
+        return launch_or_refusal(connection, intent, Budget(), at)
 
 
 def reserving(launch_id: str, watch: Watch) -> Callable[[Database], Any]:
@@ -309,7 +309,7 @@ def test_a_database_that_never_rented_knows_it(database: Database) -> None:
     repository = SqlLaunchRepository(database)
     intent = Intent(watch=renting(), match=a_match(), launch_id="a" * 12, dry_run=True)
     with database.write() as connection:
-        launch_repository.reserve(connection, intent, Budget(), NOON)
+        launch_or_refusal(connection, intent, Budget(), NOON)
     assert repository.never_launched()
     adopted = adoption("b" * 12, "4711")
     assert repository.adopt(adopted, NOON, news(NOON))

@@ -9,10 +9,10 @@ import pytest
 from gpuwatch.domain.launches.launch import Intent, Launch
 from gpuwatch.domain.launches.utilisation import UtilisationSample
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
-from gpuwatch.storage import launch_repository
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.utilisation import SqlUtilisationRepository
 from tests.builders import NOON, a_match, a_watch
+from tests.reserving import launch_or_refusal
 
 MINUTE = timedelta(minutes=1)
 RENTS = a_watch(action=Action.LAUNCH, launch=LaunchSpec(max_runtime_s=3600.0))
@@ -22,7 +22,7 @@ RENTS = a_watch(action=Action.LAUNCH, launch=LaunchSpec(max_runtime_s=3600.0))
 def launch_id(database: Database) -> str:
     intent = Intent(watch=RENTS, match=a_match(), launch_id="a" * 12, dry_run=False)
     with database.write() as connection:
-        reserved = launch_repository.reserve(connection, intent, Budget(), NOON)
+        reserved = launch_or_refusal(connection, intent, Budget(), NOON)
     assert isinstance(reserved, Launch)
     return reserved.launch_id
 

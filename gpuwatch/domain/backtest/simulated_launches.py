@@ -64,8 +64,9 @@ class SimulatedLaunches:
             got = admit_launch(intent, self._standing(watch, now), self._budget, now)
             if isinstance(got, LaunchRefusal):
                 return begun, got
-            begun.append((self._runs(got, now), next(match for match in left if _is_of(match, got))))
-            left = [match for match in left if match.offer.terms.fungible or not _is_of(match, got)]
+            launch, rented = got
+            begun.append((self._runs(launch, now), rented))
+            left = [match for match in left if match.offer.terms.fungible or not _is_of(match, launch)]
         return begun, None
 
     def cost_microusd(self, launch: Launch) -> int:

@@ -46,8 +46,10 @@ class AdmissionState(msgspec.Struct, frozen=True, kw_only=True):
     breaker: CircuitBreaker | None = None
 
 
-def admit_launch(intent: Intent, standing: AdmissionState, budget: Budget, now: datetime) -> Launch | LaunchRefusal:
-    """A free slot of the watch, an offer that nobody has, the money for it: the launch to write down, or why not."""
+def admit_launch(
+    intent: Intent, standing: AdmissionState, budget: Budget, now: datetime
+) -> tuple[Launch, Match] | LaunchRefusal:
+    """The launch to store and the candidate it is for: a free slot, a free offer, the money; or why not."""
     watch, spec = intent.watch, intent.watch.launch or LaunchSpec()
     unready = pause_refusal(standing.pauses, watch.name, now) or checklist_refusal(watch, standing.ticked())
     if unready is not None:
@@ -72,7 +74,7 @@ def admit_launch(intent: Intent, standing: AdmissionState, budget: Budget, now: 
         relaunch_of=replaced_launch_id(spec, watch.name, known, now),
         offer_slot=free_offer_slot(alive_launches(known), match.offer) or 0,
     )
-    return all_budgets_refusal(launch, known, budget, watch.budget, now) or launch
+    return all_budgets_refusal(launch, known, budget, watch.budget, now) or (launch, match)
 
 
 def alive_launches(known: Sequence[Launch]) -> list[Launch]:

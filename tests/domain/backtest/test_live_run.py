@@ -18,10 +18,10 @@ import pytest
 from gpuwatch.domain.analysis.scope import MarketFilter
 from gpuwatch.domain.backtest.candidates import find_candidates
 from gpuwatch.domain.backtest.replay import ReplaySettings, replay
-from gpuwatch.domain.launches.launch import LaunchState
+from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission
-from gpuwatch.domain.watches.decide import Decision, WatchMemory
+from gpuwatch.domain.watches.decide import Decision, Match, WatchMemory
 from gpuwatch.domain.watches.watch import (
     Action,
     Budget,
@@ -29,8 +29,9 @@ from gpuwatch.domain.watches.watch import (
     SpotPolicy,
     Watch,
 )
-from gpuwatch.engine.evaluator import EvaluationRules, Evaluator, LaunchRequest
+from gpuwatch.engine.evaluator import EvaluationRules, Evaluator
 from gpuwatch.engine.hunt import Hunter
+from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.errors import ProviderDown, ProviderError
 from gpuwatch.ports import Answer, Completeness, Query
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
@@ -40,6 +41,7 @@ from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.stored_prices import read_tape
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import a_watch
+from tests.engine.uow_fakes import Started
 from tests.storage.market import NOON, an_offer
 
 GPUS = ("H100 SXM", "H100 PCIe")
@@ -133,11 +135,11 @@ class NotingEvaluator(Evaluator):
     def __init__(self, *parts: object) -> None:
         super().__init__(*parts)  # type: ignore[arg-type]
         self.decided: list[tuple[Decision, tuple[str | None, ...]]] = []
-        self.begun: list[LaunchRequest] = []
+        self.begun: list[Started] = []
 
-    def _judge(self, watches: Sequence[Watch], *rest: object) -> list[Decision]:
+    def _evaluate(self, watches: Sequence[Watch], *rest: object) -> list[Decision]:
         self.begun.clear()
-        decisions = super()._judge(watches, *rest)  # type: ignore[arg-type]
+        decisions = super()._evaluate(watches, *rest)  # type: ignore[arg-type]
         for decision in decisions:
             mine = tuple(one.launch.machine_id for one in self.begun if one.watch.name == decision.watch)
             self.decided.append((decision, mine))
@@ -166,7 +168,7 @@ class Daemon:
             max_age=MAX_AGE,
             links={},
         )
-        self.evaluator = NotingEvaluator(SqlDecisionStore(database), rules, self._runs, lambda: next(ids))
+        self.evaluator = NotingEvaluator(SqlDecisionStore(database), rules, self, LaunchSlots(), lambda: next(ids))
         market.passes = self._end_what_is_over
         self.hunter = Hunter(market, WATCHES, TWENTY, self.evaluator, self._keep_hunt, threading.Event())
 
@@ -175,7 +177,7 @@ class Daemon:
         self.market.step(now)
         for gpu, spot in itertools.product(GPUS, (False, True)):
             self._sweep(gpu, spot)
-        self.hunter.beat(lambda: self.market.now, 1.0, 1.0)
+        self.hunter.run_round(lambda: self.market.now, 1.0, 1.0)
 
     def _end_what_is_over(self, now: datetime) -> None:
         for launch in self.ledger.alive():
@@ -201,10 +203,13 @@ class Daemon:
         else:
             self.history.record(answer, lane="hunt", gpu=gpu, spot=query.spot)
 
-    def _runs(self, start: LaunchRequest) -> None:
-        self.evaluator.begun.append(start)
-        at = start.launch.intended_at
-        self.ledger.move(start.launch, LaunchState.RUNNING, "runs", at, running_at=at, instance_id="i")
+    def not_ready(self, provider: str, price_microusd_hour: int) -> str | None:
+        return None
+
+    def start(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> None:
+        self.evaluator.begun.append(Started(launch, watch, tuple(candidates)))
+        at = launch.intended_at
+        self.ledger.move(launch, LaunchState.RUNNING, "runs", at, running_at=at, instance_id="i")
 
 
 def live(daemon: Daemon, watch: Watch) -> list[Told]:

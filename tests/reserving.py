@@ -1,0 +1,17 @@
+"""A launch reserved in the store, as the engine's transaction reserves it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
+from gpuwatch.domain.watches.watch import Budget
+from gpuwatch.storage.launch_admission import reserve
+
+
+def launch_or_refusal(connection: Connection, intent: Intent, budget: Budget, now: datetime) -> Launch | LaunchRefusal:
+    """Without the match that it is for."""
+    got = reserve(connection, intent, budget, now)
+    return got if isinstance(got, LaunchRefusal) else got[0]
