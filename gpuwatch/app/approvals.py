@@ -111,8 +111,9 @@ def _actor(settings: Settings, store: Database, http: HttpClient, name: str) -> 
 
 def _channels_of(settings: Settings) -> Callable[[str], tuple[str, ...]]:
     """A watch's channels by its name; by default all that are configured."""
+    everything = tuple(settings.channels)
     own = {watch.name: watch.notify for watch in settings.watches if watch.notify is not None}
-    return lambda name: own.get(name, settings.channels.names)
+    return lambda name: own.get(name, everything)
 
 
 def approval_json(ask: Approval, now: datetime) -> dict[str, Any]:

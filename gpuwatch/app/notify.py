@@ -35,7 +35,7 @@ class ChannelTest(msgspec.Struct, frozen=True, kw_only=True):
 
 def send_test_message(settings: Settings) -> ChannelTest:
     """Send a test message through every channel. Raises UsageError: no channel is configured."""
-    if not settings.channels.names:
+    if not settings.channels:
         raise UsageError("no channel is configured: add [notify.telegram], [notify.email] or [notify.apprise]")
     alert = test_alert(alert_id=new_id(), now=real_now())
     return ChannelTest(alert_id=alert.alert_id, results=_send(settings, alert))

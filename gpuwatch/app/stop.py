@@ -161,7 +161,7 @@ class StopWaiter:
 @contextmanager
 def _hooks(settings: Settings, store: Database, http: HttpClient) -> Iterator[LaunchHooks]:
     """The owner's hooks, for as long as the command runs."""
-    hooks = build_hooks(settings, store, http, lambda _watch: settings.channels.names, threading.Event())
+    hooks = build_hooks(settings, store, http, lambda _watch: tuple(settings.channels), threading.Event())
     try:
         yield hooks
     finally:
@@ -174,7 +174,7 @@ def _reconciler(
     return LaunchReconciler(
         repository,
         launcher,
-        LaunchAlerts(lambda _watch: settings.channels.names, new_id),
+        LaunchAlerts(lambda _watch: tuple(settings.channels), new_id),
         watches={watch.name: watch for watch in settings.watches},
         in_flight=frozenset,
         monotonic=monotonic,

@@ -51,20 +51,9 @@ def new_id() -> str:
 
 def secrets_of(settings: Settings) -> list[str]:
     """Every secret of the settings, for redaction."""
-    from gpuwatch.settings.option_schemas import secret_values
-    from gpuwatch.settings.secrets import launch_secrets
+    from gpuwatch.settings.secrets import secret_values
 
-    found = [provider.api_key for provider in settings.providers.values()]
-    channels = settings.channels
-    if channels.telegram:
-        found.append(channels.telegram.bot_token)
-    if channels.email:
-        found.append(channels.email.password)
-    if channels.apprise:
-        found.extend(channels.apprise.urls)
-    found.extend(secret_values(settings.providers, "providers") + secret_values(channels.plugins, "notify"))
-    found.extend(launch_secrets(settings))
-    return [secret for secret in found if secret]
+    return secret_values(settings)
 
 
 def open_http(settings: Settings) -> HttpxClient:
@@ -136,24 +125,9 @@ def _with_their_extras(names: Iterable[str]) -> list[str]:
 
 def build_channels(settings: Settings, http: HttpClient) -> dict[str, Channel]:
     """The configured alert channels by name."""
-    found: dict[str, Channel] = {}
-    if settings.channels.telegram:
-        from gpuwatch.notifiers.telegram import TelegramChannel
+    from gpuwatch import notifiers
 
-        found["telegram"] = TelegramChannel(settings.channels.telegram, http)
-    if settings.channels.email:
-        from gpuwatch.notifiers.email import EmailChannel
-
-        found["email"] = EmailChannel(settings.channels.email)
-    if settings.channels.apprise:
-        from gpuwatch.notifiers.apprise import AppriseChannel
-
-        found["apprise"] = AppriseChannel(settings.channels.apprise)
-    if settings.channels.plugins:
-        from gpuwatch import notifiers
-
-        found |= {name: notifiers.build(one, http) for name, one in settings.channels.plugins.items()}
-    return found
+    return {name: notifiers.build(one, http) for name, one in settings.channels.items()}
 
 
 @contextmanager

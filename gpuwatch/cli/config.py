@@ -48,7 +48,7 @@ def show(config: str | None, as_json: bool) -> None:
 def schema() -> None:
     """The JSON Schema of gpuwatch.toml, for editors."""
     from gpuwatch.cli import output
-    from gpuwatch.settings.template import json_schema
+    from gpuwatch.settings.json_schema import json_schema
 
     output.json_out(json_schema())
 
@@ -68,11 +68,12 @@ def init(config: str | None, force: bool) -> None:
 
     from gpuwatch.cli import output
     from gpuwatch.errors import GpuwatchError
-    from gpuwatch.settings.template import SCHEMA_FILE, TEMPLATE, schema_text
+    from gpuwatch.settings.json_schema import schema_text
+    from gpuwatch.settings.template import SCHEMA_FILE, template
 
     target = Path(config or "gpuwatch.toml")
     try:
-        _write(target, TEMPLATE, force)
+        _write(target, template(), force)
         _write(target.parent / SCHEMA_FILE, schema_text(), force=True)
     except FileExistsError:
         raise GpuwatchError(f"{target} is there already; --force overwrites it") from None

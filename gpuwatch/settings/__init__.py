@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from gpuwatch.settings.load import from_flags, likely_store, load, load_for_stopping, store_url
-from gpuwatch.settings.model import Channels, Settings
+from gpuwatch.settings.model import Settings
 
-__all__ = ["Channels", "Settings", "from_flags", "likely_store", "load", "load_for_stopping", "store_url"]
+__all__ = ["Settings", "from_flags", "likely_store", "load", "load_for_stopping", "store_url"]

@@ -1,7 +1,7 @@
-"""Settings for stopping: what is wrong in them is left out, and so keeps nobody from ending what costs money.
+"""Settings for stopping: invalid parts are left out, so that they keep nobody from stopping what costs money.
 
 Nothing is rented with them. A provider whose address or key is in doubt is left out as a whole: at a wrong address an
-instance would seem to be gone. The database must be right: in another one there is no launch to end.
+instance would seem to be gone. The database must be right: another one holds no launch to stop.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from gpuwatch.domain.watches.watch import Action
 from gpuwatch.settings.errors import InvalidSettings, Location, error_line
 from gpuwatch.settings.interpolation import ResolvedSettings, resolve
 from gpuwatch.settings.model import Settings
+from gpuwatch.settings.options import KeyPath
 from gpuwatch.settings.sources import (
     ExternalValue,
-    KeyPath,
     Sources,
     UnreadableValues,
 )
 from gpuwatch.settings.validate import validate
 
-_IN_DOUBT = ("base_url", "api_key", "options")  # an option may say where it looks: in which account or region
+_IN_DOUBT = ("base_url", "api_key", "options")  # an option may name the account or region to search
 _OFF = {"enabled": False}
 _NEEDED = frozenset(name for name, field in WatchTable.model_fields.items() if field.is_required())
 
 
 class BestEffortSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left, still without its secrets; `lines` say what was left out, one each."""
+    """The valid part, without secrets; `lines` name what was left out, one each."""
 
     settings: Settings
     resolved: ResolvedSettings
@@ -46,10 +46,10 @@ def load_best_effort(
     unreadable: UnreadableValues,
     known_spellings: Collection[str] = (),
 ) -> BestEffortSettings:
-    """What merged tables still say.
+    """The valid part of merged tables.
 
     Args:
-        lost: what could not even be read.
+        unreadable: what could not be read at all.
 
     Raises:
         SettingsError: the database's address is wrong.
@@ -78,7 +78,7 @@ def _harmless(settings: Settings, left_out: Sequence[str]) -> Settings:
 
 
 class _RemainingTables:
-    """Tables that become smaller. The tables given are not changed: places in the file are told by them."""
+    """Tables that shrink. The given tables do not change: error lines are located by them."""
 
     def __init__(self, tree: dict[str, Any], sources: Sources, origins: Mapping[KeyPath, ExternalValue]) -> None:
         self._whole, self._sources, self._origins = tree, sources, origins
@@ -88,17 +88,17 @@ class _RemainingTables:
         self.left_out: list[str] = []
 
     def lose(self, path: KeyPath, text: str) -> None:
-        """Something outside the file could not be read: it is not in the tables."""
+        """Leave out a value from outside the file that could not be read."""
         self.lines.append(f"{text}; it is left out")
         if path[:1] == ("providers",):  # it may have been its address
             self.tree = _without(self.tree, path[:2])
 
     def leave_out(self, found: Sequence[tuple[Location, str]]) -> None:
-        """Take out what is wrong, and say so."""
+        """Remove what is invalid, with a line for each."""
         cuts = [_cut(self.tree, loc) for loc, _ in found]
         for (loc, text), cut in zip(found, cuts, strict=True):
-            told = error_line(self._in_file(loc), text, self._sources, self._whole, self._origins)
-            self.lines.append(f"{told}; {_name(cut)} is left out")
+            reason = error_line(self._in_file(loc), text, self._sources, self._whole, self._origins)
+            self.lines.append(f"{reason}; {_name(cut)} is left out")
         for cut in dict.fromkeys(cuts):
             self.tree = _without(self.tree, cut)
         self._drop_watches()
@@ -109,7 +109,7 @@ class _RemainingTables:
         return loc
 
     def _drop_watches(self) -> None:
-        """Those that nothing is left of."""
+        """Remove the watches of which nothing is left."""
         left = _watches(self.tree)
         gone = [number for number, watch in zip(self._numbers, left, strict=False) if watch is None]
         if gone:
@@ -120,9 +120,9 @@ class _RemainingTables:
 
 
 def _cut(tree: Mapping[str, Any], loc: Location) -> Location:
-    """What goes with a fault: as little as can; empty: nothing may.
+    """What must go because of an error: as little as possible; empty: nothing may.
 
-    Of `[watch.launch]` one key alone: what `before_stop` saves is wanted also where another secret is not set.
+    Of `[watch.launch]` only the one key: `before_stop` must run even if another secret is missing.
     """
     if loc[0] == "database_url":
         return ()
@@ -140,7 +140,7 @@ def _cut(tree: Mapping[str, Any], loc: Location) -> Location:
 
 
 def _without(tree: dict[str, Any], cut: Location) -> dict[str, Any]:
-    """The tables without what is cut. A provider is switched off instead: some are on where nothing is said."""
+    """The tables without one thing. A provider is switched off instead: some are on by default."""
     if cut[:1] != ("providers",) or len(cut) > 2:
         found: dict[str, Any] = _removed(tree, cut)
         return found
@@ -151,7 +151,7 @@ def _without(tree: dict[str, Any], cut: Location) -> dict[str, Any]:
 
 
 def _removed(tree: Any, cut: Location) -> Any:
-    """A copy without one thing; in a list None takes its place, so that the others keep their numbers."""
+    """A copy without one thing; in a list None takes its place, so that the others keep their indexes."""
     if not cut or not _has(tree, cut[0]):
         return tree
     head, rest = cut[0], cut[1:]
@@ -171,7 +171,7 @@ def _at(tree: Any, path: Location) -> Any:
 
 
 def _is_in_doubt(key: str) -> bool:
-    """Is it the address or the key, or may it be meant for one of them?"""
+    """Is this the address or the key, or a misspelling of one of them?"""
     return bool(get_close_matches(key.lower(), _IN_DOUBT, n=1, cutoff=0.6))
 
 

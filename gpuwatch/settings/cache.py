@@ -1,7 +1,7 @@
-"""Settings that were judged once are remembered by content, without secrets: a start then needs no pydantic.
+"""A cache of validated settings, without secrets: a start with the same settings needs no pydantic.
 
-The file lies in the user's cache folder, named by a SHA-256 over everything that was judged. Any trouble with it
-(missing, foreign, damaged) only means that the settings are judged again.
+The file is in the user's cache folder, named by a SHA-256 over everything that validation depends on. If it is missing,
+damaged or not the user's own, the settings are validated again.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _SUM_BYTES = 32
 
 
 class CachedSettings(msgspec.Struct, frozen=True, array_like=True):
-    """What is kept. `needs_file`: a secret stands in the settings file itself."""
+    """One entry. `needs_file`: the settings file itself holds a secret."""
 
     settings: Settings
     needs_file: bool
 
 
 def cache_key(sources: Sources, extra: bytes, known_spellings: Collection[str]) -> str:
-    """A name for everything that the judgement rests on; secrets enter through the hash alone."""
+    """The name of an entry: a hash of everything that validation depends on, secrets included."""
     summed = hashlib.sha256()
     for part in _parts(sources, extra, known_spellings):
         summed.update(len(part).to_bytes(8, "big"))
@@ -42,7 +42,7 @@ def cache_key(sources: Sources, extra: bytes, known_spellings: Collection[str]) 
 
 
 def load_cached(name: str, env: Mapping[str, str]) -> CachedSettings | None:
-    """What was kept under a digest; None: nothing that can be trusted."""
+    """The entry of that name; None: there is none that can be trusted."""
     folder = cache_folder(env)
     if folder is None:
         return None
@@ -56,7 +56,7 @@ def load_cached(name: str, env: Mapping[str, str]) -> CachedSettings | None:
 
 
 def store_cached(name: str, env: Mapping[str, str], found: CachedSettings) -> None:
-    """Keep it, readable by this user alone; not being able to is no fault."""
+    """Write an entry that only this user can read; failing to is no error."""
     folder = cache_folder(env)
     if folder is None:
         return
@@ -71,7 +71,7 @@ def store_cached(name: str, env: Mapping[str, str], found: CachedSettings) -> No
 
 
 def cache_folder(env: Mapping[str, str]) -> Path | None:
-    """`$CACHE_DIRECTORY`, else the user's cache folder; None: there is none."""
+    """`$CACHE_DIRECTORY`, or the user's cache folder; None: there is none."""
     if env.get("CACHE_DIRECTORY"):
         return Path(env["CACHE_DIRECTORY"].split(":")[0])
     if env.get("XDG_CACHE_HOME"):
@@ -92,7 +92,7 @@ def _read_own(path: str) -> bytes | None:
 
 
 def _write(path: Path, body: bytes) -> None:
-    """At once or not at all: two starts at a time never see half of it."""
+    """Atomic: two starts at the same time never see half an entry."""
     part = path.with_name(f".{path.stem}-{os.getpid()}.part")
     part.unlink(missing_ok=True)
     handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
@@ -124,9 +124,9 @@ def _parts(sources: Sources, extra: bytes, known_spellings: Collection[str]) -> 
 
 
 def _code() -> bytes:
-    """Size and time of what judges: a working copy changes without its version."""
+    """Size and time of the code that validates: a working copy changes without its version."""
     home = os.path.dirname(gpuwatch.__file__)
-    judging = ("settings", "watches", "planning", "market", "adapting", "providers")
+    judging = ("settings", "domain/watches", "domain/planning", "domain/market", "ports", "providers", "notifiers")
     folders = [os.path.join(home, name) for name in judging]
     seen = []
     for folder in folders:

@@ -1,19 +1,18 @@
-"""From what pydantic says of a wrong setting to one line for a person: where, which key, what was expected."""
+"""One line for each invalid setting: where it is, which key, what was expected."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from gpuwatch import notifiers
 from gpuwatch.domain.watches.schema import WatchTable
 from gpuwatch.errors import SettingsError
+from gpuwatch.settings.options import KeyPath, unknown_key
 from gpuwatch.settings.schema import ProviderTable, Root
-from gpuwatch.settings.sources import ExternalValue, KeyPath, Sources
+from gpuwatch.settings.sources import ExternalValue, Sources
 
 Location = tuple[int | str, ...]
 _HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]")
@@ -30,7 +29,7 @@ _EXPECTED = {
 
 
 class InvalidSettings(SettingsError):
-    """Settings that were read and are wrong; `found` holds the place and text of each fault."""
+    """Invalid settings; `found` holds the place and text of each error."""
 
     def __init__(
         self,
@@ -45,17 +44,12 @@ class InvalidSettings(SettingsError):
 
 
 def validation_errors(error: ValidationError) -> list[tuple[Location, str]]:
-    """The place of each thing that is wrong, and what was expected; never a value."""
+    """The place of each error, and what was expected; never a value."""
     found = []
     for one in error.errors(include_url=False, include_input=False, include_context=False):
         loc: Location = tuple(part for part in one["loc"] if part != "[key]")
         found.append((loc, _text(one["type"], one["msg"], loc)))
     return found
-
-
-def unknown_keys(tree: Mapping[str, Any]) -> list[tuple[Location, str]]:
-    """Keys at the top that nobody knows."""
-    return [((key,), _unknown((key,))) for key in tree if key not in Root.model_fields]
 
 
 def error_line(
@@ -97,7 +91,7 @@ def line_number(text: str, loc: Location) -> int | None:
 
 
 def _keys(text: str) -> Any:
-    """(line number, path) of every header and key, as far as a glance can tell."""
+    """(line number, path) of every header and key, read line by line, without a TOML parser."""
     table: Location = ()
     counts: dict[str, int] = {}
     inside: str | None = None  # of a text of several lines
@@ -143,7 +137,7 @@ def _dotted(loc: Location) -> str:
 
 def _text(kind: str, message: str, loc: Location) -> str:
     if kind == "extra_forbidden":
-        return _unknown(loc)
+        return unknown_key(str(loc[-1]), list(_model(loc[:-1]).model_fields))
     if kind == "missing":
         return f"it is missing; expected: {_description(loc)}"
     if kind == "tuple_type" and loc == ("watch",):
@@ -158,26 +152,9 @@ def _text(kind: str, message: str, loc: Location) -> str:
     return re.sub(r"^expected (above|below)", r"expected a number \1", text)
 
 
-def _unknown(loc: Location) -> str:
-    known = _fields(loc[:-1])
-    if len(loc) > 1 and loc[-1] in ("timezone", "database_url", "dry_run"):  # TOML puts it into the table above it
-        return f"there is no such key here; {loc[-1]} stands at the top, above the first [table]"
-    near = get_close_matches(str(loc[-1]).lower(), known, n=1, cutoff=0.6)
-    return (
-        f"there is no such key; did you mean {near[0]}?"
-        if near
-        else f"there is no such key; expected one of {', '.join(known)}"
-    )
-
-
 def _description(loc: Location) -> str:
     field = _model(loc[:-1]).model_fields.get(str(loc[-1]))
     return (field.description if field else None) or "a value"
-
-
-def _fields(loc: Location) -> list[str]:
-    plugins = notifiers.plugins() if loc == ("notify",) else ()
-    return [*_model(loc).model_fields, *plugins]
 
 
 def _model(loc: Location) -> type[BaseModel]:

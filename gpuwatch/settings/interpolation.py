@@ -1,7 +1,7 @@
-"""What `[watch.launch]` names and does not hold: secrets by reference, the start script's file, the SSH key's file.
+"""Resolves the references of `[watch.launch]`: secrets, the start script's file, the SSH key's file.
 
-They are read whenever settings are read, also where the settings themselves are remembered; so nothing here needs
-pydantic. What is no reference, or a malformed one, is left as it stands: the schema says what is wrong with it.
+They are read at every start, also when the settings come from the cache, so nothing here needs pydantic. Whatever is
+not a well-formed reference stays as it is: the schema reports what is wrong with it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from gpuwatch.domain.watches.launch_text import (
     check_value,
     check_word,
 )
-from gpuwatch.settings.secret_files import secret_text
-from gpuwatch.settings.sources import KeyPath, Sources
+from gpuwatch.settings.options import KeyPath
+from gpuwatch.settings.sources import Sources, secret_text
 
 HOOKS = ("on_running", "before_stop", "on_ended")
 _KINDS = ("from_env", "from_file")
-_PLACEHOLDER = "unresolved"  # passes every check of the schema; the fault is told already
+_PLACEHOLDER = "unresolved"  # passes every check of the schema; the error is recorded already
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
 Loc = tuple[int | str, ...]
 
@@ -68,7 +68,7 @@ def is_reference(value: Any) -> bool:
 
 
 class _ReferenceReader:
-    """Reads what references name, and keeps what went wrong."""
+    """Reads what references name, and collects the errors."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -117,7 +117,7 @@ class _ReferenceReader:
         found = self._sources.env.get(name)
         if not found and (found := self._sources.dotenv.get(name)):
             self.files.append(str(self._sources.cwd / ".env"))
-        if not found:  # who wrote the secret itself in place of a name must not see it in a log
+        if not found:  # if the secret itself is here in place of a name, no log may show it
             shown = name if _VARIABLE.fullmatch(name) else "the one named here"
             raise ValueError(f"expected an environment variable that is set; {shown} is not, or is empty")
         return found
@@ -133,7 +133,7 @@ class _ReferenceReader:
         return text
 
     def _onstart(self, launch: dict[str, Any], here: Loc) -> None:
-        """`onstart_file` becomes `onstart`; both at once are left for the judge."""
+        """`onstart_file` becomes `onstart`; both at once is an error that `launch_rules` reports."""
         name = launch.get("onstart_file")
         if not isinstance(name, str) or not name.strip() or "onstart" in launch:
             return

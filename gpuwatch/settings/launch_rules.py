@@ -1,4 +1,4 @@
-"""What no single key of a watch can tell: keys that need each other, and the limits without which nothing is rented."""
+"""Rules between the keys of a launch, and the limits without which gpuwatch rents nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
 from gpuwatch.domain.watches.launch_text import check_self_destruct
 from gpuwatch.domain.watches.schema import WatchTable
-from gpuwatch.settings.sources import KeyPath
+from gpuwatch.settings.options import KeyPath
 
 
 def launch_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
@@ -19,7 +19,7 @@ def launch_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
 
 
 def missing_limits(watch: WatchTable, budget: BudgetTable) -> Iterator[tuple[KeyPath, str]]:
-    """Renting for real needs a limit in dollars and one in time; `max_active` is one by its default already."""
+    """Renting for real needs a limit in dollars and one in time; `max_active` is 1 by default."""
     if watch.action == "alert":
         return
     there = watch.launch.model_fields_set if watch.launch else set()
@@ -37,7 +37,7 @@ def missing_limits(watch: WatchTable, budget: BudgetTable) -> Iterator[tuple[Key
 def _beside_the_watch(watch: WatchTable, launch: LaunchTable) -> Iterator[tuple[str, str]]:
     if watch.spot == "no":
         if launch.bid is not None:
-            yield "bid", 'expected spot = "only" or "any" in this watch: only interruptible offers are bid for'
+            yield "bid", 'expected spot = "only" or "any" in this watch: only interruptible offers take bids'
         if launch.relaunch:
             yield "relaunch", 'expected spot = "only" or "any" in this watch: only those are preempted'
     if launch.stop_outside and not watch.active:
@@ -57,13 +57,13 @@ def _beside_each_other(launch: LaunchTable) -> Iterator[tuple[str, str]]:
 
 
 def _self_destruct(launch: LaunchTable) -> Iterator[tuple[str, str]]:
-    """Its lines stand in front of the start script: there must be one that takes them."""
+    """It adds lines before the start script, so there must be a start script."""
     if launch.max_runtime is None:
         yield "self_destruct", 'expected max_runtime beside it, such as max_runtime = "24h"'
     if launch.runtype == "args":
-        yield "self_destruct", 'expected another runtype than "args", whose onstart is no script but the entrypoint'
+        yield "self_destruct", 'expected another runtype than "args", whose onstart is the entrypoint and not a script'
     if launch.template is not None and launch.onstart is None:
-        yield "self_destruct", "expected onstart beside it: it takes the place of the template's"
+        yield "self_destruct", "expected onstart beside it: it replaces the template's"
     try:
         check_self_destruct(launch.onstart or "")
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What of a launch is allowed and still unwise: limits that cannot be met together, and thresholds out of order."""
+"""Warnings about valid launch settings: limits that exclude each other, and thresholds in the wrong order."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ def _of_watch(settings: Settings, watch: Watch) -> Iterator[str]:
 
 
 def _places(settings: Settings, watch: Watch) -> Iterator[str]:
-    """Providers that it names in vain, and those where it rents something else than its settings say."""
+    """Providers that cannot serve the watch, and those that ignore part of its launch settings."""
     infos = [providers.info(name) for name in watch.providers or settings.providers if name in settings.providers]
     named = infos if watch.providers is not None else []
     only_listed = [info.name for info in named if OfferKind.LIVE not in info.kinds]
     vain = [info.name for info in named if not info.launches and OfferKind.LIVE in info.kinds]
     machines = [info.name for info in infos if info.launches and not info.runs_images]
     if only_listed:
-        yield f"there are list prices alone at {' and '.join(only_listed)}: a watch that rents does not ask there"
+        yield f"{' and '.join(only_listed)} has list prices only: a watch that rents does not search there"
     if vain:
-        yield f"gpuwatch cannot rent at {' and '.join(vain)}: what fits there is only told of"
+        yield f"gpuwatch cannot rent at {' and '.join(vain)}: a matching offer there is only reported"
     if machines:
         yield (
-            f"at {' and '.join(machines)} virtual machines are rented: launch.image is not used there, "
-            "launch.onstart is run by the machine itself"
+            f"{' and '.join(machines)} rents virtual machines: launch.image is not used there, "
+            "and the machine itself runs launch.onstart"
         )
 
 
@@ -63,7 +63,7 @@ def _thresholds(watch: Watch, launch: LaunchSpec) -> Iterator[str]:
     if wasteful is not None and idle is not None and wasteful < idle:
         yield (
             f"launch.wasteful_below = {wasteful:g} is under idle_below = {idle:g}: "
-            "an instance is ended before anyone is told that it is badly used"
+            "an idle instance is stopped before the warning about its poor use"
         )
     by_price = watch.max_job_cost_usd is None
     if by_price and launch.bid is not None and launch.bid.max_usd_gpu_hour > watch.max_price_usd_gpu_hour:
@@ -74,7 +74,7 @@ def _thresholds(watch: Watch, launch: LaunchSpec) -> Iterator[str]:
 
 
 def _job(watch: Watch, launch: LaunchSpec) -> Iterator[str]:
-    """Where the cost of the whole job decides."""
+    """For watches that go by the cost of the whole job."""
     if watch.job is None:
         return
     counts = range(watch.gpu_count_min, watch.gpu_count_max + 1)
@@ -97,7 +97,7 @@ def _job(watch: Watch, launch: LaunchSpec) -> Iterator[str]:
 
 
 def _beyond(watch: Watch, launch: LaunchSpec, section: str, budget: Budget) -> Iterator[str]:
-    """A budget counts a launch for its whole `max_runtime`, at the most that it may come to cost an hour."""
+    """A budget reserves a launch for its whole `max_runtime`, at its highest possible price per hour."""
     is_bid = watch.spot is SpotPolicy.ONLY and launch.bid is not None
     per_gpu = launch.bid.max_usd_gpu_hour if is_bid and launch.bid else watch.max_price_usd_gpu_hour
     runtime_h = 24.0 if launch.max_runtime_s is None else launch.max_runtime_s / 3600
@@ -113,7 +113,7 @@ def _beyond(watch: Watch, launch: LaunchSpec, section: str, budget: Budget) -> I
 
 
 def _limit(watch: Watch) -> str:
-    """Which key says what an offer may cost at most."""
+    """The key that limits the price of an offer."""
     if watch.max_job_cost_usd is not None:
         return "max_job_cost"
     return "max_price" if watch.auto is None else "max_price_cap"

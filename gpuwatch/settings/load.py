@@ -1,4 +1,4 @@
-"""From all sources to one `Settings`: the quick way if they were judged before, else the thorough one."""
+"""From all sources to one `Settings`: from the cache if the same settings were validated before."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ from gpuwatch.settings.cache import (
 )
 from gpuwatch.settings.interpolation import ResolvedSettings, resolve
 from gpuwatch.settings.model import Settings
-from gpuwatch.settings.option_schemas import secret_keys
+from gpuwatch.settings.options import KeyPath
 from gpuwatch.settings.secrets import database_url, from_file, secrets_in, with_secrets, without_secrets
 from gpuwatch.settings.sources import (
     ExternalValue,
-    KeyPath,
     Sources,
     UnreadableValues,
     collect,
     merge,
     parse_file,
-    variable_of,
 )
 from gpuwatch.settings.warnings import log_warnings
 
@@ -46,10 +44,10 @@ def load(
         config: the file as named on the command line.
         env: the environment; None: this process's.
         cwd: for relative paths and `.env`; None: the current folder.
-        known_spellings: GPU names that were seen at providers and stand in no catalogue.
+        known_spellings: GPU names that providers use and the catalogue does not hold.
 
     Raises:
-        SettingsError: one line per fault.
+        SettingsError: one line per error.
     """
     sources = collect(config, os.environ if env is None else env, cwd or Path.cwd(), aliases())
     return _resolve(sources, known_spellings, {})
@@ -58,14 +56,14 @@ def load(
 def load_for_stopping(
     config: str | None = None, *, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> tuple[Settings, tuple[str, ...]]:
-    """What settings that are partly wrong still say, and a line for each thing that is left out.
+    """The valid part of the settings, and a line for each thing that is left out.
 
-    It is enough to end what runs, and to pause; `dry_run` is true, and no watch rents. Nothing of it is remembered.
+    It is enough to stop instances and to pause; `dry_run` is true, and no watch rents. Nothing of it is cached.
 
     Raises:
-        SettingsError: the file cannot be read or is no TOML, or the database's address is wrong.
+        SettingsError: the file cannot be read or is not TOML, or the database's address is wrong.
     """
-    from gpuwatch.settings.best_effort import load_best_effort  # noqa: PLC0415 for an emergency alone
+    from gpuwatch.settings.best_effort import load_best_effort  # noqa: PLC0415 for emergencies
 
     unreadable: UnreadableValues = []
     sources = collect(config, os.environ if env is None else env, cwd or Path.cwd(), aliases(), unreadable=unreadable)
@@ -77,7 +75,7 @@ def load_for_stopping(
 def likely_store(
     config: str | None = None, *, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> str | None:
-    """Where the store seems to be, of settings that are no TOML; None: nothing can be said. For reading alone."""
+    """Where the store probably is, if the file is not TOML; None: unknown. For reading only."""
     try:
         sources = collect(config, os.environ if env is None else env, cwd or Path.cwd(), aliases(), unreadable=[])
         named = [one.text for one in sources.given if one.path == ("database_url",)]
@@ -98,7 +96,7 @@ def _named_in(content: bytes) -> str:
 
 
 def store_url(config: str | None = None, *, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
-    """Where the store is, read without judging anything else.
+    """Where the store is, without validating anything else.
 
     Raises:
         SettingsError: the file or the environment cannot be read.
@@ -142,13 +140,12 @@ def from_flags(  # noqa: PLR0913 each is a flag of the command
 
 
 def aliases() -> Mapping[str, KeyPath]:
-    """The ecosystem's own names of keys, and the variables of declared secrets, with the settings they stand for."""
-    keys = {
+    """The providers' own names of their keys, such as VAST_API_KEY, with the settings they stand for."""
+    return {
         alias: ("providers", name, "api_key")
         for name in known_providers.names()
         for alias in known_providers.info(name).key_names
     }
-    return keys | {variable_of(path): path for path in secret_keys()}
 
 
 def _resolve(sources: Sources, known_spellings: Collection[str], extra: dict[str, Any]) -> Settings:

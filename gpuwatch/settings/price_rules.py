@@ -1,4 +1,4 @@
-"""How a watch says what is cheap enough: a price, the history, or the cost of its job; one of them, and its needs."""
+"""Rules for the limit of a watch: a price, the history, or the cost of its job; exactly one, with the keys it needs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from gpuwatch.domain.planning.job_hours import hours_on
 from gpuwatch.domain.watches.job_schema import JobTable
 from gpuwatch.domain.watches.schema import WatchTable, gpu_names
-from gpuwatch.settings.sources import KeyPath
+from gpuwatch.settings.options import KeyPath
 
 
 def price_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
-    """What does not go together; each with its path within the watch."""
+    """Keys that exclude or need each other; each with its path within the watch."""
     if watch.max_price is None and watch.max_job_cost is None:
         yield ("max_price",), "it is missing; expected: USD per GPU-hour, or max_job_cost"
     if watch.max_price is not None and watch.max_job_cost is not None:
@@ -38,7 +38,7 @@ def _job_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _job_says_too_little(watch: WatchTable, job: JobTable) -> Iterator[tuple[str, str]]:
-    """What a job's length and cost cannot be reckoned without."""
+    """Keys without which a job's length and cost cannot be computed."""
     if job.hours is None and job.tokens is None:
         yield "hours", "it is missing; expected: hours of work, or tokens"
     if job.hours is not None and job.tokens is not None:
@@ -55,9 +55,9 @@ def _job_says_too_little(watch: WatchTable, job: JobTable) -> Iterator[tuple[str
 
 
 def _job_is_nowhere(watch: WatchTable, job: JobTable) -> Iterator[tuple[KeyPath, str]]:
-    """None of the GPUs that the watch takes can do it in a time that is known."""
+    """On no GPU of the watch can the length of the job be computed."""
     spec, counts = job.value(), range(watch.gpu_count.min, watch.gpu_count.max + 1)
     found = [hours_on(spec, gpu, count) for gpu in gpu_names(watch.gpu) for count in counts]
     reasons = [one for one in found if isinstance(one, str)]
     if len(reasons) == len(found):
-        yield ("job",), f"how long it takes is not known on any GPU of the watch: {reasons[0]}"
+        yield ("job",), f"its length cannot be computed for any GPU of the watch: {reasons[0]}"

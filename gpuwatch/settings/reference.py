@@ -1,4 +1,4 @@
-"""Every setting there is, one row each, read off the schema: for the documents, `.env.example` and `config show`."""
+"""Every setting, one row each, from the schema: for the documents, `.env.example` and `config show`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from gpuwatch.domain.watches.durations import format_duration
 from gpuwatch.domain.watches.schema import WatchTable
 from gpuwatch.ports.declarations import OptionSpec
 from gpuwatch.ports.settings import Option
+from gpuwatch.settings.options import KeyPath
 from gpuwatch.settings.schema import ProviderTable, Root
-from gpuwatch.settings.sources import KeyPath, variable_of
+from gpuwatch.settings.sources import variable_of
+
+_SECRETS = ("api_key", "password")  # of providers, and of the registry of a launch
 
 
 class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +29,7 @@ class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
     default: str
     text: str
     needed: bool = False  # within its table
-    secret: bool = False  # declared so, by a provider or plugin
+    secret: bool = False
 
     @property
     def key(self) -> str:
@@ -40,12 +43,12 @@ class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def setting_rows() -> list[SettingRow]:
-    """All settings but those of a watch; every provider that this gpuwatch knows has its own."""
-    found = list(_rows(Root, (), ("providers", "watch")))
+    """All settings except those of a watch, with every installed provider and channel."""
+    found = list(_rows(Root, (), ("providers", "notify", "watch")))
+    for name in notifiers.names():
+        found += _declared_rows(("notify", name), notifiers.info(name).options)
     for name in providers.names():
         found += _provider_rows(name)
-    for name in notifiers.plugins():
-        found += _declared_rows(("notify", name), notifiers.info(name).options)
     return found
 
 
@@ -85,8 +88,13 @@ def _rows(model: type[BaseModel], path: KeyPath, without: tuple[str, ...]) -> It
             yield from _rows(inner, (*path, name), ())
         else:
             default = "" if field.is_required() else shown(field.get_default(call_default_factory=True))
+            own = (*path, name)
             yield SettingRow(
-                path=(*path, name), default=default, text=field.description or "", needed=field.is_required()
+                path=own,
+                default=default,
+                text=field.description or "",
+                needed=field.is_required(),
+                secret=name in _SECRETS,
             )
 
 

@@ -1,4 +1,4 @@
-"""Which settings are secret, and how they join settings that were judged (or remembered) without them."""
+"""Which settings are secret, and how they join validated (or cached) settings that hold none."""
 
 from __future__ import annotations
 
@@ -13,57 +13,46 @@ import msgspec
 from gpuwatch.domain.watches.env_text import EnvText, plain_json
 from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec, Watch
 from gpuwatch.ports import ChannelSettings, ProviderSettings
-from gpuwatch.settings import option_schemas
 from gpuwatch.settings.interpolation import HOOKS
-from gpuwatch.settings.model import Channels, Settings
-from gpuwatch.settings.sources import (
-    ExternalValue,
-    KeyPath,
-    Sources,
-    from_outside,
-)
+from gpuwatch.settings.model import Settings
+from gpuwatch.settings.options import KeyPath, secret_options, secret_texts, secrets_of_options
+from gpuwatch.settings.sources import ExternalValue, Sources, from_outside
 
-_FIXED: tuple[KeyPath, ...] = (
-    ("database_url",),
-    ("notify", "telegram", "bot_token"),
-    ("notify", "email", "password"),
-    ("notify", "apprise", "urls"),
-)
-# What of a launch is secret, may hold a secret, or is read anew at every start.
+# The keys of a launch that are secret, may hold a secret, or are read anew at every start.
 _OF_A_LAUNCH: tuple[KeyPath, ...] = (
     ("env",), ("onstart",), ("ssh_key",), ("registry", "password"), *((hook,) for hook in HOOKS),
 )  # fmt: skip
-_Optioned = TypeVar("_Optioned", ProviderSettings, ChannelSettings)
-BLANK = ""  # stands for a secret in settings that are remembered
-_PLAIN_ENV_LENGTH = 12  # shorter values of variables with plain names are words such as "offline": no secrets
+_WithOptions = TypeVar("_WithOptions", ProviderSettings, ChannelSettings)
+BLANK = ""  # stands for a secret in cached settings
+_PLAIN_ENV_LENGTH = 12  # shorter values of variables with plain names are words such as "offline", not secrets
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 
 
 def secrets_in(tree: Mapping[str, Any]) -> dict[KeyPath, Any]:
-    """Every secret that is set, by its key; a launch's environment, start script and hooks may hold some too.
+    """Every secret that is set, by its key; a launch's environment, start script and hooks may hold some, too.
 
     Args:
         tree: merged tables, their references resolved.
     """
     providers = tree.get("providers")
-    paths = [*_FIXED, *(("providers", name, "api_key") for name in (providers if isinstance(providers, dict) else ()))]
+    names = providers if isinstance(providers, dict) else ()
+    paths: list[KeyPath] = [("database_url",), *(("providers", name, "api_key") for name in names)]
     found = {path: _at(tree, path) for path in paths}
     for index, watch in enumerate(_watches(tree)):
         for key in _OF_A_LAUNCH:
             found["watch", str(index), "launch", *key] = _at(watch, ("launch", *key))
-    return {path: _plain(path, value) for path, value in found.items() if value} | option_schemas.secrets_of(tree)
+    return {path: _plain(path, value) for path, value in found.items() if value} | secrets_of_options(tree)
 
 
 def from_file(secrets: Mapping[KeyPath, Any], origins: Mapping[KeyPath, ExternalValue]) -> bool:
-    """Does any of them stand in the file? Then it must be parsed at every start."""
+    """Is any of them in the file? Then every start has to parse it."""
     return any(
         not from_outside(path, origins) for path, value in secrets.items() if path != ("database_url",) or "@" in value
     )
 
 
 def without_secrets(settings: Settings) -> Settings:
-    """The same settings, fit to be kept in a file: no secret in them."""
-    channels = settings.channels
+    """The same settings without any secret, for the cache."""
     url = settings.database_url
     return msgspec.structs.replace(
         settings,
@@ -72,12 +61,7 @@ def without_secrets(settings: Settings) -> Settings:
             name: msgspec.structs.replace(_with_options(one, ("providers", name, "options"), {}), api_key=None)
             for name, one in settings.providers.items()
         },
-        channels=Channels(
-            telegram=channels.telegram and msgspec.structs.replace(channels.telegram, bot_token=BLANK),
-            email=channels.email and msgspec.structs.replace(channels.email, password=None),
-            apprise=channels.apprise and msgspec.structs.replace(channels.apprise, urls=()),
-            plugins={name: _with_options(one, ("notify", name), {}) for name, one in channels.plugins.items()},
-        ),
+        channels={name: _with_options(one, ("notify", name), {}) for name, one in settings.channels.items()},
         watches=tuple(_launch_without_secrets(watch) for watch in settings.watches),
     )
 
@@ -85,19 +69,11 @@ def without_secrets(settings: Settings) -> Settings:
 def with_secrets(
     settings: Settings, secrets: Mapping[KeyPath, Any], sources: Sources, outside: Collection[KeyPath] = ()
 ) -> Settings:
-    """Settings as they are used: every secret at its place, and the database found.
+    """The settings with every secret, and with the address of the database.
 
     Args:
         outside: keys that held a reference.
     """
-    channels = settings.channels
-    telegram, email, apprise = channels.telegram, channels.email, channels.apprise
-    if telegram:
-        telegram = msgspec.structs.replace(telegram, bot_token=secrets["notify", "telegram", "bot_token"])
-    if email:
-        email = msgspec.structs.replace(email, password=secrets.get(("notify", "email", "password")))
-    if apprise:
-        apprise = msgspec.structs.replace(apprise, urls=secrets["notify", "apprise", "urls"])
     return msgspec.structs.replace(
         settings,
         database_url=database_url(secrets.get(("database_url",)) or settings.database_url, sources.env, sources.cwd),
@@ -108,20 +84,25 @@ def with_secrets(
             )
             for name, one in settings.providers.items()
         },
-        channels=Channels(
-            telegram,
-            email,
-            apprise,
-            {name: _with_options(one, ("notify", name), secrets) for name, one in channels.plugins.items()},
-        ),
+        channels={name: _with_options(one, ("notify", name), secrets) for name, one in settings.channels.items()},
         watches=tuple(
             _launch_with_secrets(watch, index, secrets, outside) for index, watch in enumerate(settings.watches)
         ),
     )
 
 
+def secret_values(settings: Settings) -> list[str]:
+    """Every secret of the settings, to be removed from every text."""
+    found: list[str | None] = []
+    for name, provider in settings.providers.items():
+        found += [provider.api_key, *secret_texts(provider.options, ("providers", name, "options"))]
+    for name, channel in settings.channels.items():
+        found += secret_texts(channel.options, ("notify", name))
+    return [secret for secret in (*found, *_launch_secrets(settings)) if secret]
+
+
 def database_url(text: str, env: Mapping[str, str], cwd: Path) -> str:
-    """The URL as set, a relative file against the current folder; empty: a file in the state folder."""
+    """The URL as set, a relative file below the current folder; empty: a file in the state folder."""
     if not text:
         return f"sqlite:///{_state_folder(env) / 'gpuwatch.db'}"
     scheme, _, rest = text.partition(":///")
@@ -138,8 +119,7 @@ def _state_folder(env: Mapping[str, str]) -> Path:
     return Path(env.get("XDG_STATE_HOME") or Path(home, ".local", "state"), "gpuwatch")
 
 
-def launch_secrets(settings: Settings) -> list[str]:
-    """What of the launches must be blanked out of every text, should it ever turn up in one."""
+def _launch_secrets(settings: Settings) -> list[str | None]:
     found: list[str | None] = []
     for watch in settings.watches:
         launch = watch.launch or LaunchSpec()
@@ -147,25 +127,23 @@ def launch_secrets(settings: Settings) -> list[str]:
         found.append(launch.registry.password if launch.registry else None)
         for hook in filter(None, (launch.on_running, launch.before_stop, launch.on_ended)):
             found += [hook.url, hook.secret]
-    return [secret for secret in found if secret]
+    return found
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """May a variable that stands in the file be a secret? By its name, or its length."""
+    """May this variable of a launch be a secret? By its name, or the length of its value."""
     return secret_name(name) or len(value) >= _PLAIN_ENV_LENGTH
 
 
 def secret_name(name: str) -> bool:
-    """Does the name of a variable say that it holds a secret?"""
+    """Does the name of this variable say that it holds a secret?"""
     return _SECRET_NAME.search(name) is not None
 
 
-def _with_options(one: _Optioned, table: KeyPath, secrets: Mapping[KeyPath, Any]) -> _Optioned:
-    """Its secret options as they are in `secrets`, None where they are not; the others stay."""
-    mine = [path for path in option_schemas.secret_keys() if path[:-1] == table]
-    if not mine:
-        return one
-    return msgspec.structs.replace(one, options={**one.options, **{path[-1]: secrets.get(path) for path in mine}})
+def _with_options(one: _WithOptions, table: KeyPath, secrets: Mapping[KeyPath, Any]) -> _WithOptions:
+    """Its secret options as in `secrets`, None where they are missing; the others stay."""
+    found = {path[-1]: secrets.get(path) for path in secret_options(table)}
+    return msgspec.structs.replace(one, options={**one.options, **found}) if found else one
 
 
 def _launch_without_secrets(watch: Watch) -> Watch:
@@ -193,12 +171,8 @@ def _launch_with_secrets(
 
 
 def _plain(path: KeyPath, value: Any) -> Any:
-    """As the schema reads it: see `tables`."""
-    if path[-1] == "urls":
-        if isinstance(value, EnvText):
-            value = plain_json(value) if value.lstrip().startswith("[") else [str(value)]
-        return tuple(map(str, [value] if isinstance(value, str) else value))
-    if path[-1] in {"api_key", "bot_token", "database_url"}:
+    """As the schema reads it."""
+    if path[-1] in {"api_key", "database_url"}:
         return str(value).strip()
     if path[-1] in HOOKS:
         return HookSpec(**value) if isinstance(value, dict) else HookSpec(command=str(value))

@@ -1,4 +1,4 @@
-"""The effective settings, each with where it came from; secrets masked. For `gpuwatch config show`."""
+"""The effective settings, each with its origin; secrets masked. For `gpuwatch config show`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gpuwatch.domain.watches.env_text import EnvText, plain_json
 from gpuwatch.settings import validate
 from gpuwatch.settings.interpolation import HOOKS, is_reference, resolve
 from gpuwatch.settings.load import aliases
+from gpuwatch.settings.options import KeyPath
 from gpuwatch.settings.reference import SettingRow, setting_rows, watch_rows
 from gpuwatch.settings.schema import Root
 from gpuwatch.settings.secrets import database_url
 from gpuwatch.settings.sources import (
     ExternalValue,
-    KeyPath,
     Sources,
     collect,
     merge,
@@ -26,7 +26,6 @@ from gpuwatch.settings.sources import (
 )
 
 MASK = "********"
-_SECRET = {"api_key", "bot_token", "password", "urls"}
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,10 +43,10 @@ def origins(
     cwd: Path | None = None,
     known_spellings: Collection[str] = (),
 ) -> tuple[str | None, list[Origin]]:
-    """The file that was read, and every setting with its origin.
+    """The settings file, and every setting with its origin.
 
     Raises:
-        SettingsError: the settings are wrong.
+        SettingsError: the settings are invalid.
     """
     sources = collect(config, os.environ if env is None else env, cwd or Path.cwd(), aliases())
     tree, given = merge(parse_file(sources), sources)
@@ -81,11 +80,11 @@ def _watches(tree: Mapping[str, Any], root: Root, given: Mapping[KeyPath, Extern
             if _is_of_no_table(table, row):
                 continue
             key = f'watch "{watch.name}".{".".join(row.path[1:])}'
-            yield Origin(key=key, value=_masked(row.path[-1], value), origin=origin)
+            yield Origin(key=key, value=_masked(row.path[-1], value, row.secret), origin=origin)
 
 
 def _is_of_no_table(watch: Mapping[str, Any], row: SettingRow) -> bool:
-    """Is it a key of a launch, bid, registry or volume that this watch has not?"""
+    """Is it a key of a launch, bid, registry or volume that this watch lacks?"""
     found: Any = watch
     for part in row.path[1:-1]:
         found = found.get(part)
@@ -137,7 +136,7 @@ def _masked(key: str, value: Any, secret: bool = False) -> Any:
         return None
     if is_reference(value):
         return value
-    if secret or key in _SECRET:
+    if secret:
         return [MASK] * len(value) if isinstance(value, list) else MASK
     if key in HOOKS:
         return {name: _masked_hook(name, one) for name, one in value.items()} if isinstance(value, dict) else MASK
@@ -149,7 +148,7 @@ def _masked(key: str, value: Any, secret: bool = False) -> Any:
 
 
 def _masked_hook(key: str, value: Any) -> Any:
-    """Of a webhook's address its host alone: the path of many is their secret."""
+    """The host of a webhook's address alone: the path is often the secret."""
     if is_reference(value):
         return value
     if key != "url":
@@ -161,7 +160,7 @@ def _masked_hook(key: str, value: Any) -> Any:
 
 
 def without_password(url: str) -> str:
-    """A database URL for the eyes."""
+    """A database URL as it may be shown."""
     scheme, mark, rest = url.partition("://")
     if "@" not in rest:
         return url

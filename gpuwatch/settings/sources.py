@@ -1,13 +1,14 @@
-"""Where settings come from: the file, the environment and `.env`, secret files. Read, not yet judged.
+"""Where settings come from: the TOML file, the environment and `.env`, systemd credentials, secret files.
 
-Nothing here needs pydantic: a start with settings that were judged before reads its secrets through this alone.
+This module reads and merges; `validate` checks. It needs no pydantic, so that a start with cached settings is quick,
+and it keeps the origin of every value for the error messages. docs/decisions/0057 compares it with pydantic-settings.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,39 +16,39 @@ import msgspec
 
 from gpuwatch.domain.watches.env_text import EnvText, plain_json
 from gpuwatch.errors import SettingsError
-from gpuwatch.settings.secret_files import read_secret
+from gpuwatch.settings.options import KeyPath, is_secret_key, secret_keys
 
 PREFIX = "GPUWATCH_"
 NOT_SETTINGS = (
     "GPUWATCH_CONFIG", "GPUWATCH_FAILPOINT", "GPUWATCH_TEST_", "GPUWATCH_BENCH_", "GPUWATCH_OFFICIAL_CLIENT",
 )  # fmt: skip
+MAX_FILE_BYTES = 4 * 1024 * 1024
+MAX_SECRET_BYTES = 64 * 1024
 _THE_FILE = ("",)  # no key
 _NEEDED = frozenset({_THE_FILE, ("database_url",)})
-MAX_FILE_BYTES = 4 * 1024 * 1024
-_SECRET_KEYS = ("api_key", "bot_token", "password", "urls", "database_url")
+_TABLES = frozenset({"budget", "providers", "record", "notify", "watch"})
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
-# Kubernetes sets these in every container beside a service that is called gpuwatch.
+# Kubernetes sets these in every container beside a service called gpuwatch.
 _SERVICE_LINK = re.compile(r"GPUWATCH_(SERVICE_(HOST|PORT)|PORT)(_[A-Z0-9_]+)?")
 
-KeyPath = tuple[str, ...]  # a key's path: ("providers", "vastai", "api_key")
-UnreadableValues = list[tuple[KeyPath, str]]  # what cannot be read: its key (empty: none is known) and a finished line
+UnreadableValues = list[tuple[KeyPath, str]]  # the key (empty: unknown) and a finished error line
 
 
 class ExternalValue(msgspec.Struct, frozen=True):
-    """One value outside the file. `label` names its origin for a person, `text` may be a secret: no repr shows it."""
+    """One value from outside the file. `text` may be a secret, so no repr shows it."""
 
     path: KeyPath
     text: str
-    label: str  # "VAST_API_KEY", ".env: VAST_API_KEY", "credential gpuwatch_vast_api_key"
+    label: str  # its origin for a person: "VAST_API_KEY", ".env: VAST_API_KEY", "credential gpuwatch_vast_api_key"
     kind: str  # "env" | "credential"
     file: str = ""  # that it was read from
 
     def __repr__(self) -> str:
-        return f"Given({'.'.join(self.path)!r}, {self.label!r})"
+        return f"ExternalValue({'.'.join(self.path)!r}, {self.label!r})"
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """All that was found, the later of `given` winning."""
+    """Everything that was read; of `given`, a later value wins."""
 
     file: Path | None
     content: bytes
@@ -61,7 +62,7 @@ class Sources(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """The file as a person knows it."""
+        """The file, for a person."""
         return str(self.file) if self.file else "settings"
 
 
@@ -76,28 +77,27 @@ def collect(
     """Read every source.
 
     Args:
-        aliases: the ecosystem's own names of secrets, with the keys they stand for.
-        lost: filled with what cannot be read of the environment and credentials, which is then left out; None: that
-            is a fault.
+        aliases: the providers' own names of secrets, such as VAST_API_KEY, with their keys.
+        unreadable: collects the values that cannot be read and leaves them out; None: they are errors.
 
     Raises:
-        SettingsError: a file that was named is not there, or something cannot be read.
+        SettingsError: a named file is missing, or something cannot be read.
     """
     dotenv = _read_dotenv(cwd)
     file = find_file(config, {**dotenv, **env}, cwd)
-    faults: UnreadableValues = []
-    content = _read_file(file, faults)
+    errors: UnreadableValues = []
+    content = _read_file(file, errors)
     given = [
-        *_credentials(env, aliases, faults),
-        *_variables({k: v for k, v in dotenv.items() if k not in env}, cwd, aliases, ".env: ", faults),
-        *_variables(env, cwd, aliases, "", faults),
+        *_credentials(env, aliases, errors),
+        *_variables({k: v for k, v in dotenv.items() if k not in env}, cwd, aliases, ".env: ", errors),
+        *_variables(env, cwd, aliases, "", errors),
     ]
-    _raise_or_keep(faults, unreadable)
+    _raise_or_keep(errors, unreadable)
     return Sources(file, content, tuple(given), env, cwd, dotenv)
 
 
 def find_file(config: str | None, env: Mapping[str, str], cwd: Path) -> Path | None:
-    """The settings file: the first that exists. One that was named must exist."""
+    """The settings file: the first that exists. A named one must exist."""
     for named, by in ((config, "--config"), (env.get("GPUWATCH_CONFIG"), "$GPUWATCH_CONFIG")):
         if named:
             path = cwd / Path(named).expanduser()
@@ -113,7 +113,7 @@ def parse_file(sources: Sources) -> dict[str, Any]:
     """The file's tables; numbers with a point are exact Decimals.
 
     Raises:
-        SettingsError: it is no TOML; one line with its line number.
+        SettingsError: it is not TOML; one line with its line number.
     """
     if not sources.content.strip():
         return {}
@@ -127,44 +127,44 @@ def parse_file(sources: Sources) -> dict[str, Any]:
         line = sources.content.count(b"\n", 0, error.start) + 1
         raise SettingsError([f"{sources.shown}:{line}: expected UTF-8 text"]) from None
     except (tomllib.TOMLDecodeError, ValueError, ArithmeticError, RecursionError) as error:
-        raise SettingsError([_syntax_fault(sources, text, error)]) from None
+        raise SettingsError([_syntax_error(sources, text, error)]) from None
 
 
 def merge(
     file_tree: dict[str, Any], sources: Sources, unreadable: UnreadableValues | None = None
 ) -> tuple[dict[str, Any], dict[KeyPath, ExternalValue]]:
-    """The file's tables with everything given outside laid over them, and where each such value came from.
+    """The file's tables with all other values merged over them, and the origin of each of those.
 
     Args:
-        lost: filled with what could not be laid over them; None: that is a fault.
+        unreadable: collects the values that do not fit and leaves them out; None: they are errors.
 
     Raises:
-        SettingsError: a value given for a whole table is no JSON.
+        SettingsError: a value for a whole table is not JSON.
     """
     tree = file_tree
     origins: dict[KeyPath, ExternalValue] = {}
-    faults: UnreadableValues = []
+    errors: UnreadableValues = []
     for one in sorted(sources.given, key=lambda given: len(given.path)):
         try:
             value = _value(one)
         except ValueError as error:
-            faults.append((one.path, f"{one.label}: {'.'.join(one.path)}: {error}"))
+            errors.append((one.path, f"{one.label}: {'.'.join(one.path)}: {error}"))
             continue
         if not _set_value(tree, one.path, value):
             above = f"expected a table above it; set {variable_of(one.path[:1])} as JSON"
-            faults.append((one.path, f"{one.label}: {'.'.join(one.path)}: {above}"))
+            errors.append((one.path, f"{one.label}: {'.'.join(one.path)}: {above}"))
         origins[one.path] = one
-    _raise_or_keep(faults, unreadable)
+    _raise_or_keep(errors, unreadable)
     return tree, origins
 
 
-def _raise_or_keep(faults: UnreadableValues, unreadable: UnreadableValues | None) -> None:
-    """Without the file, or the database that is meant, nothing is right; the rest may be lost."""
-    if unreadable is None or any(path in _NEEDED for path, _ in faults):
-        if faults:
-            raise SettingsError([line for _, line in faults])
+def _raise_or_keep(errors: UnreadableValues, unreadable: UnreadableValues | None) -> None:
+    """Without the file or the right database nothing works; anything else may be left out."""
+    if unreadable is None or any(path in _NEEDED for path, _ in errors):
+        if errors:
+            raise SettingsError([line for _, line in errors])
     else:
-        unreadable += faults
+        unreadable += errors
 
 
 def variable_of(path: KeyPath) -> str:
@@ -177,16 +177,41 @@ def from_outside(path: KeyPath, origins: Mapping[KeyPath, ExternalValue]) -> boo
     return any(path[:length] in origins for length in range(1, len(path) + 1))
 
 
-def is_secret(path: KeyPath, value: str) -> bool:
-    """Is this a key, token, password or address that holds one?"""
-    return path[-1] in _SECRET_KEYS and (path[-1] != "database_url" or "@" in value)
+def holds_secret(path: KeyPath, text: str) -> bool:
+    """Is this a secret? A database URL is one only with a password."""
+    return is_secret_key(path) and (path != ("database_url",) or "@" in text)
+
+
+def secret_text(path: Path) -> str:
+    """A secret file's text without byte order mark and trailing newlines.
+
+    Raises:
+        ValueError: what is wrong, to be put behind the file's name; it quotes nothing.
+    """
+    try:
+        with open(path, "rb") as opened:
+            content = opened.read(MAX_SECRET_BYTES + 1)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "not a file name"
+        raise ValueError(f"cannot be read: {why}") from None
+    try:
+        text = content.decode("utf-8-sig").rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise ValueError("is not UTF-8 text") from None
+    if not text.strip():
+        raise ValueError("is empty")
+    if len(content) > MAX_SECRET_BYTES or "\x00" in text:
+        raise ValueError("is not a secret: too long, or binary")
+    return text
 
 
 def _value(one: ExternalValue) -> Any:
-    is_table = len(one.path) == 1 and one.path[0] in {"budget", "providers", "record", "notify", "watch"}
-    is_below = len(one.path) == 2 and one.path[0] in {"providers", "notify"}
-    if is_table or is_below or (len(one.path) == 3 and one.path[0] == "providers" and one.path[2] == "options"):
-        return plain_json(one.text)
+    """A whole table is JSON; a single key stays text until its type is known."""
+    match one.path:
+        case (table,) if table in _TABLES:
+            return plain_json(one.text)
+        case ("providers" | "notify", _) | ("providers", _, "options"):
+            return plain_json(one.text)
     return EnvText(one.text)
 
 
@@ -206,9 +231,9 @@ def _set_value(tree: dict[str, Any], path: KeyPath, value: Any) -> bool:
 
 
 def _variables(
-    env: Mapping[str, str], cwd: Path, aliases: Mapping[str, KeyPath], place: str, faults: UnreadableValues
+    env: Mapping[str, str], cwd: Path, aliases: Mapping[str, KeyPath], place: str, errors: UnreadableValues
 ) -> Iterator[ExternalValue]:
-    """The ecosystem's names first: gpuwatch's own names win over them."""
+    """The providers' own names first: gpuwatch's names win over them."""
     for name in sorted(env, key=lambda name: (name.startswith(PREFIX), name)):
         path, is_file = _path_of(name, aliases)
         if path is None or not env[name]:
@@ -218,72 +243,70 @@ def _variables(
         if is_file:
             if env.get(name.removesuffix("_FILE")):
                 either = f"{place}{name}: expected either it or {name.removesuffix('_FILE')}, not both"
-                faults.append((path, either))
+                errors.append((path, either))
                 continue
             file = str(cwd / env[name])
-            text = _secret(path, Path(file), f"{place}{name}", faults)
+            text = _secret(path, Path(file), f"{place}{name}", errors)
         if text is not None:
             yield ExternalValue(path, text, f"{place}{name}", "env", file)
 
 
-def _secret(path: KeyPath, file: Path, label: str, faults: UnreadableValues) -> str | None:
-    told: list[str] = []
-    text = read_secret(file, label, told)
-    faults += [(path, line) for line in told]
-    return text
+def _secret(path: KeyPath, file: Path, label: str, errors: UnreadableValues) -> str | None:
+    try:
+        return secret_text(file)
+    except ValueError as error:
+        errors.append((path, f"{label}: the secret file {file} {error}"))
+        return None
 
 
 def _path_of(name: str, aliases: Mapping[str, KeyPath]) -> tuple[KeyPath | None, bool]:
+    """The key of a variable, and whether the variable names a file that holds the value."""
     bare = name.removesuffix("_FILE")
     if name in aliases or bare in aliases:
         return aliases[bare] if bare in aliases else aliases[name], bare != name
     if not name.startswith(PREFIX) or name.startswith(NOT_SETTINGS) or _SERVICE_LINK.fullmatch(name):
         return None, False
-    path = tuple(name.removeprefix(PREFIX).lower().split("__"))
-    if bare != name and path[-1].removesuffix("_file") in _SECRET_KEYS:
-        return tuple(bare.removeprefix(PREFIX).lower().split("__")), True
-    return path, False
+    if bare != name and is_secret_key(own := _own_path(bare)):
+        return own, True
+    return _own_path(name), False
+
+
+def _own_path(name: str) -> KeyPath:
+    return tuple(name[len(PREFIX) :].lower().split("__"))
 
 
 def _credentials(
-    env: Mapping[str, str], aliases: Mapping[str, KeyPath], faults: UnreadableValues
+    env: Mapping[str, str], aliases: Mapping[str, KeyPath], errors: UnreadableValues
 ) -> Iterator[ExternalValue]:
-    """systemd's credentials: files named as the variables, small: `gpuwatch_vast_api_key`."""
+    """systemd's credentials: files named as the variables in lower case, such as `gpuwatch_vast_api_key`."""
     folder = env.get("CREDENTIALS_DIRECTORY")
     if not folder:
         return
-    known: dict[str, KeyPath] = {
-        PREFIX.lower() + alias.removeprefix(PREFIX).lower(): path for alias, path in aliases.items()
-    }
+    known = {PREFIX.lower() + alias.removeprefix(PREFIX).lower(): path for alias, path in aliases.items()}
     try:
-        names = sorted(os.listdir(folder))
+        names = os.listdir(folder)
     except OSError:
-        return  # systemd sets it only with credentials; elsewhere a missing folder holds none
+        return  # systemd creates the folder only with credentials
     for name in sorted(names, key=lambda name: (name not in known, name)):
-        path = known.get(name) or _credential_path(name)
+        path = known.get(name)
+        if path is None and name.startswith(PREFIX.lower()) and is_secret_key(_own_path(name)):
+            path = _own_path(name)
         if path is None:
-            faults += [((), line) for line in _stray_credential(name, known)]
+            errors += [((), line) for line in _unknown_credential(name, known)]
             continue
-        text = _secret(path, Path(folder, name), f"credential {name}", faults)
+        text = _secret(path, Path(folder, name), f"credential {name}", errors)
         if text is not None:
             yield ExternalValue(path, text, f"credential {name}", "credential", os.path.join(folder, name))
 
 
-def _credential_path(name: str) -> KeyPath | None:
-    if not name.startswith(PREFIX.lower()):
-        return None
-    path = tuple(name.removeprefix(PREFIX.lower()).lower().split("__"))
-    return path if path[-1] in _SECRET_KEYS else None
-
-
-def _stray_credential(name: str, known: Collection[str]) -> Iterator[str]:
-    """A misspelt one would leave its provider without a key; an editor's leftovers (`…~`, `….bak`) do no harm."""
+def _unknown_credential(name: str, known: Mapping[str, KeyPath]) -> Iterator[str]:
+    """A misspelt name would leave a provider without its key; an editor's leftovers (`…~`, `….bak`) are ignored."""
     if not re.fullmatch(r"gpuwatch_[a-z0-9_]+", name):
         return
-    from difflib import get_close_matches  # noqa: PLC0415 for this fault alone
+    from difflib import get_close_matches  # noqa: PLC0415 for this error alone
 
-    near = get_close_matches(name, known, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]}?" if near else "expected a secret's variable in small letters"
+    near = get_close_matches(name, [*known, *(variable_of(path).lower() for path in secret_keys())], n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]}?" if near else "expected a secret's variable in lower case"
     yield f"credential {name}: no setting has that name; {hint}"
 
 
@@ -305,23 +328,23 @@ def _read_dotenv(cwd: Path) -> dict[str, str]:
     return {name: value for name, value in found.items() if value is not None and _NAME.fullmatch(name)}
 
 
-def _read_file(file: Path | None, faults: UnreadableValues) -> bytes:
+def _read_file(file: Path | None, errors: UnreadableValues) -> bytes:
     if file is None:
         return b""
     try:
         with open(file, "rb") as opened:
             content = opened.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        faults.append((_THE_FILE, f"{file}: cannot be read: {error.strerror}"))
+        errors.append((_THE_FILE, f"{file}: cannot be read: {error.strerror}"))
         return b""
     if len(content) > MAX_FILE_BYTES:
-        faults.append((_THE_FILE, f"{file}: expected a file of at most 4 MiB"))
+        errors.append((_THE_FILE, f"{file}: expected a file of at most 4 MiB"))
     return content
 
 
-def _syntax_fault(sources: Sources, text: str, error: Exception) -> str:
+def _syntax_error(sources: Sources, text: str, error: Exception) -> str:
     found = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
     line = int(found[1]) if found else text.count("\n") + 1
     what = str(error).split(" (at ")[0].split(":")[0]
     what = re.sub(r"'[^']*'|\"[^\"]*\"", "…", what)  # never a value
-    return f"{sources.shown}:{line}: no valid TOML: {what[:1].lower()}{what[1:]}"
+    return f"{sources.shown}:{line}: not valid TOML: {what[:1].lower()}{what[1:]}"

@@ -1,14 +1,47 @@
-"""The commented `gpuwatch.toml` that `gpuwatch init` writes, and the JSON Schema beside it."""
+"""The commented `gpuwatch.toml` that `gpuwatch init` writes."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Iterator
 
-from gpuwatch.domain.watches.durations import format_duration
+from gpuwatch import notifiers, providers
+from gpuwatch.ports.declarations import OptionSpec
+from gpuwatch.settings.sources import variable_of
 
 SCHEMA_FILE = "gpuwatch.schema.json"
 
-TEMPLATE = """\
+
+def template() -> str:
+    """The whole file. Providers and channels bring their own sections."""
+    return "\n".join([_HEAD.rstrip("\n"), "", *_providers(), _RECORD.rstrip("\n"), "", *_channels(), _WATCH])
+
+
+def _providers() -> Iterator[str]:
+    for name in providers.names():
+        if text := providers.info(name).template:
+            yield text.rstrip("\n")
+            yield ""
+
+
+def _channels() -> Iterator[str]:
+    for name in notifiers.names():
+        info = notifiers.info(name)
+        lines = info.template.splitlines() or [_line(name, spec) for spec in info.options]
+        yield "\n".join(f"# {line}" for line in (f"[notify.{name}]", *lines))
+        yield ""
+
+
+def _line(channel: str, spec: OptionSpec) -> str:
+    """An option of a channel that declares no template."""
+    if spec.secret:
+        return f"# secret, better in the environment: {variable_of(('notify', channel, spec.name))}"
+    samples = {"text": '"…"', "id": '"…"', "texts": '["…"]', "number": "1.0", "integer": "1", "switch": "true"}
+    value = samples[spec.kind] if spec.default is None else json.dumps(spec.default, ensure_ascii=False)
+    return f"{spec.name} = {value}".ljust(31) + f" # {spec.about}"
+
+
+_HEAD = """\
 #:schema ./gpuwatch.schema.json
 # gpuwatch: what to watch, and what to do. `gpuwatch check` asks once, `gpuwatch run` stays.
 # Every key can also come from the environment: GPUWATCH_ and its path, as in GPUWATCH_PROVIDERS__VASTAI__BASE_URL.
@@ -25,29 +58,13 @@ max_usd_hour = 20.0               # USD per hour of all instances together
 max_instances = 4                 # alive at once
 on_reached = "warn"               # by what runs: "warn", or "stop" what runs; told at 80 % in any case
 
-[providers.vastai]                # searching needs no key, renting does: VAST_API_KEY
-commission = 0.20                 # on top of the listed price: listed 3.00 costs 3.60
-poll_every = "30s"                # between two looks for your watches; at least 1s
-sweep_every = "auto"              # between two reads of the market for the history; or a duration
-search_interval = "6s"            # least time between two searches
-rows_per_day = 20000              # the provider's daily quota to plan with; 0: none
-
+"""
+_RECORD = """\
 [record]
 gpu = []                          # kept in the history although no watch names them: ["A100", "RTX 4090"]
 
-# [notify.telegram]
-# chat_id = 123456789             # and the secret GPUWATCH_NOTIFY__TELEGRAM__BOT_TOKEN
-
-# [notify.email]
-# host = "mail.example.org"
-# security = "starttls"           # "starttls" (port 587), "tls" (465) or "none" (25)
-# username = "me"                 # and the secret GPUWATCH_NOTIFY__EMAIL__PASSWORD
-# sender = "gpuwatch@example.org"
-# recipients = ["me@example.org"]
-
-# [notify.apprise]
-# urls = ["ntfy://…"]             # a hundred other services
-
+"""
+_WATCH = """\
 [[watch]]
 name = "h100"
 gpu = "H100"                      # family or name, one or a list; any spelling a provider uses
@@ -101,57 +118,3 @@ repeat_every = "6h"               # between reminders, or "never"
 #   the same: before_stop, on_ended
 # hook_timeout = "30s"            # for each of these, 1s to 5m
 """
-
-
-def json_schema() -> dict[str, Any]:
-    """The JSON Schema of the settings file, for editors."""
-    from gpuwatch.settings.option_json_schema import declare  # noqa: PLC0415
-    from gpuwatch.settings.schema import Root  # noqa: PLC0415 pydantic, for this alone
-
-    found: dict[str, Any] = _tidied(Root.model_json_schema())
-    found["title"] = "gpuwatch"
-    declare(found)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
-
-
-def schema_text() -> str:
-    """The schema as the file beside the settings holds it."""
-    import json  # noqa: PLC0415
-
-    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
-
-
-_KEYWORDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
-
-
-def _tidied(node: Any) -> Any:
-    """Limits in JSON Schema's words; TOML has no null; defaults as a file would spell them."""
-    if isinstance(node, list):
-        return [_tidied(one) for one in node if one != {"type": "null"}]
-    if not isinstance(node, dict):
-        return node
-    found: dict[str, Any] = {_KEYWORDS.get(str(key), str(key)): _tidied(value) for key, value in node.items()}
-    if len(found.get("anyOf", ())) == 1:
-        found = found.pop("anyOf")[0] | found
-    if "default" in found:
-        found["default"] = _default(found)
-        if found["default"] is None or "$ref" in found:
-            del found["default"]
-    if "properties" in found:  # a title for each key would only repeat it
-        found["properties"] = {key: _untitled(one) for key, one in found["properties"].items()}
-    return found
-
-
-def _default(node: dict[str, Any]) -> Any:
-    value = node["default"]
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if node.get("type") == "string" and is_number:
-        return format_duration(value)
-    return float(value) if node.get("type") == "number" and isinstance(value, str) else value
-
-
-def _untitled(node: Any) -> Any:
-    found = {key: value for key, value in node.items() if key != "title"}
-    if "anyOf" in found:  # meant for the list, and said of both
-        found = {key: value for key, value in found.items() if key not in {"minLength", "maxLength"}}
-    return found

@@ -1,4 +1,4 @@
-"""Settings judged anew: by the schema, then by what no single key can tell. This is the slow way, with pydantic."""
+"""Validates settings from scratch: each key by the schema, then the rules between keys. Slow, because of pydantic."""
 
 from __future__ import annotations
 
@@ -12,25 +12,17 @@ from pydantic import ValidationError
 from gpuwatch import notifiers, providers
 from gpuwatch.domain.market.pricing import Commission, CommissionMode
 from gpuwatch.domain.watches.schema import SEEN, gpu_names
-from gpuwatch.ports import AppriseSettings, ChannelSettings, EmailSettings, ProviderSettings, TelegramSettings
-from gpuwatch.settings.errors import (
-    InvalidSettings,
-    Location,
-    unknown_keys,
-    validation_errors,
-)
+from gpuwatch.ports import ChannelSettings, ProviderSettings
+from gpuwatch.settings.errors import InvalidSettings, Location, validation_errors
 from gpuwatch.settings.interpolation import ResolvedSettings
 from gpuwatch.settings.launch_rules import launch_errors, missing_limits
-from gpuwatch.settings.model import Channels, Settings
-from gpuwatch.settings.option_values import read_options
+from gpuwatch.settings.model import Settings
+from gpuwatch.settings.options import KeyPath, read_options, unknown_key
 from gpuwatch.settings.price_rules import price_errors
-from gpuwatch.settings.schema import (
-    EmailTable,
-    NotifyTable,
-    ProviderTable,
-    Root,
-)
-from gpuwatch.settings.sources import ExternalValue, KeyPath, Sources
+from gpuwatch.settings.schema import ProviderTable, Root
+from gpuwatch.settings.sources import ExternalValue, Sources
+
+Error = tuple[Location, str]
 
 
 def validate(
@@ -42,28 +34,25 @@ def validate(
     """The settings that merged tables stand for, their references resolved.
 
     Raises:
-        Misjudged: one line per fault.
+        InvalidSettings: one line per error.
     """
     token = SEEN.set(known_spellings)
     try:
         root = parse_root(resolved, sources, origins)
-        found = list(_cross_checks(root, notify_plugins(resolved.tree)))
+        found = list(_cross_checks(root))
         if found:
             raise InvalidSettings(found, sources, resolved.tree, origins)
-        return _settings(root, resolved, sources)
+        return _settings(root, sources)
     finally:
         SEEN.reset(token)
 
 
 def parse_root(resolved: ResolvedSettings, sources: Sources, origins: Mapping[KeyPath, ExternalValue]) -> Root:
-    """The tables, each key right by itself. Raises Misjudged."""
+    """The tables, each key valid by itself. Raises InvalidSettings."""
     tree = resolved.tree
-    found = [*unknown_keys(tree), *_unknown_providers(tree), *_option_errors_given(tree), *resolved.faults]
-    ours = {key: value for key, value in tree.items() if key in Root.model_fields}
-    if isinstance(ours.get("notify"), dict):  # what plugins add is judged by what they declare
-        ours["notify"] = {key: value for key, value in ours["notify"].items() if key not in notifiers.plugins()}
-    try:  # unknown keys stay outside: names such as `_env_file` would steer pydantic-settings itself
-        root = Root(**ours)
+    found = [*_unknown_providers(tree), *_wrong_provider_options(tree), *_channel_errors(tree), *resolved.faults]
+    try:
+        root = Root.model_validate(tree)
     except ValidationError as error:
         found += validation_errors(error)
     if found:
@@ -72,7 +61,7 @@ def parse_root(resolved: ResolvedSettings, sources: Sources, origins: Mapping[Ke
 
 
 def enabled_providers(root: Root) -> dict[str, ProviderTable]:
-    """The providers that are asked: named in the settings, with a key, or on by default; not switched off."""
+    """The providers to poll: those on by default or with a section or key, unless switched off."""
     found = {}
     for name in providers.names():
         table = root.providers.get(name)
@@ -86,7 +75,7 @@ def enabled_providers(root: Root) -> dict[str, ProviderTable]:
 
 
 def provider_settings(name: str, table: ProviderTable) -> ProviderSettings:
-    """One provider, with its own defaults; its key is joined later."""
+    """One provider, with its own defaults; its secrets are added later."""
     info = providers.info(name)
     commission = info.commission
     if table.commission is not None:
@@ -106,7 +95,7 @@ def provider_settings(name: str, table: ProviderTable) -> ProviderSettings:
     )
 
 
-def _settings(root: Root, resolved: ResolvedSettings, sources: Sources) -> Settings:
+def _settings(root: Root, sources: Sources) -> Settings:
     return Settings(
         timezone=root.timezone,
         database_url=root.database_url.get_secret_value() if root.database_url else "",
@@ -114,46 +103,21 @@ def _settings(root: Root, resolved: ResolvedSettings, sources: Sources) -> Setti
         budget=root.budget.value(),
         providers={name: provider_settings(name, table) for name, table in enabled_providers(root).items()},
         record_gpus=gpu_names(root.record.gpu),
-        channels=_channels(root.notify, notify_plugins(resolved.tree)),
+        channels={
+            name: ChannelSettings(name=name, options=read_options(notifiers.info(name), table)[0])
+            for name, table in _channels(root).items()
+        },
         watches=tuple(watch.value() for watch in root.watch),
         source_file=str(sources.file) if sources.file else None,
     )
 
 
-def notify_plugins(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The `[notify.NAME]` that are set of channels that plugins add, as they are given."""
-    given = tree.get("notify")
-    found = given if isinstance(given, dict) else {}
-    return {name: found[name] for name in notifiers.plugins() if found.get(name) not in (None, {})}
+def _channels(root: Root) -> dict[str, dict[str, Any]]:
+    """The configured channels; an empty table configures none."""
+    return {name: table for name, table in root.notify.items() if table}
 
 
-def _channels(notify: NotifyTable, added: Mapping[str, Any]) -> Channels:
-    telegram, email, apprise = notify.telegram, notify.email, notify.apprise
-    return Channels(
-        telegram=TelegramSettings(bot_token="", chat_id=telegram.chat_id, base_url=telegram.base_url)
-        if telegram
-        else None,
-        email=_email(email) if email else None,
-        apprise=AppriseSettings(urls=()) if apprise else None,
-        plugins={
-            name: ChannelSettings(name=name, options=read_options(notifiers.info(name), table)[0])
-            for name, table in added.items()
-        },
-    )
-
-
-def _email(table: EmailTable) -> EmailSettings:
-    return EmailSettings(
-        host=table.host,
-        port=table.actual_port,
-        security=table.security,
-        sender=table.sender,
-        recipients=table.recipients,
-        username=table.username,
-    )
-
-
-def _unknown_providers(tree: Mapping[str, Any]) -> Iterator[tuple[Location, str]]:
+def _unknown_providers(tree: Mapping[str, Any]) -> Iterator[Error]:
     given = tree.get("providers")
     known = providers.names()
     for name in given if isinstance(given, dict) else ():
@@ -163,43 +127,29 @@ def _unknown_providers(tree: Mapping[str, Any]) -> Iterator[tuple[Location, str]
             yield ("providers", name), f"this gpuwatch knows no such provider; {hint}"
 
 
-def _option_errors_given(tree: Mapping[str, Any]) -> Iterator[tuple[Location, str]]:
-    """Options as given, told beside the other faults; what is missing shows only once the tables are read."""
+def _wrong_provider_options(tree: Mapping[str, Any]) -> Iterator[Error]:
+    """The given options, beside the other errors; missing ones show only once the tables are valid."""
     tables = tree.get("providers")
     for name, table in tables.items() if isinstance(tables, dict) else ():
         given = table.get("options") if isinstance(table, dict) else None
         if name in providers.names() and isinstance(given, dict):
-            faults = read_options(providers.info(name), given)[1]
-            yield from ((("providers", name, "options", key), text) for key, text in faults if key in given)
+            errors = read_options(providers.info(name), given)[1]
+            yield from ((("providers", name, "options", key), text) for key, text in errors if key in given)
 
 
-def _option_errors(root: Root, asked: Collection[str], added: Mapping[str, Any]) -> Iterator[tuple[Location, str]]:
-    """Of what providers and plugins declare; what is needed is needed only where it is asked."""
-    for name in dict.fromkeys([*root.providers, *asked]):
-        info, table = providers.info(name), root.providers.get(name) or ProviderTable()
-        needed = {spec.name for spec in info.options if spec.needed and name not in asked}
-        for key, text in read_options(info, table.options)[1]:
-            if key not in needed or key in table.options:
-                yield ("providers", name, "options", key), text
-    for name, given in added.items():
-        if not isinstance(given, dict):
-            yield ("notify", name), "expected a table"
-            continue
-        yield from ((("notify", name, key), text) for key, text in read_options(notifiers.info(name), given)[1])
-
-
-def _cross_checks(root: Root, added: Mapping[str, Any]) -> Iterator[tuple[Location, str]]:
-    asked = enabled_providers(root)
-    yield from _option_errors(root, asked, added)
-    channels = [name for name in NotifyTable.model_fields if getattr(root.notify, name) is not None] + list(added)
+def _cross_checks(root: Root) -> Iterator[Error]:
+    """The rules between keys."""
+    polled = enabled_providers(root)
+    yield from _missing_provider_options(root, polled)
+    channels = list(_channels(root))
     names: set[str] = set()
     for index, watch in enumerate(root.watch):
         here: Location = ("watch", index)
         if watch.name in names:
-            yield (*here, "name"), "expected a name of its own; another watch has it"
+            yield (*here, "name"), "expected a unique name; another watch has this one"
         names.add(watch.name)
-        known = {"providers": (watch.providers, list(asked), providers.names())}
-        known["notify"] = (watch.notify, channels, (*NotifyTable.model_fields, *notifiers.plugins()))
+        known = {"providers": (watch.providers, list(polled), providers.names())}
+        known["notify"] = (watch.notify, channels, notifiers.names())
         for section, (named, have, there_are) in known.items():
             yield from (((*here, section), text) for text in _unknown_names(named, have, there_are, section))
         yield from ((here + key, text) for key, text in (*price_errors(watch), *launch_errors(watch)))
@@ -207,10 +157,32 @@ def _cross_checks(root: Root, added: Mapping[str, Any]) -> Iterator[tuple[Locati
             yield from ((here + key, text) for key, text in missing_limits(watch, root.budget))
 
 
+def _missing_provider_options(root: Root, polled: Collection[str]) -> Iterator[Error]:
+    """A needed option is needed only where the provider is polled."""
+    for name in dict.fromkeys([*root.providers, *polled]):
+        info, table = providers.info(name), root.providers.get(name) or ProviderTable()
+        needed = {spec.name for spec in info.options if spec.needed and name not in polled}
+        for key, text in read_options(info, table.options)[1]:
+            if key not in needed or key in table.options:
+                yield ("providers", name, "options", key), text
+
+
+def _channel_errors(tree: Mapping[str, Any]) -> Iterator[Error]:
+    given = tree.get("notify")
+    for name, table in given.items() if isinstance(given, dict) else ():
+        if name not in notifiers.names():
+            yield ("notify", name), unknown_key(name, notifiers.names())
+        elif table is not None and not isinstance(table, dict):
+            yield ("notify", name), "expected a table"
+        elif table:
+            errors = read_options(notifiers.info(name), table)[1]
+            yield from ((("notify", name, *([key] if key else [])), text) for key, text in errors)
+
+
 def _unknown_names(
     named: tuple[str, ...] | None, have: list[str], there_are: tuple[str, ...], section: str
 ) -> Iterator[str]:
-    """Names of a watch that are not set up: some can be, the others are misspelt."""
+    """Names in a watch that are not set up: some only lack their section, the others are misspelt."""
     for name in named or ():
         if name in have:
             continue

@@ -1,10 +1,11 @@
-"""What is allowed and still unwise: secrets that other users of the machine can read, keys over plain http. Logged."""
+"""Warnings about valid settings: readable secrets, keys over plain http, prices and commissions that look mistyped."""
 
 from __future__ import annotations
 
 import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
+from decimal import Decimal
 from typing import Any
 
 from gpuwatch.domain.market.gpu_names import catalog
@@ -12,15 +13,13 @@ from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec
 from gpuwatch.settings.interpolation import HOOKS, ResolvedSettings
 from gpuwatch.settings.launch_warnings import launch_warnings
 from gpuwatch.settings.model import Settings
-from gpuwatch.settings.option_schemas import secret_keys
+from gpuwatch.settings.options import KeyPath, secret_options, specs_of
 from gpuwatch.settings.secrets import secret_name
-from gpuwatch.settings.sources import (
-    ExternalValue,
-    KeyPath,
-    Sources,
-    from_outside,
-    is_secret,
-)
+from gpuwatch.settings.sources import ExternalValue, Sources, from_outside, holds_secret
+
+# The dearest list prices stay below this: 0.21 at Azure for a V100 (source: tests/recorded, 2026-11).
+_PLAUSIBLE_USD_GIB_HOUR = Decimal("0.25")
+_PLAUSIBLE_USD_HOUR = Decimal(5)  # for small and unknown cards
 
 
 def log_warnings(
@@ -30,21 +29,26 @@ def log_warnings(
     origins: Mapping[KeyPath, ExternalValue],
     resolved: ResolvedSettings,
 ) -> None:
-    """One warning for each; nothing is refused.
+    """Log every warning.
 
     Args:
         secrets: all that are set, by their keys.
-        origins: the keys that the file did not set.
+        origins: the keys that the file does not set.
         resolved: what the references of launches stand for.
     """
-    hidden = secret_keys()
-    given = [one for one in sources.given if one.file and (one.path in hidden or is_secret(one.path, one.text))]
-    files = {one.file for one in given} | set(resolved.files)
+    files = {one.file for one in sources.given if one.file and holds_secret(one.path, one.text)} | set(resolved.files)
     if sources.file and _holds_secrets(secrets, origins, resolved.outside):
         files.add(str(sources.file))
-    found = [*_open_files(files), *_plain_http(settings), *_several_cards(settings), *launch_warnings(settings)]
+    found = [
+        *_open_files(files),
+        *_plain_http(settings),
+        *_high_commissions(settings),
+        *_several_cards(settings),
+        *_high_prices(settings),
+        *launch_warnings(settings),
+    ]
     if found:
-        import logging  # noqa: PLC0415 a start without cautions needs none
+        import logging  # noqa: PLC0415 a start without warnings needs none
 
         for text in found:
             logging.getLogger("gpuwatch.settings").warning("%s", text)
@@ -53,7 +57,7 @@ def log_warnings(
 def _holds_secrets(
     secrets: Mapping[KeyPath, Any], origins: Mapping[KeyPath, ExternalValue], outside: Collection[KeyPath]
 ) -> bool:
-    """Does a secret stand in the settings file itself?"""
+    """Does the settings file itself hold a secret?"""
     return any(
         path not in outside
         for key, value in secrets.items()
@@ -63,13 +67,13 @@ def _holds_secrets(
 
 
 def _secret_paths(key: KeyPath, value: Any) -> Iterator[KeyPath]:
-    """Where a secret stands; of a launch's environment, the variables whose names say that they hold one."""
+    """The keys that hold a secret; of a launch's environment, the variables whose names suggest one."""
     if key[-1] == "env":
         yield from ((*key, name) for name in value if secret_name(name))
     elif isinstance(value, HookSpec):
         yield from ([(*key, "secret")] if value.secret else [])
         yield from ([(*key, "url")] if value.url and "@" in value.url else [])
-    elif key in secret_keys() or is_secret(key, str(value)):
+    elif holds_secret(key, str(value)):
         yield key
 
 
@@ -84,12 +88,15 @@ def _open_files(files: Collection[str]) -> Iterator[str]:
 
 
 def _plain_http(settings: Settings) -> Iterator[str]:
-    sent = [(f"providers.{name}", one.base_url) for name, one in settings.providers.items() if one.api_key]
-    if settings.channels.telegram:
-        sent.append(("notify.telegram", settings.channels.telegram.base_url))
-    for section, url in sent:
+    sent = [(f"providers.{name}.base_url", one.base_url) for name, one in settings.providers.items() if one.api_key]
+    for name, channel in settings.channels.items():
+        table = ("notify", name)
+        if any(channel.options.get(path[-1]) for path in secret_options(table)):
+            urls = [spec.name for spec in specs_of(table) if spec.is_url]
+            sent += [(f"notify.{name}.{key}", str(channel.options.get(key) or "")) for key in urls]
+    for key, url in sent:
         if url.startswith("http://") and not _is_loopback(url):
-            yield f"{section}.base_url: the secret goes over the network unencrypted; use https://"
+            yield f"{key}: the secret goes over the network unencrypted; use https://"
     for watch in settings.watches:
         launch = watch.launch or LaunchSpec()
         for name in HOOKS:
@@ -98,8 +105,32 @@ def _plain_http(settings: Settings) -> Iterator[str]:
                 yield f'watch "{watch.name}": launch.{name}.url: it goes over the network unencrypted; use https://'
 
 
+def _high_commissions(settings: Settings) -> Iterator[str]:
+    """A percentage in place of a fraction: `commission = 5`."""
+    for name, provider in settings.providers.items():
+        rate = Decimal(provider.commission.rate_text)
+        if rate >= 1:
+            percent = f"{rate / 100:f}".rstrip("0")
+            yield f"providers.{name}.commission = {rate} adds {rate * 100:f} % to every price; {rate} % is {percent}"
+
+
+def _high_prices(settings: Settings) -> Iterator[str]:
+    """A price of a whole machine, or a slip, in place of the price of one GPU: `max_price = 350`."""
+    for watch in settings.watches:
+        if watch.max_job_cost_usd is not None:
+            continue
+        memory_gib = max((gpu.memory_gib for name in watch.gpu_names if (gpu := catalog().get(name))), default=0)
+        most = max(Decimal(repr(memory_gib)) * _PLAUSIBLE_USD_GIB_HOUR, _PLAUSIBLE_USD_HOUR)
+        if watch.max_price_usd_gpu_hour > most:
+            key = "max_price" if watch.auto is None else "max_price_cap"
+            yield (
+                f'watch "{watch.name}": {key} = {watch.max_price_usd_gpu_hour} is meant for one GPU and one hour, '
+                f"where no provider asks more than about {most:.0f} USD; is it the price of a whole machine?"
+            )
+
+
 def _several_cards(settings: Settings) -> Iterator[str]:
-    """Names that stand for cards of several families, far apart in price: "RTX 6000"."""
+    """Names that stand for cards of several families with very different prices: "RTX 6000"."""
     for watch in settings.watches:
         for text in watch.gpu:
             cards = [gpu for name in catalog().wanted(text) if (gpu := catalog().get(name)) and not gpu.members]

@@ -150,9 +150,9 @@ def test_a_provider_whose_extra_is_missing_is_left_out_and_named(
 @pytest.mark.parametrize(
     ("providers", "told"),
     [
-        ('["one_stall", "vastai"]', "gpuwatch cannot rent at one_stall: what fits there is only told of"),
-        ('["prices_stall"]', "there are list prices alone at prices_stall: a watch that rents does not ask there"),
-        ('["machines_stall"]', "at machines_stall virtual machines are rented: launch.image is not used there"),
+        ('["one_stall", "vastai"]', "gpuwatch cannot rent at one_stall: a matching offer there is only reported"),
+        ('["prices_stall"]', "prices_stall has list prices only: a watch that rents does not search there"),
+        ('["machines_stall"]', "machines_stall rents virtual machines: launch.image is not used there"),
     ],
 )
 def test_a_watch_that_rents_where_it_cannot_or_not_what_it_names_is_warned_of(

@@ -55,10 +55,10 @@ def test_credentials_are_taken_by_the_names_that_it_tells(tmp_path: Path) -> Non
     env = {"CREDENTIALS_DIRECTORY": str(tmp_path), "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
     settings = load(str(tmp_path / "gpuwatch.toml"), env=env, cwd=tmp_path)
     assert settings.providers["vastai"].api_key == "secret-vast_api_key"
-    assert settings.channels.telegram is not None
-    assert settings.channels.telegram.bot_token == "secret-notify__telegram__bot_token"
-    assert settings.channels.email is not None
-    assert settings.channels.email.password == "secret-notify__email__password"
+    assert "telegram" in settings.channels
+    assert settings.channels["telegram"].options["bot_token"] == "secret-notify__telegram__bot_token"
+    assert "email" in settings.channels
+    assert settings.channels["email"].options["password"] == "secret-notify__email__password"
     assert settings.database_url == "postgresql+psycopg://u:p@h/db"
 
 

@@ -113,7 +113,7 @@ def test_lines_name_the_place_in_the_file_also_after_an_earlier_watch_went(salva
     number = toml[: toml.rindex('name = "one"')].count("\n") + 1
     settings, lines = salvaged(toml)
     assert len(lines) == 2
-    assert f'gpuwatch.toml:{number}: watch "one": name: expected a name of its own' in lines[1]
+    assert f'gpuwatch.toml:{number}: watch "one": name: expected a unique name' in lines[1]
     assert (settings.left_out, [watch.name for watch in settings.watches]) == (("rents", "one"), ["one"])
 
 
@@ -122,7 +122,7 @@ def test_several_faults_of_every_kind_are_a_line_each(salvaged: Salvage) -> None
     toml = toml.replace("dry_run = false", "bogus = 1") + 'poll_every = "often"\n[notify.telegram]\nchat_id = 1.5\n'
     settings, lines = salvaged(toml + "[notify.email]\nhost = 1\n" + WATCH)
     assert len(lines) == 9
-    assert (settings.timezone, settings.budget.max_usd_hour, settings.channels.telegram) == ("UTC", None, None)
+    assert (settings.timezone, settings.budget.max_usd_hour, settings.channels) == ("UTC", None, {})
     assert settings.providers["vastai"].api_key == "the-key"
     assert sum("notify.telegram is left out" in line for line in lines) == 2
     assert sum("notify.email is left out" in line for line in lines) == 3
@@ -154,7 +154,7 @@ def test_a_provider_given_outside_that_cannot_be_read_is_not_asked(salvaged: Sal
 def test_a_secret_of_a_channel_that_cannot_be_read_costs_the_channel_alone(salvaged: Salvage) -> None:
     env = {"GPUWATCH_NOTIFY__TELEGRAM__BOT_TOKEN_FILE": "/no/such", "GPUWATCH_NOTIFY__TELEGRAM__CHAT_ID": "1"}
     settings, lines = salvaged(HEAD, env=env)
-    assert settings.channels.telegram is None
+    assert "telegram" not in settings.channels
     assert settings.providers["vastai"].api_key == "the-key"
     assert "the secret file /no/such cannot be read" in lines[0]
 

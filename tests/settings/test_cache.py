@@ -87,7 +87,7 @@ def test_a_second_start_needs_neither_pydantic_nor_what_else_is_heavy(user: Home
     heavy = ("pydantic", "pydantic_settings", "httpx", "sqlalchemy", "rich", "dotenv")
     code = (
         "import sys; from gpuwatch.settings import load; "
-        "assert load().channels.telegram.bot_token == 'canary:telegram'; "
+        "assert load().channels['telegram'].options['bot_token'] == 'canary:telegram'; "
         f"print([m for m in {heavy} if m in sys.modules])"
     )
     ran = subprocess.run(

@@ -29,8 +29,14 @@ def test_every_fault_is_told_at_once_with_file_line_and_key(faults: Any, home: P
         ("[providers.vastia]\n", "did you mean vastai?"),
         ('[providers.vastai]\nbase_url = "ftp://x"\n', "expected an http:// or https:// address"),
         ('[providers.vastai]\nbase_url = "https://me:pw@x"\n', "expected an address without user and password"),
-        ("[providers.vastai]\ncommission = -0.1\n", "commission.rate: expected a number of at least 0"),
-        ("[providers.vastai]\ncommission = 10.1\n", "commission.rate: expected a number of at most 10"),
+        (
+            "[providers.vastai]\ncommission = -0.1\n",
+            "commission.rate: expected a fraction of the listed price",
+        ),
+        (
+            "[providers.vastai]\ncommission = 10.1\n",
+            "commission.rate: expected a fraction of the listed price",
+        ),
         ('[providers.vastai]\ncommission = "0.2"\n', "commission: expected a number from 0 to 10"),
         ("[providers.vastai]\nrows_per_day = -1\n", "rows_per_day: expected a number of at least 0"),
         ("[providers.vastai]\nrows_per_day = 1.5\n", "rows_per_day: expected a whole number"),
@@ -69,7 +75,7 @@ def test_the_second_of_two_watches_is_found_in_the_file(faults: Any, home: Path)
 
 def test_two_watches_of_one_name_are_a_fault(faults: Any) -> None:
     (fault,) = faults(WATCH + WATCH)
-    assert ':6: watch "one": name: expected a name of its own' in fault
+    assert ':6: watch "one": name: expected a unique name' in fault
 
 
 @pytest.mark.parametrize(

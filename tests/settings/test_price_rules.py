@@ -67,7 +67,7 @@ def test_a_model_says_what_memory_it_needs_and_how_much_arithmetic(loaded: Any) 
         (
             'hours = 72\non = "4x B200"\n',
             "job",
-            "how long it takes is not known on any GPU of the watch: neither a speedup",
+            "its length cannot be computed for any GPU of the watch: neither a speedup",
         ),
         ('hours = 72\non = "4x NoCard"\n', "job.on", 'expected GPUs such as "4x A100"'),
         ('hours = "72-60"\non = "A100"\n', "job.hours", "the lower figure first"),

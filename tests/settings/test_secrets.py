@@ -107,9 +107,9 @@ def test_every_secret_can_come_from_a_credential(loaded: Any, tmp_path: Path) ->
         (tmp_path / name).write_text(text + "\n")
     mail = '[notify.email]\nhost = "h"\nusername = "u"\nsender = "a@b"\nrecipients = ["c@d"]\n'
     settings = loaded(TELEGRAM + mail, env={"CREDENTIALS_DIRECTORY": str(tmp_path)})
-    assert settings.channels.telegram.bot_token == "1:token"
-    assert settings.channels.email.password == "pass word "
-    assert settings.channels.apprise.urls == ("ntfy://a", "ntfy://b")
+    assert settings.channels["telegram"].options["bot_token"] == "1:token"
+    assert settings.channels["email"].options["password"] == "pass word "
+    assert settings.channels["apprise"].options["urls"] == ("ntfy://a", "ntfy://b")
     assert settings.database_url == "postgresql+psycopg://u:pw@h/db"
 
 

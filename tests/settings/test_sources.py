@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpuwatch import notifiers
 from gpuwatch.domain.market.pricing import Commission, CommissionMode
 from gpuwatch.errors import SettingsError
+from gpuwatch.providers.toolkit.http.client import HttpxClient
 from gpuwatch.settings import load
 
 WATCH = '[[watch]]\nname = "one"\ngpu = "H100"\nmax_price = 3.60\n'
@@ -146,15 +149,20 @@ def test_a_relative_database_is_relative_to_the_current_folder(loaded: Any, home
 @pytest.mark.parametrize(("security", "port"), [("starttls", 587), ("tls", 465), ("none", 25)])
 def test_the_mail_port_follows_the_kind_of_security(loaded: Any, security: str, port: int) -> None:
     toml = f'[notify.email]\nhost = "h"\nsecurity = "{security}"\nsender = "a@b"\nrecipients = ["c@d"]\n'
-    assert loaded(toml).channels.email.port == port
+    channel = loaded(toml).channels["email"]
+    with closing(HttpxClient()) as http:
+        assert notifiers.build(channel, http)._settings.port == port
 
 
 def test_a_telegram_chat_may_be_a_number(loaded: Any) -> None:
-    assert loaded('[notify.telegram]\nbot_token = "1:x"\nchat_id = -100123\n').channels.telegram.chat_id == "-100123"
+    assert (
+        loaded('[notify.telegram]\nbot_token = "1:x"\nchat_id = -100123\n').channels["telegram"].options["chat_id"]
+        == "-100123"
+    )
 
 
 def test_an_empty_channel_table_is_no_channel(loaded: Any) -> None:
-    assert loaded("[notify.telegram]\n[notify.email]\n").channels.telegram is None
+    assert loaded("[notify.telegram]\n[notify.email]\n").channels == {}
 
 
 @pytest.mark.parametrize(("written", "seconds"), [("0s", 0.0), ("0.25s", 0.25), ("6s", 6.0)])
@@ -239,7 +247,7 @@ idle_for   = "20m"
 def test_a_file_with_every_key_of_the_contract_loads(loaded: Any) -> None:
     settings = loaded(CONTRACT)
     assert settings.record_gpus[:2] == ("H100 SXM", "H100 PCIe")
-    assert settings.channels.email.port == 587
+    assert settings.channels["email"].options["security"] == "starttls"
     assert settings.watches[0].launch.idle_for_s == 1200
 
 

@@ -7,6 +7,10 @@ import re
 EXPECTED = "a duration such as 90s, 15m, 6h, 2d or 1h30m"
 MAX_S = 3650 * 86_400.0  # ten years: beyond it a number is a slip
 _UNITS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
+# For JSON Schema: what `parse_duration` accepts, in any case and with blanks around it.
+DURATION_PATTERN = (
+    r"^\s*(?=[0-9])" + "".join(rf"([0-9]{{1,12}}(\.[0-9]{{1,6}})?[{unit}{unit.upper()}])?" for unit in _UNITS) + r"\s*$"
+)
 _FORM = re.compile("".join(rf"(?:(?P<{unit}>[0-9]{{1,12}}(?:\.[0-9]{{1,6}})?){unit})?" for unit in _UNITS))
 
 

@@ -18,7 +18,7 @@ from pydantic import (
     field_validator,
 )
 
-from gpuwatch.domain.watches.durations import parse_duration
+from gpuwatch.domain.watches.durations import DURATION_PATTERN, parse_duration
 from gpuwatch.domain.watches.env_text import EnvText, plain_json
 
 MAX_USD = Decimal(1_000_000)  # beyond it a number is a slip
@@ -96,7 +96,7 @@ def _strict_bool(value: Any) -> Any:
 
 
 _NUMBER: dict[str, Any] = {"type": "number"}
-_SPAN: dict[str, Any] = {"type": "string", "examples": ["90s", "15m", "6h", "2d", "1h30m"]}
+_SPAN: dict[str, Any] = {"type": "string", "pattern": DURATION_PATTERN, "examples": ["90s", "15m", "6h", "2d", "1h30m"]}
 
 Text = Annotated[str, BeforeValidator(_text)]  # may be empty and have lines
 Line = Annotated[str, BeforeValidator(_line), Field(max_length=500)]

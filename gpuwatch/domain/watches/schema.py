@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from gpuwatch.domain.market.gpu_names import catalog, clean_name, fold
+from gpuwatch.domain.watches.durations import DURATION_PATTERN
 from gpuwatch.domain.watches.fields import (
     MAX_USD,
     Line,
@@ -40,7 +41,7 @@ from gpuwatch.domain.watches.watch import (
     SpotPolicy,
     Watch,
 )
-from gpuwatch.domain.watches.windows import parse_window
+from gpuwatch.domain.watches.windows import WINDOW_PATTERN, parse_window
 
 # Spellings that providers use and no catalogue knows; a context, because pydantic-settings passes none to validators.
 SEEN: ContextVar[Collection[str]] = ContextVar("SEEN", default=())
@@ -90,11 +91,19 @@ def _deadline(value: Any) -> float | datetime:
 
 _LOOKS_LIKE_A_TIME = re.compile(r"[0-9]{4}-")
 _MAX_PRICE_SCHEMA = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "auto", "type": "string"}]}
-_DEADLINE_SCHEMA = {"type": "string", "examples": ["2d", "2026-12-01T08:00:00Z"]}
+_DEADLINE_SCHEMA = {
+    "type": "string",
+    "pattern": rf"^[0-9]{{4}}-|{DURATION_PATTERN}",
+    "examples": ["2d", "2026-12-01T08:00:00Z"],
+}
 HIGHEST_USD = Decimal(10_000)  # no GPU is that dear
 _LOWEST_USD = Decimal("0.000001")  # no GPU is that cheap: where the job cannot be reckoned on any
 _VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,5}")
-_WINDOW_SCHEMA = {"type": "string", "examples": ["22:00-08:00", "Mon-Fri 09:00-18:00", "Sat-Sun"]}
+_WINDOW_SCHEMA = {
+    "type": "string",
+    "pattern": WINDOW_PATTERN,
+    "examples": ["22:00-08:00", "Mon-Fri 09:00-18:00", "Sat-Sun"],
+}
 Window = Annotated[str, BeforeValidator(_window), WithJsonSchema(_WINDOW_SCHEMA)]
 Version = Annotated[str, BeforeValidator(_version)]
 Fraction = Annotated[Number, Field(ge=0, le=1), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
@@ -191,7 +200,7 @@ class WatchTable(Table):
     repeat_every: Annotated[
         float | Literal["never"],
         BeforeValidator(_repeat),
-        WithJsonSchema({"type": "string", "examples": ["6h", "never"]}),
+        WithJsonSchema({"type": "string", "pattern": f"^never$|{DURATION_PATTERN}", "examples": ["6h", "never"]}),
     ] = Field(default=21_600.0, description='Duration between reminders while it fires, or "never" (default 6h).')
     improve_by: Fraction = Field(default=Decimal("0.05"), description="Fraction cheaper at which it is told again.")
     rearm: Annotated[Number, Field(ge=1, le=10)] = Field(

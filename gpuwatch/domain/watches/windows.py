@@ -17,6 +17,17 @@ import msgspec
 EXPECTED = 'a window such as "22:00-08:00", "Mon-Fri 09:00-18:00" or "Sat-Sun"'
 _ALL_DAYS = frozenset(range(7))
 _DAY_MINUTES = 24 * 60
+_DAY_PATTERN = (
+    "("
+    + "|".join(
+        "".join(f"[{letter}{letter.upper()}]" for letter in day) + "[a-zA-Z]*"
+        for day in ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+    )
+    + ")"
+)
+_TIME_PATTERN = r"([01]?[0-9]|2[0-4]):[0-5][0-9]"
+# For JSON Schema: the usual spellings, as far as a pattern can tell them; `parse_window` accepts more.
+WINDOW_PATTERN = rf"^\s*({_DAY_PATTERN}( ?[-–,] ?{_DAY_PATTERN})*)?\s*({_TIME_PATTERN} ?[-–] ?{_TIME_PATTERN})?\s*$"
 _FORM = re.compile(r"(?P<days>[a-z]+(?: ?[-,] ?[a-z]+)*)? ?(?:(\d{1,2}):(\d{2}) ?- ?(\d{1,2}):(\d{2}))?")
 
 

@@ -1,0 +1,111 @@
+"""The JSON Schema of the settings file, for editors. It describes every provider and channel that is installed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from zoneinfo import available_timezones
+
+from gpuwatch import notifiers, providers
+from gpuwatch.domain.watches.durations import format_duration
+from gpuwatch.ports.declarations import OptionSpec
+from gpuwatch.settings.schema import Root
+
+_KEYWORDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
+
+
+def json_schema() -> dict[str, Any]:
+    """The schema, ready for JSON."""
+    found: dict[str, Any] = _tidied(Root.model_json_schema())
+    found["title"] = "gpuwatch"
+    settings = found["properties"]
+    settings["timezone"]["enum"] = sorted(available_timezones())
+    settings["providers"] |= {
+        "properties": {name: _provider(name) for name in providers.names()},
+        "additionalProperties": False,
+    }
+    settings["notify"] |= {
+        "properties": {name: _channel(name) for name in notifiers.names()},
+        "additionalProperties": False,
+    }
+    found["$defs"]["WatchTable"]["oneOf"] = [{"required": ["max_price"]}, {"required": ["max_job_cost"]}]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
+
+
+def schema_text() -> str:
+    """The schema as `gpuwatch init` writes it beside the settings."""
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _provider(name: str) -> dict[str, Any]:
+    info = providers.info(name)
+    options = {"description": "Options of this provider alone.", **_options(info.options)}
+    return {"$ref": "#/$defs/ProviderTable", "description": info.title, "properties": {"options": options}}
+
+
+def _channel(name: str) -> dict[str, Any]:
+    info = notifiers.info(name)
+    return {"description": info.title, **_options(info.options)}
+
+
+def _options(specs: tuple[OptionSpec, ...]) -> dict[str, Any]:
+    """One table of options. A needed secret is not required: it usually comes from the environment."""
+    found: dict[str, Any] = {
+        "type": "object",
+        "properties": {spec.name: _option(spec) for spec in specs},
+        "additionalProperties": False,
+    }
+    needed = [spec.name for spec in specs if spec.needed and not spec.secret]
+    return found | ({"required": needed} if needed else {})
+
+
+def _option(spec: OptionSpec) -> dict[str, Any]:
+    word: dict[str, Any] = {"type": "string"} | ({"enum": list(spec.choices)} if spec.choices else {})
+    if spec.is_url:
+        word["format"] = "uri"
+    bounds = {key: value for key, value in (("minimum", spec.least), ("maximum", spec.most)) if value is not None}
+    kinds: dict[str, dict[str, Any]] = {
+        "text": word,
+        "texts": {"anyOf": [word, {"type": "array", "items": word, "minItems": 1}]},
+        "id": {"type": ["string", "integer"]},
+        "number": {"type": "number"} | bounds,
+        "integer": {"type": "integer"} | bounds,
+        "switch": {"type": "boolean"},
+    }
+    found = {**kinds[spec.kind], "description": spec.about}
+    if spec.default is not None:
+        found["default"] = list(spec.default) if isinstance(spec.default, tuple) else spec.default
+    return found | ({"writeOnly": True} if spec.secret else {})
+
+
+def _tidied(node: Any) -> Any:
+    """pydantic's schema with the limits in JSON Schema's words, no null (TOML has none), and defaults as in a file."""
+    if isinstance(node, list):
+        return [_tidied(one) for one in node if one != {"type": "null"}]
+    if not isinstance(node, dict):
+        return node
+    found: dict[str, Any] = {_KEYWORDS.get(str(key), str(key)): _tidied(value) for key, value in node.items()}
+    if len(found.get("anyOf", ())) == 1:
+        found = found.pop("anyOf")[0] | found
+    if "default" in found:
+        found["default"] = _default(found)
+        if found["default"] is None or "$ref" in found:
+            del found["default"]
+    if "properties" in found:  # a title for each key would only repeat it
+        found["properties"] = {key: _untitled(one) for key, one in found["properties"].items()}
+    return found
+
+
+def _default(node: dict[str, Any]) -> Any:
+    value = node["default"]
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if node.get("type") == "string" and is_number:
+        return format_duration(value)
+    return float(value) if node.get("type") == "number" and isinstance(value, str) else value
+
+
+def _untitled(node: Any) -> Any:
+    found = {key: value for key, value in node.items() if key != "title"}
+    if "anyOf" in found:  # meant for the list; it stands beside both
+        found = {key: value for key, value in found.items() if key not in {"minLength", "maxLength"}}
+    return found

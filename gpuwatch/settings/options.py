@@ -1,0 +1,193 @@
+"""The options that providers and channels declare: `[providers.NAME.options]` and `[notify.NAME]`.
+
+A channel is imported only if the settings name it: most starts need none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from gpuwatch import notifiers, providers
+from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, ProviderInfo
+from gpuwatch.ports.settings import Option
+
+KeyPath = tuple[str, ...]  # of a setting: ("providers", "vastai", "api_key")
+_TOP_LEVEL = ("timezone", "database_url", "dry_run")  # below a [table], TOML makes them keys of that table
+OptionError = tuple[str, str]  # the key, empty for the table itself; what was expected
+
+
+# --- declarations -----------------------------------------------------------------------------------------------------
+
+
+def specs_of(table: KeyPath) -> tuple[OptionSpec, ...]:
+    """The options of one table: `("notify", "telegram")` or `("providers", "aws", "options")`; empty: no such table."""
+    match table:
+        case ("notify", name) if name in notifiers.names():
+            return notifiers.info(name).options
+        case ("providers", name, "options") if name in providers.names():
+            return providers.info(name).options
+    return ()
+
+
+def spec_at(path: KeyPath) -> OptionSpec | None:
+    """The declaration of one key; None: no provider or channel declares it."""
+    return next((spec for spec in specs_of(path[:-1]) if spec.name == path[-1]), None)
+
+
+def is_secret_key(path: KeyPath) -> bool:
+    """Does this key hold a secret? `database_url` may hold one, too."""
+    match path:
+        case ("database_url",) | ("providers", _, "api_key") | ("watch", _, "launch", "registry", "password"):
+            return True
+    spec = spec_at(path)
+    return spec is not None and spec.secret
+
+
+def secret_keys() -> Iterator[KeyPath]:
+    """Every secret key of the providers and channels that are installed."""
+    yield ("database_url",)
+    for name in providers.names():
+        yield ("providers", name, "api_key")
+        yield from secret_options(("providers", name, "options"))
+    for name in notifiers.names():
+        yield from secret_options(("notify", name))
+
+
+def secret_options(table: KeyPath) -> Iterator[KeyPath]:
+    """The secret keys of one table of options."""
+    return ((*table, spec.name) for spec in specs_of(table) if spec.secret)
+
+
+def secrets_of_options(tree: Mapping[str, Any]) -> dict[KeyPath, Option]:
+    """The secret options that valid tables set."""
+    found: dict[KeyPath, Option] = {}
+    for table, given in _tables(tree):
+        for spec in specs_of(table):
+            if spec.secret and given.get(spec.name) is not None:
+                found[*table, spec.name] = read_option(spec, given[spec.name])
+    return found
+
+
+def secret_texts(options: Mapping[str, Option], table: KeyPath) -> list[str]:
+    """The values of the secret options of one table, for redaction."""
+    values = [options.get(path[-1]) for path in secret_options(table)]
+    return [str(part) for one in values for part in (one if isinstance(one, tuple) else (one,)) if part is not None]
+
+
+def _tables(tree: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Mapping[str, Any]]]:
+    for section in ("providers", "notify"):
+        named = tree.get(section)
+        for name, table in named.items() if isinstance(named, dict) else ():
+            own = table.get("options") if section == "providers" and isinstance(table, dict) else table
+            if isinstance(own, dict):
+                yield (section, name, *(["options"] if section == "providers" else [])), own
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def read_options(
+    info: ProviderInfo | ChannelInfo, given: Mapping[str, Any]
+) -> tuple[dict[str, Option], list[OptionError]]:
+    """Every option with its value or default, and what is wrong with the given ones."""
+    specs = {spec.name: spec for spec in info.options}
+    values: dict[str, Option] = {spec.name: spec.default for spec in info.options}
+    errors: list[OptionError] = []
+    for key, value in given.items():
+        if key not in specs:
+            errors.append((key, unknown_key(key, specs)))
+            continue
+        try:
+            values[key] = read_option(specs[key], value)
+        except ValueError as error:
+            errors.append((key, str(error)))
+    missing = [spec for spec in info.options if spec.needed and given.get(spec.name) is None]
+    errors += [(spec.name, f"it is missing; expected: {spec.about}") for spec in missing]
+    if isinstance(info, ChannelInfo) and info.check is not None and not errors:
+        try:
+            info.check(values)
+        except ValueError as error:
+            errors.append(("", str(error)))
+    return values, errors
+
+
+def read_option(spec: OptionSpec, value: Any) -> Option:
+    """One value, checked. Raises ValueError with what was expected."""
+    found = spec.parse(value) if spec.parse is not None else _READ[spec.kind](value, spec)
+    if spec.check is not None:
+        spec.check(found)
+    return found
+
+
+def unknown_key(key: str, known: Collection[str]) -> str:
+    """What is wrong with a key that does not exist."""
+    if key in _TOP_LEVEL:
+        return f"there is no such key here; {key} stands at the top, above the first [table]"
+    near = get_close_matches(key.lower(), known, n=1, cutoff=0.6)
+    if near:
+        return f"there is no such key; did you mean {near[0]}?"
+    return f"there is no such key; expected {'one of ' + ', '.join(known) if known else 'an empty table'}"
+
+
+def _text(value: Any, spec: OptionSpec) -> str:
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise ValueError("expected text in quotes, on one line")
+    if spec.choices and value not in spec.choices:
+        raise ValueError(f"expected one of {', '.join(spec.choices)}")
+    return value.strip()
+
+
+def _texts(value: Any, spec: OptionSpec) -> tuple[str, ...]:
+    if isinstance(value, str):  # one word, or as the environment gives a list
+        value = [part.strip() for part in value.strip("[]").replace('"', "").split(",")]
+    if not isinstance(value, Sequence) or not value:
+        raise ValueError('expected a list of texts, such as ["one", "two"]')
+    return tuple(_text(one, spec) for one in value)
+
+
+def _id(value: Any, spec: OptionSpec) -> str:
+    """Text, or a whole number as its digits."""
+    return _text(str(value) if isinstance(value, int) and not isinstance(value, bool) else value, spec)
+
+
+def _number(value: Any, spec: OptionSpec) -> float:
+    wrong = f"expected a {'whole number' if spec.kind == 'integer' else 'number'}{_bounds(spec)}"
+    try:
+        number = float("nan" if isinstance(value, bool) else value)
+    except (TypeError, ValueError):
+        raise ValueError(wrong) from None
+    least, most = spec.least, spec.most
+    is_within = (least is None or number >= least) and (most is None or number <= most)
+    if not math.isfinite(number) or not is_within or (spec.kind == "integer" and number != int(number)):
+        raise ValueError(wrong)
+    return number
+
+
+def _integer(value: Any, spec: OptionSpec) -> int:
+    return int(_number(value, spec))
+
+
+def _bounds(spec: OptionSpec) -> str:
+    if spec.least is not None and spec.most is not None:
+        return f" from {spec.least:g} to {spec.most:g}"
+    return f" of at least {spec.least:g}" if spec.least is not None else ""
+
+
+def _switch(value: Any, _spec: OptionSpec) -> bool:
+    found = {"true": True, "false": False}.get(str(value).lower()) if isinstance(value, bool | str) else None
+    if found is None:
+        raise ValueError("expected true or false")
+    return found
+
+
+_READ: Mapping[str, Callable[[Any, OptionSpec], Option]] = {
+    "text": _text,
+    "texts": _texts,
+    "id": _id,
+    "number": _number,
+    "integer": _integer,
+    "switch": _switch,
+}
