@@ -149,7 +149,7 @@ def _limit_text(watch: Watch) -> str:
 def _print_tables(
     watches: Sequence[Watch], checked: Sequence[ProviderCheck], matches: Mapping[str, Sequence[Match]], now: datetime
 ) -> None:
-    from gpuwatch.cli.offer_rows import offers_table
+    from gpuwatch.cli.offers import offers_table
     from gpuwatch.cli.tables import table
 
     for watch in watches:
@@ -166,7 +166,7 @@ def _print_tables(
 def _why_none(checked: Sequence[ProviderCheck]) -> str:
     """'No offers' and 'no data' are never the same thing."""
     if all(part.report.ok for part in checked):
-        return "no offer (everything was answered)"
+        return "no offer (every provider answered)"
     return "cannot tell: " + "; ".join(f"{p.report.provider}: {p.report.error}" for p in checked if not p.report.ok)
 
 

@@ -3,18 +3,43 @@
 from __future__ import annotations
 
 import re
-from datetime import date
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import completes, config_option, json_option
+from gpuwatch.cli.tables import csv_out, left, right, table, text
+from gpuwatch.domain.launches.forecast import LEAST_DAYS
+from gpuwatch.domain.market.money import amount_text
+from gpuwatch.domain.market.pricing import usd
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
+    from gpuwatch.app.costs import CostReport
+    from gpuwatch.domain.launches.calibration import Calibration, CommissionCandidate
+    from gpuwatch.domain.launches.forecast import BudgetUse, Forecast
+    from gpuwatch.domain.launches.invoices import InvoiceSummary
     from gpuwatch.settings import Settings
+
+_SOON = timedelta(seconds=1)
+_COLUMNS = (
+    right("hours", drop=5),
+    right("GPU $", drop=4),
+    right("disk $", drop=7),
+    right("listed $", drop=3),
+    right("commission $", drop=8),
+    right("effective $"),
+    right("traffic ~$", drop=9),
+    right("charged $"),
+    right("difference $", drop=1),
+    right("%", drop=2),
+)
+_FIT_COLUMNS = (text("commission"), left("as a setting"), right("off by, median"))
 
 
 @click.command(
@@ -29,11 +54,13 @@ if TYPE_CHECKING:
     "--by",
     type=click.Choice(["watch", "provider", "day", "launch"]),
     default=None,
-    help="One line for each. Default: watch.",
+    help="Group the lines. Default: watch.",
 )
-@click.option("--month", metavar="YYYY-MM", default=None, help="Another month than this one (UTC).")
-@click.option("--refresh", is_flag=True, help="Ask the providers first what they charged.")
-@click.option("--calibrate", is_flag=True, help="Ask, and say which commission fits the charges. Changes nothing.")
+@click.option("--month", metavar="YYYY-MM", default=None, help="Month to report (UTC). Default: this one.")
+@click.option("--refresh", is_flag=True, help="Fetch the charges from the providers first.")
+@click.option(
+    "--calibrate", is_flag=True, help="Fetch the charges and compute which commission fits them. Changes nothing."
+)
 @click.option(
     "--provider",
     metavar="NAME",
@@ -41,7 +68,7 @@ if TYPE_CHECKING:
     help="With --calibrate or --refresh: only this one.",
     shell_complete=completes("providers"),
 )
-@click.option("--csv", "as_csv", is_flag=True, help="CSV on standard output, the lines alone.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print the lines as CSV.")
 @json_option
 @config_option
 def costs(
@@ -54,12 +81,12 @@ def costs(
     as_json: bool,
     config: str | None,
 ) -> int:
-    """What was spent this month, what is billed now, and where the month is heading.
+    """Show what was spent this month, what is billed now, and the forecast for the month.
 
-    Months and days are UTC, as budgets are. "listed" is what the provider shows, "effective" holds the commission, and
-    is what budgets count; "charged" is what the provider says. A "–" is not known, which is not 0.
+    Months and days are UTC, as budgets are. "listed" is the provider's price; "effective" includes the commission and
+    counts against budgets; "charged" comes from the provider's invoices. "–" is unknown, which is not 0.
 
-    Exit codes: 0 done, 2 settings are wrong, 3 a provider that was asked did not say what it charged.
+    Exit codes: 0 done, 2 settings are wrong, 3 a provider did not return its charges.
     """
     from gpuwatch.bootstrap.settings_loading import load_settings
 
@@ -78,7 +105,7 @@ def costs(
 
 def _check_usage(by: str | None, month: str | None, as_csv: bool, as_json: bool, calibrate: bool) -> None:
     if as_csv and as_json:
-        raise UsageError("say either --csv or --json")
+        raise UsageError("use either --csv or --json")
     if calibrate and (by is not None or month is not None or as_csv):
         raise UsageError("--calibrate compares all final days; it takes no --by, --month or --csv")
 
@@ -101,7 +128,6 @@ def _asked(loaded: Settings, provider: str | None) -> list[str]:
 
 def _show_report(loaded: Settings, by: str, first: date | None, as_json: bool, as_csv: bool) -> None:
     from gpuwatch.app.costs import cost_report, cost_report_json
-    from gpuwatch.cli import cost_rows
 
     found = cost_report(loaded, by, first)
     if as_json:
@@ -109,14 +135,13 @@ def _show_report(loaded: Settings, by: str, first: date | None, as_json: bool, a
 
         json_out(cost_report_json(found, by))
     elif as_csv:
-        cost_rows.print_csv(found, by)
+        _print_csv(found, by)
     else:
-        cost_rows.print_report(found, by)
+        _print_report(found, by)
 
 
 def _show_calibration(loaded: Settings, provider: str | None, troubles: list[str], as_json: bool) -> None:
     from gpuwatch.app.costs import calibration_json, calibrations
-    from gpuwatch.cli import cost_fit
 
     found = calibrations(loaded, provider)
     if as_json:
@@ -127,4 +152,148 @@ def _show_calibration(loaded: Settings, provider: str | None, troubles: list[str
     if not found:
         click.echo("nothing was rented yet")
     for one in found:
-        cost_fit.print_calibration(one)
+        _print_calibration(one)
+
+
+def _print_report(report: CostReport, by: str) -> None:
+    """The table, and below it the current rate, the forecast and the budgets."""
+    title = f"{report.first:%B %Y} (UTC)"
+    if not report.lines:
+        click.echo(f"{title}: nothing was billed")
+    else:
+        second = left("watch", drop=6) if by == "launch" else right("launches", drop=6)
+        rows = [(one.key, _second(report, one, by), *_cells(one)) for one in (*report.lines, report.total)]
+        table((left(by), second, *_COLUMNS), rows, title=title)
+        click.echo(_known(report.total))
+    for line in _summary(report):
+        click.echo(line)
+
+
+def _second(report: CostReport, one: InvoiceSummary, by: str) -> str:
+    """The number of launches in a line; for a single launch, its watch."""
+    launch = report.launches.get(one.key) if by == "launch" else None
+    return str(one.launches) if launch is None else launch.watch
+
+
+def _cells(one: InvoiceSummary) -> tuple[str, ...]:
+    cost, percent = one.cost, one.difference_percent
+    return (
+        f"{cost.billed_hours:.1f}",
+        *(amount_text(usd(amount)) for amount in (cost.gpu, cost.disk, cost.listed, cost.commission)),
+        amount_text(usd(cost.effective)),
+        amount_text(usd(cost.traffic)),
+        "–" if one.charged is None else amount_text(usd(one.charged.total)),
+        "–" if one.difference is None else amount_text(usd(one.difference), "+"),
+        "–" if percent is None else f"{percent:+.1f}",
+    )
+
+
+def _known(total: InvoiceSummary) -> str:
+    """What the columns "charged" and "difference" cover."""
+    if total.charged is None:
+        return "charged: unknown yet (gpuwatch costs --refresh fetches it)"
+    final = "no day is final yet" if total.final_to is None else f"final up to {total.final_to}"
+    return (
+        f"charged: known for {total.charged_launches} of {total.launches} launches, {final}; the difference is charged"
+        " less predicted (effective + traffic), on final days only"
+    )
+
+
+def _summary(report: CostReport) -> Iterator[str]:
+    burn = report.burn
+    yield (
+        f"now: {burn.launches} billed, {amount_text(usd(burn.effective))} $/h effective,"
+        f" {amount_text(usd(burn.listed))} $/h listed"
+        if burn.launches
+        else "now: nothing is billed"
+    )
+    if report.forecast is not None:
+        yield from _forecast_lines(report.forecast)
+    yield from (_budget_line(use) for use in report.budgets)
+
+
+def _forecast_lines(ahead: Forecast) -> Iterator[str]:
+    from gpuwatch.app.costs import MEAN_METHOD, RUNNING_METHOD
+
+    yield f"forecast for the end of the month ({ahead.month_end - _SOON:%Y-%m-%d}), without traffic:"
+    yield f"  {_both(ahead.running_effective, ahead.running_listed)}: {RUNNING_METHOD}"
+    if ahead.mean_effective is None or ahead.mean_listed is None:
+        days = f"{ahead.sample_days:.1f} days so far, {LEAST_DAYS} are needed"
+        yield f"  not enough data ({days}): {MEAN_METHOD}"
+    else:
+        yield f"  {_both(ahead.mean_effective, ahead.mean_listed)}: {MEAN_METHOD} ({ahead.sample_days:.1f} days)"
+
+
+def _both(effective: int, listed: int) -> str:
+    return f"{amount_text(usd(effective))} $ effective, {amount_text(usd(listed))} $ listed"
+
+
+def _budget_line(use: BudgetUse) -> str:
+    whose = "budget" if use.watch is None else f"budget of {use.watch}"
+    ahead = [
+        f"{name} {use.percent(amount):.0f} %"
+        for name, amount in (
+            ("if running launches continue", use.forecast_running),
+            ("by the daily mean", use.forecast_mean),
+        )
+        if amount is not None and use.limit
+    ]
+    used = f"{amount_text(usd(use.used))} of {amount_text(usd(use.limit))} $"
+    percent = use.percent(use.used)
+    share = "" if percent is None else f", {percent:.0f} %"
+    return f"{whose}, {use.limit_name}: {used}{share}" + (f"; {', '.join(ahead)}" if ahead else "")
+
+
+def _print_csv(report: CostReport, by: str) -> None:
+    """The lines alone; money with six decimals."""
+    from gpuwatch.app.costs import line_name, line_values
+
+    rows = [line_name(report, one, by) | line_values(one) for one in report.lines]
+    headings = {by: None} | line_values(report.total)
+    csv_out([{name: _plain(name, value) for name, value in row.items()} for row in rows], headings)
+
+
+def _plain(name: str, value: Any) -> Any:
+    if value is None:
+        return ""
+    return Decimal(f"{value:.6f}") if name.endswith("_usd") else value
+
+
+def _print_calibration(found: Calibration) -> None:
+    """One provider: the sample, the candidates, the advice."""
+    if found.why_not is not None:
+        click.echo(f"{found.provider}: {found.why_not}")
+        return
+    rows = [
+        (
+            _title(one) + (" ← fits best" if one == found.best else ""),
+            one.text if one.rate >= 0 else "–",
+            f"{one.error_percent:.2f} %",
+        )
+        for one in found.candidates
+    ]
+    table(_FIT_COLUMNS, rows, title=_sample(found))
+    if found.is_poor:
+        click.echo("none of them predicts the bill well; see: gpuwatch costs --by launch")
+    if found.advice is None:
+        click.echo("the configured commission fits best; nothing to change")
+    else:
+        click.echo(f"nothing was changed; to apply it, add this to the settings:\n\n{found.advice}\n")
+
+
+def _title(one: CommissionCandidate) -> str:
+    if one.name == "set":
+        return "as it is set now"
+    if one.name == "included":
+        return "included: the listed price is the bill"
+    if one.name == "on_top":
+        return "the set rate, on top"
+    return "fitted by least squares" if one.rate >= 0 else "fitted: the bill is under the listed price"
+
+
+def _sample(found: Calibration) -> str:
+    left_out = f"; {found.left_out} left out: nothing charged" if found.left_out else ""
+    return (
+        f"{found.provider}: {found.launches} launches, {found.billed_hours:.1f} billed hours,"
+        f" final days {found.first_day} to {found.last_day} (UTC), traffic apart{left_out}"
+    )

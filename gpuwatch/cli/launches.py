@@ -8,15 +8,14 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command, Group
-from gpuwatch.cli.launch_show import show
 from gpuwatch.cli.options import completes, config_option, json_option
-from gpuwatch.cli.tables import left, right, text
+from gpuwatch.cli.tables import left, right, table, text
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from gpuwatch.domain.launches.launch import Launch
+    from gpuwatch.domain.launches.launch import Launch, LaunchEvent
     from gpuwatch.settings import Settings
 
 _COLUMNS = (
@@ -30,6 +29,14 @@ _COLUMNS = (
     left("since", drop=3),
     text("end", drop=4),
 )
+_EVENT_COLUMNS = (
+    left("at"),
+    left("state"),
+    right("$/h"),
+    right("listed $/h", drop=2),
+    text("cause"),
+    text("provider's words", drop=1),
+)
 
 
 @click.group(
@@ -40,12 +47,12 @@ _COLUMNS = (
         "gpuwatch launches show k3f7q2mzt5ab",
     ),
 )
-@click.option("--all", "everything", is_flag=True, help="Also those that ended more than a week ago.")
+@click.option("--all", "everything", is_flag=True, help="Include launches that ended more than a week ago.")
 @json_option
 @config_option
 @click.pass_context
 def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | None) -> int:
-    """What was rented, its state and cost. Without a subcommand: the list."""
+    """List what was rented, with state and cost."""
     ctx.obj = config
     if ctx.invoked_subcommand is not None:
         return Exit.DONE
@@ -66,11 +73,36 @@ def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | 
     shown = [launch for launch in found if everything or _is_recent(launch, now)]
     _print(shown, now, loaded.timezone)
     if len(shown) < len(found):
-        click.echo(f"{len(found) - len(shown)} older ones: --all", err=True)
+        click.echo(f"{len(found) - len(shown)} older launches: --all", err=True)
     return Exit.DONE
 
 
-launches.add_command(show)
+@launches.command(examples=("gpuwatch launches show k3f7q2mzt5ab",))
+@click.argument("launch_id", shell_complete=completes("launches"))
+@json_option
+@config_option
+def show(launch_id: str, as_json: bool, config: str | None) -> int:
+    """Show each state of a launch with its time, cause, price, and the provider's own message."""
+    from gpuwatch.app.launches import event_json, launch_events
+    from gpuwatch.bootstrap.settings_loading import load_settings
+    from gpuwatch.cli.output import json_out
+
+    loaded = load_settings(config, for_stopping=True)
+    events = launch_events(loaded, launch_id)
+    if as_json:
+        json_out([event_json(event) for event in events])
+        return Exit.DONE
+    table(_EVENT_COLUMNS, [_event_row(event, loaded.timezone) for event in events])
+    return Exit.DONE
+
+
+def _event_row(event: LaunchEvent, timezone: str) -> tuple[str, ...]:
+    from gpuwatch.cli.output import local
+    from gpuwatch.domain.market.money import usd_number
+
+    prices = (usd_number(event.price_microusd_hour), usd_number(event.listed_microusd_hour))
+    shown = ["–" if price is None else f"{price:.3f}" for price in prices]
+    return local(event.at, timezone), event.to_state.value, *shown, event.cause, event.provider_words or "–"
 
 
 @launches.command(
@@ -80,16 +112,16 @@ launches.add_command(show)
     )
 )
 @click.argument("launch_id", shell_complete=completes("launches"))
-@click.option("--absent", is_flag=True, help="You looked: nothing was made.")
-@click.option("--adopt", metavar="INSTANCE", default=None, help="You looked: this instance is it.")
+@click.option("--absent", is_flag=True, help="You checked: no instance was created.")
+@click.option("--adopt", metavar="INSTANCE", default=None, help="You checked: this instance belongs to the launch.")
 @config_option
 def resolve(launch_id: str, absent: bool, adopt: str | None, config: str | None) -> int:
-    """Settle a launch that is held, after you looked at the provider."""
+    """Settle a held launch, after you checked at the provider."""
     from gpuwatch.app.launches import ProviderStateUnknown, resolve_absent, resolve_adopted
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     if absent == (adopt is not None):
-        raise UsageError("say either --absent or --adopt INSTANCE")
+        raise UsageError("use either --absent or --adopt INSTANCE")
     loaded = load_settings(config, for_stopping=True)
     try:
         launch = resolve_absent(loaded, launch_id) if adopt is None else resolve_adopted(loaded, launch_id, adopt)
@@ -108,36 +140,39 @@ def resolve(launch_id: str, absent: bool, adopt: str | None, config: str | None)
     ),
 )
 @click.argument("launch_id", required=False, shell_complete=completes("launches"))
-@click.option("--all", "everything", is_flag=True, help="Every launch that is alive; asks first on a terminal.")
-@click.option("--yes", is_flag=True, help="With --all: do not ask.")
+@click.option("--all", "everything", is_flag=True, help="End every active launch; asks for confirmation on a terminal.")
+@click.option("--yes", is_flag=True, help="With --all: do not ask for confirmation.")
 @config_option
 def stop(launch_id: str | None, everything: bool, yes: bool, config: str | None) -> int:
-    """End a launch, and see that it is gone. Exit 3: its end could not be confirmed; the daemon goes on trying."""
+    """End a launch and confirm that it is gone.
+
+    Exit codes: 0 gone, 1 not confirmed by you, 2 usage, 3 its end could not be confirmed; the daemon keeps trying.
+    """
     from gpuwatch.app.launches import ProviderStateUnknown
     from gpuwatch.app.stop import stop as end
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     loaded = load_settings(config, for_stopping=True)
     if everything == (launch_id is not None):
-        raise UsageError("say which launch to stop, or --all; see: gpuwatch launches")
+        raise UsageError("name the launch to stop, or use --all; see: gpuwatch launches")
     ids = _all_of_ours(loaded) if everything else [str(launch_id)]
     if not ids:
-        click.echo("nothing is alive")
+        click.echo("no launch is active")
         return Exit.DONE
     if everything and not yes and not _is_wanted(len(ids)):
-        click.echo("nothing was ended", err=True)
+        click.echo("nothing was stopped", err=True)
         return Exit.FAILED
     try:
         if end(loaded, ids, click.echo):
             return Exit.DONE
-        click.echo("not confirmed yet: look at the provider; gpuwatch run goes on trying", err=True)
+        click.echo("not confirmed yet: check at the provider; gpuwatch run keeps trying", err=True)
     except ProviderStateUnknown as error:
         click.echo(f"gpuwatch: {error}", err=True)
     return Exit.CANNOT_TELL
 
 
 def _all_of_ours(loaded: Settings) -> list[str]:
-    """The launches that are alive, shown with price and cost; what is labelled and no launch of ours is named."""
+    """The active launches, printed with price and cost; also names labelled instances that belong to no launch."""
     from gpuwatch.app.stop import plan_stop_all
     from gpuwatch.bootstrap import real_now
     from gpuwatch.cli.output import note
@@ -147,16 +182,16 @@ def _all_of_ours(loaded: Settings) -> list[str]:
         _print(list(found.launches), real_now(), loaded.timezone)
     for provider, instance in found.unknown:
         at = f"instance {instance.instance_id} at {provider}, label {_plain(instance.label)}"
-        note(f"not touched: {at}: in no launch that is alive; see: gpuwatch adopt --help")
+        note(f"not touched: {at}: it belongs to no active launch; see: gpuwatch adopt --help")
     for provider in found.unlisted:
         note(f"{provider} does not list its instances now: what is there besides is not known")
     if found.launches and (not loaded.dry_run or loaded.left_out) and not _is_paused(loaded):
-        note("a daemon that runs may rent again; to prevent that: gpuwatch pause")
+        note("a running daemon may rent again; to prevent that: gpuwatch pause")
     return [launch.launch_id for launch in found.launches]
 
 
 def _is_wanted(count: int) -> bool:
-    """Asked on a terminal alone: a script that says --all means it, and what runs costs money meanwhile."""
+    """Asks on a terminal only: a script that passes --all means it, and instances cost money meanwhile."""
     import sys
 
     if not sys.stdin.isatty():
@@ -187,7 +222,6 @@ def _plain(text: str | None) -> str:
 
 def _print(found: list[Launch], now: datetime, timezone: str) -> None:
     from gpuwatch.cli.output import local
-    from gpuwatch.cli.tables import table
     from gpuwatch.domain.launches.launch import cost_microusd
     from gpuwatch.domain.market.pricing import MICRO
 
@@ -214,7 +248,7 @@ def _print(found: list[Launch], now: datetime, timezone: str) -> None:
 
 
 def _state(launch: Launch) -> str:
-    """The state, and what stands beside it: "running (outbid)"."""
+    """The state with its condition: "running (outbid)"."""
     beside = "dry run" if launch.dry_run else None if launch.condition is None else launch.condition.value
     return launch.state.value + (f" ({beside})" if beside else "")
 

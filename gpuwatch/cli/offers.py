@@ -1,22 +1,129 @@
-"""`gpuwatch offers`: the markets now, all at once: filtered, sorted by GPU price, or summed up by group."""
+"""`gpuwatch offers`: the offers on sale now at all providers, sorted, or one line for each group."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import Between, completes, config_option, duration_option, json_option
+from gpuwatch.cli.options import (
+    SPOT_CHOICES,
+    Between,
+    as_struct,
+    completes,
+    config_option,
+    duration_option,
+    json_option,
+)
+from gpuwatch.cli.tables import Column, left, right, table, table_lines, terminal_width, text
 
 if TYPE_CHECKING:
-    from gpuwatch.cli.offer_list import OfferListLayout
-    from gpuwatch.engine.browse import ProviderOffers
+    from rich.console import RenderableType
 
-TIMEOUT_S = 30.0
+    from gpuwatch.domain.watches.decide import Match
+    from gpuwatch.engine.browse import ProviderOffers
+    from gpuwatch.engine.offer_groups import OfferGroup
+
+_TIMEOUT_S = 30.0
+_MINUTES_FROM_S = 1000  # an age is shown in seconds up to here
+_COLUMNS = (
+    left("GPU"),
+    right("$ job"),
+    right("$/GPU-h"),
+    right("listed", drop=2),
+    right("$/h", drop=3),
+    left("provider"),
+    text("notes", drop=1),
+    left("place", drop=4),
+    right("reliab.", drop=6),
+    left("verified", drop=7),
+    right("age", drop=8),
+    right("offer"),
+)
+_OPTIONAL = {"$ job", "notes"}  # shown where any offer has them
+_GROUPED = (
+    left(""),
+    right("offers", drop=3),
+    right("cheapest $/GPU-h"),
+    right("median", drop=2),
+    left("GPU"),
+    left("provider"),
+    text("notes", drop=4),
+    left("place", drop=5),
+)
+Table = tuple[Sequence[Column], list[Sequence[str]]]
+
+
+@dataclass(frozen=True)
+class OfferOptions:
+    """Which offers are wanted."""
+
+    gpu: tuple[str, ...]
+    count: str | None
+    max_price: str | None
+    spot: str
+    kind: str
+    disk_gb: float | None
+    verified: bool
+
+
+@dataclass(frozen=True)
+class ListLayout:
+    """Order and length of the list."""
+
+    sort: str
+    group_by: str | None
+    limit: int
+
+
+_offer_options = as_struct(
+    "wanted",
+    OfferOptions,
+    click.option(
+        "--gpu",
+        multiple=True,
+        shell_complete=completes("gpus"),
+        help="GPU family or model; may be repeated. Default: all.",
+    ),
+    click.option("--count", default=None, metavar="N|A-B", help="Number of GPUs in an offer."),
+    click.option("--max-price", default=None, metavar="USD", help="USD per GPU-hour, commission included."),
+    click.option(
+        "--spot", type=click.Choice(SPOT_CHOICES), default="no", show_default=True, help="Spot (interruptible) offers."
+    ),
+    click.option(
+        "--kind",
+        type=click.Choice(["live", "listed", "all"]),
+        default="all",
+        show_default=True,
+        help="live: rentable now; listed: list prices, without proof of stock.",
+    ),
+    click.option("--disk-gb", type=Between(min=1), default=None, help="Include a disk of this size in the price."),
+    click.option("--verified", is_flag=True, help="Only verified hosts."),
+)
+_layout_options = as_struct(
+    "layout",
+    ListLayout,
+    click.option(
+        "--sort",
+        type=click.Choice(["gpu-price", "price", "provider", "reliability"]),
+        default="gpu-price",
+        show_default=True,
+        help="Order of the list.",
+    ),
+    click.option(
+        "--group-by",
+        type=click.Choice(["gpu", "provider", "region"]),
+        default=None,
+        help="One line per group: cheapest offer, number of offers, median price.",
+    ),
+    click.option("--limit", type=click.IntRange(1, 5000), default=20, show_default=True, help="Number of offers."),
+)
 
 
 @click.command(
@@ -27,79 +134,46 @@ TIMEOUT_S = 30.0
         "gpuwatch offers --group-by gpu",
     ),
 )
+@_offer_options
 @click.option(
-    "--gpu",
-    multiple=True,
-    help="A GPU family or model; may be repeated. Default: all.",
-    shell_complete=completes("gpus"),
+    "--provider", multiple=True, shell_complete=completes("providers"), help="Only this provider; may be repeated."
 )
-@click.option("--count", default=None, help="How many GPUs; a number or MIN-MAX.")
-@click.option("--max-price", default=None, help="USD per GPU-hour, commission included.")
-@click.option("--spot", type=click.Choice(["no", "only", "any"]), default="no", help="Interruptible offers.")
-@click.option(
-    "--kind",
-    type=click.Choice(["live", "listed", "all"]),
-    default="all",
-    show_default=True,
-    help="live: rentable now; listed: list prices, without proof of stock.",
-)
-@click.option("--disk-gb", type=Between(min=1), default=None, help="Price this disk in.")
-@click.option("--verified", is_flag=True, help="Verified hosts only.")
-@click.option(
-    "--provider", multiple=True, help="Ask only this provider; may be repeated.", shell_complete=completes("providers")
-)
-@click.option(
-    "--sort",
-    type=click.Choice(["gpu-price", "price", "provider", "reliability"]),
-    default="gpu-price",
-    show_default=True,
-    help="What comes first.",
-)
-@click.option(
-    "--group-by",
-    type=click.Choice(["gpu", "provider", "region"]),
-    default=None,
-    help="Of each group the cheapest, the number and the median.",
-)
-@click.option("--limit", type=click.IntRange(1, 5000), default=20, show_default=True, help="Offers shown.")
-@duration_option("--timeout", "timeout_s", "How long to wait for all of them, such as 20s; default 30s.")
+@_layout_options
+@duration_option("--timeout", "timeout_s", "Longest wait for all providers. Default: 30s.")
 @json_option
 @config_option
 def offers(
-    gpu: tuple[str, ...],
-    count: str | None,
-    max_price: str | None,
-    spot: str,
-    kind: str,
-    disk_gb: float | None,
-    verified: bool,
+    wanted: OfferOptions,
     provider: tuple[str, ...],
-    sort: str,
-    group_by: str | None,
-    limit: int,
+    layout: ListLayout,
     timeout_s: float | None,
     as_json: bool,
     config: str | None,
 ) -> int:
-    """The markets now, cheapest GPU price first. All enabled providers are asked at once.
+    """List the offers on sale now, cheapest GPU first. All enabled providers are polled at once.
 
-    Exit codes: 0 answered (also with nothing for sale), 2 usage, 3 a provider did not answer, or only in part.
+    Exit codes: 0 answered (also with nothing on sale), 2 usage, 3 a provider did not answer, or only in part.
     """
-    from gpuwatch.app.offers import markets_now, providers_that_sell
+    from gpuwatch.app.offers import groups_json, markets_now, offers_json, providers_that_sell
     from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.cli.offer_list import OfferListLayout, print_json, print_table
+    from gpuwatch.cli.output import json_out
     from gpuwatch.engine.browse import offer_filter
 
     loaded = load_settings(config)
-    wanted = offer_filter(
-        gpu, count=count, max_price=max_price, spot=spot, disk_gb=disk_gb, verified=verified, kind=kind
-    )
-    names = providers_that_sell(loaded, wanted, provider)
-    needs_all = group_by is not None or sort == "reliability"  # providers cut their lists by price
-    arriving = markets_now(loaded, wanted, names, None if needs_all else limit, timeout_s or TIMEOUT_S)
-    shape = OfferListLayout(sort=sort, group_by=group_by, limit=limit)
-    found = _all(arriving, names, shape, as_json)
-    (print_json if as_json else print_table)(found, shape)
+    query = offer_filter(
+        wanted.gpu, count=wanted.count, max_price=wanted.max_price, spot=wanted.spot, disk_gb=wanted.disk_gb,
+        verified=wanted.verified, kind=wanted.kind,
+    )  # fmt: skip
+    names = providers_that_sell(loaded, query, provider)
+    needs_all = layout.group_by is not None or layout.sort == "reliability"  # providers cut their lists by price
+    arriving = markets_now(loaded, query, names, None if needs_all else layout.limit, timeout_s or _TIMEOUT_S)
+    if as_json:
+        found = list(arriving)
+        by = layout.group_by
+        json_out(offers_json(found, layout.sort, layout.limit) if by is None else groups_json(found, by))
+    else:
+        found = _shown_while_arriving(arriving, names, layout)
+        _print(found, layout)
     sys.stdout.flush()
     for one in found:
         if one.error:
@@ -107,12 +181,112 @@ def offers(
     return Exit.CANNOT_TELL if any(one.error for one in found) else Exit.DONE
 
 
-def _all(
-    arriving: Iterator[ProviderOffers], names: Sequence[str], shape: OfferListLayout, as_json: bool
-) -> list[ProviderOffers]:
-    """Everything; on a terminal what has arrived so far is shown meanwhile."""
-    if as_json or not sys.stdout.isatty():
-        return list(arriving)
-    from gpuwatch.cli.offer_list import growing
+def _print(found: Sequence[ProviderOffers], layout: ListLayout) -> None:
+    """A table; nothing on sale and nothing known are never the same."""
+    columns, rows = _table(found, layout)
+    if rows:
+        table(columns, rows)
+    else:
+        click.echo("cannot tell" if any(one.error for one in found) else "no offer (every provider answered)")
 
-    return growing(arriving, names, shape)
+
+def _shown_while_arriving(
+    arriving: Iterator[ProviderOffers], names: Sequence[str], layout: ListLayout
+) -> list[ProviderOffers]:
+    """All answers; a terminal shows meanwhile what has arrived."""
+    if not sys.stdout.isatty():
+        return list(arriving)
+    from rich.live import Live
+
+    found: list[ProviderOffers] = []
+    with Live(so_far(found, names, layout), transient=True, auto_refresh=False) as live:
+        for one in arriving:
+            found.append(one)
+            live.update(so_far(found, names, layout), refresh=True)
+    return found
+
+
+def so_far(found: Sequence[ProviderOffers], names: Sequence[str], layout: ListLayout) -> RenderableType:
+    """What has arrived, and which providers have not answered yet."""
+    from rich.console import Group as Stack
+    from rich.text import Text
+
+    waiting = [name for name in names if name not in {one.provider for one in found}]
+    columns, rows = _table(found, layout)
+    line = Text(f"polling {', '.join(waiting)} …" if waiting else "", style="dim")
+    return Stack(Text("\n".join(table_lines(columns, rows, terminal_width())), no_wrap=True), line) if rows else line
+
+
+def _table(found: Sequence[ProviderOffers], layout: ListLayout) -> Table:
+    from gpuwatch.app.offers import all_matches
+    from gpuwatch.bootstrap import real_now
+    from gpuwatch.engine.offer_groups import group_offers, sorted_offers
+
+    matches = all_matches(found)
+    if layout.group_by is not None:
+        return _GROUPED, [_group_cells(group) for group in group_offers(matches, layout.group_by)[: layout.limit]]
+    folded = sorted_offers(matches, layout.sort)[: layout.limit]
+    return offers_table([one.shown for one in folded], real_now(), [one.also_text for one in folded])
+
+
+def offers_table(found: Sequence[Match], now: datetime, also: Sequence[str] = ()) -> Table:
+    """Columns and rows of offers.
+
+    Args:
+        also: for each offer, where else it is on sale; empty: unknown.
+    """
+    rows = [_cells(match, now, elsewhere) for match, elsewhere in zip(found, also or [""] * len(found), strict=True)]
+    kept = [
+        i
+        for i, one in enumerate(_COLUMNS)
+        if one.heading not in _OPTIONAL or any(row[i] not in {"", "–"} for row in rows)
+    ]
+    return [_COLUMNS[i] for i in kept], [[row[i] for i in kept] for row in rows]
+
+
+def _cells(match: Match, now: datetime, elsewhere: str) -> Sequence[str]:
+    """One row, in the order of _COLUMNS."""
+    from gpuwatch.domain.market.marks import marks
+    from gpuwatch.domain.market.money import amount_text
+    from gpuwatch.domain.market.pricing import MICRO
+
+    offer, price = match.offer, match.price
+    each = offer.gpu_count * MICRO
+    age_s = max(0, int((now - offer.observed_at).total_seconds()))
+    return (
+        gpu_text(offer.gpu_count, offer.gpu, offer.spot),
+        "–" if match.job_microusd is None else amount_text(match.job_microusd / MICRO),
+        f"{price.price_microusd_hour / each:.3f}",
+        f"{price.listed_microusd_hour / each:.3f}",
+        f"{price.price_microusd_hour / MICRO:.3f}",
+        offer.provider,
+        ", ".join(filter(None, (*marks(offer), elsewhere))),
+        offer.place or "–",
+        "–" if offer.reliability is None else f"{offer.reliability * 100:.1f}%",
+        "–" if offer.verification is None else offer.verification.value,
+        f"{age_s}s" if age_s < _MINUTES_FROM_S else f"{age_s // 60}m",
+        offer.offer_id,
+    )
+
+
+def gpu_text(count: int, gpu: str, spot: bool = False) -> str:
+    """ "4× H100 SXM spot"."""
+    return f"{count}× {gpu}{' spot' if spot else ''}"
+
+
+def _group_cells(group: OfferGroup) -> Sequence[str]:
+    from gpuwatch.domain.market.marks import marks
+    from gpuwatch.domain.market.pricing import MICRO
+
+    match = group.cheapest.shown
+    offer = match.offer
+    return (
+        group.name,
+        str(group.offers),
+        f"{match.price_microusd_gpu_hour / MICRO:.3f}",
+        f"{group.median_microusd_gpu_hour / MICRO:.3f}",
+        gpu_text(offer.gpu_count, offer.gpu, offer.spot),
+        offer.provider,
+        ", ".join(filter(None, (*marks(offer), group.cheapest.also_text))),
+        offer.place or "–",
+    )

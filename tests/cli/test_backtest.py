@@ -79,7 +79,7 @@ def test_watches_of_the_settings_with_budgets_and_what_the_history_cannot_judge(
     assert any_["launches"] == 0
     text = shell("backtest", "eights", "--data", PRIME).out
     assert "the history does not record: min_cuda, nvlink" in text
-    assert "taken for ticked: dry_epoch" in text
+    assert "assumed ticked: dry_epoch" in text
     assert "3 launches, $259.20 in all" in text
 
 

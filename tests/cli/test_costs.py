@@ -129,7 +129,7 @@ def test_what_is_not_known_is_a_dash_and_never_nought(shell: Shell, rows: Rows) 
     rows.add()
     ran = shell("costs", "--month", MONTH)
     assert ran.out.splitlines()[2].split()[-3:] == ["–", "–", "–"]
-    assert "charged: not known yet" in ran.out
+    assert "charged: unknown yet" in ran.out
 
 
 def test_listed_and_effective_stand_side_by_side_with_charges_and_their_difference(shell: Shell, rows: Rows) -> None:
@@ -140,7 +140,7 @@ def test_listed_and_effective_stand_side_by_side_with_charges_and_their_differen
     assert heading.index("listed $") < heading.index("commission $") < heading.index("effective $")
     assert line.split()[3:] == ["11.99", "0.01", "12.00", "2.40", "14.40", "0.00", "6.00", "-1.20", "-16.7"]
     assert total.split()[1:] == line.split()[1:]
-    assert "known of 1 of 2 launches, final up to 2025-03-10" in ran.out
+    assert "known for 1 of 2 launches, final up to 2025-03-10" in ran.out
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_stop_all_ends_every_launch(shell: Shell, rows: Rows, market: Marketplac
     rows.move(rows.reserve(), S.STARTING, instance_id=rent(market, f"gpuwatch-{ID}"))
     assert shell("stop", "--all").code == 0
     assert rows.state() is S.ENDED
-    assert shell("stop", "--all").out == "nothing is alive\n"
+    assert shell("stop", "--all").out == "no launch is active\n"
 
 
 def test_stop_of_what_is_over_says_so(shell: Shell, rows: Rows) -> None:

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gpuwatch.cli.offer_list import OfferListLayout, _so_far
-from gpuwatch.cli.offer_rows import offers_table
+from gpuwatch.cli.offers import ListLayout, offers_table, so_far
 from gpuwatch.cli.tables import table_lines
 from gpuwatch.domain.market.offer import OfferKind, OfferTerms
 from gpuwatch.engine.browse import ProviderOffers
@@ -86,7 +85,7 @@ def test_nothing_for_sale_and_nothing_known_are_told_apart_over_several_provider
     empty = shell("offers")
     TWO.fails = down("two_stall")
     silent = shell("offers")
-    assert (empty.code, empty.out.strip()) == (0, "no offer (everything was answered)")
+    assert (empty.code, empty.out.strip()) == (0, "no offer (every provider answered)")
     assert (silent.code, silent.out.strip()) == (3, "cannot tell")
 
 
@@ -177,10 +176,10 @@ def test_a_terminal_shows_what_has_arrived_and_who_is_being_waited_for() -> None
         ProviderOffers(provider="one_stall", matches=[a_match(an_offer(provider="one_stall", offer_id="77-here"))])
     ]
     screen = Console(file=io.StringIO(), force_terminal=True, width=160)
-    screen.print(_so_far(found, ["one_stall", "two_stall"], OfferListLayout(sort="gpu-price", group_by=None, limit=20)))
+    screen.print(so_far(found, ["one_stall", "two_stall"], ListLayout(sort="gpu-price", group_by=None, limit=20)))
     text = screen.file.getvalue()  # type: ignore[attr-defined] it is the StringIO
     assert "77-here" in text
-    assert "asking two_stall …" in text
+    assert "polling two_stall …" in text
 
 
 def test_on_a_narrow_terminal_marks_and_prices_stay_and_only_what_is_long_is_cut() -> None:
