@@ -32,9 +32,9 @@ from gpuwatch.domain.analysis.calendar import (
     compare_parts,
     week_part,
 )
-from gpuwatch.domain.analysis.contrasts import hourly_logs
+from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.analysis.price_series import PriceSeries
-from gpuwatch.domain.analysis.scope import MarketFilter
+from gpuwatch.domain.analysis.week_patterns import hourly_logs
 from gpuwatch.domain.watches.windows import parse_window
 from gpuwatch.settings import load
 

@@ -13,7 +13,7 @@ from gpuwatch.domain.market.json_values import rfc3339
 
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.advice import Advice
-    from gpuwatch.domain.analysis.scope import MarketFilter
+    from gpuwatch.domain.analysis.market_history import MarketFilter
     from gpuwatch.domain.analysis.snipe import SnipeOdds
     from gpuwatch.settings import Settings
 
@@ -61,8 +61,7 @@ def give_advice(settings: Settings, wanted: AdviceRequest) -> AdviceResult:
     """Raises UsageError for a file that is no good, StoreError for a store that cannot be read."""
     from gpuwatch.domain.analysis.advice import advise, why_too_little_data
     from gpuwatch.domain.analysis.price_series import series_of
-    from gpuwatch.domain.analysis.snipe import snipe_odds
-    from gpuwatch.domain.analysis.survival import offer_lifetimes
+    from gpuwatch.domain.analysis.snipe import offer_lifetimes, snipe_odds
 
     market_history = load_prices(settings, wanted.scope, wanted.since, wanted.until, wanted.data)
     price = pricer(settings, market_history)

@@ -163,7 +163,7 @@ def _candidates(
 def _tape(settings: Settings, watches: Sequence[Watch], span: BacktestPeriod, stage: ReportProgress) -> MarketHistory:
     """What was live; and list prices, where a watch takes them."""
     from gpuwatch.app.past_prices import load_prices
-    from gpuwatch.domain.analysis.scope import MarketFilter
+    from gpuwatch.domain.analysis.market_history import MarketFilter
 
     stage("reading", 0, 1)
     gpus = tuple(dict.fromkeys(gpu for watch in watches for gpu in watch.gpu_names))

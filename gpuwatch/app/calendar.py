@@ -26,9 +26,9 @@ from gpuwatch.domain.market.money import usd_number
 
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.calendar import WeekPart
-    from gpuwatch.domain.analysis.hour_of_week import HourOfWeekPrice
+    from gpuwatch.domain.analysis.market_history import MarketFilter
     from gpuwatch.domain.analysis.price_series import PriceSeries
-    from gpuwatch.domain.analysis.scope import MarketFilter
+    from gpuwatch.domain.analysis.week_patterns import HourOfWeekPrice
     from gpuwatch.settings import Settings
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")

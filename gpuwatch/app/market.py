@@ -22,7 +22,7 @@ from gpuwatch.domain.market.text import clean
 
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.gpu_status import GpuHistory, GpuStatus
-    from gpuwatch.domain.analysis.scope import MarketFilter
+    from gpuwatch.domain.analysis.market_history import MarketFilter
     from gpuwatch.settings import Settings
 
 _FURTHER_BACK = timedelta(days=30, hours=4)  # for the longest change, and a look that is a little older than now

@@ -12,9 +12,8 @@ from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.analysis.market_history import MarketHistory, OfferInterval
+    from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory, OfferInterval
     from gpuwatch.domain.analysis.price_series import PriceSeries
-    from gpuwatch.domain.analysis.scope import MarketFilter
     from gpuwatch.domain.market.offer import OfferKind
     from gpuwatch.settings import Settings
 

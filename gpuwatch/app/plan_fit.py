@@ -155,7 +155,7 @@ def _priced(one: SnapshotOffer, rates: Mapping[str, float]) -> PricedClass:
 def _in_file(settings: Settings, where: PriceFilter, data: Path) -> CurrentPrices:
     """What the file's newest look of each provider shows."""
     from gpuwatch.app.past_prices import load_prices
-    from gpuwatch.domain.analysis.scope import MarketFilter
+    from gpuwatch.domain.analysis.market_history import MarketFilter
 
     scope = MarketFilter(gpus=None, provider=where.provider, gpu_count_min=None, gpu_count_max=None, spot=where.spot)
     market_history = load_prices(settings, scope, datetime(2000, 1, 1, tzinfo=UTC), real_now(), data)

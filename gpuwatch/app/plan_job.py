@@ -24,9 +24,8 @@ from gpuwatch.domain.planning.job import METHOD_TEXT, JobCost, load_usd
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.market_history import ListedOffer, OfferInterval
     from gpuwatch.domain.planning.figures import FigureRange
-    from gpuwatch.domain.planning.job_comparison import ComparedHardware
-    from gpuwatch.domain.planning.job_spec import JobSpec
-    from gpuwatch.domain.planning.ranking import JobRanking
+    from gpuwatch.domain.planning.job_comparison import ComparedHardware, JobRanking
+    from gpuwatch.domain.planning.job_hours import JobSpec
     from gpuwatch.engine.browse import OfferFilter
     from gpuwatch.settings import Settings
     from gpuwatch.storage.market_snapshot import SnapshotOffer
@@ -126,7 +125,7 @@ def _from_store(one: SnapshotOffer, seen_at: datetime) -> Offer:
 
 def _in_file(settings: Settings, data: Path) -> _Found:
     from gpuwatch.app.past_prices import load_prices
-    from gpuwatch.domain.analysis.scope import MarketFilter
+    from gpuwatch.domain.analysis.market_history import MarketFilter
 
     market_history = load_prices(settings, MarketFilter(), datetime(2000, 1, 1, tzinfo=UTC), real_now(), data)
     ends_s = market_history.ends_s or 0

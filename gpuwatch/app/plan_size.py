@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.planning.cards import CardFit
-    from gpuwatch.domain.planning.memory_need import MemoryNeed
+    from gpuwatch.domain.planning.memory_need import CardFit, MemoryNeed
 
 
 def plan_size_sources_json(weights: float, total: float, found: Sequence[tuple[int, float, str]]) -> dict[str, Any]:

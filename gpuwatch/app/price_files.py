@@ -16,8 +16,8 @@ from gpuwatch.domain.market.json_values import rfc3339
 if TYPE_CHECKING:
     from collections import Counter
 
+    from gpuwatch.domain.analysis.market_history import MarketFilter
     from gpuwatch.domain.analysis.price_rows import PriceRow
-    from gpuwatch.domain.analysis.scope import MarketFilter
     from gpuwatch.domain.market.offer import OfferKind
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database

@@ -22,9 +22,8 @@ from gpuwatch.domain.market.money import usd_number
 from gpuwatch.domain.market.text import clean
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.analysis.market_history import MarketHistory, MarketPoll, OfferInterval
-    from gpuwatch.domain.analysis.scope import MarketFilter
-    from gpuwatch.domain.analysis.summary import PeriodLength, PricePeriod, PricePeriods, TimeShare
+    from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory, MarketPoll, OfferInterval
+    from gpuwatch.domain.analysis.price_series import PeriodLength, PricePeriod, PricePeriods, TimeShare
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database
 
@@ -107,7 +106,7 @@ def _under_in_store(
 ) -> Sequence[tuple[float, TimeShare]]:
     """To the second, where the prices themselves are still there; else by the hour."""
     from gpuwatch.domain.analysis.market_history import MarketPoll
-    from gpuwatch.domain.analysis.summary import hours_under
+    from gpuwatch.domain.analysis.price_series import hours_under
     from gpuwatch.storage.history_queries import kept_from
     from gpuwatch.storage.stored_prices import read_polls, read_tape
 
@@ -166,7 +165,7 @@ METHOD = (
 
 
 def price_history_json(found: PriceHistoryResult, points: list[dict[str, Any]]) -> dict[str, Any]:
-    from gpuwatch.domain.analysis.summary import unobserved_gaps
+    from gpuwatch.domain.analysis.price_series import unobserved_gaps
 
     series = found.track.series
     return {

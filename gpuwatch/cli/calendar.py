@@ -17,7 +17,7 @@ from gpuwatch.cli.tables import left, right
 if TYPE_CHECKING:
     from gpuwatch.app.calendar import PriceCalendar
     from gpuwatch.domain.analysis.calendar import Calendar, CalendarEffect, WeekPart
-    from gpuwatch.domain.analysis.hour_of_week import HourOfWeekPrice
+    from gpuwatch.domain.analysis.week_patterns import HourOfWeekPrice
 
 _DEFAULT_BLOCKS = ("night=22:00-08:00", "weekend=Sat-Sun")
 _MOST_BLOCKS = 12

@@ -18,7 +18,7 @@ from gpuwatch.cli.tables import left, right
 
 if TYPE_CHECKING:
     from gpuwatch.app.price_history import PriceHistoryResult
-    from gpuwatch.domain.analysis.summary import PeriodLength, PricePeriod
+    from gpuwatch.domain.analysis.price_series import PeriodLength, PricePeriod
 
 _BY_HOUR_UP_TO = timedelta(days=3)
 _BY_DAY_UP_TO = timedelta(days=120)
@@ -124,7 +124,7 @@ def history(
 
 def _every(wanted: str | None, span: timedelta, apart: timedelta, *, for_machines: bool) -> PeriodLength:
     """As wanted; else hours for programs, and for people as many lines as one reads."""
-    from gpuwatch.domain.analysis.summary import PeriodLength
+    from gpuwatch.domain.analysis.price_series import PeriodLength
 
     if wanted:
         return PeriodLength(wanted)
@@ -208,7 +208,7 @@ def _cells(point: PricePeriod) -> tuple[str, ...]:
 
 def _print_sums(found: PriceHistoryResult, zone: tzinfo) -> None:
     """How much of the time is known, and how long the price was under each `--under`."""
-    from gpuwatch.domain.analysis.summary import unobserved_gaps
+    from gpuwatch.domain.analysis.price_series import unobserved_gaps
 
     series = found.track.series
     if not series.known:
@@ -231,7 +231,7 @@ def _print_sums(found: PriceHistoryResult, zone: tzinfo) -> None:
 def _save_picture(path: Path, found: PriceHistoryResult, title: str, zone: tzinfo) -> None:
     """The chart as a picture; grey where the market was not polled."""
     from gpuwatch.cli.png import save_png
-    from gpuwatch.domain.analysis.summary import unobserved_gaps
+    from gpuwatch.domain.analysis.price_series import unobserved_gaps
 
     def draw(axes: Any) -> None:
         from matplotlib import dates

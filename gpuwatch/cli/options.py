@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.analysis.scope import MarketFilter
+    from gpuwatch.domain.analysis.market_history import MarketFilter
     from gpuwatch.settings import Settings
 
 Function = Callable[..., Any]
@@ -140,7 +140,7 @@ class PastOptions:
 
     def scope(self, gpus: tuple[str, ...] | None = None) -> MarketFilter:
         """The part of the market. Raises click.BadParameter."""
-        from gpuwatch.domain.analysis.scope import MarketFilter
+        from gpuwatch.domain.analysis.market_history import MarketFilter
 
         low, high = _counts(self.count)
         spot = {"no": False, "only": True, "any": None}[self.spot]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from gpuwatch.domain.planning.job import JobTraffic
     from gpuwatch.domain.planning.job_comparison import HardwareExtras
-    from gpuwatch.domain.planning.job_spec import JobSpec
+    from gpuwatch.domain.planning.job_hours import JobSpec
 
 _POLL_S = 60.0
 _SHARE = Between(min=0, max=10)
@@ -193,7 +193,7 @@ def _on_offers(spec: JobSpec, traffic: JobTraffic, given: dict[str, Any], config
     from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.cli.output import json_out, note
     from gpuwatch.cli.plan_job_tables import print_offers, tell_refused
-    from gpuwatch.domain.planning.ranking import rank_offers
+    from gpuwatch.domain.planning.job_comparison import rank_offers
     from gpuwatch.engine.browse import offer_filter
 
     _is_enough(spec, given)

@@ -10,7 +10,7 @@ import click
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.planning.job_spec import JobSpec
+    from gpuwatch.domain.planning.job_hours import JobSpec
 
 Command = Callable[..., Any]
 _PAIRS = ("speedup", "tokens_per_s")

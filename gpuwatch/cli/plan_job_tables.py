@@ -18,9 +18,8 @@ from gpuwatch.domain.planning.job import (
 if TYPE_CHECKING:
     from gpuwatch.app.plan_job import CurrentOffers
     from gpuwatch.domain.planning.figures import FigureRange
-    from gpuwatch.domain.planning.job_comparison import ComparedHardware
-    from gpuwatch.domain.planning.job_spec import JobSpec
-    from gpuwatch.domain.planning.ranking import JobOffer, JobRanking
+    from gpuwatch.domain.planning.job_comparison import ComparedHardware, JobOffer, JobRanking
+    from gpuwatch.domain.planning.job_hours import JobSpec
 
 _REASONS_SHOWN = 4
 _PARTS: Sequence[tuple[str, Callable[[JobBill], float]]] = (

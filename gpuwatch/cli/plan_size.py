@@ -13,8 +13,7 @@ from gpuwatch.cli.plan_options import WorkloadOptions, workload_of, workload_opt
 from gpuwatch.cli.tables import left, right, text
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.planning.cards import CardFit
-    from gpuwatch.domain.planning.memory_need import MemoryNeed, Workload
+    from gpuwatch.domain.planning.memory_need import CardFit, MemoryNeed, Workload
 
 _SHOWN = 15
 _COLUMNS = (
@@ -70,7 +69,7 @@ def size(
         needed = memory_need(work)
     except ValueError as fault:
         raise UsageError(str(fault)) from fault
-    from gpuwatch.domain.planning.cards import fitting_cards
+    from gpuwatch.domain.planning.memory_need import fitting_cards
 
     found = fitting_cards(needed, max_cards, names)
     if as_json:

@@ -16,8 +16,8 @@ from gpuwatch.cli.options import PastOptions, completes, config_option, json_opt
 
 if TYPE_CHECKING:
     from gpuwatch.app.price_files import FileImport
+    from gpuwatch.domain.analysis.market_history import MarketFilter
     from gpuwatch.domain.analysis.price_rows import PriceRow
-    from gpuwatch.domain.analysis.scope import MarketFilter
     from gpuwatch.settings import Settings
 
 _KIND_WORDS = {"live": "live prices", "listed": "list prices"}

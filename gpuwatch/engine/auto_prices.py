@@ -13,12 +13,7 @@ from decimal import Decimal
 
 import msgspec
 
-from gpuwatch.domain.analysis.auto_limit import (
-    LimitSchedule,
-    deadline_of,
-    limit_at,
-    limit_schedule,
-)
+from gpuwatch.domain.analysis.auto_limit import LimitSchedule, deadline_of, limit_at, limit_schedule
 from gpuwatch.domain.watches.watch import AutoPrice, Watch
 from gpuwatch.errors import StoreError
 from gpuwatch.ports.auto_prices import AutoPriceRepository

@@ -10,7 +10,7 @@ import msgspec
 
 from gpuwatch.domain.analysis.market_history import MarketHistory
 from gpuwatch.domain.analysis.price_series import HOUR_S, PriceSeries
-from gpuwatch.domain.backtest.fitting import fitting_series
+from gpuwatch.domain.backtest.candidates import fitting_series
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.watch import Watch
 

@@ -8,9 +8,9 @@ from decimal import Decimal
 
 from sqlalchemy import Connection, and_, delete, func, select, update
 
+from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.analysis.price_series import PriceSeries
-from gpuwatch.domain.analysis.scope import MarketFilter
-from gpuwatch.domain.backtest.fitting import fitting_series
+from gpuwatch.domain.backtest.candidates import fitting_series
 from gpuwatch.domain.market.pricing import Commission, microusd
 from gpuwatch.domain.watches.watch import SpotPolicy, Watch
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB

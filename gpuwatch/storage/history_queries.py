@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuwatch.domain.analysis.price_series import PriceSeries
-from gpuwatch.domain.analysis.scope import MarketFilter
-from gpuwatch.domain.analysis.summary import (
+from gpuwatch.domain.analysis.market_history import MarketFilter
+from gpuwatch.domain.analysis.price_series import (
     PeriodLength,
     PricePeriod,
     PricePeriods,
+    PriceSeries,
     hours_by_period,
     period_start,
 )

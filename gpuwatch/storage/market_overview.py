@@ -14,8 +14,8 @@ from gpuwatch.domain.analysis.gpu_status import (
     Ints,
     OfferIntervalColumns,
 )
+from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.analysis.price_series import PriceSeries
-from gpuwatch.domain.analysis.scope import MarketFilter
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.executor import Executor

@@ -13,9 +13,9 @@ from typing import IO, Any
 
 from gpuwatch.domain.analysis.history_from_rows import PollScope as _Looked
 from gpuwatch.domain.analysis.history_to_rows import price_rows_of
+from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.analysis.offer_intervals import CompletePoll
 from gpuwatch.domain.analysis.price_rows import COLUMNS, PriceRow, csv_cells
-from gpuwatch.domain.analysis.scope import MarketFilter
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from gpuwatch.domain.analysis.market_history import (
     ListedOffer,
+    MarketFilter,
     MarketHistory,
     MarketPoll,
     OfferInterval,
 )
 from gpuwatch.domain.analysis.offer_intervals import CompletePoll
-from gpuwatch.domain.analysis.scope import MarketFilter
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Identity, OfferKind
 from gpuwatch.storage.answer_changes import verification_from

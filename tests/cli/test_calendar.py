@@ -131,7 +131,7 @@ def test_a_picture(shell: Shell, tmp_path: Path) -> None:
         (["B200", "--blocks", "night"], "NAME=WINDOW"),
         (["B200", "--blocks", "night=25:00-08:00"], "no time of day"),
         (["B200", "--blocks", "night=22:30-08:00"], "on the hour"),
-        (["B200", "--blocks", "all=Mon-Sun"], "nothing is left"),
+        (["B200", "--blocks", "all=Mon-Sun"], "no hour is left"),
         (["B200", "--blocks", "a=Sat", "--blocks", "a=Sun"], "a name of its own"),
         (["B200", "--csv", "--json"], "use either"),
         ([], "Missing argument 'GPU'"),

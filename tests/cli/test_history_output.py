@@ -12,7 +12,7 @@ import pytest
 from gpuwatch.app.price_history import period_json
 from gpuwatch.cli.history import print_periods
 from gpuwatch.cli.tables import csv_out
-from gpuwatch.domain.analysis.summary import PricePeriod
+from gpuwatch.domain.analysis.price_series import PricePeriod
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 TRACK = [

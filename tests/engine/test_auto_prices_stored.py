@@ -7,8 +7,7 @@ from decimal import Decimal
 
 import msgspec
 
-from gpuwatch.domain.analysis.market_history import MarketHistory
-from gpuwatch.domain.analysis.scope import MarketFilter
+from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.watch import AutoPrice, SpotPolicy
 from gpuwatch.engine.auto_prices import AutoPrices

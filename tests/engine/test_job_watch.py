@@ -22,7 +22,7 @@ from gpuwatch.domain.launches.launch import (
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.planning.figures import exactly, parse_gpu_config
-from gpuwatch.domain.planning.job_spec import GpuRate, JobSpec
+from gpuwatch.domain.planning.job_hours import GpuRate, JobSpec
 from gpuwatch.domain.watches.decide import DecisionReason, Match
 from gpuwatch.domain.watches.job_cost import dearest_microusd, highest_usd_gpu_hour, job_microusd
 from gpuwatch.domain.watches.match import match_of, matches, price_for

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.summary import PeriodLength
+from gpuwatch.domain.analysis.price_series import PeriodLength
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.history_queries import (

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from gpuwatch.domain.analysis.gpu_status import (
     GpuHistory,
     gpu_status_of,
-    lifetimes_at,
+    lifetime_curve_at,
     median_price,
 )
-from gpuwatch.domain.analysis.scope import MarketFilter
+from gpuwatch.domain.analysis.market_history import MarketFilter
+from gpuwatch.domain.analysis.survival import kaplan_meier
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import CoreExecutor
 from gpuwatch.storage.history_queries import HistoryFilter, price_track
@@ -92,8 +93,9 @@ def test_a_page_says_what_the_answers_said(
     assert standing.polled_s == NOON_S + looks[-1][0]
     assert standing.offers == len(newest)
     assert standing.now == (round(min(newest.values()) * 1.2e6) if newest else None)
-    lives = lifetimes_at(past.intervals, round(limit * 1.2e6), NOON_S)
-    assert sorted(zip(*lives, strict=True)) == lives_by_hand(looks, limit)
+    curve = lifetime_curve_at(past.intervals, round(limit * 1.2e6), NOON_S)
+    by_hand = lives_by_hand(looks, limit)
+    assert curve == kaplan_meier([seconds for seconds, _ in by_hand], [ended for _, ended in by_hand])
 
 
 def test_its_hours_are_those_of_a_price_track(database: Database) -> None:

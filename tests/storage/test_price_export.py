@@ -15,9 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.market_history import MarketHistory
+from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory
 from gpuwatch.domain.analysis.price_rows import COLUMNS, PriceRow, csv_cells
-from gpuwatch.domain.analysis.scope import MarketFilter
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.ports import Completeness

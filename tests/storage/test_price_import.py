@@ -13,9 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.domain.analysis.history_from_rows import history_of_rows
-from gpuwatch.domain.analysis.market_history import MarketHistory
+from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory
 from gpuwatch.domain.analysis.price_rows import PriceRow
-from gpuwatch.domain.analysis.scope import MarketFilter
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.errors import UsageError
 from gpuwatch.storage import price_import

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.market_history import MarketHistory, OfferInterval, usd_gpu_hour
+from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory, OfferInterval, usd_gpu_hour
 from gpuwatch.domain.analysis.price_series import series_of
-from gpuwatch.domain.analysis.scope import MarketFilter
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import Completeness
 from gpuwatch.storage.database import Database

@@ -1,1 +1,1 @@
-"""What the history of prices says: pure functions on what was seen, by textbook methods. No I/O."""
+"""What the price history says: pure functions by textbook methods. No I/O."""

@@ -1,4 +1,4 @@
-"""Wait or buy: what a deadline lets one hope for, out of an hourly series."""
+"""Wait or buy before a deadline, from an hourly price series."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gpuwatch.domain.analysis.survival import kaplan_meier
 REACHED_SHARES = (0.5, 0.8, 0.95)
 MIN_KNOWN_HOURS = 72
 MIN_KNOWN_SHARE = 0.25
-MIN_DEADLINES = 4  # the history must hold so many of them
+MIN_DEADLINES = 4  # the history must be this many deadlines long
 _LEAST_WAITING_H = 24
 _LEAST_DAYS = 5
 _DRAWS = 2000
@@ -31,21 +31,21 @@ _MOST_SHOWN = 9
 
 
 class BuyVerdict(StrEnum):
-    """What to do now."""
+    """The recommendation."""
 
     BUY_NOW = "buy_now"
     WAIT = "wait"
-    EITHER = "either"  # waiting paid on average, but that may be chance
+    EITHER = "either"  # waiting paid off on average, but that may be chance
 
 
 class WaitingSaving(msgspec.Struct, frozen=True, kw_only=True):
-    """Against buying at once, as a share: waiting by the rule, in hours that it was not fitted on."""
+    """The share saved by waiting, compared with buying at once, in hours that the rule was not fitted on."""
 
     share: float
     low: float  # 95 %
     high: float
-    hours: int  # in which the waiting began
-    days: int  # that they lie on
+    hours: int  # in which a wait started
+    days: int  # with such hours
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,11 +53,11 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
 
     verdict: BuyVerdict
     why: str
-    now_usd: float | None  # the lowest price of the newest hour; None: nothing was on offer, or nobody looked
+    now_usd: float | None  # the lowest price of the newest hour; None: nothing was on offer, or there was no poll
     hours: int  # until the deadline
-    limits_usd: tuple[float | None, ...]  # by whole hours left, from 0; None: whatever there is
-    reached: tuple[tuple[float, float | None], ...]  # share → the price that is met within the deadline so often
-    saving: WaitingSaving | None  # None: too few hours in which one would have waited
+    limits_usd: tuple[float | None, ...]  # by whole hours left, from 0; None: any price
+    reached: tuple[tuple[float, float | None], ...]  # share of starts → the price reached before the deadline
+    saving: WaitingSaving | None  # None: too few hours in which the rule would have waited
     relative: bool  # the limits move with the median of the week
     known_hours: int
     span_hours: int
@@ -69,23 +69,23 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def why_too_little_data(series: PriceSeries, hours: int) -> str | None:
-    """Why a history is not enough for a deadline so many hours away; None: it is."""
+    """Why the history is too short for a deadline this many hours away; None: it is long enough."""
     span, known = len(series.polled), series.known
     if not known:
-        return "nobody looked for such offers in that time"
+        return "it has no poll of such offers"
     if known < MIN_KNOWN_HOURS:
-        return f"somebody looked in {known} hours; {MIN_KNOWN_HOURS} are needed"
+        return f"it has a poll in {known} hours; {MIN_KNOWN_HOURS} are needed"
     if known < MIN_KNOWN_SHARE * span:
-        return f"somebody looked in {known} of {span} hours only; a quarter of them is needed"
+        return f"it has a poll in only {known} of {span} hours; a quarter of them is needed"
     if span < MIN_DEADLINES * hours:
         return f"it reaches {span} hours back; {MIN_DEADLINES} times the deadline, {MIN_DEADLINES * hours}, is needed"
     if all(low is None for low in series.lows):
-        return "nothing was on offer in all of it"
+        return "nothing was on offer in it"
     return None
 
 
 def advise(series: PriceSeries, hours: int) -> Advice:
-    """What to do now, at the end of the series; it must be enough.
+    """What to do now, at the end of the series, which must be long enough (`why_too_little_data`).
 
     To have none at the deadline is reckoned as dear as the highest price there was.
     """
@@ -110,7 +110,7 @@ def advise(series: PriceSeries, hours: int) -> Advice:
 
 
 def limits_now(path: PricePath, found: EvaluatedRule) -> tuple[float | None, ...]:
-    """The limits in dollars, at the level of today."""
+    """The limits in dollars, at the current price level."""
     level = level_of(path)
     known = level[~np.isnan(level)]
     scale = float(known[-1]) if found.rule.relative and len(known) else 1.0
@@ -137,7 +137,7 @@ def _verdict(now: float | None, limit: float | None, saving: WaitingSaving | Non
 
 
 def reached(path: PricePath, hours: int, share: float) -> float | None:
-    """The lowest price that was met within so many hours in this share of the starts; None: not even the highest was.
+    """The lowest price that this share of the starts reached in this many hours; None: not even the highest was.
 
     Kaplan and Meier on the hours until it was first met; those of the last starts were not all watched to the end.
     """
@@ -153,14 +153,14 @@ def reached(path: PricePath, hours: int, share: float) -> float | None:
 
 
 def met_within(path: PricePath, price: float, hours: int) -> float:
-    """In which share of the starts there was an offer at or under a price within so many hours."""
+    """The share of the starts that saw an offer at or under a price in this many hours."""
     waited, met = hours_until(path.prices <= price)
     starts = path.polled
     return 1.0 - kaplan_meier(waited[starts].tolist(), met[starts].tolist()).at(hours)
 
 
 def hours_until(holds: Bools) -> tuple[Floats, Bools]:
-    """Hours from each hour to the next one in which it holds, or to the end, and whether it came to hold."""
+    """Hours from each hour to the next one in which it holds, or to the end; and whether there is such an hour."""
     count = len(holds)
     places = np.where(holds, np.arange(count), count)
     following = np.minimum.accumulate(places[::-1])[::-1]
@@ -171,7 +171,7 @@ def hours_until(holds: Bools) -> tuple[Floats, Bools]:
 
 
 def saving_of(found: EvaluatedRule, first_hour: int, hours: int, seed: int = 0) -> WaitingSaving | None:
-    """Over the hours in which the rule would have waited; its interval by a block bootstrap over days."""
+    """The saving over the hours in which the rule would have waited, with a block bootstrap over days."""
     known = found.waits & ~np.isnan(found.costs) & ~np.isnan(found.at_once)
     at = np.nonzero(known)[0]
     days = (first_hour + np.arange(len(known))) // 24
@@ -187,7 +187,7 @@ def saving_of(found: EvaluatedRule, first_hour: int, hours: int, seed: int = 0) 
 
 
 def saving_interval(spent: Floats, once: Floats, block_days: int, seed: int) -> tuple[float, float]:
-    """95 % of the share saved, out of sums by the day; prices stay for days, so days are drawn in blocks.
+    """95 % interval of the share saved, from daily sums; prices last for days, so days are resampled in blocks.
 
     Circular blocks: Politis and Romano, 1992. Few blocks: Student's t.
     """
@@ -210,7 +210,7 @@ def _student(freedom: int) -> float:
 
 
 def limit_changes(advice: Advice) -> Sequence[tuple[int, float | None]]:
-    """(hours left, limit from then on), where it changes; of many changes, a handful."""
+    """(hours left, limit from then on) where the limit changes; a sample if there are many changes."""
     limits = advice.limits_usd
     changes = [left for left in range(advice.hours, -1, -1) if left == advice.hours or limits[left] != limits[left + 1]]
     if len(changes) > _MOST_SHOWN:

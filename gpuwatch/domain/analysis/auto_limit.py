@@ -1,4 +1,4 @@
-"""`max_price = "auto"`: the limit of this moment, out of the history and the time that is left. Never above the cap."""
+"""`max_price = "auto"`: the current limit, from the history and the time left. Never above the cap."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from gpuwatch.domain.analysis.price_series import PriceSeries
 from gpuwatch.domain.watches.watch import AutoPrice
 
 MAX_HOURS = 30 * 24
-_STEP = Decimal("0.0001")  # a limit is rounded up to it: a price that the history holds is under its own limit
+_STEP = Decimal("0.0001")  # limits are rounded up to it, so that a price of the history is under its own limit
 _HOUR_S = 3600.0
 
 
 class LimitSchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits in dollars per GPU-hour by whole hours left, from 0; None: whatever there is. Empty: see `why_none`."""
+    """Limits in dollars per GPU-hour by whole hours left, from 0; None: any price. Empty: see `why_none`."""
 
     limits_usd: tuple[float | None, ...] = ()
     why_none: str | None = None
 
 
 def deadline_of(auto: AutoPrice, since: datetime) -> datetime:
-    """When one must be had."""
+    """The time by which the watch must have rented."""
     return auto.deadline_at or since + timedelta(seconds=auto.deadline_s or 0.0)
 
 
@@ -42,7 +42,7 @@ def limit_schedule(series: PriceSeries, auto: AutoPrice, deadline: datetime, now
 
 
 def limit_at(found: LimitSchedule, auto: AutoPrice, deadline: datetime, now: datetime) -> Decimal:
-    """What is paid at most at this moment: the cap in the last hour, after it, and where the history is not enough."""
+    """The limit now: the cap in the last hour, after the deadline, and without enough history."""
     if now >= deadline or not found.limits_usd:
         return auto.cap_usd_gpu_hour
     limit = found.limits_usd[min(hours_left(deadline, now), len(found.limits_usd) - 1)]
@@ -52,5 +52,5 @@ def limit_at(found: LimitSchedule, auto: AutoPrice, deadline: datetime, now: dat
 
 
 def hours_left(deadline: datetime, now: datetime) -> int:
-    """Whole ones."""
+    """Whole hours until the deadline."""
     return max(0, int((deadline - now).total_seconds() // _HOUR_S))

@@ -1,4 +1,4 @@
-"""Is it cheaper at night, or at weekends? Effects with intervals and tests, and a verdict that may be "no effect"."""
+"""Is it cheaper at night, or at weekends? Effects with intervals and tests; the verdict may be "no effect"."""
 
 from __future__ import annotations
 
@@ -10,18 +10,6 @@ from enum import StrEnum
 import msgspec
 import numpy as np
 
-from gpuwatch.domain.analysis.contrasts import (
-    DAY,
-    WEEK,
-    Bools,
-    HourlyLogs,
-    daily_pattern,
-    day_profiles,
-    hourly_logs,
-    rotated_contrasts,
-    without_daily_pattern,
-)
-from gpuwatch.domain.analysis.hour_of_week import HourOfWeekPrice, hour_of_week_prices
 from gpuwatch.domain.analysis.price_series import PriceSeries
 from gpuwatch.domain.analysis.resampling import (
     Floats,
@@ -33,12 +21,25 @@ from gpuwatch.domain.analysis.resampling import (
     t_quantile,
     t_two_sided_p,
 )
+from gpuwatch.domain.analysis.week_patterns import (
+    DAY,
+    WEEK,
+    Bools,
+    HourlyLogs,
+    HourOfWeekPrice,
+    daily_pattern,
+    day_profiles,
+    hour_of_week_prices,
+    hourly_logs,
+    rotated_contrasts,
+    without_daily_pattern,
+)
 from gpuwatch.domain.watches.windows import Window
 
 MIN_DAYS, MIN_WEEKS = 14, 4
-ALPHA = 0.025  # of all comparisons together: prices that stand for days leave no test exact, so there is room to 5 %
+ALPHA = 0.025  # over all comparisons; half of 5 %, because no test is exact on prices that last for days
 _MOST_ROWS = 180
-CLAIMED_PERCENT = (30, 40)  # what guides promise for nights and weekends
+CLAIMED_PERCENT = (30, 40)  # the saving that guides promise for nights and weekends
 METHOD = (
     "lowest price of each hour, in logarithms; each part against the rest of the same day or week by least squares with"
     " a straight line; p of days: studentised rotation test, or Student's t where that is larger; of weeks: Student's t"
@@ -51,40 +52,40 @@ HOURS_METHOD = (
 
 
 class EffectVerdict(StrEnum):
-    """What can be said of a difference."""
+    """What can be said about a difference."""
 
     NO_EFFECT = "no effect"
     CHEAPER = "cheaper"
     DEARER = "dearer"
-    VARIES = "varies"  # the hours of the day are not alike
+    VARIES = "varies"  # the hours of the day differ
     NOT_ENOUGH = "not enough data"
 
 
 class WeekPart(msgspec.Struct, frozen=True):
-    """Hours of the week that are compared with all others."""
+    """Hours of the week, compared with all others."""
 
     name: str
-    window: str  # as it was asked
+    window: str  # as given
     mask: tuple[bool, ...]  # 168 hours, Monday 00:00 first
 
     @property
     def period(self) -> int:
-        """24 if every day is alike, else 168."""
+        """24 if every day is the same, otherwise 168."""
         return DAY if self.mask == self.mask[:DAY] * 7 else WEEK
 
     @property
     def is_whole_days(self) -> bool:
-        """Does each day lie inside or outside as a whole?"""
+        """Is each whole day inside or outside?"""
         return all(len(set(self.mask[at : at + DAY])) == 1 for at in range(0, WEEK, DAY))
 
 
 class CalendarEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """How much cheaper a part is, in percent; below 0 it is dearer."""
+    """How much cheaper a part is, in percent; below 0 it is more expensive."""
 
     name: str
     window: str
     verdict: EffectVerdict
-    samples: int  # days or weeks that tell
+    samples: int  # days or weeks with enough prices
     sample: str  # "days" or "weeks"
     needed: int
     cheaper_percent: float | None = None
@@ -92,13 +93,13 @@ class CalendarEffect(msgspec.Struct, frozen=True, kw_only=True):
     high_percent: float | None = None
     p: float | None = None
     p_adjusted: float | None = None
-    detectable_percent: float | None = None  # this much would be found four times in five
-    without_offers_share: float | None = None  # of the looked-at hours inside
+    detectable_percent: float | None = None  # an effect this large is found four times in five
+    without_offers_share: float | None = None  # of the hours with a poll inside
     without_offers_elsewhere_share: float | None = None
 
 
 class HourEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """One hour of the local day against the day around it."""
+    """One hour of the local day, compared with the day around it."""
 
     hour: int
     cheaper_percent: float
@@ -113,36 +114,36 @@ class Calendar(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None
     hours: int  # with a price
     hours_polled: int
-    changes: int  # hours in which the price was another than in the hour before
+    changes: int  # hours with another price than the hour before
     median_microusd: float | None
     cells: list[HourOfWeekPrice]
     effects: list[CalendarEffect]
-    any_hour: CalendarEffect  # is any hour of the day unlike the others? no size of its own
+    any_hour: CalendarEffect  # does any hour of the day differ from the others? it has no size
     by_hour: list[HourEffect]
     comparisons: int
 
     @property
     def is_answered(self) -> bool:
-        """Was there enough for any comparison?"""
+        """Was there enough data for any comparison?"""
         return self.comparisons > 0
 
 
 def week_part(name: str, text: str, windows: Sequence[Window]) -> WeekPart:
-    """Hours that lie in one of these windows.
+    """The hours inside one of these windows.
 
     Raises:
-        ValueError: all hours do, or none; or a window does not begin and end on the hour.
+        ValueError: all hours are, or none; or a window does not start and end on the hour.
     """
     if any(window.start_minute % 60 or window.end_minute % 60 for window in windows):
-        raise ValueError("a part of the week must begin and end on the hour")
+        raise ValueError("a part of the week must start and end on the hour")
     mask = tuple(any(one.holds(at // DAY, at % DAY * 60) for one in windows) for at in range(WEEK))
     if all(mask) or not any(mask):
-        raise ValueError("nothing is left to compare it with" if all(mask) else "it holds no hour")
+        raise ValueError("no hour is left to compare it with" if all(mask) else "it contains no hour")
     return WeekPart(name, text, mask)
 
 
 def calendar_of(series: PriceSeries, zone: tzinfo, parts: Sequence[WeekPart], seed: int = 0) -> Calendar:
-    """All of it."""
+    """Compute the whole calendar."""
     hours = hourly_logs(series, zone)
     effects, any_hour, by_hour = compare_parts(hours, parts, seed)
     known = np.flatnonzero(~np.isnan(hours.logs))
@@ -155,7 +156,7 @@ def calendar_of(series: PriceSeries, zone: tzinfo, parts: Sequence[WeekPart], se
         changes=int(np.sum(np.abs(np.diff(logs)) > 1e-12)),
         median_microusd=float(np.exp(np.median(logs))) if len(known) else None,
         cells=hour_of_week_prices(hours, seed),
-        effects=[_with_absences(one, part, hours, series) for one, part in zip(effects, parts, strict=True)],
+        effects=[_with_no_offers(one, part, hours, series) for one, part in zip(effects, parts, strict=True)],
         any_hour=any_hour,
         by_hour=by_hour,
         comparisons=sum(one.p is not None for one in [*effects, any_hour]),
@@ -165,15 +166,15 @@ def calendar_of(series: PriceSeries, zone: tzinfo, parts: Sequence[WeekPart], se
 def compare_parts(
     hours: HourlyLogs, parts: Sequence[WeekPart], seed: int
 ) -> tuple[list[CalendarEffect], CalendarEffect, list[HourEffect]]:
-    """The parts, any hour at all, and each hour of the day, with all comparisons in mind."""
+    """The parts, any hour, and each hour of the day, corrected for all comparisons."""
     alone = [_effect(hours, part, seed, among=len(parts) + 1) for part in parts]
     any_hour, by_hour = _hours(day_profiles(hours), daily_pattern(hours), seed)
     *effects, any_hour = _judged([*alone, any_hour])
-    return effects, any_hour, _with_all_in_mind(by_hour, any_hour)
+    return effects, any_hour, _corrected_hours(by_hour, any_hour)
 
 
 def _effect(hours: HourlyLogs, part: WeekPart, seed: int, among: int) -> CalendarEffect:
-    """One part against the rest, by itself; `among` so many comparisons."""
+    """One part against the rest, before correction; `among` is the number of comparisons."""
     sample, needed = ("days", MIN_DAYS) if part.period == DAY else ("weeks", MIN_WEEKS)
     asked = without_daily_pattern(hours) if part.is_whole_days else hours
     turned = rotated_contrasts(asked, np.array(part.mask), part.period, needed)
@@ -200,20 +201,20 @@ def _effect(hours: HourlyLogs, part: WeekPart, seed: int, among: int) -> Calenda
 
 
 def _p(turned: Floats, part: WeekPart, seed: int) -> float:
-    """Weeks are few: turned by whole days, they would leave chance too few cases. There only Student's t."""
+    """p of a part. Weeks are few, and rotating them by whole days gives too few cases: only Student's t."""
     student = t_two_sided_p(float(abs_t_statistic(turned[:, 0])), len(turned) - 1)
     return student if part.period == WEEK else max(student, rotation_p_value(turned, seed))
 
 
 def _detectable(own: Floats, among: int) -> float:
-    """What an effect must be to be found four times in five, if it is the strongest of so many."""
+    """The size of an effect that is found four times in five, if it is the strongest of this many."""
     freedom = len(own) - 1
     error = float(own.std(ddof=1)) / math.sqrt(len(own))
     return _cheaper(-error * (t_quantile(1 - ALPHA / among / 2, freedom) + t_quantile(0.8, freedom)))
 
 
 def _hours(profiles: Floats, means: Floats, seed: int) -> tuple[CalendarEffect, list[HourEffect]]:
-    """Is any hour of the day unlike the others, and by how much is each?"""
+    """Does any hour of the day differ from the others, and by how much does each?"""
     found = CalendarEffect(
         name="any hour",
         window="00-23",
@@ -224,15 +225,15 @@ def _hours(profiles: Floats, means: Floats, seed: int) -> tuple[CalendarEffect, 
     )
     if len(profiles) < MIN_DAYS:
         return found, []
-    ps = max_statistic_p_values(_together(profiles), seed)
+    ps = max_statistic_p_values(_pooled_days(profiles), seed)
     by_hour = [
         HourEffect(hour=at, cheaper_percent=_cheaper(float(means[at])), p_adjusted=float(ps[at])) for at in range(DAY)
     ]
     return msgspec.structs.replace(found, p=float(ps.min())), by_hour
 
 
-def _together(profiles: Floats) -> Floats:
-    """Of a long history, means of some days on end: as good for the test, and quick."""
+def _pooled_days(profiles: Floats) -> Floats:
+    """For a long history, means of consecutive days: as good for the test, and faster."""
     days = -(-len(profiles) // _MOST_ROWS)
     rows = len(profiles) // days
     means: Floats = profiles[len(profiles) - rows * days :].reshape(rows, days, -1).mean(1)
@@ -240,7 +241,7 @@ def _together(profiles: Floats) -> Floats:
 
 
 def _judged(effects: Sequence[CalendarEffect]) -> list[CalendarEffect]:
-    """Verdicts, with all comparisons in mind for which there was enough."""
+    """Verdicts, corrected for all comparisons that had enough data."""
     adjusted = iter(holm([one.p for one in effects if one.p is not None]))
     return [one if one.p is None else _with_verdict(one, next(adjusted)) for one in effects]
 
@@ -255,12 +256,12 @@ def _with_verdict(effect: CalendarEffect, p_adjusted: float) -> CalendarEffect:
 
 
 def _side(low: float, high: float) -> EffectVerdict:
-    """An interval must say the same as the test."""
+    """The verdict, if the interval agrees with the test."""
     return EffectVerdict.CHEAPER if low > 0 else EffectVerdict.DEARER if high < 0 else EffectVerdict.NO_EFFECT
 
 
-def _with_all_in_mind(by_hour: Sequence[HourEffect], any_hour: CalendarEffect) -> list[HourEffect]:
-    """Each hour's p, raised as that of all hours together was; and its verdict."""
+def _corrected_hours(by_hour: Sequence[HourEffect], any_hour: CalendarEffect) -> list[HourEffect]:
+    """Each hour's p, raised by the same factor as that of any hour; and its verdict."""
     if any_hour.p is None or any_hour.p_adjusted is None:
         return []
     raised = any_hour.p_adjusted / any_hour.p
@@ -273,8 +274,8 @@ def _with_all_in_mind(by_hour: Sequence[HourEffect], any_hour: CalendarEffect) -
     ]
 
 
-def _with_absences(effect: CalendarEffect, part: WeekPart, hours: HourlyLogs, series: PriceSeries) -> CalendarEffect:
-    """How often nothing was on offer inside and outside: a price that is not there is no cheap one."""
+def _with_no_offers(effect: CalendarEffect, part: WeekPart, hours: HourlyLogs, series: PriceSeries) -> CalendarEffect:
+    """Add how often nothing was on offer inside and outside: a missing price is not a cheap price."""
     polled = np.array(series.polled, dtype=bool)
     absent, inside = polled & np.isnan(hours.logs), np.array(part.mask)[hours.labels]
     shares = [_share(absent, polled & where) for where in (inside, ~inside)]
@@ -286,5 +287,5 @@ def _share(absent: Bools, among: Bools) -> float | None:
 
 
 def _cheaper(log_difference: float) -> float:
-    """Percent, from how much dearer something is in logarithms."""
+    """Percent cheaper, from a difference of logarithms."""
     return 100 * (1 - math.exp(log_difference)) + 0.0

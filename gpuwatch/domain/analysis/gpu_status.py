@@ -1,4 +1,4 @@
-"""How a GPU stands: its cheapest offer now, how that changed, its place in its own history, how long offers last."""
+"""The status of a GPU on the market: the cheapest offer now, its changes, its rank in the history, offer lifetimes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from gpuwatch.domain.analysis.price_series import (
     HOUR_S,
     POLL_LASTS_S,
     PriceSeries,
+    cut_series,
+    lowest_before,
+    percentile_rank,
     series_of,
 )
-from gpuwatch.domain.analysis.summary import cut_series, lowest_before, percentile_rank
-from gpuwatch.domain.analysis.survival import Lifetimes, SurvivalCurve, kaplan_meier
+from gpuwatch.domain.analysis.survival import SurvivalCurve, kaplan_meier
 
 CHANGE_HOURS = (24, 7 * 24, 30 * 24)
-MIN_LIFETIMES = 5  # of fewer, no median is told
-MIN_HOURS = 24  # with offers; among fewer, no place is told
+MIN_LIFETIMES = 5  # fewer give no median
+MIN_HOURS = 24  # with offers; fewer give no percentile
 NEVER = -1
 METHOD = (
     "now: the newest look; changes: against the lowest price of the hour so long before it; percentile: mid-rank among "
@@ -35,51 +37,51 @@ Ints = NDArray[np.int64]
 
 
 class OfferIntervalColumns(NamedTuple):
-    """Prices of offers, one an entry, sorted by offer and time."""
+    """Offer intervals as columns, sorted by offer and time."""
 
     listing: Ints
-    from_s: Ints  # the look that saw it first at this price
-    before_s: Ints  # the look before that; NEVER: there was none
-    seen_s: Ints  # the last look that saw it so
-    gone_s: Ints  # the first look that did not; NEVER: it still is so
-    polled_s: Ints  # the newest look at all that could have seen it
-    price: Ints  # micro-dollars per GPU-hour, with commission
+    from_s: Ints  # the first poll at this price
+    before_s: Ints  # the poll before that; NEVER: there was none
+    seen_s: Ints  # the last poll at this price
+    gone_s: Ints  # the first poll without it; NEVER: it is still on offer
+    polled_s: Ints  # the newest poll that could have seen it
+    price: Ints  # micro-dollars per GPU-hour, commission included
 
 
 class GpuHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one GPU; somebody looked at least once."""
+    """The history of one GPU, with at least one poll."""
 
     gpu: str
-    series: PriceSeries  # 30 days further back than its history is asked about
+    series: PriceSeries  # reaches 30 days further back than the percentile
     intervals: OfferIntervalColumns
-    polled_s: int  # the newest look
+    polled_s: int  # the newest poll
 
 
 class GpuStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How it stands; prices are micro-dollars per GPU-hour, with commission. None: not known."""
+    """Prices are micro-dollars per GPU-hour, commission included. None: unknown."""
 
     gpu: str
     polled_s: int
     now: int | None
-    changes: Mapping[int, float | None]  # hours back → 0.1: it is 10 % dearer now
+    changes: Mapping[int, float | None]  # hours back → 0.1: it is 10 % more expensive now
     percentile: float | None  # 0: cheaper than ever
-    known_hours: int  # what the percentile is among
+    known_hours: int  # the hours that the percentile compares with
     offers: int
-    under: int | None  # what the lives are about
+    under: int | None  # the price that the lifetimes refer to
     lifetime: SurvivalCurve
 
     @property
     def is_lifetime_known(self) -> bool:
-        """Is it told by enough offers?"""
+        """Are there enough offers for a median?"""
         return self.lifetime.samples >= MIN_LIFETIMES
 
 
 def gpu_status_of(past: GpuHistory, since_s: int, under: int | None) -> GpuStatus:
-    """How it stands.
+    """The status of a GPU.
 
     Args:
-        since_s: its own history begins here.
-        under: the price that lives are about; None: the median price, by time on offer.
+        since_s: start of the history that the percentile and the lifetimes use.
+        under: the price that the lifetimes refer to; None: the median price, weighted by time on offer.
     """
     intervals, now_at = past.intervals, datetime.fromtimestamp(past.polled_s, UTC)
     stands = (intervals.gone_s == NEVER) & (intervals.polled_s > past.polled_s - POLL_LASTS_S)
@@ -87,30 +89,29 @@ def gpu_status_of(past: GpuHistory, since_s: int, under: int | None) -> GpuStatu
     before = {hours: lowest_before(past.series, now_at, hours) for hours in CHANGE_HOURS}
     history = cut_series(past.series, since_s // HOUR_S)
     limit = median_price(intervals, since_s) if under is None else under
-    lifetimes = Lifetimes([], []) if limit is None else lifetimes_at(intervals, limit, since_s)
     return GpuStatus(
         gpu=past.gpu,
         polled_s=past.polled_s,
         now=now,
         changes={hours: None if low is None or now is None else now / low - 1 for hours, low in before.items()},
-        percentile=None if now is None else _place(history, now),
+        percentile=None if now is None else _rank(history, now),
         known_hours=history.known,
         offers=int(np.unique(intervals.listing[stands]).size),
         under=limit,
-        lifetime=kaplan_meier(*lifetimes),
+        lifetime=kaplan_meier([], []) if limit is None else lifetime_curve_at(intervals, limit, since_s),
     )
 
 
-def _place(history: PriceSeries, now: int) -> float | None:
+def _rank(history: PriceSeries, now: int) -> float | None:
     with_offers = sum(low is not None for low in history.lows)
     return percentile_rank(history, now) if with_offers >= MIN_HOURS else None
 
 
 def median_price(intervals: OfferIntervalColumns, since_s: int) -> int | None:
-    """Half of the offers cost no more, by time on offer."""
+    """The median price, weighted by time on offer."""
     ends = np.where(intervals.gone_s == NEVER, intervals.polled_s, intervals.gone_s)
     lasted = np.maximum(ends - np.maximum(intervals.from_s, since_s), 0)
-    lasted = np.maximum(lasted, ends >= since_s)  # what only the newest look saw counts as well
+    lasted = np.maximum(lasted, ends >= since_s)  # an offer that only the newest poll saw counts, too
     order = np.argsort(intervals.price, kind="stable")
     gone_by = np.cumsum(lasted[order])
     if not len(gone_by) or not gone_by[-1]:
@@ -118,25 +119,25 @@ def median_price(intervals: OfferIntervalColumns, since_s: int) -> int | None:
     return int(intervals.price[order][np.searchsorted(gone_by, gone_by[-1] / 2)])
 
 
-def lifetimes_at(intervals: OfferIntervalColumns, limit: int, since_s: int) -> Lifetimes:
-    """How long each offer stayed at or under a price, if it was seen to come there; as `survival.lives_under`."""
+def lifetime_curve_at(intervals: OfferIntervalColumns, limit: int, since_s: int) -> SurvivalCurve:
+    """How long offers that were seen to reach a price stay there; as `snipe.offer_lifetimes`, but on columns."""
     mine = OfferIntervalColumns(*(column[intervals.price <= limit] for column in intervals))
     if not len(mine.price):
-        return Lifetimes([], [])
+        return kaplan_meier([], [])
     other = mine.listing[1:] != mine.listing[:-1]
     apart = other | ((mine.gone_s[:-1] != NEVER) & (mine.from_s[1:] > mine.gone_s[:-1]))
     first = np.flatnonzero(np.concatenate(([True], apart)))
     last = np.concatenate((first[1:] - 1, [len(mine.price) - 1]))
-    begun = (mine.before_s[first] != NEVER) & (mine.before_s[first] >= since_s)
-    first, last = first[begun], last[begun]
+    seen_to_start = (mine.before_s[first] != NEVER) & (mine.before_s[first] >= since_s)
+    first, last = first[seen_to_start], last[seen_to_start]
     shortest = mine.seen_s[last] - mine.from_s[first]
     observed = mine.gone_s[last] != NEVER
     durations = np.where(observed, (shortest + mine.gone_s[last] - mine.before_s[first]) / 2, shortest)
-    return Lifetimes(durations.tolist(), observed.tolist())
+    return kaplan_meier(durations.tolist(), observed.tolist())
 
 
 def gpu_histories_of(market_history: MarketHistory, priced: GpuPriceOf) -> list[GpuHistory]:
-    """Each GPU of a tape."""
+    """The history of each GPU."""
     if market_history.starts_s is None:
         return []
     return [
@@ -179,7 +180,7 @@ def _before(looks: list[int], at_s: int) -> int:
 
 
 def _of_gpu(market_history: MarketHistory, gpu: str) -> MarketHistory:
-    """The same tape, but for what others looked at; listings keep their numbers."""
+    """The intervals and polls of one GPU; listings keep their numbers."""
     mine = {number for number, listing in enumerate(market_history.listings) if listing.identity.gpu == gpu}
     scopes = {
         (market_history.listings[number].identity.provider, market_history.listings[number].identity.spot)

@@ -1,7 +1,7 @@
-"""What follows from price rows: when somebody looked at what, and the tape of the market.
+"""From price rows to a market history: which polls the rows imply, and the intervals between them.
 
-A moment at which an offer has no row says that it was not on offer. So each moment of a provider is a look at all that
-the file is about, of a rental type from its first row on; unless the file has looks of this provider: then those count.
+An offer without a row at some time was not on offer then. So each time of a provider counts as a complete poll of
+everything the file covers, for a rental type from its first row on; unless the file has explicit polls of the provider.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from gpuwatch.domain.analysis.price_rows import (
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Identity, OfferKind
 
-PriceSource = tuple[str, OfferKind]  # provider, and what its prices were
+PriceSource = tuple[str, OfferKind]  # provider, and the kind of its prices
 PollScope = tuple[PriceSource, str, bool]  # GPU ("": all), spot
 
 
 class SourceContents(msgspec.Struct):
-    """What a file holds of one source."""
+    """What a file contains from one source."""
 
     gpus: set[str] = msgspec.field(default_factory=set)
     moments: set[int] = msgspec.field(default_factory=set)
@@ -46,20 +46,20 @@ class SourceContents(msgspec.Struct):
     rows: int = 0
 
     def implied_polls_at(self, at_s: int) -> Iterator[bool]:
-        """Of which rental types this moment is a look, where the file does not say so itself."""
+        """The rental types that this time is a poll of, if the file has no explicit polls."""
         if not self.has_explicit_polls:
             yield from (spot for spot, first_s in sorted(self.first_s.items()) if first_s <= at_s)
 
 
 class RowSurvey:
-    """What rows are about; it must have seen all of them before it is asked."""
+    """What the rows cover; complete only after all rows were added."""
 
     def __init__(self, kinds: Mapping[str, OfferKind]) -> None:
         self.kinds = kinds
         self.sources: dict[PriceSource, SourceContents] = {}
 
     def add(self, row: PriceRow) -> None:
-        """Count a row in."""
+        """Add a row."""
         source = (row.provider, offer_kind_of(row, self.kinds))
         about = self.sources.get(source)
         if about is None:
@@ -74,7 +74,7 @@ class RowSurvey:
 
 
 def poll_of_row(row: PriceRow) -> tuple[str, CompletePoll]:
-    """The GPU that a look is at ("": all), and the look."""
+    """The GPU of an explicit poll ("": all), and the poll."""
     known = catalog().get(row.gpu_wire)
     gpu = row.gpu_wire if known or not row.gpu_wire else canonical_gpu(row.gpu_wire, None)[0]
     return gpu, CompletePoll(row.at_s, row.listed_microusd_hour or None)
@@ -83,21 +83,21 @@ def poll_of_row(row: PriceRow) -> tuple[str, CompletePoll]:
 def history_of_rows(
     rows: Iterable[PriceRow], source: str, kinds: Mapping[str, OfferKind] | None = None
 ) -> MarketHistory:
-    """The tape that rows make; of one offer twice at one moment, the cheaper price counts.
+    """Build the history; if an offer has two rows at one time, the cheaper price counts.
 
     Args:
-        kinds: provider → what its prices are where the rows do not say it; one that is not named is live.
+        kinds: provider → the kind of its prices if the rows do not say; live if not named.
     """
-    survey, looks = RowSurvey(kinds or {}), dict[PollScope, set[CompletePoll]]()
-    offers: dict[tuple[Identity, OfferKind], dict[int, int]] = {}  # moment → price
+    survey, polled = RowSurvey(kinds or {}), dict[PollScope, set[CompletePoll]]()
+    offers: dict[tuple[Identity, OfferKind], dict[int, int]] = {}  # time → price
     newest: dict[tuple[Identity, OfferKind], tuple[int, ListedOffer]] = {}
     for row in rows:
         survey.add(row)
         if row.is_poll:
             if row.listed_microusd_hour == SAW_NOTHING_MICROUSD:
                 continue
-            gpu, look = poll_of_row(row)
-            looks.setdefault(((row.provider, offer_kind_of(row, survey.kinds)), gpu, row.spot), set()).add(look)
+            gpu, poll = poll_of_row(row)
+            polled.setdefault(((row.provider, offer_kind_of(row, survey.kinds)), gpu, row.spot), set()).add(poll)
             continue
         listing = listing_of(row, survey.kinds)
         who = (listing.identity, listing.kind)
@@ -108,24 +108,25 @@ def history_of_rows(
     for origin, about in survey.sources.items():
         for at_s in about.moments:
             for spot in about.implied_polls_at(at_s):
-                looks.setdefault((origin, "", spot), set()).add(CompletePoll(at_s))
+                polled.setdefault((origin, "", spot), set()).add(CompletePoll(at_s))
     return MarketHistory(
         listings=tuple(listing for _, listing in newest.values()),
-        intervals=_spells(offers, looks),
-        polls=_polls(looks),
+        intervals=_intervals(offers, polled),
+        polls=_polls(polled),
         source=source,
     )
 
 
-def _spells(
-    offers: Mapping[tuple[Identity, OfferKind], Mapping[int, int]], looks: Mapping[PollScope, set[CompletePoll]]
+def _intervals(
+    offers: Mapping[tuple[Identity, OfferKind], Mapping[int, int]],
+    polled: Mapping[PollScope, set[CompletePoll]],
 ) -> list[OfferInterval]:
     made: list[OfferInterval] = []
     known: dict[PollScope, PollTimeline] = {}
     for number, ((identity, kind), prices) in enumerate(offers.items()):
         scope = ((identity.provider, kind), identity.gpu, identity.spot)
         if scope not in known:
-            known[scope] = PollTimeline(looks.get(scope, set()) | looks.get((scope[0], "", scope[2]), set()))
+            known[scope] = PollTimeline(polled.get(scope, set()) | polled.get((scope[0], "", scope[2]), set()))
         mine = price_runs(sorted(prices.items()), known[scope])
         for at, run in enumerate(mine):
             gone_s = run_end(mine, at, known[scope])
@@ -133,10 +134,10 @@ def _spells(
     return sorted(made, key=lambda interval: (interval.from_s, interval.listing))
 
 
-def _polls(looks: Mapping[PollScope, set[CompletePoll]]) -> list[MarketPoll]:
+def _polls(polled: Mapping[PollScope, set[CompletePoll]]) -> list[MarketPoll]:
     polls = [
-        MarketPoll(look.at_s, provider, gpu, spot, look.to_microusd is None)
-        for ((provider, _), gpu, spot), found in looks.items()
-        for look in found
+        MarketPoll(poll.at_s, provider, gpu, spot, poll.to_microusd is None)
+        for ((provider, _), gpu, spot), found in polled.items()
+        for poll in found
     ]
     return sorted(set(polls))

@@ -1,12 +1,12 @@
-"""A tape as price rows: what each look saw of each offer, and the looks themselves; `row_tapes` is the way back."""
+"""From a market history to price rows: what each poll saw, and the polls; `history_from_rows` is the way back."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gpuwatch.domain.analysis.history_from_rows import PollScope, PriceSource
-from gpuwatch.domain.analysis.implied import implied
 from gpuwatch.domain.analysis.market_history import ListedOffer, MarketHistory, OfferInterval
 from gpuwatch.domain.analysis.offer_intervals import CompletePoll
 from gpuwatch.domain.analysis.price_rows import (
@@ -17,43 +17,43 @@ from gpuwatch.domain.analysis.price_rows import (
 )
 from gpuwatch.domain.market.offer import OfferKind
 
-_CHEAPEST = 1  # micro-dollar: a row without a price is none
+_CHEAPEST = 1  # micro-dollar: a row needs a price
 
 
 def price_rows_of(
     market_history: MarketHistory,
-    looks: Mapping[PollScope, set[CompletePoll]],
+    complete_polls: Mapping[PollScope, set[CompletePoll]],
     since_s: int,
     kinds: Mapping[str, OfferKind],
     disk_gb: float,
 ) -> Iterator[PriceRow]:
-    """By time: a row for each look, and one for each offer that it saw; also where an offer was seen beside a look.
+    """By time: a row for each poll and for each offer it saw, and for observations outside of polls.
 
-    Looks that the other rows say already have no row of their own (`implied`).
+    Polls that the other rows imply get no row of their own.
 
     Args:
-        looks: by scope; what they do not show was not on offer.
-        since_s: what was seen before is left out.
-        kinds: provider → the kind of price that a row need not name.
-        disk_gb: the disk that is in the price of a row.
+        complete_polls: by scope; an offer that they did not see was not on offer.
+        since_s: earlier observations are left out.
+        kinds: provider → the kind of its prices that rows need not name.
+        disk_gb: the disk included in a row's price.
     """
-    walk, unreported_failures = _HistoryWalk(market_history), implied(market_history, looks, since_s)
-    at_looks = deque(sorted(((look, scope) for scope, found in looks.items() for look in found), key=_when))
-    told = unreported_failures | {source for (source, _, _), found in looks.items() if found}
-    for at_s in sorted({look.at_s for look, _ in at_looks} | walk.edges()):
-        speaking: set[PollScope] = set()
-        while at_looks and at_looks[0][0].at_s == at_s:
-            look, scope = at_looks.popleft()
-            speaking.add(scope)
-            if at_s >= since_s and scope[0] not in unreported_failures:
-                yield _look_row(look, scope, kinds)
-        seen = walk.seen_at(at_s, speaking)
+    walk, implied = _HistoryWalk(market_history), implied_sources(market_history, complete_polls, since_s)
+    pending = deque(sorted(((poll, scope) for scope, found in complete_polls.items() for poll in found), key=_when))
+    stated = implied | {source for (source, _, _), found in complete_polls.items() if found}
+    for at_s in sorted({poll.at_s for poll, _ in pending} | walk.edges()):
+        polled: set[PollScope] = set()
+        while pending and pending[0][0].at_s == at_s:
+            poll, scope = pending.popleft()
+            polled.add(scope)
+            if at_s >= since_s and scope[0] not in implied:
+                yield _poll_row(poll, scope, kinds)
+        seen = walk.seen_at(at_s, polled)
         if at_s >= since_s:
             for source in sorted(
-                {_source_of(market_history, interval) for interval in seen} - told
-            ):  # or each moment were a look
-                yield _look_row(CompletePoll(at_s, SAW_NOTHING_MICROUSD), (source, "", False), kinds)
-                told.add(source)
+                {_source_of(market_history, interval) for interval in seen} - stated
+            ):  # otherwise each time would count as a poll
+                yield _poll_row(CompletePoll(at_s, SAW_NOTHING_MICROUSD), (source, "", False), kinds)
+                stated.add(source)
             made = (
                 _row(market_history.listings[interval.listing], interval, at_s, kinds, disk_gb) for interval in seen
             )
@@ -61,7 +61,7 @@ def price_rows_of(
 
 
 class _HistoryWalk:
-    """Goes over a tape once, from moment to moment, with the spells that stand."""
+    """Walks through a history once, in time order, and knows the intervals on offer."""
 
     def __init__(self, market_history: MarketHistory) -> None:
         self._spells = market_history.intervals
@@ -73,16 +73,16 @@ class _HistoryWalk:
         self._standing: dict[PollScope, dict[int, None]] = {}
 
     def edges(self) -> set[int]:
-        """When an offer was seen first or last at a price."""
+        """The times when an offer was first or last seen at a price."""
         return {at_s for interval in self._spells for at_s in (interval.from_s, interval.seen_s)}
 
-    def seen_at(self, at_s: int, speaking: set[PollScope]) -> Sequence[OfferInterval]:
-        """What looks at these scopes saw, and what was seen at this moment beside them; moments must ascend."""
+    def seen_at(self, at_s: int, polled: set[PollScope]) -> Sequence[OfferInterval]:
+        """What polls of these scopes saw, and what was observed at this time outside of them; times must ascend."""
         found: dict[int, None] = {}
         while self._begin and self._spells[self._begin[0]].from_s <= at_s:
             found[self._begin[0]] = None
             self._put(self._begin.popleft())
-        for source, gpu, spot in speaking:
+        for source, gpu, spot in polled:
             scopes = [(source, gpu, spot)] if gpu else [one for one in self._standing if one[::2] == (source, spot)]
             for scope in scopes:
                 found |= self._standing.get(scope, {})
@@ -116,10 +116,10 @@ def _scope_of(listing: ListedOffer) -> PollScope:
     return (who.provider, listing.kind), who.gpu, who.spot
 
 
-def _look_row(look: CompletePoll, scope: PollScope, kinds: Mapping[str, OfferKind]) -> PriceRow:
+def _poll_row(poll: CompletePoll, scope: PollScope, kinds: Mapping[str, OfferKind]) -> PriceRow:
     (provider, kind), gpu, spot = scope
-    bound = look.to_microusd or 0
-    return PriceRow(look.at_s, provider, None, "", None, gpu, 0, None, spot, bound, _told(provider, kind, kinds))
+    bound = poll.to_microusd or 0
+    return PriceRow(poll.at_s, provider, None, "", None, gpu, 0, None, spot, bound, _stated_kind(provider, kind, kinds))
 
 
 def _row(
@@ -138,9 +138,76 @@ def _row(
         memory,
         who.spot,
         max(_CHEAPEST, interval.listed_microusd_hour(disk_gb)),
-        _told(who.provider, listing.kind, kinds),
+        _stated_kind(who.provider, listing.kind, kinds),
     )
 
 
-def _told(provider: str, kind: OfferKind, kinds: Mapping[str, OfferKind]) -> OfferKind | None:
+def _stated_kind(provider: str, kind: OfferKind, kinds: Mapping[str, OfferKind]) -> OfferKind | None:
     return None if kinds.get(provider, OfferKind.LIVE) is kind else kind
+
+
+# --- polls that the rows imply ----------------------------------------------------------------------------------------
+
+
+_QueryKey = tuple[str, bool]  # GPU ("": all, for polls), spot
+_Intervals = Mapping[_QueryKey, Sequence[OfferInterval]]
+_CompletePolls = Mapping[_QueryKey, set[CompletePoll]]
+
+
+def implied_sources(
+    market_history: MarketHistory, complete_polls: Mapping[PollScope, set[CompletePoll]], since_s: int
+) -> set[PriceSource]:
+    """Sources whose polls the rows imply: every time with a row polled all that the file covers, no other time did.
+
+    Args:
+        complete_polls: by scope.
+        since_s: earlier observations have no row.
+    """
+    intervals: dict[PriceSource, dict[_QueryKey, list[OfferInterval]]] = {}
+    for interval in market_history.intervals:
+        listing = market_history.listings[interval.listing]
+        if interval.seen_s >= since_s:
+            key = (listing.identity.gpu, listing.identity.spot)
+            intervals.setdefault((listing.identity.provider, listing.kind), {}).setdefault(key, []).append(interval)
+    by_source: dict[PriceSource, dict[_QueryKey, set[CompletePoll]]] = {}
+    for (source, gpu, spot), found in complete_polls.items():
+        by_source.setdefault(source, {})[(gpu, spot)] = found
+    return {source for source, mine in intervals.items() if _are_implied(mine, by_source.get(source, {}), since_s)}
+
+
+def _are_implied(intervals: _Intervals, complete_polls: _CompletePolls, since_s: int) -> bool:
+    every = [interval for some in intervals.values() for interval in some]
+    gpus, types = {gpu for gpu, _ in intervals}, {spot for _, spot in intervals}
+    times = sorted({poll.at_s for found in complete_polls.values() for poll in found})
+    edges = {at_s for interval in every for at_s in (interval.from_s, interval.seen_s) if at_s >= since_s}
+    return (
+        all(gpu in gpus and spot in types for gpu, spot in complete_polls)  # a poll of all GPUs covers others, too
+        and all(poll.to_microusd is None for found in complete_polls.values() for poll in found)
+        and edges <= set(times)
+        and _times_with_offers(times, every) == len(times)
+        and all(
+            _times(complete_polls.get((gpu, spot), ())) == _times_since_first_row(times, intervals, spot, since_s)
+            for gpu in gpus
+            for spot in types
+        )
+    )
+
+
+def _times(complete_polls: Iterable[CompletePoll]) -> set[int]:
+    return {poll.at_s for poll in complete_polls}
+
+
+def _times_since_first_row(times: Sequence[int], intervals: _Intervals, spot: bool, since_s: int) -> set[int]:
+    """The times from the first row of a rental type on."""
+    first_s = min(interval.from_s for (_, its), mine in intervals.items() if its == spot for interval in mine)
+    return set(times[bisect_left(times, max(since_s, first_s)) :])
+
+
+def _times_with_offers(times: Sequence[int], intervals: Iterable[OfferInterval]) -> int:
+    """At how many of these times something was on offer."""
+    counted, after = 0, 0  # times before `after` are counted
+    for interval in sorted(intervals, key=lambda one: one.from_s):
+        start, end = max(after, bisect_left(times, interval.from_s)), bisect_right(times, interval.seen_s)
+        if end > start:
+            counted, after = counted + end - start, end
+    return counted

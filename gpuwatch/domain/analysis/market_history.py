@@ -1,7 +1,7 @@
-"""The market over time as it was seen: what was on offer at which price, from when to when, and when anybody looked.
+"""The market over time as it was seen: offers and their prices from poll to poll, and the polls themselves.
 
-A tape is what the questions about the past are asked of, wherever it comes from: the store (`storage.tapes`) or a file
-of price rows (`price_rows`). Times are whole seconds since 1970 (UTC), money whole micro-dollars.
+Questions about the past are asked of a market history, wherever it comes from: the store (`storage.stored_prices`) or a
+file of price rows (`price_rows`). Times are whole seconds since 1970 (UTC), money whole micro-dollars.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import NamedTuple
 import msgspec
 
 from gpuwatch.domain.market.offer import Identity, OfferKind, Verification
-from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO
+from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 
 
 class ListedOffer(msgspec.Struct, frozen=True, kw_only=True):
-    """One identity, with the newest facts that are known of it. None: nobody says."""
+    """One identity, with its newest known facts. None: unknown."""
 
     identity: Identity
     gpu_family: str
     offer_id: str
     gpu_memory_gib: float | None = None  # of one GPU
-    kind: OfferKind = OfferKind.LIVE  # what its price was when it was seen
+    kind: OfferKind = OfferKind.LIVE  # the kind of its price when it was seen
     region: str | None = None
     country: str | None = None
     reliability: float | None = None  # 0 to 1
@@ -33,55 +33,55 @@ class ListedOffer(msgspec.Struct, frozen=True, kw_only=True):
 class OfferInterval(NamedTuple):
     """One price of one listing."""
 
-    listing: int  # its number in `Tape.listings`
-    from_s: int  # the look that saw it first at this price
-    seen_s: int  # the last look that is known to have seen it so
-    gone_s: int | None  # the first look that did not; None: nobody has looked since, or it still was at the end
-    machine_microusd_hour: int  # listed, whole offer, without the part that is priced as disk
+    listing: int  # its index in `MarketHistory.listings`
+    from_s: int  # the first poll at this price
+    seen_s: int  # the last poll known to have seen it at this price
+    gone_s: int | None  # the first poll without it; None: no poll since, or still on offer at the end
+    machine_microusd_hour: int  # listed, whole offer, without the disk
     disk_microusd_gb_month: int | None
 
     def listed_microusd_hour(self, disk_gb: float) -> int:
-        """The listed price of the whole offer with a disk of this size."""
+        """Listed price of the whole offer with a disk of this size."""
         return self.machine_microusd_hour + round((self.disk_microusd_gb_month or 0) * disk_gb / HOURS_A_MONTH)
 
 
 class MarketPoll(NamedTuple):
-    """Somebody asked."""
+    """One query at one time."""
 
     at_s: int
     provider: str
     gpu: str  # "": all
     spot: bool
-    answered: bool  # False: no answer, or one that shows only a part: that proves no absence
-    lane: str = "sweep"  # "hunt": the daemon asked for what is cheap, and decided on it; only a sweep proves absence
+    answered: bool  # False: no answer, or a partial one, which proves no absence
+    lane: str = "sweep"  # "hunt": the daemon requested cheap offers and decided on them
     failed: bool = False  # no answer at all
 
     @property
     def proves_absence(self) -> bool:
-        """Does it prove absence? A hunt asks for what is cheap, and what it does not show may be there."""
+        """Was every offer read? Only a complete sweep reads all; a hunt requests cheap offers only."""
         return self.answered and self.lane == "sweep"
 
 
 class MarketHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """A stretch of the market."""
+    """A period of the market."""
 
     listings: tuple[ListedOffer, ...]
     intervals: Sequence[OfferInterval]  # by `from_s`
     polls: Sequence[MarketPoll]  # by `at_s`
-    source: str  # for a person: "the store", a file's name
+    source: str  # shown to people: "the store", a file's name
 
     @property
     def starts_s(self) -> int | None:
-        """The first look; None: nobody looked."""
+        """The first poll; None: there is none."""
         return self.polls[0].at_s if self.polls else None
 
     @property
     def ends_s(self) -> int | None:
-        """The last look."""
+        """The last poll."""
         return self.polls[-1].at_s if self.polls else None
 
     def before(self, at_s: int) -> MarketHistory:
-        """What was known before a moment: later looks did not happen yet."""
+        """What was known before a time, as if later polls had not happened."""
         intervals = [_cut(interval, at_s) for interval in self.intervals if interval.from_s < at_s]
         return msgspec.structs.replace(self, intervals=intervals, polls=_until(self.polls, at_s))
 
@@ -96,6 +96,29 @@ def _until(polls: Sequence[MarketPoll], at_s: int) -> Sequence[MarketPoll]:
     return polls[: bisect_left(polls, at_s, key=lambda poll: poll.at_s)]
 
 
-def usd_gpu_hour(microusd_hour: float, gpu_count: int) -> float:
-    """Dollars per GPU-hour, for showing."""
-    return microusd_hour / gpu_count / MICRO
+class MarketFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the market. None: any.
+
+    `provider` None: all that is or was live, imported prices too; "vastai": that one, with what was imported of it;
+    "gcp:listed": what it lists without proof of stock.
+    """
+
+    gpus: tuple[str, ...] | None = None  # canonical names or families
+    provider: str | None = None
+    gpu_count_min: int | None = None
+    gpu_count_max: int | None = None
+    spot: bool | None = None
+
+    def has_count(self, gpu_count: int) -> bool:
+        """Does it include offers of this many GPUs?"""
+        return (self.gpu_count_min or 1) <= gpu_count and (
+            self.gpu_count_max is None or gpu_count <= self.gpu_count_max
+        )
+
+    def has_spot(self, spot: bool) -> bool:
+        """Does it include this rental type?"""
+        return self.spot is None or self.spot == spot
+
+    def has_gpu(self, gpu: str, family: str, models: frozenset[str]) -> bool:
+        """Does it include this GPU? "RTX 4090" is a family, too; if it is one of the `models`, it means the model."""
+        return self.gpus is None or gpu in self.gpus or (family in self.gpus and family not in models)

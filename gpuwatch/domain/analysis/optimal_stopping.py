@@ -1,12 +1,12 @@
-"""Buy now or wait, with a deadline: optimal stopping on the empirical paths, and what it was worth out of sample.
+"""Buy now or wait, with a deadline: optimal stopping on the empirical paths, and its value out of sample.
 
-A rule is one limit for each number of hours left. Backward induction finds it: with one hour left the price is held
-against what the last hour would cost, with two against what the rule for one comes to, and so on, each time the limit
-that costs least over all hours of the history (the parametrised boundary of Andersen, 2000, for options that may be
-exercised early). Whole paths are used, so that prices which stay for days stay so. A limit never falls as the deadline
-nears. Two yardsticks are fitted: the price itself, and the price against the median of the week up to it, which a
-market that moved to another level does not fool. Each is judged on stretches of the history that came after what it was
-fitted on, and so is buying at once; what cost least is done.
+A rule is one limit for each number of hours left. Backward induction finds it: with one hour left the price is
+compared with the cost of the last hour, with two with the cost of following the rule for one, and so on, each time with
+the limit that costs least over all hours of the history (the parametrised boundary of Andersen, 2000, for options that
+may be exercised early). It uses whole paths, so that prices which last for days stay so. A limit never falls as the
+deadline approaches. Two yardsticks are fitted: the price itself, and the price relative to the median of the past week,
+which a market that moved to another level does not mislead. Each is judged on stretches of the history after the ones
+it was fitted on, and so is buying at once; the cheapest of the three wins.
 """
 
 from __future__ import annotations
@@ -25,84 +25,84 @@ Bools = NDArray[np.bool_]
 
 METHOD = "optimal stopping by backward induction on the empirical paths (Andersen, 2000), judged by rolling origin"
 ORIGINS = 6
-LEVEL_HOURS = 168  # the level is the median of so many hours up to now …
-_LEVEL_LEAST = 24  # … if so many of them are known
+LEVEL_HOURS = 168  # the level is the median of this many hours up to now …
+_MIN_LEVEL_HOURS = 24  # … if this many of them are known
 _HAIR = 1e-9
 
 
 class PricePath(msgspec.Struct, frozen=True, kw_only=True):
-    """An hourly series as arrays. `prices`: NaN where nothing was on offer, or nobody looked."""
+    """An hourly series as arrays. `prices`: NaN if nothing was on offer, or without a poll."""
 
     prices: Floats
     polled: Bools
 
 
 class StoppingRule(msgspec.Struct, frozen=True, kw_only=True):
-    """`limits[k]`: buy at or under it with k hours left; at 0 at any price. In dollars, or as a share of the level."""
+    """`limits[k]`: buy at or under it with k hours left; with 0 at any price. In dollars, or relative to the level."""
 
     limits: tuple[float, ...]
     relative: bool
 
 
 class EvaluatedRule(msgspec.Struct, frozen=True, kw_only=True):
-    """What a way of buying came to in hours that it was not fitted on. NaN where the history does not say."""
+    """What a rule cost in hours that it was not fitted on. NaN: the history does not say."""
 
-    rule: StoppingRule  # fitted on everything
-    costs: Floats  # per hour in which the waiting begins
-    at_once: Floats  # buying at the first price there is
-    waits: Bools  # it would not have bought in that very hour
+    rule: StoppingRule  # fitted on the whole history
+    costs: Floats  # per hour in which the wait starts
+    at_once: Floats  # cost of buying at the first price available
+    waits: Bools  # it would not have bought in that hour
 
 
 def price_path_of(series: PriceSeries) -> PricePath:
-    """In dollars per GPU-hour."""
+    """The path of a series, in dollars per GPU-hour."""
     prices = np.array([np.nan if low is None else low / 1e6 for low in series.lows], float)
     polled = np.asarray(series.polled, bool)
     return PricePath(prices=prices, polled=polled)
 
 
 def level_of(path: PricePath) -> Floats:
-    """The median of the week up to each hour, that hour included; NaN until a day of it is known."""
+    """The median of the week up to each hour, that hour included; NaN until a day of prices is known."""
     found = np.full(len(path.prices), np.nan)
     for at in range(len(found)):
         week = path.prices[max(0, at - LEVEL_HOURS + 1) : at + 1]
         week = week[~np.isnan(week)]
-        if len(week) >= _LEVEL_LEAST:
+        if len(week) >= _MIN_LEVEL_HOURS:
             found[at] = np.median(week)
     return found
 
 
 def best_stopping_rule(path: PricePath, hours: int, miss: float, cap: float = np.inf) -> EvaluatedRule:
-    """The way that cost least out of sample, and what always taking the best one so far came to.
+    """The rule that cost least out of sample, and the cost of always following the best rule so far.
 
     Args:
-        hours: until the deadline.
-        miss: what it costs to have none by then, in dollars per GPU-hour.
-        cap: nothing dearer is ever bought.
+        hours: hours until the deadline.
+        miss: the cost of having no GPU by then, in dollars per GPU-hour.
+        cap: nothing more expensive is ever bought.
     """
     level = level_of(path)
     path = msgspec.structs.replace(path, prices=np.where(path.prices <= cap, path.prices, np.nan))
-    ways = [
+    rules = [
         evaluate_rule(path, level, hours, miss),
         evaluate_rule(path, None, hours, miss),
         _at_once(path, hours, miss),
     ]
     costs, waits = np.full(len(level), np.nan), np.zeros(len(level), bool)
     for stretch in _stretches(path):
-        best = _best(ways, stretch.start - hours)
+        best = _best(rules, stretch.start - hours)
         costs[stretch], waits[stretch] = best.costs[stretch], best.waits[stretch]
-    rule = _best(ways, len(level)).rule
-    return EvaluatedRule(rule=rule, costs=costs, at_once=ways[-1].costs, waits=waits)
+    rule = _best(rules, len(level)).rule
+    return EvaluatedRule(rule=rule, costs=costs, at_once=rules[-1].costs, waits=waits)
 
 
-def _best(ways: Sequence[EvaluatedRule], until: int) -> EvaluatedRule:
-    """By what they cost before; of equally good ones the first."""
+def _best(rules: Sequence[EvaluatedRule], until: int) -> EvaluatedRule:
+    """The rule that cost least before; the first of equally good ones."""
     until = max(until, 0)
-    known = ~np.isnan([way.costs[:until] for way in ways]).any(axis=0)
-    return min(ways, key=lambda way: round(float(way.costs[:until][known].sum()), 6))
+    known = ~np.isnan([rule.costs[:until] for rule in rules]).any(axis=0)
+    return min(rules, key=lambda rule: round(float(rule.costs[:until][known].sum()), 6))
 
 
 def evaluate_rule(path: PricePath, level: Floats | None, hours: int, miss: float) -> EvaluatedRule:
-    """A rule of one yardstick, and what one that was fitted on the past alone came to, stretch after stretch."""
+    """The rule of one yardstick, and the cost of rules fitted on the past alone, stretch by stretch."""
     signal = path.prices if level is None else path.prices / level
     costs, waits = np.full(len(signal), np.nan), np.zeros(len(signal), bool)
     for stretch in _stretches(path):
@@ -119,7 +119,7 @@ def evaluate_rule(path: PricePath, level: Floats | None, hours: int, miss: float
 
 
 def _at_once(path: PricePath, hours: int, miss: float) -> EvaluatedRule:
-    """Buying at the first price there is."""
+    """Buying at the first price available."""
     limits = (np.inf,) * (hours + 1)
     costs = rule_costs(path, path.prices, limits, miss)
     waits = np.isnan(path.prices) & path.polled
@@ -133,7 +133,7 @@ def _stretches(path: PricePath) -> Iterator[slice]:
 
 
 def fit_limits(path: PricePath, signal: Floats, hours: int, miss: float) -> list[float]:
-    """The limits by backward induction, for 0 to `hours` hours left."""
+    """Find the limits by backward induction, for 0 to `hours` hours left."""
     order = np.argsort(signal, kind="stable")
     order = order[~np.isnan(signal[order])]
     watched = signal[: max(0, len(signal) - hours)]
@@ -149,10 +149,10 @@ def fit_limits(path: PricePath, signal: Floats, hours: int, miss: float) -> list
 
 
 def _cheapest_limit(ranked: Floats, gains: Floats, most: float, sure: float) -> float:
-    """Buying at or under it adds up to the least.
+    """The limit with the lowest total cost.
 
-    Of equally good ones the highest, for a price in hand is sure; but none that was not once watched to its deadline:
-    of a price that has just come up nobody knows whether it stays.
+    Of equally good limits the highest, because a price in hand is certain; but no limit that was never observed up to a
+    deadline: nobody knows yet whether a price that has just appeared stays.
     """
     known = ~np.isnan(gains) & (ranked <= most)
     if not known.any():
@@ -165,7 +165,7 @@ def _cheapest_limit(ranked: Floats, gains: Floats, most: float, sure: float) -> 
 
 
 def rule_costs(path: PricePath, signal: Floats, limits: Sequence[float], miss: float) -> Floats:
-    """What following a rule comes to, for each hour in which the waiting begins."""
+    """The cost of following a rule, for each hour in which the wait starts."""
     costs = _costs_at_the_end(path, miss)
     for limit in limits[1:]:
         later = _later(costs)
@@ -174,7 +174,7 @@ def rule_costs(path: PricePath, signal: Floats, limits: Sequence[float], miss: f
 
 
 def _costs_at_the_end(path: PricePath, miss: float) -> Floats:
-    """In the last hour the price is taken as it is; what nobody looked at is not known."""
+    """In the last hour any price is accepted; hours without a poll are unknown."""
     return np.where(np.isnan(path.prices), np.where(path.polled, miss, np.nan), path.prices)
 
 

@@ -1,4 +1,4 @@
-"""The track of a tape: each span's prices by the time they were on offer, as far as somebody looked."""
+"""Prices per period, weighted by the time they were on offer, as far as polls show."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from gpuwatch.domain.analysis.market_history import (
     MarketPoll,
     OfferInterval,
 )
-from gpuwatch.domain.analysis.price_series import HOUR_S, POLL_LASTS_S, series_of
-from gpuwatch.domain.analysis.summary import (
+from gpuwatch.domain.analysis.price_series import (
+    HOUR_S,
+    POLL_LASTS_S,
     PeriodLength,
     PricePeriod,
     PricePeriods,
@@ -24,21 +25,22 @@ from gpuwatch.domain.analysis.summary import (
     cut_series,
     hours_by_period,
     period_start,
+    series_of,
 )
 
 GpuPriceOf = Callable[[int, OfferInterval], float]
 _Ints = NDArray[np.int64]
-_Windows = NDArray[np.int64]  # two columns: from, until; apart from each other and in order
+_Windows = NDArray[np.int64]  # two columns: from, until; disjoint and in order
 _QUARTERS = (0.25, 0.5, 0.75)
 
 
 class _IntervalHours(NamedTuple):
-    """Offers within hours, one an entry, sorted by hour."""
+    """Intervals cut into hours, as columns, sorted by hour."""
 
     hour: _Ints
     listing: _Ints
     listed: _Ints  # micro-dollars per GPU-hour
-    priced: _Ints  # with commission
+    priced: _Ints  # commission included
     seconds: _Ints
 
 
@@ -50,11 +52,11 @@ def price_periods_of(
     zone: tzinfo,
     until_s: int,
 ) -> PricePeriods:
-    """The spans from the first hour that somebody looked in to the last.
+    """The periods from the first hour with a poll to the last.
 
     Args:
-        listed, priced: what a GPU-hour of a spell costs without and with commission, in micro-dollars.
-        until_s: nothing is known from here on.
+        listed, priced: the GPU price of an interval without and with commission, in micro-dollars.
+        until_s: nothing is known from then on.
     """
     series = cut_series(series_of(market_history, priced), 0, -(-until_s // HOUR_S))
     if not series.lows:
@@ -70,14 +72,14 @@ def time_under(
     x_microusd: float,
     priced: GpuPriceOf,
     until_s: int,
-    looks: Sequence[MarketPoll] | None = None,
+    polls: Sequence[MarketPoll] | None = None,
 ) -> TimeShare:
-    """To the second: how long something was on offer at or under a price.
+    """How long something was on offer at or under a price, to the second.
 
     Args:
-        looks: those that vouch for what they showed; None: the tape's sweeps that were answered whole.
+        polls: the polls whose results count; None: the complete ones.
     """
-    windows = _windows(market_history, until_s, looks)
+    windows = _windows(market_history, until_s, polls)
     under = []
     for interval in market_history.intervals:
         if round(priced(interval.listing, interval)) <= x_microusd:
@@ -87,12 +89,12 @@ def time_under(
     return TimeShare(
         under_s=_length(_union(under)),
         known_s=_length(_union(list(windows.values()))),
-        method="time with an offer at or under it, of the time that looks vouch for (at most 3 h each)",
+        method="time with an offer at or under it, of the time that polls vouch for (at most 3 h each)",
     )
 
 
 def complete_polls(market_history: MarketHistory) -> list[MarketPoll]:
-    """The looks that prove absence."""
+    """The polls that prove absence."""
     return [poll for poll in market_history.polls if poll.proves_absence]
 
 
@@ -125,15 +127,15 @@ def _point(hours: list[int], intervals: _IntervalHours, polled: set[int]) -> Pri
 
 def _quartiles(prices: _Ints, seconds: _Ints) -> list[int]:
     order = np.argsort(prices, kind="stable")
-    gone_by = np.cumsum(seconds[order])
-    at = np.searchsorted(gone_by, np.asarray(_QUARTERS) * gone_by[-1], side="left")
+    elapsed = np.cumsum(seconds[order])
+    at = np.searchsorted(elapsed, np.asarray(_QUARTERS) * elapsed[-1], side="left")
     return [int(price) for price in prices[order][at]]
 
 
 def _interval_hours(
     market_history: MarketHistory, listed: GpuPriceOf, priced: GpuPriceOf, until_s: int
 ) -> _IntervalHours:
-    """Each spell cut into hours."""
+    """Each interval cut into hours."""
     windows = _windows(market_history, until_s)
     by_scope: dict[tuple[str, str, bool], list[OfferInterval]] = {}
     for interval in market_history.intervals:
@@ -162,25 +164,25 @@ def _cut(
     who = np.repeat(np.arange(len(intervals)), counts)
     hour = hours[np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)]
     start, end = np.maximum(hour * HOUR_S, from_s[who]), np.minimum((hour + 1) * HOUR_S, to_s[who])
-    seconds = np.where(end > start, _vouched(windows, end) - _vouched(windows, start), 0).astype(np.int64)
+    seconds = np.where(end > start, _covered_s(windows, end) - _covered_s(windows, start), 0).astype(np.int64)
     kept = seconds > 0
     listing = np.array([interval.listing for interval in intervals])
     return _IntervalHours(*(column[kept] for column in (hour, listing[who], listed[who], priced[who], seconds)))
 
 
-def _vouched(windows: _Windows, at_s: _Ints) -> NDArray[np.float64]:
-    """How much of the time before each moment looks vouch for."""
+def _covered_s(windows: _Windows, at_s: _Ints) -> NDArray[np.float64]:
+    """How much of the time before each moment the polls cover."""
     edges = windows.ravel()
-    gone_by = np.cumsum(np.diff(edges, prepend=edges[0]) * (np.arange(len(edges)) % 2))
-    return np.interp(at_s, edges, gone_by)
+    elapsed = np.cumsum(np.diff(edges, prepend=edges[0]) * (np.arange(len(edges)) % 2))
+    return np.interp(at_s, edges, elapsed)
 
 
 def _windows(
-    market_history: MarketHistory, until_s: int, looks: Sequence[MarketPoll] | None = None
+    market_history: MarketHistory, until_s: int, polls: Sequence[MarketPoll] | None = None
 ) -> Mapping[tuple[str, str, bool], _Windows]:
-    """Scope of a listing → when looks vouch for what they showed."""
+    """Scope of a listing → the time that its polls cover."""
     at: dict[tuple[str, str, bool], list[int]] = {}
-    for poll in complete_polls(market_history) if looks is None else looks:
+    for poll in complete_polls(market_history) if polls is None else polls:
         at.setdefault((poll.provider, poll.gpu, poll.spot), []).append(poll.at_s)
     found = {}
     for provider, gpu, spot in {_scope(listing) for listing in market_history.listings}:
@@ -207,7 +209,7 @@ def _clipped(windows: _Windows, from_s: int, until_s: int) -> _Windows:
 
 
 def _union(parts: list[_Windows]) -> _Windows:
-    """All of them, joined where they touch."""
+    """The union of all windows."""
     spans = np.concatenate(parts) if parts else np.empty((0, 2), np.int64)
     spans = spans[spans[:, 1] > spans[:, 0]]
     if not len(spans):

@@ -1,11 +1,11 @@
-"""Price rows: one listed price of one offer at one moment, as files in nine columns hold them.
+"""Price rows: one listed price of one offer at one time, as files with nine columns hold them.
 
-Columns: `observed_at` (UTC, RFC 3339 with Z), `provider` ("vastai"; behind a colon a seller, or "listed": no proof of
+Columns: `observed_at` (UTC, RFC 3339 with Z), `provider` ("vastai"; after a colon a seller, or "listed": no proof of
 stock), `offer_key`, `region`, `gpu_name_raw`, `gpu_count`, `gpu_mem_gib` (of one GPU; may be empty), `spot` (true or
-false), `price_usd_hour` (listed, whole offer, no commission). A row says that this was listed at that moment.
+false), `price_usd_hour` (listed, whole offer, no commission). A row says that this was listed at that time.
 
-A row without `offer_key` and `gpu_count` is a look: somebody read all there was of this GPU (of any GPU, without a
-name) and rental type; with a price, all that was listed at or under it. What follows from rows is in `row_tapes`.
+A row without `offer_key` and `gpu_count` is a poll: it read every offer of this GPU (of any GPU, without a name) and
+rental type; with a price, every offer at or under it. `history_from_rows` says what follows from rows.
 """
 
 from __future__ import annotations
@@ -36,19 +36,17 @@ COLUMNS = (
     "price_usd_hour",
 )
 MAX_GPUS = 1024
-SAW_NOTHING_MICROUSD = (
-    1  # micro-dollar: a look up to here saw nothing; it tells that the file names its looks, and there are none
-)
+SAW_NOTHING_MICROUSD = 1  # the price of a poll that saw nothing: the file states its polls, and there are none
 _SWITCH = {"true": True, "false": False}
 _KINDS = {"live": OfferKind.LIVE, "listed": OfferKind.LISTED}
-_LONGEST_PROVIDER = 17  # the history puts a word of its own behind it
+_LONGEST_PROVIDER = 17  # the store appends a suffix
 _LONGEST_MACHINE = 64
 _ENDINGS = {True: "/spot", False: "/ondemand"}
-_BEST = "/best"  # the cheapest of a seller or model, whichever offer that is: no rental type belongs to the name
+_BEST = "/best"  # the cheapest of a seller or model, whichever offer that is; its key has no rental type
 
 
 class PriceRow(msgspec.Struct, frozen=True, gc=False):
-    """One row, understood. A look has no key and no GPUs; its price, if any, is how far it reached."""
+    """One parsed row. A poll has no key and no GPUs; its price, if any, is the highest price it covers."""
 
     at_s: int
     provider: str  # without the seller
@@ -64,24 +62,24 @@ class PriceRow(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_poll(self) -> bool:
-        """Does it only say that somebody looked?"""
+        """Is it an explicit poll, and no offer?"""
         return not self.gpu_count
 
 
 def missing_columns(names: Iterable[str]) -> list[str]:
-    """Those of the nine columns that are not there."""
+    """The columns that are missing."""
     there = set(names)
     return [column for column in COLUMNS if column not in there]
 
 
 def read_row(cells: Mapping[str, str | None]) -> PriceRow:
-    """One row of a file.
+    """Parse one row of a file.
 
     Args:
         cells: column → text.
 
     Raises:
-        ValueError: it makes no sense; the message names the column.
+        ValueError: a cell is invalid; the message names the column.
     """
     provider, seller, kind = _provider(cells.get("provider") or "")
     is_poll = not cells.get("offer_key") and not cells.get("gpu_count")
@@ -92,7 +90,7 @@ def read_row(cells: Mapping[str, str | None]) -> PriceRow:
         seller,
         "" if is_poll else _key(cells.get("offer_key") or "", spot),
         clean(cells.get("region") or "", 200).strip() or None,
-        "" if is_poll and not cells.get("gpu_name_raw") else _word(cells, "gpu_name_raw", 200),
+        "" if is_poll and not cells.get("gpu_name_raw") else _text_cell(cells, "gpu_name_raw", 200),
         0 if is_poll else _count(cells.get("gpu_count") or ""),
         _memory(cells.get("gpu_mem_gib") or ""),
         spot,
@@ -102,11 +100,11 @@ def read_row(cells: Mapping[str, str | None]) -> PriceRow:
 
 
 def csv_cells(row: PriceRow) -> tuple[str, ...]:
-    """The nine cells of a row; `read_row` reads them back to the same row."""
-    words = [row.provider, row.seller or ("" if row.kind is None else row.kind.value)]
+    """The nine cells of a row; `read_row` turns them back into the same row."""
+    parts = [row.provider, row.seller or ("" if row.kind is None else row.kind.value)]
     return (
         _time_text(row.at_s),
-        ":".join(word for word in words if word),
+        ":".join(part for part in parts if part),
         row.offer_key,
         row.region or "",
         row.gpu_wire,
@@ -118,34 +116,34 @@ def csv_cells(row: PriceRow) -> tuple[str, ...]:
 
 
 def usd_text(microusd_hour: int) -> str:
-    """Dollars, exactly: 3308444 → 3.308444, 1350000 → 1.35."""
+    """Exact dollars: 3308444 → 3.308444, 1350000 → 1.35."""
     whole, part = divmod(microusd_hour, MICRO)
     return f"{whole}.{part:06}".rstrip("0") if part else str(whole)
 
 
 def offer_kind_of(row: PriceRow, kinds: Mapping[str, OfferKind]) -> OfferKind:
-    """What a row's price was: as the file says, else as is usual for its provider (`kinds`), else live."""
+    """The kind of a row's price: as the file says, or usual for its provider (`kinds`), or live."""
     return row.kind or kinds.get(row.provider, OfferKind.LIVE)
 
 
 def identity_of(row: PriceRow) -> Identity:
-    """Who it is: the key that the file gives, without its rental type, for a machine's name it has none."""
+    """The identity of a row; the key without its rental type stands for the machine's name."""
     gpu = canonical_gpu(row.gpu_wire, row.gpu_memory_gib)[0]
     return Identity(row.provider, machine_in_key(row.offer_key, row.spot), gpu, row.gpu_count, row.spot)
 
 
 def machine_in_key(offer_key: str, spot: bool) -> str:
-    """What of a key stands for the machine: "10952073/spot" and "10952073/ondemand" are one."""
+    """The part of a key that stands for the machine: "10952073/spot" and "10952073/ondemand" are one machine."""
     return offer_key.removesuffix(_ENDINGS[spot]) or offer_key
 
 
 def offer_key_of(identity: Identity) -> str:
-    """The key that `machine_in` reads back."""
+    """The key that `machine_in_key` turns back into the machine."""
     return identity.machine_id + ("" if identity.machine_id.endswith(_BEST) else _ENDINGS[identity.spot])
 
 
 def listing_of(row: PriceRow, kinds: Mapping[str, OfferKind]) -> ListedOffer:
-    """What is known of it."""
+    """The facts that a row gives."""
     country = (row.region or "").rpartition(",")[2].strip()
     return ListedOffer(
         identity=identity_of(row),
@@ -160,7 +158,7 @@ def listing_of(row: PriceRow, kinds: Mapping[str, OfferKind]) -> ListedOffer:
 
 @lru_cache(maxsize=4096)
 def canonical_gpu(wire: str, memory_gib: float | None) -> tuple[str, str]:
-    """The canonical name and the family of a spelling; one that no catalogue knows stands for itself."""
+    """Canonical name and family of a spelling; an unknown spelling stands for itself."""
     found = catalog().resolve(wire, memory_gib)
     return (found.name, found.family) if found.known else (clean_name(wire), clean_name(wire))
 
@@ -179,7 +177,7 @@ def _key(text: str, spot: bool) -> str:
     return text
 
 
-def _word(cells: Mapping[str, str | None], column: str, longest: int) -> str:
+def _text_cell(cells: Mapping[str, str | None], column: str, longest: int) -> str:
     text = clean(cells.get(column) or "")
     if not text or len(text) > longest:
         raise ValueError(f"{column}: expected text of 1 to {longest} characters")

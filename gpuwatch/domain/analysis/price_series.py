@@ -1,23 +1,25 @@
-"""The lowest price of each hour: what the questions about waiting and about hours of the week are asked of."""
+"""The lowest price of each hour, and periods of it in few figures: gaps, time under a price, a place in its history."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from enum import StrEnum
+from itertools import groupby
 
 import msgspec
 
 from gpuwatch.domain.analysis.market_history import MarketHistory, OfferInterval
 
 HOUR_S = 3600
-POLL_LASTS_S = 3 * HOUR_S  # what a look showed is taken for so until the next one, but no longer than this
+POLL_LASTS_S = 3 * HOUR_S  # a poll's result counts until the next poll, but at most this long
 
 
 class PriceSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """One value an hour, commission included, in micro-dollars per GPU-hour.
+    """One value per hour, commission included, in micro-dollars per GPU-hour.
 
     `lows[i]` is the lowest price of hour `first_hour + i` (hours since 1970, UTC). None: nothing was on offer if
-    `looked[i]`, else nobody looked, which is a gap and never "no offers".
+    `polled[i]`, otherwise there was no poll, which is a gap and never "no offers".
     """
 
     first_hour: int
@@ -27,30 +29,28 @@ class PriceSeries(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def known(self) -> int:
-        """In how many hours did somebody look?"""
+        """Number of hours with a poll."""
         return sum(self.polled)
 
     def starts_at(self, index: int) -> datetime:
-        """When an hour begins."""
+        """When an hour starts."""
         return datetime.fromtimestamp((self.first_hour + index) * HOUR_S, UTC)
 
 
 def series_of(market_history: MarketHistory, gpu_price: Callable[[int, OfferInterval], float]) -> PriceSeries:
-    """The series of a tape.
+    """The series of a market history.
 
     Args:
-        gpu_price: what a GPU-hour of a spell of this listing costs, commission included, in micro-dollars.
+        gpu_price: the GPU price of an interval of this listing, commission included, in micro-dollars.
     """
     if market_history.starts_s is None or market_history.ends_s is None:
         return PriceSeries(first_hour=0, lows=(), polled=(), source=market_history.source)
     first, last = market_history.starts_s // HOUR_S, (market_history.ends_s + POLL_LASTS_S - 1) // HOUR_S
-    polled = _looked(market_history, first, last)
+    polled = _polled_hours(market_history, first, last)
     last = max((at for at, is_known in enumerate(polled) if is_known), default=0)
     lows: list[int | None] = [None] * (last + 1)
     for interval in market_history.intervals:
-        price = max(
-            1, round(gpu_price(interval.listing, interval))
-        )  # many GPUs for a micro-dollar: prices are divided by
+        price = max(1, round(gpu_price(interval.listing, interval)))  # never 0: other code divides by prices
         for hour in range(max(first, interval.from_s // HOUR_S), _last_hour(interval) + 1):
             at = hour - first
             known = lows[at] if at <= last and polled[at] else -1
@@ -60,15 +60,150 @@ def series_of(market_history: MarketHistory, gpu_price: Callable[[int, OfferInte
 
 
 def _last_hour(interval: OfferInterval) -> int:
-    """The last hour that it was on offer in: to the look that missed it, or as long as the last look lasts."""
+    """The last hour on offer: until the poll that missed it, or as long as the last poll counts."""
     lasts_s = interval.seen_s + POLL_LASTS_S
     return ((lasts_s if interval.gone_s is None else min(interval.gone_s, lasts_s)) - 1) // HOUR_S
 
 
-def _looked(market_history: MarketHistory, first: int, last: int) -> list[bool]:
+def _polled_hours(market_history: MarketHistory, first: int, last: int) -> list[bool]:
     polled = [False] * (last - first + 1)
     for poll in market_history.polls:
         if poll.proves_absence:
             for hour in range(poll.at_s // HOUR_S, (poll.at_s + POLL_LASTS_S - 1) // HOUR_S + 1):
                 polled[hour - first] = True
     return polled
+
+
+_NEAR_HOURS = 1  # an hour without a poll takes the price of the hour before or after it
+
+
+class PeriodLength(StrEnum):
+    """Length of a period."""
+
+    HOUR = "1h"
+    DAY = "1d"
+    WEEK = "1w"
+
+
+class PricePeriod(msgspec.Struct, frozen=True, kw_only=True):
+    """A period. Without offers the prices are None; `polled` tells whether that is known.
+
+    Prices are GPU prices in micro-dollars, by time on offer; listed, unless their name says otherwise.
+    """
+
+    starts_at: datetime
+    hours: int
+    polled: bool
+    known_hours: int = 0  # hours with a poll
+    offers: int = 0  # identities; the most of any hour in the period
+    min_microusd: int | None = None
+    min_with_commission_microusd: int | None = None
+    q1_microusd: int | None = None
+    median_microusd: int | None = None
+    q3_microusd: int | None = None
+    q1_with_commission_microusd: int | None = None
+    median_with_commission_microusd: int | None = None
+    q3_with_commission_microusd: int | None = None
+
+
+class PricePeriods(msgspec.Struct, frozen=True, kw_only=True):
+    """Consecutive periods, and the lowest price of each hour in them."""
+
+    points: list[PricePeriod]
+    series: PriceSeries
+
+
+class UnobservedGap(msgspec.Struct, frozen=True, kw_only=True):
+    """Hours without a poll."""
+
+    starts_at: datetime
+    hours: int
+
+
+class TimeShare(msgspec.Struct, frozen=True, kw_only=True):
+    """The share of the known time in which the cheapest offer was at or under a price."""
+
+    under_s: int
+    known_s: int
+    method: str
+
+    @property
+    def share(self) -> float | None:
+        """0 to 1; None: no time is known."""
+        return self.under_s / self.known_s if self.known_s else None
+
+
+def hours_by_period(first_hour: int, after_hour: int, every: PeriodLength, zone: tzinfo) -> Iterator[list[int]]:
+    """The hours (since 1970, UTC) of each period; days and weeks start at local midnight, weeks on Monday."""
+    for _, hours in groupby(range(first_hour, after_hour), key=_period_key(every, zone)):
+        yield list(hours)
+
+
+def _period_key(every: PeriodLength, zone: tzinfo) -> Callable[[int], object]:
+    if every is PeriodLength.HOUR:
+        return lambda hour: hour
+
+    def day(hour: int) -> date:
+        local = datetime.fromtimestamp(hour * HOUR_S, zone).date()
+        return local if every is PeriodLength.DAY else local - timedelta(days=local.weekday())
+
+    return day
+
+
+def unobserved_gaps(series: PriceSeries) -> list[UnobservedGap]:
+    """Gaps without a poll between hours with one."""
+    found: list[UnobservedGap] = []
+    at = 0
+    for polled, hours in groupby(series.polled):
+        length = len(list(hours))
+        if not polled and 0 < at < len(series.polled) - length:
+            found.append(UnobservedGap(starts_at=series.starts_at(at), hours=length))
+        at += length
+    return found
+
+
+def hours_under(series: PriceSeries, x_microusd: float) -> TimeShare:
+    """By whole hours: an hour counts if its lowest price was at or under the price."""
+    under = sum(low is not None and low <= x_microusd for low in series.lows)
+    return TimeShare(
+        under_s=under * HOUR_S,
+        known_s=series.known * HOUR_S,
+        method="hours whose lowest price was at or under it, of the hours in which somebody looked",
+    )
+
+
+def lowest_before(series: PriceSeries, now: datetime, hours_back: int) -> int | None:
+    """The lowest price of the hour this far back; None: nothing was on offer, or no poll is near it."""
+    at = int(now.timestamp()) // HOUR_S - hours_back - series.first_hour
+    for near in (0, *(sign * step for step in range(1, _NEAR_HOURS + 1) for sign in (-1, 1))):
+        if 0 <= at + near < len(series.lows) and series.polled[at + near]:
+            return series.lows[at + near]
+    return None
+
+
+def percentile_rank(series: PriceSeries, price_microusd: float) -> float | None:
+    """The share of the hours with offers that were cheaper than this; hours at exactly this price count half.
+
+    The textbook percentile rank (mid-rank), 0 to 1: 0 is lower than ever before. None: nothing to compare with.
+    """
+    lows = [low for low in series.lows if low is not None]
+    if not lows:
+        return None
+    return sum(1.0 if low < price_microusd else 0.5 if low == price_microusd else 0.0 for low in lows) / len(lows)
+
+
+def cut_series(series: PriceSeries, from_hour: int, after_hour: int | None = None) -> PriceSeries:
+    """The part from one hour on and before another."""
+    start = min(max(0, from_hour - series.first_hour), len(series.lows))
+    end = None if after_hour is None else max(start, after_hour - series.first_hour)
+    return msgspec.structs.replace(
+        series,
+        first_hour=series.first_hour + start,
+        lows=series.lows[start:end],
+        polled=series.polled[start:end],
+    )
+
+
+def period_start(hours: Sequence[int]) -> datetime:
+    """When a period starts."""
+    return datetime.fromtimestamp(hours[0] * HOUR_S, UTC)

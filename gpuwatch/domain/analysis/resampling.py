@@ -1,10 +1,10 @@
-"""Tests and intervals that assume no distribution: rotations, blocks drawn again, Holm's order. Textbook methods.
+"""Tests and intervals without distributional assumptions: rotations, block bootstrap, Holm. Textbook methods.
 
 Rotation test: a randomisation test (Edgington and Onghena, *Randomization Tests*) whose random choice is where the
-clock starts, as with random start times; on a studentised mean it keeps its level where rows differ in spread, too
+clock starts, as with random start times; on a studentised mean it keeps its level even if rows differ in spread
 (Janssen 1997; Chung and Romano 2013). The largest of many: Westfall and Young 1993. p = (1 + b) / (1 + B): Phipson and
 Smyth 2010. Blocks: the circular block bootstrap (Politis and Romano 1992), its percentiles widened for few blocks
-(Hesterberg 2015). A few groups of what may depend inside each: Student's t on their means (Ibragimov and Müller 2010).
+(Hesterberg 2015). A few groups with dependence inside each: Student's t on their means (Ibragimov and Müller 2010).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-_MOST_DRAWS = 2_000_000  # numbers in all; a longer history is turned less often
+_MOST_DRAWS = 2_000_000  # numbers in all; a longer history gets fewer draws
 _FEWEST, _MOST = 1_999, 9_999
 _CHUNK = 1_000_000  # numbers in memory at once
 _SAME = 1e-9
@@ -27,7 +27,7 @@ _ROUNDING = 1e-12
 
 
 def abs_t_statistic(values: Floats) -> Floats:
-    """|mean| ÷ its standard error, along the last axis; 0 where the mean is 0."""
+    """|mean| ÷ its standard error, along the last axis; 0 if the mean is 0."""
     return _t(values.sum(-1), (values * values).sum(-1), values.shape[-1])
 
 
@@ -39,37 +39,36 @@ def _t(total: Floats, squares: Floats, count: int) -> Floats:
     return np.where(mean < _SAME, 0.0, found)
 
 
-def rotation_p_value(turned: Floats, seed: int) -> float:
-    """How often rows turned by chance, each for itself, are as far from 0 as these stand.
+def rotation_p_value(rotated: Floats, seed: int) -> float:
+    """How often randomly rotated rows have a mean as far from 0 as the rows as observed.
 
     Args:
-        turned: row × turn → the row's value if the clock were turned by so much; turn 0 is how it stands.
+        rotated: row × rotation → the row's value if the clock were rotated by so much; rotation 0 is the observed one.
     """
-    rows, turns = turned.shape
-    own = float(abs_t_statistic(turned[:, 0]))
+    rows, rotations = rotated.shape
+    own = float(abs_t_statistic(rotated[:, 0]))
     if own == 0:
         return 1.0
     draws = draw_count(rows)
-    picks = np.random.default_rng(seed).integers(0, turns, (draws, rows))
-    beaten = int(np.sum(abs_t_statistic(turned[np.arange(rows), picks]) >= own * (1 - _SAME)))
+    picks = np.random.default_rng(seed).integers(0, rotations, (draws, rows))
+    beaten = int(np.sum(abs_t_statistic(rotated[np.arange(rows), picks]) >= own * (1 - _SAME)))
     return (1 + beaten) / (1 + draws)
 
 
 def max_statistic_p_values(rows: Floats, seed: int) -> Floats:
-    """For each column of rows that may be turned: p of its mean, with all columns in mind (the largest of all turned).
+    """p of each column's mean, corrected for all columns (the largest of all rotated ones).
 
-    Both the mean and the studentised mean must be as large: where single rows are wild, either of them alone finds
-    too much.
+    Both the mean and the studentised mean must be as large: with a few wild rows, either one alone finds too much.
     """
     count, columns = rows.shape
-    # row and turn × column: a draw is a choice of these rows, and its sums are one product of matrices
-    turned = np.stack([np.roll(rows, turn, axis=1) for turn in range(columns)], 1).reshape(-1, columns)
-    both = np.hstack([turned, turned * turned])
+    # row and rotation × column: a draw selects rows, and its sums are one matrix product
+    rotated = np.stack([np.roll(rows, rotation, axis=1) for rotation in range(columns)], 1).reshape(-1, columns)
+    both = np.hstack([rotated, rotated * rotated])
     own = _sizes(np.hstack([rows.sum(0), (rows * rows).sum(0)]), count) * (1 - _SAME)
     rng, draws = np.random.default_rng(seed), draw_count(rows.size)
     beaten, left = np.zeros((2, columns)), draws
     while left:
-        some = min(left, max(1, _CHUNK // len(turned)))
+        some = min(left, max(1, _CHUNK // len(rotated)))
         chosen = np.zeros((some, count, columns))
         np.put_along_axis(chosen, rng.integers(0, columns, (some, count, 1)), 1.0, axis=2)
         largest = _sizes(chosen.reshape(some, -1) @ both, count).max(-1)
@@ -79,18 +78,18 @@ def max_statistic_p_values(rows: Floats, seed: int) -> Floats:
 
 
 def _sizes(sums: Floats, count: int) -> Floats:
-    """Of sums and of sums of squares side by side: |mean|, and studentised."""
+    """|mean|, plain and studentised, from sums and sums of squares side by side."""
     total, squares = np.split(sums, 2, axis=-1)
     return np.stack([np.abs(total) / count, _t(total, squares, count)])
 
 
 def draw_count(numbers: int) -> int:
-    """How many draws: fewer where each of them is of many numbers."""
+    """The number of draws: fewer if each consists of many numbers."""
     return int(np.clip(_MOST_DRAWS // max(1, numbers), _FEWEST, _MOST))
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """The same p-values with all of them in mind (Holm 1979): the chance of any false alarm stays under each."""
+    """Correct p-values for their number (Holm 1979), which bounds the chance of any false alarm."""
     found, highest = [0.0] * len(ps), 0.0
     for rank, at in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
         highest = max(highest, min(1.0, ps[at] * (len(ps) - rank)))
@@ -99,7 +98,7 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 
 def mean_interval(values: Floats, seed: int) -> tuple[float, float]:
-    """95 % interval of a mean of values in order: blocks of neighbours drawn again, or Student's if that is wider."""
+    """95 % interval of a mean of ordered values: block bootstrap, or Student's t if that is wider."""
     count = len(values)
     length = max(1, int(count ** (1 / 3)))
     blocks = -(-count // length)
@@ -113,7 +112,7 @@ def mean_interval(values: Floats, seed: int) -> tuple[float, float]:
 
 
 def t_two_sided_p(t: float, freedom: int) -> float:
-    """P(|T| > t) of Student's distribution (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    """P(|T| > t) of Student's t distribution (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
     if math.isinf(t):
         return 0.0
     angle = math.atan2(t, math.sqrt(freedom))
@@ -129,7 +128,7 @@ def t_two_sided_p(t: float, freedom: int) -> float:
 
 @lru_cache(maxsize=64)
 def t_quantile(share: float, freedom: int) -> float:
-    """The value that so large a share (over one half) of Student's distribution lies under."""
+    """The quantile of Student's t distribution, for a share over one half."""
     low, high = 0.0, 1e4
     for _ in range(80):
         middle = (low + high) / 2

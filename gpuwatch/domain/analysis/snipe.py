@@ -1,52 +1,90 @@
-"""Snipe odds: the chance that looking every so often sees an offer before it is gone.
+"""How long offers stay under a price, and the odds that polling at an interval sees one before it is gone.
 
-An offer comes at any moment between two looks. It is seen if it lasts until the next one, so the chance is the mean of
-min(life, interval) ÷ interval: the area under the survival curve up to the interval. Lives are known between two
-bounds only, and so is the chance. Of offers that came and went between two looks the history knows nothing.
+An offer appears at any time between two polls and is seen if it lasts until the next one, so the chance is the mean of
+min(lifetime, interval) ÷ interval: the area under the survival curve up to the interval. The history knows lifetimes
+only between two bounds, and so the chance. It knows nothing about offers that came and went between two polls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from gpuwatch.domain.analysis.market_history import MarketHistory
-from gpuwatch.domain.analysis.survival import OfferLifetime, SurvivalCurve, kaplan_meier
+from gpuwatch.domain.analysis.market_history import MarketHistory, OfferInterval
+from gpuwatch.domain.analysis.survival import SurvivalCurve, kaplan_meier
 
 MIN_LIFETIMES = 10
 _DAY_S = 86_400.0
+_PollTimes = dict[tuple[str, bool], dict[str, list[int]]]  # (provider, spot) → GPU, "" for all → complete polls
+
+
+class OfferLifetime(NamedTuple):
+    """One stretch of an offer under a price: between `shortest_s` and `longest_s`, if its end was observed."""
+
+    shortest_s: float
+    longest_s: float
+    observed: bool
 
 
 class DetectionOdds(msgspec.Struct, frozen=True, kw_only=True):
-    """Of looking every `every_s`."""
+    """The odds of polling every `every_s`."""
 
     every_s: float
     chance_low: float  # if each offer lasted only as long as it was seen …
     chance: float
     chance_high: float  # … or as long as it can have lasted
-    a_day: float  # so many are seen a day
+    a_day: float  # offers seen per day
 
 
 class SnipeOdds(msgspec.Struct, frozen=True, kw_only=True):
-    """Offers at or under a price, and what looking oftener would add."""
+    """Offers at or under a price, and what polling more often would add."""
 
     lifetimes: int
     ended: int
-    a_day: float  # so many began a day
-    median_s: float | None  # of their lives; None: more than half lasted as long as was watched
+    a_day: float  # offers that appeared per day
+    median_s: float | None  # of the lifetimes; None: more than half outlasted the observation
     median_interval_s: tuple[float | None, float | None]
-    poll_spacing_s: float  # the history's own: of shorter lives it knows little
-    odds: tuple[DetectionOdds, ...]  # of the interval asked for, and of half of it
+    poll_spacing_s: float  # of the history, which knows little about shorter lifetimes
+    odds: tuple[DetectionOdds, ...]  # for the given interval, and for half of it
+
+
+def offer_lifetimes(
+    market_history: MarketHistory, limit_microusd: float, gpu_price: Callable[[int, OfferInterval], float]
+) -> list[OfferLifetime]:
+    """Each stretch that an offer was seen to start at or under a price, at one price or several.
+
+    An offer that was under the price in the first poll is left out: nobody saw it start.
+
+    Args:
+        gpu_price: the GPU price of an interval of this listing, commission included, in micro-dollars.
+    """
+    polls = _poll_times(market_history)
+    under = [
+        interval for interval in market_history.intervals if gpu_price(interval.listing, interval) <= limit_microusd
+    ]
+    under.sort(key=lambda interval: (interval.listing, interval.from_s))
+    lifetimes = []
+    for number, intervals in groupby(under, key=lambda interval: interval.listing):
+        identity = market_history.listings[number].identity
+        mine = polls.get((identity.provider, identity.spot), {})
+        for first, last in _stretches(intervals):
+            before_s = max((_newest_before(mine.get(gpu, []), first.from_s) for gpu in (identity.gpu, "")), default=-1)
+            if before_s >= 0:
+                lifetimes.append(_lifetime(before_s, first, last))
+    return lifetimes
 
 
 def snipe_odds(lifetimes: Sequence[OfferLifetime], market_history: MarketHistory, every_s: float) -> SnipeOdds | None:
-    """None: too few offers were seen to begin."""
+    """The odds; None: too few offers were seen to start."""
     if len(lifetimes) < MIN_LIFETIMES or market_history.starts_s is None or market_history.ends_s is None:
         return None
     days = max(market_history.ends_s - market_history.starts_s, 1) / _DAY_S
-    shortest, middle, longest = (_curve(lifetimes, part) for part in (0.0, 0.5, 1.0))
+    shortest, middle, longest = (lifetime_curve(lifetimes, part) for part in (0.0, 0.5, 1.0))
     a_day = len(lifetimes) / days
 
     def odds(interval_s: float) -> DetectionOdds:
@@ -65,17 +103,46 @@ def snipe_odds(lifetimes: Sequence[OfferLifetime], market_history: MarketHistory
 
 
 def poll_spacing_s(market_history: MarketHistory) -> float:
-    """The median time between two moments at which somebody looked at it all."""
+    """The median time between two complete polls."""
     times = np.unique([poll.at_s for poll in market_history.polls if poll.proves_absence])
     return float(np.median(np.diff(times))) if len(times) > 1 else float("inf")
 
 
-def _curve(lifetimes: Sequence[OfferLifetime], part: float) -> SurvivalCurve:
-    """Each life as long as this part of the way from its lower to its upper bound."""
+def lifetime_curve(lifetimes: Sequence[OfferLifetime], part: float = 0.5) -> SurvivalCurve:
+    """The survival curve with each lifetime at this part of the way from its lower to its upper bound."""
     durations = [
-        lifetime.shortest_s + part * (lifetime.longest_s - lifetime.shortest_s)
-        if lifetime.observed
-        else lifetime.shortest_s
-        for lifetime in lifetimes
+        one.shortest_s + part * (one.longest_s - one.shortest_s) if one.observed else one.shortest_s
+        for one in lifetimes
     ]
-    return kaplan_meier(durations, [lifetime.observed for lifetime in lifetimes])
+    return kaplan_meier(durations, [one.observed for one in lifetimes])
+
+
+def _lifetime(before_s: int, first: OfferInterval, last: OfferInterval) -> OfferLifetime:
+    shortest_s = float(last.seen_s - first.from_s)
+    if last.gone_s is None:
+        return OfferLifetime(shortest_s, float("inf"), observed=False)
+    return OfferLifetime(shortest_s, float(last.gone_s - before_s), observed=True)
+
+
+def _stretches(intervals: Iterator[OfferInterval]) -> Iterator[tuple[OfferInterval, OfferInterval]]:
+    """The first and the last interval of each stretch without a break."""
+    first = last = next(intervals)
+    for interval in intervals:
+        if last.gone_s is not None and interval.from_s > last.gone_s:
+            yield first, last
+            first = interval
+        last = interval
+    yield first, last
+
+
+def _poll_times(market_history: MarketHistory) -> _PollTimes:
+    polls: _PollTimes = {}
+    for poll in market_history.polls:
+        if poll.proves_absence:
+            polls.setdefault((poll.provider, poll.spot), {}).setdefault(poll.gpu, []).append(poll.at_s)
+    return polls
+
+
+def _newest_before(times: Sequence[int], at_s: int) -> int:
+    index = bisect_left(times, at_s)
+    return times[index - 1] if index else -1

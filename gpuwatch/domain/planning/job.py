@@ -15,8 +15,7 @@ from gpuwatch.domain.market.gpu_specs import gpu_specs
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO, OfferPrice
 from gpuwatch.domain.planning.figures import FigureRange
-from gpuwatch.domain.planning.job_hours import HOUR_S, hours_on
-from gpuwatch.domain.planning.job_spec import JobSpec
+from gpuwatch.domain.planning.job_hours import HOUR_S, JobSpec, hours_on
 from gpuwatch.domain.planning.memory_need import holds
 
 _MOST_HOURS = 87_600.0  # ten years: what takes longer is never done

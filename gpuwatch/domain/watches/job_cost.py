@@ -22,8 +22,7 @@ from gpuwatch.domain.planning.job import (
     cost_on,
     priced_gpus_of,
 )
-from gpuwatch.domain.planning.job_hours import hours_on
-from gpuwatch.domain.planning.job_spec import JobSpec
+from gpuwatch.domain.planning.job_hours import JobSpec, hours_on
 from gpuwatch.domain.watches.watch import Watch
 
 _FINE = Decimal("0.000001")

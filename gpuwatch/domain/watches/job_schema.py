@@ -16,7 +16,7 @@ from gpuwatch.domain.planning.figures import (
     parse_range,
 )
 from gpuwatch.domain.planning.job import inference_flop, training_flop
-from gpuwatch.domain.planning.job_spec import GpuRate, JobSpec
+from gpuwatch.domain.planning.job_hours import GpuRate, JobSpec
 from gpuwatch.domain.planning.language_models import LanguageModel, model_of
 from gpuwatch.domain.planning.memory_need import (
     Precision,

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from gpuwatch.domain.planning.job_spec import JobSpec
+from gpuwatch.domain.planning.job_hours import JobSpec
 
 
 class Action(StrEnum):

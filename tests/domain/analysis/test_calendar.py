@@ -21,9 +21,8 @@ from gpuwatch.domain.analysis.calendar import (
     calendar_of,
     week_part,
 )
-from gpuwatch.domain.analysis.contrasts import hourly_logs, moving_average, rotated_contrasts
-from gpuwatch.domain.analysis.hour_of_week import hour_of_week_prices
 from gpuwatch.domain.analysis.price_series import PriceSeries
+from gpuwatch.domain.analysis.week_patterns import hour_of_week_prices, hourly_logs, moving_average, rotated_contrasts
 from gpuwatch.domain.watches.windows import parse_window
 
 Logs = NDArray[np.float64]
@@ -242,7 +241,7 @@ def test_hours_without_offers_are_counted_by_side() -> None:
 
 @pytest.mark.parametrize("text", ["Mon-Sun", "22:30-08:00", "00:00-24:00"])
 def test_a_part_leaves_something_and_lies_on_hours(text: str) -> None:
-    with pytest.raises(ValueError, match=r"nothing is left|on the hour"):
+    with pytest.raises(ValueError, match=r"no hour is left|on the hour"):
         week_part("x", text, [parse_window(text)])
 
 

@@ -1,4 +1,4 @@
-"""How a GPU stands, by a tape."""
+"""The status of a GPU, from a market history."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from gpuwatch.domain.analysis.gpu_status import (
     GpuStatus,
     gpu_histories_of,
     gpu_status_of,
-    lifetimes_at,
+    lifetime_curve_at,
 )
-from gpuwatch.domain.analysis.survival import lives_under
-from tests.domain.analysis.test_summary import (
+from gpuwatch.domain.analysis.snipe import lifetime_curve, offer_lifetimes
+from tests.domain.analysis.test_price_series import (
     START_S,
     Looks,
     a_tape,
@@ -32,12 +32,11 @@ def standing(looks: Looks, under: int | None = None) -> GpuStatus:
 
 
 @given(looks=some_looks(), limit=st.integers(1, 5))
-def test_lives_are_those_of_the_survival_module(looks: Looks, limit: int) -> None:
+def test_lifetimes_are_those_of_the_single_offers(looks: Looks, limit: int) -> None:
     market_history = a_tape(looks)
     (past,) = gpu_histories_of(market_history, listed)
-    ours = lifetimes_at(past.intervals, limit * 100_000, START_S)
-    theirs = lives_under(market_history, limit * 100_000, listed)
-    assert sorted(zip(*ours, strict=True)) == sorted(zip(*theirs, strict=True))
+    ours = lifetime_curve_at(past.intervals, limit * 100_000, START_S)
+    assert ours == lifetime_curve(offer_lifetimes(market_history, limit * 100_000, listed))
 
 
 def test_now_is_the_newest_look_and_changes_are_against_the_hours_before() -> None:

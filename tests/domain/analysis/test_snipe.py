@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from gpuwatch.domain.analysis.market_history import MarketHistory, MarketPoll
-from gpuwatch.domain.analysis.snipe import poll_spacing_s, snipe_odds
-from gpuwatch.domain.analysis.survival import OfferLifetime
+from gpuwatch.domain.analysis.snipe import OfferLifetime, poll_spacing_s, snipe_odds
 
 DAY_S = 86_400
 

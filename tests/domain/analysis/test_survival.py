@@ -1,4 +1,4 @@
-"""Kaplan–Meier against scipy and a textbook's table; lives of offers out of tapes."""
+"""Kaplan–Meier against scipy and a textbook's table; lifetimes of offers from market histories."""
 
 from __future__ import annotations
 
@@ -15,12 +15,8 @@ from gpuwatch.domain.analysis.market_history import (
     MarketPoll,
     OfferInterval,
 )
-from gpuwatch.domain.analysis.survival import (
-    OfferLifetime,
-    kaplan_meier,
-    lives_under,
-    offer_lifetimes,
-)
+from gpuwatch.domain.analysis.snipe import OfferLifetime, lifetime_curve, offer_lifetimes
+from gpuwatch.domain.analysis.survival import kaplan_meier
 from gpuwatch.domain.market.offer import Identity
 
 # Remission times of the 6-MP arm (Gehan, 1965), as in every textbook: weeks, and whether it ended.
@@ -86,7 +82,8 @@ def price(_listing: int, interval: OfferInterval) -> float:
 def test_a_life_is_known_between_looks() -> None:
     seen = market_history(OfferInterval(0, 200, 400, 500, 10, None))
     assert offer_lifetimes(seen, 10, price) == [OfferLifetime(200.0, 400.0, observed=True)]
-    assert lives_under(seen, 10, price) == ([300.0], [True])
+    curve = lifetime_curve(offer_lifetimes(seen, 10, price))
+    assert (curve.times_s, curve.samples) == ([300.0], 1)  # the middle
     assert offer_lifetimes(seen, 9, price) == []
 
 
@@ -105,7 +102,8 @@ def test_what_stood_at_the_first_look_or_at_the_last_one() -> None:
     assert offer_lifetimes(market_history(at_first, at_last), 10, price) == [
         OfferLifetime(600.0, math.inf, observed=False)
     ]
-    assert lives_under(market_history(at_first, at_last), 10, price) == ([600.0], [False])
+    curve = lifetime_curve(offer_lifetimes(market_history(at_first, at_last), 10, price))
+    assert (curve.longest_s, curve.ended) == (600.0, 0)
 
 
 @pytest.mark.parametrize(("gpu", "lifetimes"), [("", 1), ("H100 SXM", 1), ("A100 PCIe", 0)])

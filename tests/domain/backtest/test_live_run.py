@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gpuwatch.domain.analysis.scope import MarketFilter
+from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.backtest.candidates import find_candidates
 from gpuwatch.domain.backtest.replay import ReplaySettings, replay
 from gpuwatch.domain.launches.launch import Launch, LaunchState

@@ -30,10 +30,9 @@ from gpuwatch.domain.planning.job_comparison import (
     PlannedHardware,
     compare_hardware,
     parse_hardware,
+    rank_offers,
 )
-from gpuwatch.domain.planning.job_hours import JobHours, hours_on
-from gpuwatch.domain.planning.job_spec import GpuRate, JobSpec
-from gpuwatch.domain.planning.ranking import rank_offers
+from gpuwatch.domain.planning.job_hours import GpuRate, JobHours, JobSpec, hours_on
 from tests.builders import an_offer
 
 A100, H100 = "4x A100 SXM 80GB", "4x H100 SXM"

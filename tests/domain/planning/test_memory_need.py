@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.planning.cards import fitting_cards
 from gpuwatch.domain.planning.language_models import (
     MODELS,
     LanguageModel,
@@ -22,6 +21,7 @@ from gpuwatch.domain.planning.memory_need import (
     Workload,
     cards_for,
     even_card_count,
+    fitting_cards,
     holds,
     lora_params,
     memory_need,

@@ -15,7 +15,7 @@ from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission, threshold_microusd
 from gpuwatch.domain.planning.figures import FigureRange, exactly, parse_gpu_config
 from gpuwatch.domain.planning.job import JobCost
-from gpuwatch.domain.planning.job_spec import GpuRate, JobSpec
+from gpuwatch.domain.planning.job_hours import GpuRate, JobSpec
 from gpuwatch.domain.watches.decide import (
     DecisionReason,
     Observation,

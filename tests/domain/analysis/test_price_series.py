@@ -17,9 +17,10 @@ from gpuwatch.domain.analysis.market_history import (
     OfferInterval,
 )
 from gpuwatch.domain.analysis.price_periods import price_periods_of, time_under
-from gpuwatch.domain.analysis.price_series import HOUR_S, PriceSeries
-from gpuwatch.domain.analysis.summary import (
+from gpuwatch.domain.analysis.price_series import (
+    HOUR_S,
     PeriodLength,
+    PriceSeries,
     cut_series,
     hours_by_period,
     hours_under,
