@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_UNKNOWN_GPU = "nobody knows a GPU"
+_UNKNOWN_GPU = "unknown GPU"
 _SHOWN = 20  # of what is to be ended by hand
 
 

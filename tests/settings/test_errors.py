@@ -53,7 +53,7 @@ def test_every_fault_is_told_at_once_with_file_line_and_key(faults: Any, home: P
         ("budget = 3\n", "budget: expected a table"),
         ("watch = 3\n", "watch: expected [[watch]]"),
         ('[watch]\nname = "x"\n', "watch: expected [[watch]]"),
-        ('[record]\ngpu = "H1000x"\n', "record.gpu: nobody knows a GPU 'H1000x'"),
+        ('[record]\ngpu = "H1000x"\n', "record.gpu: unknown GPU 'H1000x'"),
         ('[notify.telegram]\nbot_token = "1:x"\n', "notify.telegram.chat_id: it is missing"),
         ('_env_file = "x"\n', "_env_file: there is no such key"),
         ("self = 1\n", "self: there is no such key"),

@@ -56,7 +56,7 @@ def test_a_file_that_is_found_counts_but_not_its_watches(tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ({"gpu": ["H100 SXN"]}, "--gpu: nobody knows a GPU 'H100 SXN'; did you mean H100 SXM"),
+        ({"gpu": ["H100 SXN"]}, "--gpu: unknown GPU 'H100 SXN'; did you mean H100 SXM"),
         ({"max_price": "cheap"}, "--max-price: expected a number"),
         ({"max_price": "0"}, "--max-price: expected a number above 0"),
         ({"max_price": "NaN"}, "--max-price: expected a finite number"),

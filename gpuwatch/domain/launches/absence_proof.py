@@ -1,8 +1,9 @@
-"""When may we believe that something does not exist? An empty list is not evidence: absence must prove itself.
+"""Proof that an instance does not exist. An empty list is not evidence.
 
-Source of the rules: a marketplace that answered "no instances" while it billed three made other schedulers rent on and
-on; a list that lags shows a new instance only after a while. So: only whole listings count, every instance that is
-believed alive must be in them (the canary), some time must have passed since the order, several in a row must agree.
+Source of the rules: a marketplace that answered "no instances" while it billed three made other schedulers rent again
+and again, and a lagging list shows a new instance only after a while. So only complete listings count. Every instance
+that is believed to be alive must be in them (the canary), some time must have passed since the order, and several
+listings in a row must agree.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from enum import StrEnum
 
 import msgspec
 
-ABSENCE_WAIT_S = 600.0  # nobody publishes how late a create can land; on the safe side
+ABSENCE_WAIT_S = 600.0  # no provider documents how late a create can take effect; a safe guess
 LISTINGS_NEEDED = 3
 
 
 class AbsenceVerdict(StrEnum):
-    """What the looks so far say."""
+    """What the listings so far prove."""
 
     LOOKING = "looking"
     ABSENT = "absent"
@@ -25,21 +26,21 @@ class AbsenceVerdict(StrEnum):
 
 
 class AbsenceEvidence(msgspec.Struct, frozen=True):
-    """What was seen of one instance that is looked for. Kept in memory: a restart begins anew, which is the safe side.
+    """What the listings have shown about one missing instance.
 
-    `since_s` is a monotonic clock's, so that no step of the wall clock shortens the wait; it starts with the first
-    look, which is never before the order.
+    Kept in memory: a restart starts again, which is the safe side. `since_s` is a reading of a monotonic clock, so that
+    no change of the wall clock shortens the wait. It starts at the first listing, which is never before the order.
     """
 
     since_s: float
-    missed: int = 0  # whole listings in a row without it, canary included, after the wait
-    without_canary: int = 0  # whole listings after the wait that prove nothing: no canary
+    missed: int = 0  # complete listings in a row without it, with a canary, after the wait
+    without_canary: int = 0  # complete listings after the wait that prove nothing: no canary
 
 
 def count_missing(
     evidence: AbsenceEvidence, canary: bool, tick_s: float, wait_s: float = ABSENCE_WAIT_S
 ) -> AbsenceEvidence:
-    """One more whole listing without it."""
+    """Count one more complete listing without the instance."""
     if tick_s - evidence.since_s < wait_s:
         return evidence
     if canary:
@@ -48,14 +49,14 @@ def count_missing(
 
 
 def count_failed_listing(evidence: AbsenceEvidence) -> AbsenceEvidence:
-    """A listing failed, or was odd: what was counted in a row is not in a row any more."""
+    """Count a listing that failed or was incomplete: the row of agreeing listings starts again."""
     return AbsenceEvidence(evidence.since_s, 0, evidence.without_canary)
 
 
 def absence_verdict(evidence: AbsenceEvidence, tick_s: float, wait_s: float = ABSENCE_WAIT_S) -> AbsenceVerdict:
-    """Absent, still looking, or: it will not be proven, somebody must decide.
+    """Return whether the instance is absent, still being looked for, or will never be proven absent.
 
-    Without any usable listing the matter goes to the owner after three times the wait.
+    Without any usable listing the owner is asked after three times the wait.
     """
     if evidence.missed >= LISTINGS_NEEDED:
         return AbsenceVerdict.ABSENT
@@ -65,12 +66,12 @@ def absence_verdict(evidence: AbsenceEvidence, tick_s: float, wait_s: float = AB
 
 
 def has_canary(listed: Collection[str], believed_alive: Collection[str], foreign_before: Collection[str]) -> bool:
-    """Does a listing show that it is to be believed?
+    """Return whether a listing can be trusted.
 
     Args:
         listed: the instance ids in it.
-        believed_alive: ids of ours that run or start as far as we know: every one of them must be listed.
-        foreign_before: other instances of the account that an earlier listing held: one will do, if none is ours.
+        believed_alive: ids of our own running or starting instances; every one of them must be listed.
+        foreign_before: other instances of the account that an earlier listing showed; one is enough if none is ours.
     """
     if not set(believed_alive) <= set(listed):
         return False

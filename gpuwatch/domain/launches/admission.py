@@ -1,6 +1,7 @@
-"""What stands between a decision and an intent: pause, checklist, breaker, slot, machine, rest, money. Pure.
+"""Whether a launch may start: pause, checklist, breaker, slot, machine, cooldown, money. Pure.
 
-The ledger asks in its transaction, with what its tables say (`storage.reserve`); the backtest with what it made up.
+The repository calls it in its transaction with what the tables say (`storage.reserve`), the backtest with simulated
+launches.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from gpuwatch.domain.watches.watch import Budget, LaunchSpec
 
 
 class AdmissionState(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a reservation depends on, as it stands. What costs a question of its own is asked only when needed."""
+    """Everything that a reservation depends on. What costs a query of its own is read only when needed."""
 
-    known: Callable[[], Sequence[Launch]]  # of any watch: alive, or over this month or lately
-    total: Callable[[], int]  # what the watch ever rented, as `free_slot` counts it
+    known: Callable[[], Sequence[Launch]]  # of any watch: alive, or ended this month or lately
+    total: Callable[[], int]  # launches that the watch ever rented, as `free_slot` counts them
     avoided: Callable[
         [Sequence[Launch]], Mapping[ProviderMachine, AvoidedMachine]
     ]  # the machines that the watch must not rent
-    ticked: Callable[[], Collection[str]] = tuple  # items of the watch's checklist
+    ticked: Callable[[], Collection[str]] = tuple  # ticked items of the watch's checklist
     pauses: Sequence[Pause] = ()
     breaker: CircuitBreaker | None = None
 
@@ -49,7 +50,7 @@ class AdmissionState(msgspec.Struct, frozen=True, kw_only=True):
 def admit_launch(
     intent: Intent, standing: AdmissionState, budget: Budget, now: datetime
 ) -> tuple[Launch, Match] | LaunchRefusal:
-    """The launch to store and the candidate it is for: a free slot, a free offer, the money; or why not."""
+    """Return the launch to record and its candidate, with a free slot, a free offer and the money; or why not."""
     watch, spec = intent.watch, intent.watch.launch or LaunchSpec()
     unready = pause_refusal(standing.pauses, watch.name, now) or checklist_refusal(watch, standing.ticked())
     if unready is not None:
@@ -78,12 +79,12 @@ def admit_launch(
 
 
 def alive_launches(known: Sequence[Launch]) -> list[Launch]:
-    """Those that are not over."""
+    """Return those that are not over."""
     return [launch for launch in known if not launch.is_over]
 
 
 def _remembered(known: Sequence[Launch], breaker: CircuitBreaker | None) -> list[Launch]:
-    """What failed, without what the watch's owner, or a launch that ran, has made good since."""
+    """The failures without those that the owner, or a launch that ran, has cleared since."""
     failed = [launch for launch in known if launch.state is LaunchState.FAILED]
     if breaker is None or not breaker.is_closed:
         return failed
@@ -96,15 +97,15 @@ def _first_free(
     machines: Mapping[ProviderMachine, AvoidedMachine],
     rests: Mapping[str, LaunchRefusal | None],
 ) -> Match | LaunchRefusal:
-    """The cheapest that may be asked for: a provider that rests after failures keeps nobody from the others."""
+    """The cheapest match that may be ordered. A provider in cooldown does not hold up the others."""
     alive = alive_launches(known)
-    reason = LaunchRefusal(RefusalReason.OFFER_TAKEN, "another launch of yours has every offer that fits")
+    reason = LaunchRefusal(RefusalReason.OFFER_TAKEN, "another launch of yours already has every matching offer")
     for match in (intent.match, *intent.others):
         if free_offer_slot(alive, match.offer) is None:
             continue
         refused = offer_machine_refusal(machines, match.offer) or rests[match.offer.provider]
         if refused is None:
             return match
-        if reason.reason is not RefusalReason.COOLING:  # that is over soon
+        if reason.reason is not RefusalReason.COOLING:  # a cooldown ends soon
             reason = refused
     return reason

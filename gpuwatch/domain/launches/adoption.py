@@ -1,4 +1,4 @@
-"""An instance that carries gpuwatch's label and that no launch accounts for becomes a launch. Pure."""
+"""Turn an instance with a gpuwatch label that belongs to no launch into a launch. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpuwatch.domain.launches.launch import (
 from gpuwatch.domain.market.pricing import MICRO, Commission, threshold_microusd
 from gpuwatch.domain.watches.watch import LaunchSpec, Watch
 
-ADOPTED_OFFER = "adopted:"  # the offer is not known; what follows is the instance, so that it stays unique
+ADOPTED_OFFER = "adopted:"  # the offer is unknown; the instance id follows and keeps it unique
 
 
 def adopted_launch(  # noqa: PLR0913 each is a fact of its own
@@ -29,17 +29,17 @@ def adopted_launch(  # noqa: PLR0913 each is a fact of its own
     commission: Commission,
     now: datetime,
 ) -> Launch:
-    """The launch of an instance, as if it had been rented now: its `max_runtime` counts from now.
+    """Return the launch of an instance as if it had been rented now: its `max_runtime` counts from now.
 
     Args:
-        alive: the launches of the watch that are alive; the new one takes the lowest slot that they leave, also
-            beyond `max_active`: it is there already.
+        alive: the launches of the watch that are alive. The new one takes their lowest free slot, even beyond
+            `max_active`, because it exists already.
 
     Raises:
-        ValueError: the provider does not say what it costs: no budget could count it.
+        ValueError: the provider does not give a price, so no budget could count it.
     """
     if instance.listed_usd_hour is None:
-        raise ValueError("the provider does not say what it costs an hour")
+        raise ValueError("the provider does not give its price per hour")
     spec = watch.launch or LaunchSpec()
     rate = commission.on_top_rate(None)
     listed = round(instance.listed_usd_hour * MICRO)
@@ -78,7 +78,7 @@ def adopted_launch(  # noqa: PLR0913 each is a fact of its own
 
 
 def has_stopped_running(instance: Instance) -> bool:
-    """It has lived, and does not run now: what must come to life would be ended for that, with all on its disk."""
+    """Return whether it ran before and does not run now: waiting for it to start would destroy it with its disk."""
     return instance.state in {InstanceState.STOPPED, InstanceState.OFFLINE, InstanceState.UNKNOWN}
 
 

@@ -1,4 +1,4 @@
-"""An ask: a quote that waits for the owner's word until its deadline."""
+"""An approval: a quote that waits for the owner's decision until its deadline."""
 
 from __future__ import annotations
 
@@ -10,24 +10,22 @@ import msgspec
 
 from gpuwatch.domain.watches.decide import Match
 
-QUIET_AFTER_DENIAL = timedelta(
-    hours=24
-)  # a denied offer is not asked again for so long, unless the watch is armed anew
+QUIET_AFTER_DENIAL = timedelta(hours=24)  # after a denial, unless the watch is re-armed
 _ID = re.compile(r"[a-z2-7]{12}")
 
 
 class ApprovalState(StrEnum):
-    """Where an ask is. It leaves `open` once, and never comes back."""
+    """Where an approval is. It leaves `open` once and never comes back."""
 
     OPEN = "open"
-    APPROVED = "approved"  # its launch is written
+    APPROVED = "approved"  # its launch is recorded
     DENIED = "denied"
     EXPIRED = "expired"  # nobody answered in time
-    REFUSED = "refused"  # what was quoted is no more: dearer, gone, no longer wanted
+    REFUSED = "refused"  # the quote no longer holds: dearer, gone or no longer wanted
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
-    """A question to the owner. Its id is also the id of the launch that an approval begins: one ask, one launch."""
+    """A request for approval. Its id is also the id of the launch that an approval starts: one request, one launch."""
 
     ask_id: str
     watch: str
@@ -41,16 +39,16 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def provider(self) -> str:
-        """Who offers it."""
+        """The provider that offers it."""
         return self.match.offer.provider
 
     def state_at(self, now: datetime) -> ApprovalState:
-        """Its state; an open one is over at its deadline, whether or not somebody wrote that down."""
+        """Return its state. An open one expires at its deadline, whether or not that was recorded."""
         if self.state is ApprovalState.OPEN and now >= self.deadline:
             return ApprovalState.EXPIRED
         return self.state
 
 
 def is_approval_id(text: str) -> bool:
-    """Could this be the id of an ask?"""
+    """Return whether this could be the id of an approval."""
     return _ID.fullmatch(text) is not None

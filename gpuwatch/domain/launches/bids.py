@@ -1,7 +1,7 @@
-"""What is bid for an interruptible instance, at first and after it was outbid. A bid is listed, for the GPUs alone.
+"""What to bid for an interruptible instance. A bid is a listed price for the GPUs alone.
 
-An owner thinks in `max_price`: USD per GPU-hour, with disk and commission. A marketplace thinks in its own price of
-the GPUs. The way from the one to the other is here, rounded down, so that a maximum is never exceeded.
+The owner sets `max_price` in USD per GPU-hour, with disk and commission. A marketplace takes a price for the GPUs only.
+This module converts the first into the second and rounds down, so that a maximum is never exceeded.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ LEAST_BID_USD = 0.001  # source: vastai.md §6
 
 
 def quoted_bid_usd_hour(offer: Offer) -> float:
-    """What an offer's quote comes to as a bid: without its disk, never under the least bid, rounded up."""
+    """Return an offer's quote as a bid: without its disk, at least the minimum bid, rounded up."""
     bid = max(offer.quoted_usd_hour - disk_usd_hour(offer), offer.min_bid_usd_hour or 0.0, LEAST_BID_USD)
     return math.ceil(bid * MICRO - 1e-3) / MICRO
 
 
 def first_bid_usd_hour(offer: Offer, bid: BidSpec | None, commission_rate: float) -> float:
-    """What is bid first: as quoted; with `bid`, one step above the least bid, so that the next bidder does not win."""
+    """Return the first bid: the quote, or with `bid` one step above the minimum, to stay ahead of the next bidder."""
     quoted = quoted_bid_usd_hour(offer)
     if bid is None:
         return quoted
@@ -34,17 +34,17 @@ def first_bid_usd_hour(offer: Offer, bid: BidSpec | None, commission_rate: float
 
 
 def disk_usd_hour(offer: Offer) -> float:
-    """What the quoted disk costs, listed; 0 where it is not priced apart."""
+    """Return the listed price of the quoted disk; 0 where it has no price of its own."""
     return (offer.disk_usd_gb_month or 0.0) * offer.quoted_disk_gb / HOURS_A_MONTH
 
 
 def bid_ceiling_microusd(bid: BidSpec, gpu_count: int, commission_rate: float, disk_microusd: int) -> int:
-    """The most that may be bid, in micro-dollars: `bid.max` without commission and disk."""
+    """Return the highest allowed bid in micro-dollars: `bid.max` without commission and disk."""
     most = Fraction(threshold_microusd(bid.max_usd_gpu_hour, gpu_count))
     return bid_for_price(most, commission_rate, disk_microusd)
 
 
 def bid_for_price(most_microusd: Fraction, commission_rate: float, disk_microusd: int) -> int:
-    """The bid under which the whole comes to at most so much, with commission and disk."""
+    """Return the bid whose total, with commission and disk, is at most this much."""
     listed = most_microusd / (1 + Fraction(repr(commission_rate)))
     return max(0, int(listed // 1) - disk_microusd)

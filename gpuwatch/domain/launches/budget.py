@@ -1,7 +1,7 @@
-"""Does a budget allow one more launch? On values: the ledger asks in its transaction.
+"""Whether a budget allows one more launch. Pure: the repository calls it in its transaction.
 
-Admitted on an upper bound: what was spent in the window, and for all that is not over (unknown, held and stopping
-too) the most that an hour may cost, for what is left of its `max_runtime` (24 h where none is set).
+A launch is admitted on an upper bound: what was spent in the window, plus, for every launch that is not over (including
+unknown, held and stopping ones), the highest possible hourly price for the rest of its `max_runtime` (24 h if not set).
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ def budget_refusal(
     now: datetime,
     whose: str = "[budget]",
 ) -> LaunchRefusal | None:
-    """Does the budget allow it? None: yes.
+    """Return why the budget does not allow it, or None.
 
     Args:
-        alive: every other launch that is not over and that the budget is about.
-        ended: those of them that ended since the first of the month (UTC); older ones cost nothing in any window.
-        whose: whose budget it is, for the refusal's text.
+        alive: every other launch under this budget that is not over.
+        ended: launches under this budget that ended since the first of the month (UTC); older ones cost nothing in any
+            window.
+        whose: the budget's name for the refusal's text.
     """
     if budget.max_instances is not None and len(alive) >= budget.max_instances:
         text = f"{len(alive)} {'instance is' if len(alive) == 1 else 'instances are'} alive"
@@ -72,10 +73,10 @@ def all_budgets_refusal(
     of_watch: Budget,
     now: datetime,
 ) -> LaunchRefusal | None:
-    """The global budget over everything, and the watch's own over its launches alone. None: both allow it.
+    """Check the global budget over all launches and the watch's own budget over its launches. None: both allow it.
 
     Args:
-        others: every other launch of any watch: alive, or ended since the first of the month.
+        others: every other launch of any watch that is alive or ended since the first of the month.
     """
     alive = [launch for launch in others if not launch.is_over]
     over = [launch for launch in others if launch.is_over]
@@ -88,13 +89,13 @@ def all_budgets_refusal(
 
 
 def highest_rate_microusd_hour(launch: Launch) -> int:
-    """The most that it may cost an hour from now on, as far as is known: also after a price rose while it ran."""
+    """Return the highest known price per hour from now on, including price increases while it runs."""
     newest = launch.spans[-1].price_microusd_hour if launch.spans else 0
     return max(launch.bound_microusd_hour, newest)
 
 
 def remaining_microusd(launch: Launch, now: datetime, window: timedelta) -> int:
-    """What it may still cost within a window of that length, at most."""
+    """Return what it may still cost at most within a window of that length."""
     left = DAY if launch.max_runtime_s is None else timedelta(seconds=launch.max_runtime_s)
     left = billed_time(launch.promised, left)
     if launch.running_at is not None and launch.state in {LaunchState.RUNNING, LaunchState.STOPPING}:
@@ -104,7 +105,7 @@ def remaining_microusd(launch: Launch, now: datetime, window: timedelta) -> int:
 
 
 def _billed_ahead(launch: Launch, now: datetime) -> timedelta:
-    """How far beyond `now` its cost so far reaches already."""
+    """How far its cost so far already reaches beyond `now`."""
     spans = billed_spans(launch, now)
     return max(timedelta(0), spans[-1][1] - now) if spans else timedelta(0)
 
@@ -118,5 +119,5 @@ def _bound(
 
 def _too_dear(reason: RefusalReason, most: int, limit: object, span: str, whose: str) -> LaunchRefusal:
     shown = amount_text(usd(most), rounding=ROUND_CEILING)  # a bound a hair over the limit must not read as the limit
-    text = f"it could come to ${shown} {span}, what runs included, and {whose} says {reason.value} = {limit}"
+    text = f"it could cost up to ${shown} {span} with what already runs, and {whose} says {reason.value} = {limit}"
     return LaunchRefusal(reason, text)

@@ -1,7 +1,6 @@
-"""Which commission would have foretold the charges best. It advises; it changes nothing.
+"""Which commission would have predicted the invoices best. It only advises; it changes nothing.
 
-Compared is what prices an hour are answerable for (GPU, disk, and what the provider calls otherwise; traffic apart),
-launch by launch, on days that are final.
+Compares what hourly prices explain (GPU, disk and other charges, but not traffic), launch by launch, on final days.
 """
 
 from __future__ import annotations
@@ -18,29 +17,29 @@ from gpuwatch.domain.market.pricing import Commission, CommissionMode
 
 LEAST_LAUNCHES = 3
 LEAST_HOURS = 24.0
-_BETTER_BY = 0.25  # percentage points of error that another rate must win, before it is advised
-_POOR = 5.0  # percent: beyond it nothing that is tried foretells the bill well
-_MOST_RATE = 10.0  # what the settings take
+_BETTER_BY = 0.25  # another rate is advised only if its error is this many percentage points lower
+_POOR = 5.0  # percent: above it no candidate predicts the bill well
+_MOST_RATE = 10.0  # the highest rate that the settings accept
 
 
 class BilledLaunch(msgspec.Struct, frozen=True, kw_only=True):
-    """One launch on its final days: listed by us, charged by the provider, micro-dollars."""
+    """One launch on its final days, in micro-dollars: our listed cost and the provider's charge."""
 
     launch_id: str
     listed: int
-    effective: int  # with the commission as it was reckoned then
+    effective: int  # with the commission as computed at that time
     charged: int
     billed_hours: float
 
     def predicted_bill(self, mode: CommissionMode, rate: float) -> float:
-        """What the bill would be with that commission."""
+        """Return what the bill would be with that commission."""
         if mode is CommissionMode.FROM_OFFER:
             return float(self.effective)
         return self.listed * (1.0 if mode is CommissionMode.INCLUDED else 1.0 + rate)
 
 
 class CommissionCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A commission that may fit. `error_percent`: the median of |foretold − charged| ÷ charged over the launches."""
+    """A commission that may fit. `error_percent` is the median of |predicted − charged| ÷ charged over the launches."""
 
     name: str  # "set", "on_top", "included", "fitted"
     mode: CommissionMode
@@ -49,18 +48,18 @@ class CommissionCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """As it would stand in the settings."""
+        """As it would be written in the settings."""
         if self.mode is not CommissionMode.ON_TOP:
             return f'{{ rate = {self.rate:g}, mode = "{self.mode.value}" }}'
         return f"{self.rate:.4f}".rstrip("0").ljust(4, "0") if self.rate else "0"
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
-    """What the charges of one provider say. `best` None: not enough data, `why_not` says what is missing."""
+    """The result for one provider. If `best` is None, `why_not` says which data is missing."""
 
     provider: str
     launches: int
-    left_out: int  # launches on whose final days nothing was charged
+    left_out: int  # launches with no charge on their final days
     billed_hours: float
     first_day: date | None
     last_day: date | None
@@ -71,12 +70,12 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_poor(self) -> bool:
-        """Not even the best foretells the bill."""
+        """Return whether even the best candidate predicts the bill badly."""
         return self.best is not None and self.best.error_percent > _POOR
 
     @property
     def advice(self) -> str | None:
-        """The lines for the settings, if another commission fits better than the one in force; None: keep it."""
+        """The settings to change if another commission fits better than the current one; None: keep it."""
         if self.best is None or self.best == self.with_current_limit:
             return None
         return f"[providers.{self.provider}]\ncommission = {self.best.text}"
@@ -86,7 +85,7 @@ def calibrate(provider: str, cells: Iterable[InvoiceLine], commission: Commissio
     """Compare the final days of a provider's launches with its charges.
 
     Args:
-        commission: as it is set now.
+        commission: the current setting.
     """
     final = [cell for cell in cells if cell.final and cell.charged is not None and cell.launch.provider == provider]
     everything = _pairs(final)
@@ -106,7 +105,7 @@ def calibrate(provider: str, cells: Iterable[InvoiceLine], commission: Commissio
 
 
 def fitted_factor(pairs: Sequence[BilledLaunch]) -> Fraction:
-    """The bill ÷ the listed price: least squares through the origin, each launch weighted by its listed cost."""
+    """Return the bill ÷ the listed price: least squares through the origin, weighted by each launch's listed cost."""
     above = sum(pair.listed**2 * pair.charged for pair in pairs)
     return Fraction(above, sum(pair.listed**3 for pair in pairs))
 
@@ -151,5 +150,5 @@ def _pairs(final: Sequence[InvoiceLine]) -> list[BilledLaunch]:
 def _missing(found: Calibration) -> str:
     return (
         f"not enough data: {found.launches} launches and {found.billed_hours:.1f} billed hours in final days;"
-        f" it takes {LEAST_LAUNCHES} launches and {LEAST_HOURS:g} hours"
+        f" {LEAST_LAUNCHES} launches and {LEAST_HOURS:g} hours are needed"
     )

@@ -1,4 +1,4 @@
-"""What must be done before a watch rents: items that its owner ticks (`require` of a watch). Pure."""
+"""Items that the owner must tick before a watch rents (`require` of a watch). Pure."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ import msgspec
 from gpuwatch.domain.launches.launch import LaunchRefusal, RefusalReason
 from gpuwatch.domain.watches.watch import ChecklistPolicy, Watch
 
-# What is worth doing before money runs; an owner may name others, in words of their own.
+# What is worth doing before you rent. Owners may add items of their own.
 KNOWN_ITEMS: Mapping[str, str] = MappingProxyType(
     {
-        "dry_epoch": "One epoch ran on 1 % of the data, from loading to a saved checkpoint: it does not fall over "
-        "after hours of rent.",
-        "loss_falls": "The loss fell in that epoch: what is rented learns something.",
-        "util_70": "The GPU was at 70 % or more meanwhile: under it, look for what it waits for (data, disk, CPU) "
-        "before you rent a dearer one.",
+        "dry_epoch": "One epoch ran on 1 % of the data, from loading to a saved checkpoint, so the job does not "
+        "fail after hours of rent.",
+        "loss_falls": "The loss fell in that epoch: the rented job learns something.",
+        "util_70": "The GPU was at 70 % or more during that epoch. If not, find what it waits for (data, disk, "
+        "CPU) before you rent a more expensive one.",
         "amp": "Mixed precision (BF16 or FP16) is on: 2 to 3 times faster on cards with matrix units, half the memory.",
-        "lora": "LoRA or QLoRA was weighed against training all weights: it wants a fraction of the memory, so smaller "
-        "or fewer cards.",
-        "grad_checkpoint": "Gradient checkpointing was weighed: about a third of the activations' memory, for some "
-        "20 % more time.",
-        "resume": "The job was killed once and went on from its checkpoint: a preempted or failed machine costs one "
-        "interval, not everything.",
+        "lora": "LoRA or QLoRA was considered instead of training all weights: it needs a fraction of the memory, so "
+        "smaller or fewer cards.",
+        "grad_checkpoint": "Gradient checkpointing was considered: about a third of the activation memory for "
+        "about 20 % more time.",
+        "resume": "The job was killed once and resumed from its checkpoint, so a preempted or failed machine costs "
+        "one interval and not everything.",
     }
 )
 _SHOWN = 5  # items that an alert names; the command shows all
-_ITEM_SHOWN = 60  # letters of one there
+_ITEM_SHOWN = 60  # characters of one item there
 
 
 class ChecklistTick(msgspec.Struct, frozen=True, kw_only=True):
-    """An item that its owner ticked."""
+    """An item that the owner ticked."""
 
     item: str
     at: datetime
@@ -42,23 +42,23 @@ class ChecklistTick(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unticked(watch: Watch, ticked: Collection[str]) -> tuple[str, ...]:
-    """What the watch requires and nobody has ticked, in the order of the settings, each once."""
+    """Return what the watch requires and nobody has ticked, in the order of the settings, each once."""
     return tuple(item for item in dict.fromkeys(watch.require) if item not in ticked)
 
 
 def checklist_refusal(watch: Watch, ticked: Collection[str]) -> LaunchRefusal | None:
-    """Does the checklist let this watch rent? None: yes."""
+    """Return why the checklist does not let this watch rent, or None."""
     missing = unticked(watch, ticked)
     if not missing or watch.require_policy is not ChecklistPolicy.BLOCK:
         return None
-    text = f"the checklist is not done: {_named(missing)}; see: gpuwatch checklist {shlex.quote(watch.name)}"
+    text = f"the checklist is not complete: {_named(missing)}; see: gpuwatch checklist {shlex.quote(watch.name)}"
     return LaunchRefusal(RefusalReason.CHECKLIST, text)
 
 
 def checklist_warning(missing: Sequence[str]) -> str:
-    """A sentence for an alert, with a blank in front; empty: nothing to be told.
+    """Return a sentence for an alert, with a leading space, or "".
 
-    A watch that blocks says it in its refusal; one that only alerts reminds its owner, who rents by hand.
+    A watch that blocks says so in its refusal. One that only alerts reminds its owner, who rents by hand.
     """
     if not missing:
         return ""

@@ -1,11 +1,11 @@
-"""A watch whose launches fail one after the other is stopped before it burns the market down. Pure.
+"""Stop a watch whose launches keep failing, before it wastes more money. Pure.
 
-Closed; after THRESHOLD failures within WINDOW open for REST; then half-open: one try at a time. A try that fails opens
-it again, a try that runs closes it, and so does the owner.
+The breaker is closed. FAILURE_THRESHOLD failures within FAILURE_WINDOW open it for OPEN_FOR. Then it is half-open: one
+launch is tried at a time. A failed try opens it again; a launch that runs closes it, and so does the owner.
 
-What counts is what a person should look at: the machine, the order, the provider's refusal, what was not as promised.
-What the market does (an offer gone, a price that rose, a bid lost at the start, a budget, a rate limit, a request that
-was never sent) does not.
+Only failures that a person should look at count: the machine, the order, a refusal by the provider, an instance that
+does not match its offer. What the market does (an offer gone, a higher price, a bid lost at the start, a budget, a rate
+limit, a request that was never sent) does not count.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ COUNTED_REASONS = (
 
 
 class CircuitBreaker(msgspec.Struct, frozen=True, kw_only=True):
-    """The memory of one watch's breaker: since when this episode lasts, and until when nothing is tried.
+    """The stored state of one watch's breaker: when this episode began, and until when nothing is tried.
 
-    With `until` at or before `at` it is closed, and failures up to `at` are forgotten.
+    If `until` is at or before `at`, it is closed and failures up to `at` are forgotten.
     """
 
     watch: str
@@ -52,34 +52,37 @@ class CircuitBreaker(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_closed(self) -> bool:
-        """Does the watch rent as usual?"""
+        """Return whether the watch rents as usual."""
         return self.until <= self.at
 
     def text(self) -> str:
-        """One line for a person."""
-        return f"{self.why}; tried again, once, after {self.until:%Y-%m-%d %H:%M} UTC"
+        """Return one line for a person."""
+        return f"{self.why}; one launch is tried after {self.until:%Y-%m-%d %H:%M} UTC"
 
 
 def is_counted_failure(launch: Launch) -> bool:
-    """Is it a failure that the breaker counts? Only of what never ran."""
+    """Return whether the breaker counts this failure. Only launches that never ran count."""
     return launch.state is LaunchState.FAILED and not launch.dry_run and launch.ended_because(*COUNTED_REASONS)
 
 
 def after_failure(
     breaker: CircuitBreaker | None, failed: Sequence[Launch], newest: Launch, now: datetime
 ) -> CircuitBreaker | None:
-    """The breaker after one more failure of its watch; None: it stays as it is.
+    """Return the breaker after one more failure of its watch, or None if it does not change.
 
     Args:
-        failed: launches of the watch that failed, `newest` among them; what does not count is passed over.
+        failed: launches of the watch that failed, including `newest`; those that do not count are skipped.
     """
     if not is_counted_failure(newest):
         return None
     if breaker is not None and not breaker.is_closed:
-        if newest.intended_at < breaker.until:  # begun before it opened: no try
+        if newest.intended_at < breaker.until:  # requested before the breaker opened, so not a try
             return None
         return CircuitBreaker(
-            watch=breaker.watch, at=breaker.at, until=now + OPEN_FOR, why="the try after the rest failed, too"
+            watch=breaker.watch,
+            at=breaker.at,
+            until=now + OPEN_FOR,
+            why="the launch tried after the pause failed as well",
         )
     since = None if breaker is None else breaker.at
     last = _counted_since(failed, since)[-FAILURE_THRESHOLD:]
@@ -90,19 +93,19 @@ def after_failure(
 
 
 def after_run(breaker: CircuitBreaker | None, running: Launch, now: datetime) -> CircuitBreaker | None:
-    """The breaker after a launch came to life; None: it stays as it is. Only a try closes it."""
+    """Return the breaker after a launch started running, or None if it does not change. Only a try closes it."""
     if breaker is None or breaker.is_closed or running.intended_at < breaker.until:
         return None
     return closed_breaker(breaker.watch, now, f"launch {running.launch_id} runs")
 
 
 def closed_breaker(watch: str, now: datetime, why: str) -> CircuitBreaker:
-    """Closed from now on; what failed before is forgotten."""
+    """Return a breaker that is closed from now on; earlier failures are forgotten."""
     return CircuitBreaker(watch=watch, at=now, until=now, why=why)
 
 
 def breaker_refusal(breaker: CircuitBreaker | None, mine: Sequence[Launch], now: datetime) -> LaunchRefusal | None:
-    """May the watch try? None: yes.
+    """Return why the watch must not rent, or None.
 
     Args:
         mine: the launches of the watch that are alive.
@@ -111,11 +114,11 @@ def breaker_refusal(breaker: CircuitBreaker | None, mine: Sequence[Launch], now:
         return None
     resume = f"gpuwatch resume {shlex.quote(breaker.watch)}"
     if now < breaker.until:
-        return LaunchRefusal(RefusalReason.BREAKER, f"{breaker.text()}; at once: {resume}")
+        return LaunchRefusal(RefusalReason.BREAKER, f"{breaker.text()}; to rent at once: {resume}")
     trying = [launch.launch_id for launch in mine if launch.intended_at >= breaker.until]
     if trying:
         return LaunchRefusal(
-            RefusalReason.BREAKER, f"after failures one launch is tried first: {trying[0]}; all: {resume}"
+            RefusalReason.BREAKER, f"after failures one launch is tried first: {trying[0]}; to rent as usual: {resume}"
         )
     return None
 
@@ -127,8 +130,10 @@ def _counted_since(failed: Sequence[Launch], since: datetime | None) -> list[Lau
 
 
 def _idle_between(failed: Sequence[Launch]) -> timedelta:
-    """The time between failures, without what the attempts themselves took: three machines that never become ready
-    within 15 minutes are three failures in a row, not one now and then."""
+    """The time between failures without the time of the attempts themselves.
+
+    Three machines that each need 15 minutes to fail are three failures in a row.
+    """
     gaps = (later.intended_at - _ended(earlier) for earlier, later in pairwise(failed))
     return sum((max(gap, timedelta(0)) for gap in gaps), timedelta(0))
 

@@ -1,8 +1,7 @@
-"""What launches cost by our own reckoning: GPU, disk, commission and traffic, by UTC day, in whole micro-dollars.
+"""What launches cost by our own calculation: GPU, disk, commission and traffic, by UTC day, in whole micro-dollars.
 
-Money is rounded once at each cut of time, always reckoned from the launch's beginning: what its days cost adds up to
-what it costs, and what its components cost adds up to its price, to the micro-dollar. In exchange a component of a
-day may be one micro-dollar off.
+Money is rounded once at each cut in time, always computed from the launch's start. So the days of a launch add up to
+its cost, and its components to its price, to the micro-dollar; a single component of a day may be one micro-dollar off.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ _DAY = timedelta(days=1)
 
 
 class LaunchCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What was predicted for some launches over some time, in whole micro-dollars."""
+    """The predicted cost of some launches over some time, in whole micro-dollars."""
 
     gpu: int = 0  # listed
     disk: int = 0  # listed
-    commission: int = 0  # what the price is above the listed one
-    traffic: int = 0  # an estimate: what the watch said that its job moves, at the offer's prices
-    billed_ms: int = 0  # time, GPU or disk alone
+    commission: int = 0  # the price minus the listed price
+    traffic: int = 0  # an estimate: the GB that the watch states, at the offer's prices
+    billed_ms: int = 0  # with its GPUs or with its disk only
 
     @property
     def listed(self) -> int:
-        """What the provider's list says, without traffic."""
+        """By the provider's list price, without traffic."""
         return self.gpu + self.disk
 
     @property
@@ -53,7 +52,7 @@ class LaunchCost(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def billed_hours(self) -> float:
-        """Time that something was billed."""
+        """How long something was billed."""
         return self.billed_ms / _MS_AN_HOUR
 
     def __add__(self, other: LaunchCost) -> LaunchCost:
@@ -67,7 +66,7 @@ class LaunchCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PriceSegment(msgspec.Struct, frozen=True):
-    """A time with one price: micro-dollars an hour, and how much of the listed one is for GPUs."""
+    """A time with one price in micro-dollars an hour; `gpu` is the GPUs' part of the listed price."""
 
     start: datetime
     end: datetime
@@ -77,7 +76,7 @@ class PriceSegment(msgspec.Struct, frozen=True):
 
 
 def price_segments(launch: Launch, now: datetime) -> list[PriceSegment]:
-    """All that is billed of a launch until `now`, oldest first."""
+    """Return everything billed for a launch until `now`, oldest first."""
     listed = billed_spans(launch, now, listed=True)
     prices = billed_spans(launch, now)
     return [
@@ -89,7 +88,10 @@ def price_segments(launch: Launch, now: datetime) -> list[PriceSegment]:
 def predicted_cost(
     launch: Launch, now: datetime, since: datetime | None = None, until: datetime | None = None
 ) -> LaunchCost:
-    """What a launch cost from `since` on and before `until` (None: all of it), traffic in the moment when it ran."""
+    """Return the cost of a launch from `since` until before `until` (None: all of it).
+
+    Traffic counts at the moment at which the launch starts running.
+    """
     parts = price_segments(launch, now)
     before, after = _cumulative(parts, since, nothing=True), _cumulative(parts, until)
     return LaunchCost(
@@ -102,11 +104,11 @@ def predicted_cost(
 
 
 def billed_days(launch: Launch, now: datetime) -> Iterator[date]:
-    """The UTC days on which something of it was billed, oldest first; the one on which it came to life is one."""
+    """Yield the UTC days on which it was billed, oldest first, including the day on which it started running."""
     parts = price_segments(launch, now)
     moments = [moment for part in parts if part.end > part.start for moment in (part.start, part.end - _MS)]
     if parts and launch.running_at is not None:
-        moments.append(launch.running_at)  # its traffic, even if it ended at the same moment
+        moments.append(launch.running_at)  # its traffic counts even if it ended at the same moment
     if moments:
         day, last = min(moments).astimezone(UTC).date(), max(moments).astimezone(UTC).date()
         while day <= last:
@@ -115,18 +117,18 @@ def billed_days(launch: Launch, now: datetime) -> Iterator[date]:
 
 
 def midnight(day: date) -> datetime:
-    """The first moment of a UTC day."""
+    """Return the start of a UTC day."""
     return datetime.combine(day, time(), UTC)
 
 
 def month_of(day: date) -> tuple[datetime, datetime]:
-    """The first moment of the day's month, and of the next one, UTC."""
+    """Return the start of the day's month and of the next one, in UTC."""
     first = day.replace(day=1)
     return midnight(first), midnight((first + 31 * _DAY).replace(day=1))
 
 
 def total_cost(costs: Iterable[LaunchCost]) -> LaunchCost:
-    """All of them together."""
+    """Return the sum of all."""
     return sum(costs, LaunchCost())
 
 
@@ -134,7 +136,7 @@ def total_cost(costs: Iterable[LaunchCost]) -> LaunchCost:
 
 
 class BurnRate(msgspec.Struct, frozen=True, kw_only=True):
-    """What is billed an hour at one moment, in micro-dollars, and for how many launches."""
+    """What is billed per hour at one moment, in micro-dollars, and for how many launches."""
 
     listed: int = 0
     effective: int = 0
@@ -142,7 +144,7 @@ class BurnRate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def burn_rate(launches: Sequence[Launch], now: datetime) -> BurnRate:
-    """What is billed now; a launch whose answer was lost counts with its whole price, as it does in budgets."""
+    """Return what is billed now. A launch whose answer was lost counts with its full price, as it does in budgets."""
     last = [parts[-1] for one in launches if one.state not in FINAL_STATES and (parts := price_segments(one, now))]
     billed = [part for part in last if part.price or part.listed]
     return BurnRate(
@@ -153,9 +155,9 @@ def burn_rate(launches: Sequence[Launch], now: datetime) -> BurnRate:
 
 
 def remaining_cost(launch: Launch, now: datetime, until: datetime) -> tuple[int, int]:
-    """(listed, effective) that it costs from `now` to `until` if it goes on, in micro-dollars: to its end at most.
+    """Return (listed, effective) micro-dollars that it costs from `now` to `until`, or to its own end if earlier.
 
-    What is not running yet counts with its whole price from now on; what is being stopped ends now.
+    A launch that is not running yet counts with its full price from now on; one that is being stopped ends now.
     """
     parts = price_segments(launch, now)
     if launch.state in FINAL_STATES or launch.state is LaunchState.STOPPING or not parts:
@@ -166,13 +168,13 @@ def remaining_cost(launch: Launch, now: datetime, until: datetime) -> tuple[int,
     ends_at = launch.deadline
     if launch.running_at is not None and launch.max_runtime_s is not None:
         ends_at = launch.running_at + timedelta(seconds=launch.max_runtime_s)
-    from_ = max(now, parts[-1].end)  # what is billed in whole hours is billed ahead
+    from_ = max(now, parts[-1].end)  # whole billing steps are billed ahead
     left_ms = max(0, ((until if ends_at is None else min(until, ends_at)) - from_) // _MS)
     return _whole_microusd(listed * left_ms), _whole_microusd(price * left_ms)
 
 
 def _cumulative(parts: Sequence[PriceSegment], until: datetime | None, nothing: bool = False) -> LaunchCost:
-    """From the beginning on; `until` None means to the end, or with `nothing` that no time has passed."""
+    """The cost from the start. `until` None means to the end, or with `nothing` that no time has passed."""
     if until is None and nothing:
         return LaunchCost()
     ends = [part.end if until is None else min(part.end, until) for part in parts]
@@ -185,7 +187,7 @@ def _cumulative(parts: Sequence[PriceSegment], until: datetime | None, nothing: 
 
 
 def _whole_microusd(microusd_ms_an_hour: int) -> int:
-    """Whole micro-dollars, half-even, exact."""
+    """Whole micro-dollars, rounded half-even, exact."""
     return round(Fraction(microusd_ms_an_hour, _MS_AN_HOUR))
 
 

@@ -1,6 +1,6 @@
-"""Why a rented instance must end, from what its row and the provider's list say. Pure.
+"""Why a rented instance must end, from its row and the provider's list. Pure.
 
-A word of the provider that we do not know is never a reason.
+A status that we do not know is never a reason.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from gpuwatch.domain.launches.instance import Instance, InstanceState
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.market.pricing import MICRO
 
-EndCause = tuple[EndReason, str]  # and the provider's words
+EndCause = tuple[EndReason, str]  # with the provider's own text
 _PRICE_SLACK = 0.005  # a listing's price may carry more digits, or a disk rounded up to the least size
 
 
 def end_cause(
     launch: Launch, instance: Instance, now: datetime, ceiling_microusd: int | None = None
 ) -> EndCause | None:
-    """What is wrong with an instance that is listed; None: nothing.
+    """Return why a listed instance must end, or None.
 
     Args:
-        ceiling_microusd: the watch's threshold for the whole offer, commission included; None: the watch is gone.
+        ceiling_microusd: the watch's threshold for the whole offer with commission; None: the watch was removed.
     """
     if launch.spot and instance.spot is False:
         return EndReason.WRONG_TYPE, "it is billed at the on-demand price"
@@ -35,16 +35,16 @@ def end_cause(
 
 
 def _unborn(launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
-    """What keeps it from coming to life; running at the first look after `ready_within` is in time."""
+    """What keeps it from starting. Running at the first listing after `ready_within` is in time."""
     if instance.state is InstanceState.OFFLINE:
         return EndReason.BROKEN, instance.status
-    if instance.state is InstanceState.STOPPED:  # a contract that was kept although it cannot start: its disk is billed
+    if instance.state is InstanceState.STOPPED:  # the contract exists but cannot start; its disk is billed
         return EndReason.BID_LOST if launch.spot else EndReason.BROKEN, instance.status
     return None if instance.state is InstanceState.RUNNING else late_start(launch, instance.status, now)
 
 
 def late_start(launch: Launch, words: str, now: datetime) -> EndCause | None:
-    """Not running, or running and not yet verified, within `ready_within`."""
+    """Not running, or running but not verified, within `ready_within`."""
     requested_at = launch.requested_at or launch.intended_at
     if launch.state is not LaunchState.STARTING or launch.ready_within_s is None:
         return None
@@ -54,8 +54,10 @@ def late_start(launch: Launch, words: str, now: datetime) -> EndCause | None:
 
 
 def overdue(launch: Launch, now: datetime) -> EndCause | None:
-    """Running for `max_runtime`; or at the deadline that its instance was told, whenever it was first seen running:
-    while nobody looked (a machine that slept, a list that is down) it may have run all the time."""
+    """Past its `max_runtime`, or past the deadline that its instance was given.
+
+    The deadline also covers time in which nobody saw it run: a machine that slept, a list that was unavailable.
+    """
     if launch.state not in {LaunchState.STARTING, LaunchState.RUNNING} or launch.max_runtime_s is None:
         return None
     ends = [launch.deadline] if launch.deadline is not None else []
@@ -65,7 +67,7 @@ def overdue(launch: Launch, now: datetime) -> EndCause | None:
 
 
 def billed_rates(launch: Launch, instance: Instance) -> tuple[int, int]:
-    """Listed and effective price in micro-dollars an hour, as the provider's list says; else as they were admitted."""
+    """Return listed and effective price in micro-dollars an hour from the provider's list, else as admitted."""
     admitted = launch.listed_microusd_hour, launch.price_microusd_hour
     if instance.listed_usd_hour is None or not launch.listed_microusd_hour:
         return admitted
@@ -76,7 +78,7 @@ def billed_rates(launch: Launch, instance: Instance) -> tuple[int, int]:
 
 
 def _is_dearer(launch: Launch, instance: Instance, ceiling_microusd: int | None) -> bool:
-    """Over the threshold by the provider's own price, while that is young enough to be the price of the rent."""
+    """Above the threshold by the provider's own price, while that is new enough to be the price of this order."""
     if launch.state is not LaunchState.STARTING:
         return False
     ceiling = launch.price_microusd_hour if ceiling_microusd is None else ceiling_microusd

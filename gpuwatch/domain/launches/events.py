@@ -1,4 +1,4 @@
-"""What may be observed of a launch: an answer to its order, a listing, its owner's word; when, and on which terms."""
+"""What can happen to a launch: an answer to its order, a listing, a request by its owner; when, and on which terms."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from gpuwatch.domain.watches.watch import (
 
 
 class InstanceCreated(msgspec.Struct, frozen=True):
-    """The provider answered the order: there is a contract. `starts` False: it will not run (a lost bid)."""
+    """The provider accepted the order: there is a contract. `starts` is False if it will not run (a lost bid)."""
 
     instance_id: str
     starts: bool = True
 
 
 class AnswerLost(msgspec.Struct, frozen=True):
-    """The order was sent, and nobody knows what came of it."""
+    """The order was sent, and its result is unknown."""
 
     words: str
     instance_id: str | None = None
 
 
 class NothingCreated(msgspec.Struct, frozen=True):
-    """The provider refused, or was never asked. `reason` starts with an `End`."""
+    """The provider refused, or was never asked. `reason` starts with an `EndReason`."""
 
     reason: str
 
 
 class InstanceListed(msgspec.Struct, frozen=True):
-    """A whole listing shows its instance.
+    """A complete listing shows the instance.
 
     Args:
-        fault: what the guard found; what the listing itself says is judged here.
-        verified: it is known to be what was promised.
+        fault: what the guard found; what the listing itself shows is judged by the state machine.
+        verified: it is known to match its offer.
     """
 
     instance: Instance
@@ -53,28 +53,28 @@ class InstanceListed(msgspec.Struct, frozen=True):
 
 
 class InstanceUnlisted(msgspec.Struct, frozen=True):
-    """A whole listing does not show its instance. `fault`: why it must end all the same."""
+    """A complete listing does not show the instance. `fault`: why it must end anyway."""
 
     verdict: AbsenceVerdict
     fault: EndCause | None = None
 
 
 class ListUnavailable(msgspec.Struct, frozen=True):
-    """The provider gave no usable list. `fault`: why it must end all the same."""
+    """The provider gave no usable list. `fault`: why it must end anyway."""
 
     verdict: AbsenceVerdict
     fault: EndCause | None = None
 
 
 class EndRequested(msgspec.Struct, frozen=True):
-    """The owner, or a rule of the owner's, wants its end."""
+    """The owner, or one of the owner's rules, wants it to end."""
 
     end: EndReason
     words: str = ""
 
 
 class BidRaised(msgspec.Struct, frozen=True):
-    """The provider took a higher bid (listed, GPUs alone)."""
+    """The provider accepted a higher bid (listed, GPUs only)."""
 
     bid_microusd_hour: int
 
@@ -92,14 +92,14 @@ LifecycleEvent = (
 
 
 class ClockReading(msgspec.Struct, frozen=True):
-    """Two clocks: what is written down, and a wall clock that never ran backwards, for what must end in time."""
+    """Two clocks: the time to record, and a wall clock that never runs backwards, for deadlines."""
 
     now: datetime
     at_least: datetime
 
 
 class WatchTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What the launch's watch says; without it (the watch left the settings) the launch goes on as it was admitted."""
+    """What the launch's watch says now. Without it (the watch was removed) the launch goes on as it was admitted."""
 
     ceiling_microusd: int | None = None  # threshold for the whole offer, commission included
     bid: BidSpec | None = None
@@ -108,12 +108,12 @@ class WatchTerms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def watch_terms(watch: Watch | None, launch: Launch) -> WatchTerms:
-    """The terms of a launch, by its watch as the settings have it now."""
+    """Return the terms of a launch from its watch in the current settings."""
     if watch is None:
         return WatchTerms()
     ceiling = ceiling_microusd(watch, launch.gpu, launch.gpu_count, spot=launch.spot)
     if watch.action is Action.ASK or (watch.auto and launch.state is LaunchState.STARTING):
-        # its owner approved that price, and no other; a limit out of the history was that of its own moment
+        # the owner approved that price only; a limit from the history was valid at its own moment
         ceiling = min(ceiling, launch.bound_microusd_hour)
     spec = watch.launch
     if spec is None:

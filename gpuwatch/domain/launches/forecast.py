@@ -1,4 +1,4 @@
-"""Where the month is heading, in two ways, and how much of each budget is used. Money in whole micro-dollars."""
+"""Where the month is heading, by two methods, and how much of each budget is used. Money in whole micro-dollars."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.pricing import microusd
 from gpuwatch.domain.watches.watch import Budget
 
-LEAST_DAYS = 3  # a mean of fewer says nothing
+LEAST_DAYS = 3  # a mean of fewer days says nothing
 _DAY = timedelta(days=1)
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
-    """What the month will have cost at its end (UTC), traffic apart. `mean_*` None: not enough data."""
+    """What the month will have cost at its end (UTC), without traffic. `mean_*` is None if there is not enough data."""
 
     month_end: datetime
-    running_listed: int  # what runs goes on, to its max_runtime at most; nothing new is rented
+    running_listed: int  # running launches continue, at most to max_runtime; nothing new is rented
     running_effective: int
-    mean_listed: int | None  # the days that are left cost what the days so far cost in the mean
+    mean_listed: int | None  # each remaining day costs the mean of the days so far
     mean_effective: int | None
-    sample_days: float  # the days so far, from the first launch on where that was this month
+    sample_days: float  # the days so far, counted from the first launch if that was this month
 
 
 class BudgetUse(msgspec.Struct, frozen=True, kw_only=True):
-    """One limit and how much of it is used. `watch` None: the budget over everything."""
+    """One limit and how much of it is used. `watch` None: the budget over all launches."""
 
     watch: str | None
     limit_name: str  # max_usd_hour, max_usd_day, max_usd_month
@@ -47,12 +47,12 @@ class BudgetUse(msgspec.Struct, frozen=True, kw_only=True):
     forecast_mean: int | None = None
 
     def percent(self, amount: int | None) -> float | None:
-        """That much in percent of the limit; None: there is nothing to compare."""
+        """Return the amount in percent of the limit; None if there is nothing to compare."""
         return None if amount is None or not self.limit else 100 * amount / self.limit
 
 
 def forecast(launches: Sequence[Launch], now: datetime) -> Forecast:
-    """To the end of the month that `now` lies in, for these launches."""
+    """Return the forecast for these launches to the end of the month of `now`."""
     first, end = month_of(now.astimezone(UTC).date())
     spent = spent_since(launches, first, now)
     to_come = [remaining_cost(launch, now, end) for launch in launches]
@@ -70,13 +70,13 @@ def forecast(launches: Sequence[Launch], now: datetime) -> Forecast:
 
 
 def _begin(launches: Iterable[Launch], first: datetime) -> datetime:
-    """The day on which gpuwatch rented first: the days before it say nothing about the days to come."""
+    """The day of the first launch: the days before it say nothing about the days to come."""
     began = [one.requested_at for one in launches if one.requested_at is not None and not one.dry_run]
     return midnight(min(began).astimezone(UTC).date()) if began else first
 
 
 def budget_uses(watch: str | None, budget: Budget, launches: Sequence[Launch], now: datetime) -> list[BudgetUse]:
-    """Each limit that is set, with what these launches use of it: price with commission, as budgets are admitted."""
+    """Return each limit that is set and what these launches use of it, with commission, as budgets are admitted."""
     today = midnight(now.astimezone(UTC).date())
     ahead = forecast(launches, now)
     used = {
@@ -101,7 +101,7 @@ def budget_uses(watch: str | None, budget: Budget, launches: Sequence[Launch], n
 def past_uses(
     watch: str | None, budget: Budget, launches: Iterable[Launch], first: datetime, now: datetime
 ) -> list[BudgetUse]:
-    """The month's limit, with what these launches used of it in the month that begins at `first`, whole."""
+    """Return the month's limit and what these launches used of it in the whole month that begins at `first`."""
     if budget.max_usd_month is None:
         return []
     end = month_of(first.date())[1]
@@ -110,5 +110,5 @@ def past_uses(
 
 
 def spent_since(launches: Iterable[Launch], since: datetime, now: datetime) -> LaunchCost:
-    """What they cost from then on."""
+    """Return what they cost since then."""
     return total_cost(predicted_cost(launch, now, since) for launch in launches)

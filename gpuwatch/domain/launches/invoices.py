@@ -1,4 +1,4 @@
-"""What a provider says it charged, beside what was predicted: one cell for each launch and UTC day."""
+"""What a provider says it charged, beside what was predicted: one line for each launch and UTC day."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from gpuwatch.domain.launches.costs import (
 from gpuwatch.domain.launches.launch import Launch
 
 CHARGE_KINDS = ("gpu", "disk", "download", "upload", "other")
-NO_CHARGE = "none"  # the kind of the row that says: for this day the provider answered, and charged nothing
-FETCH_WINDOW = timedelta(days=35)  # so long a day is asked for while it is not final
+NO_CHARGE = "none"  # the kind of a row that says: the provider answered for this day and charged nothing
+FETCH_WINDOW = timedelta(days=35)  # a day is fetched for this long while it is not final
 _DAY = timedelta(days=1)
 
 
 class InvoiceRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One charge as it is kept. `kind` is one of KINDS, or NOTHING with 0."""
+    """One stored charge. `kind` is one of CHARGE_KINDS, or NO_CHARGE with 0."""
 
     provider: str
     instance_id: str
@@ -49,7 +49,7 @@ class InvoicedAmounts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def without_traffic(self) -> int:
-        """What prices an hour are answerable for."""
+        """What hourly prices explain."""
         return self.gpu + self.disk + self.other
 
     def __add__(self, more: InvoicedAmounts) -> InvoicedAmounts:
@@ -57,7 +57,7 @@ class InvoicedAmounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InvoiceLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One launch on one UTC day. `charged` None: not known, which is not 0."""
+    """One launch on one UTC day. `charged` None means unknown, which is not 0."""
 
     launch: Launch
     day: date
@@ -73,7 +73,10 @@ def invoice_lines(
     since: date | None = None,
     until: date | None = None,
 ) -> list[InvoiceLine]:
-    """Each day from `since` to `until` (both included) on which a launch was billed or charged; dry runs never were."""
+    """Return each day from `since` to `until` (inclusive) on which a launch was billed or charged.
+
+    Dry runs never are.
+    """
     reported = _by_instance(charges)
     found, taken = [], set()
     for launch in sorted(launches, key=lambda one: one.intended_at):
@@ -107,32 +110,32 @@ def _by_instance(charges: Iterable[InvoiceRow]) -> dict[tuple[str, str], dict[da
 
 
 class InvoiceSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Several cells together."""
+    """Several lines added up."""
 
     key: str
     cost: LaunchCost
     launches: int
     charged: InvoicedAmounts | None  # None: no charge is known
-    charged_launches: int  # of how many something is known
-    final_to: date | None  # each day up to it is final, of the launches of which charges are known
-    compared_cost: LaunchCost  # of the cells that are final, and of those alone
+    charged_launches: int  # launches with at least one known charge
+    final_to: date | None  # every day up to this one is final, for launches with known charges
+    compared_cost: LaunchCost  # of the final lines only
     compared_charged: InvoicedAmounts | None
 
     @property
     def difference(self) -> int | None:
-        """Charged less predicted, micro-dollars, on final days; None: there are none."""
+        """Charged minus predicted, in micro-dollars, on final days; None: there are none."""
         return None if self.compared_charged is None else self.compared_charged.total - self.compared_cost.total
 
     @property
     def difference_percent(self) -> float | None:
-        """The same in percent of what was predicted; None also where nothing was predicted."""
+        """The same in percent of the prediction; None also if nothing was predicted."""
         if self.difference is None or not self.compared_cost.total:
             return None
         return 100 * self.difference / self.compared_cost.total
 
 
 def summarize(key: str, of: Sequence[InvoiceLine]) -> InvoiceSummary:
-    """These cells as one line."""
+    """Add up these lines."""
     known = [cell for cell in of if cell.charged is not None]
     final = [cell for cell in known if cell.final]
     return InvoiceSummary(
@@ -148,7 +151,7 @@ def summarize(key: str, of: Sequence[InvoiceLine]) -> InvoiceSummary:
 
 
 def summarize_by(of: Iterable[InvoiceLine], key: Callable[[InvoiceLine], str]) -> list[InvoiceSummary]:
-    """One line for each key, in the order in which the keys come."""
+    """Return one summary for each key, in the order in which the keys appear."""
     groups: dict[str, list[InvoiceLine]] = {}
     for cell in of:
         groups.setdefault(key(cell), []).append(cell)
@@ -173,17 +176,17 @@ def _final_to(of: Sequence[InvoiceLine]) -> date | None:
     return found
 
 
-# --- what is still to be asked for ------------------------------------------------------------------------------------
+# --- what is still to be fetched ------------------------------------------------------------------------------------
 
 
 def open_days(
     launches: Iterable[Launch], final: Collection[tuple[str, date]], now: datetime
 ) -> dict[date, frozenset[str]]:
-    """The days whose charges are not final yet, each with its instances; those long past are given up.
+    """Return the days whose charges are not final yet, each with its instances; old days are given up.
 
     Args:
         launches: of one provider.
-        final: (instance, day) that will not change any more.
+        final: (instance, day) pairs that will not change any more.
     """
     oldest = (now - FETCH_WINDOW).astimezone(UTC).date()
     found: dict[date, set[str]] = {}
@@ -195,7 +198,7 @@ def open_days(
 
 
 def unbroken_runs(days: Mapping[date, object]) -> list[tuple[date, date]]:
-    """Days as (first, last) of each unbroken run, oldest first."""
+    """Return the days as (first, last) of each unbroken run, oldest first."""
     found: list[tuple[date, date]] = []
     for day in sorted(days):
         if found and found[-1][1] + _DAY == day:

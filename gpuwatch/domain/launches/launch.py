@@ -1,7 +1,7 @@
 """A launch: one decision to rent, from the intent to the end of the instance. Its states, its label, its cost.
 
-Which end counts as rented: `ended` came to life, or ended by somebody's will; `failed` means that nothing of it is left
-and it never ran, so it takes nothing from `max_total`.
+`ended` counts as rented: it ran, or somebody ended it. `failed` means that nothing of it is left and it never ran, so
+it does not count towards `max_total`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from gpuwatch.domain.watches.watch import LaunchSpec, Watch
 from gpuwatch.errors import GpuwatchError
 
 LABEL_PREFIX = "gpuwatch-"
-_LABEL = re.compile(r"gpuwatch-([a-z2-7]{12})(?: .*)?")  # behind a blank: what the owner added
+_LABEL = re.compile(r"gpuwatch-([a-z2-7]{12})(?: .*)?")  # after a space: what the owner added
 _MS_AN_HOUR = 3_600_000
 
 
 class LaunchState(StrEnum):
-    """Where a launch is. CONTRACT §3 names them."""
+    """Where a launch is, as named in CONTRACT §3."""
 
     INTENDED = "intended"
     REQUESTED = "requested"  # the order may have been sent
@@ -35,14 +35,14 @@ class LaunchState(StrEnum):
     RUNNING = "running"
     STOPPING = "stopping"  # to be destroyed, until its absence is proven
     ENDED = "ended"
-    FAILED = "failed"  # nothing is left of it, and it never ran
-    UNKNOWN = "unknown"  # the provider's answer was lost; it is being looked for
+    FAILED = "failed"  # nothing of it is left, and it never ran
+    UNKNOWN = "unknown"  # the provider's answer was lost; the instance is being looked for
     HELD = "held"  # neither found nor proven absent; the owner is asked
 
 
 S = LaunchState
 FINAL_STATES = frozenset({S.ENDED, S.FAILED})
-LOST_STATES = frozenset({S.REQUESTED, S.UNKNOWN, S.HELD})  # perhaps there is an instance, its id is not known
+LOST_STATES = frozenset({S.REQUESTED, S.UNKNOWN, S.HELD})  # there may be an instance whose id is unknown
 
 ALLOWED_TRANSITIONS: Mapping[LaunchState, frozenset[LaunchState]] = {
     S.INTENDED: frozenset({S.REQUESTED, S.FAILED, S.ENDED}),
@@ -58,7 +58,7 @@ ALLOWED_TRANSITIONS: Mapping[LaunchState, frozenset[LaunchState]] = {
 
 
 class EndReason(StrEnum):
-    """Why a launch ended; `Launch.end_reason` starts with one of these, the provider's words may follow."""
+    """Why a launch ended. `Launch.end_reason` starts with one of these; the provider's own text may follow."""
 
     DRY_RUN = "dry run"
     OFFERS_GONE = "every offer was gone"
@@ -94,21 +94,21 @@ class EndReason(StrEnum):
     GONE = "gone at the provider"
 
     def text(self, words: str = "") -> str:
-        """As it is kept and shown."""
+        """As it is stored and shown."""
         return f"{self.value}: {words}" if words else self.value
 
 
 class InstanceCondition(StrEnum):
-    """What has befallen an instance that its launch still counts as running."""
+    """What happened to an instance whose launch still counts as running."""
 
-    OUTBID = "outbid"  # it waits for its bid to win again; its disk is billed
+    OUTBID = "outbid"  # waiting for its bid to win again; its disk is billed
     STOPPED = "stopped"  # somebody stopped it at the provider; its disk is billed
-    OFFLINE = "offline"  # its host is gone
-    UNLISTED = "unlisted"  # no list shows it, and no list proves that it is gone
+    OFFLINE = "offline"  # its host is unreachable
+    UNLISTED = "unlisted"  # missing from the list, but not proven gone
 
 
 class PriceSpan(msgspec.Struct, frozen=True):
-    """From a moment on, what is billed an hour: with its GPUs, or its disk alone while it is stopped."""
+    """The hourly price from a moment on: with GPUs, or for the disk alone while the instance is stopped."""
 
     since: datetime
     listed_microusd_hour: int
@@ -116,7 +116,7 @@ class PriceSpan(msgspec.Struct, frozen=True):
 
 
 class Promise(msgspec.Struct, frozen=True, kw_only=True):
-    """What the offer said, kept to hold the instance and the bill against it. None: it did not say."""
+    """What the offer promised, kept to compare the instance and the bill with it. None: the offer did not say."""
 
     gpu_memory_gib: float | None = None
     disk_gb: float | None = None
@@ -124,15 +124,15 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     download_mbps: float | None = None
     download_usd_gb: float | None = None
     upload_usd_gb: float | None = None
-    download_gb: float = 0.0  # traffic of one job, as the watch says
+    download_gb: float = 0.0  # traffic of one job, as set in the watch
     upload_gb: float = 0.0
-    commission_rate: float = 0.0  # as it was reckoned, on top
-    min_billing_s: float = 0.0  # the least that is billed, however soon it ends
-    billing_step_s: float = 0.0  # billed in whole steps of so long; 0: to the millisecond
+    commission_rate: float = 0.0  # as computed, on top
+    min_billing_s: float = 0.0  # the minimum that is billed
+    billing_step_s: float = 0.0  # length of one billing step; 0: billed to the millisecond
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the ledger. `version` is a fencing number: it rises with every change."""
+    """One launch as it is stored. `version` is a fencing number that rises with every change."""
 
     launch_id: str
     watch: str
@@ -148,7 +148,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     listed_microusd_hour: int
     price_microusd_hour: int
-    disk_microusd_hour: int = 0  # the part of the listed price that is billed before it runs, too
+    disk_microusd_hour: int = 0  # the part of the listed price that is billed before it runs as well
     max_runtime_s: float | None = None
     ready_within_s: float | None = None
     instance_id: str | None = None
@@ -157,46 +157,49 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     running_at: datetime | None = None
     ended_at: datetime | None = None
     end_reason: str | None = None
-    most_microusd_hour: int = 0  # what it may come to: a bid's maximum, with disk and commission
-    bid_microusd_hour: int | None = None  # bid now, listed, GPUs alone; spot only
-    spans: tuple[PriceSpan, ...] = ()  # since it runs; the disk alone before
+    most_microusd_hour: int = 0  # the maximum: a bid's maximum with disk and commission
+    bid_microusd_hour: int | None = None  # current bid, listed, GPUs only; spot only
+    spans: tuple[PriceSpan, ...] = ()  # from the start of running on; before that only the disk is billed
     condition: InstanceCondition | None = None
     condition_since: datetime | None = None
     promised: Promise = Promise()
-    tries: int = 1  # offers that were asked for
+    tries: int = 1  # offers that were ordered
     relaunch_of: str | None = None  # the launch that was preempted
-    offer_slot: int = 0  # which of several launches that have the same offer, where that is one of a stock
+    offer_slot: int = 0  # tells launches of the same offer apart, where the offer is a stock
     version: int = 0
 
     @property
     def is_over(self) -> bool:
-        """Nothing of it can be billed any more."""
+        """Return whether nothing of it can be billed any more."""
         return self.state in FINAL_STATES
 
     @property
     def bound_microusd_hour(self) -> int:
-        """The most that it may cost an hour: budgets are admitted on it."""
+        """The highest possible price per hour; budgets are admitted on it."""
         return max(self.price_microusd_hour, self.most_microusd_hour)
 
     @property
     def deadline(self) -> datetime | None:
-        """When it is over at the latest; None: no `max_runtime`. Its instance is told it, so it never moves."""
+        """When it is over at the latest; None without `max_runtime`.
+
+        Its instance is given this time, so it never moves.
+        """
         if self.max_runtime_s is None:
             return None
         return self.intended_at + timedelta(seconds=self.max_runtime_s + (self.ready_within_s or 0.0))
 
     @property
     def counts(self) -> bool:
-        """Does it count towards `max_total`?"""
+        """Return whether it counts towards `max_total`."""
         return not self.dry_run and self.state is not LaunchState.FAILED
 
     def ended_because(self, *ends: EndReason) -> bool:
-        """Is its reason one of these?"""
+        """Return whether its end reason is one of these."""
         return any((self.end_reason or "").startswith(end.value) for end in ends)
 
 
 class LaunchEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of a launch's life, as it was written down. The provider's words are cleaned, not escaped."""
+    """One recorded state change of a launch. The provider's text is cleaned, not escaped."""
 
     at: datetime
     from_state: LaunchState | None  # None: the intent
@@ -208,7 +211,7 @@ class LaunchEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be rented: the best match, and those to fall back on where its machine has failed lately."""
+    """What to rent: the best match, and others to fall back on if its machine failed lately."""
 
     watch: Watch
     match: Match
@@ -218,7 +221,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RefusalReason(StrEnum):
-    """Why no launch was begun."""
+    """Why no launch was started."""
 
     MAX_ACTIVE = "max_active"
     MAX_TOTAL = "max_total"
@@ -226,51 +229,51 @@ class RefusalReason(StrEnum):
     MAX_USD_HOUR = "max_usd_hour"
     MAX_USD_DAY = "max_usd_day"
     MAX_USD_MONTH = "max_usd_month"
-    OFFER_TAKEN = "offer_taken"  # another launch of ours has it
-    COOLING = "cooling"  # it failed lately; not again at once
+    OFFER_TAKEN = "offer_taken"  # another launch has it
+    COOLING = "cooling"  # it failed lately; not again yet
     MACHINE_FAILED = "machine_failed"  # a launch failed on it lately, or the owner blocked it
     PAUSED = "paused"  # by `gpuwatch pause`
     BREAKER = "breaker"  # too many launches of this watch failed
-    CHECKLIST = "checklist"  # its owner has not ticked all that it requires
+    CHECKLIST = "checklist"  # required items are not ticked
     NO_CREDIT = "no_credit"
-    STRANGERS = "strangers"  # a new database, and instances that carry gpuwatch's label
+    STRANGERS = "strangers"  # a new database, but instances with a gpuwatch label
 
 
 class LaunchRefusal(msgspec.Struct, frozen=True):
-    """A launch that was not begun. `text` is one line for a person."""
+    """A launch that was not started. `text` is one line for a person."""
 
     reason: RefusalReason
     text: str
 
 
 class LaunchConflict(GpuwatchError):
-    """Somebody else changed this launch meanwhile; read it again before doing anything."""
+    """The launch was changed by somebody else in the meantime; read it again before doing anything."""
 
 
 def label_of(launch_id: str, extra: str | None = None) -> str:
-    """The label of its instance, with what the owner wants to read behind it."""
+    """Return the label of its instance, followed by the text that the owner wants in it."""
     return f"{LABEL_PREFIX}{launch_id}" + (f" {extra}" if extra else "")
 
 
 def launch_id_in(label: str | None) -> str | None:
-    """The launch that a label names; None: not one of ours, however similar."""
+    """Return the launch that a label names; None: it is not one of ours, however similar."""
     return found.group(1) if (found := _LABEL.fullmatch(label or "")) else None
 
 
 def may_transition(from_state: LaunchState, to_state: LaunchState) -> bool:
-    """Is this step in the life of a launch?"""
+    """Return whether a launch may go from one state to the other."""
     return to_state in ALLOWED_TRANSITIONS[from_state]
 
 
 def disk_microusd_hour(match: Match, disk_gb: float | None) -> int:
-    """What the disk alone costs an hour, listed; 0 where it is not priced apart."""
+    """Return the listed price of the disk per hour; 0 where it has no price of its own."""
     offer = match.offer
     size_gb = offer.quoted_disk_gb if disk_gb is None else disk_gb
     return round((offer.disk_usd_gb_month or 0.0) * size_gb / HOURS_A_MONTH * MICRO)
 
 
 def new_launch(intent: Intent, slot: int, now: datetime) -> Launch:
-    """The launch of an intent, as it is first written down."""
+    """Return the launch of an intent as it is first recorded."""
     match, watch = intent.match, intent.watch
     spec = watch.launch or LaunchSpec()
     first = Launch(
@@ -299,7 +302,7 @@ def new_launch(intent: Intent, slot: int, now: datetime) -> Launch:
 
 
 def offer_fields(match: Match, watch: Watch) -> dict[str, Any]:
-    """What changes in a launch when it is pointed at another offer (of the same provider)."""
+    """Return the fields of a launch that change when it is pointed at another offer of the same provider."""
     return {
         "offer_id": match.offer.offer_id,
         "machine_id": match.offer.machine_id,
@@ -316,12 +319,12 @@ def offer_fields(match: Match, watch: Watch) -> dict[str, Any]:
 
 
 def most_microusd_hour(match: Match, watch: Watch) -> int:
-    """What it may come to an hour: a bid may be raised to its maximum (disk and commission included)."""
+    """Return the highest price per hour: a bid may be raised to its maximum (with disk and commission)."""
     return max(match.price.price_microusd_hour, most_bid_microusd(watch, match.offer, match.price))
 
 
 def promise_of(match: Match, watch: Watch) -> Promise:
-    """What the offer said of its hardware and of what traffic costs."""
+    """Return what the offer says about its hardware and traffic prices."""
     offer = match.offer
     return Promise(
         gpu_memory_gib=offer.gpu_memory_gib,
@@ -339,22 +342,23 @@ def promise_of(match: Match, watch: Watch) -> Promise:
 
 
 def cost_microusd(launch: Launch, now: datetime, since: datetime | None = None, listed: bool = False) -> int:
-    """What a launch has cost: its price while it ran, and its disk from the request until then.
+    """Return what a launch has cost: its price while it ran, and its disk from the request until then.
 
-    An upper bound where the provider's answer was lost: then the whole price counts from the request on.
+    If the provider's answer was lost, this is an upper bound: the full price counts from the request on.
 
     Args:
-        since: count from here on only (a budget's day or month); None: from the beginning.
-        listed: the provider's part alone, without the commission.
+        since: count only from here (a budget's day or month); None: from the start.
+        listed: only the provider's part, without the commission.
     """
     spent = sum(rate * _overlap_ms(start, end, since) for start, end, rate in billed_spans(launch, now, listed))
     return round(spent / _MS_AN_HOUR)
 
 
 def billed_spans(launch: Launch, now: datetime, listed: bool = False) -> list[tuple[datetime, datetime, int]]:
-    """(from, to, micro-dollars an hour) of all that is billed until `now`, oldest first, without gaps or overlaps.
+    """Return (from, to, micro-dollars an hour) of everything billed until `now`, oldest first, without gaps or
+    overlaps.
 
-    What the provider bills at least, or in whole steps, is billed from the start: the last one may end after `now`.
+    Minimum billing and whole billing steps count from the start: the last span may end after `now`.
     """
     if launch.dry_run or launch.requested_at is None:
         return []
@@ -370,7 +374,7 @@ def billed_spans(launch: Launch, now: datetime, listed: bool = False) -> list[tu
 
 
 def billed_time(promised: Promise, lived: timedelta) -> timedelta:
-    """What is billed for an instance that lived so long: at least the minimum, in whole steps."""
+    """Return the billed time of an instance that ran this long: at least the minimum, in whole steps."""
     lived = max(lived, timedelta(seconds=promised.min_billing_s))
     step = timedelta(seconds=promised.billing_step_s)
     return lived if not step else -(-lived // step) * step

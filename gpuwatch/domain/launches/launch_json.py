@@ -1,4 +1,4 @@
-"""A launch as JSON: what `gpuwatch launches --json` prints and what the owner's hooks get. CONTRACT §3."""
+"""A launch as JSON: what `gpuwatch launches --json` prints and what the owner's hooks receive. See CONTRACT §3."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpuwatch.domain.market.pricing import MICRO
 
 
 def launch_json(launch: Launch, now: datetime) -> dict[str, Any]:
-    """One launch; more keys may follow, none is renamed. It holds no secret: neither its environment nor its script."""
+    """Return one launch; keys may be added, none is renamed. No secrets: neither its environment nor its script."""
     return {
         "launch_id": launch.launch_id,
         "watch": launch.watch,

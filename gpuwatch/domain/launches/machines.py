@@ -1,4 +1,4 @@
-"""Machines that are not rented: a launch failed on them lately, or the owner said so. Pure."""
+"""Machines that are not rented: a launch failed on them lately, or the owner blocked them. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpuwatch.domain.launches.launch import (
 )
 from gpuwatch.domain.market.offer import Offer
 
-AVOID_FOR = timedelta(days=1)  # a machine on which a launch failed stays the cheapest: it would be rented again
+AVOID_FOR = timedelta(days=1)  # otherwise a failing machine stays the cheapest and is rented again
 MACHINE_FAULTS = (
     EndReason.NOT_READY,
     EndReason.BROKEN,
@@ -31,24 +31,24 @@ ProviderMachine = tuple[str, str]  # (provider, machine)
 
 
 class MachineVerdict(StrEnum):
-    """The owner's word on a machine."""
+    """The owner's decision on a machine."""
 
     BLOCKED = "blocked"
     ALLOWED = "allowed"
 
 
 class MachineNote(msgspec.Struct, frozen=True, kw_only=True):
-    """What the owner said of a machine, and when. `allowed` forgives what failed on it before."""
+    """The owner's decision on a machine and its time. `allowed` clears failures from before that time."""
 
     provider: str
     machine_id: str
     verdict: MachineVerdict
     at: datetime
-    until: datetime | None = None  # None: until the owner says otherwise
+    until: datetime | None = None  # None: until the owner changes it
     why: str = ""
 
     def holds(self, now: datetime) -> bool:
-        """Does it still stand?"""
+        """Return whether it still applies."""
         return self.until is None or now < self.until
 
 
@@ -58,28 +58,28 @@ class AvoidedMachine(msgspec.Struct, frozen=True, kw_only=True):
     provider: str
     machine_id: str
     by_owner: bool
-    why: str  # one line for a person; may hold a provider's words
+    why: str  # one line for a person; may contain a provider's text
     since: datetime
     until: datetime | None
-    launch_id: str | None = None  # the newest that failed on it
+    launch_id: str | None = None  # the newest launch that failed on it
 
 
 def find_avoided_machines(
     over: Sequence[Launch], notes: Sequence[MachineNote], now: datetime, relaunching: Collection[str] = ()
 ) -> Mapping[ProviderMachine, AvoidedMachine]:
-    """Every machine that may not be rented now. The owner's block outweighs what failed.
+    """Return every machine that must not be rented now. The owner's block outweighs failures.
 
     Args:
         over: launches that ended within the last day; others are ignored.
-        relaunching: watches that rent elsewhere after an outbid, and not on the same machine.
+        relaunching: watches that rent elsewhere after they were outbid, and not on the same machine.
     """
     found: dict[ProviderMachine, AvoidedMachine] = {}
-    word = {(note.provider, note.machine_id): note for note in notes}
+    decided = {(note.provider, note.machine_id): note for note in notes}
     for launch in sorted(over, key=lambda launch: launch.ended_at or now):
         failed = _failed(launch, now, relaunching)
-        if failed is not None and not _forgiven(word.get((failed.provider, failed.machine_id)), failed.since):
+        if failed is not None and not _forgiven(decided.get((failed.provider, failed.machine_id)), failed.since):
             found[failed.provider, failed.machine_id] = failed
-    for key, note in word.items():
+    for key, note in decided.items():
         if note.verdict is MachineVerdict.BLOCKED and note.holds(now):
             found[key] = AvoidedMachine(
                 provider=note.provider,
@@ -95,19 +95,19 @@ def find_avoided_machines(
 def machine_refusal(
     machines: Mapping[ProviderMachine, AvoidedMachine], provider: str, machine_id: str | None
 ) -> LaunchRefusal | None:
-    """May this machine be rented? None: yes, also where the provider names none."""
+    """Return why this machine must not be rented, or None; always None if the provider names no machine."""
     known = None if machine_id is None else machines.get((provider, machine_id))
     if known is None:
         return None
     if known.by_owner:
         text = f"machine {known.machine_id} is blocked by you: gpuwatch machines allow {known.machine_id}"
         return LaunchRefusal(RefusalReason.MACHINE_FAILED, text)
-    text = f"launch {known.launch_id} failed on machine {known.machine_id} within a day ({known.why}); it is avoided"
+    text = f"machine {known.machine_id} is avoided: launch {known.launch_id} failed on it within a day ({known.why})"
     return LaunchRefusal(RefusalReason.MACHINE_FAILED, text)
 
 
 def offer_machine_refusal(machines: Mapping[ProviderMachine, AvoidedMachine], offer: Offer) -> LaunchRefusal | None:
-    """The same for the machine of an offer. One of a stock is another machine each time: only its owner blocks it."""
+    """Return the same for an offer. Stock is a different machine each time, so only the owner can block it."""
     refused = machine_refusal(machines, offer.provider, offer.machine_id)
     if refused is None or not offer.terms.fungible:
         return refused

@@ -1,4 +1,4 @@
-"""Renting that is switched off: at all, or by one watch, by the owner's word. Pure."""
+"""Renting that the owner switched off, for all watches or for one. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
     def holds(self, now: datetime) -> bool:
-        """Does it still stand? A clock that was set back makes it last longer, never shorter."""
+        """Return whether it still applies. A clock that was set back makes it last longer, never shorter."""
         return self.until is None or now < self.until
 
     def binds(self, watch: str | None) -> bool:
-        """Is it about this watch? None: about renting at all."""
+        """Return whether it applies to this watch; None: to renting in general."""
         return self.watch is None or self.watch == watch
 
     def text(self, zone: tzinfo = UTC) -> str:
@@ -34,7 +34,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pause_refusal(pauses: Iterable[Pause], watch: str, now: datetime) -> LaunchRefusal | None:
-    """Do the pauses let this watch rent? None: yes."""
+    """Return why the pauses do not let this watch rent, or None."""
     for pause in pauses_in_force(pauses, watch, now):
         text = pause.text()
         return LaunchRefusal(RefusalReason.PAUSED, text[0].lower() + text[1:])
@@ -42,7 +42,7 @@ def pause_refusal(pauses: Iterable[Pause], watch: str, now: datetime) -> LaunchR
 
 
 def pauses_in_force(pauses: Iterable[Pause], watch: str | None, now: datetime) -> Sequence[Pause]:
-    """Those that stand and are about this watch, the global one first."""
+    """Return the pauses that apply to this watch now, the global one first."""
     found = [pause for pause in pauses if pause.holds(now) and pause.binds(watch)]
     return sorted(found, key=lambda pause: pause.watch or "")
 

@@ -1,4 +1,7 @@
-"""What is bid for an instance that was outbid. Micro-dollars an hour, listed, for the GPUs alone."""
+"""The next bid for an instance that was outbid, in micro-dollars an hour, listed, for the GPUs only.
+
+Apart from `bids` because it needs `Launch`, which needs `bids`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from gpuwatch.domain.watches.watch import BidSpec
 
 
 def next_bid(launch: Launch, instance: Instance, bid: BidSpec | None) -> int | None:
-    """What to bid now that it was outbid, in micro-dollars; None: nothing more, or it is enough and only has to win."""
+    """Return the next bid after it was outbid; None: bid no more, or the bid is high enough and only has to win."""
     if bid is None:
         return None
     ceiling = admitted_bid_ceiling(launch, bid)
@@ -26,7 +29,7 @@ def next_bid(launch: Launch, instance: Instance, bid: BidSpec | None) -> int | N
 
 
 def admitted_bid_ceiling(launch: Launch, bid: BidSpec) -> int:
-    """The most that may be bid, in micro-dollars: `bid.max` without commission and disk.
+    """Return the highest allowed bid in micro-dollars: `bid.max` without commission and disk.
 
     Never more than the launch was admitted with: a `bid.max` that was raised since is in no budget.
     """

@@ -1,4 +1,4 @@
-"""What comes upon a launch by the clock or by its host: when its owner is told, and when it must end. Pure."""
+"""What the clock or the host does to a launch: when its owner gets an alert, and when it must end. Pure."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from gpuwatch.domain.watches.windows import is_open
 CLOSING_SOON = timedelta(minutes=10)
 RUNTIME_SHARE = 0.8
 RUNTIME_LEAST = timedelta(minutes=10)
-END_BEFORE = timedelta(minutes=10)  # an end takes a while until it is sure
+END_BEFORE = timedelta(minutes=10)  # confirming an end takes a while
 OFFLINE_PATIENCE = timedelta(minutes=15)
-REMIND_AFTER = timedelta(minutes=15)  # what befell it is told at once; its bill, when it lasts
+REMIND_AFTER = timedelta(minutes=15)  # the change itself is reported at once, its cost only if it lasts
 _LAST_CALL = timedelta(hours=1)
 _DAY = timedelta(days=1)
 _MINUTE = timedelta(minutes=1)
@@ -30,14 +30,14 @@ _MINUTE = timedelta(minutes=1)
 
 # --- windows ----------------------------------------------------------------------------------------------------------
 def outside_windows(watch: Watch, now: datetime, zone: tzinfo) -> EndCause | None:
-    """Are its windows closed, and should it end with them?"""
+    """Return an end cause if its windows are closed and it must end with them."""
     if not _ends_with_windows(watch) or is_open(watch.active, now, zone):
         return None
     return EndReason.OUTSIDE, ", ".join(watch.active)
 
 
 def closes_at(watch: Watch, now: datetime, zone: tzinfo) -> datetime | None:
-    """The minute within the next ten in which its windows close and end it; None: they do not."""
+    """Return the minute within the next ten in which its windows close and end it; None: they do not."""
     if not _ends_with_windows(watch) or not is_open(watch.active, now, zone):
         return None
     minute = now.replace(second=0, microsecond=0)
@@ -53,14 +53,14 @@ def _ends_with_windows(watch: Watch) -> bool:
 
 # --- its own time, its contract's -------------------------------------------------------------------------------------
 def ends_by_itself_at(launch: Launch) -> datetime | None:
-    """When `max_runtime` is over; None: it is not set, or it does not run yet."""
+    """Return when `max_runtime` is over; None: it is not set, or it does not run yet."""
     if launch.running_at is None or launch.max_runtime_s is None:
         return None
     return launch.running_at + timedelta(seconds=launch.max_runtime_s)
 
 
 def runtime_nearly_over(launch: Launch, now: datetime) -> bool:
-    """80 % of `max_runtime`, or ten minutes before its end, whichever comes first."""
+    """Return whether 80 % of `max_runtime` is over, or ten minutes are left, whichever comes first."""
     end = ends_by_itself_at(launch)
     if end is None or launch.running_at is None:
         return False
@@ -69,7 +69,7 @@ def runtime_nearly_over(launch: Launch, now: datetime) -> bool:
 
 
 def contract_too_short(launch: Launch, ends_at: datetime | None, now: datetime) -> str | None:
-    """Does the host end the contract before `max_runtime` does (none set: within a day)?
+    """Return whether the host ends the contract before `max_runtime` does (or within a day if that is not set).
 
     Returns:
         "soon" in the last hour, else "early"; None: it does not.
@@ -82,9 +82,9 @@ def contract_too_short(launch: Launch, ends_at: datetime | None, now: datetime) 
     return "soon" if ends_at - now <= _LAST_CALL else "early"
 
 
-# --- what befell it ---------------------------------------------------------------------------------------------------
+# --- changed conditions -----------------------------------------------------------------------------------------------
 def due_reminder(launch: Launch, now: datetime) -> int | None:
-    """Which reminder of its condition is due: 0 after a quarter of an hour, then one a day; None: none."""
+    """Return which reminder of its condition is due: 0 after a quarter of an hour, then one a day; None: none."""
     if launch.condition is None or launch.condition is InstanceCondition.UNLISTED or launch.condition_since is None:
         return None
     lasted = now - launch.condition_since
@@ -92,10 +92,10 @@ def due_reminder(launch: Launch, now: datetime) -> int | None:
 
 
 def offline_too_long(launch: Launch, relaunch: bool, now: datetime) -> EndCause | None:
-    """Offline for a quarter of an hour, and its owner wants such a job elsewhere.
+    """Return an end cause if it was offline for a quarter of an hour and its owner wants the job elsewhere.
 
-    Without `relaunch` it is left alone: its GPUs are not billed meanwhile, hosts do come back, and what lies on its
-    disk cannot be had again. `max_runtime` ends it in any case.
+    Without `relaunch` it is left alone: its GPUs are not billed meanwhile, hosts do come back, and the data on its disk
+    would be lost. `max_runtime` ends it in any case.
     """
     if not relaunch or launch.state is not LaunchState.RUNNING or launch.condition is not InstanceCondition.OFFLINE:
         return None
@@ -107,18 +107,18 @@ def offline_too_long(launch: Launch, relaunch: bool, now: datetime) -> EndCause 
 
 # --- its price --------------------------------------------------------------------------------------------------------
 class IncreaseAnswer(StrEnum):
-    """What is answered to a proposed price."""
+    """What to answer to a proposed price."""
 
     NONE = "none"  # the owner decides
     ACCEPT = "accept"
-    REJECT = "reject"  # and the instance ends before the price holds
+    REJECT = "reject"  # and the instance ends before the new price applies
 
 
 def raised_microusd_hour(launch: Launch, new_usd_hour: float | None) -> int | None:
-    """The whole instance's price with the new price of its GPUs: disk and commission included; None: not known.
+    """Return the price of the whole instance at the new GPU price, with disk and commission; None: unknown.
 
     Args:
-        new_usd_hour: listed, for all GPUs, without disk; a number that makes no sense is not known.
+        new_usd_hour: listed, for all GPUs, without disk; an impossible number counts as unknown.
     """
     if new_usd_hour is None or not math.isfinite(new_usd_hour) or not 0 <= new_usd_hour <= MAX_USD_HOUR:
         return None
@@ -131,12 +131,12 @@ def raised_microusd_hour(launch: Launch, new_usd_hour: float | None) -> int | No
 def increase_answer(
     policy: OnIncrease, raised: int | None, ceiling_microusd: int | None, fits_budget: bool
 ) -> IncreaseAnswer:
-    """What the owner's policy answers.
+    """Return what the owner's policy answers.
 
     Args:
         raised: the new price of the whole instance; None: unknown. Then nothing is accepted, and under `accept_under`
-            nothing ends either: a proposal that nobody answers never takes effect.
-        ceiling_microusd: the watch's `max_price` for all its GPUs; None: the watch is gone.
+            nothing ends either, because a proposal without an answer never takes effect.
+        ceiling_microusd: the watch's `max_price` for all its GPUs; None: the watch was removed.
     """
     if policy is OnIncrease.ALERT:
         return IncreaseAnswer.NONE
@@ -148,12 +148,12 @@ def increase_answer(
 
 
 def must_end_before_increase(effective_at: datetime | None, now: datetime) -> bool:
-    """Is it time to end it, so that the new price never holds? None: it may hold any moment."""
+    """Return whether it must end now, before the new price applies. None: it may apply at any moment."""
     return effective_at is None or now >= effective_at - END_BEFORE
 
 
 def extra_microusd(launch: Launch, raised: int, effective_at: datetime | None, now: datetime) -> int:
-    """What the new price adds until `max_runtime` is over (none set: in a day)."""
+    """Return what the new price adds until `max_runtime` is over (or in one day if that is not set)."""
     since = max(now, effective_at or now)
     until = ends_by_itself_at(launch) or since + _DAY
     hours = max(timedelta(0), until - since) / timedelta(hours=1)

@@ -1,7 +1,7 @@
-"""Budgets while instances run: what was really spent, against what may be. Pure.
+"""Budgets while instances run: what was spent, against what may be. Pure.
 
-A launch is admitted on an upper bound (`admission`); here its cost so far counts, cut at the budget's window: the UTC
-day or month. `max_usd_hour` is held against what is billed an hour at this moment.
+A launch is admitted on an upper bound (`budget`); here its cost so far counts, within the budget's window: the UTC day
+or month. `max_usd_hour` is compared with what is billed per hour at this moment.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class BudgetStatus(msgspec.Struct, frozen=True, kw_only=True):
     window: str  # the hour, day or month, as text
     limit_microusd: int
     spent_microusd: int  # in the window; for max_usd_hour: what is billed an hour
-    by_end_microusd: int  # when what runs goes on until the window's end, or its own
+    by_end_microusd: int  # if everything goes on until the window's end, or its own
     is_full: bool  # False: 80 % of it
 
     @property
@@ -52,12 +52,13 @@ class BudgetStatus(msgspec.Struct, frozen=True, kw_only=True):
 def budget_statuses(
     alive: Sequence[Launch], ended: Sequence[Launch], budget: Budget, now: datetime, watch: str | None = None
 ) -> list[BudgetStatus]:
-    """Which limits are reached, or to 80 %; an hour's limit only when it is exceeded, for it is there to be used.
+    """Return which limits are reached, or to 80 %. An hourly limit only counts when it is exceeded: it is there to be
+    used.
 
     Args:
         alive: launches that are not over.
         ended: those that ended since the first of the month (UTC); older ones cost nothing in any window.
-        watch: count this watch's launches alone.
+        watch: count only the launches of this watch.
     """
     ours = [one for one in alive if watch in {None, one.watch}]
     over = [one for one in ended if watch in {None, one.watch}]
@@ -77,10 +78,10 @@ def budget_statuses(
 def launches_to_end(
     found: Sequence[BudgetStatus], alive: Sequence[Launch], budget: Budget, now: datetime
 ) -> dict[str, EndCause]:
-    """Launch id → why it ends, of those that a reached budget ends.
+    """Return launch id → why it ends, for the launches that a reached budget ends.
 
-    Where the money of a day or a month is spent, everything that the budget is over ends: each further second is too
-    much. Where an hour costs too much, the newest end until the rest fits.
+    If the money of a day or month is spent, everything under the budget ends: each further second is too much. If an
+    hour costs too much, the newest launches end until the rest fits.
     """
     ending: dict[str, EndCause] = {}
     if budget.on_reached is not OnBudget.STOP:
@@ -94,7 +95,7 @@ def launches_to_end(
 
 
 def current_rate_microusd_hour(launch: Launch, now: datetime) -> int:
-    """What it is billed an hour: as it runs, or will once it does."""
+    """Return what it is billed per hour: as it runs, or as it will once it does."""
     if launch.running_at is None:
         return 0 if launch.dry_run else launch.price_microusd_hour
     spans = billed_spans(launch, now)

@@ -1,11 +1,11 @@
-"""The life of a launch, as one pure function: what was observed, and when → where it goes, and what is to be done.
+"""The life of a launch as one pure function: event and time → next state, and what to do.
 
     requested → starting → running → stopping → ended
         └→ unknown → held        └────────────→ failed
 
-Whoever observes something (the answer to an order, a listing, the owner's word) tells it to the row as it is now:
-`step` says what follows, or that nothing does. So no order of answers, crashes and restarts needs a case of its own.
-Rules of when an instance must end are in `faults` and `guard`; when something is absent, in `absence`.
+Whoever learns something (the answer to an order, a listing, the owner's decision) applies it to the current row:
+`transition` returns what follows, or that nothing does. So no order of answers, crashes and restarts needs a case of
+its own. `end_rules` and `runtime_rules` say when an instance must end, `absence_proof` when something does not exist.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ from gpuwatch.domain.market.pricing import MICRO, usd
 from gpuwatch.domain.watches.watch import OnIncrease
 
 S = LaunchState
-OUTBID_PATIENCE = timedelta(minutes=2)  # so long a bid that is high enough may take to win again
+OUTBID_PATIENCE = timedelta(minutes=2)  # how long a sufficient bid may take to win again
 _UNFIT = (
     EndReason.NOT_READY,
     EndReason.NO_SSH,
     EndReason.TOO_SLOW,
     EndReason.NOT_AS_PROMISED,
-)  # it never was what was wanted
+)  # it never matched what was wanted
 
 
 def transition(
@@ -75,7 +75,10 @@ def transition(
     clock: ClockReading,
     terms: WatchTerms = WatchTerms(),  # noqa: B008 - frozen
 ) -> TransitionResult:
-    """What follows from an observation. What is over stays over, whatever is seen of it (`reconcile` tells)."""
+    """Return what follows from an event.
+
+    What is over stays over (`instance_listing` reports instances that still exist).
+    """
     if launch.is_over:
         return NO_TRANSITION
     return _RULES[type(event)](launch, event, clock, terms)
@@ -84,16 +87,18 @@ def transition(
 # --- the order's answer -----------------------------------------------------------------------------------------------
 def _made(launch: Launch, event: InstanceCreated, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
     if launch.instance_id not in {None, event.instance_id}:
-        return NO_TRANSITION  # another one was found by its label meanwhile; that there are two is told by `reconcile`
+        return NO_TRANSITION  # another one was found by its label; the listing reports the second
     if not event.starts:
-        why = "The provider made a contract that does not start. It is billed for its disk, so it is being destroyed."
+        why = "The provider created a contract that does not start. Its disk is billed, so gpuwatch destroys it."
         changes = {"instance_id": event.instance_id, "end_reason": EndReason.BID_LOST.text()}
         notify = Notification("rented, but it does not start", why)
         step = Transition(to_state=S.STOPPING, cause=EndReason.BID_LOST.text(), changes=changes, notify=notify)
         return TransitionResult(step, (Destroy(event.instance_id),))
     if launch.instance_id is not None:
-        return NO_TRANSITION  # it was found by its label meanwhile
-    state = S.STOPPING if launch.state is S.STOPPING else S.STARTING  # its end was wanted meanwhile: that holds
+        return NO_TRANSITION  # it was found by its label in the meantime
+    state = (
+        S.STOPPING if launch.state is S.STOPPING else S.STARTING
+    )  # its end was requested in the meantime: that holds
     effects = (Destroy(event.instance_id),) if state is S.STOPPING else ()
     return TransitionResult(
         Transition(to_state=state, cause="created", changes={"instance_id": event.instance_id}), effects
@@ -134,7 +139,7 @@ def _listed(launch: Launch, event: InstanceListed, clock: ClockReading, terms: W
 
 
 def _adopted(launch: Launch, instance: Instance) -> TransitionResult:
-    """Found by its label. If its end was wanted meanwhile, that still holds."""
+    """Found by its label. If its end was requested in the meantime, that still holds."""
     to_end = launch.end_reason is not None
     why = "The answer to the request was lost; the instance was found by its label. Nothing was sent twice."
     notify = Notification("found by its label; it is being ended" if to_end else "rented; found by its label", why)
@@ -148,7 +153,7 @@ def _adopted(launch: Launch, instance: Instance) -> TransitionResult:
 
 
 def _starting(launch: Launch, event: InstanceListed, clock: ClockReading) -> TransitionResult:
-    """From its first running moment on it is billed; it is its owner's when it is what was promised."""
+    """It is billed from its first running moment on; it counts as running once it is verified."""
     if event.instance.state is not InstanceState.RUNNING:
         return NO_TRANSITION
     changes: dict[str, Any] = {}
@@ -157,7 +162,7 @@ def _starting(launch: Launch, event: InstanceListed, clock: ClockReading) -> Tra
         changes = {"running_at": clock.now, "spans": (PriceSpan(clock.now, listed, price),)}
         changes |= {"listed_microusd_hour": listed, "price_microusd_hour": price}
     if event.verified:
-        notify, words = Notification("running", "The instance came to life."), event.instance.status
+        notify, words = Notification("running", "The instance started."), event.instance.status
         step = Transition(
             to_state=S.RUNNING,
             cause="running",
@@ -168,7 +173,7 @@ def _starting(launch: Launch, event: InstanceListed, clock: ClockReading) -> Tra
         )
         return TransitionResult(step)
     if launch.running_at is None:
-        cause = "came to life, and is being verified"
+        cause = "started, and is being verified"
         return TransitionResult(
             Transition(to_state=S.STARTING, cause=cause, words=event.instance.status, changes=changes)
         )
@@ -187,7 +192,7 @@ def _running(launch: Launch, instance: Instance, clock: ClockReading, terms: Wat
 
 
 def _condition_of(launch: Launch, instance: Instance) -> InstanceCondition | None:
-    """A word of the provider that we do not know changes nothing."""
+    """An unknown status of the provider changes nothing."""
     if instance.state is InstanceState.STOPPED:
         return InstanceCondition.OUTBID if launch.spot else InstanceCondition.STOPPED
     if instance.state is InstanceState.OFFLINE:
@@ -200,13 +205,16 @@ def _condition_of(launch: Launch, instance: Instance) -> InstanceCondition | Non
 _CONDITION_TEXTS = {
     InstanceCondition.OUTBID: (
         "outbid",
-        "Somebody bids more. It is stopped until its bid wins again; its disk is billed.",
+        "Somebody bids more. The instance is stopped until its bid wins again; its disk is billed.",
     ),
     InstanceCondition.STOPPED: (
         "stopped at the provider",
         "Somebody stopped it there, or the balance ran out. Its disk is billed until it is destroyed.",
     ),
-    InstanceCondition.OFFLINE: ("its host is offline", "The provider lost contact with the machine; it may come back."),
+    InstanceCondition.OFFLINE: (
+        "its host is offline",
+        "The provider lost contact with the machine, which may come back.",
+    ),
     None: ("runs again", "The provider lists it as running."),
 }
 
@@ -214,7 +222,7 @@ _CONDITION_TEXTS = {
 def _condition_changed(
     launch: Launch, instance: Instance, condition: InstanceCondition | None, clock: ClockReading
 ) -> TransitionResult:
-    """What befell it, and what is billed from now on."""
+    """Record the new condition, and what is billed from now on."""
     headline, why = _CONDITION_TEXTS[condition]
     listed, price = billed_rates(launch, instance) if condition is None else _stopped_rates(launch, instance)
     changes: dict[str, Any] = {
@@ -243,7 +251,7 @@ def _with_commission(launch: Launch, listed: int) -> int:
 
 
 def _outbid(launch: Launch, instance: Instance, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
-    """Bid more while the owner allows it; else go elsewhere, if that is wanted; else wait."""
+    """Bid more while the owner allows it; else rent elsewhere, if that is wanted; else wait."""
     bid = next_bid(launch, instance, terms.bid)
     if bid is not None:
         return TransitionResult(None, (RaiseBid(instance.instance_id, bid),))
@@ -269,7 +277,7 @@ def _bid_raised(launch: Launch, event: BidRaised, clock: ClockReading, terms: Wa
 
 
 def _repriced(launch: Launch, instance: Instance, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
-    """The provider bills another price than before: the ledger follows, and the owner's policy says what else."""
+    """The provider bills another price: the record follows, and the owner's policy says what else happens."""
     listed, price = billed_rates(launch, instance)
     words = f"${price_text(usd(launch.listed_microusd_hour))} → ${price_text(usd(listed))} an hour, listed"
     if listed > launch.listed_microusd_hour and _is_refused(price, terms):
@@ -323,38 +331,41 @@ def _absent(launch: Launch, clock: ClockReading) -> TransitionResult:
 
 
 def _end_state(launch: Launch) -> LaunchState:
-    """Failed: it never was what was wanted, and nothing is left of it, so the next may be tried."""
+    """Failed: it never matched what was wanted, and nothing of it is left, so the next offer may be tried."""
     if launch.ended_because(EndReason.STOPPED):
         return S.ENDED
     return S.FAILED if launch.running_at is None or launch.ended_because(*_UNFIT) else S.ENDED
 
 
 def _cannot_prove(launch: Launch, clock: ClockReading) -> TransitionResult:
-    """What was rented and is in no list may still run, and be wanted: it is told, not destroyed."""
+    """An instance missing from the list may still run and be wanted: this is reported, and nothing is destroyed."""
     if launch.state in LOST_STATES or launch.instance_id is None:
         return _held(launch)
     if launch.state is not S.RUNNING or launch.condition is InstanceCondition.UNLISTED:
         return NO_TRANSITION
-    why = "An empty list is no proof: it may still run, and be billed. It is left alone; its slot stays taken."
-    notify = Notification("the provider does not list it any more", why, NotificationTopic.UNLISTED)
+    why = "An empty list is no proof: it may still run and be billed. gpuwatch leaves it alone; its slot stays taken."
+    notify = Notification("the provider no longer lists it", why, NotificationTopic.UNLISTED)
     changes = {"condition": InstanceCondition.UNLISTED, "condition_since": clock.now}
     return TransitionResult(Transition(to_state=S.RUNNING, cause="no list shows it", changes=changes, notify=notify))
 
 
 def _held(launch: Launch) -> TransitionResult:
-    """Nothing is sent again; what cannot be proven is the owner's to decide."""
+    """Nothing is sent again; what cannot be proven is for the owner to decide."""
     if launch.state is S.HELD:
         return NO_TRANSITION
     if launch.state is S.REQUESTED:
         return TransitionResult(Transition(to_state=S.UNKNOWN, cause="its answer is not known to this process"))
-    why = "The request may have been carried out; no list proves that it was not. Its budget stays reserved."
-    notify = Notification("held: it could not be proven that nothing was made", why, NotificationTopic.HELD)
+    why = "The request may have succeeded: no list proves that it did not. Its budget stays reserved."
+    notify = Notification("held: nothing proves that no instance was created", why, NotificationTopic.HELD)
     return TransitionResult(Transition(to_state=S.HELD, cause="absence could not be proven", notify=notify))
 
 
 # --- there is no list -------------------------------------------------------------------------------------------------
 def _no_list(launch: Launch, event: ListUnavailable, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
-    """The list is down, the bill is not: what is overdue is destroyed by its id; what is lost goes to the owner."""
+    """The list is unavailable, but the instance is billed.
+
+    What is overdue is destroyed by its id, what is lost is held.
+    """
     due = overdue(launch, clock.at_least) or _if_alive(launch, event.fault)
     if due is not None:
         return _ending(launch, *due)

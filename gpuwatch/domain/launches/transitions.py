@@ -1,4 +1,4 @@
-"""What follows from an observation: one durable step, and what is to be done after it."""
+"""What follows from an event: one durable transition, and what to do after it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from gpuwatch.domain.launches.launch import LaunchState
 
 
 class NotificationTopic(StrEnum):
-    """What a telling is about; it decides its kind, its advice, and how often it is told."""
+    """What a notification is about; it decides its kind, its advice and how often it is sent."""
 
     STATE_CHANGED = "moved"
     NOT_RENTED = "not rented"
     HELD = "held"
     UNLISTED = "unlisted"
-    CONDITION_CHANGED = "befallen"  # it runs on, or stands still, or its price is another: it may flap
+    CONDITION_CHANGED = "befallen"  # it runs, stopped, or has another price: this may flap
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """What the owner is told, in the transaction of the move."""
+    """What the owner is told, recorded in the transaction of the transition."""
 
     headline: str
     why: str
@@ -30,11 +30,12 @@ class Notification(msgspec.Struct, frozen=True):
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True):
-    """One durable step.
+    """One durable state change.
 
     Args:
-        words: the provider's own, as they were cleaned.
-        hook: the owner's hook that it calls for.
+        words: the provider's own text, cleaned.
+        notify: what to report to the owner.
+        hook: the owner's hook to run.
     """
 
     to_state: LaunchState
@@ -46,13 +47,13 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Destroy(msgspec.Struct, frozen=True):
-    """End this instance at the provider. To ask twice costs nothing."""
+    """End this instance at the provider. Sending it twice costs nothing."""
 
     instance_id: str
 
 
 class RaiseBid(msgspec.Struct, frozen=True):
-    """Bid this (listed, GPUs alone)."""
+    """Bid this much (listed, GPUs only)."""
 
     instance_id: str
     bid_microusd_hour: int
@@ -66,7 +67,7 @@ Effect = Destroy | RaiseBid | SlotFreed
 
 
 class TransitionResult(msgspec.Struct, frozen=True):
-    """First the move, durably; then the effects. Neither: nothing follows."""
+    """First the transition, durably, then the effects. Neither: nothing follows."""
 
     transition: Transition | None = None
     effects: tuple[Effect, ...] = ()

@@ -1,7 +1,7 @@
-"""What the samples of an instance's GPU use say: idle, wasted. Pure.
+"""What samples of GPU utilisation show: idle or wasted time. Pure.
 
-A sample that the provider did not give is unknown: it neither counts nor breaks a count. Where nobody looked for longer
-than the whole span that a rule asks about, what lies before is not known to go on: the count begins anew.
+A missing sample is unknown: it neither counts nor breaks a run. If there was no poll for longer than the whole span
+that a rule looks at, older samples prove nothing, and the count starts again.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ from gpuwatch.domain.launches.end_rules import EndCause
 from gpuwatch.domain.launches.launch import EndReason
 from gpuwatch.domain.planning.utilisation import useful_usd_hour
 
-LOOK_BACK = 3  # times the span: so far back a known sample may lie on which a rule leans
+LOOK_BACK = 3  # times the span: how far back a rule may rely on a known sample
 
 
 class UtilisationSample(msgspec.Struct, frozen=True):
-    """GPU use at one look, in percent of all GPUs; None: the provider did not say."""
+    """GPU utilisation in one poll, in percent of all GPUs; None: the provider did not say."""
 
     at: datetime
     percent: float | None
 
 
 def idle_cause(samples: Sequence[UtilisationSample], below: float, for_s: float, now: datetime) -> EndCause | None:
-    """Is it idle? Every known sample of the last `for_s` is under `below`, and the first of the row is that old.
+    """Return an end cause if every known sample of the last `for_s` is below `below`, and the first of them is that
+    old.
 
     Args:
-        samples: oldest first; later ones than `now` (a clock that stepped back) are left out.
-        below: percent; a sample at it is not under it.
+        samples: oldest first; those later than `now` (a clock that stepped back) are ignored.
+        below: percent; a sample equal to it is not below it.
     """
     span = timedelta(seconds=for_s)
     low: list[UtilisationSample] = []
@@ -47,7 +48,10 @@ def idle_cause(samples: Sequence[UtilisationSample], below: float, for_s: float,
 
 
 def mean_utilisation(samples: Sequence[UtilisationSample], for_s: float, now: datetime) -> float | None:
-    """The mean of the known samples of the last `for_s`; None: they do not reach so far back, or are fewer than two."""
+    """Return the mean of the known samples of the last `for_s`.
+
+    None: they do not reach back that far, or are fewer than two.
+    """
     span = timedelta(seconds=for_s)
     known = [sample for sample in _since_gap(samples, span, now) if sample.percent is not None]
     if not known or now - known[0].at < span:
@@ -57,7 +61,7 @@ def mean_utilisation(samples: Sequence[UtilisationSample], for_s: float, now: da
 
 
 def useful_usd_gpu_hour(gpu_price_usd_hour: Decimal, percent: float) -> Decimal | None:
-    """What an hour of a GPU that really works costs: price ÷ use, to the cent; None: nothing works.
+    """Return the price of one fully used GPU-hour, price ÷ utilisation, to the cent; None: nothing is used.
 
     Args:
         percent: 0 to 100.
@@ -67,12 +71,12 @@ def useful_usd_gpu_hour(gpu_price_usd_hour: Decimal, percent: float) -> Decimal 
 
 
 def wasted_microusd(cost_microusd: int, percent: float) -> int:
-    """The part of a cost that bought no work, at an average use of `percent`."""
+    """Return the part of a cost that bought no work, at an average utilisation of `percent`."""
     return round(cost_microusd * (1 - min(max(percent, 0.0), 100.0) / 100))
 
 
 def _since_gap(samples: Sequence[UtilisationSample], span: timedelta, now: datetime) -> list[UtilisationSample]:
-    """The samples, oldest first, since the last time that nobody looked for longer than `span`."""
+    """The samples, oldest first, since the last time that no poll came for longer than `span`."""
     unbroken: list[UtilisationSample] = []
     after = now
     for sample in reversed([sample for sample in samples if sample.at <= now]):

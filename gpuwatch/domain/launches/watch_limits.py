@@ -1,7 +1,4 @@
-"""May this launch be begun? A watch's limits, and its rest after failures: the ledger asks in its transaction.
-
-What else stands before it: `pause`, `breaker`, `machines`, `budget`.
-"""
+"""The limits of one watch: free slots, the cooldown after failures, and replacements of outbid launches. Pure."""
 
 from __future__ import annotations
 
@@ -19,14 +16,14 @@ from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.watch import LaunchSpec
 
 DAY = timedelta(days=1)
-_UNTIL_MENDED = timedelta(hours=1)  # no credit, a refused key, a wrong order: only a person can help
+_UNTIL_FIXED = timedelta(hours=1)  # no credit, a rejected key or a wrong order: only a person can fix it
 _FIRST_REST_S = 30.0
 _LONGEST_REST_S = 3600.0
 _NEEDS_A_PERSON = (EndReason.NO_CREDIT, EndReason.KEY)
 
 
 def free_offer_slot(alive: Sequence[Launch], offer: Offer) -> int | None:
-    """The lowest number under which a launch may have this offer; None: another launch has the one machine it is."""
+    """Return the lowest free number for launches of this offer, or None if another launch has its only machine."""
     taken = {one.offer_slot for one in alive if (one.provider, one.offer_id) == (offer.provider, offer.offer_id)}
     if taken and not offer.terms.fungible:
         return None
@@ -34,12 +31,12 @@ def free_offer_slot(alive: Sequence[Launch], offer: Offer) -> int | None:
 
 
 def free_slot(spec: LaunchSpec, watch: str, mine: Sequence[Launch], total: int) -> int | LaunchRefusal:
-    """The lowest free slot of a watch, or why there is none.
+    """Return the lowest free slot of a watch, or why there is none.
 
     Args:
         mine: the launches of this watch that are alive.
-        total: how many it ever rented, those included; with `relaunch` without those that ended because it was
-            outbid: each of them may have one replacement, which counts.
+        total: how many launches it ever rented, including those. With `relaunch`, launches that ended because they were
+            outbid do not count: each may have one replacement, which does.
     """
     taken = {launch.slot for launch in mine}
     free = [slot for slot in range(spec.max_active) if slot not in taken]
@@ -55,21 +52,22 @@ def free_slot(spec: LaunchSpec, watch: str, mine: Sequence[Launch], total: int) 
 
 
 def cooldown_refusal(failed: Sequence[Launch], watch: str, provider: str, now: datetime) -> LaunchRefusal | None:
-    """Must a watch rest at a provider after failures there? None: no.
+    """Return why a watch must wait at a provider after failures there, or None.
 
-    One failure is followed by the next offer at once; from the second within an hour on, the rest doubles from 30 s.
+    After one failure the next offer is tried at once. From the second failure within an hour on, the wait doubles from
+    30 seconds.
 
     Args:
         failed: launches of any watch that failed within the last hour.
     """
-    recent = [launch for launch in failed if launch.ended_at is not None and launch.ended_at > now - _UNTIL_MENDED]
+    recent = [launch for launch in failed if launch.ended_at is not None and launch.ended_at > now - _UNTIL_FIXED]
     recent = [launch for launch in recent if launch.provider == provider]
     for launch in recent:
         theirs = launch.ended_because(*_NEEDS_A_PERSON)
         ours = launch.watch == watch and launch.ended_because(EndReason.BAD_ORDER)
         if theirs or ours:
             return LaunchRefusal(
-                RefusalReason.COOLING, f"launch {launch.launch_id} failed: {launch.end_reason}; tried hourly"
+                RefusalReason.COOLING, f"launch {launch.launch_id} failed: {launch.end_reason}; retried hourly"
             )
     mine = [launch.ended_at for launch in recent if launch.watch == watch and launch.ended_at is not None]
     if len(mine) < 2:
@@ -80,15 +78,15 @@ def cooldown_refusal(failed: Sequence[Launch], watch: str, provider: str, now: d
         return None
     return LaunchRefusal(
         RefusalReason.COOLING,
-        f"{len(mine)} launches failed within an hour; the next is tried at {again_at:%H:%M:%S} UTC",
+        f"{len(mine)} launches failed within an hour; the next try is at {again_at:%H:%M:%S} UTC",
     )
 
 
 def replaced_launch_id(spec: LaunchSpec, watch: str, known: Sequence[Launch], now: datetime) -> str | None:
-    """The launch that a new one of this watch stands in for: the newest outbid one of the last day without another.
+    """Return the launch that a new one replaces: the newest one outbid within a day that has no replacement yet.
 
     Args:
-        known: launches of any watch: alive, or over within the last day.
+        known: launches of any watch that are alive or ended within the last day.
     """
     if not spec.relaunch:
         return None

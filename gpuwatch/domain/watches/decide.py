@@ -1,4 +1,4 @@
-"""Does a watch fire? One look at one watch: a pure function of what is seen, what was told, and the time."""
+"""Whether a watch fires: a pure function of one observation, what was reported before, and the time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpuwatch.domain.watches.windows import is_open
 
 
 class DecisionReason(StrEnum):
-    """Why a decision is what it is; the alert, the log and `--explain` all show it."""
+    """Why a decision is what it is. The alert, the log and `--explain` show this same reason."""
 
     FIRST_MATCH = "first_match"
     CHEAPER = "cheaper"
@@ -29,19 +29,19 @@ class DecisionReason(StrEnum):
 FIRING_REASONS = frozenset({DecisionReason.FIRST_MATCH, DecisionReason.CHEAPER, DecisionReason.REPEAT_DUE})
 TRUE_NOW = FIRING_REASONS | {
     DecisionReason.NOTHING_NEW
-}  # an offer is at or under the threshold, held long enough, inside a window
+}  # an offer is at or under the threshold, for long enough, inside a window
 
 
 class Match(msgspec.Struct, frozen=True, gc=False):
-    """An offer that a watch accepts, with what it costs this watch."""
+    """An offer that a watch accepts, with its price for this watch."""
 
     offer: Offer
     price: OfferPrice
-    job_microusd: int | None = None  # what the watch's whole job costs there at worst, if it goes by that
+    job_microusd: int | None = None  # what the watch's whole job costs there at most, if the watch compares that
 
     @property
     def price_microusd_gpu_hour(self) -> float:
-        """For comparing offers of different sizes; money itself stays whole."""
+        """To compare offers of different sizes; money itself stays whole."""
         return self.price.price_microusd_hour / self.offer.gpu_count
 
     @property
@@ -51,16 +51,16 @@ class Match(msgspec.Struct, frozen=True, gc=False):
 
 
 class WatchMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """What a watch remembers between looks; kept in the store."""
+    """What a watch remembers from poll to poll; kept in the store."""
 
-    fired_at: datetime | None = None  # the newest telling; None: armed
-    fired_microusd_gpu_hour: float | None = None  # the price that was told then, or what its job cost (Match.figure)
-    under_since: datetime | None = None  # an offer is under the threshold without a break since then
-    misses: int = 0  # complete looks in a row without an offer under threshold × rearm
+    fired_at: datetime | None = None  # when it last fired; None: armed
+    fired_microusd_gpu_hour: float | None = None  # the price reported then, or the job's cost (Match.figure)
+    under_since: datetime | None = None  # an offer has been under the threshold without a break since then
+    misses: int = 0  # complete polls in a row without an offer under threshold × rearm
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at one watch."""
+    """The result of one observation of one watch."""
 
     watch: str
     reason: DecisionReason
@@ -70,12 +70,12 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fires(self) -> bool:
-        """Is there something to tell?"""
+        """Return whether there is something to report."""
         return self.reason in FIRING_REASONS
 
     @property
     def true_now(self) -> bool:
-        """May a launch be made on it?"""
+        """Return whether a launch may be made on it."""
         return self.reason in TRUE_NOW
 
     @property
@@ -85,16 +85,16 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """What one look at the market showed a watch."""
+    """What one poll of the market showed a watch."""
 
     matches: tuple[Match, ...]  # cheapest GPU price first
-    known: bool  # False: failed, stale or incomplete, so that "no match" proves nothing
-    near: bool  # an otherwise fitting offer is at or under threshold × rearm
+    known: bool  # False: failed, stale or incomplete, so "no match" proves nothing
+    near: bool  # an otherwise matching offer is at or under threshold × rearm
     observed_at: datetime
-    completes_cycle: bool = True  # False: only a part of what is asked for the watch was looked at anew; no miss yet
+    completes_cycle: bool = True  # False: only part of the watch's queries were answered again; not a miss yet
 
 
-REARM_POLLS = 2  # complete looks in a row without an offer, before a watch that fired is armed again
+REARM_POLLS = 2  # complete polls in a row without an offer before a fired watch is re-armed
 
 
 def decide(
@@ -105,11 +105,11 @@ def decide(
     zone: tzinfo | str = UTC,
     max_age_s: float | None = None,
 ) -> Decision:
-    """Does the watch fire? The decision carries the memory to keep, whatever the reason.
+    """Return whether the watch fires. The decision always carries the memory to keep.
 
     Args:
-        zone: of the wall clock that `active` windows are read from.
-        max_age_s: a look older than this is no data; None: any age will do.
+        zone: of the wall clock for `active` windows.
+        max_age_s: an older observation counts as no data; None: any age is accepted.
     """
     if _is_stale(observation, now, max_age_s) or not (observation.matches or observation.known):
         return Decision(watch=watch.name, reason=DecisionReason.NO_DATA, decided_at=now, memory=memory)
@@ -125,7 +125,7 @@ def decide(
 
 
 def _reason(watch: Watch, best: Match, memory: WatchMemory, now: datetime, zone: tzinfo | str) -> DecisionReason:
-    """Why a watch with a match fires or stays quiet: the first that holds."""
+    """Why a watch with a match fires or not: the first reason that holds."""
     if not is_open(watch.active, now, zone):
         return DecisionReason.OUTSIDE_WINDOW
     if memory.under_since is not None and now - memory.under_since < timedelta(seconds=watch.hold_for_s):
@@ -140,7 +140,7 @@ def _reason(watch: Watch, best: Match, memory: WatchMemory, now: datetime, zone:
 
 
 def _missed(memory: WatchMemory, observation: Observation) -> WatchMemory:
-    """Nothing under the threshold. After two looks without even a near offer, the watch is armed again."""
+    """Nothing under the threshold. After two polls without even a near offer, the watch is re-armed."""
     misses = 0 if observation.near else min(memory.misses + 1, REARM_POLLS)
     if misses >= REARM_POLLS:
         return WatchMemory(misses=misses)
@@ -157,12 +157,12 @@ def _is_cheaper(price: float, fired_at_figure: float | None, improve_by: float) 
 
 
 def _is_stale(observation: Observation, now: datetime, max_age_s: float | None) -> bool:
-    """Too old; a look from the future says that the clock was put back, and is no better."""
+    """Too old. An observation from the future means that the clock was set back, and is no better."""
     return max_age_s is not None and abs((now - observation.observed_at).total_seconds()) > max_age_s
 
 
 def _not_from_the_future(memory: WatchMemory, now: datetime) -> WatchMemory:
-    """A clock that was put back must neither silence a watch for years nor let it fire at once."""
+    """A clock that was set back must neither silence a watch for years nor make it fire at once."""
     fired_at = min(memory.fired_at, now) if memory.fired_at else None
     under_since = min(memory.under_since, now) if memory.under_since else None
     if fired_at == memory.fired_at and under_since == memory.under_since:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 EXPECTED = "a duration such as 90s, 15m, 6h, 2d or 1h30m"
-MAX_S = 3650 * 86_400.0  # ten years: beyond it a number is a slip
+MAX_S = 3650 * 86_400.0  # ten years: anything longer is a typo
 _UNITS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
 # For JSON Schema: what `parse_duration` accepts, in any case and with blanks around it.
 DURATION_PATTERN = (
@@ -15,10 +15,10 @@ _FORM = re.compile("".join(rf"(?:(?P<{unit}>[0-9]{{1,12}}(?:\.[0-9]{{1,6}})?){un
 
 
 def parse_duration(text: str) -> float:
-    """Seconds.
+    """Return seconds.
 
     Raises:
-        ValueError: the text is no duration; its message says what was expected.
+        ValueError: the text is not a duration; the message says what was expected.
     """
     found = _FORM.fullmatch(text.strip().lower())
     if found is None or found.lastgroup is None:
@@ -30,7 +30,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """The shortest text that `parse_duration` reads back, to the millisecond: 5400 → `1h30m`."""
+    """Return the shortest text that `parse_duration` reads back, to the millisecond: 5400 → `1h30m`."""
     left_ms = round(seconds * 1000)
     if left_ms <= 0:
         return "0s"

@@ -1,4 +1,7 @@
-"""Values out of the environment: text that stands for a number, a switch, or JSON, as its key needs."""
+"""Values from the environment: text that stands for a number, a switch or JSON, depending on its key.
+
+Apart from `fields`, so that the settings sources need not import pydantic.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,18 @@ from typing import Any
 
 
 class EnvText(str):
-    """Text that came out of the environment, not yet read as what its key needs."""
+    """Text from the environment, not yet converted to the type of its key."""
 
     __slots__ = ()
 
 
 def plain_json(text: str) -> Any:
-    """JSON with exact numbers.
+    """Return JSON with exact numbers.
 
     Raises:
-        ValueError: it is none; the message says what was expected, and never quotes it.
+        ValueError: it is not JSON; the message says what was expected and never quotes it.
     """
-    import json  # noqa: PLC0415 rarely needed, and start-up is counted in milliseconds
+    import json  # noqa: PLC0415 rarely needed, and start-up time is measured
     from decimal import Decimal  # noqa: PLC0415
 
     try:

@@ -1,4 +1,4 @@
-"""Why not: for the offers that came nearest to a watch, which clauses refused them and by how much."""
+"""Why not: for the offers that came nearest to a watch, which clauses rejected them and by how much."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpuwatch.domain.watches.watch import Watch
 
 
 class NearMiss(msgspec.Struct, frozen=True):
-    """An offer that a watch refused, with every clause that refused it."""
+    """An offer that a watch rejected, with every clause that rejected it."""
 
     offer: Offer
     price: OfferPrice
@@ -23,7 +23,7 @@ class NearMiss(msgspec.Struct, frozen=True):
 
     @property
     def off(self) -> float:
-        """How far off it is in all; only for ordering."""
+        """The total distance; only for ordering."""
         return sum(failure.off for failure in self.failures)
 
 
@@ -34,7 +34,10 @@ def nearest(
     now: datetime,
     limit: int = 5,
 ) -> tuple[NearMiss, ...]:
-    """The refused offers that came nearest: the right GPU first, then the fewest clauses, then the least off."""
+    """Return the rejected offers that came nearest.
+
+    The right GPU first, then the fewest clauses, then the smallest distance.
+    """
     misses = []
     for offer in offers:
         price = price_for(watch, offer, commissions)

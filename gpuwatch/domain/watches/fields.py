@@ -1,4 +1,4 @@
-"""The kinds of fields that settings are made of: strict in a file, forgiving towards the text of the environment."""
+"""The field types of the settings: strict in a file, lenient with text from the environment."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from pydantic import (
 from gpuwatch.domain.watches.durations import DURATION_PATTERN, parse_duration
 from gpuwatch.domain.watches.env_text import EnvText, plain_json
 
-MAX_USD = Decimal(1_000_000)  # beyond it a number is a slip
-MOST_DECIMALS = 30  # money is compared in exact fractions: 1e-999999 would be a very long one
+MAX_USD = Decimal(1_000_000)  # anything larger is a typo
+MOST_DECIMALS = 30  # money is compared in exact fractions, and 1e-999999 would be a very long one
 MAX_MEASURE = Decimal(10**9)
 _TRUE = {"true", "1", "yes", "on"}
 _FALSE = {"false", "0", "no", "off"}
 
 
 class Table(BaseModel):
-    """One table of the settings: no unknown keys, no value in any fault."""
+    """One table of the settings: no unknown keys, and no values in error messages."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, frozen=True, validate_default=False)
 
@@ -40,12 +40,15 @@ class Table(BaseModel):
 
 
 def read_env_text(value: Any, annotation: Any) -> Any:
-    """Text of the environment as what its key needs; anything else as it is. Raises ValueError for bad JSON."""
+    """Convert text from the environment to the type of its key; return anything else unchanged.
+
+    Raises ValueError for bad JSON.
+    """
     return _read(str(value), _kinds(annotation)) if isinstance(value, EnvText) else value
 
 
 def number(value: Any) -> Decimal:
-    """A finite number, exact as written; text and switches are none."""
+    """Return a finite number, exact as written; text and booleans are rejected."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         raise ValueError("expected a number")  # noqa: TRY004 pydantic turns ValueErrors into faults
     found = value if isinstance(value, Decimal) else Decimal(repr(value))
@@ -57,7 +60,7 @@ def number(value: Any) -> Decimal:
 
 
 def seconds(value: Any) -> float:
-    """A duration's seconds."""
+    """Return a duration in seconds."""
     if not isinstance(value, str):
         raise ValueError('expected a duration in quotes, such as "90s", "15m" or "6h"')  # noqa: TRY004
     return parse_duration(value)
@@ -79,7 +82,7 @@ def _line(value: Any) -> str:
 
 
 def one_or_many(value: Any) -> Any:
-    """One text is a list of one."""
+    """Turn one text into a list of one."""
     return [value] if isinstance(value, str) else value
 
 
@@ -98,7 +101,7 @@ def _strict_bool(value: Any) -> Any:
 _NUMBER: dict[str, Any] = {"type": "number"}
 _SPAN: dict[str, Any] = {"type": "string", "pattern": DURATION_PATTERN, "examples": ["90s", "15m", "6h", "2d", "1h30m"]}
 
-Text = Annotated[str, BeforeValidator(_text)]  # may be empty and have lines
+Text = Annotated[str, BeforeValidator(_text)]  # may be empty or have several lines
 Line = Annotated[str, BeforeValidator(_line), Field(max_length=500)]
 Words = Annotated[tuple[Line, ...], BeforeValidator(one_or_many, json_schema_input_type=str | list[str])]
 Lines = Annotated[Words, Field(min_length=1)]

@@ -1,8 +1,8 @@
-"""All watches against all offers, poll after poll: only what changed and could fit is looked at again.
+"""All watches against all offers, poll after poll: only offers that changed and could match are evaluated again.
 
-The results are always those of `match.matches` for each watch. Two things make it quick: an offer that is too dear for
-every watch that wants so many of its GPU is passed over by one comparison, and what was found for an offer holds until
-a field of it changes. Time alone changes only whether a host stays long enough, so that is asked at every update.
+The results are always those of `match.matches` for each watch. Two things make it fast: an offer too expensive for
+every watch that wants this GPU and count is skipped after one comparison, and the result for an offer is kept until one
+of its fields changes. Time alone only affects whether a host stays long enough, so that is checked at every update.
 """
 
 from __future__ import annotations
@@ -34,38 +34,38 @@ from gpuwatch.domain.watches.match import (
 )
 from gpuwatch.domain.watches.watch import Watch
 
-_HAIR = 1e-6  # dollars: more than floats may lose in comparing a quote with a ceiling
+_HAIR = 1e-6  # dollars: more than float arithmetic can lose when a quote is compared with a ceiling
 _RANK = itemgetter(0)
-# number of the watch, what an hour costs there, and its job, its rank
+# the watch's number, the price, the job's cost, the rank
 _Hit = tuple[int, OfferPrice, int | None, tuple[Any, ...]]
 
 
 class _Wanted(msgspec.Struct, frozen=True):
-    """Who may want an offer of so many of this GPU at this provider."""
+    """Who may want an offer of this many of this GPU at this provider."""
 
-    ceiling_usd: float  # no watch accepts a higher listed price of the whole offer
-    watches: tuple[tuple[int, Watch, int], ...]  # number, watch without its clause on time, threshold in micro-dollars
+    ceiling_usd: float  # no watch accepts a higher listed price for the whole offer
+    watches: tuple[tuple[int, Watch, int], ...]  # number, watch without its time clause, threshold in micro-dollars
 
 
 _NOBODY = _Wanted(-1.0, ())
-_KEPT_MAX = 2_000  # GPUs, or counts of one: made-up ones must not fill the memory
+_KEPT_MAX = 2_000  # GPUs, or counts of one: invented ones must not fill the memory
 
 
 class WatchIndex:
-    """Watches, indexed by provider, GPU and count. Not for several threads at once."""
+    """Watches indexed by provider, GPU and count. Not thread-safe."""
 
     def __init__(self, watches: Sequence[Watch], commissions: Mapping[str, Commission]) -> None:
         self._watches = tuple(watches)
         self._commissions = dict(commissions)
         self._least_disk_gb = min((w.disk_gb for w in watches if w.disk_gb is not None), default=inf)
         self._wanted = _Wants(self._watches, self._commissions)
-        self._seen: dict[str, tuple[Offer, tuple[_Hit, ...]]] = {}  # own copies of offers, and who accepts them
+        self._seen: dict[str, tuple[Offer, tuple[_Hit, ...]]] = {}  # our own copies of offers, and who accepts them
 
     def update(self, offers: Sequence[Offer], now: datetime) -> Mapping[str, tuple[Match, ...]]:
-        """What each watch accepts of these offers, by the watch's name; cheapest GPU price first.
+        """Return what each watch accepts of these offers, by the watch's name, cheapest GPU price first.
 
         Args:
-            offers: all that are for sale now, not only what is new.
+            offers: everything on sale now, not only what is new.
             now: aware; decides which hosts stay long enough.
         """
         found: list[list[tuple[tuple[Any, ...], Match]]] = [[] for _ in self._watches]
@@ -83,7 +83,7 @@ class WatchIndex:
         return {watch.name: _in_order(watch, matched, now) for watch, matched in pairs}
 
     def _affordable(self, offers: Iterable[Offer]) -> list[Offer]:
-        """Without those that are too dear for every watch, even with no disk at all where one asks for less."""
+        """Skip offers that are too expensive for every watch, even without a disk where a watch asks for less."""
         wanted, least_disk_gb = self._wanted, self._least_disk_gb
         return [
             offer
@@ -106,7 +106,7 @@ class WatchIndex:
 
 
 class _Wants(dict[str, "_AtProvider"]):
-    """Provider → its table; made when first asked for."""
+    """Provider → its table, built on first use."""
 
     def __init__(self, watches: Sequence[Watch], commissions: Mapping[str, Commission]) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class _AtProvider(dict[str, "_OfGpu"]):
 
 
 class _OfGpu(dict[int, _Wanted]):
-    """Number of GPUs → who wants so many."""
+    """Number of GPUs → who wants that many."""
 
     def __init__(self, watches: Sequence[tuple[int, Watch]], commission: Commission) -> None:
         super().__init__()
@@ -164,11 +164,11 @@ def _in_order(watch: Watch, found: list[tuple[tuple[Any, ...], Match]], now: dat
 
 
 def _disk_usd_hour(offer: Offer) -> float:
-    """What of a quote can be the disk: a watch with a smaller one pays at most so much less."""
+    """The part of a quote that can be the disk: a watch with a smaller disk pays at most that much less."""
     return (offer.disk_usd_gb_month or 0.0) * offer.quoted_disk_gb / HOURS_A_MONTH
 
 
 def _is_same(kept: Offer, offer: Offer) -> bool:
-    """Equal in every field but the time of the look; `kept` is our own copy and takes that."""
+    """Equal in every field except the time of the poll; `kept` is our own copy and takes that time."""
     msgspec.structs.force_setattr(kept, "observed_at", offer.observed_at)
     return kept == offer

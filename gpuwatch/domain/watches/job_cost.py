@@ -1,4 +1,4 @@
-"""What the job of a watch costs on an offer, and what follows for prices: `max_job_cost` instead of `max_price`."""
+"""What a watch's job costs on an offer, and the price limits that follow: `max_job_cost` instead of `max_price`."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ from gpuwatch.domain.watches.watch import Watch
 
 _FINE = Decimal("0.000001")
 _MOST_USD = Decimal(int(MAX_USD_HOUR))
-_SHORTEST_H = 1e-6  # a job that takes less is bound by its own limit alone
+_SHORTEST_H = 1e-6  # a shorter job is limited by its own cost only
 
 
 def job_cost(watch: Watch, offer: Offer, price: OfferPrice) -> JobCost | str | None:
-    """What it costs there; a text: why that cannot be told. None: the watch goes by price."""
+    """Return what the job costs there, or a text that says why it is unknown. None: the watch compares prices."""
     if watch.job is None or watch.max_job_cost_usd is None:
         return None
     return cost_on(watch.job, priced_gpus_of(offer, price), JobTraffic(watch.download_gb, watch.upload_gb))
 
 
 def job_microusd(watch: Watch, offer: Offer, price: OfferPrice) -> int | None:
-    """The same at worst, in whole micro-dollars; None: it cannot be told, or the watch goes by price."""
+    """Return the highest cost in whole micro-dollars; None: it is unknown, or the watch compares prices."""
     found = job_cost(watch, offer, price)
     return found.microusd if isinstance(found, JobCost) else None
 
 
 def most_microusd(watch: Watch) -> int:
-    """The limit for the whole job."""
+    """Return the limit for the whole job."""
     return microusd(watch.max_job_cost_usd or Decimal(0))
 
 
 def ceiling_microusd(watch: Watch, gpu: str, count: int, *, spot: bool = False) -> int:
-    """The highest price an hour at which so many of this GPU can be worth it: by price, and by the job's cost.
+    """Return the highest hourly price at which this many GPUs can qualify, by price and by the job's cost.
 
-    What only an offer says (its line, what traffic costs, the least that is billed) is left out.
+    Leaves out what only an offer knows: its network speed, traffic prices, minimum billing.
     """
     most = threshold_microusd(watch.max_price_usd_gpu_hour, count)
     if watch.job is None or watch.max_job_cost_usd is None:
@@ -65,7 +65,10 @@ def ceiling_microusd(watch: Watch, gpu: str, count: int, *, spot: bool = False) 
 
 
 def dearest_microusd(watch: Watch, offer: Offer, price: OfferPrice) -> int | None:
-    """The highest price an hour of this very offer at which its job keeps within the limit; None: it goes by price."""
+    """Return the highest hourly price of this offer at which its job stays within the limit.
+
+    None: prices are compared.
+    """
     found = job_cost(watch, offer, price)
     if not isinstance(found, JobCost):
         return None
@@ -75,7 +78,7 @@ def dearest_microusd(watch: Watch, offer: Offer, price: OfferPrice) -> int | Non
 
 
 def most_bid_microusd(watch: Watch, offer: Offer, price: OfferPrice) -> int:
-    """How far a bid may be raised, an hour for the whole: to its maximum, and what the job may cost. 0: no bid is."""
+    """Return how far a bid may be raised, per hour for the whole: to its maximum and the job's limit. 0: no bid."""
     bid = None if watch.launch is None else watch.launch.bid
     if bid is None or not offer.spot:
         return 0
@@ -84,7 +87,10 @@ def most_bid_microusd(watch: Watch, offer: Offer, price: OfferPrice) -> int:
 
 
 def highest_usd_gpu_hour(job: JobSpec, most_usd: Decimal, gpus: Iterable[str], counts: range) -> Decimal:
-    """A GPU price that no offer exceeds on which the job's work alone keeps within the limit; 0: there is none such."""
+    """Return a GPU price that no offer exceeds on which the job's work alone stays within the limit.
+
+    0: there is none.
+    """
     found = (_gpu_ceiling(job, most_usd, gpu, count) for gpu in gpus for count in counts)
     highest = max((one for one in found if one is not None), default=Decimal(0))
     return min(highest, _MOST_USD).quantize(_FINE, ROUND_CEILING)
@@ -96,7 +102,7 @@ def _gpu_ceiling(job: JobSpec, most_usd: Decimal, gpu: str, count: int) -> Decim
 
 
 def _per_hour(most_usd: Decimal, hours: float, count: int = 1) -> Decimal:
-    """With a hair of room: hours are floats, and the job's cost is rounded; its own limit is exact."""
+    """Adds a small margin: hours are floats and the job's cost is rounded; the job's own limit is exact."""
     if hours < _SHORTEST_H:
         return _MOST_USD
     return (most_usd + _FINE) / (Decimal(hours) * count) * Decimal("1.000000001")

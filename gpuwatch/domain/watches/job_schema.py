@@ -43,7 +43,7 @@ def _config(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers and text alone; TOML has more."""
+    """Numbers and text only; TOML has more types."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)):
         raise ValueError('expected a number, or text such as "70B"')  # noqa: TRY004
     return value if isinstance(value, str) else float(value)
@@ -71,7 +71,7 @@ def _rates(value: Any) -> tuple[GpuRate, ...]:
 
 
 def _spans(value: Any) -> FigureRange:
-    """A duration, or two: "5m-7m"."""
+    """One duration, or two: "5m-7m"."""
     if isinstance(value, FigureRange):
         return value
     if not isinstance(value, str):
@@ -104,57 +104,60 @@ AModel = Annotated[LanguageModel, PlainValidator(_model), _json("number", "strin
 
 
 class JobTable(Table):
-    """`[watch.job]`: the job that `max_job_cost` is about."""
+    """`[watch.job]`: the job that `max_job_cost` refers to."""
 
-    hours: Figures | None = Field(default=None, description='Hours of work: 72, or "60-80"; where: see on.')
+    hours: Figures | None = Field(default=None, description='Hours of work: 72, or "60-80"; on which GPUs: see on.')
     on: GpuConfig | None = Field(
-        default=None, description='GPUs on which it takes those hours, such as "4x A100"; default: those of the watch.'
+        default=None, description='GPUs on which it takes those hours, such as "4x A100". Default: those of the watch.'
     )
     speedup: Rates | None = Field(
-        default=None, description='How many times as fast others are: { "4x H100" = 2.5 }; without a count: one by one.'
+        default=None,
+        description='How many times as fast other GPUs are: { "4x H100" = 2.5 }; without a count: per GPU.',
     )
     tokens: Figure | None = Field(default=None, description='Tokens of the whole job, instead of hours: 1e9 or "10B".')
     tokens_per_s: Rates | None = Field(
-        default=None, description='Tokens a second, as measured: { "2x H100" = "350-500", "RTX 4090" = 40 }.'
+        default=None, description='Measured tokens per second: { "2x H100" = "350-500", "RTX 4090" = 40 }.'
     )
     model: AModel | None = Field(
-        default=None, description='Its parameters ("70B") or name: how much memory it needs, and arithmetic a token.'
+        default=None,
+        description='Parameters ("70B") or name of the model; sets the memory it needs and the FLOPs per token.',
     )
     method: Literal["full", "lora", "qlora", "inference"] = Field(
-        default="full", description="What is done with the model."
+        default="full", description="What the job does with the model."
     )
     precision: Literal["bf16", "fp16", "fp32", "fp8", "int8", "int4"] = Field(
-        default="bf16", description="How a weight is held."
+        default="bf16", description="How weights are stored."
     )
     optimizer: Literal["adamw", "adamw8bit", "lion", "sgd-momentum", "sgd", "adafactor"] = Field(
-        default="adamw", description="For training; part of the memory."
+        default="adamw", description="Optimizer for training; affects memory."
     )
-    batch: Whole = Field(default=1, ge=1, le=1_000_000, description="Sequences in memory at once; part of the memory.")
-    context: Whole = Field(default=4096, ge=1, le=100_000_000, description="Tokens of one; part of the memory.")
+    batch: Whole = Field(default=1, ge=1, le=1_000_000, description="Sequences in memory at once; affects memory.")
+    context: Whole = Field(default=4096, ge=1, le=100_000_000, description="Tokens per sequence; affects memory.")
     utilisation: Shares | None = Field(
         default=None,
-        description='Share of the data sheet\'s FLOP/s that arrives: 0.4, or "0.35-0.45"; for GPUs without a speed.',
+        description='Share of the data sheet\'s FLOP/s reached: 0.4, or "0.35-0.45"; for GPUs without a given speed.',
     )
     scaling: Annotated[Number, Field(gt=0, le=1)] = Field(
-        default=Decimal(1), description="What each further GPU of an offer adds, as a share of one GPU."
+        default=Decimal(1), description="Speed that each further GPU of an offer adds, as a share of one GPU."
     )
     memory_gb: Measure | None = Field(
-        default=None, description="GB that all GPUs together must hold; default: what the model needs. 0: any."
+        default=None, description="GB that all GPUs together must have. Default: what the model needs. 0: any."
     )
-    setup: Spans | None = Field(default=None, description='Duration of getting ready, once: "10m", or "5m-15m".')
-    load: Spans | None = Field(default=None, description='Duration of loading the model, at every start: "5m-7m".')
-    image_gb: Measure = Field(default=Decimal(0), description="GB of the image, pulled at every start.")
+    setup: Spans | None = Field(default=None, description='Duration of the one-time set-up: "10m", or "5m-15m".')
+    load: Spans | None = Field(default=None, description='Duration of loading the model at every start: "5m-7m".')
+    image_gb: Measure = Field(default=Decimal(0), description="Image size in GB, pulled at every start.")
     download_mbps: Annotated[Measure, Field(gt=0)] | None = Field(
-        default=None, description="Mbit/s to reckon with where an offer says nothing."
+        default=None, description="Mbit/s to assume where an offer does not say."
     )
     checkpoint_every: SpanFrom1s | None = Field(
-        default=None, description="Duration between two checkpoints; an interruption loses at most so much."
+        default=None, description="Duration between two checkpoints: the most work that an interruption loses."
     )
     within: SpanFrom1s | None = Field(
-        default=None, description="Duration that all of it may take, at worst; slower offers are not taken."
+        default=None, description="Longest duration of the whole job; slower offers are rejected."
     )
     interruptions_per_day: Measure | None = Field(
-        default=None, description="Of interruptible offers, while it runs. Needed with spot."
+        default=None,
+        description="Expected interruptions per day of running on interruptible offers. Required with spot.",
     )
 
     @model_validator(mode="after")
@@ -163,7 +166,7 @@ class JobTable(Table):
         return self
 
     def value(self) -> JobSpec:
-        """As the engine uses it."""
+        """Return the value that the engine uses."""
         return JobSpec(
             hours=self.hours,
             on=self.on,
@@ -209,7 +212,10 @@ class JobTable(Table):
 
 
 class WrongJob(ValueError):
-    """A job that makes no sense; `faults` holds key and text of each, no key where several do not go together."""
+    """An invalid job. `faults` holds key and text of each error.
+
+    The key is empty if several keys do not go together.
+    """
 
     def __init__(self, faults: list[tuple[str, str]]) -> None:
         super().__init__("; ".join(f"{key}: {text}" for key, text in faults))
@@ -217,7 +223,7 @@ class WrongJob(ValueError):
 
 
 def job_from(fields: dict[str, Any]) -> JobSpec:
-    """A job by the keys of `[watch.job]`, wherever they come from. Raises WrongJob."""
+    """Return a job from the keys of `[watch.job]`, wherever they come from. Raises WrongJob."""
     try:
         return JobTable(**fields).value()
     except ValidationError as error:

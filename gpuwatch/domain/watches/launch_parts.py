@@ -1,4 +1,4 @@
-"""The tables and kinds of fields inside `[watch.launch]`: references, ports, bids, registries, volumes, hooks."""
+"""The tables and field types inside `[watch.launch]`: references, ports, bids, registries, volumes, hooks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _PORT = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})(/tcp|/udp)?")
 
 
 class Reference(Table):
-    """`{ from_env = "NAME" }` or `{ from_file = "/run/secrets/name" }`: text that does not stand in the file."""
+    """`{ from_env = "NAME" }` or `{ from_file = "/run/secrets/name" }`: text that is not written in the file."""
 
     from_env: Line | None = Field(default=None, description="The environment variable that holds the text.")
     from_file: Line | None = Field(
@@ -49,7 +49,7 @@ class Reference(Table):
 
 
 def _outside(check: Callable[[str], str]) -> Callable[[Any], str]:
-    """The check of a text that may come by reference; references that hold were replaced before."""
+    """The check of a text that may be a reference; valid references are resolved before."""
 
     def read(value: Any) -> str:
         if not isinstance(value, str):
@@ -65,7 +65,7 @@ def _variable(value: Any) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise ValueError("expected names of environment variables: letters, digits and _")
     if value in OWN_VARIABLES:
-        raise ValueError("expected another name; gpuwatch sets this variable itself")
+        raise ValueError("expected another name: gpuwatch sets this variable itself")
     return value
 
 
@@ -151,9 +151,9 @@ Script = Annotated[str, BeforeValidator(_script), WithJsonSchema({"type": "strin
 class BidTable(Table):
     """`bid = { max = 1.20, step = 0.05 }`."""
 
-    max: Usd = Field(description="USD per GPU-hour, commission included: the most that is bid.")
+    max: Usd = Field(description="The highest bid in USD per GPU-hour, with commission.")
     step: Usd = Field(
-        default=Decimal("0.05"), description="USD per GPU-hour that a bid is raised by when it is outbid."
+        default=Decimal("0.05"), description="How much a bid is raised after it was outbid, in USD per GPU-hour."
     )
 
     @model_validator(mode="after")
@@ -163,7 +163,7 @@ class BidTable(Table):
         return self
 
     def value(self) -> BidSpec:
-        """As the engine uses it."""
+        """Return the value that the engine uses."""
         return BidSpec(max_usd_gpu_hour=self.max, step_usd_gpu_hour=self.step)
 
 
@@ -172,26 +172,26 @@ class RegistryTable(Table):
 
     server: Word = Field(description="Host of the private registry that the image comes from: ghcr.io.")
     username: Word = Field(description="User at the registry.")
-    password: Password = Field(description="Secret; the user's password or token, or a reference to it.")
+    password: Password = Field(description="Secret: the user's password or token, or a reference to it.")
 
     def value(self) -> RegistrySpec:
-        """As the engine uses it."""
+        """Return the value that the engine uses."""
         return RegistrySpec(server=self.server, username=self.username, password=self.password.get_secret_value())
 
 
 class VolumeTable(Table):
     """`volume = { mount = "/data", volume_id = "123" }`."""
 
-    mount: Annotated[str, BeforeValidator(_mount)] = Field(description="Folder on the instance where it is mounted.")
+    mount: Annotated[str, BeforeValidator(_mount)] = Field(description="Mount point on the instance.")
     volume_id: VolumeId = Field(
-        description="The provider's number of an existing volume, or with size_gb of the volume offer for a new one."
+        description="The provider's id of an existing volume, or with size_gb of the volume offer for a new one."
     )
     size_gb: Annotated[Measure, Field(ge=1)] | None = Field(
         default=None, description="GB of a new volume, on the machine of that volume offer."
     )
 
     def value(self) -> VolumeSpec:
-        """As the engine uses it."""
+        """Return the value that the engine uses."""
         return VolumeSpec(mount=self.mount, volume_id=self.volume_id, size_gb=float_or_none(self.size_gb))
 
 
@@ -199,9 +199,9 @@ class HookTable(Table):
     """A shell command, or `{ url = "https://…", secret = "…" }`."""
 
     command: Annotated[str, BeforeValidator(_command)] | None = Field(
-        default=None, repr=False, description="Shell command; it gets the launch as JSON."
+        default=None, repr=False, description="Shell command that receives the launch as JSON."
     )
-    url: HookUrl | None = Field(default=None, description="Address that the launch is sent to as JSON, or a reference.")
+    url: HookUrl | None = Field(default=None, description="URL that the launch is sent to as JSON, or a reference.")
     secret: Signature | None = Field(
         default=None, description="Secret that the message is signed with, or a reference."
     )
@@ -215,7 +215,7 @@ class HookTable(Table):
         return self
 
     def value(self) -> HookSpec:
-        """As the engine uses it."""
+        """Return the value that the engine uses."""
         return HookSpec(
             command=self.command,
             url=self.url.get_secret_value() if self.url else None,
@@ -227,5 +227,5 @@ Hook = Annotated[HookTable, BeforeValidator(_hook, json_schema_input_type=str | 
 
 
 def float_or_none(value: Decimal | None) -> float | None:
-    """A measure as the engine counts it."""
+    """Return a measure as a float."""
     return None if value is None else float(value)

@@ -1,4 +1,4 @@
-"""What an owner may write in `[watch.launch]` and in a budget, and the plain values that come of it."""
+"""The schema of `[watch.launch]` and of a budget, and its conversion to plain values."""
 
 from __future__ import annotations
 
@@ -39,9 +39,11 @@ from gpuwatch.domain.watches.watch import (
 
 
 class LaunchTable(Table):
-    """`[watch.launch]`: what to rent, and how long."""
+    """`[watch.launch]`: what to rent and for how long."""
 
-    image: Line = Field(default="vastai/pytorch", description="Container image; with a template: the template's.")
+    image: Line = Field(
+        default="vastai/pytorch", description="Container image. Default with a template: the template's."
+    )
     template: Line | None = Field(default=None, description="A template of the provider, by its hash or id.")
     onstart: Script | None = Field(
         default=None,
@@ -59,29 +61,32 @@ class LaunchTable(Table):
     ports: Ports = Field(default=(), description='Ports to open: 8000, "8080:8000" (outside:inside), "53/udp".')
     runtype: Literal["ssh", "ssh_direct", "ssh_proxy", "jupyter", "jupyter_direct", "jupyter_proxy", "args"] = Field(
         default="ssh",
-        description='How it is entered: "ssh", "jupyter" (or with _direct, _proxy), "args"; a template has its own.',
+        description='How to connect: "ssh", "jupyter" (or with _direct, _proxy), "args"; a template has its own.',
     )
     registry: RegistryTable | None = Field(default=None, description="Login of a private image registry.")
     volume: VolumeTable | None = Field(default=None, description="A volume to mount.")
     label_extra: Label | None = Field(
-        default=None, description="Text behind gpuwatch's own label; printable ASCII, at most 38 characters."
+        default=None, description="Text after gpuwatch's own label; printable ASCII, at most 38 characters."
     )
-    max_active: Whole = Field(default=1, ge=1, le=1000, description="Instances of this watch alive at once.")
-    max_total: Whole = Field(default=1, ge=0, le=1_000_000, description="Instances of this watch in all; 0: no limit.")
+    max_active: Whole = Field(default=1, ge=1, le=1000, description="Instances of this watch alive at the same time.")
+    max_total: Whole = Field(
+        default=1, ge=0, le=1_000_000, description="Instances of this watch in total; 0: no limit."
+    )
     max_runtime: SpanFrom1s | None = Field(
-        None, description="Duration; then the instance is destroyed. Needed while dry_run = false."
+        None, description="Duration after which the instance is destroyed. Required while dry_run = false."
     )
     ready_within: SpanFrom1s = Field(
-        900.0, description="Duration; not running by then: destroyed, and the next offer is tried (default 15m)."
+        900.0,
+        description="Duration to start within; else it is destroyed and the next offer tried (default 15m).",
     )
     max_tries: Whole = Field(default=5, ge=1, le=100, description="Offers tried within one firing.")
-    try_for: SpanFrom1s = Field(default=120.0, description="Duration of all these tries together (default 2m).")
+    try_for: SpanFrom1s = Field(default=120.0, description="Total duration of these tries (default 2m).")
     quote_ttl: Span = Field(
         default=5.0,
-        description="Duration; an answer younger than this needs no second look before the rent (default 5s).",
+        description="Age under which an answer is not checked again before the order (default 5s).",
     )
     approve_within: SpanFrom1s = Field(
-        default=900.0, description='Duration in which a quote of action = "ask" may be approved (default 15m).'
+        default=900.0, description='Duration for which a quote of action = "ask" can be approved (default 15m).'
     )
     bid: BidTable | None = Field(default=None, description='Bid for interruptible offers; needs spot "only" or "any".')
     relaunch: Switch = Field(
@@ -93,19 +98,21 @@ class LaunchTable(Table):
     )
     verify: Literal["none", "listed", "ssh"] = Field(
         default=Verify.LISTED.value,
-        description='What is checked before it counts as running: "none", "listed" (what is listed), "ssh" (its port).',
+        description='Check before it counts as running: "none", "listed" (the provider\'s list), "ssh" (its SSH port).',
     )
     ssh_key: Line | None = Field(
         default=None, description='File of the private key for verify = "ssh"; relative to the settings file.'
     )
     wasteful_below: Percent | None = Field(
-        default=None, description="Percent of GPU use under which the owner is told."
+        default=None, description="Percent of GPU utilisation under which you get an alert."
     )
     wasteful_for: SpanFrom1s = Field(
-        default=1800.0, description="Duration under wasteful_below before the owner is told (default 30m)."
+        default=1800.0, description="Duration under wasteful_below before you get an alert (default 30m)."
     )
-    idle_below: Percent | None = Field(default=None, description="Percent of GPU use; goes with idle_for.")
-    idle_for: SpanFrom1s | None = Field(None, description="Duration under idle_below; then the instance is destroyed.")
+    idle_below: Percent | None = Field(default=None, description="Percent of GPU utilisation; used with idle_for.")
+    idle_for: SpanFrom1s | None = Field(
+        None, description="Duration under idle_below after which the instance is destroyed."
+    )
     stop_outside: Switch = Field(
         default=False, description="true: destroyed when the windows of `active` close; needs active."
     )
@@ -114,13 +121,14 @@ class LaunchTable(Table):
         description='When the host raises the price: "alert", "stop", or "accept_under" (while at or under max_price).',
     )
     on_running: Hook | None = Field(
-        default=None, description='Run when it runs: "command", or { url = "https://…", secret = "…" }; gets JSON.'
+        default=None,
+        description='Hook to run once it runs: "command", or { url = "https://…", secret = "…" }; gets JSON.',
     )
-    before_stop: Hook | None = Field(default=None, description="The same, before it is destroyed; never holds that up.")
-    on_ended: Hook | None = Field(default=None, description="The same, when it is over.")
-    hook_timeout: HookSpan = Field(
-        default=30.0, description="Duration that one of these may take, 1s to 5m (default 30s)."
+    before_stop: Hook | None = Field(
+        default=None, description="Hook to run before it is destroyed; delays that by its time-out at most."
     )
+    on_ended: Hook | None = Field(default=None, description="Hook to run when it is over.")
+    hook_timeout: HookSpan = Field(default=30.0, description="Time-out of one hook, 1s to 5m (default 30s).")
 
     @model_validator(mode="after")
     def _idle_pair(self) -> LaunchTable:
@@ -129,7 +137,7 @@ class LaunchTable(Table):
         return self
 
     def value(self) -> LaunchSpec:
-        """As the engine uses it."""
+        """Return the value that the engine uses."""
         by_template = {"image", "runtype"} - self.model_fields_set if self.template is not None else set()
         return LaunchSpec(
             image="" if "image" in by_template else self.image,
@@ -168,21 +176,21 @@ class LaunchTable(Table):
 
 
 class BudgetTable(Table):
-    """A budget. A launch that would break one is refused, and told."""
+    """A budget. A launch that would exceed it is refused and reported."""
 
-    max_usd_hour: Usd | None = Field(default=None, description="USD per hour of all instances together.")
+    max_usd_hour: Usd | None = Field(default=None, description="USD per hour for all instances together.")
     max_usd_day: Usd | None = Field(default=None, description="USD per day (UTC).")
     max_usd_month: Usd | None = Field(default=None, description="USD per month (UTC).")
     max_instances: Annotated[Whole, Field(ge=0, le=1_000_000)] | None = Field(
-        default=None, description="Instances alive at once."
+        default=None, description="Instances alive at the same time."
     )
     on_reached: Literal["warn", "stop"] = Field(
         default=OnBudget.WARN.value,
-        description='"warn": told when what runs reaches it; "stop": stopped as well. Told at 80 % too.',
+        description='"warn": an alert when it is reached; "stop": launches end as well. Also an alert at 80 %.',
     )
 
     def value(self) -> Budget:
-        """As the engine uses it."""
+        """Return the value that the engine uses."""
         return Budget(
             max_usd_hour=self.max_usd_hour,
             max_usd_day=self.max_usd_day,

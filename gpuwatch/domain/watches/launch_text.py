@@ -1,6 +1,7 @@
-"""Texts of a launch that may come from outside the settings file: each check is needed with the schema and without it.
+"""Texts of a launch that may come from outside the settings file, so their checks are needed with and without the
+schema.
 
-Every check takes text and returns it, or raises ValueError with what was expected; none quotes it.
+Every check returns the text, or raises ValueError with what was expected; none quotes it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ _SHELL = re.compile(r"#!.*\b(?:ba|da|a|k|z)?sh\b.*")
 
 
 def check_onstart(text: str) -> str:
-    """A script: some lines, not too many."""
+    """A script: not empty and not too long."""
     if not text.strip() or "\x00" in text:
         raise ValueError("expected a script in text, not empty")
     if len(text) > MAX_ONSTART:
@@ -23,7 +24,7 @@ def check_onstart(text: str) -> str:
 
 
 def check_self_destruct(text: str) -> str:
-    """A script that can have shell lines put in front."""
+    """A script that shell lines can be put in front of."""
     first = text.partition("\n")[0].strip()
     if first.startswith("#!") and not _SHELL.fullmatch(first):
         raise ValueError("expected a shell script beside self_destruct, which puts lines of shell in front")
@@ -43,22 +44,22 @@ def check_value(text: str) -> str:
 
 
 def check_word(text: str) -> str:
-    """One word: a marketplace gets a registry's login as words between blanks, and knows no quoting."""
+    """One word: a marketplace takes a registry login as words separated by spaces, and has no quoting."""
     if not text or not text.isascii() or not text.isprintable() or set(text) & set(" \"'"):
         raise ValueError("expected printable ASCII without blanks and quotes")
     return text
 
 
 def check_secret(text: str) -> str:
-    """What a webhook is signed with."""
+    """The secret that signs a webhook."""
     if not text or not text.isprintable():
         raise ValueError("expected text on one line, not empty")
     return text
 
 
 def check_url(text: str) -> str:
-    """Where a webhook goes; it may hold a login, or be a secret as a whole."""
-    from urllib.parse import urlsplit  # noqa: PLC0415 start-up is counted in milliseconds, and few have a webhook
+    """The address of a webhook. It may contain a login, or be a secret itself."""
+    from urllib.parse import urlsplit  # noqa: PLC0415 start-up time is measured, and webhooks are rare
 
     wrong = ValueError('expected an http:// or https:// address, such as "https://hooks.example.org/gpuwatch"')
     if not text.isascii() or not text.isprintable() or " " in text:

@@ -1,7 +1,7 @@
-"""Which offers a watch accepts, at what price, and which clause of it refuses the others.
+"""Which offers a watch accepts, at what price, and which clause rejects the others.
 
-Nothing is taken on trust: a provider's own filter only narrows what is sent. What a provider does not say is not good
-enough for a clause that asks for it.
+Nothing is taken on trust: a provider's own filter only reduces what is sent. A missing value does not satisfy a clause
+that asks for it.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from gpuwatch.domain.watches.watch import (
 
 NO_COMMISSION = Commission()
 _WORD = re.compile(r"[^_\W]+")
-FAR = 1.0  # how far off something is that is simply not so
-_MEMORY_SLACK = 0.99  # a driver keeps up to half a per cent for itself: 32607 MiB are sold as 32 GB
+FAR = 1.0  # the distance of a clause that is simply not met
+_MEMORY_SLACK = 0.99  # a driver reserves up to half a percent: 32607 MiB are sold as 32 GB
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A clause that an offer does not fulfil. `off` is relative: 0.06 is 6 % too dear; 1.0: not at all."""
+    """A clause that an offer does not satisfy. `off` is relative: 0.06 is 6 % too expensive, 1.0 is not at all."""
 
     clause: str
     text: str
@@ -49,32 +49,32 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 def price_for(watch: Watch, offer: Offer, commissions: Mapping[str, Commission]) -> OfferPrice:
-    """What an offer costs this watch: with its disk and the provider's commission."""
+    """Return what an offer costs this watch: with its disk and the provider's commission."""
     return price_of(offer, watch.disk_gb, commissions.get(offer.provider, NO_COMMISSION))
 
 
 def failures(watch: Watch, offer: Offer, price: OfferPrice, now: datetime) -> tuple[Failure, ...]:
-    """Every clause that refuses this offer, in the order of the settings; empty: it matches."""
+    """Return every clause that rejects this offer, in the order of the settings; empty: it matches."""
     found = tuple(failure for clause in _CLAUSES if (failure := clause(watch, offer, price, now)) is not None)
     if watch.max_job_cost_usd is None or not {"job", "max_job_cost"} & {failure.clause for failure in found}:
         return found
-    return tuple(failure for failure in found if failure.clause != "max_price")  # what the job costs says more
+    return tuple(failure for failure in found if failure.clause != "max_price")  # the job's cost says more
 
 
 def accepts(watch: Watch, offer: Offer, price: OfferPrice, now: datetime) -> bool:
-    """Does every clause hold?"""
+    """Return whether every clause holds."""
     return all(clause(watch, offer, price, now) is None for clause in _CLAUSES)
 
 
 def match_of(watch: Watch, offer: Offer, price: OfferPrice) -> Match:
-    """An offer at its price, and with what the watch's job costs there."""
+    """Return an offer with its price and the cost of the watch's job there."""
     return Match(offer, price, job_microusd(watch, offer, price))
 
 
 def matches(
     watch: Watch, offers: Iterable[Offer], commissions: Mapping[str, Commission], now: datetime
 ) -> tuple[Match, ...]:
-    """Offers that a watch accepts: cheapest first (job or GPU price), then the more reliable, then by identity."""
+    """Return the offers that a watch accepts, cheapest (job or GPU price) first, then by reliability and identity."""
     names = frozenset(watch.gpu_names)
     found = []
     for offer in offers:
@@ -86,7 +86,7 @@ def matches(
 
 
 def is_near(watch: Watch, offers: Iterable[Offer], commissions: Mapping[str, Commission], now: datetime) -> bool:
-    """Is an otherwise fitting offer at or under threshold × rearm?"""
+    """Return whether an otherwise matching offer is at or under threshold × rearm."""
     by, job = Decimal(repr(watch.rearm)), watch.max_job_cost_usd
     wider = msgspec.structs.replace(
         watch,
@@ -133,7 +133,7 @@ def _gpu(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Fail
 
 
 def _kind(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
-    """Kinds of price are never mixed up: only what is live can be rented, and what has been is no offer."""
+    """Kinds of price are never mixed: only live offers can be rented, and past prices are no offers."""
     if offer.kind is OfferKind.LIVE:
         return None
     if offer.kind is OfferKind.HISTORY:
@@ -144,7 +144,7 @@ def _kind(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Fai
 
 
 def _prepaid(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
-    """What is charged for days or months at once is in no budget of hours."""
+    """What is charged for days or months at once does not fit an hourly budget."""
     if not offer.terms.prepaid or watch.action is Action.ALERT:
         return None
     return Failure(
@@ -153,7 +153,7 @@ def _prepaid(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> 
 
 
 def _cpu_arch(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
-    """An image for x86 does not run on Arm: what rents takes Arm only where the owner said so."""
+    """An x86 image does not run on Arm: a watch that rents takes Arm only if its owner said so."""
     wanted = watch.cpu_arch
     if wanted is CpuArch.ANY or (wanted is None and watch.action is Action.ALERT):
         return None
@@ -206,9 +206,9 @@ def _spot(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Fai
 
 
 def _memory(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
-    """In a buyer's sense: `min_vram_gib = 80` takes an H100 that reports 79.6 GiB, and 24 an A10G with 22.4.
+    """As buyers read it: `min_vram_gib = 80` accepts an H100 that reports 79.6 GiB, and 24 an A10G with 22.4.
 
-    Nobody who writes 80 means to refuse every 80 GB card on the market for what its driver keeps for itself.
+    Nobody who writes 80 wants to reject every 80 GB card for the memory that its driver reserves.
     """
     least, has = watch.min_vram_gib, offer.gpu_memory_gib
     if least is None:
@@ -240,7 +240,7 @@ def _regions(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> 
 
 @lru_cache(maxsize=4096)
 def _words(text: str) -> str:
-    """A place's whole words, so that "Oman" is not found in "Romania"."""
+    """The whole words of a place, so that "Oman" is not found in "Romania"."""
     return f" {' '.join(_WORD.findall(text.casefold()))} "
 
 
@@ -251,7 +251,7 @@ def _driver(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> F
 
 
 def _own_disk(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
-    """The disk to rent must fit; where a provider does not say what is free, it is not limited by the host."""
+    """The requested disk must fit; if the provider does not say what is free, the host does not limit it."""
     if watch.disk_gb is None or offer.disk_free_gb is None or offer.disk_free_gb >= watch.disk_gb:
         return None
     return _too_little("disk_gb", offer.disk_free_gb, watch.disk_gb)

@@ -1,4 +1,4 @@
-"""A watch is asked for in rounds: every provider and rental type once. A miss is one whole round without a match."""
+"""A watch is polled in cycles: every provider and rental type once. A miss is one whole cycle without a match."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 
 from gpuwatch.domain.watches.decide import Match, Observation
 
-PollQuery = tuple[Any, ...]  # the provider, and what else tells one question from another
+PollQuery = tuple[Any, ...]  # the provider, and whatever else identifies a query
 Q = TypeVar("Q", bound=PollQuery)
-_SLOW = 10  # times the quickest one's pace: such a provider's newest view stands for many rounds
+_SLOW = 10  # times the fastest provider's interval: slower ones do not hold up the cycle
 
 
 class PollCycle:
-    """Which questions of one watch were answered since its last whole round. Not for several threads at once."""
+    """Which queries of one watch were answered since its last whole cycle. Not thread-safe."""
 
     def __init__(self) -> None:
         self._answered: set[PollQuery] = set()
@@ -30,15 +30,15 @@ class PollCycle:
         paces: Set[PollQuery],
         observed_at: datetime,
     ) -> Observation:
-        """All fresh views of a watch as one look, after some questions were asked.
+        """Return all fresh results of a watch as one observation, after some queries were answered.
 
         Args:
-            just_asked: the questions that were asked now.
-            found: what the fresh views show, cheapest first, whoever sells it.
-            near: does any of them show an otherwise fitting offer at or under threshold × rearm?
-            known: questions whose newest answer is fresh, and proves what it does not show.
-            expected: all that is asked for the watch.
-            paces: of them, what makes up its rounds.
+            just_polled: the queries that were answered now.
+            found: what the fresh results show, cheapest first, from any provider.
+            near: whether any of them shows an otherwise matching offer at or under threshold × rearm.
+            known: queries whose latest answer is fresh and complete.
+            expected: all queries of the watch.
+            paces: those of them that make up its cycle.
         """
         all_known = expected <= known
         self._answered.update(just_polled)
@@ -55,10 +55,10 @@ class PollCycle:
 
 
 def cycle_members(expected: Set[Q], age_of: Callable[[str], timedelta]) -> frozenset[Q]:
-    """Of what is asked for a watch, what makes up its rounds: the quick do not wait for those asked hourly.
+    """Return the queries that make up a watch's cycle: fast providers do not wait for those polled hourly.
 
     Args:
-        age_of: how old a view of a provider may be.
+        age_of: how old the results of a provider may be.
     """
     if not expected:
         return frozenset()

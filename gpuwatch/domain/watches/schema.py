@@ -1,4 +1,4 @@
-"""What an owner may write in `[[watch]]`, and the plain values that come of it."""
+"""The schema of `[[watch]]`, and its conversion to plain values."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _max_price(value: Any) -> Any:
 
 
 def _deadline(value: Any) -> float | datetime:
-    """A duration, or a moment; TOML knows moments, the environment writes them as text."""
+    """A duration, or a time: TOML has a type for times, the environment only text."""
     if isinstance(value, str) and not _LOOKS_LIKE_A_TIME.match(value):
         return seconds(value)
     try:
@@ -112,8 +112,8 @@ Fraction = Annotated[Number, Field(ge=0, le=1), WithJsonSchema({"type": "number"
 class GpuCount(Table):
     """`{ min = 1, max = 8 }`."""
 
-    min: Whole = Field(default=1, ge=1, le=MOST_GPUS, description="GPUs of one offer, at least.")
-    max: Whole = Field(MOST_GPUS, ge=1, le=MOST_GPUS, description="GPUs of one offer, at most.")
+    min: Whole = Field(default=1, ge=1, le=MOST_GPUS, description="Minimum number of GPUs in one offer.")
+    max: Whole = Field(MOST_GPUS, ge=1, le=MOST_GPUS, description="Maximum number of GPUs in one offer.")
 
     @model_validator(mode="after")
     def _in_order(self) -> GpuCount:
@@ -135,7 +135,7 @@ def _gpu_count(value: Any) -> Any:
 class WatchTable(Table):
     """One `[[watch]]`: which offers, the threshold, when, and what to do."""
 
-    name: Line = Field(description="Its name, once in the file; alerts and the history show it.")
+    name: Line = Field(description="Unique name; shown in alerts and in the history.")
     gpu: Lines = Field(
         description="Family or canonical name, one or several; any spelling a provider uses is understood."
     )
@@ -146,76 +146,86 @@ class WatchTable(Table):
         Annotated[Decimal | Literal["auto"], BeforeValidator(_max_price), WithJsonSchema(_MAX_PRICE_SCHEMA)] | None
     ) = Field(
         default=None,
-        description='USD per GPU-hour, commission included; at or under it fires. "auto": the history decides.',
+        description='USD per GPU-hour, commission included; fires at or under it. "auto": computed from the history.',
     )
     max_price_cap: Usd | None = Field(
-        default=None, description='USD per GPU-hour that max_price = "auto" never goes beyond.'
+        default=None, description='USD per GPU-hour that max_price = "auto" never exceeds.'
     )
     deadline: Annotated[float | datetime, BeforeValidator(_deadline), WithJsonSchema(_DEADLINE_SCHEMA)] | None = Field(
         default=None,
-        description='By when max_price = "auto" must have one: a duration from the first look, or a time with zone.',
+        description='When max_price = "auto" must have rented: a duration from the first poll, or a time with zone.',
     )
     max_job_cost: Usd | None = Field(
-        default=None, description="USD for the whole job of [watch.job], instead of max_price; at or under it fires."
+        default=None, description="USD for the whole job of [watch.job], instead of max_price; fires at or under it."
     )
-    job: JobTable | None = Field(default=None, description="The job that max_job_cost is about.")
+    job: JobTable | None = Field(default=None, description="The job that max_job_cost refers to.")
     action: Literal["alert", "ask", "launch"] = Field(default="alert", description="What to do when it fires.")
-    providers: Lines | None = Field(default=None, description="Which providers; default: all that are enabled.")
-    spot: Literal["no", "only", "any"] = Field(default="no", description="Interruptible offers.")
+    providers: Lines | None = Field(default=None, description="Providers to poll. Default: all enabled ones.")
+    spot: Literal["no", "only", "any"] = Field(default="no", description="Whether to accept interruptible offers.")
     listed: Switch = Field(
         default=True,
-        description="List prices, without proof of stock, too, marked; false: only live offers. For action alert.",
+        description="Accept list prices without proof of stock too (marked); false: live offers only. For alert.",
     )
     cpu_arch: Literal["x86_64", "arm64", "any"] | None = Field(
-        default=None, description="Processor of the machine; default: any for alert, all but arm64 for launch and ask."
+        default=None, description="Processor of the machine. Default: any for alert, all but arm64 for launch and ask."
     )
     disk_gb: Annotated[Measure, Field(ge=1)] | None = Field(
-        None, description="GB of disk to rent; part of the price. Default: what the provider quotes."
+        None, description="GB of disk to rent; part of the price. Default: the provider's quote."
     )
-    download_gb: Measure = Field(default=Decimal(0), description="GB that one job downloads; its cost is shown apart.")
-    upload_gb: Measure = Field(default=Decimal(0), description="GB that one job uploads; its cost is shown apart.")
-    min_vram_gib: Measure | None = Field(default=None, description="GiB of memory of one GPU, at least.")
-    min_reliability: Fraction | None = Field(default=None, description="Reliability of the host, 0 to 1, at least.")
+    download_gb: Measure = Field(
+        default=Decimal(0), description="GB that one job downloads; its cost is shown separately."
+    )
+    upload_gb: Measure = Field(default=Decimal(0), description="GB that one job uploads; its cost is shown separately.")
+    min_vram_gib: Measure | None = Field(default=None, description="Minimum memory of one GPU in GiB.")
+    min_reliability: Fraction | None = Field(default=None, description="Minimum reliability of the host, 0 to 1.")
     verified: Switch | None = Field(default=None, description="true: only hosts that the provider has verified.")
-    datacenter: Switch | None = Field(default=None, description="true: only hosts in data centres.")
+    datacenter: Switch | None = Field(default=None, description="true: only hosts in data centers.")
     regions: Words = Field(
-        default=(), description='Country codes, or words found in the region: ["DE", "Norway"]; default: everywhere.'
+        default=(), description='Country codes, or words in the region: ["DE", "Norway"]. Default: everywhere.'
     )
-    min_cuda: Measure | None = Field(default=None, description="CUDA version of the driver, at least: 12.4.")
-    min_driver: Version | None = Field(default=None, description='Driver version, at least: "550.54".')
-    min_download_mbps: Measure | None = Field(default=None, description="Mbit/s from the internet, at least.")
-    min_upload_mbps: Measure | None = Field(default=None, description="Mbit/s to the internet, at least.")
-    min_disk_gb: Measure | None = Field(default=None, description="GB free at the host, at least (besides disk_gb).")
-    min_vcpu: Measure | None = Field(default=None, description="vCPUs of the offer, at least.")
-    min_ram_gib: Measure | None = Field(default=None, description="GiB of main memory of the offer, at least.")
-    min_ports: Annotated[Whole, Field(ge=0, le=65535)] | None = Field(default=None, description="Open ports, at least.")
-    min_dlperf: Measure | None = Field(default=None, description="The provider's DLPerf score, at least.")
+    min_cuda: Measure | None = Field(default=None, description="Minimum CUDA version of the driver: 12.4.")
+    min_driver: Version | None = Field(default=None, description='Minimum driver version: "550.54".')
+    min_download_mbps: Measure | None = Field(default=None, description="Minimum download speed in Mbit/s.")
+    min_upload_mbps: Measure | None = Field(default=None, description="Minimum upload speed in Mbit/s.")
+    min_disk_gb: Measure | None = Field(
+        default=None, description="Minimum free disk at the host in GB (besides disk_gb)."
+    )
+    min_vcpu: Measure | None = Field(default=None, description="Minimum vCPUs of the offer.")
+    min_ram_gib: Measure | None = Field(default=None, description="Minimum main memory of the offer in GiB.")
+    min_ports: Annotated[Whole, Field(ge=0, le=65535)] | None = Field(
+        default=None, description="Minimum number of open ports."
+    )
+    min_dlperf: Measure | None = Field(default=None, description="Minimum DLPerf score of the provider.")
     nvlink: Switch | None = Field(default=None, description="true: only with NVLink.")
-    static_ip: Switch | None = Field(default=None, description="true: only with a fixed address.")
-    available_for: Span | None = Field(default=None, description="Duration that the host must still stay, at least.")
-    hold_for: Span = Field(default=0.0, description="Duration under the threshold before it fires (default 0s).")
+    static_ip: Switch | None = Field(default=None, description="true: only with a static IP address.")
+    available_for: Span | None = Field(default=None, description="Minimum duration for which the host stays available.")
+    hold_for: Span = Field(
+        default=0.0, description="How long an offer must stay under the threshold before it fires (default 0s)."
+    )
     active: Annotated[tuple[Window, ...], BeforeValidator(one_or_many, json_schema_input_type=str | list[str])] = Field(
-        default=(), description="Windows of local time in which it may fire; default: always."
+        default=(), description="Windows of local time in which it may fire. Default: always."
     )
     repeat_every: Annotated[
         float | Literal["never"],
         BeforeValidator(_repeat),
         WithJsonSchema({"type": "string", "pattern": f"^never$|{DURATION_PATTERN}", "examples": ["6h", "never"]}),
     ] = Field(default=21_600.0, description='Duration between reminders while it fires, or "never" (default 6h).')
-    improve_by: Fraction = Field(default=Decimal("0.05"), description="Fraction cheaper at which it is told again.")
-    rearm: Annotated[Number, Field(ge=1, le=10)] = Field(
-        default=Decimal(1), description="Ready to fire anew when no offer is under max_price times this, in two polls."
+    improve_by: Fraction = Field(
+        default=Decimal("0.05"), description="How much cheaper an offer must be to alert again, as a fraction."
     )
-    notify: Lines | None = Field(default=None, description="Channels; default: all that are configured.")
+    rearm: Annotated[Number, Field(ge=1, le=10)] = Field(
+        default=Decimal(1), description="Re-arm when no offer is under max_price times this in two polls."
+    )
+    notify: Lines | None = Field(default=None, description="Channels. Default: all configured ones.")
     require: Annotated[
         tuple[Annotated[Line, Field(max_length=200)], ...],
         BeforeValidator(one_or_many, json_schema_input_type=str | list[str]),
-    ] = Field(default=(), description="Items that must be ticked (gpuwatch checklist tick) before it rents.")
+    ] = Field(default=(), description="Items to tick (gpuwatch checklist tick) before it rents.")
     require_policy: Literal["block", "warn"] = Field(
         default="block", description="While an item is not ticked: block rents nothing, warn rents and says so."
     )
-    launch: LaunchTable | None = Field(default=None, description="What to rent; for action launch and ask.")
-    budget: BudgetTable = Field(default=BudgetTable(), description="Limits over what this watch rents.")
+    launch: LaunchTable | None = Field(default=None, description="What to rent, for the actions launch and ask.")
+    budget: BudgetTable = Field(default=BudgetTable(), description="Limits for what this watch rents.")
 
     @field_validator("gpu")
     @classmethod
@@ -223,7 +233,7 @@ class WatchTable(Table):
         return check_gpus(value)
 
     def _ceiling(self) -> Decimal:
-        """A GPU price that no fitting offer exceeds."""
+        """A GPU price that no matching offer exceeds."""
         if isinstance(self.max_price, Decimal):
             return self.max_price
         if self.job is None or self.max_job_cost is None:
@@ -239,7 +249,7 @@ class WatchTable(Table):
         return AutoPrice(cap_usd_gpu_hour=self.max_price_cap, deadline_s=after, deadline_at=at)
 
     def value(self) -> Watch:
-        """As the engine uses it."""
+        """Return the value that the engine uses."""
         return Watch(
             name=self.name,
             gpu=self.gpu,
@@ -289,10 +299,10 @@ class WatchTable(Table):
 
 
 def gpu_names(wanted: Collection[str]) -> tuple[str, ...]:
-    """Canonical names that an owner's texts stand for; a spelling of `SEEN` stands for itself.
+    """Return the canonical names that an owner's texts stand for; a spelling in `SEEN` stands for itself.
 
     Raises:
-        ValueError: nobody has ever spelled a GPU so; the message says what may have been meant.
+        ValueError: the spelling is unknown; the message suggests what may have been meant.
     """
     seen = {fold(spelling): clean_name(spelling) for spelling in SEEN.get()}
     names: dict[str, None] = {}
@@ -305,7 +315,7 @@ def gpu_names(wanted: Collection[str]) -> tuple[str, ...]:
 
 
 def check_gpus(wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """The texts themselves, if each stands for a GPU. Raises ValueError."""
+    """Return the texts themselves if each one stands for a GPU. Raises ValueError."""
     gpu_names(wanted)
     return wanted
 
@@ -313,4 +323,4 @@ def check_gpus(wanted: tuple[str, ...]) -> tuple[str, ...]:
 def _unknown_gpu(text: str) -> str:
     near = catalog().suggest(text)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    return f"nobody knows a GPU {clean_name(text)!r}{hint}"
+    return f"unknown GPU {clean_name(text)!r}{hint}"

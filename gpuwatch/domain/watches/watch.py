@@ -1,4 +1,4 @@
-"""A watch: which offers, the threshold, when, and what to do. Plain values, already validated (see `schema`)."""
+"""A watch: which offers, the threshold, when, and what to do. Plain validated values; see `schema`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuwatch.domain.planning.job_hours import JobSpec
 
 
 class Action(StrEnum):
-    """What a firing watch does."""
+    """What a watch does when it fires."""
 
     ALERT = "alert"
     ASK = "ask"
@@ -28,7 +28,7 @@ class SpotPolicy(StrEnum):
 
 
 class CpuArch(StrEnum):
-    """Which processor an offer must have beside its GPUs."""
+    """Which processor an offer must have."""
 
     X86_64 = "x86_64"
     ARM64 = "arm64"
@@ -36,7 +36,7 @@ class CpuArch(StrEnum):
 
 
 class Verify(StrEnum):
-    """How far a new instance is checked against what was promised, before it is left to its owner."""
+    """How a new instance is compared with its offer before it counts as running."""
 
     NONE = "none"
     LISTED = "listed"  # what the provider's list says: GPU, count, memory, disk, CUDA
@@ -52,29 +52,29 @@ class OnIncrease(StrEnum):
 
 
 class OnBudget(StrEnum):
-    """What to do when a budget is reached by what runs. It is told at 80 % in any case."""
+    """What to do when running launches reach a budget. You get an alert at 80 % in any case."""
 
     WARN = "warn"
     STOP = "stop"
 
 
 class ChecklistPolicy(StrEnum):
-    """What is done about items of `require` that are not ticked."""
+    """What to do while items of `require` are not ticked."""
 
     BLOCK = "block"  # nothing is rented
-    WARN = "warn"  # it is rented, and told
+    WARN = "warn"  # it is rented, with a warning
 
 
 class AutoPrice(msgspec.Struct, frozen=True, kw_only=True):
-    """`max_price = "auto"`: the history decides, by how much time is left; never above the cap."""
+    """`max_price = "auto"`: computed from the price history and the time left; never above the cap."""
 
     cap_usd_gpu_hour: Decimal
-    deadline_s: float | None = None  # after the watch was first looked at …
+    deadline_s: float | None = None  # after the watch was first polled …
     deadline_at: datetime | None = None  # … or a moment; one of the two
 
 
 class BidSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """`bid = { max = 1.20, step = 0.05 }`: both in USD per GPU-hour, commission included, as `max_price` is."""
+    """`bid = { max = 1.20, step = 0.05 }`: both in USD per GPU-hour with commission, like `max_price`."""
 
     max_usd_gpu_hour: Decimal
     step_usd_gpu_hour: Decimal = Decimal("0.05")
@@ -92,7 +92,7 @@ class RegistrySpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VolumeSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A volume at `mount`: `volume_id` exists, or with `size_gb` is the volume offer that a new one is made of."""
+    """A volume at `mount`: an existing `volume_id`, or with `size_gb` the volume offer to create one from."""
 
     mount: str
     volume_id: str | None = None
@@ -100,7 +100,7 @@ class VolumeSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HookSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Something of the owner's to run with the launch as JSON: a shell command, or a webhook signed with `secret`."""
+    """A hook of the owner that gets the launch as JSON: a shell command, or a webhook signed with `secret`."""
 
     command: str | None = None
     url: str | None = None
@@ -111,34 +111,34 @@ class HookSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What to rent and how long: `[watch.launch]`. Durations in seconds; None: not set."""
+    """What to rent and for how long: `[watch.launch]`. Durations in seconds; None: not set."""
 
     image: str = "vastai/pytorch"  # empty: the template's
     onstart: str | None = None  # may hold secrets
     env: dict[str, str] = {}  # may hold secrets
-    secret_env: tuple[str, ...] = ()  # variables of `env` whose text was given by reference: secrets for sure
+    secret_env: tuple[str, ...] = ()  # variables of `env` whose text was given by reference, hence secrets
     ports: tuple[str, ...] = ()  # "8000", "8080:8000", "53/udp"
     runtype: str = "ssh"  # empty: the template's
     template: str | None = None
     registry: RegistrySpec | None = None
     volume: VolumeSpec | None = None
-    label_extra: str | None = None  # behind the launch's own label
+    label_extra: str | None = None  # after the launch's own label
     max_active: int = 1
     max_total: int = 1  # 0: no limit
     max_runtime_s: float | None = None
     ready_within_s: float = 900.0
     max_tries: int = 5  # candidates within one firing
-    try_for_s: float = 120.0  # and so long altogether
-    quote_ttl_s: float = 5.0  # an answer younger than this needs no second look before the rent
-    approve_within_s: float = 900.0  # action "ask": how long its quote may be approved
+    try_for_s: float = 120.0  # and this long in total
+    quote_ttl_s: float = 5.0  # an answer younger than this is not checked again before the order
+    approve_within_s: float = 900.0  # action "ask": how long its quote can be approved
     bid: BidSpec | None = None
-    relaunch: bool = False  # preempted: rent elsewhere, not on the same machine
+    relaunch: bool = False  # after a preemption rent elsewhere, not on the same machine
     self_destruct: bool = False  # the instance ends itself at its deadline, even if gpuwatch is gone
     verify: Verify = Verify.LISTED
     ssh_key: str | None = None  # file of the private key that verify = "ssh" logs in with
-    wasteful_below: float | None = None  # percent of GPU use: told
+    wasteful_below: float | None = None  # percent of GPU utilisation: alert
     wasteful_for_s: float = 1800.0
-    idle_below: float | None = None  # percent of GPU use: ended
+    idle_below: float | None = None  # percent of GPU utilisation: end
     idle_for_s: float | None = None
     stop_outside: bool = False  # ended when the watch's `active` windows close
     on_price_increase: OnIncrease = OnIncrease.ALERT
@@ -152,7 +152,7 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """`[budget]`, over everything that gpuwatch rents, or `[watch.budget]`, over one watch. None: no such limit."""
+    """`[budget]` over everything that gpuwatch rents, or `[watch.budget]` over one watch. None: no such limit."""
 
     max_usd_hour: Decimal | None = None
     max_usd_day: Decimal | None = None
@@ -167,8 +167,8 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     gpu: tuple[str, ...]  # as the owner wrote it
     gpu_names: tuple[str, ...]  # canonical names that `gpu` stands for; an uncatalogued spelling stands for itself
-    # Commission included. Where the history decides, the highest that it may come to; where the job's cost decides, one
-    # that no fitting offer exceeds.
+    # With commission. If the history decides: the highest possible value; if the job's cost decides: a price that no
+    # matching offer exceeds.
     max_price_usd_gpu_hour: Decimal
     auto: AutoPrice | None = None
     max_job_cost_usd: Decimal | None = None  # the threshold is the cost of the whole job; `job` says which
@@ -178,9 +178,9 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     action: Action = Action.ALERT
     providers: tuple[str, ...] | None = None  # None: all enabled
     spot: SpotPolicy = SpotPolicy.NO
-    listed: bool = True  # an alerting watch takes list prices too; one that rents never does
-    cpu_arch: CpuArch | None = None  # None: anything where it alerts, all but arm64 where it rents
-    disk_gb: float | None = None  # None: what the provider quotes by default
+    listed: bool = True  # watches that alert accept list prices too; those that rent never do
+    cpu_arch: CpuArch | None = None  # None: any for alerts, all but arm64 for renting
+    disk_gb: float | None = None  # None: the provider's default
     download_gb: float = 0.0  # traffic of one job, shown apart
     upload_gb: float = 0.0
     min_vram_gib: float | None = None  # of one GPU
@@ -199,7 +199,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     min_dlperf: float | None = None
     nvlink: bool | None = None
     static_ip: bool | None = None
-    available_for_s: float | None = None  # the host must stay at least so long
+    available_for_s: float | None = None  # the host must stay available at least this long
     hold_for_s: float = 0.0
     active: tuple[str, ...] = ()  # local windows; empty: always
     repeat_every_s: float | None = 21_600.0

@@ -1,8 +1,8 @@
 """Windows of local time in which a watch may fire: `22:00-08:00`, `Mon-Fri 09:00-18:00`, `Sat-Sun`.
 
-A window is read off the wall clock. It belongs to the day on which it opens: `Fri 22:00-08:00` reaches into Saturday.
-Where the clock is put forward, minutes that do not exist are in no window; where it is put back, a window that holds
-them is open in both passes.
+A window follows the wall clock. It belongs to the day on which it opens: `Fri 22:00-08:00` reaches into Saturday.
+Minutes that do not exist when the clock is put forward are in no window; when it is put back, a window that contains
+the repeated minutes is open both times.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Window(msgspec.Struct, frozen=True):
     end_minute: int = _DAY_MINUTES
 
     def holds(self, weekday: int, minute: int) -> bool:
-        """Is this minute of this weekday inside?"""
+        """Return whether this minute of this weekday is inside."""
         if self.start_minute < self.end_minute:
             return weekday in self.days and self.start_minute <= minute < self.end_minute
         if minute >= self.start_minute:
@@ -49,10 +49,10 @@ class Window(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1024)
 def parse_window(text: str) -> Window:
-    """One window.
+    """Return one window.
 
     Raises:
-        ValueError: the text is no window; its message says what was expected.
+        ValueError: the text is not a window; the message says what was expected.
     """
     found = _FORM.fullmatch(" ".join(text.lower().replace("–", "-").split()))
     if found is None or not any(found.groups()):
@@ -67,11 +67,11 @@ def parse_window(text: str) -> Window:
 
 
 def is_open(windows: Iterable[Window | str], now: datetime, zone: tzinfo | str = UTC) -> bool:
-    """May a watch with these windows fire now? No window at all: always.
+    """Return whether a watch with these windows may fire now. No window at all: always.
 
     Args:
         now: aware.
-        zone: of the wall clock; a name such as "Europe/Berlin" or a tzinfo.
+        zone: of the wall clock: a name such as "Europe/Berlin" or a tzinfo.
     """
     parsed = [parse_window(window) if isinstance(window, str) else window for window in windows]
     if not parsed:
@@ -84,7 +84,7 @@ def is_open(windows: Iterable[Window | str], now: datetime, zone: tzinfo | str =
 def _zone(name: str) -> tzinfo:
     if name == "UTC":
         return UTC
-    from zoneinfo import ZoneInfo  # noqa: PLC0415 most runs of `check` need no zone
+    from zoneinfo import ZoneInfo  # noqa: PLC0415 most runs of `check` need no time zone
 
     return ZoneInfo(name)
 
@@ -92,7 +92,7 @@ def _zone(name: str) -> tzinfo:
 def _minute(hour: str, minute: str) -> int:
     total = int(hour) * 60 + int(minute)
     if int(minute) > 59 or total > _DAY_MINUTES:
-        raise ValueError(f"expected {EXPECTED}: {hour}:{minute} is no time of day")
+        raise ValueError(f"expected {EXPECTED}: {hour}:{minute} is not a time of day")
     return total
 
 
@@ -111,4 +111,4 @@ def _day(word: str) -> int:
         for number, day in enumerate(("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")):
             if day.startswith(word):
                 return number
-    raise ValueError(f"expected {EXPECTED}: {word!r} is no day of the week")
+    raise ValueError(f"expected {EXPECTED}: {word!r} is not a day of the week")

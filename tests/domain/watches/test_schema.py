@@ -170,7 +170,7 @@ def test_the_seed_scripts_name_finds_all_its_cards() -> None:
 
 
 def test_a_name_that_nobody_spells_so_is_a_fault_with_a_guess() -> None:
-    assert "nobody knows a GPU 'H100 SXN'; did you mean H100 SXM" in refused(least=LEAST.replace("H100", "H100 SXN"))
+    assert "unknown GPU 'H100 SXN'; did you mean H100 SXM" in refused(least=LEAST.replace("H100", "H100 SXN"))
 
 
 def test_a_spelling_seen_at_a_provider_stands_for_itself() -> None:
