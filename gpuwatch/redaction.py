@@ -6,7 +6,7 @@ import re
 import threading
 from urllib.parse import quote
 
-_SHORTEST = 6  # shorter "secrets" would blank out ordinary words
+_SHORTEST = 6  # redacting shorter "secrets" would remove ordinary words
 _MASK = "***"
 
 _SHAPES: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -24,7 +24,7 @@ _SHAPES: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 class _Kept:
-    """The secrets of this process, in every spelling that can turn up in a text."""
+    """The secrets of this process, in every spelling that may appear in a text."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -49,7 +49,7 @@ _kept = _Kept()
 
 
 def register_secret(*secrets: str | None) -> None:
-    """Blank these out of everything that passes `redact` from now on; None and very short ones are ignored."""
+    """Redact these from everything that passes `redact` from now on; None and very short ones are ignored."""
     _kept.add(tuple(secret for secret in secrets if secret))
 
 

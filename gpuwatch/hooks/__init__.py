@@ -1,1 +1,1 @@
-"""What the owner attached to a launch: a command or a signed webhook."""
+"""The hooks of a launch: a command of the owner, or a signed webhook."""

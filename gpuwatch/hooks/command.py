@@ -1,4 +1,4 @@
-"""Runs a command of the owner's: in a process group of its own, for a bounded time, with little around it."""
+"""Runs a command of the owner: in a process group of its own, with a time limit and a small environment."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _KEPT_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR"
 _TAIL_BYTES = 4096
 _LOOK_EVERY_S = 0.1
 _LAST_READS = 64
-_GRACE_S = 2.0  # from the wish to end to the kill
+_GRACE_S = 2.0  # from the request to end to the kill
 
 
 class CommandResult(msgspec.Struct, frozen=True):
-    """How a command ended. `code` None: it was killed, because its time was over or we are stopping."""
+    """How a command ended. `code` None: it was killed, because its time was over or gpuwatch is stopping."""
 
     code: int | None
-    last_line: str  # of what it said, not yet cleaned
+    last_line: str  # of its output, not yet cleaned
 
 
 def run_command(
@@ -35,11 +35,11 @@ def run_command(
     stopping: threading.Event,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> CommandResult:
-    """Run a shell command; what it leaves in its process group is killed with it.
+    """Run a shell command; whatever it leaves in its process group is killed with it.
 
     Args:
         given: its standard input; a command need not read it.
-        env: beside PATH, HOME and the like; nothing else of our environment is passed on.
+        env: in addition to PATH, HOME and the like; nothing else of gpuwatch's environment is passed on.
         stopping: ends it early.
 
     Raises:
@@ -64,7 +64,7 @@ def run_command(
 
 
 class _ProcessPipes:
-    """Feeds a process and listens to it, whatever it does with its pipes; keeps the last that it said."""
+    """Writes a process its input and reads its output, whatever it does with its pipes; keeps the end of the output."""
 
     def __init__(self, process: subprocess.Popen[bytes], given: bytes) -> None:
         assert process.stdin is not None
@@ -77,7 +77,7 @@ class _ProcessPipes:
         os.set_blocking(self._stdout.fileno(), False)
 
     def until(self, ends_at: float, stopping: threading.Event, monotonic: Callable[[], float]) -> bytes:
-        """Until it has ended, its time is over, or we stop. Its end counts, not that of what it left behind."""
+        """Until the process has ended, its time is over, or gpuwatch stops. Processes it left behind do not count."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._stdout, selectors.EVENT_READ)
             selector.register(self._stdin, selectors.EVENT_WRITE)
@@ -90,7 +90,7 @@ class _ProcessPipes:
                             self._stdin.close()
                 if not selector.get_map():
                     stopping.wait(_LOOK_EVERY_S)  # it closed its pipes and goes on
-        for _ in range(_LAST_READS):  # what it left behind may talk for ever
+        for _ in range(_LAST_READS):  # what it left behind may write for ever
             if not self._hear(waits=False):
                 break
         return self._tail
@@ -100,7 +100,7 @@ class _ProcessPipes:
             sent = os.write(self._stdin.fileno(), self._left[:65536])
         except BlockingIOError:
             return True
-        except OSError:  # it does not want it
+        except OSError:  # it does not read its input
             return False
         self._left = self._left[sent:]
         return bool(self._left)
@@ -115,13 +115,13 @@ class _ProcessPipes:
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Without taking its end: until then its id, which names its group, is nobody else's."""
+    """Without reaping it: until then no other process can have its id, which names its group."""
     how = os.WEXITED | os.WNOHANG | os.WNOWAIT
     return process.returncode is not None or os.waitid(os.P_PID, process.pid, how) is not None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the whole group: asked first, if it still runs, then killed."""
+    """End the whole group: by SIGTERM first, then killed."""
     _signal(process, signal.SIGTERM)
     for _ in range(round(_GRACE_S / _LOOK_EVERY_S)):
         if _has_ended(process):

@@ -1,4 +1,4 @@
-"""Apprise: the other hundred services, by the extra `apprise`. It does not say why it failed."""
+"""Apprise: a hundred other services, with the extra `apprise`. Apprise does not say why it failed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ INFO = ChannelInfo(
 
 
 def build(settings: ChannelSettings, http: HttpClient) -> AppriseChannel:
-    """The channel of `[notify.apprise]`. Apprise sends by its own means."""
+    """The channel of `[notify.apprise]`. Apprise has its own way to the network."""
     options: dict[str, Any] = dict(settings.options)
     return AppriseChannel(AppriseSettings(**options))
 
@@ -62,7 +62,7 @@ class AppriseChannel:
         self.send_remaining(alert, ())
 
     def send_remaining(self, alert: Alert, taken: Sequence[str]) -> None:
-        """Deliver to those services that need it yet.
+        """Deliver to those services that have not taken the alert yet.
 
         Raises:
             DeliverLater: some did not take it; `taken` names the others.
@@ -93,7 +93,7 @@ class AppriseChannel:
 
 
 def _notify(apprise: Any, url: str, alert: Alert) -> bool | None:
-    """None: Apprise knows no such service."""
+    """Whether it was sent; None: Apprise knows no such service."""
     service = apprise.Apprise()
     try:
         if not service.add(url):
@@ -106,7 +106,7 @@ def _notify(apprise: Any, url: str, alert: Alert) -> bool | None:
 def _judge(done: Sequence[str], failed: Sequence[str], unknown: Sequence[str]) -> None:
     no = f"no such service: {', '.join(unknown)}" if unknown else ""
     if failed:
-        raise DeliverLater(f"apprise: not taken by {', '.join(failed)}", taken=done, refused=no)
+        raise DeliverLater(f"apprise: failed for {', '.join(failed)}", taken=done, refused=no)
     if unknown and all(key.startswith("!") for key in done):
         raise DeliveryRefused(f"apprise: {no}")
     if unknown:

@@ -33,11 +33,11 @@ _WAITS_S = (
     1800.0,
     3600.0,
 )  # greylisting opens after some minutes; RFC 5321's 30 are too many for a price
-_STEP_S = 10.0  # for each answer of the server
+_STEP_S = 10.0  # for each reply of the server
 _DEADLINE_S = 25.0  # for one mail, from the greeting on
 _SAFE_IN_CLEAR = ("CRAM-MD5", "PLAIN", "LOGIN")
 _UNDER_TLS = ("PLAIN", "LOGIN", "CRAM-MD5")
-Answers = Mapping[str, tuple[int, bytes]]  # recipient → code and words
+Answers = Mapping[str, tuple[int, bytes]]  # recipient → code and text
 
 
 def _address(value: object) -> str:
@@ -109,7 +109,7 @@ class EmailChannel:
 
     Args:
         tls: what is trusted; None: the system's certificates.
-        deadline_s: for one mail; a server that hangs longer is left.
+        deadline_s: for one mail; a server that takes longer is abandoned.
     """
 
     name = "email"
@@ -129,7 +129,7 @@ class EmailChannel:
         self.send_remaining(alert, ())
 
     def send_remaining(self, alert: Alert, taken: Sequence[str]) -> None:
-        """Deliver to those who need it yet.
+        """Deliver to those recipients that have not got the alert yet.
 
         Raises:
             DeliverLater: the server cannot now, or a recipient is greylisted; `taken` names the others.
@@ -205,7 +205,9 @@ class EmailChannel:
         preferred = _SAFE_IN_CLEAR if settings.security == "none" else _UNDER_TLS
         mechanism = next((name for name in preferred if name in offered), None)
         if mechanism is None:
-            raise DeliveryRefused(f"email: {settings.host} offers no login that gpuwatch knows, but username is set")
+            raise DeliveryRefused(
+                f"email: {settings.host} offers no login method that gpuwatch supports, but username is set"
+            )
         connection.user, connection.password = settings.username or "", settings.password or ""
         if mechanism == "CRAM-MD5":
             connection.auth(mechanism, connection.auth_cram_md5)
@@ -254,7 +256,7 @@ def compose(alert: Alert, settings: EmailSettings) -> EmailMessage:
 
 
 def as_html(alert: Alert) -> str:
-    """The whole alert as a small HTML page, everything escaped; nothing is loaded from anywhere."""
+    """The whole alert as a small HTML page, everything escaped; it loads nothing."""
     body = "\n".join(_paragraph(line) for line in (*lines(alert), *footer(alert)))
     return (
         '<!DOCTYPE html>\n<html><head><meta charset="utf-8"></head>\n'
@@ -275,7 +277,7 @@ def _paragraph(line: Line) -> str:
 
 @contextmanager
 def _deadline(connection: smtplib.SMTP, seconds: float) -> Iterator[None]:
-    """Cuts the connection when time is up: socket timeouts alone let a server that drips go on for ever."""
+    """Cuts the connection when time is up: socket timeouts alone let a slow server go on for ever."""
     timer = threading.Timer(seconds, _cut, (connection,))
     timer.daemon = True
     timer.start()

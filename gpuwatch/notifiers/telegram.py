@@ -61,7 +61,7 @@ INFO = ChannelInfo(
 MAX_UNITS = 4096  # UTF-16 code units after the entities are parsed
 _SPACING_S = 1.05  # at most one message per chat and second (source: Bot FAQ)
 _DEADLINE_S = 10.0  # three requests at most (plain text, a moved chat) stay within a lease
-_MORE: Line = (Piece("… cut here; all of it: gpuwatch check"),)
+_MORE: Line = (Piece("… truncated; the whole list: gpuwatch check"),)
 
 
 def build(settings: ChannelSettings, http: HttpClient) -> TelegramChannel:
@@ -82,7 +82,7 @@ class _BotApiAnswer(msgspec.Struct):
 
 
 class TelegramChannel:
-    """One chat. `moved_to` is set once Telegram says that the chat has another id."""
+    """One chat. `new_chat_id` is set once Telegram says that the chat has another id."""
 
     name = "telegram"
 
@@ -152,7 +152,7 @@ class TelegramChannel:
         said = redact(f"telegram: {answered.status} {answer.description}".strip())[:300]
         if answered.status == 429:
             wait_s = _retry_after(answered, answer)
-            # up to 5 %, 3 s at most: not all that waited come back in the same second
+            # up to 5 %, 3 s at most: not all waiting alerts come back in the same second
             raise DeliverLater(said, None if wait_s is None else wait_s + self._jitter() * min(3.0, wait_s * 0.05))
         if 400 <= answered.status < 500 and answered.status != 408:
             raise DeliveryRefused(said)
@@ -160,7 +160,7 @@ class TelegramChannel:
 
 
 def render(alert: Alert) -> str:
-    """The message as Telegram's HTML, at most 4096 characters long once it is shown; cut between two lines."""
+    """The message as Telegram's HTML, at most 4096 characters as shown; cut between two lines."""
     ending = footer(alert)
     room = MAX_UNITS - sum(_units(line) for line in (_MORE, *ending))
     kept: list[Line] = []

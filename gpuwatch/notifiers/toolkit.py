@@ -1,4 +1,4 @@
-"""An alert as lines of plain pieces, once; each channel only marks them up and escapes them in its own way. Pure."""
+"""What the channels share: an alert as lines of plain pieces. Each channel marks them up and escapes them. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import msgspec
 
 from gpuwatch.ports import Alert, OfferLine
 
-MAX_TEXT = 300  # of one value: what a host wrote must not push the rest out of a message
+MAX_TEXT = 300  # of one value: a long text of a host must not push the rest out of a message
 _FULL_PARTS = 3  # more watches than that get one line each
 _SEPARATORS = frozenset({"\u2028", "\u2029"})
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A stretch of one line, cleaned, not escaped."""
+    """A part of one line, cleaned, not escaped."""
 
     text: str
     bold: bool = False
@@ -31,7 +31,7 @@ def as_text(alert: Alert) -> str:
 
 
 def plain(line: Line) -> str:
-    """One line without markup; a link stands behind its text."""
+    """One line without markup; a link follows its text."""
     return "".join(piece.text + (f" <{piece.url}>" if piece.url else "") for piece in line)
 
 
@@ -46,7 +46,7 @@ def lines(alert: Alert) -> list[Line]:
 
 
 def footer(alert: Alert) -> list[Line]:
-    """Bears the id, by which a message that came twice is recognised."""
+    """Shows the id, by which people recognise a message that came twice."""
     return [(), (Piece(f"gpuwatch · alert {cleaned(alert.alert_id)}"),)]
 
 

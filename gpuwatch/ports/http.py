@@ -1,4 +1,4 @@
-"""What comes back from a server, or why nothing does."""
+"""The way to a server: the client, what it sends, what comes back, and why nothing does."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class HttpReply(msgspec.Struct, frozen=True):
     body: bytes
 
     def __repr__(self) -> str:
-        return f"Reply({self.status}, {len(self.body)} bytes)"  # bodies and headers may hold secrets
+        return f"HttpReply({self.status}, {len(self.body)} bytes)"  # bodies and headers may hold secrets
 
 
 class NetError(GpuwatchError):
-    """No answer. The text is one line, redacted: who was asked, and what went wrong."""
+    """No answer. The text is one line, redacted: which server, and what went wrong."""
 
     def __init__(self, message: str) -> None:
         super().__init__(redact(message))
@@ -40,14 +40,14 @@ class NoReply(NetError):
 
 
 class UnusableReply(NoReply):
-    """An answer came that is oversized or wrongly compressed: asking again would bring the same."""
+    """An answer came that is oversized or wrongly compressed: a retry would bring the same."""
 
 
 class RequestOptions(TypedDict, total=False):
     """What a request may carry: `json` is sent as a JSON body, `content` as it is.
 
-    `deadline_s` bounds everything: connecting, sending, and the last byte of the answer. `max_bytes` of the decoded
-    answer; not given: as the `Http` was built.
+    `deadline_s` bounds everything: connecting, sending, and the last byte of the answer. `max_bytes` bounds the decoded
+    answer. Both have a default of the client's.
     """
 
     headers: Mapping[str, str]
@@ -59,7 +59,7 @@ class RequestOptions(TypedDict, total=False):
 
 
 class StreamingReply:
-    """An answer whose body is still on its way: `status`, `headers` (lower-case), and `chunks` of decoded bytes."""
+    """An answer whose body is still arriving: `status`, `headers` (lower-case), and `chunks` of decoded bytes."""
 
     def __init__(self, status: int, headers: Mapping[str, str], chunks: Iterator[bytes]) -> None:
         self.status = status
@@ -67,7 +67,7 @@ class StreamingReply:
         self.chunks = chunks
 
     def read(self, max_bytes: int | None = None) -> bytes:
-        """The rest of the body, at most so many bytes of it."""
+        """The rest of the body, at most `max_bytes` of it."""
         body = io.BytesIO()
         for chunk in self.chunks:
             body.write(chunk if max_bytes is None else chunk[: max_bytes - body.tell()])
@@ -77,7 +77,7 @@ class StreamingReply:
 
 
 class HttpClient(Protocol):
-    """Sends one request within a deadline and a size; repeats nothing. For all threads."""
+    """Sends one request within a deadline and a size, and never repeats it. For all threads."""
 
     def ask(self, method: str, url: str, **options: Unpack[RequestOptions]) -> HttpReply:
         """Send one request and read the whole answer, whatever its status.

@@ -1,4 +1,4 @@
-"""The conformance kit: what every provider keeps to, ours or a plugin's, as suites for pytest.
+"""The conformance kit: the rules for every provider, built-in or a plugin's, as suites for pytest.
 
     from gpuwatch.testing import Bench
     from gpuwatch.testing.launcher import LauncherSuite
@@ -7,7 +7,7 @@
     class TestMyMarket(MarketSuite):
         bench = Bench(name="mycloud", place=..., gpu="H100 SXM")
 
-pytest is imported by the suites' own modules alone.
+Only the modules of the suites import pytest.
 """
 
 from __future__ import annotations
@@ -18,5 +18,5 @@ from gpuwatch.testing.bench import Bench, StandIn
 
 __all__ = ["Bench", "StandIn"]
 
-if "pytest" in sys.modules:  # a failed assertion of the suites shows its values, as one of a test file does
+if "pytest" in sys.modules:  # a failed assertion of the suites shows its values, like one in a test file
     sys.modules["pytest"].register_assert_rewrite("gpuwatch.testing.launcher", "gpuwatch.testing.market")

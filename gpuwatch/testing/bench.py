@@ -1,4 +1,4 @@
-"""What a provider's tests tell the conformance suites about it."""
+"""`Bench`: what the conformance suites have to know about a provider."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from gpuwatch.providers.toolkit.http.client import HttpxClient
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 PARTS: Final = {  # of the suites, for `Bench.leaves_out`
-    "narrowing": "a question narrows the answer",
-    "keyless": "what comes without a key",
+    "narrowing": "a query narrows the answer",
+    "keyless": "the answer without a key",
     "statuses": "an HTTP status has its own error",
-    "garbage": "a 2xx answer that is none",
+    "garbage": "a 2xx answer without data",
     "losses": "a lost connection",
     "hostile": "answers with hostile values in them",
-    "gone": "an offer that is gone is told",
+    "gone": "an offer that is gone is reported",
     "ordering": "the HTTP statuses of a create",
     "lost": "the answer to a create or a destroy is lost",
-    "not_sent": "what never left",
+    "not_sent": "a request that never left",
     "lists": "odd lists of instances",
     "pages": "a page of the list is missing",
-    "bids": "a bid where nothing is rented by bids",
+    "bids": "a bid where the provider takes none",
 }
 
 
 class StandIn(Protocol):
-    """A stand-in for the provider, serving on loopback."""
+    """A stand-in for the provider on loopback."""
 
     url: str
 
@@ -47,17 +47,17 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         place: a new stand-in with a small market of at least three offers on demand, two of them of `gpu`.
         gpu: canonical name of that GPU.
-        key: accepted by the stand-in; None: it wants none.
-        options: of `[providers.NAME.options]`, beside the defaults.
+        key: accepted by the stand-in; None: it needs none.
+        options: of `[providers.NAME.options]`, on top of the defaults.
         sell_out: (place, offer id) → that offer can no longer be rented, though a search may still show it.
-        renders: statuses that mean something else here: status → the error's class name, for the suites' table. One
-            name for asking and one for ordering, with "|" between: "RateLimited|OfferGone".
+        renders: statuses with another meaning at this provider: status → the error's class name, for the suites'
+            table. One name for reads and one for orders, with "|" between: "RateLimited|OfferGone".
         order: values for the orders of the suite, such as its image.
-        leaves_out: parts of the suites (`PARTS`) that do not apply → why; they are shown as skipped, with the reason.
+        leaves_out: parts of the suites (`PARTS`) that do not apply → why; they are skipped, with the reason shown.
         creates: a regular expression for "METHOD /target body": the request that rents.
         ends: the same for the request that ends an instance.
         many: instances to rent so that their list has more than one page.
-        later: (place) → time has passed there: what was asked for is done, such as an end that takes a while.
+        later: (place) → time has passed there: an end that takes a while is done.
     """
 
     name: str
@@ -81,16 +81,16 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def info(self) -> providers.ProviderInfo:
-        """What the provider says of itself."""
+        """What the provider declares."""
         return providers.info(self.name)
 
     @contextmanager
     def pointed_at(self, url: str, key: str | None = "", timeout_s: float = 2.0) -> Iterator[providers.Adapter]:
-        """The adapter, asking whatever serves there. Nobody really waits: its clock passes only while it waits.
+        """The adapter with another address. No real time passes: its clock runs only while it waits.
 
         Args:
             key: "": the bench's own.
-            timeout_s: of one request; what stays silent is given up no later.
+            timeout_s: of one request; a silent server is given up after it.
         """
         clock = _BenchClock()
         secret = self.key if key == "" else key
@@ -113,7 +113,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _ImpatientHttp(HttpxClient):
-    """Waits no longer than the test wants to, whatever the adapter allows."""
+    """Waits no longer than the test allows, whatever the adapter asks for."""
 
     def __init__(self, longest_s: float, secrets: list[str]) -> None:
         super().__init__(secrets=secrets)
@@ -127,7 +127,7 @@ class _ImpatientHttp(HttpxClient):
 
 
 class _BenchClock:
-    """Passes only while the adapter waits for its turn."""
+    """Runs only while the adapter waits."""
 
     def __init__(self) -> None:
         self._seconds = 0.0

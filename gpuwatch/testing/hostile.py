@@ -1,4 +1,4 @@
-"""Spoils JSON as a hostile or broken server might: values that are no numbers, missing keys, nesting without end."""
+"""Spoils JSON like a hostile or broken server: values that are no numbers, missing keys, endless nesting."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def spoiled(body: bytes, seed: int, rate: float) -> bytes:
     value = _read(body)
     if value is None:
         return body
-    dice = Random(seed)  # noqa: S311 the same seed spoils the same places
+    dice = Random(seed)  # noqa: S311 - the same seed spoils the same places
     return _written(_spoil(value, dice, rate))
 
 
 def with_junk(body: bytes) -> bytes:
-    """The answer with things that are no rows among the rows of its lists."""
+    """The answer with entries that are no rows among the rows of its lists."""
     value = _read(body)
     if value is None:
         return body

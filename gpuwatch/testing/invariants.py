@@ -1,4 +1,4 @@
-"""What is wrong with an offer or an instance, whatever a server said. Pure."""
+"""The invariants of offers, answers and instances, whatever a server sent. Pure."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _TERM_TEXTS: Final = ("seller", "instance_type", "interconnect", "note")
 
 
 def offer_problems(offer: Offer, info: ProviderInfo) -> list[str]:
-    """What no offer may say; empty: it is sound."""
+    """The invariants that an offer breaks; empty: none."""
     return list(_of_offer(offer, info)) + list(_of_terms(offer.terms)) + _texts(offer, _TEXTS)
 
 
 def answer_problems(answer: Answer, info: ProviderInfo) -> list[str]:
-    """What no answer may be, with its first odd offers."""
+    """The invariants that an answer breaks, with its first broken offers."""
     found = [f"{offer.offer_id!r}: {odd}" for offer in answer.offers for odd in offer_problems(offer, info)][:5]
     identities = [offer.identity for offer in answer.offers]
     prices = [offer.quoted_usd_hour for offer in answer.offers]
@@ -45,7 +45,7 @@ def answer_problems(answer: Answer, info: ProviderInfo) -> list[str]:
 
 
 def instance_problems(instance: Instance) -> list[str]:
-    """What no instance may say."""
+    """The invariants that an instance breaks."""
     numbers = ("listed_usd_hour", "stopped_usd_hour", "bid_usd_hour", "min_bid_usd_hour", "gpu_utilisation", "disk_gb")
     found = [f"{name} is {getattr(instance, name)!r}" for name in numbers if not _is_0_or_more(getattr(instance, name))]
     if not isinstance(instance.instance_id, str) or not 0 < len(instance.instance_id) <= _ID_LENGTH:
@@ -86,7 +86,7 @@ def _of_terms(terms: OfferTerms) -> Iterator[str]:
     if terms.currency != "USD" and not (terms.usd_rate and math.isfinite(terms.usd_rate) and terms.usd_rate > 0):
         yield f"terms.usd_rate of {terms.currency} is {terms.usd_rate!r}"
     if terms.currency != "USD" and not isinstance(terms.usd_rate_on, date):
-        yield f"terms.usd_rate_on of {terms.currency} is not told"
+        yield f"terms.usd_rate_on of {terms.currency} is missing"
     yield from _texts(terms, _TERM_TEXTS)
 
 

@@ -1,4 +1,4 @@
-"""What every provider's renting side keeps to, as a suite for pytest."""
+"""The rules for the renting side of every provider, as a suite for pytest."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class LauncherSuite(Suite):
 
     @pytest.fixture
     def offers(self, adapter: Adapter, relay: Relay) -> Sequence[Offer]:
-        """What can be rented on demand now; the requests for it are forgotten."""
+        """What can be rented on demand now; the recorded requests are cleared."""
         found = adapter.market.search(Query()).offers
         relay.requests.clear()
         return found
@@ -391,5 +391,5 @@ class LauncherSuite(Suite):
 
 
 def _of_each_machine(offers: Sequence[Offer]) -> list[Offer]:
-    """One offer of each: where hosts sell, a machine that is rented has no second offer."""
+    """One offer of each machine: where hosts sell, a rented machine has no second offer."""
     return list({offer.machine_id or offer.offer_id: offer for offer in offers}.values())

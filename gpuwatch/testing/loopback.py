@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 @dataclass(frozen=True)
 class ReceivedRequest:
-    """What arrived."""
+    """One request as it arrived."""
 
     method: str
     target: str
@@ -38,7 +38,7 @@ class ReceivedRequest:
 
 
 class ReplyWriter:
-    """One connection's way back."""
+    """Writes the answer of one connection."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -63,7 +63,7 @@ class ReplyWriter:
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def reset(self) -> None:
-        """End it rudely: the other side reads "connection reset"."""
+        """Break the connection: the other side reads "connection reset"."""
         self.open = False
         self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._connection.close()
@@ -74,7 +74,7 @@ Answer = Callable[[ReceivedRequest, ReplyWriter], None]
 
 @dataclass
 class Server:
-    """`requests` holds all that arrived, in order; `connections` counts what was opened."""
+    """`requests` holds all that arrived, in order; `connections` counts the opened ones."""
 
     url: str
     requests: list[ReceivedRequest] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What every provider's search side keeps to, as a suite for pytest."""
+"""The rules for the search side of every provider, as a suite for pytest."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ class MarketSuite(Suite):
         sound, relay.spoil = self._asked(place.url, False), with_junk
         found = self._asked(relay.url, False)
         assert sound is not None
-        assert found is not None, "junk between the rows is no reason to refuse the answer"
+        assert found is not None, "junk between the rows is no reason to reject the answer"
         assert [offer.offer_id for offer in found.offers] == [offer.offer_id for offer in sound.offers]
 
     def _asked(self, url: str, spot: bool) -> Answer | None:
@@ -211,13 +211,13 @@ def _raised(bench: Bench, status: int, body: bytes, error: type[Exception]) -> s
 
 
 def _odd_options(info: ProviderInfo) -> list[str]:
-    """Options whose default is not what they say that they are, or that nobody could set."""
+    """Options whose default does not match their kind, or that nobody could set."""
     kinds = {"text": str, "number": int | float, "switch": bool, "texts": tuple}
     odd = []
     for spec in info.options:
         if spec.default is not None and not isinstance(spec.default, kinds[spec.kind]):
             odd.append(f"{spec.name}: the default is no {spec.kind}")
         if not spec.about or "\n" in spec.about or not spec.name.isidentifier() or not spec.name.islower():
-            odd.append(f"{spec.name}: a name of small letters, and one line about it")
+            odd.append(f"{spec.name}: a name in lower-case letters, and one line about it")
     names = [spec.name for spec in info.options]
     return odd + [f"{name}: twice" for name in set(names) if names.count(name) > 1]

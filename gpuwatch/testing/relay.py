@@ -12,11 +12,11 @@ from urllib.parse import unquote, unquote_plus, urlsplit
 
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
 
-MOST_REQUESTS: Final = 300  # in one test: more is an adapter that walks in a circle
+MOST_REQUESTS: Final = 300  # in one test: an adapter that sends more runs in a circle
 _NOT_PASSED_ON: Final = frozenset({"host", "connection", "content-length", "transfer-encoding", "accept-encoding"})
 _DEEPEST: Final = 4
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]{12,}={0,2}")
-Ending = Callable[[ReplyWriter], None]  # what the adapter gets to see
+Ending = Callable[[ReplyWriter], None]  # what the adapter gets
 
 
 class RelayRule(NamedTuple):
@@ -29,7 +29,7 @@ class RelayRule(NamedTuple):
 
 
 class Relay:
-    """Passes requests on to `to`, as the tests say. `requests` holds all that came, in order."""
+    """Passes requests on to `to`, except as the tests say. `requests` holds all that came, in order."""
 
     def __init__(self, to: str) -> None:
         self.url = ""
@@ -40,7 +40,7 @@ class Relay:
         self._rules: list[RelayRule] = []
 
     def fail(self, matching: str, status: int, body: bytes = b"", *, spare: int = 0, **headers: str) -> None:
-        """From now on, what matches "METHOD /target body" is answered so and does not reach the stand-in."""
+        """From now on, requests that match "METHOD /target body" get this answer and do not reach the stand-in."""
         self._rules.append(
             RelayRule(
                 re.compile(matching, re.DOTALL), lambda wire: wire.answer(status, body, **headers), False, [spare]
@@ -48,15 +48,15 @@ class Relay:
         )
 
     def lose(self, matching: str, ending: Ending = ReplyWriter.close, *, carried_out: bool = True) -> None:
-        """From now on, the answer to what matches is lost."""
+        """From now on, the answers to requests that match are lost."""
         self._rules.append(RelayRule(re.compile(matching, re.DOTALL), ending, carried_out, [0]))
 
     def mend(self) -> None:
-        """Everything passes again."""
+        """Pass everything again."""
         self._rules.clear()
 
     def count(self, matching: str) -> int:
-        """How many requests came that match."""
+        """The number of requests that match."""
         return sum(1 for request in self.requests if re.search(matching, line_of(request), re.DOTALL))
 
     def answer(self, request: ReceivedRequest, wire: ReplyWriter) -> None:
@@ -101,12 +101,12 @@ class Relay:
 
 
 def line_of(request: ReceivedRequest) -> str:
-    """As the patterns of `Bench.creates` and `Relay.fail` see it."""
+    """A request as the patterns of `Bench.creates` and `Relay.fail` see it."""
     return f"{request.method} {request.target} {request.body.decode('utf-8', 'replace')}"
 
 
 def carries(request: ReceivedRequest, text: str) -> bool:
-    """Is a text in what was sent: as it is, quoted for a form, or in Base64, also of a script that holds Base64?"""
+    """Whether a text was sent: as it is, quoted for a form, or in Base64, even in a script that holds Base64."""
     line = line_of(request).replace("\\/", "/").replace("\\n", "\n")
     left = [line, unquote(line), unquote_plus(line)]
     for _ in range(_DEEPEST):

@@ -1,4 +1,4 @@
-"""What both suites stand on: the bench, its stand-in, a relay in front of it, and parts that are left out."""
+"""The base of both suites: the bench, its stand-in, a relay in front of it, and the parts that are left out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T", bound=Callable[..., Any])
 
 
 def part(name: str) -> Callable[[T], T]:
-    """A test belongs to a part of the suites that a bench may leave out."""
+    """Marks a test as belonging to a part of the suites that a bench may leave out."""
     assert name in PARTS, name
 
     def marked(test: T) -> T:
@@ -56,18 +56,18 @@ class Suite:
 
     @pytest.fixture
     def relay(self, place: Any) -> Iterator[Relay]:
-        """In front of the stand-in."""
+        """The relay in front of the stand-in."""
         with relaying(place.url) as relay:
             yield relay
 
     @pytest.fixture
     def adapter(self, relay: Relay) -> Iterator[Adapter]:
-        """Asks through the relay."""
+        """The adapter, sending through the relay."""
         with self.bench.pointed_at(relay.url) as adapter:
             yield adapter
 
     def rendered(self, status: int, usual: type[Exception], side: type[Exception]) -> type[Exception]:
-        """The error of a status: as the bench says for this side (asking or ordering), else the usual one."""
+        """The error of a status: as the bench says for this side (reads or orders), else the usual one."""
         for name in self.bench.renders.get(status, "").split("|"):
             found = getattr(errors, name.strip(), None)
             if found is not None and issubclass(found, side):

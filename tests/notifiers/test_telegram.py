@@ -111,7 +111,7 @@ def test_a_long_alert_is_cut_between_lines_and_keeps_its_id(channel: TelegramCha
     channel.send(an_alert(facts=tuple((f"fact {n}", "x" * 250) for n in range(40))))
     (shown,) = server.shown
     assert len(shown.text) <= 4096
-    assert "… cut here" in shown.text
+    assert "… truncated" in shown.text
     assert shown.text.endswith("abcdefgh2345")
 
 

@@ -1,4 +1,4 @@
-"""The request for one machine, and what its answer means. Pure; nothing of it is logged, for it holds secrets."""
+"""The request for one machine, and the meaning of its answer. Pure; nothing of it is logged: it holds secrets."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def created(answer: Mapping[str, Any], region: str) -> Created:
     instances = objects(answer.get("Instances"))
     found = at(instances[0], "InstanceId") if len(instances) == 1 else None
     if not isinstance(found, str) or not INSTANCE_ID.fullmatch(found):
-        raise OutcomeUnknown(f"aws: {region}: an answer that is not understood")
+        raise OutcomeUnknown(f"aws: {region}: an unexpected answer")
     return Created(instance_id=f"{region}/{found}")
 
 
@@ -79,7 +79,7 @@ def read_instance_id(text: str) -> tuple[str, str]:
 
 
 def bad_order(what: str) -> OrderRefused:
-    """An order that is not sent, for it would be refused or misunderstood."""
+    """The error of an order that is not sent because it would be refused or misunderstood."""
     return OrderRefused(f"aws: nothing was sent: {what}", RefusalKind.BAD_ORDER)
 
 
@@ -87,7 +87,7 @@ def _check(order: Order, wanted: OfferId) -> None:
     if wanted.spot is not (order.bid_usd_hour is not None):
         raise bad_order("a spot offer needs a bid, and no other takes one")
     if order.bid_usd_hour is not None and not (isfinite(order.bid_usd_hour) and 0 < order.bid_usd_hour < _MOST_BID_USD):
-        raise OrderRefused(f"aws: nothing was sent: no bid is {order.bid_usd_hour}", RefusalKind.BID_TOO_LOW)
+        raise OrderRefused(f"aws: nothing was sent: {order.bid_usd_hour} is no valid bid", RefusalKind.BID_TOO_LOW)
     if not (isfinite(order.disk_gb) and 0 <= order.disk_gb <= _MOST_DISK_GB):
         raise bad_order(f"a disk of {order.disk_gb} GB; EC2 makes up to {_MOST_DISK_GB}")
     if len(order.label) > _LABEL_LENGTH:
@@ -97,11 +97,11 @@ def _check(order: Order, wanted: OfferId) -> None:
         "template": order.template,
         "registry: EC2 starts a machine, not a container": order.registry,
         "volume": order.volume,
-        f"runtype {order.runtype!r}: there is ssh": not order.runtype.startswith("ssh"),
+        f"runtype {order.runtype!r}: only ssh is possible": not order.runtype.startswith("ssh"),
     }
     for what, value in lacking.items():
         if value:
-            raise bad_order(f"AWS cannot do what the watch asks for: {what}")
+            raise bad_order(f"AWS cannot do this part of the watch: {what}")
 
 
 def _tags(order: Order) -> dict[str, str]:
@@ -141,7 +141,7 @@ def _user_data(order: Order, now: datetime) -> str:
 
 
 def _spot(bid_usd_hour: float) -> dict[str, Any]:
-    """Once, not again and again; taken away for good, not put to sleep: a stopped machine's disk is billed."""
+    """One-time, and terminated when interrupted: the disk of a stopped machine would be billed."""
     return {
         "MarketType": "spot",
         "SpotOptions": {

@@ -1,4 +1,4 @@
-"""What AWS's errors mean, by their codes: a status alone says little (no capacity is a 500, too fast a 503).
+"""Which error AWS's codes mean: a status alone says little (no capacity is a 500, too many requests a 503).
 
 source: AWS's list of EC2 API error codes, and botocore's exceptions, read 2026-11.
 """
@@ -45,7 +45,7 @@ _QUOTA: Final = frozenset({
 })  # fmt: skip
 _BAD: Final = ("Invalid", "Missing", "Malformed", "Unknown", "ParameterNot", "OptIn", "IncorrectState")
 _NO_IAM: Final = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
-# Raised before anything left. botocore's names; matched by name, so that this module does without botocore.
+# Raised before anything left. botocore's names; matched by name, so that this module works without botocore.
 _NOT_SENT: Final = frozenset({
     "EndpointConnectionError", "ConnectTimeoutError", "ProxyConnectionError", "SSLError", "NoRegionError",
     "UnknownEndpointError", "InvalidEndpointDiscoveryConfigurationError", "EndpointProviderError",
@@ -59,15 +59,15 @@ _DOWN: Final = frozenset({
     "ReadTimeoutError", "ConnectionClosedError", "HTTPClientError", "ConnectionError", "IncompleteReadError",
     "ResponseStreamingError", "ConnectionCut",
 })  # fmt: skip
-# In place of their own texts, which show a request's values, or an answer.
+# In place of their own texts, which show values of a request or an answer.
 _WORDS: Final = {
     "ParamValidationError": "the request is not valid",
-    "ResponseParserError": "an answer that is not understood",
+    "ResponseParserError": "an unexpected answer",
 }
 
 
 def reading_error(error: Exception, where: str) -> ProviderError:
-    """Why a question got no usable answer.
+    """The error of a request that only reads.
 
     Args:
         where: the region.
@@ -79,14 +79,14 @@ def reading_error(error: Exception, where: str) -> ProviderError:
     if code in _TOO_FAST or status == 429:
         return RateLimited(line)
     if 300 <= status < 400:
-        return ProviderDown(f"aws: {where}: {status}, sent elsewhere: not followed. Is `base_url` right?")
+        return ProviderDown(f"aws: {where}: {status}, a redirect, not followed. Is `base_url` right?")
     if name in _DOWN | _NOT_SENT or status >= 500 or status == 408:
         return ProviderDown(line)
     return PayloadChanged(line)
 
 
 def ordering_error(error: Exception, where: str) -> OrderError:
-    """What an order's failure means; only AWS's own refusal says that nothing was made."""
+    """The error of an order; only a refusal by AWS itself proves that nothing was made."""
     name, code, status = type(error).__name__, code_of(error), _status(error)
     line = f"aws: {where}: {told(error)}"
     if _is_about_the_key(code, status, name):
@@ -102,7 +102,7 @@ def ordering_error(error: Exception, where: str) -> OrderError:
 
 
 def _kind_of(name: str, code: str, status: int) -> RefusalKind | None:
-    """Why it was refused; None: it is not sure that it was."""
+    """Why it was refused; None: it may have been carried out."""
     if name in _NOT_SENT:
         return RefusalKind.NOT_SENT
     if name == "ParamValidationError":
@@ -124,7 +124,7 @@ def code_of(error: Exception) -> str:
 
 
 def told(error: Exception) -> str:
-    """For a person, on one line, without secrets."""
+    """The error for people, on one line, without secrets."""
     name = type(error).__name__
     if name in _WORDS:
         return _WORDS[name]
@@ -135,7 +135,7 @@ def told(error: Exception) -> str:
 
 
 def _own_words(error: Exception) -> str:
-    """What the errors of botocore and ours say; of others the name alone: they may show what was sent."""
+    """The texts of botocore's and gpuwatch's errors; of others the name alone: they may show what was sent."""
     known = type(error).__module__.startswith(("botocore.", "boto3.", __package__ or "gpuwatch."))
     return str(error) if known else type(error).__name__
 

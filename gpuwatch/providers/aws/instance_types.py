@@ -1,7 +1,7 @@
 """Which instance type has which GPUs.
 
-EC2 names GPUs short and ambiguous (`A100` for 40 and 80 GB), and its own answers have changed, so the table wins.
-A type that is not in it is read from `DescribeInstanceTypes`.
+EC2's names for GPUs are short and ambiguous (`A100` for 40 and 80 GB), and its answers have changed, so the table wins.
+A type that is missing from it is read from `DescribeInstanceTypes`.
 source: AWS's instance type pages and the type data of `DescribeInstanceTypes`, read 2026-11; g4ad and p3 from memory
 of older pages.
 """
@@ -43,7 +43,7 @@ class InstanceType(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gpu(self) -> GpuName:
-        """The GPU in the catalogue's words; a slice is named for its card."""
+        """The GPU in the catalogue's words; a slice has the name of its card."""
         return catalog().resolve(self.spelling, self.memory_gib if self.fraction == 1.0 else None)
 
     @property
@@ -53,7 +53,7 @@ class InstanceType(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sold_memory_gib(self) -> float:
-        """In the sense of a buyer."""
+        """As sellers state it."""
         if self.fraction < 1.0:
             return self.memory_gib
         return catalog().sold_memory_gib(self.gpu.name, self.memory_gib)
@@ -110,7 +110,7 @@ def table() -> Mapping[str, InstanceType]:
 
 
 def is_wanted(machine: InstanceType, query: Query) -> bool:
-    """Whether a question is about this type."""
+    """Whether a query is about this type."""
     return (
         machine.count >= query.count_min
         and (query.count_max is None or machine.count <= query.count_max)
@@ -133,9 +133,9 @@ def _whole() -> Iterator[InstanceType]:
 
 
 def parse_instance_type(row: Mapping[str, Any]) -> InstanceType | None:
-    """An instance type as `DescribeInstanceTypes` tells it; None: it has no GPU, or says it in an odd way.
+    """An instance type out of `DescribeInstanceTypes`; None: it has no GPU, or an odd description.
 
-    Of a slice it says `Count` 0 and its `GpuPartitionSize`.
+    A slice has `Count` 0 and a `GpuPartitionSize`.
     """
     name, gpus = word(row.get("InstanceType"), 40), objects(at(row, "GpuInfo", "Gpus"))
     if name is None or len(gpus) != 1:
@@ -158,6 +158,6 @@ def parse_instance_type(row: Mapping[str, Any]) -> InstanceType | None:
 
 
 def _spelling(machine_type: str, wire: str, memory_gib: float) -> str:
-    """In machines of the p families GPUs have sockets, though EC2 does not say so."""
+    """GPUs in machines of the p families have sockets, though EC2 does not say so."""
     socketed = f"{wire} SXM"
     return socketed if machine_type.startswith("p") and catalog().resolve(socketed, memory_gib).known else wire

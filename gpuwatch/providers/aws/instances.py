@@ -1,7 +1,7 @@
-"""Instances, as `DescribeInstances` shows them. Pure. An instance that cannot be read makes the list unreadable.
+"""Instances out of `DescribeInstances`. Pure. An instance that cannot be read makes the list unreadable.
 
-What ends is gone for us: it cannot come back and is not billed. One exception: a spot machine that AWS takes away is
-shown as failed while it shuts down, so that the reason is told.
+An instance that is ending counts as gone: it cannot come back and is not billed. One exception: a spot machine that AWS
+takes away is shown as failed while it shuts down, so that the reason is reported.
 source: AWS's EC2 API reference (instance states, state reasons), 2026-11.
 """
 
@@ -31,7 +31,7 @@ _STATES: Final = {
     "running": InstanceState.RUNNING,
     "stopping": InstanceState.STOPPED,
     "stopped": InstanceState.STOPPED,
-    "shutting-down": InstanceState.FAILED,  # only where AWS took it away
+    "shutting-down": InstanceState.FAILED,  # only where AWS interrupted it
 }
 _ENDING: Final = ("shutting-down", "terminated")
 _TAKEN_AWAY: Final = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown")

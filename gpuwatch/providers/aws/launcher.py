@@ -1,4 +1,4 @@
-"""The renting side: one request for one machine, at most one machine for one request."""
+"""AWS's renting side: one request for one machine, at most one machine for one request."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher
 from gpuwatch.providers.toolkit.validation import at, objects
 
-_SPOT_S: Final = 60.0  # a running machine's price is looked at again after that long
+_SPOT_S: Final = 60.0  # the price of a running machine is read again after that long
 _GONE: Final = "InvalidInstanceID.NotFound"
 
 
 class AwsLauncher(BasicLauncher):
-    """Rents whole machines, on demand and spot, in the account whose credentials are found."""
+    """Rents whole machines, on demand and spot, in the account of the credentials."""
 
     name = "aws"
 
@@ -36,7 +36,7 @@ class AwsLauncher(BasicLauncher):
         self._spot: TtlCache[dict[SpotKey, SpotPrice]] = TtlCache(_SPOT_S, account.tools.monotonic)
 
     def create(self, order: Order) -> Created:
-        """Rent, once: on demand, or as spot with the order's bid as the most that is paid.
+        """Rent, once: on demand, or as spot with the order's bid as the highest price.
 
         Raises:
             OfferGone, OrderRefused, OrderRateLimited: nothing was made.
@@ -50,7 +50,7 @@ class AwsLauncher(BasicLauncher):
         return created(answer or {}, wanted.region)
 
     def list_instances(self) -> Sequence[Instance]:
-        """Every instance of the account, in all its regions, all pages; ours with their price of now.
+        """Every instance of the account, in all its regions, all pages; gpuwatch's own with their current price.
 
         Raises:
             ProviderError: a region did not answer, or oddly: a short list is no list.
@@ -63,7 +63,7 @@ class AwsLauncher(BasicLauncher):
         return list(found.values())
 
     def destroy(self, instance_id: str) -> None:
-        """Terminate it; one that is gone already is no error.
+        """Terminate it; an instance that is already gone is no error.
 
         Raises:
             OrderError: not done, or not known.
@@ -74,10 +74,10 @@ class AwsLauncher(BasicLauncher):
             return
         states = [at(row, "CurrentState", "Name") for row in objects(answer.get("TerminatingInstances"))]
         if not states or any(state not in {"shutting-down", "terminated"} for state in states):
-            raise OutcomeUnknown(f"aws: {region}: an answer that is not understood", instance_id)
+            raise OutcomeUnknown(f"aws: {region}: an unexpected answer", instance_id)
 
     def change_bid(self, instance_id: str, bid_usd_hour: float) -> None:
-        """AWS takes no other bid for what was asked for once. Raises OrderRefused."""
+        """AWS takes no other bid for a one-time request. Raises OrderRefused."""
         raise OrderRefused("aws: the bid of a spot request cannot be changed", RefusalKind.BAD_ORDER)
 
     def _listed(self, region: str) -> list[Instance]:
@@ -89,7 +89,7 @@ class AwsLauncher(BasicLauncher):
         return self._priced(found, rows, region)
 
     def _priced(self, found: list[Instance], rows: list[object], region: str) -> list[Instance]:
-        """With prices as far as they are known: a list without them is a list still."""
+        """The instances with prices as far as they are known: a list without prices is still a list."""
         try:
             prices = self._shelf.prices(region)
         except ProviderError:
@@ -110,7 +110,7 @@ class AwsLauncher(BasicLauncher):
 
 
 def _is_priced(instance: Instance) -> bool:
-    """Ours, as far as a label tells: for what else the account has, no prices are asked."""
+    """Whether it is gpuwatch's, by its label; for other instances no prices are requested."""
     return instance.gpu is not None and instance.disk_gb is not None
 
 
@@ -128,7 +128,7 @@ def _places(rows: list[object], region: str) -> dict[str, SpotKey]:
 def _with_price(
     instance: Instance, place: SpotKey | None, prices: PriceList, spot: dict[SpotKey, SpotPrice]
 ) -> Instance:
-    """What it costs in an hour, disk included; None: not known."""
+    """Its price per hour, disk included; None: unknown."""
     if place is None or not _is_priced(instance):
         return instance
     rate = spot.get(place) if instance.spot else prices.types.get(place.type)

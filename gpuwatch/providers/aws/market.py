@@ -1,4 +1,4 @@
-"""The search side: every region at the same time, each answer from what is offered there at this moment."""
+"""AWS's search side: every region at the same time, each with the machines that are offered there now."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpuwatch.providers.aws.prices import PriceList, SpotKey
 from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
 from gpuwatch.providers.toolkit.validation import objects, word
 
-# Types that are not known yet begin so, too.
+# Types that are not known yet begin with these, too.
 _FILTERS: Final = [{"Name": "instance-type", "Values": [*sorted(table()), "p*", "g*"]}]
 
 
@@ -30,7 +30,7 @@ class AwsMarket:
         self._shelf = shelf
 
     def search(self, query: Query) -> Answer:
-        """Offers that fit. A region that does not answer makes the answer partial.
+        """The offers that match. A region that does not answer makes the answer partial.
 
         Raises:
             ProviderError: no region answered.
@@ -56,7 +56,7 @@ class AwsMarket:
         return seen
 
     def _offered(self, region: str) -> list[SpotKey]:
-        """What this account may rent there, by zone. A region without any GPU is no answer."""
+        """What this account may rent there, by zone. A region without any GPU is not an answer."""
         rows = self._account.pages(
             "ec2",
             region,
@@ -107,7 +107,7 @@ class AwsMarket:
                 seen.offers.append(spot_offer(place, key.zone, wanted[key.type], price, size, prices.disk_usd_gb_month))
 
     def _list_prices(self, region: str, new: Iterable[str]) -> PriceList:
-        """For the disk and the machine's size: a spot price is true without them."""
+        """Adds the disk's price and the machine's size: a spot price is right without them."""
         try:
             return self._shelf.prices(region, new)
         except ProviderError:

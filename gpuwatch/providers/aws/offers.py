@@ -1,7 +1,7 @@
 """From an instance type in a zone, and its price, to an offer. Pure.
 
-`live`: AWS says that this account may rent the type in this zone now. Whether there is room for it this minute AWS
-tells to nobody before the request; a request without room is refused at once and costs nothing.
+`live`: AWS says that this account may rent the type in this zone now. AWS does not say before the request whether there
+is capacity for it this minute; a request without capacity is refused at once and costs nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.providers.aws.instance_types import InstanceType
 from gpuwatch.providers.aws.prices import ListPrice, SpotPrice
 
-DISK_GB: Final = 100.0  # what a quote includes: AWS's images for GPUs need up to 80
+DISK_GB: Final = 100.0  # in a quote: AWS's images for GPUs need up to 80
 _ID: Final = re.compile(r"([a-z0-9-]{4,25})/([a-z0-9-]{4,30})/([a-z0-9.-]{3,30})/(spot|on-demand)")
 _NO_DISK: Final = "the price of its disk (EBS) is not known and not included"
 
@@ -32,7 +32,7 @@ _COUNTRY: Final = {
 
 
 class RegionZones(NamedTuple):
-    """One region, its zones (name → id), and when it was asked."""
+    """One region, its zones (name → id), and when they were read."""
 
     region: str
     zones: Mapping[str, str]
@@ -40,7 +40,7 @@ class RegionZones(NamedTuple):
 
 
 class OfferId(NamedTuple):
-    """What an offer's id says: everything that an order needs."""
+    """The parts of an offer's id: everything that an order needs."""
 
     region: str
     zone: str
@@ -54,7 +54,7 @@ def offer_id(one: OfferId) -> str:
 
 
 def read_offer_id(text: str) -> OfferId | None:
-    """None: it is no id of ours."""
+    """None: it is no id of AWS."""
     found = _ID.fullmatch(text)
     return None if found is None else OfferId(found[1], found[2], found[3], found[4] == "spot")
 
@@ -79,7 +79,7 @@ def spot_offer(
     size: ListPrice | None,
     disk_usd: float | None,
 ) -> Offer:
-    """A type at its spot price in one zone. The least bid is the spot price: what is paid is never the bid."""
+    """A type at its spot price in one zone. The least bid is the spot price: nobody ever pays the bid."""
     least = price.usd_hour
     return _offer(place, zone, machine, size, disk_usd, spot=True, quoted_usd_hour=least, min_bid_usd_hour=least)
 
@@ -89,7 +89,7 @@ def machine_id(zones: Mapping[str, str], zone: str, machine_type: str) -> str:
     return f"{zones.get(zone, zone)}/{machine_type}"
 
 
-def _offer(  # noqa: PLR0913 two of them are the offer's own
+def _offer(  # noqa: PLR0913 - two of them are the offer's own
     place: RegionZones,
     zone: str,
     machine: InstanceType,

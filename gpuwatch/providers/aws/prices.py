@@ -1,4 +1,4 @@
-"""List prices and spot prices, as AWS tells them. Pure: decoded answers in, numbers out; odd rows are counted."""
+"""Parses AWS's list prices and spot prices. Pure: decoded answers in, numbers out; odd rows are counted."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from gpuwatch.providers.toolkit.validation import (
     word,
 )
 
-# Old accounts are told the second name.
+# Old accounts get the second name.
 PRODUCTS: Final = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 _MACHINE: Final = {
     "operatingSystem": "Linux", "tenancy": "Shared", "preInstalledSw": "NA", "capacitystatus": "Used",
 }  # fmt: skip
 _ON_DEMAND: Final = "OnDemand"
 _PLACEHOLDER: Final = 0.2  # of the median over regions
-_LEAST_REGIONS: Final = 3  # fewer have no median worth the name
+_LEAST_REGIONS: Final = 3  # fewer have no useful median
 _LEAP: Final = 3.0  # times dearer or cheaper than hours ago
 _MOST_DISK_USD: Final = 10.0  # for a gigabyte and month
 
@@ -38,7 +38,7 @@ class ListPrice(msgspec.Struct, frozen=True):
 
 
 class PriceList(msgspec.Struct, kw_only=True):
-    """One region's list prices. `disk_usd_gb_month`: of a gp3 volume; None: it is not told."""
+    """One region's list prices. `disk_usd_gb_month`: of a gp3 volume; None: unknown."""
 
     types: dict[str, ListPrice] = {}
     disk_usd_gb_month: float | None = None
@@ -76,8 +76,8 @@ def disk_filters(region: str) -> list[dict[str, str]]:
 def parse_machines(products: Iterable[object], region: str) -> PriceList:
     """Prices of instance types out of `PriceList`, whose entries are JSON in texts.
 
-    No filter of the server's is believed, for rows of other kinds passed such filters before and made prices wrong for
-    months. Two prices for one type: neither is believed.
+    The server's filters are not trusted: rows of other kinds passed them before and made prices wrong for months. If
+    there are two prices for one type, neither is used.
     """
     found = PriceList(types={}, skipped={})
     twice = set()
@@ -104,7 +104,7 @@ def parse_machines(products: Iterable[object], region: str) -> PriceList:
 
 
 def parse_disk(products: Iterable[object], region: str) -> float | None:
-    """US dollars for a GB and month of a gp3 volume; None: not told, or not in one voice."""
+    """US dollars for a GB and month of a gp3 volume; None: missing, or contradictory."""
     prices = set()
     for product in products:
         value = _decoded(product)
@@ -116,7 +116,7 @@ def parse_disk(products: Iterable[object], region: str) -> float | None:
 
 
 def without_placeholders(lists: Mapping[str, PriceList]) -> None:
-    """Drop prices under a fifth of what the same type costs in the median of the regions, and count them."""
+    """Drop prices under a fifth of the median of the same type over the regions, and count them."""
     by_type: dict[str, list[float]] = {}
     for one in lists.values():
         for name, price in one.types.items():
@@ -129,7 +129,7 @@ def without_placeholders(lists: Mapping[str, PriceList]) -> None:
 
 
 def without_leaps(new: PriceList, before: PriceList | None) -> None:
-    """Drop prices that changed threefold since the last list, and count them: they are believed at the second sight."""
+    """Drop prices that changed threefold since the last list, and count them: they are used when they come again."""
     for name, old in (before.types if before is not None else {}).items():
         price = new.types.get(name)
         if price is not None and not 1 / _LEAP <= price.usd_hour / old.usd_hour <= _LEAP:
@@ -142,7 +142,7 @@ def parse_spot(rows: Iterable[object], skipped: dict[str, int]) -> dict[SpotKey,
 
     Args:
         rows: of `DescribeSpotPriceHistory`.
-        skipped: counts rows that are not understood, by reason.
+        skipped: counts rows that cannot be read, by reason.
     """
     found: dict[SpotKey, SpotPrice] = {}
     for row in rows:

@@ -1,6 +1,6 @@
-"""AWS's prices without an account: the files behind its price pages. They are not documented, and may change or end.
+"""AWS's prices without an account: the files behind its price pages. They are undocumented, and may change or end.
 
-By region only, without zones, disks or any word on stock: list prices. A type is known by our table alone.
+Prices are by region only, without zones, disks or stock: list prices. Types are known by gpuwatch's own table alone.
 source: public price trackers that read these files, 2026; an older one, `spot.js`, still answers, frozen in 2024.
 """
 
@@ -33,11 +33,11 @@ from gpuwatch.providers.toolkit.validation import (
 _SPOT_HOST: Final = "https://website.spot.ec2.aws.a2z.com"
 _ON_DEMAND_HOST: Final = "https://b0.p.awsstatic.com"
 _ON_DEMAND: Final = "/pricing/2.0/meteredUnitMaps/ec2/USD/current/ec2-ondemand-without-sec-sel/{}/Linux/index.json"
-_SPOT_S: Final = 1800.0  # written anew once an hour
+_SPOT_S: Final = 1800.0  # rewritten once an hour
 _ON_DEMAND_S: Final = 6 * 3600.0
 _NOTE: Final = "from AWS's price page; zone and disk (EBS) are not told"
 
-# As the page of on-demand prices calls a region.
+# The names of regions on the page of on-demand prices.
 _LOCATIONS: Final = {
     "us-east-1": "US East (N. Virginia)", "us-east-2": "US East (Ohio)", "us-west-1": "US West (N. California)",
     "us-west-2": "US West (Oregon)", "ca-central-1": "Canada (Central)", "sa-east-1": "South America (Sao Paulo)",
@@ -48,7 +48,7 @@ _LOCATIONS: Final = {
     "ap-southeast-1": "Asia Pacific (Singapore)", "ap-southeast-2": "Asia Pacific (Sydney)",
     "ap-southeast-3": "Asia Pacific (Jakarta)", "ap-east-1": "Asia Pacific (Hong Kong)",
 }  # fmt: skip
-# As the page of spot prices has called some regions since before they had numbers.
+# The names of some regions on the page of spot prices, from before regions had numbers.
 _OLD_NAMES: Final = {
     "us-east": "us-east-1", "us-west": "us-west-1", "eu-ireland": "eu-west-1", "apac-sin": "ap-southeast-1",
     "apac-syd": "ap-southeast-2", "apac-tokyo": "ap-northeast-1",
@@ -58,12 +58,12 @@ Prices = dict[str, ListPrice]  # by instance type
 
 
 class PublicMarket:
-    """AWS's list prices for those who have no account there."""
+    """AWS's list prices for people without an account there."""
 
     name = "aws"
 
     def __init__(self, settings: ProviderSettings, tools: Tools, own_endpoints: bool) -> None:
-        self._rest = ApiClient(settings, tools, headers={})  # no key of anybody's is sent
+        self._rest = ApiClient(settings, tools, headers={})  # no key is sent
         self._spot_url = ("" if not own_endpoints else _SPOT_HOST) + "/spot.json"
         self._on_demand_url = ("" if not own_endpoints else _ON_DEMAND_HOST) + _ON_DEMAND
         regions = settings.options.get("regions")
@@ -73,10 +73,10 @@ class PublicMarket:
         self._tools = tools
 
     def search(self, query: Query) -> Answer:
-        """List prices that fit, as they stood within the last half hour (on demand: six hours).
+        """The list prices that match, at most half an hour old (on demand: six hours).
 
         Raises:
-            ProviderError: none could be had.
+            ProviderError: none is available.
         """
         began, observed_at = self._tools.monotonic(), self._tools.now()
         seen = ParseResult(searches=0)
@@ -109,13 +109,13 @@ class PublicMarket:
     def _of_page(self, region: str) -> Prices:
         location = _LOCATIONS.get(region)
         if location is None:
-            raise PayloadChanged(f"aws: {region}: what its price page calls this region is not known")
+            raise PayloadChanged(f"aws: {region}: the name of this region on its price page is unknown")
         url = self._on_demand_url.format(quote(location))
         return self._on_demand.get(lambda: parse_on_demand_page(self._rest.get(url), location), region)
 
 
 def parse_spot_page(value: object) -> dict[str, Prices]:
-    """Region → the Linux spot prices of known types. What is "N/A*" is not sold there. Raises PayloadChanged."""
+    """Region → the Linux spot prices of known types. "N/A*" means not sold there. Raises PayloadChanged."""
     regions = at(value, "config", "regions")
     if not isinstance(regions, list) or not regions:
         raise PayloadChanged("aws: the page of spot prices has another form")
@@ -140,7 +140,7 @@ def parse_on_demand_page(value: object, location: str) -> Prices:
 
 
 def offers_of(prices: Mapping[str, ListPrice], region: str, query: Query, observed_at: datetime) -> list[Offer]:
-    """One offer a type: the zone is not told."""
+    """One offer a type: the zone is unknown."""
     place = RegionZones(region, {region: region}, observed_at)
     wanted = ((table()[name], price) for name, price in prices.items() if name in table())
     return [_offer(place, one, price, query.spot) for one, price in wanted if is_wanted(one, query)]
@@ -150,7 +150,7 @@ def _offer(place: RegionZones, machine: InstanceType, price: ListPrice, spot: bo
     offer = on_demand_offer(place, place.region, machine, price, None)
     return msgspec.structs.replace(
         offer,
-        offer_id=f"{place.region}/{machine.name}/{'spot' if spot else 'on-demand'}",  # none that could be ordered
+        offer_id=f"{place.region}/{machine.name}/{'spot' if spot else 'on-demand'}",  # not an id that can be ordered
         spot=spot,
         kind=OfferKind.LISTED,
         terms=msgspec.structs.replace(offer.terms, note=_NOTE),

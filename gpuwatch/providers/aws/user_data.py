@@ -1,6 +1,6 @@
-"""What a new machine runs once, at its first boot: cloud-init's user data. Pure; it holds secrets and is never logged.
+"""What a new machine runs once, at its first boot: cloud-init's user data. Pure; never logged, it holds secrets.
 
-The environment reaches the owner's script and every login shell. It can end itself: its shutdown terminates it.
+The environment reaches the start script and every login shell. The machine can end itself: its shutdown terminates it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ systemctl daemon-reload && systemctl enable --now gpuwatch-end.timer || shutdown
 
 
 def user_data(script: str | None, env: Mapping[str, str], ends_at: datetime | None, now: datetime) -> str:
-    """A shell script for cloud-init; empty: there is nothing to be done.
+    """A shell script for cloud-init; empty: there is nothing to do.
 
     Args:
-        script: the owner's; with a first line `#!…` that program runs it.
-        ends_at: when the machine ends itself, aware; None: it does not.
+        script: the owner's; a first line `#!…` names the program that runs it.
+        ends_at: when the machine ends itself, aware; None: never.
 
     Raises:
         ValueError: it cannot be written, with a sentence for the owner.

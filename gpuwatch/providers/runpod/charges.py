@@ -42,7 +42,7 @@ def charges_of(value: Any, since: date, until: date, now: datetime) -> list[Prov
     if not isinstance(records, list):
         raise PayloadChanged(f"{PROVIDER}: the answer holds no records of charges")
     if (whole(at(value, "metadata", "recordCount")) or 0) > len(records):
-        raise ProviderError(f"{PROVIDER}: the list of charges is not whole")
+        raise ProviderError(f"{PROVIDER}: the list of charges is incomplete")
     sums: dict[tuple[str, date, str], float] = {}
     for record in records:
         for pod_id, day, kind, usd in _parts(record):

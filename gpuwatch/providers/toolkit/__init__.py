@@ -1,6 +1,6 @@
-"""What every provider's adapter is made of: what it says of itself, how it asks, what it may believe, how it answers.
+"""What all provider adapters share: declarations, the HTTP client, validation of untrusted data, post-processing.
 
-An adapter, ours or a plugin's, needs this package and the ports, and nothing else of gpuwatch.
+An adapter, built-in or a plugin's, needs this package and the ports, and nothing else of gpuwatch.
 """
 
 from __future__ import annotations

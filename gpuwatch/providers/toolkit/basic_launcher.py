@@ -1,4 +1,4 @@
-"""What a launcher says where a provider has no such thing: no bids, no proposals of prices, no charges, no balance."""
+"""The base of a launcher whose provider has no bids, no price increases, no invoices and no balance."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from gpuwatch.ports import PriceIncrease, ProviderCharge
 
 
 class BasicLauncher:
-    """The base of a launcher whose provider rents on demand at a fixed price, and tells nothing but instances.
+    """The base of a launcher whose provider rents on demand at a fixed price, and reports nothing but instances.
 
-    What is left to write: `create`, `list_instances`, `destroy`.
+    A subclass adds `create`, `list_instances` and `destroy`.
     """
 
     name = ""
 
     def credit_usd(self) -> float | None:
-        """The provider does not say."""
+        """None: the provider does not report it."""
         return None
 
     def change_bid(self, instance_id: str, bid_usd_hour: float) -> None:
-        """Nothing is rented by bids there. Raises OrderRefused."""
-        raise OrderRefused(f"{self.name}: nothing is rented by bids there", RefusalKind.BAD_ORDER)
+        """The provider takes no bids. Raises OrderRefused."""
+        raise OrderRefused(f"{self.name}: this provider takes no bids", RefusalKind.BAD_ORDER)
 
     def price_increases(self) -> Sequence[PriceIncrease]:
-        """A running contract keeps its price there."""
+        """Empty: a running contract keeps its price."""
         return ()
 
     def answer_increase(self, increase_id: str, accept: bool) -> None:
-        """There is nothing to answer. Raises OrderRefused."""
-        raise OrderRefused(f"{self.name}: no price increase is proposed there", RefusalKind.BAD_ORDER)
+        """There is no increase to answer. Raises OrderRefused."""
+        raise OrderRefused(f"{self.name}: this provider proposes no price increases", RefusalKind.BAD_ORDER)
 
     def charges(self, since: date, until: date) -> Sequence[ProviderCharge] | None:
-        """The provider does not tell."""
+        """None: the provider does not report them."""
         return None

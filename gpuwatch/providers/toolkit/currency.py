@@ -1,7 +1,7 @@
-"""Foreign prices in US dollars: the European Central Bank's reference rate of the day, dated, and told with the price.
+"""Foreign prices in US dollars, by the European Central Bank's reference rate of the day.
 
-The bank publishes units of each currency for one euro, on working days at about 16:00 in Frankfurt. A list price that
-is reckoned with an old rate, or with the built-in one, says so in its note. There is no price without a rate.
+The bank publishes the units of each currency for one euro, on working days at about 16:00 in Frankfurt. A list price
+that is converted at an old rate, or at the built-in one, says so in its note. There is no price without a rate.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from gpuwatch.providers.toolkit.validation import number
 log = logging.getLogger(__name__)
 
 ECB_URL: Final = "https://www.ecb.europa.eu/stats/eurofxref/eurofxref-daily.xml"
-# What is used where no rate was ever had. About what the bank told at that time: written down from memory, without a
-# record of the day, so every offer that is reckoned with it says that the rate is built in.
+# Used until a rate has been fetched. It is about the bank's rate of that day, written from memory and not from a
+# record, so every offer that is converted with it says that the rate is built in.
 BUILT_IN_ON: Final = date(2025, 6, 30)
 BUILT_IN_USD_PER_EUR: Final = 1.1720
 OLD_AFTER_DAYS: Final = 7  # Easter has four days without a rate
-_PLAUSIBLE: Final = (0.5, 2.0)  # dollars for a euro; since 1999 it was 0.82 to 1.60
+_PLAUSIBLE: Final = (0.5, 2.0)  # dollars for a euro; since 1999 it has been 0.82 to 1.60
 _FRESH_S: Final = 24 * 3600.0
 _AGAIN_S: Final = 3600.0  # after a failure
 _DEADLINE_S: Final = 8.0
@@ -38,7 +38,7 @@ _RATE = re.compile(r"""<Cube\s+currency\s*=\s*["']([A-Z]{3})["']\s+rate\s*=\s*["
 
 
 class ExchangeRate(msgspec.Struct, frozen=True):
-    """Dollars for one unit of a currency. `on` None: it is the dollar itself. `note`: what is not sure about it."""
+    """Dollars for one unit of a currency. `on` None: it is the dollar itself. `note`: why the rate is uncertain."""
 
     currency: str
     usd: float
@@ -59,31 +59,31 @@ _BUILT_IN: Final = Fixing(BUILT_IN_ON, {"USD": BUILT_IN_USD_PER_EUR}, True)
 
 
 def read_fixing(body: bytes) -> Fixing:
-    """The newest day of the bank's file. Not an XML parser: a stranger's entities have no place here.
+    """The newest day of the bank's file. Not an XML parser: entities of an untrusted file have no place here.
 
     Raises:
-        PayloadChanged: no day, no dollar, a rate that cannot be, two rates for one currency.
+        PayloadChanged: no day, no dollar, an impossible rate, or two rates for one currency.
     """
     text = body[:_MAX_BYTES].decode("utf-8", "replace")
     days = list(_DAY.finditer(text))
     if not days:
-        raise PayloadChanged("the rates of exchange have no day")
+        raise PayloadChanged("the exchange rates have no date")
     end = days[1].start() if len(days) > 1 else len(text)
     found: dict[str, float] = {}
     for currency, spelled in _RATE.findall(text, days[0].end(), end):
         units = number(spelled, 1e-6, 1e9)
         if units is None or found.setdefault(currency, units) != units:
-            raise PayloadChanged(f"the rate of exchange of {currency} is none")
+            raise PayloadChanged(f"the exchange rate of {currency} is no number")
     if not _PLAUSIBLE[0] < found.get("USD", 0.0) < _PLAUSIBLE[1]:
-        raise PayloadChanged("the rates of exchange have no plausible dollar")
+        raise PayloadChanged("the exchange rates have no plausible dollar")
     try:
         return Fixing(date.fromisoformat(days[0][1]), found)
     except ValueError as error:
-        raise PayloadChanged("the rates of exchange have no real day") from error
+        raise PayloadChanged("the exchange rates have an impossible date") from error
 
 
 class ExchangeRates:
-    """Rates for all who ask, fetched once a day; for several threads.
+    """Exchange rates, fetched once a day; safe for several threads.
 
     Args:
         url: where the bank's file is.
@@ -94,10 +94,10 @@ class ExchangeRates:
         self._url = url
         self._lock = threading.Lock()
         self._newest = _BUILT_IN
-        self._due_at: float | None = None  # None: never asked
+        self._due_at: float | None = None  # None: never fetched
 
     def rate(self, currency: str) -> ExchangeRate | None:
-        """Dollars for one unit of it; None: nobody tells. Never fails: an old rate is used, and says that it is old."""
+        """Dollars for one unit of it; None: unknown. Never fails: an old rate is used, and its note says so."""
         if currency == "USD":
             return _DOLLAR
         with self._lock:
@@ -110,7 +110,7 @@ class ExchangeRates:
             self._newest = self._fetched()
             wait_s = _FRESH_S
         except (NetError, PayloadChanged) as error:
-            log.warning("no new rates of exchange, those of %s are used: %s", self._newest.on, error)
+            log.warning("no new exchange rates, using those of %s: %s", self._newest.on, error)
             wait_s = _AGAIN_S
         self._due_at = self._tools.monotonic() + wait_s
 
@@ -119,12 +119,12 @@ class ExchangeRates:
             "GET", self._url, headers={"Accept": "application/xml"}, deadline_s=_DEADLINE_S, max_bytes=_MAX_BYTES
         )
         if reply.status != 200:
-            raise PayloadChanged(f"the rates of exchange were answered with {reply.status}")
+            raise PayloadChanged(f"the request for exchange rates was answered with {reply.status}")
         fixing = read_fixing(reply.body)
         if (fixing.on - self._tools.now().date()).days > 1:
-            raise PayloadChanged(f"the rates of exchange are of a day to come, {fixing.on}")
+            raise PayloadChanged(f"the exchange rates are of a future day, {fixing.on}")
         if fixing.on < self._newest.on:
-            raise PayloadChanged(f"the rates of exchange are of {fixing.on}, older than those that are known")
+            raise PayloadChanged(f"the exchange rates are of {fixing.on}, older than the known ones")
         return fixing
 
 
@@ -136,7 +136,7 @@ def rate_of(currency: str, fixing: Fixing, today: date) -> ExchangeRate | None:
     days = (today - fixing.on).days
     note = None
     if fixing.built_in:
-        note = f"{currency} reckoned with a built-in rate of {fixing.on}: no newer one was to be had"
+        note = f"{currency} converted at a built-in rate of {fixing.on}: no newer one is available"
     elif days > OLD_AFTER_DAYS:
-        note = f"{currency} reckoned with a rate of {fixing.on}, {days} days old"
+        note = f"{currency} converted at a rate of {fixing.on}, {days} days old"
     return ExchangeRate(currency, fixing.per_euro["USD"] / units, fixing.on, note)

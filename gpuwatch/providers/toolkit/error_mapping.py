@@ -1,6 +1,6 @@
-"""What an answer other than "as asked" means, as far as the status and common words tell. Pure.
+"""Which error an answer other than 2xx means, by its status and common words. Pure.
 
-A provider that says it in its own way passes its own `Reading` and `Ordering` to `Rest`.
+A provider with errors of its own passes its own `ReadErrorMapper` and `OrderErrorMapper` to `ApiClient`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gpuwatch.providers.toolkit.validation import UNREADABLE, number
 from gpuwatch.redaction import redact
 
 _SHOWN: Final = 160
-_READ: Final = 4_000  # characters: far beyond what is shown, so that a key that is cut is not among it
+_READ: Final = 4_000  # characters: far more than is shown, so that a key is redacted before the text is cut
 _WAIT_MIN_S: Final = 1.0
 _WAIT_MAX_S: Final = 3600.0
 _INSIDE: Final = ("error", "errors", "detail", "extensions")
@@ -37,7 +37,7 @@ _SENTENCES: Final = ("message", "detail", "msg", "error", "title", "suggestion")
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
-    """What an answer says of itself: its code, its sentence for people, both in small letters for searching."""
+    """The error in an answer: its code and its sentence for people; `text` has both in lower case, for searching."""
 
     status: int
     code: str
@@ -47,11 +47,11 @@ class ErrorBody(msgspec.Struct, frozen=True):
 
     @property
     def told(self) -> str:
-        """For a person: status and sentence, redacted, on one line."""
+        """Status and sentence for people, redacted, on one line."""
         return f"{self.status} {self.sentence}".strip()
 
     def has(self, *words: str) -> bool:
-        """Does it say one of these, in small letters?"""
+        """Whether its text contains one of these, in lower case."""
         return any(word in self.text for word in words)
 
 
@@ -60,10 +60,9 @@ OrderErrorMapper = Callable[[str, ErrorBody, HttpReply, datetime], OrderError]
 
 
 def read_error_body(reply: HttpReply) -> ErrorBody:
-    """Read an answer that is not the one asked for; never fails.
+    """Read the error out of an answer; never fails.
 
-    Understands objects with `error`, `message`, `detail`, `title` or `errors`, one level deep, lists of such, and
-    plain text.
+    Reads objects with `error`, `message`, `detail`, `title` or `errors`, one level deep, lists of such, and plain text.
     """
     try:
         value = msgspec.json.decode(reply.body)
@@ -77,12 +76,12 @@ def read_error_body(reply: HttpReply) -> ErrorBody:
     words = [one[key] for one in found for key in _SENTENCES if isinstance(one.get(key), str)]
     sentence = " ".join(dict.fromkeys(words))[:_READ]
     return ErrorBody(
-        reply.status, code, _fit(sentence or code or "an answer that says nothing"), f"{code} {sentence}".lower(), value
+        reply.status, code, _fit(sentence or code or "an answer without a message"), f"{code} {sentence}".lower(), value
     )
 
 
 def reading_error(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
-    """Why a question (a search, a list) got no usable answer, by its status."""
+    """The error of a request that only reads (a search, a list), by its status."""
     line = f"{name}: {told.told}"
     if reply.status == 429:
         return RateLimited(line, retry_after_s(reply, now))
@@ -91,15 +90,15 @@ def reading_error(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -
     if reply.status >= 500 or reply.status == 408:
         return ProviderDown(line)
     if 300 <= reply.status < 400:
-        return ProviderDown(f"{name}: {reply.status}, sent elsewhere: not followed. Is `base_url` right?")
+        return ProviderDown(f"{name}: {reply.status}, a redirect, not followed. Is `base_url` right?")
     return PayloadChanged(line)
 
 
 def ordering_error(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
-    """What an order's answer other than success means, by its status: a plain refusal says that nothing was made."""
+    """The error of a request that changes something, by its status: a plain refusal proves that nothing was made."""
     line = f"{name}: {told.told}"
     if reply.status in (301, 307, 308):
-        return OrderRefused(f"{name}: {reply.status}, sent elsewhere: not followed. Is `base_url` right?")
+        return OrderRefused(f"{name}: {reply.status}, a redirect, not followed. Is `base_url` right?")
     if not 400 <= reply.status < 500 or reply.status == 408:
         return OutcomeUnknown(line)
     if reply.status == 429:
@@ -112,7 +111,7 @@ def ordering_error(name: str, told: ErrorBody, reply: HttpReply, now: datetime) 
 
 
 def retry_after_s(reply: HttpReply, now: datetime) -> float | None:
-    """Seconds to wait as the header says, held between a second and an hour; None: it does not say."""
+    """Seconds to wait by the header, limited to a second and an hour; None: there is no such header."""
     value = reply.headers.get("retry-after")
     seconds = number(value)
     if seconds is None and value is not None:
@@ -121,7 +120,7 @@ def retry_after_s(reply: HttpReply, now: datetime) -> float | None:
 
 
 def _until_s(date: str, now: datetime) -> float | None:
-    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - 6 ms, and hardly anybody sends a date
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - 6 ms, and hardly any server sends a date
 
     try:
         moment = parsedate_to_datetime(date)
@@ -131,7 +130,7 @@ def _until_s(date: str, now: datetime) -> float | None:
 
 
 def _objects(value: Any, depth: int = 0) -> Sequence[Mapping[str, Any]]:
-    """The objects of an answer that may say something, outermost first."""
+    """The objects of an answer that may hold a message, outermost first."""
     if isinstance(value, list):
         return [found for one in value[:5] for found in _objects(one, depth)]
     if not isinstance(value, dict):
@@ -143,4 +142,4 @@ def _objects(value: Any, depth: int = 0) -> Sequence[Mapping[str, Any]]:
 
 
 def _fit(sentence: str) -> str:
-    return clean(redact(" ".join(sentence.split())), _SHOWN)  # in this order: half a key is none that is known
+    return clean(redact(" ".join(sentence.split())), _SHOWN)  # in this order: half a key is no longer a known secret

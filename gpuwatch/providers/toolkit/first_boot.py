@@ -1,6 +1,6 @@
-"""What a rented virtual machine runs first: its environment and its start commands, as one shell script.
+"""The first-boot script of a rented virtual machine: its environment and its start commands.
 
-For providers that start machines and not containers; as cloud-init user data it runs once, as root.
+For providers that start machines and not containers; cloud-init runs it once, as root.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ SCRIPT_FILE: Final = "/root/gpuwatch-onstart"
 
 
 def first_boot_script(onstart: str | None, env: Mapping[str, str]) -> str | None:
-    """A script for bash; None: there is nothing to run and nothing to tell.
+    """A script for bash; None: there is nothing to run and no variable to set.
 
-    The variables are kept in `ENV_FILE`. `onstart` runs with them, from a file of its own: with the interpreter that
-    its first line names, else as a script for bash. Whatever it holds, no quote in it can end another.
+    `ENV_FILE` keeps the variables. `onstart` runs with them, from a file of its own: with the interpreter of its first
+    line, else as a bash script. No quote inside it can end another.
 
     Args:
         env: names are letters, digits and `_`, as the settings have checked.

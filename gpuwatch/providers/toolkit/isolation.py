@@ -1,4 +1,4 @@
-"""A plugin's adapter, so that a mistake in it is that provider's failure and nobody else's."""
+"""Isolates a plugin's adapter: an error in it is a failure of that provider alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger("gpuwatch.plugins")
 
 
 def isolated(adapter: Adapter) -> Adapter:
-    """The same adapter; what it raises is a ProviderError or an OrderError, whatever it raised."""
+    """The same adapter; whatever it raises becomes a ProviderError or an OrderError."""
     name = adapter.name
     return Adapter(
         name=name,
@@ -37,7 +37,7 @@ def isolated(adapter: Adapter) -> Adapter:
 
 
 def unusable_adapter(info: ProviderInfo, why: str) -> Adapter:
-    """Stands for an adapter that cannot be built: every question fails, and says why."""
+    """Stands for an adapter that cannot be built: every request fails with the reason."""
     return Adapter(name=info.name, info=info, market=_UnusableMarket(info.name, why))
 
 
@@ -64,7 +64,7 @@ class _Isolated:
             raise PayloadChanged(f"{self.name}: {type(error).__name__} in its plugin") from error
 
     def _change(self, do: Callable[[], T]) -> T:
-        """Nobody knows how far it came."""
+        """Nobody knows whether the change was made."""
         try:
             return do()
         except GpuwatchError:

@@ -1,4 +1,4 @@
-"""What list prices need: rows that are no prices sorted out, and an answer that has far too few rows noticed."""
+"""Checks for list prices: rows that are placeholders, and answers with far too few rows."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from gpuwatch.providers.toolkit.post_processing import ParseResult
 
 LEAST_USD_GPU_HOUR: Final = 0.002  # a placeholder such as 0.00001; the cheapest real card costs ten times this
 MOST_USD_GPU_HOUR: Final = 200.0  # a placeholder such as 999, or the price of a whole term
-_FEW: Final = 0.2  # of the median: a placeholder. source: price lists of the large clouds, 2026
-_BELIEVED_AT: Final = 3  # answers with few rows, one after the other
-_ENOUGH_PLACES: Final = 3  # a median of two says nothing
+_FEW: Final = 0.2  # of the median: below it a price is a placeholder. source: price lists of the large clouds, 2026
+_BELIEVED_AT: Final = 3  # so many answers with few rows in a row
+_ENOUGH_PLACES: Final = 3  # a median of two means nothing
 
 
 def is_plausible(usd_hour: float, gpus: float) -> bool:
-    """Whether anybody would ask this for so many GPUs (or such a part of one)."""
+    """Whether so many GPUs (or such a part of one) can have this price."""
     return LEAST_USD_GPU_HOUR * gpus <= usd_hour <= MOST_USD_GPU_HOUR * max(gpus, 1.0)
 
 
 def without_placeholders(offers: Iterable[Offer], seen: ParseResult) -> list[Offer]:
-    """The offers whose price is not far under the median of the same type over the regions; the others are skipped."""
+    """The offers whose price is not far under the median of their type over the regions; the others are skipped."""
     offers = list(offers)
     prices: dict[object, list[float]] = {}
     for offer in offers:
@@ -34,14 +34,14 @@ def without_placeholders(offers: Iterable[Offer], seen: ParseResult) -> list[Off
 
 
 class RowCountGuard:
-    """How many rows a source usually has: a third of it is not an answer to be believed whole, unless it lasts."""
+    """How many rows a source usually has: a third of that is an incomplete answer, unless it lasts."""
 
     def __init__(self) -> None:
         self._most: dict[object, int] = {}
         self._few_in_a_row: dict[object, int] = {}
 
     def is_too_few(self, source: object, rows: int) -> bool:
-        """Whether this is less than a third of the most that was seen from it; the third time it is the new usual."""
+        """Whether this is less than a third of the most rows so far; after the third time it is the usual number."""
         few = self._few_in_a_row.get(source, 0) + 1
         if rows * 3 >= self._most.get(source, 0) or few >= _BELIEVED_AT:
             self._few_in_a_row[source] = 0
@@ -56,6 +56,6 @@ def _kind(offer: Offer) -> object:
 
 
 def _median(prices: list[float]) -> float:
-    """Not the module `statistics`: its import costs more than all of this."""
+    """Not the module `statistics`: its import costs more than this whole module."""
     ordered, half = sorted(prices), len(prices) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

@@ -1,4 +1,4 @@
-"""The least time between two requests of one class, for all threads of this process."""
+"""A rate limiter: the least time between two requests of one class, for all threads of this process."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Stopped(Exception):
 
 
 class RateLimiter:
-    """Hands out turns: one every `intervals[kind]` seconds, the urgent first, else in order of asking.
+    """Allows one request every `intervals[kind]` seconds: urgent ones first, else in the order of their calls.
 
     Args:
-        intervals: seconds by class of request; a class that is not named is not held back.
+        intervals: seconds by class of request; a class without an entry is not limited.
         monotonic: seconds.
         sleep: waits; it may return early.
         stop: ends every wait when set.
@@ -41,7 +41,7 @@ class RateLimiter:
         self._numbers = itertools.count()
 
     def wait(self, kind: str, urgent: bool = False) -> float:
-        """Wait for a turn; the request must follow at once.
+        """Wait until a request is allowed; send it at once.
 
         Returns:
             Seconds waited.
@@ -64,7 +64,7 @@ class RateLimiter:
         return self._monotonic() - began
 
     def _wait_s(self, kind: str, ticket: tuple[bool, int]) -> float:
-        """Seconds until this ticket may look again; 0: it has taken its turn."""
+        """Seconds until this ticket may try again; 0: it is allowed now."""
         with self._lock:
             interval_s = self._intervals.get(kind, 0.0)
             ahead = sum(1 for other in self._waiting[kind] if other < ticket)

@@ -1,4 +1,4 @@
-"""Doing again what only reads, if that may help: not for a wrong key, a spent quota, an unknown format."""
+"""Retries for requests that only read, where a retry may help: not after a wrong key or an unknown format."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
 _ATTEMPTS: Final = 3
-_LONGEST_WAIT_S: Final = 60.0  # a longer Retry-After is the next poll's business
+_LONGEST_WAIT_S: Final = 60.0  # with a longer Retry-After the next poll tries
 T = TypeVar("T")
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Is it worth asking again soon?"""
+    """Whether another attempt soon may succeed."""
     if isinstance(error, RateLimited):
         return error.retry_after_s is None or error.retry_after_s <= _LONGEST_WAIT_S
     return isinstance(error, ProviderDown)
 
 
 def retry(once: Callable[[], T], first: ProviderError, sleep: Callable[[float], None], spent: Callable[[], bool]) -> T:
-    """The second and third attempt. tenacity is imported only now: it costs 25 ms, and most answers come at once.
+    """The second and third attempt. tenacity is imported here: it costs 25 ms, and most first attempts succeed.
 
     Args:
-        first: what the first attempt failed with.
-        spent: is the time for all attempts over?
+        first: the error of the first attempt.
+        spent: whether the time for all attempts is over.
 
     Raises:
         ProviderError: the last failure.

@@ -1,9 +1,8 @@
-"""Looks at a rented instance through its SSH port, with the system's own `ssh` client.
+"""Checks a rented instance through its SSH port, with the system's own `ssh` client.
 
-The host of an instance is a stranger. So: the address must be one, and can be no option of the client; no
-configuration, agent, forwarding or known-hosts file of ours takes part; the command is fixed; of the answer a few
-kilobytes are read, as text, and nothing in it is carried out. The host key is not checked: nobody could have told it to
-us before.
+The host of an instance is untrusted. So its address must look like one and cannot become an option of the client; no
+configuration, agent, forwarding or known-hosts file of this machine takes part; the command is fixed; a few kilobytes
+of the output are read as text, and nothing in it is executed. The host key is not checked: nobody could know it.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from gpuwatch.domain.launches.instance_verification import MeasuredInstance
 from gpuwatch.domain.market.text import clean
 from gpuwatch.ports.probing import InstanceUnreachable, LoginRefused
 
-# Cloudflare's own speed test: near to hosts everywhere, made to be downloaded, needs no account, and its size is asked
-# for. A file at one place of the world would measure the distance to it.
+# Cloudflare's own speed test: it has servers near to hosts everywhere, is made to be downloaded, needs no account, and
+# takes the size as a parameter. A file at one place of the world would measure the distance to it.
 DOWNLOAD_URL = "https://speed.cloudflare.com/__down?bytes=100000000"
 BANNER_S = 5.0
 INSIDE_S = 30.0
 _CONNECT_S = 10
 _DOWNLOAD_S = 10
-_GONE_S = 2.0  # once it has closed its mouth
-_STREAMS = 4  # one stream seldom fills a line
+_GONE_S = 2.0  # after it has closed its output
+_STREAMS = 4  # one stream rarely fills a line
 _ANSWER_MAX = 16_384
 _BANNER_MAX = 255  # RFC 4253 §4.2
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
@@ -65,11 +64,11 @@ _MEASURE = (
 
 
 class SshProbe:
-    """Looks through the SSH port.
+    """Checks instances through the SSH port.
 
     Args:
         client: the `ssh` to run; found on PATH.
-        url: what is downloaded on the instance to measure its line; no quote in it.
+        url: what the instance downloads to measure its line; without quotes.
         monotonic: seconds.
     """
 
@@ -86,7 +85,7 @@ class SshProbe:
         self._inside_s = inside_s
 
     def banner(self, host: str, port: int) -> str:
-        """What an SSH server says first, within five seconds. Raises NoAnswer."""
+        """The banner of the SSH server, within five seconds. Raises NoAnswer."""
         _check(host, port)
         deadline_s = self._monotonic() + BANNER_S
         try:
@@ -105,7 +104,7 @@ class SshProbe:
         options = [part for option in _OPTIONS for part in ("-o", option)]
         argv = [self._client, "-F", "none", "-n", "-T", "-i", key_file, "-l", user, "-p", str(port), *options]
         code, said, complaint = self._run([*argv, "--", host, command])
-        if code == 255:  # the client's own: whatever ran there ended otherwise
+        if code == 255:  # the client's own code: whatever ran there ended with another
             raise _why(complaint, host, port)
         return parse_probe_output(said)
 
@@ -114,7 +113,7 @@ class SshProbe:
         while b"\n" not in said and len(said) < _BANNER_MAX:
             left_s = deadline_s - self._monotonic()
             if left_s <= 0:
-                raise InstanceUnreachable("it says nothing")
+                raise InstanceUnreachable("it sends nothing")
             line.settimeout(left_s)
             part = line.recv(_BANNER_MAX)
             if not part:
@@ -122,13 +121,13 @@ class SshProbe:
             said += part
         words = clean(said.split(b"\n")[0].decode("ascii", "replace").strip())
         if not words.startswith("SSH-"):
-            raise InstanceUnreachable(f"no SSH server answers, but {words[:40]!r}")
+            raise InstanceUnreachable(f"not an SSH server, it sends {words[:40]!r}")
         return words
 
     def _run(self, argv: list[str]) -> tuple[int, str, str]:
-        """Exit code, what it said, what it complained of; at most so much, for at most so long."""
+        """Exit code, output and error output; limited in size and time."""
         try:
-            client = subprocess.Popen(  # noqa: S603 fixed, but for an address that was checked
+            client = subprocess.Popen(  # noqa: S603 - fixed, but for an address that was checked
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -142,7 +141,7 @@ class SshProbe:
                 said, complaint = self._listen(client)
                 return client.wait(timeout=_GONE_S), said, complaint
             except subprocess.TimeoutExpired as error:
-                raise InstanceUnreachable(f"no end of its answer within {self._inside_s:g} s") from error
+                raise InstanceUnreachable(f"its output did not end within {self._inside_s:g} s") from error
             finally:
                 _kill(client)
 
@@ -169,7 +168,7 @@ class SshProbe:
 
 
 def parse_probe_output(said: str) -> MeasuredInstance:
-    """What the fixed command answered. One GPU that is not understood makes the GPUs unknown, never fewer."""
+    """Parse the output of the fixed command. One GPU that cannot be read makes the GPUs unknown, never fewer."""
     gpus: list[tuple[str, float] | None] = []
     bits: list[float] = []
     for line in said.splitlines():
@@ -196,7 +195,7 @@ def _number(text: str) -> float | None:
 
 def _check(host: str, port: int, user: str = "root") -> None:
     if not _HOST.fullmatch(host) or not 0 < port < 65_536 or not _USER.fullmatch(user):
-        raise InstanceUnreachable("its address is none")
+        raise InstanceUnreachable("it has no valid address")
 
 
 def _why(complaint: str, host: str, port: int) -> InstanceUnreachable | LoginRefused:
@@ -206,7 +205,7 @@ def _why(complaint: str, host: str, port: int) -> InstanceUnreachable | LoginRef
 
 
 def _kill(client: subprocess.Popen[bytes]) -> None:
-    """It, and what it started, if it still runs."""
+    """Kill the client and what it started, if it is still running."""
     if client.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(client.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Reading a stranger's JSON: every value is hostile until it went through here."""
+"""Reads untrusted JSON: every value is hostile until it has passed through here."""
 
 from __future__ import annotations
 
@@ -46,36 +46,36 @@ def whole(value: object, least: int = 0, most: int = 10_000_000) -> int | None:
 
 
 def usd_hour(value: object) -> float | None:
-    """A price of an offer in US dollars an hour: above 0, and nothing that nobody would ask. None: it is none."""
+    """A plausible price of an offer, above 0, in US dollars an hour; None for anything else."""
     found = number(value, 0.0, MAX_USD_HOUR)
     return found or None
 
 
 def word(value: object, max_length: int = MAX_TEXT_LENGTH) -> str | None:
-    """A text fit to be kept: cleaned, cut, not empty; None for anything else."""
+    """A text fit to be stored: cleaned, cut, not empty; None for anything else."""
     if not isinstance(value, str):
         return None
     return clean(value, max_length).strip() or None
 
 
 def objects(value: object) -> list[Mapping[str, Any]]:
-    """The objects of a list; what else is in it, or if it is none: nothing."""
+    """The objects in a list, without its other entries; empty for anything that is no list."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def at(value: object, *path: str) -> Any:
-    """What lies below keys, one after the other; None as soon as one is missing."""
+    """The value at a path of keys; None as soon as one is missing."""
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value
 
 
 def require_whole_list(value: object, rows: int, name: str) -> None:
-    """A list that is documented to have no pages: should there be some one day, its first page is not the list.
+    """For a list that is documented to have no pages: if it gets pages some day, its first page is not the list.
 
     Args:
         value: the object around the list.
-        rows: how many came.
+        rows: how many rows came.
 
     Raises:
         PayloadChanged: there are more.
@@ -84,4 +84,4 @@ def require_whole_list(value: object, rows: int, name: str) -> None:
         return
     more = any(value[key] for key in value if key.lower().startswith("next") or key in _MORE)
     if more or any((whole(value.get(key)) or 0) > rows for key in _TOTALS):
-        raise PayloadChanged(f"{name}: the list of instances is not whole: it has more pages")
+        raise PayloadChanged(f"{name}: the list of instances is incomplete: it has more pages")

@@ -1,7 +1,7 @@
-"""What was charged, as vast.ai's books say. Pure.
+"""Parses vast.ai's invoices. Pure.
 
-A day is asked for by itself, so that an amount is of that day. An item whose dates reach further is spread evenly over
-those of its days that were asked for. Amounts are rounded to a tenth of a cent by the marketplace.
+Each day is requested by itself, so that an amount belongs to that day. An item whose dates reach further is spread
+evenly over those of its days that were requested. The marketplace rounds amounts to a tenth of a cent.
 source: the vendor's documents of `show charges`, read 2026-11.
 """
 
@@ -32,7 +32,7 @@ _SOURCE: Final = "instance-"
 
 
 class ChargeItem(msgspec.Struct):
-    """Something that was charged, and what it is made of."""
+    """One charge, and the items that it consists of."""
 
     start: float
     end: float
@@ -52,32 +52,32 @@ class ChargesPage(msgspec.Struct):
 
 
 def charges_params(day: date) -> dict[str, str]:
-    """The URL parameters that ask for one day (UTC)."""
+    """The URL parameters for one day (UTC)."""
     start = int(datetime.combine(day, time(), UTC).timestamp())
     filters: dict[str, Any] = {"day": {"gte": start, "lte": start + _DAY_S - 1}, "type": {"in": ["instance"]}}
     return {"select_filters": msgspec.json.encode(filters).decode(), "latest_first": "false", "limit": str(_ROWS)}
 
 
 def charges_page(body: bytes) -> ChargesPage:
-    """Understand one page.
+    """Parse one page.
 
     Raises:
-        PayloadChanged: it is anything else.
+        PayloadChanged: it has another form.
     """
     try:
         page = msgspec.json.decode(body, type=ChargesPage)
     except UNREADABLE as error:
-        raise PayloadChanged(f"vastai: the charges are not understood: {redact(clean(str(error), _SHOWN))}") from error
+        raise PayloadChanged(f"vastai: the charges have another form: {redact(clean(str(error), _SHOWN))}") from error
     if not page.success:
         raise PayloadChanged("vastai: the charges say success: false")
     return page
 
 
 def charges_of(rows: Sequence[ChargeItem], since: date, until: date, now: datetime) -> list[ProviderCharge]:
-    """Charges of instances by day and kind. What a row's items do not explain of its amount is `other`.
+    """Charges of instances by day and kind. The part of a row's amount that its items do not explain is `other`.
 
     Args:
-        since, until: the days that were asked for, both included.
+        since, until: the requested days, both included.
         now: a day is final once it is over.
 
     Raises:
@@ -138,7 +138,7 @@ def _amount(item: ChargeItem) -> float:
 
 
 def _days(item: ChargeItem, since: date, until: date) -> list[date]:
-    """The days of an item that were asked for; `end` is within the last day."""
+    """The days of an item that were requested; `end` is within the last day."""
     if not 0 <= item.start <= item.end < _LAST_SECOND:
         raise PayloadChanged("vastai: a charge has no dates")
     first = max(datetime.fromtimestamp(item.start, UTC).date(), since)

@@ -1,4 +1,4 @@
-"""The create request and what its answer means. Pure; nothing here is logged, for it holds secrets."""
+"""The create request and the meaning of its answer. Pure; nothing here is logged, because it holds secrets."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _PORT: Final = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})(/(?:tcp|udp))?")
 _PORTS_MAX: Final = 64
 LEAST_DISK_GB: Final = 8.0  # source: vastai.md §6, the smallest disk that can be ordered
 _LAST_PORT: Final = 65_535
-_SAME_PORTS: Final = range(70_000, 100_000)  # "map me to one number in and out", says the vendor
-# The wire's own words, spelled so. source: the vendor's client 1.9
+_SAME_PORTS: Final = range(70_000, 100_000)  # "map me to one number in and out", in the vendor's words
+# The wire's own words, misspelled there. source: the vendor's client 1.9
 RUNTYPES: Final = {
     "ssh": "ssh_direc ssh_proxy",
     "ssh_direct": "ssh_direc ssh_proxy",
@@ -30,7 +30,7 @@ RUNTYPES: Final = {
     "jupyter_proxy": "jupyter_proxy ssh_proxy",
     "args": "args",
 }
-# Codes under which nothing was made, even if the status says 200.
+# Codes that mean that nothing was made, even with status 200.
 _PLAIN_REFUSALS: Final = frozenset({
     "auth_error", "insufficient_credit", "invalid_args", "invalid_price", "missing_billing", "no_ssh_key_for_vm",
     "no_such_ask",
@@ -38,10 +38,10 @@ _PLAIN_REFUSALS: Final = frozenset({
 
 
 def create_body(order: Order, now: datetime) -> dict[str, Any]:
-    """The create request. A bid is told from an on-demand rent by `price` alone: without it the full price is paid.
+    """The create request. `price` alone makes it a bid: without it the rental is on demand, at the full price.
 
-    With a template, an empty image or runtype is left to the template; the template's `onstart` is replaced by the
-    order's, its `env` is joined with it.
+    With a template, an empty image or runtype is left to the template; the order's `onstart` replaces the template's,
+    and its `env` is merged into the template's.
 
     Raises:
         OrderRefused: it cannot be put into a request.
@@ -57,7 +57,7 @@ def create_body(order: Order, now: datetime) -> dict[str, Any]:
         "disk": max(order.disk_gb, LEAST_DISK_GB),
         "label": order.label,
         "env": dict(order.env) | _ports(order.ports),
-        "cancel_unavail": True,  # false is the default for bids: a lost one is then kept, stopped, and its disk billed
+        "cancel_unavail": True,  # false is the default for bids: an outbid instance is stopped then, its disk billed
         "force": False,
     }
     optional = {
@@ -73,21 +73,21 @@ def create_body(order: Order, now: datetime) -> dict[str, Any]:
 
 
 def check_bid(bid_usd_hour: float) -> None:
-    """Refuse a bid that cannot be made. Raises OrderRefused."""
+    """Reject a bid that cannot be made. Raises OrderRefused."""
     if not 0.001 <= bid_usd_hour <= 128:
         raise OrderRefused(f"vastai: a bid of {bid_usd_hour} is outside 0.001 to 128", RefusalKind.BID_TOO_LOW)
 
 
 def bad_order(what: str) -> OrderRefused:
-    """An order that is not sent, for it would be refused."""
+    """The error of an order that is not sent because it would be refused."""
     return OrderRefused(f"vastai: nothing was sent: {what}", RefusalKind.BAD_ORDER)
 
 
 def created(reply: HttpReply, now: datetime) -> Created:
-    """What a create's answer means.
+    """The receipt of a create.
 
     Raises:
-        OrderError: by what is known of it.
+        OrderError: what the answer says instead.
     """
     refusal = read_error_body(reply)
     values = refusal.values
@@ -101,7 +101,7 @@ def created(reply: HttpReply, now: datetime) -> Created:
         return Created(instance_id=instance_id, starting=success)
     if success is False and contract is None and refusal.code in _PLAIN_REFUSALS:
         raise ordering_error(HttpReply(400, reply.headers, reply.body), now)
-    raise OutcomeUnknown(f"vastai: {refusal.told}: an answer that is not understood", instance_id)
+    raise OutcomeUnknown(f"vastai: {refusal.told}: an unexpected answer", instance_id)
 
 
 def _runtype(order: Order) -> str | None:
@@ -157,7 +157,7 @@ def _login(registry: Registry) -> str:
 
 
 def _volume(volume: Volume) -> dict[str, Any]:
-    """An existing volume, or a new one out of a volume offer: `volume_id` is that offer's number then."""
+    """An existing volume, or a new one out of a volume offer: `volume_id` is then the number of that offer."""
     if not volume.mount.startswith("/") or any(character.isspace() for character in volume.mount):
         raise bad_order("a volume's mount is an absolute path without blanks")
     if volume.volume_id is None or not (volume.volume_id.isascii() and volume.volume_id.isdigit()):

@@ -1,4 +1,4 @@
-"""What is new or gone in the format of an answer.
+"""Reports fields that are new or gone in the format of an answer.
 
 `known-fields.txt` lists every field that offers are known to have.
 source: live answers of 2022-11, 2024-07, 2026-02/03, 2026-08 and the key list of 2026-09.
@@ -17,14 +17,14 @@ from gpuwatch.domain.market.text import clean_word
 from gpuwatch.providers.vastai.rows import VastRow
 
 _READ: Final = frozenset(field.name for field in msgspec.structs.fields(VastRow))
-_TOLD_MAX: Final = 20  # names of one kind; an answer of another make would fill a page
+_TOLD_MAX: Final = 20  # names of one kind; an answer of another format would fill a page
 
 
 def drift(seen: Iterable[str]) -> tuple[str, ...]:
-    """What an answer's field names say about its format: "new field: x", and "field gone: y" for those that are read.
+    """What the field names of an answer say: "new field: x", and "field gone: y" for fields that gpuwatch reads.
 
     Args:
-        seen: the names found in any of the rows looked at; none: there was no row, so nothing is said.
+        seen: the names found in any of the sampled rows; empty: there was no row, so nothing is reported.
     """
     names = set(seen)
     if not names:

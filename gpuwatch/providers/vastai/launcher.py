@@ -169,7 +169,7 @@ class VastLauncher:
             rows += len(page.results)
             if not page.next_token:
                 if rows < (page.total or 0):
-                    raise ProviderError(f"vastai: {rows} charges listed of {page.total}: the list is not whole")
+                    raise ProviderError(f"vastai: {rows} charges listed of {page.total}: the list is incomplete")
                 return
             if page.next_token in tokens or not page.results:
                 break
@@ -216,5 +216,5 @@ def _path_id(text: str) -> str:
 def _whole(found: dict[str, Instance], total: int, labels: dict[str, int] | None) -> Sequence[Instance]:
     """All instances, if as many as the list itself says."""
     if len(found) < total or (labels and sum(labels.values()) > len(found)):
-        raise ProviderError(f"vastai: {len(found)} instances listed of {total}: the list is not whole")
+        raise ProviderError(f"vastai: {len(found)} instances listed of {total}: the list is incomplete")
     return list(found.values())

@@ -112,7 +112,7 @@ def test_a_pod_that_is_not_understood_spoils_the_list(row: Any) -> None:
 
 @pytest.mark.parametrize("more", [{"nextToken": "x"}, {"next": "/v2/pods?page=2"}, {"hasMore": True}, {"total": 2}])
 def test_a_list_that_hints_at_more_pages_is_not_whole(more: dict[str, Any]) -> None:
-    with pytest.raises(ProviderError, match="not whole"):
+    with pytest.raises(ProviderError, match="incomplete"):
         parse_pods({"pods": [a_pod()]} | more)
     assert len(parse_pods({"pods": [a_pod()], "nextToken": None, "total": 1})) == 1
 
@@ -193,5 +193,5 @@ def test_a_charge_that_is_not_understood_is_an_error(changes: dict[str, Any]) ->
 
 
 def test_a_list_of_charges_that_is_short_is_an_error() -> None:
-    with pytest.raises(ProviderError, match="not whole"):
+    with pytest.raises(ProviderError, match="incomplete"):
         charges_of({"records": [a_record()], "metadata": {"recordCount": 2}}, DAY, DAY, NOW)

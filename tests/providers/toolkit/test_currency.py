@@ -168,7 +168,7 @@ def test_a_rate_of_more_than_seven_days_says_so() -> None:
         bank.now = datetime(2026, 11, 22, tzinfo=UTC)
         rate = rates.rate("EUR")
         assert rate is not None
-        assert rate.note == "EUR reckoned with a rate of 2026-11-14, 8 days old"
+        assert rate.note == "EUR converted at a rate of 2026-11-14, 8 days old"
 
 
 def test_a_server_that_is_not_there_is_no_error_to_those_who_ask() -> None:

@@ -50,7 +50,7 @@ def reply(status: int, body: object = b"{}", **headers: str) -> HttpReply:
         (b"plain words", "", "plain words"),
         (b"<html>gateway</html>", "", "an answer that is not JSON"),
         (b"", "", "an answer that is not JSON"),
-        ({"a": 1}, "", "an answer that says nothing"),
+        ({"a": 1}, "", "an answer without a message"),
     ],
 )
 def test_the_code_and_the_sentence_are_found(body: object, code: str, sentence: str) -> None:

@@ -253,7 +253,7 @@ def test_all_pages_are_followed(count: int) -> None:
 
 
 def test_a_list_shorter_than_it_says_is_no_list() -> None:
-    with pytest.raises(ProviderError, match="not whole"):
+    with pytest.raises(ProviderError, match="incomplete"):
         _launcher(_instances(10, total=11)).list_instances()
 
 

@@ -1,8 +1,8 @@
-"""The one way out over HTTP: an overall deadline, a cap on decoded bytes, redaction, and whether a request was sent.
+"""The HTTP client: an overall deadline, a cap on decoded bytes, redaction, and whether a request was sent.
 
-httpx is imported by `client` alone, and that only when `Http` is first asked for.
+`client` alone imports httpx, and is itself imported only when a request is sent.
 
-What the environment decides: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` are obeyed (never for loopback),
+The environment: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` are honoured (never for loopback),
 `SSL_CERT_FILE` and `SSL_CERT_DIR` replace the trusted certificates. `.netrc` is not read, cookies are not kept,
 and nothing turns certificate checks off.
 """

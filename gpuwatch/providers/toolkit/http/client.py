@@ -1,4 +1,4 @@
-"""`Http`: asks once, within a deadline and a size, and says of every failure whether the request had left."""
+"""`HttpxClient`: one request within a deadline and a size; every error says whether the request had left."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ _DEADLINE_S = 30.0
 
 
 class HttpxClient:
-    """A pool of connections, for all threads. Repeats nothing, follows nothing but its own missing slash.
+    """A pool of connections, for all threads. Never repeats a request; follows a redirect only to its missing slash.
 
     Args:
         secrets: keys and tokens that no text may show.
         max_bytes: the largest answer, decompressed.
         verify: a file of trusted certificates, or a context; None: the system's, else certifi's.
-        transport: stands in for the network, in tests.
+        transport: replaces the network, in tests.
         monotonic: seconds, for deadlines.
     """
 
@@ -66,7 +66,7 @@ class HttpxClient:
         self._monotonic = monotonic
         self._client = httpx.Client(
             transport=transport or Transport(verify),
-            trust_env=False,  # `Transport` reads what it wants from the environment
+            trust_env=False,  # `Transport` reads the settings that it honours from the environment
             follow_redirects=False,
             headers={"User-Agent": f"gpuwatch/{__version__}", "Accept": "application/json"},
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
@@ -77,14 +77,14 @@ class HttpxClient:
 
         Raises:
             NotSent: nothing has left.
-            NoAnswer: it may have arrived.
+            NoReply: it may have arrived.
         """
         with self.stream(method, url, **options) as arriving:
             return HttpReply(arriving.status, arriving.headers, arriving.read())
 
     @contextmanager
     def stream(self, method: str, url: str, **options: Unpack[RequestOptions]) -> Iterator[StreamingReply]:
-        """Like `ask`, with the body as it arrives; `chunks` raises NoAnswer if it does not end well."""
+        """Like `ask`, with the body as it arrives; `chunks` raises NoReply if it does not end well."""
         exchange = RequestInFlight(self._monotonic() + options.get("deadline_s", _DEADLINE_S), self._monotonic)
         request = self._request(method, url, options)
         response = self._open(request, exchange)
@@ -132,13 +132,13 @@ def _parsed(url: str, params: Mapping[str, str] | None) -> httpx.URL:
     return _parsed_once(url, tuple(params.items()) if params else ())
 
 
-@lru_cache(maxsize=64)  # a poll asks the same again and again, and httpx looks at each letter of a long query
+@lru_cache(maxsize=64)  # a poll sends the same query again and again, and httpx parses each letter of a long one
 def _parsed_once(url: str, params: tuple[tuple[str, str], ...]) -> httpx.URL:
     return httpx.URL(url, params=dict(params)) if params else httpx.URL(url)
 
 
 def _chunks(response: httpx.Response, exchange: RequestInFlight, max_bytes: int) -> Iterator[bytes]:
-    if response.is_stream_consumed:  # a stand-in for the network had it ready
+    if response.is_stream_consumed:  # a replaced network had the whole body ready
         yield response.content
         return
     encoding = response.headers.get("content-encoding", "")
@@ -162,7 +162,7 @@ def _raw(response: httpx.Response, exchange: RequestInFlight) -> Iterator[bytes]
 
 
 def _with_slash(request: httpx.Request, response: httpx.Response) -> httpx.URL | None:
-    """The same URL with a slash behind its path, if that is all that a redirect of a GET asks for."""
+    """The same URL with a slash after its path, if that is all that a redirect of a GET asks for."""
     if request.method != "GET" or response.status_code not in _SAME_PLACE_WITH_SLASH:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Decompresses an answer piece by piece, so that a small body cannot become a large one unseen.
+"""Decompresses an answer piece by piece, so that a small body cannot become a large one unnoticed.
 
 httpx decodes a whole chunk at once: 64 KB of gzip may become 64 MB before anyone can count.
 """
@@ -9,21 +9,21 @@ import zlib
 from collections.abc import Iterable, Iterator
 
 _PIECE = 256 * 1024
-_BOMB_FROM = 4 * 2**20  # a body that grew a hundredfold is looked at from this size on
+_BOMB_FROM = 4 * 2**20  # from this size on, a body that grew a hundredfold is checked
 _BOMB_RATIO = 200  # lists of offers shrink 7 to 10 times; 300 MB of zeros a thousand times
-_AUTO = zlib.MAX_WBITS | 32  # gzip or zlib, by their heads
+_AUTO = zlib.MAX_WBITS | 32  # gzip or zlib, by their headers
 _GZIP_HEAD = b"\x1f\x8b"
 
 
 class UnreadableBody(Exception):
-    """The body is cut, oversized, or in an encoding that was not asked for."""
+    """The body is truncated, oversized, or in an encoding that the request did not accept."""
 
 
 def decode_bounded(chunks: Iterable[bytes], encoding: str, max_bytes: int) -> Iterator[bytes]:
     """Decoded pieces of a body.
 
     Raises:
-        Unreadable: the text says why; what was yielded before is not the whole.
+        UnreadableBody: the text says why; the pieces so far are not the whole.
     """
     encoding = encoding.strip().lower()
     if encoding in {"", "identity"}:
@@ -31,7 +31,7 @@ def decode_bounded(chunks: Iterable[bytes], encoding: str, max_bytes: int) -> It
     elif encoding in {"gzip", "x-gzip", "deflate"}:
         pieces = _inflated(chunks)
     else:
-        raise UnreadableBody(f"content-encoding {encoding[:20]!r} was not asked for")
+        raise UnreadableBody(f"content-encoding {encoding[:20]!r} was not accepted by the request")
     total = 0
     for piece in pieces:
         total += len(piece)
@@ -58,12 +58,12 @@ class _Inflater:
         self._taken += len(chunk)
         rest, full = chunk, False
         while rest or full:
-            if self._state.eof:  # gzip may have several members; anything else behind the end is ignored
+            if self._state.eof:  # gzip may have several members; anything else after the end is ignored
                 if not rest.startswith(_GZIP_HEAD):
                     return
                 self._state = zlib.decompressobj(_AUTO)
             piece = self._next(rest)
-            full = len(piece) == _PIECE  # more may wait inside, although the input is used up
+            full = len(piece) == _PIECE  # there may be more inside, although the input is used up
             rest = self._state.unused_data if self._state.eof else self._state.unconsumed_tail
             if piece:
                 yield piece
@@ -79,7 +79,7 @@ class _Inflater:
             if self._began:
                 raise UnreadableBody(f"the compressed answer is damaged ({error})") from error
             self._began = True
-            self._state = zlib.decompressobj(-zlib.MAX_WBITS)  # some servers send deflate without its head
+            self._state = zlib.decompressobj(-zlib.MAX_WBITS)  # some servers send deflate without its header
             return self._next(rest)
         self._began = True
         self._given += len(piece)

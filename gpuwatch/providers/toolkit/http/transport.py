@@ -1,4 +1,4 @@
-"""httpx's way to the network: kept connections over `wire`, proxies as the environment names them, TLS when needed."""
+"""httpx's transport: connections kept open over `wire`, proxies from the environment, TLS when it is needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import httpx
 
 from gpuwatch.providers.toolkit.http.wire import Backend
 
-_KEPT_FOR_S: Final = 120.0  # longer than a poll's interval, so that a hunt finds its connection open
+_KEPT_FOR_S: Final = 120.0  # longer than the interval of polls, so that a hunt finds its connection open
 _CONNECTIONS: Final = 32
 
 

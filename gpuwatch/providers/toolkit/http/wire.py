@@ -1,7 +1,7 @@
-"""Sockets below httpx: every wait is bounded by one deadline, and it is known whether a request has left.
+"""Sockets below httpx: one deadline bounds every wait, and they record whether a request was sent.
 
-httpx knows no overall timeout: a server that drips one byte every 0.2 s never trips its read timeout, and headers can
-be dripped as well as bodies. So the deadline sits where all waiting happens, at the socket.
+httpx has no overall timeout: a server that sends one byte every 0.2 s never trips its read timeout, in headers or in
+bodies. So the deadline is enforced where all waiting happens, at the socket.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from contextlib import contextmanager
 
 import httpcore
 
-READ_BYTES = 512 * 1024  # a read; httpcore asks for 64 KB at a time, which costs 50 ms where 15 are possible
-_OTHER_ADDRESS_S = 3.0  # a silent address (IPv6 without a route) gives way to the next one after so long
+READ_BYTES = 512 * 1024  # per read; httpcore reads 64 KB at a time, which costs 50 ms instead of 15
+_OTHER_ADDRESS_S = 3.0  # after so long a silent address (IPv6 without a route) gives way to the next one
 
 
 class RequestInFlight:
-    """One request under way: when it must end, and whether its first byte was handed to the network."""
+    """One request in flight: when it must end, and whether its first byte was handed to the network."""
 
     def __init__(self, ends: float, monotonic: Callable[[], float]) -> None:
         self._ends = ends
@@ -86,7 +86,7 @@ class _Stream(httpcore.NetworkStream):
 
 
 class Backend(httpcore.NetworkBackend):
-    """Opens connections: names are resolved under the deadline, and no silent address eats all of it."""
+    """Opens connections: names are resolved under the deadline, and no silent address uses up all of it."""
 
     def __init__(self) -> None:
         self._inner = httpcore.SyncBackend()
@@ -112,7 +112,7 @@ class Backend(httpcore.NetworkBackend):
         raise httpcore.ConnectError(f"{host} has no address")
 
     def sleep(self, seconds: float) -> None:
-        raise NotImplementedError("nothing is retried down here")
+        raise NotImplementedError("nothing is retried at this level")
 
 
 def _addresses(host: str, port: int, timeout: float | None) -> list[str]:
@@ -134,7 +134,7 @@ def _addresses(host: str, port: int, timeout: float | None) -> list[str]:
     if failed:
         raise httpcore.ConnectError(f"no such host {host}: {failed[0].strerror or failed[0]}") from failed[0]
     if not found:
-        raise httpcore.ConnectTimeout(f"no answer from the name service about {host}")
+        raise httpcore.ConnectTimeout(f"the name service does not answer about {host}")
     return list(dict.fromkeys(found))
 
 
