@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.app.past_prices import load_prices, pricer
+from gpuwatch.domain.analysis.advice import BuyVerdict, advise, why_too_little_data
+from gpuwatch.domain.analysis.optimal_stopping import METHOD
+from gpuwatch.domain.analysis.price_series import POLL_LASTS_S, series_of
+from gpuwatch.domain.analysis.snipe import offer_lifetimes, snipe_odds
 from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.watches.durations import format_duration
 
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.advice import Advice
@@ -47,9 +52,6 @@ class AdviceResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def _as_of_now(advice: Advice, age_s: float) -> Advice:
     """What was seen long ago says nothing of the price now; the limits hold as they did."""
-    from gpuwatch.domain.analysis.advice import BuyVerdict
-    from gpuwatch.domain.analysis.price_series import POLL_LASTS_S
-    from gpuwatch.domain.watches.durations import format_duration
 
     if age_s <= POLL_LASTS_S:
         return advice
@@ -59,9 +61,6 @@ def _as_of_now(advice: Advice, age_s: float) -> Advice:
 
 def give_advice(settings: Settings, wanted: AdviceRequest) -> AdviceResult:
     """Raises UsageError for a file that is no good, StoreError for a store that cannot be read."""
-    from gpuwatch.domain.analysis.advice import advise, why_too_little_data
-    from gpuwatch.domain.analysis.price_series import series_of
-    from gpuwatch.domain.analysis.snipe import offer_lifetimes, snipe_odds
 
     market_history = load_prices(settings, wanted.scope, wanted.since, wanted.until, wanted.data)
     price = pricer(settings, market_history)
@@ -95,7 +94,6 @@ _ODDS_METHOD = "Kaplan and Meier (1958) on lives known between two looks"
 
 
 def advice_json(gpu: str, wanted: AdviceRequest, answered: AdviceResult, hours: float) -> dict[str, Any]:
-    from gpuwatch.domain.analysis.optimal_stopping import METHOD
 
     advice = answered.advice
     return {

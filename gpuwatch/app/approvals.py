@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
+from gpuwatch.app.offers import offer_json
 from gpuwatch.bootstrap import (
     build_adapters,
     http_client,
@@ -118,7 +119,6 @@ def _channels_of(settings: Settings) -> Callable[[str], tuple[str, ...]]:
 
 def approval_json(ask: Approval, now: datetime) -> dict[str, Any]:
     """One question; `offer` is CONTRACT §3, JSON of one offer."""
-    from gpuwatch.app.offers import offer_json
 
     return {
         "ask_id": ask.ask_id,

@@ -13,14 +13,27 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from gpuwatch import providers
+from gpuwatch.app.past_prices import load_prices
+from gpuwatch.bootstrap.provider_access import is_polled_for, unrentable
+from gpuwatch.bootstrap.rules import max_ages
+from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory
+from gpuwatch.domain.analysis.price_series import POLL_LASTS_S
+from gpuwatch.domain.backtest.candidates import find_candidates
+from gpuwatch.domain.backtest.offers import without_unrecorded_clauses
+from gpuwatch.domain.backtest.replay import ReplaySettings, replay
+from gpuwatch.domain.backtest.report import result_of
+from gpuwatch.domain.backtest.threshold_sweep import sweep_thresholds, with_threshold
 from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.market.text import clean
+from gpuwatch.engine.auto_prices import AutoPrices
+from gpuwatch.engine.backtest_waits import BACKTEST_RECOMPUTE_EVERY, BacktestWaits
 from gpuwatch.errors import UsageError
+from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.analysis.market_history import MarketHistory
     from gpuwatch.domain.backtest.candidates import BacktestCandidate
-    from gpuwatch.domain.backtest.replay import ReplaySettings
     from gpuwatch.domain.backtest.report import BacktestEvent, BacktestResult
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.settings import Settings
@@ -84,8 +97,6 @@ def run_backtest(
         UsageError: the file is no good, or a clause cannot be judged and must be.
         StoreError: the store cannot be read.
     """
-    from gpuwatch.domain.backtest.replay import replay
-    from gpuwatch.domain.backtest.report import result_of
 
     market_history = _tape(settings, watches, span, stage)
     setting = _with_limits(settings, _setting(settings, terms), watches, span, stage)
@@ -118,7 +129,6 @@ def run_sweep(
     stage: ReportProgress,
 ) -> Backtest:
     """One watch at many thresholds, each by itself. Faults as `run_backtest`."""
-    from gpuwatch.domain.backtest.threshold_sweep import sweep_thresholds, with_threshold
 
     market_history = _tape(settings, [watch], span, stage)
     setting = _setting(settings, terms)
@@ -141,7 +151,6 @@ def run_sweep(
 
 
 def _judged(watch: Watch, market_history: MarketHistory, terms: BacktestOptions) -> tuple[Watch, tuple[str, ...]]:
-    from gpuwatch.domain.backtest.offers import without_unrecorded_clauses
 
     judged, ignored = without_unrecorded_clauses(watch, market_history.listings)
     if ignored and terms.strict and market_history.listings:
@@ -152,7 +161,6 @@ def _judged(watch: Watch, market_history: MarketHistory, terms: BacktestOptions)
 def _candidates(
     watch: Watch, market_history: MarketHistory, setting: ReplaySettings, stage: ReportProgress
 ) -> list[BacktestCandidate]:
-    from gpuwatch.domain.backtest.candidates import find_candidates
 
     def told(done: int, of: int) -> None:
         stage("judging prices", done, of)
@@ -162,8 +170,6 @@ def _candidates(
 
 def _tape(settings: Settings, watches: Sequence[Watch], span: BacktestPeriod, stage: ReportProgress) -> MarketHistory:
     """What was live; and list prices, where a watch takes them."""
-    from gpuwatch.app.past_prices import load_prices
-    from gpuwatch.domain.analysis.market_history import MarketFilter
 
     stage("reading", 0, 1)
     gpus = tuple(dict.fromkeys(gpu for watch in watches for gpu in watch.gpu_names))
@@ -175,16 +181,12 @@ def _tape(settings: Settings, watches: Sequence[Watch], span: BacktestPeriod, st
 
 def _listing(settings: Settings, watches: Sequence[Watch]) -> list[str]:
     """The providers whose list prices a watch takes."""
-    from gpuwatch import providers
-    from gpuwatch.bootstrap.provider_access import is_polled_for
-    from gpuwatch.domain.market.offer import OfferKind
 
     listing = [name for name in settings.providers if OfferKind.LISTED in providers.info(name).kinds]
     return [name for name in listing if any(is_polled_for(name, watch) and watch.listed for watch in watches)]
 
 
 def _joined(tapes: Sequence[MarketHistory]) -> MarketHistory:
-    from gpuwatch.domain.analysis.market_history import MarketHistory
 
     first, *others = tapes
     if not any(market_history.polls for market_history in others):
@@ -202,12 +204,6 @@ def _joined(tapes: Sequence[MarketHistory]) -> MarketHistory:
 
 
 def _setting(settings: Settings, terms: BacktestOptions) -> ReplaySettings:
-    from gpuwatch import providers
-    from gpuwatch.bootstrap.provider_access import unrentable
-    from gpuwatch.bootstrap.rules import max_ages
-    from gpuwatch.domain.analysis.price_series import POLL_LASTS_S
-    from gpuwatch.domain.backtest.replay import ReplaySettings
-    from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 
     least = timedelta(seconds=POLL_LASTS_S)  # a look counts so long wherever the past is asked
     known = {name: providers.info(name).commission for name in providers.names()}
@@ -228,8 +224,6 @@ def _with_limits(
     settings: Settings, setting: ReplaySettings, watches: Sequence[Watch], span: BacktestPeriod, stage: ReportProgress
 ) -> ReplaySettings:
     """`max_price = "auto"`: the limits that the daemon would have had, out of what was known at each moment."""
-    from gpuwatch.engine.auto_prices import AutoPrices
-    from gpuwatch.engine.backtest_waits import BACKTEST_RECOMPUTE_EVERY, BacktestWaits
 
     auto = [watch for watch in watches if watch.auto is not None]
     if not auto:

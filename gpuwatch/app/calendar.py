@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from gpuwatch.app.past_prices import known_gpu_names_of, load_hourly_lows
 from gpuwatch.domain.analysis.calendar import (
     ALPHA,
     CLAIMED_PERCENT,
@@ -20,6 +21,7 @@ from gpuwatch.domain.analysis.calendar import (
     CalendarEffect,
     EffectVerdict,
     HourEffect,
+    calendar_of,
 )
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.money import usd_number
@@ -58,8 +60,6 @@ class PriceCalendar(msgspec.Struct, frozen=True, kw_only=True):
 
 def price_calendar(settings: Settings, asked: CalendarRequest) -> PriceCalendar:
     """Raises UsageError, StoreError."""
-    from gpuwatch.app.past_prices import known_gpu_names_of, load_hourly_lows
-    from gpuwatch.domain.analysis.calendar import calendar_of
 
     scope = msgspec.structs.replace(asked.scope, gpus=known_gpu_names_of(settings, asked.gpu, asked.data))
     series = load_hourly_lows(settings, scope, asked.since, asked.until, asked.data)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
-from gpuwatch.domain.launches.checklist import ChecklistTick, checklist_refusal, unticked
+from gpuwatch.domain.launches.checklist import KNOWN_ITEMS, ChecklistTick, checklist_refusal, unticked
 from gpuwatch.domain.market.json_values import rfc3339
-from gpuwatch.domain.watches.watch import Action
+from gpuwatch.domain.watches.watch import Action, ChecklistPolicy
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.checklists import SqlChecklistRepository
 
@@ -125,7 +125,6 @@ def _check_required(watch: Watch, item: str) -> None:
 
 def checklist_json(one: ChecklistStatus) -> dict[str, Any]:
     """One watch's list; `ready`: the list keeps it from nothing."""
-    from gpuwatch.domain.watches.watch import Action, ChecklistPolicy
 
     blocks = one.watch.action is not Action.ALERT and one.watch.require_policy is ChecklistPolicy.BLOCK
     gone = [tick_.item for tick_ in one.ticks if tick_.item not in one.required]
@@ -141,7 +140,6 @@ def checklist_json(one: ChecklistStatus) -> dict[str, Any]:
 
 
 def _item_json(one: ChecklistStatus, item: str, *, required: bool) -> dict[str, Any]:
-    from gpuwatch.domain.launches.checklist import KNOWN_ITEMS
 
     done = one.tick_of(item)
     return {

@@ -32,6 +32,9 @@ from gpuwatch.errors import GpuwatchError, ProviderError, StoreError, StoreMissi
 from gpuwatch.installation import install_hint
 from gpuwatch.ports import Query
 from gpuwatch.ports.findings import Finding
+from gpuwatch.storage.database import require_writable, wal_is_safe
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.outbox import Outbox
 
 if TYPE_CHECKING:
     from gpuwatch.ports.declarations import Adapter
@@ -84,7 +87,6 @@ def _extras(settings: Settings) -> Iterator[Finding]:
 
 
 def _store(settings: Settings) -> Iterator[Finding]:
-    from gpuwatch.storage.database import require_writable, wal_is_safe
 
     try:
         require_writable(settings.database_url)
@@ -112,7 +114,6 @@ def _store(settings: Settings) -> Iterator[Finding]:
 
 
 def _outbox(store: object) -> Iterator[Finding]:
-    from gpuwatch.storage.outbox import Outbox
 
     outbox = Outbox(store)  # type: ignore[arg-type]
     for broken in outbox.broken_channels():
@@ -129,7 +130,6 @@ def _outbox(store: object) -> Iterator[Finding]:
 
 def _repository(settings: Settings) -> KnownLaunches:
     """Every launch; none where the store cannot be read, which is told under "database"."""
-    from gpuwatch.storage.launch_repository import SqlLaunchRepository
 
     try:
         with open_store_read_only(settings) as store:

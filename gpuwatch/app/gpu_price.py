@@ -5,10 +5,16 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from gpuwatch.app.dataset.saving import TrainingPrice
+from gpuwatch.app.offers import markets_now, providers_that_sell
+from gpuwatch.bootstrap import open_store_read_only
+from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.engine.browse import offer_filter
+from gpuwatch.storage.price_sources import is_imported_source, kind_of_source, provider_of_source
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuwatch.app.dataset.saving import TrainingPrice
     from gpuwatch.settings import Settings
 
 _POLL_WITHIN_S = 30.0
@@ -23,11 +29,7 @@ def stored_price(settings: Settings, gpus: Sequence[str], now: datetime) -> Trai
     Raises:
         StoreError: the store cannot be read.
     """
-    from gpuwatch.app.dataset.saving import TrainingPrice
-    from gpuwatch.bootstrap import open_store_read_only
-    from gpuwatch.domain.market.offer import OfferKind
     from gpuwatch.storage.market_snapshot import market_at
-    from gpuwatch.storage.price_sources import is_imported_source, kind_of_source, provider_of_source
 
     rates = {name: float(one.commission.on_top_rate(None)) for name, one in settings.providers.items()}
     found: list[tuple[float, str, str]] = []
@@ -52,9 +54,6 @@ def polled_price(settings: Settings, gpu: str) -> TrainingPrice | None:
     Raises:
         UsageError: no GPU is called so, or no provider can be asked.
     """
-    from gpuwatch.app.dataset.saving import TrainingPrice
-    from gpuwatch.app.offers import markets_now, providers_that_sell
-    from gpuwatch.engine.browse import offer_filter
 
     wanted = offer_filter((gpu,), kind="live")
     names = providers_that_sell(settings, wanted, ())

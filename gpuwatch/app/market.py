@@ -16,9 +16,13 @@ from gpuwatch.app.past_prices import (
     narrow_to_scope,
     pricer,
 )
+from gpuwatch.domain.analysis.gpu_status import METHOD, gpu_histories_of, gpu_status_of
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.money import usd_number
 from gpuwatch.domain.market.text import clean
+from gpuwatch.storage.history_queries import first_poll_at_in, known_gpu_names_in
+from gpuwatch.storage.light_reader import read_light
+from gpuwatch.storage.market_overview import read_gpu_price_history
 
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.gpu_status import GpuHistory, GpuStatus
@@ -55,7 +59,6 @@ def market_overview(settings: Settings, asked: MarketRequest) -> MarketOverview:
         UsageError: nobody has ever spelled a GPU so, or the file is no good.
         StoreError: the store cannot be read.
     """
-    from gpuwatch.domain.analysis.gpu_status import gpu_status_of
 
     pasts = _of_file(settings, asked, asked.data) if asked.data else _of_store(settings, asked)
     under = None if asked.under_usd is None else round(asked.under_usd * 1e6)
@@ -71,9 +74,6 @@ def market_overview(settings: Settings, asked: MarketRequest) -> MarketOverview:
 
 
 def _of_store(settings: Settings, asked: MarketRequest) -> list[GpuHistory]:
-    from gpuwatch.storage.history_queries import first_poll_at_in, known_gpu_names_in
-    from gpuwatch.storage.light_reader import read_light
-    from gpuwatch.storage.market_overview import read_gpu_price_history
 
     rates = {name: 1 + rate for name, rate in commission_rates(settings).items()}
     with read_light(settings.database_url) as executor:
@@ -83,7 +83,6 @@ def _of_store(settings: Settings, asked: MarketRequest) -> list[GpuHistory]:
 
 
 def _of_file(settings: Settings, asked: MarketRequest, data: Path) -> list[GpuHistory]:
-    from gpuwatch.domain.analysis.gpu_status import gpu_histories_of
 
     whole = load_prices(settings, asked.scope, _start(asked), asked.until, data)
     names = ((listing.identity.gpu, listing.gpu_family) for listing in whole.listings)
@@ -104,7 +103,6 @@ def _scope(asked: MarketRequest, seen: frozenset[str]) -> MarketFilter:
 
 
 def market_json(page: MarketOverview, asked: MarketRequest) -> dict[str, Any]:
-    from gpuwatch.domain.analysis.gpu_status import METHOD
 
     return {
         "looked_at": rfc3339(page.looked_at),

@@ -8,13 +8,25 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from gpuwatch import providers
 from gpuwatch.bootstrap import open_store_read_only
+from gpuwatch.domain.analysis.history_from_rows import history_of_rows
+from gpuwatch.domain.analysis.price_series import series_of
+from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import UsageError
+from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
+from gpuwatch.storage.history_queries import known_gpu_names
+from gpuwatch.storage.light_reader import read_light
+from gpuwatch.storage.price_files import read_rows
+from gpuwatch.storage.price_sources import matches_source
 
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory, OfferInterval
     from gpuwatch.domain.analysis.price_series import PriceSeries
-    from gpuwatch.domain.market.offer import OfferKind
     from gpuwatch.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -29,7 +41,6 @@ def gpu_names_of(text: str, seen: frozenset[str] = frozenset()) -> tuple[str, ..
     Raises:
         UsageError: nobody has ever spelled a GPU so.
     """
-    from gpuwatch.domain.market.gpu_names import catalog
 
     found = catalog().wanted(text)
     if not found and text not in seen:
@@ -40,7 +51,6 @@ def gpu_names_of(text: str, seen: frozenset[str] = frozenset()) -> tuple[str, ..
 
 def known_gpu_names_of(settings: Settings, text: str, data: Path | None) -> tuple[str, ...]:
     """Canonical names; where a store is asked, spellings that it has met stand for themselves. Raises UsageError."""
-    from gpuwatch.storage.history_queries import known_gpu_names
 
     if data is not None:
         return gpu_names_of(text)
@@ -72,7 +82,6 @@ def load_hourly_lows(
     settings: Settings, scope: MarketFilter, since: datetime, until: datetime, data: Path | None
 ) -> PriceSeries:
     """The lowest GPU price of each hour of a stretch, commission included. Arguments and faults as `past_tape`."""
-    from gpuwatch.domain.analysis.price_series import series_of
 
     market_history = load_prices(settings, scope, since, until, data)
     return series_of(market_history, pricer(settings, market_history))
@@ -80,8 +89,6 @@ def load_hourly_lows(
 
 def newest_price(settings: Settings, gpus: tuple[str, ...] | None, provider: str | None) -> datetime | None:
     """When the store last saw a price of such offers come up; None: never. Raises StoreError."""
-    from gpuwatch.storage.light_reader import read_light
-    from gpuwatch.storage.price_sources import matches_source
 
     with read_light(settings.database_url) as source:
         rows = source.rows(_NEWEST)
@@ -96,7 +103,6 @@ def gpu_price(settings: Settings, market_history: MarketHistory, interval: Offer
 
 def pricer(settings: Settings, market_history: MarketHistory) -> Callable[[int, OfferInterval], float]:
     """What a GPU-hour of a spell of a listing costs: micro-dollars, commission included, with the reference disk."""
-    from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 
     rates = commission_rates(settings)
 
@@ -113,16 +119,12 @@ def pricer(settings: Settings, market_history: MarketHistory) -> Callable[[int, 
 
 def commission_rates(settings: Settings) -> Mapping[str, float]:
     """Provider → what is added to its listed prices: as set, or as it is by default for one that is not enabled."""
-    from gpuwatch import providers
 
     found = {name: float(providers.info(name).commission.on_top_rate(None)) for name in providers.names()}
     return found | {name: float(one.commission.on_top_rate(None)) for name, one in settings.providers.items()}
 
 
 def _file_tape(data: Path, scope: MarketFilter, since: datetime, until: datetime) -> MarketHistory:
-    from gpuwatch.domain.analysis.history_from_rows import history_of_rows
-    from gpuwatch.domain.market.text import clean
-    from gpuwatch.storage.price_files import read_rows
 
     found = read_rows(data)
     for reason, count in found.skipped.items():
@@ -140,8 +142,6 @@ def _file_tape(data: Path, scope: MarketFilter, since: datetime, until: datetime
 
 def default_kinds(names: set[str]) -> dict[str, OfferKind]:
     """What the prices of these providers are where nothing says it: a provider without live prices lists."""
-    from gpuwatch import providers
-    from gpuwatch.domain.market.offer import OfferKind
 
     known = {name: providers.info(name).kinds for name in names if name in providers.names()}
     return {name: OfferKind.LISTED for name, kinds in known.items() if OfferKind.LIVE not in kinds}
@@ -149,9 +149,6 @@ def default_kinds(names: set[str]) -> dict[str, OfferKind]:
 
 def narrow_to_scope(market_history: MarketHistory, scope: MarketFilter) -> MarketHistory:
     """The part of a tape that a question is about."""
-    from msgspec.structs import replace
-
-    from gpuwatch.domain.market.offer import OfferKind
 
     wanted, _, kind = (scope.provider or "").partition(":")
     models = frozenset(listing.identity.gpu for listing in market_history.listings)

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from gpuwatch.domain.market.json_values import number, rfc3339
+from gpuwatch.domain.planning.buy import source_payback_corrected
+
 if TYPE_CHECKING:
     from decimal import Decimal
 
@@ -31,7 +36,6 @@ def plan_buy_json(
     log: OwnRent | None,
 ) -> dict[str, Any]:
     """JSON of `gpuwatch plan buy`."""
-    from gpuwatch.domain.market.json_values import number, rfc3339
 
     return {
         "method": METHOD,
@@ -55,7 +59,6 @@ def plan_buy_json(
 
 
 def _tariff_json(one: RentComparison) -> dict[str, Any]:
-    from gpuwatch.domain.market.json_values import number
 
     return {
         "name": one.tariff.name,
@@ -71,7 +74,6 @@ def _tariff_json(one: RentComparison) -> dict[str, Any]:
 
 
 def _log_json(log: OwnRent) -> dict[str, Any]:
-    from gpuwatch.domain.market.json_values import number
 
     return {
         "launches": log.launches,
@@ -84,10 +86,6 @@ def _log_json(log: OwnRent) -> dict[str, Any]:
 
 def plan_buy_sources_json(seed: SourceCalculation, plain: SimplePayback) -> dict[str, Any]:
     """JSON of `gpuwatch plan buy --seed`."""
-    import msgspec
-
-    from gpuwatch.domain.market.json_values import number
-    from gpuwatch.domain.planning.buy import source_payback_corrected
 
     corrected = zip(("with_running_cost", "slower", "both"), map(number, source_payback_corrected()), strict=True)
     figures = {key: value for key, value in msgspec.structs.asdict(seed).items() if key != "verdict"}

@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.bootstrap import real_now
+from gpuwatch import providers
+from gpuwatch.app.offers import markets_now, providers_that_sell
+from gpuwatch.app.past_prices import commission_rates, gpu_names_of, gpu_price, load_prices
+from gpuwatch.bootstrap import open_store_read_only, real_now
+from gpuwatch.domain.analysis.market_history import MarketFilter
+from gpuwatch.domain.market.json_values import number, rfc3339
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.market.pricing import MICRO
-from gpuwatch.domain.planning.fit import PricedClass
+from gpuwatch.domain.planning.fit import CostMeasure, PricedClass, price_ratio
+from gpuwatch.engine.browse import offer_filter
 from gpuwatch.errors import UsageError
+from gpuwatch.storage.price_sources import is_imported_source, kind_of_source, provider_of_source
 
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.market_history import MarketHistory
@@ -79,7 +86,6 @@ def cheapest_gpu_hour(settings: Settings, gpu: str, count: int) -> Decimal:
 
 def cheapest(prices: CurrentPrices, gpu: str, count: int) -> PricedClass:
     """The cheapest offer with at least so many of a GPU. Raises UsageError: there is none."""
-    from gpuwatch.app.past_prices import gpu_names_of
 
     names = gpu_names_of(gpu, frozenset(one.gpu for one in prices.offers))
     fitting = [one for one in prices.offers if one.gpu in names and one.cards >= count]
@@ -89,8 +95,6 @@ def cheapest(prices: CurrentPrices, gpu: str, count: int) -> PricedClass:
 
 
 def _in_store(settings: Settings, where: PriceFilter) -> CurrentPrices:
-    from gpuwatch.app.past_prices import commission_rates
-    from gpuwatch.bootstrap import open_store_read_only
     from gpuwatch.storage.market_snapshot import market_at
 
     now = real_now()
@@ -108,8 +112,6 @@ def _in_store(settings: Settings, where: PriceFilter) -> CurrentPrices:
 
 def _counts_as_now(settings: Settings, name: str, newest: datetime, looked: Mapping[str, datetime]) -> bool:
     """Was it looked at about when the others were? A list that is asked for a few times a day may be older."""
-    from gpuwatch import providers
-    from gpuwatch.storage.price_sources import provider_of_source
 
     provider, at = provider_of_source(name), looked.get(name)
     pace_s = 0.0
@@ -128,7 +130,6 @@ def _looked(store: Database, names: set[str]) -> dict[str, datetime]:
 
 
 def _is_wanted(one: SnapshotOffer, where: PriceFilter) -> bool:
-    from gpuwatch.storage.price_sources import is_imported_source, kind_of_source, provider_of_source
 
     name = one.identity.provider
     if is_imported_source(name) or (where.provider is not None and provider_of_source(name) != where.provider):
@@ -139,7 +140,6 @@ def _is_wanted(one: SnapshotOffer, where: PriceFilter) -> bool:
 
 
 def _priced(one: SnapshotOffer, rates: Mapping[str, float]) -> PricedClass:
-    from gpuwatch.storage.price_sources import provider_of_source
 
     provider = provider_of_source(one.identity.provider)
     listed = Decimal(one.listed_microusd_hour()) / MICRO
@@ -154,8 +154,6 @@ def _priced(one: SnapshotOffer, rates: Mapping[str, float]) -> PricedClass:
 
 def _in_file(settings: Settings, where: PriceFilter, data: Path) -> CurrentPrices:
     """What the file's newest look of each provider shows."""
-    from gpuwatch.app.past_prices import load_prices
-    from gpuwatch.domain.analysis.market_history import MarketFilter
 
     scope = MarketFilter(gpus=None, provider=where.provider, gpu_count_min=None, gpu_count_max=None, spot=where.spot)
     market_history = load_prices(settings, scope, datetime(2000, 1, 1, tzinfo=UTC), real_now(), data)
@@ -164,7 +162,6 @@ def _in_file(settings: Settings, where: PriceFilter, data: Path) -> CurrentPrice
 
 
 def _open_in(settings: Settings, market_history: MarketHistory) -> list[PricedClass]:
-    from gpuwatch.app.past_prices import gpu_price
 
     ends_s = market_history.ends_s or 0
     found = []
@@ -179,8 +176,6 @@ def _open_in(settings: Settings, market_history: MarketHistory) -> list[PricedCl
 
 
 def _polled(settings: Settings, where: PriceFilter) -> CurrentPrices:
-    from gpuwatch.app.offers import markets_now, providers_that_sell
-    from gpuwatch.engine.browse import offer_filter
 
     spot = {False: "no", True: "only", None: "any"}[where.spot]
     wanted = offer_filter((), spot=spot, kind="all" if where.listed else "live")
@@ -215,7 +210,6 @@ METHOD = (
 
 def plan_fit_json(needs: TaskNeeds, chosen: Fitting, found: CurrentPrices, other: PricedClass | None) -> dict[str, Any]:
     """JSON of `gpuwatch plan fit`: every class."""
-    from gpuwatch.domain.market.json_values import rfc3339
 
     return {
         "method": METHOD,
@@ -234,8 +228,6 @@ def plan_fit_json(needs: TaskNeeds, chosen: Fitting, found: CurrentPrices, other
 
 
 def _choice_json(one: ClassChoice, other: PricedClass | None) -> dict[str, Any]:
-    from gpuwatch.domain.market.json_values import number
-    from gpuwatch.domain.planning.fit import CostMeasure, price_ratio
 
     times = None if other is None else price_ratio(one.priced, other)
     return {
@@ -261,7 +253,6 @@ def plan_fit_sources_json(
     found: Sequence[SourceClass], ratios: Mapping[str, tuple[Decimal, Decimal]]
 ) -> dict[str, Any]:
     """JSON of `gpuwatch plan fit --seed`."""
-    from gpuwatch.domain.market.json_values import number
 
     classes = [
         {

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.bootstrap import real_now
+from gpuwatch import providers
+from gpuwatch.app.offers import markets_now, offer_json, providers_that_sell
+from gpuwatch.app.past_prices import load_prices
+from gpuwatch.bootstrap import open_store_read_only, real_now
+from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.market.gpu_specs import gpu_specs
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.offer import Offer, OfferKind
@@ -19,11 +23,14 @@ from gpuwatch.domain.market.pricing import (
     OfferPrice,
     price_of,
 )
+from gpuwatch.domain.planning.figures import FigureRange, exactly
 from gpuwatch.domain.planning.job import METHOD_TEXT, JobCost, load_usd
+from gpuwatch.domain.watches.durations import parse_duration
+from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
+from gpuwatch.storage.price_sources import is_imported_source, kind_of_source, provider_of_source
 
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.market_history import ListedOffer, OfferInterval
-    from gpuwatch.domain.planning.figures import FigureRange
     from gpuwatch.domain.planning.job_comparison import ComparedHardware, JobRanking
     from gpuwatch.domain.planning.job_hours import JobSpec
     from gpuwatch.engine.browse import OfferFilter
@@ -70,7 +77,6 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _polled(settings: Settings, wanted: OfferFilter, only: Sequence[str], within_s: float) -> CurrentOffers:
-    from gpuwatch.app.offers import markets_now, providers_that_sell
 
     names = providers_that_sell(settings, wanted, only)
     found: list[tuple[Offer, OfferPrice]] = []
@@ -83,10 +89,8 @@ def _polled(settings: Settings, wanted: OfferFilter, only: Sequence[str], within
 
 
 def _in_store(settings: Settings) -> _Found:
-    from gpuwatch.bootstrap import open_store_read_only
     from gpuwatch.storage.market_snapshot import market_at
     from gpuwatch.storage.poll_queries import last_poll
-    from gpuwatch.storage.price_sources import is_imported_source
 
     now = real_now()
     with open_store_read_only(settings) as store:
@@ -100,8 +104,6 @@ def _in_store(settings: Settings) -> _Found:
 
 
 def _from_store(one: SnapshotOffer, seen_at: datetime) -> Offer:
-    from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
-    from gpuwatch.storage.price_sources import kind_of_source, provider_of_source
 
     who, disk = one.identity, one.disk_microusd_gb_month
     return _offer(
@@ -124,8 +126,6 @@ def _from_store(one: SnapshotOffer, seen_at: datetime) -> Offer:
 
 
 def _in_file(settings: Settings, data: Path) -> _Found:
-    from gpuwatch.app.past_prices import load_prices
-    from gpuwatch.domain.analysis.market_history import MarketFilter
 
     market_history = load_prices(settings, MarketFilter(), datetime(2000, 1, 1, tzinfo=UTC), real_now(), data)
     ends_s = market_history.ends_s or 0
@@ -138,8 +138,6 @@ def _in_file(settings: Settings, data: Path) -> _Found:
 
 
 def _from_tape(listing: ListedOffer, interval: OfferInterval) -> Offer:
-    from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
-    from gpuwatch.storage.price_sources import provider_of_source
 
     who, disk = listing.identity, interval.disk_microusd_gb_month
     return _offer(
@@ -193,7 +191,6 @@ def _price(settings: Settings, offer: Offer, disk_gb: float | None) -> OfferPric
 
 def _commission(settings: Settings, name: str) -> Commission:
     """As set; of a provider that is not enabled as it is by default."""
-    from gpuwatch import providers
 
     if (one := settings.providers.get(name)) is not None:
         return one.commission
@@ -205,8 +202,6 @@ def _commission(settings: Settings, name: str) -> Commission:
 
 
 def load_range(one: ComparedHardware, spec: JobSpec, load_said: str) -> FigureRange:
-    from gpuwatch.domain.planning.figures import FigureRange, exactly
-    from gpuwatch.domain.watches.durations import parse_duration
 
     low, dash, high = load_said.partition("-")
     said = FigureRange(parse_duration(low), parse_duration(high)) if dash else exactly(parse_duration(low))
@@ -265,7 +260,6 @@ def cost_json(cost: JobCost) -> dict[str, Any]:
 
 def job_offers_json(found: CurrentOffers, ranking: JobRanking, limit: int, credit_usd: float) -> dict[str, Any]:
     """JSON of `gpuwatch plan job` for offers, cheapest job first."""
-    from gpuwatch.app.offers import offer_json
 
     as_of = rfc3339(found.as_of)
     return {

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuwatch.domain.market.json_values import number
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -29,7 +31,6 @@ def scenarios_json(plan: ScenarioFile, found: Sequence[ScenarioCost], file: Path
 
 
 def _scenario_json(one: ScenarioCost) -> dict[str, Any]:
-    from gpuwatch.domain.market.json_values import number
 
     return {
         "name": one.name,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from gpuwatch.domain.planning.memory_need import METHOD_TEXT, OVERHEAD_GB, RESERVE
+
 if TYPE_CHECKING:
     from gpuwatch.domain.planning.memory_need import CardFit, MemoryNeed
 
@@ -17,7 +19,6 @@ def plan_size_sources_json(weights: float, total: float, found: Sequence[tuple[i
 
 def plan_size_json(needed: MemoryNeed, found: list[CardFit]) -> dict[str, Any]:
     """JSON of `gpuwatch plan size`."""
-    from gpuwatch.domain.planning.memory_need import METHOD_TEXT, OVERHEAD_GB, RESERVE
 
     work = needed.workload
     return {

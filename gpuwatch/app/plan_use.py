@@ -10,6 +10,7 @@ import msgspec
 
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.domain.launches.costs import predicted_cost
+from gpuwatch.domain.launches.utilisation import wasted_microusd
 from gpuwatch.domain.market.json_values import number, rfc3339
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
@@ -115,10 +116,6 @@ METHOD = "price ÷ use"
 
 
 def wasted_usd(one: OwnUse) -> Decimal:
-    from decimal import Decimal
-
-    from gpuwatch.domain.launches.utilisation import wasted_microusd
-    from gpuwatch.domain.market.pricing import MICRO
 
     return Decimal(wasted_microusd(int(one.cost_usd * MICRO), one.percent or 0.0)) / MICRO
 
@@ -143,7 +140,6 @@ def own_use_json(
 
 
 def _price_json(one: UtilisedPrice) -> dict[str, Any]:
-    from gpuwatch.domain.market.json_values import number
 
     return {
         "use_percent": one.percent,
@@ -154,7 +150,6 @@ def _price_json(one: UtilisedPrice) -> dict[str, Any]:
 
 
 def _own_json(one: OwnUse, found: UtilisedPrice | None) -> dict[str, Any]:
-    from gpuwatch.domain.market.json_values import number
 
     empty = {"use_percent": None, "useful_usd_gpu_hour": None, "idle_usd_gpu_hour": None, "verdict": None}
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -10,15 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
+from gpuwatch.app.past_prices import default_kinds, known_gpu_names_of
+from gpuwatch.bootstrap import open_store, open_store_read_only
+from gpuwatch.domain.analysis.price_rows import canonical_gpu, offer_kind_of
 from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.providers import names
+from gpuwatch.storage.price_files import rows_in
 
 if TYPE_CHECKING:
-    from collections import Counter
-
     from gpuwatch.domain.analysis.market_history import MarketFilter
     from gpuwatch.domain.analysis.price_rows import PriceRow
-    from gpuwatch.domain.market.offer import OfferKind
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database
     from gpuwatch.storage.price_import import ImportReport
@@ -45,7 +50,6 @@ class FileImport(msgspec.Struct, frozen=True, kw_only=True):
 @contextmanager
 def writable_store(settings: Settings, *, dry_run: bool) -> Iterator[Database]:
     """The store, created or upgraded if need be; for a dry run it stays as it is. Raises StoreError."""
-    from gpuwatch.bootstrap import open_store, open_store_read_only
 
     with open_store_read_only(settings) if dry_run else open_store(settings) as database:
         yield database
@@ -63,7 +67,6 @@ def import_file(
         UsageError: the file is no good.
         StoreError: the database did not take it.
     """
-    from gpuwatch.providers import names
     from gpuwatch.storage.price_import import import_file as join
     from gpuwatch.storage.price_import import own_poll_span
 
@@ -82,8 +85,6 @@ def import_file(
 
 def all_default_kinds() -> dict[str, OfferKind]:
     """What the prices of each provider are where nothing says it."""
-    from gpuwatch.app.past_prices import default_kinds
-    from gpuwatch.providers import names
 
     return default_kinds(set(names()))
 
@@ -98,7 +99,6 @@ def export_file(path: Path, rows: Iterator[PriceRow]) -> int:
 
 def known_names_of_all(settings: Settings, texts: tuple[str, ...], data: Path | None) -> tuple[str, ...] | None:
     """Canonical names of what an owner wrote; None: all. Raises UsageError, StoreError."""
-    from gpuwatch.app.past_prices import known_gpu_names_of
 
     return tuple(dict.fromkeys(name for text in texts for name in known_gpu_names_of(settings, text, data))) or None
 
@@ -123,7 +123,6 @@ def exported_rows(
         UsageError: the file is no good.
         StoreError: the store cannot be read.
     """
-    from gpuwatch.bootstrap import open_store_read_only
     from gpuwatch.storage.price_export import history_rows
 
     if data is not None:
@@ -136,13 +135,8 @@ def exported_rows(
 def _file_rows(
     data: Path, scope: MarketFilter, span: tuple[datetime, datetime], skipped: Counter[str]
 ) -> Iterator[PriceRow]:
-    from collections import Counter
 
-    from msgspec.structs import replace
-
-    from gpuwatch.domain.analysis.price_rows import canonical_gpu
     from gpuwatch.storage.price_export import polled_gpus
-    from gpuwatch.storage.price_files import rows_in
 
     kinds = all_default_kinds()
     start_s, end_s = (int(moment.timestamp()) for moment in span)
@@ -153,8 +147,6 @@ def _file_rows(
 
 
 def _is_meant(row: PriceRow, scope: MarketFilter, models: frozenset[str], kinds: dict[str, OfferKind]) -> bool:
-    from gpuwatch.domain.analysis.price_rows import canonical_gpu, offer_kind_of
-    from gpuwatch.domain.market.offer import OfferKind
 
     wanted, _, word = (scope.provider or "").partition(":")
     is_listed = offer_kind_of(row, kinds) is OfferKind.LISTED

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, tzinfo
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,12 +19,17 @@ from gpuwatch.app.past_prices import (
     pricer,
 )
 from gpuwatch.bootstrap import open_store_read_only
+from gpuwatch.domain.analysis.market_history import MarketPoll
+from gpuwatch.domain.analysis.price_periods import price_periods_of, time_under
+from gpuwatch.domain.analysis.price_series import hours_under, unobserved_gaps
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.money import usd_number
 from gpuwatch.domain.market.text import clean
+from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
+from gpuwatch.storage.history_queries import first_poll_at, kept_from, known_gpu_names, track
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory, MarketPoll, OfferInterval
+    from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory, OfferInterval
     from gpuwatch.domain.analysis.price_series import PeriodLength, PricePeriod, PricePeriods, TimeShare
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database
@@ -68,7 +75,6 @@ def price_history(settings: Settings, asked: PriceHistoryRequest) -> PriceHistor
 
 
 def _of_file(settings: Settings, asked: PriceHistoryRequest) -> PriceHistoryResult:
-    from gpuwatch.domain.analysis.price_periods import price_periods_of
 
     whole = load_prices(settings, asked.scope, asked.since, asked.until, asked.data)
     gpus = gpu_names_of(asked.gpu, _named_in(whole))
@@ -88,7 +94,6 @@ def _of_file(settings: Settings, asked: PriceHistoryRequest) -> PriceHistoryResu
 
 
 def _of_store(settings: Settings, asked: PriceHistoryRequest) -> PriceHistoryResult:
-    from gpuwatch.storage.history_queries import first_poll_at, known_gpu_names, track
 
     with open_store_read_only(settings) as database:
         gpus = gpu_names_of(asked.gpu, known_gpu_names(database))
@@ -105,9 +110,6 @@ def _under_in_store(
     settings: Settings, database: Database, asked: PriceHistoryRequest, found: PricePeriods
 ) -> Sequence[tuple[float, TimeShare]]:
     """To the second, where the prices themselves are still there; else by the hour."""
-    from gpuwatch.domain.analysis.market_history import MarketPoll
-    from gpuwatch.domain.analysis.price_series import hours_under
-    from gpuwatch.storage.history_queries import kept_from
     from gpuwatch.storage.stored_prices import read_polls, read_tape
 
     if not asked.under_usd:
@@ -126,7 +128,6 @@ def _time_under(
     asked: PriceHistoryRequest,
     looks: Sequence[MarketPoll] | None = None,
 ) -> Sequence[tuple[float, TimeShare]]:
-    from gpuwatch.domain.analysis.price_periods import time_under
 
     priced, _ = _pricers(settings, market_history)
     until_s = int(asked.until.timestamp())
@@ -137,7 +138,6 @@ def _pricers(
     settings: Settings, market_history: MarketHistory
 ) -> tuple[Callable[[int, OfferInterval], float], Callable[[int, OfferInterval], float]]:
     """What a GPU-hour costs, with the commission, and as it is listed."""
-    from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 
     def listed(listing: int, interval: OfferInterval) -> float:
         return interval.listed_microusd_hour(REFERENCE_DISK_GB) / market_history.listings[listing].identity.gpu_count
@@ -147,8 +147,6 @@ def _pricers(
 
 def _apart(market_history: MarketHistory) -> timedelta:
     """How far looks lie apart, as a rule."""
-    from itertools import pairwise
-    from statistics import median
 
     times = sorted({poll.at_s for poll in market_history.polls})
     return timedelta(seconds=median(later - at for at, later in pairwise(times)) if len(times) > 1 else 0)
@@ -165,7 +163,6 @@ METHOD = (
 
 
 def price_history_json(found: PriceHistoryResult, points: list[dict[str, Any]]) -> dict[str, Any]:
-    from gpuwatch.domain.analysis.price_series import unobserved_gaps
 
     series = found.track.series
     return {

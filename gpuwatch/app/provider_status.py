@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpuwatch import providers
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, missing_extra
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.engine.row_budget import RowDemand, RowPlan, plan_rows
 from gpuwatch.ports import ProviderHealth, ProviderSettings
 from gpuwatch.ports.declarations import ProviderInfo
-from gpuwatch.storage.poll_queries import FormatChange, LastPoll
+from gpuwatch.storage.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.poll_queries import FormatChange, LastPoll, format_changes, last_poll, last_sweep
+from gpuwatch.storage.unit_of_work import SqlDecisionStore
 
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
@@ -61,7 +64,6 @@ def provider_statuses(settings: Settings) -> list[ProviderStatus]:
 
 def all_provider_statuses(settings: Settings) -> list[ProviderStatus]:
     """Every provider that gpuwatch knows, those that are asked first. Raises StoreError."""
-    from gpuwatch import providers
 
     off = [_as_it_would_be(providers.info(name)) for name in providers.names() if name not in settings.providers]
     with open_store_read_only(settings) as store:
@@ -71,7 +73,6 @@ def all_provider_statuses(settings: Settings) -> list[ProviderStatus]:
 
 def broken_plugins() -> Mapping[str, str]:
     """Plugins that cannot be used: name → why."""
-    from gpuwatch import providers
 
     return providers.broken()
 
@@ -88,10 +89,6 @@ def _as_it_would_be(info: ProviderInfo) -> ProviderSettings:
 
 
 def _standing(store: Database, provider: ProviderSettings, is_on: bool) -> ProviderStatus:
-    from gpuwatch import providers
-    from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-    from gpuwatch.storage.poll_queries import format_changes, last_poll, last_sweep
-    from gpuwatch.storage.unit_of_work import SqlDecisionStore
 
     now = real_now()
     info = providers.info(provider.name)

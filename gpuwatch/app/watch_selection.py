@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from gpuwatch import settings
+from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,10 +45,6 @@ def settings_with_rule(  # noqa: PLR0913 each is an option of the command
         UsageError: an option is wrong.
         SettingsError: the settings are wrong.
     """
-    from msgspec.structs import replace
-
-    from gpuwatch import settings
-    from gpuwatch.domain.watches.watch import Action, LaunchSpec
 
     found = settings.from_flags(gpus, max_price, count=count, spot=spot, config=config)
     if max_runtime_s and action == "alert":
