@@ -104,7 +104,7 @@ def test_storage_alone_knows_sqlalchemy_and_alembic() -> None:
 
 
 def test_judging_settings_alone_knows_pydantic() -> None:
-    for name in _importers("pydantic") | _importers("pydantic_settings") | _importers("pydantic_core"):
+    for name in _importers("pydantic") | _importers("pydantic_core"):
         schemas = ("schema", "launch_schema", "launch_parts", "job_schema", "fields")
         inner = {f"domain/watches/{one}.py" for one in schemas}
         assert name.startswith("settings/") or name in inner

@@ -64,19 +64,19 @@ def _rate(value: Any) -> Decimal:
 
 
 _URI = {"type": "string", "format": "uri"}
-_RATE = {"type": "number", "minimum": 0, "maximum": 10}
 _SWEEP = {"type": "string", "pattern": f"^auto$|{DURATION_PATTERN}", "examples": ["auto", "15m"]}
 _HIDDEN = {"type": "string", "writeOnly": True}
 BaseUrl = Annotated[str, BeforeValidator(parse_url), WithJsonSchema(_URI)]
 Key = Annotated[SecretStr, BeforeValidator(parse_token), WithJsonSchema(_HIDDEN)]
 
 
+Rate = Annotated[Decimal, BeforeValidator(_rate), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 10})]
+
+
 class CommissionTable(Table):
     """`{ rate = 0.20, mode = "on_top" }`."""
 
-    rate: Annotated[Decimal, BeforeValidator(_rate), WithJsonSchema(_RATE)] = Field(
-        description="Fraction of the listed price: 0.20 is 20 %."
-    )
+    rate: Rate = Field(description="Fraction of the listed price: 0.20 is 20 %.")
     mode: Literal["on_top", "included", "from_offer"] = Field(
         default=CommissionMode.ON_TOP.value,
         description="on_top: added to the listed price; included: inside it; from_offer: each offer names its own.",
@@ -94,7 +94,7 @@ class ProviderTable(Table):
         default=None, description="http(s) address of the API; default: the provider's own."
     )
     commission: (
-        Annotated[CommissionTable, BeforeValidator(_commission, json_schema_input_type=float | CommissionTable)] | None
+        Annotated[CommissionTable, BeforeValidator(_commission, json_schema_input_type=Rate | CommissionTable)] | None
     ) = Field(default=None, description="Fraction on top of the listed price (0.20 is 20 %), or { rate, mode }.")
     poll_every: SpanFrom1s | None = Field(
         default=None,

@@ -1,7 +1,7 @@
 """Where settings come from: the TOML file, the environment and `.env`, systemd credentials, secret files.
 
 This module reads and merges; `validate` checks. It needs no pydantic, so that a start with cached settings is quick,
-and it keeps the origin of every value for the error messages. docs/decisions/0057 compares it with pydantic-settings.
+and it keeps the origin of every value for the error messages. docs/decisions/0060 compares it with pydantic-settings.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.settings.conftest import WATCH
+
 KEY = '[providers.vastai]\napi_key = "s3cr3t"\n'
 
 
@@ -94,3 +96,29 @@ def test_a_name_of_several_cards_is_told_with_the_names_to_write(warnings: Any, 
     said = warnings(f'[[watch]]\nname = "w"\ngpu = "{gpu}"\nmax_price = 1.0\n')
     expected = f"watch \"w\": gpu '{gpu}' means several cards: write RTX PRO 6000 or RTX 6000 Ada or Quadro RTX 6000"
     assert said == ([expected] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("max_price = 350", 'watch "one": max_price = 350 is meant for one GPU and one hour, where no provider asks'),
+        ("max_price = 30", "more than about 24 USD; is it the price of a whole machine?"),
+        ('max_price = "auto"\nmax_price_cap = 350\ndeadline = "2d"', "max_price_cap = 350 is meant for one GPU"),
+    ],
+)
+def test_a_price_that_no_provider_asks_for_one_gpu_is_questioned(
+    loaded: Any, caplog: pytest.LogCaptureFixture, change: str, said: str
+) -> None:
+    loaded(WATCH.replace("max_price = 3.60", change))
+    assert said in caplog.text
+
+
+def test_a_dear_but_real_price_is_not_questioned(loaded: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Azure lists an H100 at 15.36 USD; with 20 % on top that is 18.43."""
+    loaded(WATCH.replace("3.60", "18.43"))
+    assert caplog.text == ""
+
+
+def test_a_commission_in_percent_is_questioned(loaded: Any, caplog: pytest.LogCaptureFixture) -> None:
+    loaded("[providers.vastai]\ncommission = 5\n")
+    assert "providers.vastai.commission = 5 adds 500 % to every price; 5 % is 0.05" in caplog.text

@@ -202,9 +202,9 @@ class WatchTable(Table):
     hold_for: Span = Field(
         default=0.0, description="How long an offer must stay under the threshold before it fires (default 0s)."
     )
-    active: Annotated[tuple[Window, ...], BeforeValidator(one_or_many, json_schema_input_type=str | list[str])] = Field(
-        default=(), description="Windows of local time in which it may fire. Default: always."
-    )
+    active: Annotated[
+        tuple[Window, ...], BeforeValidator(one_or_many, json_schema_input_type=Window | list[Window])
+    ] = Field(default=(), description="Windows of local time in which it may fire. Default: always.")
     repeat_every: Annotated[
         float | Literal["never"],
         BeforeValidator(_repeat),
