@@ -201,7 +201,7 @@ def test_on_the_public_prices(shell: Shell) -> None:
         ((*TUNE, "--spot", "any"), "how often is it interrupted?"),
         ((*TUNE, "--seed"), "--seed goes with candidates"),
         (("4x A100",), "expected cards at a price"),
-        (("4x A100 @ 1.20",), "neither hours nor tokens are said"),
+        (("4x A100 @ 1.20",), "neither hours nor tokens are given"),
         (("4x NoCard @ 1.20 for 3h",), "expected GPUs such as"),
         ((A100, "--poll"), "--poll goes with real offers"),
         ((A100, "--gpu", "H100"), "--gpu goes with real offers"),

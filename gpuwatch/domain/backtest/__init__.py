@@ -1,1 +1,1 @@
-"""What watches would have done: the decisions of the daemon over a recorded market, on a clock of its own. No I/O."""
+"""What watches would have done: the daemon's decisions over a recorded market, with simulated time. No I/O."""

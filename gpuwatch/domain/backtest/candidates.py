@@ -1,4 +1,4 @@
-"""Every price of the tape that a watch could have paid, judged once: what a replay then sorts in and out."""
+"""Every recorded price that a watch could have paid, evaluated once; and the price series of what fits it."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ from gpuwatch.domain.watches.match import (
 )
 from gpuwatch.domain.watches.watch import Watch
 
-QueryKey = tuple[str, str, bool]  # provider, GPU, spot: what one question of a sweep is about
-BacktestProgress = Callable[[int, int], None]  # done, of how much
+QueryKey = tuple[str, str, bool]  # provider, GPU, spot: one query of a sweep
+BacktestProgress = Callable[[int, int], None]  # done, total
 _ANY_PRICE_USD = Decimal(1_000_000)
-_TOLD_EVERY = 4096
-_HAIR = 1e-6  # more than floats lose
-_AT = datetime.fromtimestamp(0, UTC)  # no clause that the history can judge asks for the time
+_PROGRESS_EVERY = 4096
+_TOLERANCE = 1e-6  # more than floating-point error
+_AT = datetime.fromtimestamp(0, UTC)  # no clause that the history records depends on the time
 _A_SPELL = OfferInterval(0, 0, 0, None, 1, None)
 
 
 class BacktestCandidate(NamedTuple):
-    """One spell of an offer that fits the watch but perhaps for its price."""
+    """One interval of an offer that fits the watch, apart from its price."""
 
     from_s: int
     gone_s: int | None
     key: QueryKey
     microusd_gpu_hour: float
-    match: Match | None  # None: it is dearer than what the watch could take, or be rearmed by
+    match: Match | None  # None: too expensive for the watch to take, or to be rearmed by
     rank: tuple[Any, ...] = ()
     accepted: bool = False  # by the watch as it is
 
@@ -58,7 +58,7 @@ def find_candidates(
     reference_disk_gb: float,
     progress: BacktestProgress | None = None,
 ) -> list[BacktestCandidate]:
-    """Those of a tape, by `from_s`.
+    """The candidates of a market history, by `from_s`.
 
     Args:
         watch: without clauses that the history cannot judge.
@@ -67,7 +67,7 @@ def find_candidates(
     judge = _CandidateFinder(watch, commissions, reference_disk_gb)
     found = []
     for number, interval in enumerate(market_history.intervals):
-        if progress is not None and number % _TOLD_EVERY == 0:
+        if progress is not None and number % _PROGRESS_EVERY == 0:
             progress(number, len(market_history.intervals))
         fit = judge.fit(interval.listing, market_history.listings[interval.listing])
         if fit is not None:
@@ -76,15 +76,15 @@ def find_candidates(
 
 
 class _Fit(NamedTuple):
-    """A listing that fits, whatever it costs."""
+    """A listing that fits at any price."""
 
     listing: ListedOffer
     key: QueryKey
-    factor: float  # what becomes of a listed price of the whole offer, per GPU
+    factor: float  # from the listed price of the whole offer to the GPU price
 
 
 class _CandidateFinder:
-    """What a listing is does not change along the tape, so each is asked once; what is far too dear, not at all."""
+    """Evaluates each listing once, since its facts do not change, and skips prices that are far too high."""
 
     def __init__(self, watch: Watch, commissions: Mapping[str, Commission], reference_disk_gb: float) -> None:
         self._watch = watch
@@ -92,19 +92,19 @@ class _CandidateFinder:
         self._commissions = commissions
         self._reference_gb = reference_disk_gb
         self._disk_gb = reference_disk_gb if watch.disk_gb is None else watch.disk_gb
-        self._most = float(watch.max_price_usd_gpu_hour) * max(watch.rearm, 1.0) * MICRO * (1 + _HAIR) + 1
+        self._most = float(watch.max_price_usd_gpu_hour) * max(watch.rearm, 1.0) * MICRO * (1 + _TOLERANCE) + 1
         self._known: dict[int, _Fit | None] = {}
         self._factors: dict[str, float] = {}
         self._judged_facts: dict[tuple[Any, ...], bool] = {}
 
     def fit(self, number: int, listing: ListedOffer) -> _Fit | None:
-        """None: it does not fit, whatever it costs."""
+        """The listing if it fits; None: it fits at no price."""
         if number not in self._known:
             self._known[number] = self._judged(listing) if listing.identity.gpu in self._watch.gpu_names else None
         return self._known[number]
 
     def candidate(self, interval: OfferInterval, fit: _Fit) -> BacktestCandidate:
-        """A price of it. Near the threshold and below it is exact; above, as near as floats are."""
+        """One price of a listing; exact near and below the threshold, above it within floating-point error."""
         listed = interval.machine_microusd_hour + (interval.disk_microusd_gb_month or 0) * self._disk_gb / HOURS_A_MONTH
         near = listed * fit.factor
         if near > self._most:
@@ -117,7 +117,7 @@ class _CandidateFinder:
         return BacktestCandidate(interval.from_s, interval.gone_s, fit.key, gpu_price, match, rank(match), is_accepted)
 
     def _is_cheap(self, offer: Offer, price: OfferPrice) -> bool:
-        """Of the clauses, this one and the job's hang on the price; the others held at any."""
+        """Is the price at or under the threshold? Only this clause and the job's depend on the price."""
         return price.price_microusd_hour <= threshold_microusd(self._watch.max_price_usd_gpu_hour, offer.gpu_count)
 
     def _judged(self, listing: ListedOffer) -> _Fit | None:
@@ -141,7 +141,7 @@ class _CandidateFinder:
         return accepts(watch, offer, price_for(watch, offer, self._commissions), _AT)
 
     def _facts(self, listing: ListedOffer) -> tuple[Any, ...]:
-        """All of a listing that a clause may look at: thousands of machines are alike in it."""
+        """Every fact that a clause may depend on; thousands of machines share the same facts."""
         who, watch = listing.identity, self._watch
         place = (listing.region, listing.country) if watch.regions else None
         reliability = listing.reliability if watch.min_reliability is not None else None
@@ -150,7 +150,7 @@ class _CandidateFinder:
 
 
 def at_any_price(watch: Watch) -> Watch:
-    """The same watch, with no limit to what it pays."""
+    """The same watch without a price limit."""
     return msgspec.structs.replace(
         watch, max_price_usd_gpu_hour=_ANY_PRICE_USD, auto=None, max_job_cost_usd=None, job=None
     )
@@ -163,7 +163,7 @@ def fitting_series(
     reference_disk_gb: float,
     providers: Collection[str] | None = None,
 ) -> PriceSeries:
-    """The lowest GPU price of each hour of what fits the watch, whatever it costs; with its disk and the commission.
+    """The lowest GPU price per hour of the offers that fit the watch at any price, with its disk and the commission.
 
     Clauses that the history cannot judge are left out.
 

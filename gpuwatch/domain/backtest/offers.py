@@ -1,7 +1,7 @@
-"""What the history holds, as the offers that the watches' own rules judge; and the clauses that it cannot judge.
+"""Recorded prices as the offers that watches match, and the clauses that the history does not record.
 
-The history keeps who, where, at which price, and how far the host is trusted. It keeps no drivers and no networks: a
-clause that asks for these is left out, and told.
+The history records who, where, at which price, and how far the host is trusted. It records no drivers and no networks:
+clauses on those are dropped and named.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer, OfferTerms
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO
 from gpuwatch.domain.watches.watch import CpuArch, Watch
 
-_NAMELESS = "offer:"  # in front of what stands for a machine's name where the provider names none
-_KEY_PART = "/"  # in keys of price rows, "29437217/ondemand": the whole of it says which offer it is
+_NAMELESS = "offer:"  # prefix of a machine id made from the offer id, if the provider names no machines
+_KEY_PART = "/"  # in keys of price rows, "29437217/ondemand": the whole key identifies the offer
 _OF_A_STOCK = OfferTerms(fungible=True)
-# Never in the history: clause → the value of a watch that does not ask for it.
+# Never recorded: clause → its value if a watch does not use it.
 _NEVER_KEPT: dict[str, Any] = {
     "datacenter": None,
     "min_cuda": None,
@@ -36,7 +36,7 @@ _NEVER_KEPT: dict[str, Any] = {
     "static_ip": None,
     "available_for_s": None,
 }
-# Kept where the source said it: clause → its value where it asks for nothing, and what a listing says of it.
+# Recorded if the source gave it: clause → its value if unused, and the listing's fact.
 _SOMETIMES_KEPT: dict[str, tuple[Any, Callable[[ListedOffer], object]]] = {
     "min_vram_gib": (None, lambda listing: listing.gpu_memory_gib),
     "min_reliability": (None, lambda listing: listing.reliability),
@@ -46,7 +46,7 @@ _SOMETIMES_KEPT: dict[str, tuple[Any, Callable[[ListedOffer], object]]] = {
 
 
 def offer_of(listing: ListedOffer, interval: OfferInterval, reference_disk_gb: float) -> Offer:
-    """A spell as the offer that it was, quoted with the disk that the provider assumes where none is asked for."""
+    """The offer of an interval, quoted with the disk that the provider assumes by default."""
     who, disk = listing.identity, interval.disk_microusd_gb_month
     usd_gb_month = None if disk is None else disk / MICRO
     disk_gb = 0.0 if usd_gb_month is None else reference_disk_gb
@@ -77,9 +77,9 @@ def offer_of(listing: ListedOffer, interval: OfferInterval, reference_disk_gb: f
 
 
 def without_unrecorded_clauses(watch: Watch, listings: Iterable[ListedOffer]) -> tuple[Watch, tuple[str, ...]]:
-    """The watch without the clauses that the history cannot judge, and their names.
+    """The watch without the clauses that the history does not record, and their names.
 
-    What nobody says of any fitting GPU was not recorded; what somebody says counts as it does live: unknown is no.
+    A fact missing for every fitting GPU was not recorded; otherwise clauses work as they do live: unknown does not fit.
     """
     mine = [listing for listing in listings if listing.identity.gpu in watch.gpu_names]
     without = {clause: off for clause, off in _NEVER_KEPT.items() if getattr(watch, clause) not in (None, False)}

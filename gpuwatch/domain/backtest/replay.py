@@ -1,7 +1,7 @@
-"""A tape, look by look: what each watch would have decided, and what would have been rented.
+"""A market history, poll by poll: what each watch would have decided, and what it would have rented.
 
-The decisions are `watches.decide` and `launches.reserving`, as in the daemon. Nothing here sees further than the look
-at hand: cut the tape behind any look, and what came before it stays as it is.
+The decisions are `watches.decide` and `launches.admission`, as in the daemon. Nothing looks ahead: cut the history
+after any poll, and everything before it stays the same.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ from gpuwatch.domain.watches.watch import (
     Watch,
 )
 
-_TOLD_EVERY = 1024
+_PROGRESS_EVERY = 1024
 _NONE = -1.0
-_SEVERAL = ""  # in a poll: it asked for several GPUs, or for all
+_SEVERAL = ""  # in a poll: for several GPUs, or for all
 
 
 class ReplaySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for all watches."""
+    """Settings shared by all watches."""
 
     commissions: Mapping[str, Commission]
-    max_age: timedelta  # an older answer is not known any more
-    max_ages: Mapping[str, timedelta] = {}  # provider → its own
+    max_age: timedelta  # of an answer
+    max_ages: Mapping[str, timedelta] = {}  # by provider
     budget: Budget = Budget()
     zone: tzinfo = UTC
     job: timedelta | None = None  # how long a launch is needed; None: its `max_runtime`
-    reference_disk_gb: float = 0.0  # in a quote, where no disk is asked for
-    able: Callable[[Sequence[Match]], Sequence[Match]] = lambda found: found  # where anything can be rented
-    limit: Callable[[Watch, datetime], Watch] = lambda watch, now: watch  # `max_price = "auto"`: as it is at a moment
+    reference_disk_gb: float = 0.0  # in a quote without a requested disk
+    able: Callable[[Sequence[Match]], Sequence[Match]] = lambda found: found  # keeps the offers that can be rented
+    limit: Callable[[Watch, datetime], Watch] = lambda watch, now: watch  # the watch with its limit at a time
 
     def age_of(self, provider: str) -> timedelta:
-        """How old an answer of a provider may be."""
+        """The maximum age of a provider's answer."""
         return self.max_ages.get(provider, self.max_age)
 
 
 class ReplayStep(NamedTuple):
-    """A look that changed something: the reason, the best offer or its price, or that something was rented."""
+    """A poll that changed something: the reason, the best offer or its price, or a rent."""
 
     at: datetime
     reason: DecisionReason
@@ -69,15 +69,15 @@ class ReplayStep(NamedTuple):
 
 
 class WatchReplay(msgspec.Struct, kw_only=True):
-    """What became of one watch, look by look. Prices are micro-dollars per GPU-hour; -1: there was none."""
+    """The result of one watch, poll by poll. Prices are micro-dollars per GPU-hour; -1: there was none."""
 
     watch: Watch
     steps: list[ReplayStep] = []
     at_s: array[int] = msgspec.field(default_factory=lambda: array("q"))
-    cheapest: array[float] = msgspec.field(default_factory=lambda: array("d"))  # of what fits at any price
-    taken: array[float] = msgspec.field(default_factory=lambda: array("d"))  # the best match, where the watch holds
-    blind: int = 0  # looks that could not tell
-    refused: dict[str, int] = {}  # reason → looks
+    cheapest: array[float] = msgspec.field(default_factory=lambda: array("d"))  # of the offers that fit at any price
+    taken: array[float] = msgspec.field(default_factory=lambda: array("d"))  # the best match, if the watch could rent
+    blind: int = 0  # polls without enough data to decide
+    refused: dict[str, int] = {}  # reason → polls
 
 
 def replay(
@@ -86,23 +86,23 @@ def replay(
     setting: ReplaySettings,
     progress: BacktestProgress | None = None,
 ) -> tuple[list[WatchReplay], SimulatedLaunches]:
-    """What these watches would have done, together: they share the budget."""
+    """What these watches would have done together; they share the budget."""
     simulated = SimulatedLaunches([watch for watch, _ in watches], setting.budget, setting.zone, setting.job)
     replayers = [_WatchReplayer(watch, found, setting, simulated) for watch, found in watches]
-    for number, (at_s, polls) in enumerate(_looks(market_history)):
-        if progress is not None and number % _TOLD_EVERY == 0:
+    for number, (at_s, polls) in enumerate(_polls_by_second(market_history)):
+        if progress is not None and number % _PROGRESS_EVERY == 0:
             progress(
                 at_s - (market_history.starts_s or 0), (market_history.ends_s or 0) - (market_history.starts_s or 0)
             )
         now = datetime.fromtimestamp(at_s, UTC)
         simulated.advance(now)
         for replayer in replayers:
-            replayer.sees(polls, at_s, now)
+            replayer.process(polls, at_s, now)
     return [replayer.watch_replay for replayer in replayers], simulated
 
 
-def _looks(market_history: MarketHistory) -> Iterator[tuple[int, list[MarketPoll]]]:
-    """All questions of one second are one look: which came first is not known."""
+def _polls_by_second(market_history: MarketHistory) -> Iterator[tuple[int, list[MarketPoll]]]:
+    """All queries of one second are one poll: their order is not recorded."""
     for at_s, polls in groupby(market_history.polls, key=lambda poll: poll.at_s):
         yield at_s, list(polls)
 
@@ -124,17 +124,17 @@ class _WatchReplayer:
         self._own_label = watch.gpu_names[0] if len(watch.gpu_names) == 1 else _SEVERAL
         self._hunted_s: dict[QueryKey, int] = {}
 
-    def sees(self, polls: Sequence[MarketPoll], at_s: int, now: datetime) -> None:
-        """One look at the market; nothing, if it was not asked for this watch."""
-        keys = [key for poll in polls for key in self._asked(poll)]
+    def process(self, polls: Sequence[MarketPoll], at_s: int, now: datetime) -> None:
+        """Process one poll, if it was made for this watch."""
+        keys = [key for poll in polls for key in self._queries_to_decide(poll)]
         if not keys:
             return
         decision = self._decide(keys, at_s, now)
         begun, refusal = self._rent(decision, now)
         self._note(decision, begun, refusal, at_s)
 
-    def _asked(self, poll: MarketPoll) -> Iterator[QueryKey]:
-        """What is to be decided on. Where the daemon hunted for this watch, it decided on that, and not on sweeps."""
+    def _queries_to_decide(self, poll: MarketPoll) -> Iterator[QueryKey]:
+        """The queries to decide on. If the daemon hunted for this watch, it decided on hunts and not on sweeps."""
         is_own = poll.lane == HUNT and poll.gpu == self._own_label
         least_s = poll.at_s - int(self._setting.age_of(poll.provider).total_seconds())
         for key in self._keys_of(poll):
@@ -198,7 +198,7 @@ class _WatchReplayer:
 
 
 def _differs(last: ReplayStep, decision: Decision, refusal: LaunchRefusal | None) -> bool:
-    """Of refusals the reason counts: their words hold sums that change with every look."""
+    """Does the step differ? Refusals are compared by reason: their texts contain sums that change with every poll."""
     if last.reason is not decision.reason or last.best is not decision.best:
         return True
     return (last.refusal and last.refusal.reason) is not (refusal and refusal.reason)

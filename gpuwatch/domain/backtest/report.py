@@ -1,6 +1,6 @@
-"""What a replay comes to: what was paid, how long it took, what waiting saved and what it missed.
+"""The result of a replay: what was paid, how long it took, what waiting saved and what it missed.
 
-This looks at the whole tape, unlike the replay: only in hindsight is it known what was missed.
+Unlike the replay, this uses the whole history: only hindsight shows what was missed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Numbers = NDArray[np.float64]
 
 
 class CheaperOffer(msgspec.Struct, frozen=True, kw_only=True):
-    """A fitting offer that was cheaper, after one was taken."""
+    """A cheaper fitting offer after one was taken."""
 
     at: datetime
     usd_gpu_hour: float
@@ -55,7 +55,7 @@ class BacktestEvent(msgspec.Struct, frozen=True, kw_only=True):
     offer: Offer
     usd_hour: float  # the whole offer, commission included
     usd_gpu_hour: float
-    waited: timedelta  # since the watch's first look
+    waited: timedelta  # since the watch's first poll
     launched: bool
     refused: RefusalReason | None = None
     cost_usd: float | None = None  # of a launch, to its end
@@ -64,34 +64,34 @@ class BacktestEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_reminder(self) -> bool:
-        """It only says again what was told."""
+        """It only repeats an earlier alert."""
         return not self.launched and self.reason == DecisionReason.REPEAT_DUE.value
 
     @property
     def is_beyond_limits(self) -> bool:
-        """The watch had what it may have already."""
+        """The watch already had all that it may have."""
         return self.refused in (RefusalReason.MAX_ACTIVE, RefusalReason.MAX_TOTAL)
 
 
 class WaitStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """The same watch, begun at the first look of every hour: how long until it held, and at which price."""
+    """The same watch, started at the first poll of every hour: how long until it could rent, and at which price."""
 
     starts: int
-    judged: int  # of them with the whole deadline ahead of them in the data: what follows is about these
-    within_deadline: float | None  # the share that came to an offer in time
-    paid_usd_gpu_hour: float | None  # mean; one that came to none buys at its deadline, at what that costs
-    at_once_usd_gpu_hour: float | None  # mean of the same starts, had they bought at once
+    judged: int  # starts whose whole deadline lies in the data; the following fields are about these
+    within_deadline: float | None  # the share that reached an offer in time
+    paid_usd_gpu_hour: float | None  # mean; a start that reached none buys at its deadline
+    at_once_usd_gpu_hour: float | None  # mean of the same starts, buying at once
     interval: tuple[float, float] | None  # 95 % of `saved`; None: too few days
-    median_s: float | None  # of all, by Kaplan and Meier; None: more than half were still waiting
+    median_s: float | None  # of all starts (Kaplan–Meier); None: more than half were still waiting
 
     @property
     def is_shown(self) -> bool:
-        """Is it more than chance that waiting was cheaper, or dearer?"""
+        """Does the interval exclude zero?"""
         return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
 
     @property
     def saved(self) -> float | None:
-        """Against buying at once, as a share of that; below 0: waiting was dearer."""
+        """The share saved compared with buying at once; below 0: waiting was more expensive."""
         return saved_share(self.paid_usd_gpu_hour, self.at_once_usd_gpu_hour)
 
 
@@ -103,12 +103,12 @@ class BacktestResult(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime
     looks: int
     blind: int
-    held: float  # share of the looks at which the watch could have rented
+    held: float  # share of the polls at which the watch could have rented
     events: tuple[BacktestEvent, ...]
     launches: int
     fires: int
-    budget_refusals: dict[str, int]  # reason → looks at which an offer was there, and no money
-    paid_usd_gpu_hour: float | None  # of what it rented; of its first alert, where it only tells
+    budget_refusals: dict[str, int]  # reason → polls with an offer but no money left
+    paid_usd_gpu_hour: float | None  # of its launches, or of its first alert if it rents nothing
     at_once_usd_gpu_hour: float | None
     median_usd_gpu_hour: float | None
     cost_usd: float
@@ -116,28 +116,28 @@ class BacktestResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def first(self) -> BacktestEvent | None:
-        """What ended the wait: the first launch, where the watch rents; else the first alert."""
+        """What ended the wait: the first launch, or the first alert if the watch rents nothing."""
         rents = self.watch_replay.watch.action is Action.LAUNCH
         return next((event for event in self.events if event.launched or not rents), None)
 
     @property
     def saved_against_at_once(self) -> float | None:
-        """What was paid, against the cheapest that fitted when anything first did."""
+        """The share saved compared with the cheapest fitting offer when one was first seen."""
         return saved_share(self.paid_usd_gpu_hour, self.at_once_usd_gpu_hour)
 
     @property
     def saved_against_median(self) -> float | None:
-        """What was paid, against the median of the cheapest that fitted."""
+        """The share saved compared with the median of the cheapest fitting offer."""
         return saved_share(self.paid_usd_gpu_hour, self.median_usd_gpu_hour)
 
     def track(self) -> tuple[list[datetime], list[float]]:
-        """When each look was, and what the cheapest that fitted cost then, in dollars; NaN: nothing did."""
+        """The time of each poll, and the price of the cheapest fitting offer in dollars; NaN: there was none."""
         times = [datetime.fromtimestamp(at_s, UTC) for at_s in self.watch_replay.at_s]
         return times, [price / MICRO if price >= 0 else float("nan") for price in self.watch_replay.cheapest]
 
 
 def result_of(watch_replay: WatchReplay, simulated: SimulatedLaunches, deadline: timedelta) -> BacktestResult | None:
-    """None: nobody asked for this watch."""
+    """The result; None: no poll was made for this watch."""
     if not watch_replay.at_s:
         return None
     at_s, cheapest = np.asarray(watch_replay.at_s, float), np.asarray(watch_replay.cheapest, float)
@@ -166,7 +166,7 @@ def result_of(watch_replay: WatchReplay, simulated: SimulatedLaunches, deadline:
 
 
 def saved_share(paid: float | None, instead: float | None) -> float | None:
-    """The share that was saved; below 0: it was dearer. None: one of them is not known."""
+    """The share saved; below 0: it was more expensive. None: one of the prices is unknown."""
     return None if paid is None or not instead else 1 - paid / instead
 
 
@@ -179,7 +179,7 @@ def _events(
             yield _launched(step, (launch, match), watch_replay, simulated, later)
         if step.reason in FIRING_REASONS and not step.begun and step.best is not None:
             price = step.best.price_microusd_gpu_hour
-            yield _told(step, watch_replay, _later(step.at, price, deadline, at_s, cheapest))
+            yield _alerted(step, watch_replay, _later(step.at, price, deadline, at_s, cheapest))
 
 
 def _launched(
@@ -205,7 +205,7 @@ def _launched(
     )
 
 
-def _told(step: ReplayStep, watch_replay: WatchReplay, later: CheaperOffer | None) -> BacktestEvent:
+def _alerted(step: ReplayStep, watch_replay: WatchReplay, later: CheaperOffer | None) -> BacktestEvent:
     assert step.best is not None
     refused = None if step.refusal is None else step.refusal.reason
     return BacktestEvent(
@@ -223,7 +223,7 @@ def _told(step: ReplayStep, watch_replay: WatchReplay, later: CheaperOffer | Non
 
 
 def _later(at: datetime, price: float, deadline: timedelta, at_s: Numbers, cheapest: Numbers) -> CheaperOffer | None:
-    """The cheapest that came within the deadline, if it was cheaper."""
+    """The cheapest offer within the deadline, if it was cheaper."""
     start = at.timestamp()
     ahead = (at_s > start) & (at_s <= start + deadline.total_seconds()) & (cheapest >= 0) & (cheapest < price)
     if not ahead.any():
@@ -233,7 +233,7 @@ def _later(at: datetime, price: float, deadline: timedelta, at_s: Numbers, cheap
 
 
 def _waiting(at_s: Numbers, cheapest: Numbers, taken: Numbers, deadline: timedelta) -> WaitStatistics:
-    """From the first look of every hour on. One whose wait outlasts the data waited at least to its end."""
+    """Start at the first poll of every hour. A wait that outlasts the data lasted at least to its end."""
     begun = np.flatnonzero(np.diff(at_s // _STARTS_EVERY_S, prepend=-1.0) > 0)
     held, starts, limit_s = np.flatnonzero(taken >= 0), at_s[begun], deadline.total_seconds()
     ahead = np.searchsorted(held, begun)
@@ -258,7 +258,7 @@ def _waiting(at_s: Numbers, cheapest: Numbers, taken: Numbers, deadline: timedel
 
 
 def _interval(starts: Numbers, paid: Numbers, at_once: Numbers, deadline: timedelta) -> tuple[float, float] | None:
-    """Neighbouring starts share their prices: days are drawn, in blocks longer than the deadline."""
+    """Neighbouring starts share prices, so days are resampled in blocks longer than the deadline."""
     days = (starts // _DAY_S).astype(int)
     block_days = 1 + -(-int(deadline.total_seconds()) // _DAY_S)
     if len(np.unique(days)) < max(_LEAST_DAYS, 2 * block_days):
@@ -268,7 +268,7 @@ def _interval(starts: Numbers, paid: Numbers, at_once: Numbers, deadline: timede
 
 
 def _median(at_s: Numbers, cheapest: Numbers) -> float | None:
-    """Of the cheapest that fitted, by time: each look counts until the next, for at most three hours."""
+    """Median of the cheapest fitting price by time: each poll counts until the next, at most three hours."""
     lasts = np.minimum(np.append(np.diff(at_s), POLL_LASTS_S), POLL_LASTS_S)
     there = cheapest >= 0
     if not there.any():
@@ -279,7 +279,7 @@ def _median(at_s: Numbers, cheapest: Numbers) -> float | None:
 
 
 def _mean_paid(takes: Sequence[BacktestEvent]) -> float | None:
-    """By GPU-hours."""
+    """The mean price paid, weighted by GPU-hours."""
     if not takes:
         return None
     weights = [event.offer.gpu_count * (event.hours or 1.0) for event in takes]
@@ -287,7 +287,7 @@ def _mean_paid(takes: Sequence[BacktestEvent]) -> float | None:
 
 
 def _first(cheapest: Numbers) -> float | None:
-    """When anything that fits was first on offer."""
+    """The price when a fitting offer was first seen."""
     there = cheapest[cheapest >= 0]
     return float(there[0]) / MICRO if len(there) else None
 

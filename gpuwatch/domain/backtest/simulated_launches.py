@@ -1,4 +1,4 @@
-"""The launches of a backtest: begun under the very rules of the ledger, running at once, over when their time is."""
+"""The launches of a backtest: admitted by the daemon's own rules, running at once, ended when their time is over."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from gpuwatch.domain.watches.watch import Budget, LaunchSpec, Watch
 from gpuwatch.domain.watches.windows import is_open
 
 SimulatedLaunch = tuple[Launch, Match]
-ASSUMED_LIFETIME = timedelta(hours=24)  # as budgets reckon where no `max_runtime` is set
+ASSUMED_LIFETIME = timedelta(hours=24)  # as budgets assume without a `max_runtime`
 
 
 class SimulatedLaunches:
-    """All launches of one replay. A launch lives `max_runtime`, or what the owner says the job takes."""
+    """All launches of one replay. A launch lasts for its `max_runtime`, or as long as the owner says the job takes."""
 
     def __init__(self, watches: Sequence[Watch], budget: Budget, zone: tzinfo, job: timedelta | None) -> None:
         self._lives = {watch.name: lifetime_of(watch, job) for watch in watches}
@@ -35,15 +35,15 @@ class SimulatedLaunches:
         self._zone = zone
         self._alive: list[Launch] = []
         self._over: list[Launch] = []
-        self._known: dict[str, Launch] = {}  # by id, those that are over
+        self._known: dict[str, Launch] = {}  # ended ones, by id
         self._totals: dict[str, int] = {}
 
     def newest(self, launch: Launch) -> Launch:
-        """A launch as it is now: over, if it is."""
+        """The current state of a launch."""
         return self._known.get(launch.launch_id, launch)
 
     def advance(self, now: datetime) -> None:
-        """End what is over by now."""
+        """End the launches whose time is over."""
         for launch in list(self._alive):
             ends_at = self._ends_at(launch, now)
             if ends_at is not None:
@@ -54,7 +54,7 @@ class SimulatedLaunches:
     def fill(
         self, watch: Watch, found: Sequence[Match], now: datetime
     ) -> tuple[list[SimulatedLaunch], LaunchRefusal | None]:
-        """Rent what the watch's free slots allow, one offer each, cheapest first; and why no more."""
+        """Rent as many offers as the watch may, cheapest first; and the reason why no more."""
         begun: list[SimulatedLaunch] = []
         left = list(found)
         while left:
@@ -70,12 +70,12 @@ class SimulatedLaunches:
         return begun, None
 
     def cost_microusd(self, launch: Launch) -> int:
-        """What it costs, to its end, also where the tape ends before."""
+        """What a launch costs up to its end, even if the history ends earlier."""
         ends_at = launch.ended_at or (launch.running_at or launch.intended_at) + self._lives[launch.watch]
         return cost_microusd(_ended(launch, ends_at), ends_at)
 
     def life_of(self, launch: Launch) -> timedelta:
-        """How long it lives, unless its windows close."""
+        """How long a launch lasts, unless its windows close."""
         return (launch.ended_at or launch.intended_at + self._lives[launch.watch]) - launch.intended_at
 
     def _standing(self, watch: Watch, now: datetime) -> AdmissionState:
@@ -108,7 +108,7 @@ class SimulatedLaunches:
 
 
 def lifetime_of(watch: Watch, job: timedelta | None) -> timedelta:
-    """How long a launch of this watch lives."""
+    """How long a launch of this watch lasts."""
     spec = watch.launch or LaunchSpec()
     limits = [job, None if spec.max_runtime_s is None else timedelta(seconds=spec.max_runtime_s)]
     return min((limit for limit in limits if limit is not None), default=ASSUMED_LIFETIME)

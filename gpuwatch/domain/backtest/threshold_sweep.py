@@ -20,7 +20,7 @@ _EXPECTED = f"expected {SWEPT_SETTING}=FROM:TO:STEP in dollars per GPU-hour, for
 
 
 def parse_sweep(text: str) -> tuple[Decimal, ...]:
-    """The thresholds of "max_price=2.0:4.0:0.1", both ends included.
+    """Parse the thresholds of "max_price=2.0:4.0:0.1", both ends included.
 
     Raises:
         ValueError: it is none; the message says what was expected.
@@ -41,7 +41,7 @@ def parse_sweep(text: str) -> tuple[Decimal, ...]:
 
 
 def with_threshold(watch: Watch, price: Decimal) -> Watch:
-    """The same watch with this threshold, whatever it went by before."""
+    """The same watch with this threshold instead of any other."""
     return msgspec.structs.replace(watch, max_price_usd_gpu_hour=price, auto=None, max_job_cost_usd=None, job=None)
 
 
@@ -53,7 +53,7 @@ def sweep_thresholds(
     prices: Sequence[Decimal],
     deadline: timedelta,
 ) -> Iterator[tuple[Decimal, BacktestResult | None]]:
-    """Each threshold by itself, on the same market.
+    """Replay each threshold by itself on the same market.
 
     Args:
         found: the candidates of the watch at the highest of these prices.

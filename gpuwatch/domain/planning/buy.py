@@ -1,7 +1,7 @@
-"""Own cards or rented ones: what each costs, and when buying pays. Exact in decimals.
+"""Buy cards or rent them: what each costs, and when buying pays. Exact in decimals.
 
-The source's calculator stands here as it is (`seed_calculator`), and corrected: cards by rounding up, the own running
-cost in the pay-back, the rented machine's head start in speed, what the hardware loses in value.
+The source's calculator is here as it is (`source_calculation`), and corrected: cards rounded up, the own running cost
+in the pay-back, the higher speed of the rented machine, and the hardware's loss of value.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from enum import StrEnum
 
 import msgspec
 
-GREEN_DAYS, RED_DAYS = 30, 90  # pays back before the first: buy; from the second on: rent
+GREEN_DAYS, RED_DAYS = 30, 90  # pays back before the first: buy; after the second: rent
 YEAR_DAYS = Decimal(365)
 DAY_HOURS = Decimal(24)
 _W_A_KW = 1000
 
 
 class PaybackVerdict(StrEnum):
-    """What a pay-back time says."""
+    """The meaning of a pay-back time."""
 
     GREEN = "green"
     AMBER = "amber"
@@ -27,7 +27,7 @@ class PaybackVerdict(StrEnum):
 
 
 class OwnedMachine(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine of one's own."""
+    """A machine that the owner buys."""
 
     card: str
     cards: int
@@ -37,68 +37,70 @@ class OwnedMachine(msgspec.Struct, frozen=True, kw_only=True):
     system_watts: Decimal
     usd_kwh: Decimal
     cooling_percent: Decimal  # of the power's cost
-    yearly_usd: Decimal = Decimal(0)  # what else it costs a year: space, repairs, network
-    slower: Decimal = Decimal(1)  # so many times longer for the same work as the rented machine
+    yearly_usd: Decimal = Decimal(0)  # other yearly cost: space, repairs, network
+    slower: Decimal = Decimal(1)  # this many times longer than the rented machine for the same work
 
     @property
     def investment_usd(self) -> Decimal:
-        """What is paid before the first hour."""
+        """The cost before the first hour."""
         return self.cards * self.card_usd + self.other_usd
 
     @property
     def kilowatts(self) -> Decimal:
-        """Under load."""
+        """Power under load."""
         return (self.cards * self.card_watts + self.system_watts) / _W_A_KW
 
     @property
     def usd_hour(self) -> Decimal:
-        """Power and cooling of an hour under load."""
+        """Power and cooling for an hour under load."""
         return self.kilowatts * self.usd_kwh * (1 + self.cooling_percent / 100)
 
     def running_usd_day(self, hours: Decimal) -> Decimal:
-        """A day on which it works so many hours."""
+        """The running cost of a day with this many hours of work."""
         return self.usd_hour * hours + self.yearly_usd / YEAR_DAYS
 
 
 class RentTariff(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to rent the machine that would be bought instead."""
+    """One way to rent instead of buying."""
 
     name: str
     usd_hour: Decimal  # of the whole machine
-    extra_percent: Decimal = Decimal(0)  # storage and traffic, of the compute's cost
+    extra_percent: Decimal = Decimal(0)  # storage and traffic, relative to the compute cost
 
     @property
     def effective_usd_hour(self) -> Decimal:
-        """With storage and traffic."""
+        """The hourly price with storage and traffic."""
         return self.usd_hour * (1 + self.extra_percent / 100)
 
 
 class RentComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Owning against one tariff."""
+    """Owning compared with one tariff."""
 
     tariff: RentTariff
     job_usd: Decimal  # the job, rented
     day_usd: Decimal  # a day of that work, rented
-    saved_usd_day: Decimal  # by owning, running cost taken off
+    saved_usd_day: Decimal  # by owning, after running cost
     payback_days: Decimal | None  # None: owning never pays
     verdict: PaybackVerdict
-    hours_a_year: tuple[Decimal | None, Decimal | None]  # rented hours from which owning is cheaper; see `compare`
+    hours_a_year: tuple[
+        Decimal | None, Decimal | None
+    ]  # rented hours from which owning is cheaper; `compare_with_rent`
 
 
 class MachineUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """How much work there is."""
+    """The amount of work."""
 
     job_hours: Decimal  # of one job, on the rented machine
-    hours_a_day: Decimal = DAY_HOURS  # that the rented machine would run, day by day
+    hours_a_day: Decimal = DAY_HOURS  # hours per day that the rented machine would run
 
 
 def cards_needed(memory_gb: Decimal, card_gb: Decimal) -> int:
-    """As many as hold it."""
+    """The number of cards that hold it."""
     return int((memory_gb / card_gb).to_integral_value(ROUND_CEILING))
 
 
 def verdict_of(days: Decimal | None) -> PaybackVerdict:
-    """Green under 30 days, red from 90 on, or if it never pays."""
+    """Green under 30 days, red from 90 days on or if it never pays."""
     if days is None or days >= RED_DAYS:
         return PaybackVerdict.RED
     return PaybackVerdict.GREEN if days < GREEN_DAYS else PaybackVerdict.AMBER
@@ -107,14 +109,14 @@ def verdict_of(days: Decimal | None) -> PaybackVerdict:
 def compare_with_rent(
     own: OwnedMachine, tariff: RentTariff, usage: MachineUsage, loss_percent: Sequence[Decimal]
 ) -> RentComparison:
-    """Owning against renting, for the work of `usage`.
+    """Compare owning with renting, for the work of `usage`.
 
     Args:
         loss_percent: what the hardware loses of its value in a year, lowest and highest guess; `hours_a_year` answers
             to them: from so many rented hours in the first year on, owning it and selling it then is cheaper.
     """
     own_hours = min(usage.hours_a_day * own.slower, DAY_HOURS)
-    rented_hours = own_hours / own.slower  # what the own machine can do in a day, in hours of the rented one
+    rented_hours = own_hours / own.slower  # the own machine's work in a day, in hours of the rented one
     day = tariff.effective_usd_hour * rented_hours
     saved = day - own.running_usd_day(own_hours)
     days = own.investment_usd / saved if saved > 0 else None
@@ -130,7 +132,7 @@ def compare_with_rent(
 
 
 def _hours(own: OwnedMachine, tariff: RentTariff, loss_percent: Decimal) -> Decimal | None:
-    """Rented hours in the first year that cost what a year of owning does; None: no number of them."""
+    """Rented hours in the first year that cost what a year of owning does; None: there is no such number."""
     fixed = own.investment_usd * loss_percent / 100 + own.yearly_usd
     saved = tariff.effective_usd_hour - own.usd_hour * own.slower
     if saved <= 0:
@@ -147,11 +149,11 @@ def discounted(base: RentTariff, kind: str, percents: Sequence[Decimal]) -> list
     ]
 
 
-# --- as the sources reckon --------------------------------------------------------------------------------------------
+# --- as the sources compute -------------------------------------------------------------------------------------------
 
 
 class SourceCalculation(msgspec.Struct, frozen=True, kw_only=True):
-    """What the source's calculator prints, unrounded."""
+    """The figures of the source's calculator, unrounded."""
 
     cards: int
     investment_usd: Decimal
@@ -166,7 +168,6 @@ class SourceCalculation(msgspec.Struct, frozen=True, kw_only=True):
     verdict: PaybackVerdict
 
 
-SOURCE_MEMORY_GB, SOURCE_CARD_GB = Decimal(140), Decimal(24)
 SOURCE_DAYS = Decimal(7)
 SOURCE_SLOWER = Decimal("2.5")  # the source measured 2 to 3 times the tokens a second on the rented cards
 SOURCE_TARIFF = RentTariff(name="on demand", usd_hour=Decimal("98.32"), extra_percent=Decimal(10))
@@ -182,15 +183,10 @@ SOURCE_OWN = OwnedMachine(
 )
 
 
-def source_card_count(memory_gb: int, card_gb: int) -> int:
-    """The source's own count: one too many where it divides exactly."""
-    return memory_gb // card_gb + 1
-
-
 def source_calculation(
     own: OwnedMachine = SOURCE_OWN, tariff: RentTariff = SOURCE_TARIFF, days: Decimal = SOURCE_DAYS
 ) -> SourceCalculation:
-    """The source's calculator: the pay-back leaves out the own running cost, and that the own cards are slower."""
+    """The source's calculator: the pay-back ignores the own running cost, and that the own cards are slower."""
     hours = days * DAY_HOURS
     operating = own.usd_hour * hours
     compute = tariff.usd_hour * hours
@@ -220,7 +216,7 @@ def source_payback_corrected() -> tuple[Decimal, Decimal, Decimal]:
 
 
 class SimplePayback(msgspec.Struct, frozen=True, kw_only=True):
-    """The other source's division: what is paid in the first year, by what an hour of rent costs."""
+    """The other source's division: the first year's cost by the hourly rent."""
 
     hours: Decimal
     days: Decimal

@@ -12,11 +12,11 @@ from gpuwatch.domain.market.gpu_names import catalog, clean_name
 _FIGURE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([kmbgt]?)", re.IGNORECASE)
 _SIZES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _CONFIG = re.compile(r"(?:([0-9]{1,4})\s*[x×*]\s*)?(\S.*)", re.IGNORECASE)
-MIN_FIGURE, MAX_FIGURE = 1e-9, 1e18  # beyond them a figure is a slip, and hours of it may come to nothing at all
+MIN_FIGURE, MAX_FIGURE = 1e-9, 1e18  # figures outside are typos, and results could overflow
 
 
 class FigureRange(NamedTuple):
-    """From low to high; the same twice where it is known."""
+    """A range; low and high are equal for a known figure."""
 
     low: float
     high: float
@@ -28,7 +28,7 @@ class FigureRange(NamedTuple):
 
 
 class GpuAllocation(msgspec.Struct, frozen=True):
-    """GPUs as an owner names them: "4x A100". `count` None: it was not said."""
+    """GPUs as an owner names them: "4x A100". `count` None: not given."""
 
     text: str
     gpus: tuple[str, ...]  # canonical names
@@ -36,7 +36,7 @@ class GpuAllocation(msgspec.Struct, frozen=True):
 
 
 def exactly(value: float) -> FigureRange:
-    """A figure that is known."""
+    """A range of one known figure."""
     return FigureRange(value, value)
 
 
@@ -64,7 +64,7 @@ def parse_range(text: str | float) -> FigureRange:
 
 
 def parse_gpu_config(text: str) -> GpuAllocation:
-    """ "4x A100 SXM 80GB". Raises ValueError: nobody spells a GPU so."""
+    """ "4x A100 SXM 80GB". Raises ValueError: no GPU has this name."""
     found = _CONFIG.fullmatch(text.strip())
     count = int(found[1]) if found and found[1] else None
     name = found[2].strip() if found else ""

@@ -1,8 +1,8 @@
-"""Which class of GPU is right for a task: what holds it, quickly enough, for least money.
+"""Which class of GPU fits a task: holds it, fast enough, for the least money.
 
-Inference reads the weights once for each token, so the memory's bandwidth bounds the time of a token; training is bound
-by arithmetic (the roofline model, Williams et al. 2009). So for training the dollars per TFLOP-hour decide, for
-inference the dollars per hour of the smallest thing that holds it and is quick enough.
+Inference reads the weights once per token, so memory bandwidth bounds the time per token; training is bound by
+arithmetic (the roofline model, Williams et al. 2009). So training is ranked by dollars per TFLOP-hour, inference by the
+hourly price of whatever holds the model and is fast enough.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BANDWIDTH_REACHED: Final = (
     0.6  # of the data sheet's; single streams reach 55 to 60 % on A100 and H100 (MosaicML's MBU, 2023)
 )
 _NO_BF16 = frozenset({"Volta", "Turing"})
-_DROPPED = frozenset({"Kepler", "Maxwell"})  # CUDA 12 and 13 no longer know them
+_DROPPED = frozenset({"Kepler", "Maxwell"})  # no longer supported by CUDA 12 and 13
 
 
 class GpuTask(StrEnum):
@@ -36,7 +36,7 @@ class GpuTask(StrEnum):
 
 
 class LatencyClass(StrEnum):
-    """How soon the next token of one stream must come."""
+    """How soon the next token of one stream must arrive."""
 
     REALTIME = "realtime"
     INTERACTIVE = "interactive"
@@ -46,14 +46,14 @@ class LatencyClass(StrEnum):
 TOKEN_S: Final[Mapping[LatencyClass, float | None]] = MappingProxyType(
     {
         LatencyClass.REALTIME: 0.02,  # 50 tokens a second: speech, agents that wait for each other
-        LatencyClass.INTERACTIVE: 0.1,  # 10 tokens a second: quicker than a person reads
+        LatencyClass.INTERACTIVE: 0.1,  # 10 tokens a second: faster than a person reads
         LatencyClass.BATCH: None,
     }
 )
 
 
 class CostMeasure(StrEnum):
-    """What "cheapest" is measured by."""
+    """The measure of "cheapest"."""
 
     HOUR = "hour"
     MEMORY = "memory"
@@ -62,7 +62,7 @@ class CostMeasure(StrEnum):
 
 
 class PricedClass(msgspec.Struct, frozen=True, kw_only=True):
-    """So many of a GPU for so much an hour, commission included. `high_usd_hour`: where a price is a range."""
+    """A number of GPUs at an hourly price, commission included. `high_usd_hour`: the upper end of a range."""
 
     gpu: str
     cards: int
@@ -70,10 +70,10 @@ class PricedClass(msgspec.Struct, frozen=True, kw_only=True):
     high_usd_hour: Decimal | None = None
     provider: str | None = None
     spot: bool = False
-    any_number: bool = False  # the price of one card holds for any number of them
+    any_number: bool = False  # the price per card applies to any number
 
     def of(self, cards: int) -> PricedClass:
-        """So many of them, where any number can be had."""
+        """The price of this many cards, if any number is available."""
         if not self.any_number:
             return self
         high = None if self.high_usd_hour is None else self.high_usd_hour * cards
@@ -81,12 +81,12 @@ class PricedClass(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskNeeds(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done."""
+    """The requirements of a task."""
 
     task: GpuTask = GpuTask.ANY
-    vram_gb: float = 0.0  # that the task fills, in all
-    read_gb: float | None = None  # of it, what is read for each token; None: all
-    token_s: float | None = None  # the longest that one token may take
+    vram_gb: float = 0.0  # that the task fills in total
+    read_gb: float | None = None  # the part that each token reads; None: all
+    token_s: float | None = None  # maximum time per token
     any_link: bool = False  # several cards need no NVLink between them
     max_cards: int = 8
 
@@ -94,20 +94,20 @@ class TaskNeeds(msgspec.Struct, frozen=True, kw_only=True):
 class ClassChoice(msgspec.Struct, frozen=True, kw_only=True):
     """The cheapest offer of a class that fits."""
 
-    gpu: GpuSpecs  # of a name that leaves the card open, the weakest in each figure
+    gpu: GpuSpecs  # for a name that leaves the card open, the weakest figures
     priced: PricedClass
     needed: int  # cards that the task needs
-    offers: int  # that fit, of this class
-    token_s: float | None  # that a token takes at least; None: not asked, or not known
+    offers: int  # fitting ones of this class
+    token_s: float | None  # minimum time per token; None: not requested, or unknown
 
     @property
     def usd_hour(self) -> Decimal:
-        """Of the whole offer; the middle of a range."""
+        """The price of the whole offer; the middle of a range."""
         high = self.priced.high_usd_hour
         return self.priced.usd_hour if high is None else (self.priced.usd_hour + high) / 2
 
     def per(self, by: CostMeasure) -> Decimal | None:
-        """Dollars an hour, or for a GB, a TFLOP or a TB/s an hour; None: the data sheet does not say."""
+        """Dollars per hour, or per GB, TFLOP or TB/s and hour; None: the data sheet does not say."""
         if by is CostMeasure.HOUR:
             return self.usd_hour
         unit = {
@@ -119,25 +119,25 @@ class ClassChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankedClasses(msgspec.Struct, frozen=True, kw_only=True):
-    """What fits, best first, and why the rest does not."""
+    """The fitting classes, best first, and why the others do not fit."""
 
     choices: tuple[ClassChoice, ...]
     left_out: Mapping[str, tuple[str, ...]]  # reason → GPUs
     by: CostMeasure
 
     def best(self, by: CostMeasure) -> ClassChoice | None:
-        """The cheapest by another measure."""
+        """The cheapest class by another measure."""
         known = [(value, one) for one in self.choices if (value := one.per(by)) is not None]
         return min(known, key=lambda pair: pair[0])[1] if known else None
 
 
 def default_measure(task: GpuTask) -> CostMeasure:
-    """Training is bought by its arithmetic, the rest by the hour."""
+    """Training is measured by compute, everything else by the hour."""
     return CostMeasure.COMPUTE if task is GpuTask.TRAINING else CostMeasure.HOUR
 
 
 def rank_classes(needs: TaskNeeds, priced: Iterable[PricedClass], by: CostMeasure | None = None) -> RankedClasses:
-    """Of each class the offer that fits for least money an hour; the classes by `by`."""
+    """For each class the cheapest fitting offer per hour; the classes ordered by `by`."""
     wanted = by or default_measure(needs.task)
     classes: dict[str, list[PricedClass]] = {}
     for one in priced:
@@ -157,7 +157,7 @@ def rank_classes(needs: TaskNeeds, priced: Iterable[PricedClass], by: CostMeasur
 
 
 def _choice(needs: TaskNeeds, gpu: GpuSpecs | None, offers: Sequence[PricedClass]) -> ClassChoice | str:
-    """The cheapest that fits, or why none does."""
+    """The cheapest fitting offer, or why none fits."""
     if gpu is None:
         return "in no data sheet of ours"
     if needs.task is not GpuTask.ANY and gpu.architecture in _DROPPED:
@@ -180,7 +180,7 @@ def _choice(needs: TaskNeeds, gpu: GpuSpecs | None, offers: Sequence[PricedClass
 
 
 def specs_of(name: str) -> GpuSpecs | None:
-    """What is sure of a GPU; "H100" may be any of them: then the least of each figure. None: no data sheet of ours."""
+    """Certain figures of a GPU; if the name leaves the card open ("H100"), the lowest. None: no data sheet."""
     known, open_name = gpu_specs(), catalog().get(name)
     members = [known[one] for one in (open_name.members if open_name else ()) if one in known]
     if name in known or not members:
@@ -201,7 +201,7 @@ def _least(figures: Sequence[float | None]) -> float | None:
 
 
 def cards_needed(needs: TaskNeeds, gpu: GpuSpecs) -> int | None:
-    """Cards that hold the task and are quick enough; None: no number of them, or it cannot be told."""
+    """Cards that hold the task and are fast enough; None: no number is enough, or it is unknown."""
     held = max(1, cards_for(needs.vram_gb, gpu.memory_gib)) if needs.vram_gb else 1
     if needs.vram_gb and not cards_for(needs.vram_gb, gpu.memory_gib):
         return None
@@ -212,7 +212,7 @@ def cards_needed(needs: TaskNeeds, gpu: GpuSpecs) -> int | None:
 
 
 def _token_s(needs: TaskNeeds, gpu: GpuSpecs, cards: int) -> float | None:
-    """What is read for a token, at the bandwidth that is reached; the cards read their parts at once."""
+    """Time to read a token's data at the bandwidth reached; the cards read their parts in parallel."""
     read = needs.vram_gb if needs.read_gb is None else needs.read_gb
     if needs.task is not GpuTask.INFERENCE or gpu.bandwidth_gb_s is None or not read:
         return None
@@ -220,17 +220,17 @@ def _token_s(needs: TaskNeeds, gpu: GpuSpecs, cards: int) -> float | None:
 
 
 def remarks(needs: TaskNeeds, gpu: GpuSpecs) -> list[str]:
-    """What to know of a card beside its price."""
+    """Remarks on a card besides its price."""
     found = ["FP16 only, no BF16"] if needs.task is GpuTask.TRAINING and gpu.architecture in _NO_BF16 else []
     if gpu.nvlink:
         found.append("NVLink")
     if gpu.name not in gpu_specs():
-        found.append("which card is open: the weakest is reckoned")
+        found.append("which card is open: the weakest counts")
     return found
 
 
 def price_ratio(one: PricedClass, other: PricedClass) -> tuple[Decimal, Decimal]:
-    """How many times dearer a GPU is than another: cheapest against cheapest, dearest against dearest; lower first."""
+    """How many times as expensive a GPU is as another: low against low, high against high; the lower ratio first."""
     low = (one.usd_hour / one.cards) / (other.usd_hour / other.cards)
     dear, dear_other = one.high_usd_hour or one.usd_hour, other.high_usd_hour or other.usd_hour
     high = (dear / one.cards) / (dear_other / other.cards)
@@ -264,7 +264,7 @@ SOURCE_CLASSES: tuple[SourceClass, ...] = (
 
 
 def source_classes(task: GpuTask, vram_gb: float) -> list[SourceClass]:
-    """Those for a task whose printed memory holds it on one card: cheapest first, those without a price last."""
+    """Classes whose printed memory holds the task on one card: cheapest first, those without a price last."""
     fitting = [
         one
         for one in SOURCE_CLASSES
@@ -274,7 +274,7 @@ def source_classes(task: GpuTask, vram_gb: float) -> list[SourceClass]:
 
 
 def source_ratio(one: str, other: str) -> tuple[Decimal, Decimal]:
-    """How many times dearer a class is than another by the sources' own prices."""
+    """How many times as expensive a class is as another, by the sources' own prices."""
     priced = {
         found.gpu: PricedClass(gpu=found.gpu, cards=1, usd_hour=found.low, high_usd_hour=found.high)
         for found in SOURCE_CLASSES

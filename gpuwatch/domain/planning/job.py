@@ -1,8 +1,8 @@
-"""What a job costs, all in: its work, getting ready, restarts, the least that is billed, traffic.
+"""What a job costs in total: work, preparation, restarts, minimum billing, traffic.
 
-Interruptions are a Poisson process while it runs, and work since the newest checkpoint is lost: a stretch of t hours
-with rate r and a restart of R hours takes (eʳᵗ − 1) × (1/r + R) in the mean (Daly, 2006). What one interruption loses
-is 1/r − t/(eʳᵗ − 1) in the mean: under half a checkpoint's interval, and never more than a whole one.
+Interruptions are a Poisson process during the run and lose the work since the last checkpoint: a stretch of t hours
+with rate r and a restart of R hours takes (eʳᵗ − 1) × (1/r + R) on average (Daly, 2006). One interruption loses
+1/r − t/(eʳᵗ − 1) on average: less than half the time between checkpoints, and never more than all of it.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from gpuwatch.domain.planning.figures import FigureRange
 from gpuwatch.domain.planning.job_hours import HOUR_S, JobSpec, hours_on
 from gpuwatch.domain.planning.memory_need import holds
 
-_MOST_HOURS = 87_600.0  # ten years: what takes longer is never done
-_STEEP = 50.0  # r × t beyond which a stretch is never finished
+_MOST_HOURS = 87_600.0  # ten years: longer jobs never finish
+_STEEP = 50.0  # above this r × t a stretch never finishes
 METHOD_TEXT = "price × time + traffic; restarts by Daly (2006): Poisson interruptions, work since a checkpoint is lost"
 
 
 class PricedGpus(msgspec.Struct, frozen=True, kw_only=True):
-    """Some GPUs at a price, and what they are like: an offer, or one that is only thought of."""
+    """Some GPUs at a price, with their properties: an offer, or hypothetical hardware."""
 
     gpu: str
     count: int
     memory_gib: float | None  # of one GPU
     microusd_hour: int  # price of the whole offer, commission and disk included
-    disk_microusd_hour: float = 0.0  # what of it is the disk
+    disk_microusd_hour: float = 0.0  # the disk's part of it
     can_be_interrupted: bool = False
     download_mbps: float | None = None
     download_usd_gb: float | None = None
@@ -40,19 +40,19 @@ class PricedGpus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobTraffic(msgspec.Struct, frozen=True):
-    """GB that a job moves: down at every start, up once."""
+    """GB that a job transfers: down at every start, up once."""
 
     download_gb: float = 0.0
     upload_gb: float = 0.0
 
 
 class JobBill(msgspec.Struct, frozen=True, kw_only=True):
-    """Hours by what they are spent on, and money. `minimum_h`: billed beyond what it runs."""
+    """Hours by purpose, and money. `minimum_h`: billed beyond the running time."""
 
     work_h: float
-    ready_h: float  # set-up, pulling, loading, at the first start
-    restart_h: float  # the same at each further one
-    lost_h: float  # work that is done twice
+    ready_h: float  # setup, pulling, loading at the first start
+    restart_h: float  # pulling and loading at each restart
+    lost_h: float  # repeated work
     minimum_h: float
     interruptions: float
     microusd_hour: int
@@ -66,36 +66,36 @@ class JobBill(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def microusd(self) -> int:
-        """The whole job, in whole micro-dollars."""
+        """The cost of the whole job, in whole micro-dollars."""
         billed = self.hours + self.minimum_h
         return round(self.microusd_hour * billed + self.traffic_usd * MICRO)
 
     @property
     def disk_usd(self) -> float:
-        """What of the money is the disk's, whatever the hours are spent on."""
+        """The disk's part of the cost."""
         return (self.hours + self.minimum_h) * self.disk_microusd_hour / MICRO
 
     def usd_for(self, hours: float) -> float:
-        """What of the money is for some of the hours."""
+        """The cost of some of the hours."""
         return hours * self.microusd_hour / MICRO
 
 
 class JobCost(msgspec.Struct, frozen=True, kw_only=True):
-    """At best and at worst. The worst is what a threshold is compared with."""
+    """Best and worst case. A threshold is compared with the worst."""
 
     low: JobBill
     high: JobBill
-    how: str  # the hours were found
-    unknown: tuple[str, ...] = ()  # what is not in it, for nobody says its price or pace
+    how: str  # how the hours were computed
+    unknown: tuple[str, ...] = ()  # costs left out because their price or speed is unknown
 
     @property
     def microusd(self) -> int:
-        """At worst."""
+        """The worst case."""
         return self.high.microusd
 
 
 def priced_gpus_of(offer: Offer, price: OfferPrice, disk_gb: float | None = None) -> PricedGpus:
-    """An offer at its price, which is with this disk; None: with the one that is quoted."""
+    """An offer at its price, which includes this disk; None: the quoted one."""
     held_gb = offer.quoted_disk_gb if disk_gb is None else max(disk_gb, offer.terms.least_disk_gb)
     disk_usd_hour = (offer.disk_usd_gb_month or 0.0) * held_gb / HOURS_A_MONTH * (1 + price.commission_rate)
     return PricedGpus(
@@ -114,7 +114,7 @@ def priced_gpus_of(offer: Offer, price: OfferPrice, disk_gb: float | None = None
 
 
 def cost_on(job: JobSpec, priced_gpus: PricedGpus, traffic: JobTraffic) -> JobCost | str:
-    """What a job costs there; a text: why it cannot be told, or cannot be done, one clause."""
+    """The cost of a job on these GPUs; or why it is unknown or impossible, as one clause."""
     if job.memory_gb and priced_gpus.memory_gib is None:
         return f"the memory of {priced_gpus.gpu} is not known"
     if job.memory_gb and not holds(job.memory_gb, priced_gpus.memory_gib or 0.0, priced_gpus.count):
@@ -140,16 +140,10 @@ def cost_on(job: JobSpec, priced_gpus: PricedGpus, traffic: JobTraffic) -> JobCo
     return JobCost(low=low, high=high, how=hours.how, unknown=tuple(_unknown(priced_gpus, down_gb, mbps, traffic)))
 
 
-def lost_hours(stretch_h: float, per_hour: float) -> float:
-    """Work that one interruption loses in the mean, of a stretch between checkpoints; never more than all of it."""
-    steep = stretch_h * per_hour
-    return stretch_h / 2 if steep < 1e-6 else 1 / per_hour - (stretch_h / expm1(steep) if steep < _STEEP else 0.0)
-
-
 def _bill(
     job: JobSpec, priced_gpus: PricedGpus, work_h: float, start_h: float, setup_h: float, traffic: JobTraffic
 ) -> JobBill | None:
-    """None: it is never done."""
+    """The bill; None: the job never finishes."""
     per_hour = job.interruptions_per_day / 24 if priced_gpus.can_be_interrupted else 0.0
     stretch_h = min(work_h, job.checkpoint_s / HOUR_S) if job.checkpoint_s else work_h
     stretches = _stretches(work_h, stretch_h)
@@ -157,7 +151,7 @@ def _bill(
         return None
     interruptions = sum(number * expm1(per_hour * length) for length, number in stretches)
     lost = sum(number * _redone_h(length, per_hour) for length, number in stretches) if per_hour else 0.0
-    # an interruption while it gets ready again costs another start: a geometric series of them
+    # an interruption during a restart costs another start: a geometric series
     again = interruptions * (expm1(per_hour * start_h) / per_hour if per_hour * start_h > 1e-9 else start_h)
     hours = setup_h + start_h + work_h + lost + again
     if not isfinite(hours) or hours > _MOST_HOURS:
@@ -178,18 +172,18 @@ def _bill(
 
 
 def _stretches(work_h: float, stretch_h: float) -> list[tuple[float, float]]:
-    """The work between checkpoints: length and number of the whole stretches, and what is left."""
+    """The work between checkpoints: length and number of whole stretches, and the rest."""
     whole, rest = divmod(work_h, stretch_h)
     return [(stretch_h, whole), (rest, 1.0)]
 
 
 def _redone_h(stretch_h: float, per_hour: float) -> float:
-    """What is done twice until a stretch is finished: every interruption begins it anew."""
+    """Repeated work until a stretch is finished: every interruption restarts it."""
     return max(0.0, expm1(per_hour * stretch_h) / per_hour - stretch_h)
 
 
 def _beyond(hours: float, runs: float, priced_gpus: PricedGpus) -> float:
-    """What is billed and not used: each run is billed for the least time, and in whole steps."""
+    """Hours billed but not used: each run is billed for a minimum time, and in whole steps."""
     run_s = hours * HOUR_S / runs
     billed_s = max(run_s, priced_gpus.min_billing_s)
     if priced_gpus.billing_step_s:
@@ -213,25 +207,20 @@ def _memory_of(gpu: str) -> float | None:
     return None if specs is None else specs.memory_gib
 
 
-def break_even(first: PricedGpus, second: PricedGpus) -> float:
-    """How many times as fast the second must be, to cost as much for the same work."""
-    return second.microusd_hour / first.microusd_hour
-
-
 def training_flop(params: float, tokens: float, *, full: bool) -> float:
-    """6 a weight and token to train it (Kaplan et al., 2020); 4 where the weights themselves are left alone."""
+    """6 FLOP per weight and token of training (Kaplan et al., 2020); 4 if the weights themselves stay fixed."""
     return (6.0 if full else 4.0) * params * tokens
 
 
 def inference_flop(params: float, tokens: float) -> float:
-    """2 a weight and token; the reading of long contexts apart."""
+    """2 FLOP per weight and token, without the reading of long contexts."""
     return 2.0 * params * tokens
 
 
-SOURCE_LOAD_USD_GPU_HOUR = 5.0  # the price with which the sources' 2.33 for one load comes out; they say 4.00
+SOURCE_LOAD_USD_GPU_HOUR = 5.0  # the price behind the sources' 2.33 per load; they state 4.00
 
 
 def load_usd(cards: int, usd_gpu_hour: float, load_s: FigureRange) -> FigureRange:
-    """What it costs that a model is loaded once: 4 cards at 4.00 for 5 to 7 minutes are 1.33 to 1.87."""
+    """The cost of loading a model once: 4 cards at 4.00 for 5 to 7 minutes are 1.33 to 1.87."""
     each = cards * usd_gpu_hour / HOUR_S
     return FigureRange(each * load_s.low, each * load_s.high)

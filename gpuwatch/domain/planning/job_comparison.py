@@ -40,21 +40,21 @@ class JobOffer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobRanking(msgspec.Struct, frozen=True, kw_only=True):
-    """Cheapest job first, by the worst case. `refused`: how many offers are out, by the reason."""
+    """Cheapest job first, by the worst case. `refused`: the number of unsuitable offers by reason."""
 
     placed: tuple[JobOffer, ...]
     refused: tuple[tuple[str, int], ...] = ()  # most frequent first
 
     @property
     def seen(self) -> int:
-        """Offers that were looked at."""
+        """Number of offers considered."""
         return len(self.placed) + sum(count for _, count in self.refused)
 
 
 def rank_offers(
     job: JobSpec, offers: Iterable[tuple[Offer, OfferPrice]], traffic: JobTraffic, disk_gb: float | None = None
 ) -> JobRanking:
-    """The offers on which the job can be done, and why it cannot on the others."""
+    """Rank the offers that can do the job, and count the reasons against the others."""
     placed, refused = [], Counter[str]()
     for offer, price in offers:
         cost = _cost(job, offer, price, traffic, disk_gb)
@@ -89,7 +89,7 @@ EXPECTED = 'expected cards at a price per GPU-hour, such as "4x A100 @ 1.20" or 
 
 
 class PlannedHardware(msgspec.Struct, frozen=True, kw_only=True):
-    """Some cards at a price per GPU-hour. `hours` None: they follow from the job."""
+    """Some cards at a price per GPU-hour. `hours` None: computed from the job."""
 
     text: str
     on: GpuAllocation
@@ -98,12 +98,12 @@ class PlannedHardware(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def count(self) -> int:
-        """One, where none is said."""
+        """The number of cards; 1 if not given."""
         return self.on.count or 1
 
 
 class HardwareExtras(msgspec.Struct, frozen=True, kw_only=True):
-    """What an offer would say of itself, the same for all candidates."""
+    """Properties that an offer would state, the same for all candidates."""
 
     commission: Decimal = Decimal(0)
     spot: bool = False
@@ -114,17 +114,17 @@ class HardwareExtras(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ComparedHardware(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate with what the job costs there. `break_even`: as fast as this against the first, it costs as much."""
+    """A candidate with what the job costs there. `break_even`: the speed relative to the first at equal cost."""
 
     candidate: PlannedHardware
     priced_gpus: PricedGpus
     cost: JobCost
     break_even: float
-    speed: FigureRange  # how many times as fast as the first it is reckoned to be
+    speed: FigureRange  # estimated speed relative to the first
 
 
 def parse_hardware(text: str) -> PlannedHardware:
-    """From text. Raises ValueError: what was expected."""
+    """Parse a candidate. Raises ValueError: what was expected."""
     found = _FORM.fullmatch(text.strip())
     if found is None or not Decimal(found["usd"]):
         raise ValueError(f"{text.strip()!r}: {EXPECTED}")
@@ -139,7 +139,7 @@ def parse_hardware(text: str) -> PlannedHardware:
 def compare_hardware(
     job: JobSpec, candidates: Sequence[PlannedHardware], traffic: JobTraffic, extras: HardwareExtras
 ) -> list[ComparedHardware]:
-    """In the given order; the first is what the others are held against. Raises ValueError: one cannot be reckoned."""
+    """Compare candidates with the first, in the given order. Raises ValueError: the cost of one cannot be computed."""
     found: list[ComparedHardware] = []
     for one in candidates:
         priced_gpus = priced_gpus_of_plan(one, job, extras)
@@ -154,7 +154,7 @@ def compare_hardware(
 
 
 def priced_gpus_of_plan(one: PlannedHardware, job: JobSpec, extras: HardwareExtras) -> PricedGpus:
-    """A candidate as an offer would be."""
+    """A candidate in the form of an offer."""
     name, factor = one.on.gpus[0], 1 + extras.commission
     specs = gpu_specs().get(name)
     return PricedGpus(

@@ -13,44 +13,42 @@ from gpuwatch.domain.planning.figures import FigureRange, GpuAllocation, exactly
 
 
 class GpuRate(msgspec.Struct, frozen=True):
-    """A figure of some GPUs: tokens a second, or how many times as fast as the job's own GPUs."""
+    """A figure for some GPUs: tokens per second, or speed relative to the job's own GPUs."""
 
     on: GpuAllocation
     value: FigureRange
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One job. How long it takes is known by its `hours` on some GPUs, or by its `tokens` and a speed."""
+    """One job. Its duration follows from `hours` on some GPUs, or from `tokens` and a speed."""
 
     hours: FigureRange | None = None
-    on: GpuAllocation | None = None  # where it takes those hours; None: on whatever it is asked about
-    speedup: tuple[GpuRate, ...] = ()  # other GPUs against `on`
+    on: GpuAllocation | None = None  # where it takes those hours; None: on any GPUs
+    speedup: tuple[GpuRate, ...] = ()  # other GPUs relative to `on`
     tokens: float | None = None
     tokens_per_s: tuple[GpuRate, ...] = ()
-    flop: float | None = None  # arithmetic of the whole job
-    utilisation: FigureRange | None = (
-        None  # share of the data sheet's FLOP/s that arrives; also lets FLOP/s scale `hours`
-    )
-    fp8: bool = False  # … of the sheet's figure for 8 bits
-    bf16: bool = False  # … which cards before Ampere do not reckon in
-    scaling: float = 1.0  # what each further GPU adds, as a share of one GPU
-    memory_gb: float = 0.0  # must lie in the GPUs together, without what each keeps for itself
-    setup_s: FigureRange = exactly(0.0)  # at the first start alone
-    load_s: FigureRange = exactly(0.0)  # at every start: the model's way into memory
+    flop: float | None = None  # operations of the whole job
+    utilisation: FigureRange | None = None  # share of the data sheet's FLOP/s; also scales `hours` by FLOP/s
+    fp8: bool = False  # use the data sheet's figure for 8 bits
+    bf16: bool = False  # needs bf16, which cards before Ampere do not support
+    scaling: float = 1.0  # contribution of each further GPU, relative to the first
+    memory_gb: float = 0.0  # total over the GPUs, without each card's overhead
+    setup_s: FigureRange = exactly(0.0)  # at the first start only
+    load_s: FigureRange = exactly(0.0)  # at every start: loading the model
     image_gb: float = 0.0  # pulled at every start
-    download_mbps: float | None = None  # where an offer does not say how quick it is
-    checkpoint_s: float | None = None  # between two checkpoints; None: what is not finished is lost
-    within_s: float | None = None  # all of it, at worst
-    interruptions_per_day: float = 0.0  # of what can be interrupted, while it runs
+    download_mbps: float | None = None  # if an offer does not state its speed
+    checkpoint_s: float | None = None  # between two checkpoints; None: unfinished work is lost
+    within_s: float | None = None  # limit for the whole job, in the worst case
+    interruptions_per_day: float = 0.0  # of interruptible offers, while running
 
 
 HOUR_S = 3600.0
-_NO_BF16 = "{gpu} does not reckon in bf16 (in fp16 it does)"
-_BEFORE_BF16 = frozenset({"Kepler", "Maxwell", "Pascal", "Volta", "Turing"})  # NVIDIA has it from Ampere on
+_NO_BF16 = "{gpu} does not support bf16 (it supports fp16)"
+_BEFORE_BF16 = frozenset({"Kepler", "Maxwell", "Pascal", "Volta", "Turing"})  # supported since Ampere
 
 
 class JobHours(msgspec.Struct, frozen=True):
-    """Hours of work on some GPUs, and how they were found."""
+    """Hours of work on some GPUs, and how they were computed."""
 
     value: FigureRange
     how: str
@@ -58,11 +56,11 @@ class JobHours(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=8192)  # the same few GPUs for every offer of every poll
 def hours_on(job: JobSpec, gpu: str, count: int) -> JobHours | str:
-    """Hours of work on so many of a GPU; a text: why they are not known, one clause."""
+    """Hours of work on a number of GPUs; or why they are unknown, as one clause."""
     if job.hours is not None:
         return _by_reference(job, job.hours, gpu, count)
     if job.tokens is None:
-        return "neither hours nor tokens are said"
+        return "neither hours nor tokens are given"
     if (rate := _nearest(job.tokens_per_s, gpu, count)) is not None:
         factor = _factor(rate, gpu, count, job)
         per_s = FigureRange(rate.value.low * factor, rate.value.high * factor)
@@ -70,16 +68,16 @@ def hours_on(job: JobSpec, gpu: str, count: int) -> JobHours | str:
         return JobHours(hours, f"{_span(per_s)} tok/s, from those of {rate.on.text}")
     if job.flop is not None and job.utilisation is not None:
         return _by_flops(job, job.flop, job.utilisation, gpu, count)
-    return f"no tokens_per_s of {gpu} is said, nor the model's size with a utilisation"
+    return f"no tokens_per_s of {gpu} is given, nor the model's size with a utilisation"
 
 
 def scaling_gain(count: int, scaling: float) -> float:
-    """How many times as fast as one GPU so many are."""
+    """The speed of several GPUs relative to one."""
     return 1 + (count - 1) * scaling
 
 
 def peak_flops(gpu: str, *, fp8: bool) -> float | None:
-    """FLOP/s by the data sheet: matrix units, dense. None: it does not say.
+    """Dense FLOP/s of the matrix units, by the data sheet. None: it does not say.
 
     Of a name that leaves the card open ("V100 32GB"), the slowest that it may be.
     """
@@ -91,7 +89,7 @@ def peak_flops(gpu: str, *, fp8: bool) -> float | None:
 
 
 def lacks_bf16(gpu: str) -> bool:
-    """Is it known to have no units for bf16? Of a name that leaves the card open: are all that it may be?"""
+    """Does it certainly lack bf16? For a name that leaves the card open: do all possible cards?"""
     names = (gpu,) if gpu in gpu_specs() else catalog().wanted(gpu)
     sheets = [specs for name in names if (specs := gpu_specs().get(name)) is not None]
     return bool(sheets) and all(specs.architecture in _BEFORE_BF16 for specs in sheets)
@@ -108,7 +106,7 @@ def _by_reference(job: JobSpec, hours: FigureRange, gpu: str, count: int) -> Job
     if (rate := _nearest(job.speedup, gpu, count)) is not None:
         return _sped_up(job, hours, rate, count)
     if job.utilisation is None:
-        return f"neither a speedup of {gpu} is said, nor a utilisation"
+        return f"neither a speedup of {gpu} nor a utilisation is given"
     if job.bf16 and lacks_bf16(gpu):
         return _NO_BF16.format(gpu=gpu)
     mine, theirs = peak_flops(gpu, fp8=job.fp8), peak_flops(job.on.gpus[0], fp8=job.fp8)
@@ -119,7 +117,7 @@ def _by_reference(job: JobSpec, hours: FigureRange, gpu: str, count: int) -> Job
 
 
 def _sped_up(job: JobSpec, hours: FigureRange, rate: GpuRate, count: int) -> JobHours:
-    """A speed-up with a count is one of those GPUs against `on`; without, of each GPU against each of `on`."""
+    """A speed-up with a count compares those GPUs with `on`; without a count, GPU with GPU."""
     own = job.on.count if job.on and job.on.count else 1
     base = 1.0 if rate.on.count is not None else scaling_gain(own, job.scaling)
     factor = base * scaling_gain(rate.on.count or 1, job.scaling) / scaling_gain(count, job.scaling)
@@ -139,7 +137,7 @@ def _by_flops(job: JobSpec, flop: float, utilisation: FigureRange, gpu: str, cou
 
 
 def _nearest(rates: Iterable[GpuRate], gpu: str, count: int) -> GpuRate | None:
-    """Of a GPU's figures that of the nearest count; of two such, the one that names fewer models."""
+    """A GPU's figure with the nearest count; of equal ones, the one that names fewer models."""
     mine = [rate for rate in rates if gpu in rate.on.gpus]
     return min(mine, key=lambda rate: (abs((rate.on.count or 1) - count), len(rate.on.gpus)), default=None)
 

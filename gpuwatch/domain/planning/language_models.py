@@ -1,4 +1,4 @@
-"""Language models by their shape: what memory and arithmetic follow from. Figures: the published configs."""
+"""Language models by their shape, which determines memory and arithmetic. Figures: the published configs."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import msgspec
 from gpuwatch.domain.market.gpu_names import fold
 from gpuwatch.domain.planning.figures import parse_figure
 
-_SAME = 1.2  # a named size within this factor of a known model takes its shape as it is
+_SAME = 1.2  # a size within this factor of a known model takes its shape unchanged
 _GRAIN = 128  # hidden sizes are multiples of it
 
 
 class TransformerShape(msgspec.Struct, frozen=True):
-    """What a transformer's decoder is built of."""
+    """The dimensions of a transformer decoder."""
 
     layers: int
     hidden: int
     heads: int
     kv_heads: int  # fewer than heads: grouped queries
-    ffn: int  # inner width of the gated feed-forward part
+    ffn: int  # inner width of the gated feed-forward layer
     vocab: int
     experts: int = 1
-    tied: bool = False  # input and output embeddings are one
+    tied: bool = False  # input and output embeddings are shared
 
     @property
     def kv_width(self) -> int:
@@ -33,18 +33,18 @@ class TransformerShape(msgspec.Struct, frozen=True):
 
     @property
     def params(self) -> float:
-        """Weights of the matrices; norms and biases are below a thousandth."""
+        """Number of weights; norms and biases, below a thousandth, are left out."""
         attention = 2 * self.hidden * (self.hidden + self.kv_width)
         layer = attention + 3 * self.hidden * self.ffn * self.experts
         return float(self.layers * layer + self.vocab * self.hidden * (1 if self.tied else 2))
 
 
 class LanguageModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A model to be run or trained. `like` names the known model whose shape was taken or scaled; None: its own."""
+    """A model to run or train. `like` names the known model whose shape was used or scaled; None: its own."""
 
     name: str
     params: float
-    active_params: float  # used for one token: fewer than `params` in a mixture of experts
+    active_params: float  # used per token: fewer than `params` in a mixture of experts
     shape: TransformerShape
     like: str | None = None
 
@@ -78,7 +78,7 @@ _TYPICAL = tuple(model for model in MODELS if model.name in (*_SHAPES, "Llama 3.
 
 
 def model_of(text: str) -> LanguageModel:
-    """A known model by its name, or one of so many parameters ("70B"). Raises ValueError: what was expected."""
+    """A known model by its name, or one of this size ("70B"). Raises ValueError: what was expected."""
     named = {fold(model.name): model for model in MODELS}
     if (known := named.get(fold(text))) is not None:
         return known
@@ -90,7 +90,7 @@ def model_of(text: str) -> LanguageModel:
 
 
 def of_size(params: float, name: str) -> LanguageModel:
-    """A dense model of which only the size is known: the shape of the typical one nearest to it, scaled if need be."""
+    """A dense model of a known size only: with the shape of the nearest typical model, scaled if necessary."""
     near = min(_TYPICAL, key=lambda model: max(model.params / params, params / model.params))
     ratio = params / near.params
     shape = near.shape if 1 / _SAME <= ratio <= _SAME else _scaled(near.shape, ratio)
@@ -98,7 +98,7 @@ def of_size(params: float, name: str) -> LanguageModel:
 
 
 def model_from_config(fields: Mapping[str, Any], name: str) -> LanguageModel:
-    """From a model's own `config.json`, as its publisher ships it. Raises ValueError: a field is missing or odd."""
+    """From a model's own `config.json`, as its publisher ships it. Raises ValueError: a field is missing or invalid."""
     hidden, heads = _whole(fields, "hidden_size"), _whole(fields, "num_attention_heads")
     shape = TransformerShape(
         layers=_whole(fields, "num_hidden_layers"),
@@ -122,7 +122,7 @@ def _whole(fields: Mapping[str, Any], key: str, default: int | None = None) -> i
 
 
 def _scaled(shape: TransformerShape, ratio: float) -> TransformerShape:
-    """Depth and width grow alike: parameters go with layers × hidden²."""
+    """Depth and width scale alike: parameters are proportional to layers × hidden²."""
     by = ratio ** (1 / 3)
     hidden = max(_GRAIN, round(shape.hidden * by / _GRAIN) * _GRAIN)
     heads = max(1, hidden // (shape.hidden // shape.heads))

@@ -1,9 +1,9 @@
-"""How much GPU memory a model wants, by parts, and how many cards hold it.
+"""How much GPU memory a model needs, by parts, and how many cards hold it.
 
-Weights, gradients and optimizer states are counted as Rajbhandari et al. do (ZeRO, 2020: 16 bytes a parameter for
-AdamW in mixed precision), activations as Korthikanti et al. do (Reducing Activation Recomputation, 2022: 34 bytes
-per token, width and layer in 16 bits with fused attention, 2 where each layer is computed again), 4-bit weights as
-Dettmers et al. do (QLoRA, 2023: 4.127 bits with doubly quantised constants). All in GB of 10⁹ bytes.
+Weights, gradients and optimizer states as in Rajbhandari et al. (ZeRO, 2020: 16 bytes per parameter for AdamW in mixed
+precision), activations as in Korthikanti et al. (Reducing Activation Recomputation, 2022: 34 bytes per token, width and
+layer in 16 bits with fused attention, 2 if each layer is recomputed), 4-bit weights as in Dettmers et al. (QLoRA, 2023:
+4.127 bits with doubly quantised constants). All in GB of 10⁹ bytes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from gpuwatch.domain.planning.language_models import LanguageModel, TransformerS
 
 GB: Final = 1e9
 GIB_GB: Final = 2**30 / GB
-RESERVE: Final = 0.10  # of a card, left free: as vLLM does by default
-OVERHEAD_GB: Final = 1.0  # of each card: CUDA's context, libraries, buffers for talking to the others
-_MACHINE: Final = 8  # cards; more are several machines
-_PREFILL: Final = 8192  # tokens that an inference server reads in at once (vLLM's default)
+RESERVE: Final = 0.10  # of a card stays free, as in vLLM by default
+OVERHEAD_GB: Final = 1.0  # per card: CUDA context, libraries, communication buffers
+_MACHINE: Final = 8  # cards per machine
+_PREFILL: Final = 8192  # tokens that an inference server prefills at once (vLLM's default)
 METHOD_TEXT: Final = (
     "parts: ZeRO (2020) for weights, gradients, optimizer; Korthikanti et al. (2022) for activations; "
     "QLoRA (2023) for 4 bits"
@@ -32,7 +32,7 @@ METHOD_TEXT: Final = (
 
 
 class TrainingMethod(StrEnum):
-    """What is done with the model."""
+    """What the model is used for."""
 
     FULL = "full"
     LORA = "lora"
@@ -41,7 +41,7 @@ class TrainingMethod(StrEnum):
 
 
 class Precision(StrEnum):
-    """How a weight is held."""
+    """Number format of a weight."""
 
     FP32 = "fp32"
     BF16 = "bf16"
@@ -59,7 +59,7 @@ BYTES_PER_WEIGHT: Final[Mapping[Precision, float]] = {
     Precision.INT8: 1.0,
     Precision.INT4: 0.5,
 }
-OPTIMIZER_BYTES: Final[Mapping[str, float]] = {  # bytes of states for each trained parameter
+OPTIMIZER_BYTES: Final[Mapping[str, float]] = {  # bytes of state per trained parameter
     "adamw": 8.0,
     "adamw8bit": 2.0,
     "lion": 4.0,
@@ -71,28 +71,28 @@ _QUANT_BITS: Final = 0.127  # constants of 4-bit weights, per parameter
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be held in memory at once."""
+    """What must be in memory at once."""
 
     model: LanguageModel
     method: TrainingMethod = TrainingMethod.FULL
     precision: Precision = Precision.BF16
     optimizer: str = "adamw"
     batch: int = 1  # sequences at once, over all cards
-    context: int = 4096  # tokens of a sequence
-    recompute: bool = True  # activations of a layer are computed again on the way back ("gradient checkpointing")
-    fused_attention: bool = True  # FlashAttention: no matrix of context × context is held
-    master: bool = True  # weights under 32 bits have a copy in 32, which the optimizer changes
+    context: int = 4096  # tokens per sequence
+    recompute: bool = True  # recompute a layer's activations in the backward pass ("gradient checkpointing")
+    fused_attention: bool = True  # FlashAttention: no context × context matrix in memory
+    master: bool = True  # weights below 32 bits have a 32-bit copy, which the optimizer updates
     rank: int = 16  # of LoRA's matrices
-    targets: str = "all"  # "all": every linear layer has an adapter; "qv": query and value alone
+    targets: str = "all"  # "all": adapters in every linear layer; "qv": in query and value only
 
     @property
     def trains(self) -> bool:
-        """Is anything learned?"""
+        """Is it training?"""
         return self.method is not TrainingMethod.INFERENCE
 
 
 class MemoryPart(msgspec.Struct, frozen=True):
-    """One part of what is held."""
+    """One part of the memory."""
 
     name: str
     gb: float
@@ -100,19 +100,19 @@ class MemoryPart(msgspec.Struct, frozen=True):
 
 
 class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
-    """All parts. What lies on every card besides: `OVERHEAD_GB`."""
+    """All parts, without the overhead of each card (`OVERHEAD_GB`)."""
 
     workload: Workload
     parts: tuple[MemoryPart, ...]
 
     @property
     def gb(self) -> float:
-        """Without what lies on every card."""
+        """Total, without the overhead of each card."""
         return sum(part.gb for part in self.parts)
 
 
 def memory_need(work: Workload) -> MemoryNeed:
-    """The memory that a workload wants. Raises ValueError: it makes no sense."""
+    """The memory that a workload needs. Raises ValueError: the combination is impossible."""
     if work.method is TrainingMethod.FULL and work.precision in (Precision.INT8, Precision.INT4):
         raise ValueError(f"weights in {work.precision.value} cannot be trained: method qlora or lora, or bf16")
     parts = [_weights(work)]
@@ -126,7 +126,7 @@ def memory_need(work: Workload) -> MemoryNeed:
 
 
 def lora_params(shape: TransformerShape, rank: int, targets: str) -> int:
-    """What is trained: rank × (inputs + outputs) of each matrix with an adapter (Hu et al., 2021)."""
+    """Trained parameters: rank × (inputs + outputs) of each matrix with an adapter (Hu et al., 2021)."""
     hidden, kv, ffn = shape.hidden, shape.kv_width, shape.ffn
     widths = (hidden + hidden) + (hidden + kv)
     if targets == "all":
@@ -135,18 +135,18 @@ def lora_params(shape: TransformerShape, rank: int, targets: str) -> int:
 
 
 def usable_gb(memory_gib: float) -> float:
-    """What of one card a workload may fill."""
+    """The memory of one card that a workload may fill."""
     return max(0.0, memory_gib * GIB_GB * (1 - RESERVE) - OVERHEAD_GB)
 
 
 def cards_for(gb: float, memory_gib: float) -> int:
-    """Cards that hold it, evenly divided: the rest of a division is a card of its own, and no card more."""
+    """Cards that hold it, divided evenly and rounded up."""
     usable = usable_gb(memory_gib)
     return ceil(round(gb / usable, 9)) if usable else 0
 
 
 def even_card_count(cards: int, shape: TransformerShape) -> int:
-    """The next count over which every layer divides evenly: 1, 2, 4, 8 within a machine, then whole machines."""
+    """The next count that divides every layer evenly: 1, 2, 4, 8 within a machine, then whole machines."""
     for count in (1, 2, 4, _MACHINE):
         if cards <= count and shape.heads % count == 0:
             return count
@@ -154,17 +154,17 @@ def even_card_count(cards: int, shape: TransformerShape) -> int:
 
 
 def holds(gb: float, memory_gib: float, cards: int) -> bool:
-    """Do so many cards hold it?"""
+    """Do this many cards hold it?"""
     return gb <= cards * usable_gb(memory_gib) + 1e-9
 
 
 def source_gb(params: float, precision: Precision, batch: int = 0, input_gb: float = 0.0) -> float:
-    """As the sources reckon: weights and the batch's input, nothing else. 7B in 32 bits with 4 × 0.5 GB are 30."""
+    """As the sources compute: weights and the batch's input only. 7B in 32 bits with 4 × 0.5 GB are 30."""
     return params * BYTES_PER_WEIGHT[precision] / GB + batch * input_gb
 
 
 def source_cards(gb: float, memory_gb: float) -> int:
-    """As the sources count: by the memory that is printed on the card."""
+    """As the sources count: by the memory printed on the card."""
     return ceil(round(gb / memory_gb, 9))
 
 
@@ -237,22 +237,22 @@ def _prefill(work: Workload) -> MemoryPart:
 
 
 class CardFit(msgspec.Struct, frozen=True, kw_only=True):
-    """So many of a card hold the workload."""
+    """A number of cards that hold the workload."""
 
     gpu: GpuSpecs
     least: int  # cards that hold it
-    cards: int  # cards to rent: a count over which every layer divides evenly
-    filled: float  # share of what may be filled, with `cards` of them
-    against: tuple[str, ...]  # what speaks against it
+    cards: int  # cards to rent: a count that divides every layer evenly
+    filled: float  # share of the usable memory, with `cards` cards
+    against: tuple[str, ...]  # reasons against it
 
     @property
     def is_even(self) -> bool:
-        """Are the least cards such a count by themselves?"""
+        """Does the least count divide evenly by itself?"""
         return self.cards == self.least
 
 
 def fitting_cards(needed: MemoryNeed, most_cards: int, names: Iterable[str] | None = None) -> list[CardFit]:
-    """The cards that can hold it: nothing against them first, then even counts, then few cards, then small ones.
+    """Cards that can hold it: first without reasons against, then even counts, then few cards, then small ones.
 
     Args:
         names: canonical names; None: the whole catalogue.
@@ -273,12 +273,12 @@ def _fit(needed: MemoryNeed, gpu: GpuSpecs) -> CardFit | None:
 
 
 def _against(needed: MemoryNeed, gpu: GpuSpecs, cards: int) -> Iterable[str]:
-    """Training wants matrix units and a quick way between the cards; inference wants neither."""
+    """Training needs matrix units and a fast link between the cards; inference needs neither."""
     if needed.workload.precision is Precision.BF16 and lacks_bf16(gpu.name):
         yield "no bf16"
     if not needed.workload.trains:
         return
     if not gpu.has_tensor_cores:
         yield "no Tensor cores"
-    if cards > 1 and not gpu.nvlink and gpu.form_factor != "OAM":  # whose boards have a mesh of their own
+    if cards > 1 and not gpu.nvlink and gpu.form_factor != "OAM":  # OAM boards have their own mesh
         yield "no NVLink"

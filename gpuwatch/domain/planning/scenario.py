@@ -1,4 +1,4 @@
-"""Ways of working, compared step by step: what each costs, and what another saves. Exact in decimals."""
+"""Scenarios compared step by step: the cost of each, and what another saves. Exact in decimals."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-_MOST = Decimal(10**9)  # beyond it a figure is a slip
-_WAYS = ("usd_gpu_hour", "usd_hour", "usd", "gpu", "percent")  # what a step's cost comes from; one of them
+_MOST = Decimal(10**9)  # a larger figure is a typo
+_WAYS = ("usd_gpu_hour", "usd_hour", "usd", "gpu", "percent")  # the sources of a step's cost; exactly one
 PriceOf = Callable[[str, int], Decimal]  # GPU, how many → USD per GPU-hour
 
 
 class ScenarioStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One step as its file says it."""
+    """One step, as in the file."""
 
     name: str
     hours: Decimal | None = None
@@ -28,7 +28,7 @@ class ScenarioStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def base(self) -> tuple[str, ...]:
-        """The steps that a percentage is of."""
+        """The steps that a percentage refers to."""
         return (self.of,) if isinstance(self.of, str) else self.of
 
 
@@ -41,14 +41,14 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class ScenarioFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file: the first way is what the others are compared with."""
+    """A file; the others are compared with the first scenario."""
 
     scenario: tuple[Scenario, ...]
     title: str = ""
 
 
 class StepCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step costs, and how that came about."""
+    """The cost of a step, and how it was computed."""
 
     name: str
     how: str
@@ -56,18 +56,18 @@ class StepCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScenarioCost(msgspec.Struct, frozen=True, kw_only=True):
-    """A way with its costs; savings against the first way (of that itself: 0)."""
+    """A scenario with its costs; savings relative to the first scenario."""
 
     name: str
     note: str
     costs: tuple[StepCost, ...]
     total_usd: Decimal
     saving_usd: Decimal
-    saving_percent: Decimal | None  # None: the first way costs nothing
+    saving_percent: Decimal | None  # None: the first scenario costs nothing
 
 
 def parse_scenarios(raw: Mapping[str, Any]) -> ScenarioFile:
-    """A plan out of a file's tables. Raises ValueError: which key, and what was expected."""
+    """Parse a file's tables. Raises ValueError: which key, and what was expected."""
     try:
         plan = msgspec.convert(raw, ScenarioFile)
     except msgspec.ValidationError as fault:
@@ -85,7 +85,7 @@ def parse_scenarios(raw: Mapping[str, Any]) -> ScenarioFile:
 
 
 def compare_scenarios(plan: ScenarioFile, price_of: PriceOf) -> list[ScenarioCost]:
-    """What each way costs, in the order of the file.
+    """The cost of each scenario, in the order of the file.
 
     Args:
         price_of: for steps that name a GPU instead of a price.
@@ -131,7 +131,7 @@ def _cost(step: ScenarioStep, before: Sequence[StepCost], price_of: PriceOf) -> 
 
 
 def _fault(step: ScenarioStep, before: Sequence[str]) -> str | None:
-    """What is wrong with a step, beyond its types."""
+    """What is wrong with a step, apart from types."""
     ways = [way for way in _WAYS if getattr(step, way) is not None]
     if len(ways) != 1:
         return f"expected one of {', '.join(_WAYS)}" + (f", not {' and '.join(ways)}" if ways else "")
@@ -162,7 +162,7 @@ def _figure_fault(step: ScenarioStep) -> str | None:
 
 
 def _plain(text: str) -> str:
-    """msgspec's words, with its path as an owner reads a file: counted from 1."""
+    """msgspec's message, with its path counted from 1."""
     words, _, path = text.partition(" - at `$.")
     for number in range(100, -1, -1):
         path = path.replace(f"[{number}]", f" {number + 1}")

@@ -1,4 +1,4 @@
-"""What an hour of real work costs: the price divided by how much of the GPU is used. Pure."""
+"""What an hour of useful work costs: the price divided by the GPU utilisation."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from enum import StrEnum
 
 import msgspec
 
-LOW_UTILISATION_PERCENT = 70.0  # under it: find what the GPU waits for
-GOOD_UTILISATION_PERCENT = 90.0  # under it: something is left
+LOW_UTILISATION_PERCENT = 70.0  # below it: find what the GPU waits for
+GOOD_UTILISATION_PERCENT = 90.0  # below it: some capacity is unused
 
 
 class UtilisationVerdict(StrEnum):
-    """What to think of a use."""
+    """The judgement of a utilisation."""
 
     BOTTLENECK = "bottleneck"
     WASTEFUL = "wasteful"
@@ -20,16 +20,16 @@ class UtilisationVerdict(StrEnum):
 
 
 class UtilisedPrice(msgspec.Struct, frozen=True, kw_only=True):
-    """A price at a use."""
+    """A price at a utilisation."""
 
     percent: float
-    useful_usd_hour: Decimal | None  # of an hour of real work; None: nothing works
-    idle_usd_hour: Decimal  # of each hour that is paid, what buys no work
+    useful_usd_hour: Decimal | None  # per hour of useful work; None: no work is done
+    idle_usd_hour: Decimal  # the part of each paid hour without work
     verdict: UtilisationVerdict
 
 
 def useful_usd_hour(usd_hour: Decimal, percent: float) -> Decimal | None:
-    """Price ÷ use; None: nothing works, at any price.
+    """Price ÷ utilisation; None: no work is done.
 
     Args:
         percent: 0 to 100.
@@ -40,7 +40,7 @@ def useful_usd_hour(usd_hour: Decimal, percent: float) -> Decimal | None:
 def price_at_utilisation(
     usd_hour: Decimal, percent: float, low: float = LOW_UTILISATION_PERCENT, good: float = GOOD_UTILISATION_PERCENT
 ) -> UtilisedPrice:
-    """A price at a use, judged by two thresholds."""
+    """A price at a utilisation, judged by two thresholds."""
     share = Decimal(repr(min(percent, 100.0))) / 100
     return UtilisedPrice(
         percent=percent,

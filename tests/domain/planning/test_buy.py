@@ -20,7 +20,6 @@ from gpuwatch.domain.planning.buy import (
     discounted,
     simple_payback,
     source_calculation,
-    source_card_count,
     source_payback_corrected,
     verdict_of,
 )
@@ -43,7 +42,7 @@ MONEY = st.decimals(min_value=1, max_value=10_000, places=2)
 
 def test_the_calculator_prints_what_the_source_prints() -> None:
     seed = source_calculation()
-    assert seed.cards == source_card_count(140, 24) == 6
+    assert seed.cards == 140 // 24 + 1 == 6  # the source's own count
     assert seed.investment_usd == Decimal("17000.00")
     assert seed.operating_usd == Decimal("104.832")
     assert seed.own_total_usd == Decimal("17104.832")
@@ -55,8 +54,8 @@ def test_the_calculator_prints_what_the_source_prints() -> None:
     assert seed.verdict is PaybackVerdict.GREEN
 
 
-def test_the_sources_count_of_cards_is_one_too_many_where_it_divides_exactly() -> None:
-    assert source_card_count(96, 24) == 5
+def test_cards_are_rounded_up_where_the_source_counts_one_too_many() -> None:
+    assert 96 // 24 + 1 == 5  # the source's count
     assert cards_needed(Decimal(96), Decimal(24)) == 4
     assert cards_needed(Decimal(140), Decimal(24)) == 6
     assert cards_needed(Decimal("96.01"), Decimal(24)) == 5
