@@ -6,14 +6,15 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from gpuwatch.emulator import Marketplace
+from tests.process.fork_server import ForkedProcess, start_gpuwatch
 from tests.telegram_double import CHAT, TOKEN, TelegramDouble
 
 ROOT = Path(__file__).parents[2]
@@ -67,15 +68,12 @@ class Home:
         text = SETTINGS.format(**(plain | wanted))
         (self.folder / "gpuwatch.toml").write_text(text)
 
-    def start(self, **env: str) -> subprocess.Popen[bytes]:
-        log = (self.folder / "log.txt").open("ab")
-        with log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "gpuwatch", "run"], cwd=self.folder, env=self.env | env, stderr=log
-            )
+    def start(self, **env: str) -> ForkedProcess:
+        with (self.folder / "log.txt").open("ab") as log:
+            return start_gpuwatch(["run"], self.folder, self.env | env, stderr=log)
 
     @contextmanager
-    def daemon(self, **env: str) -> Iterator[subprocess.Popen[bytes]]:
+    def daemon(self, **env: str) -> Iterator[ForkedProcess]:
         child = self.start(**env)
         try:
             yield child
@@ -85,13 +83,22 @@ class Home:
             child.wait()
 
     def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "gpuwatch", *argv],
-            cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        with TemporaryFile() as stdout, TemporaryFile() as stderr:
+            child = start_gpuwatch(argv, self.folder, self.env, stderr=stderr, stdout=stdout)
+            try:
+                code = child.wait(timeout=60)
+            finally:
+                child.kill()
+            texts = []
+            for file in (stdout, stderr):
+                file.seek(0)
+                texts.append(file.read().decode())
+        return subprocess.CompletedProcess(["gpuwatch", *argv], code, *texts)
 
     def launches(self) -> list[dict[str, Any]]:
         found = self.run("launches", "--json")
+        if found.returncode == 3:  # the daemon has not created the database yet
+            return []
         assert found.returncode == 0, found.stderr
         return list(json.loads(found.stdout))
 
@@ -118,7 +125,7 @@ def wait_for(look: Callable[[], Any], within_s: float = 20.0, every_s: float = 0
     raise AssertionError("it did not happen in time")
 
 
-def terminate(child: subprocess.Popen[bytes]) -> tuple[int, float]:
+def terminate(child: ForkedProcess) -> tuple[int, float]:
     """SIGTERM; the exit code and the seconds it took."""
     began = time.monotonic()
     child.send_signal(signal.SIGTERM)

@@ -1,0 +1,180 @@
+"""Starts gpuwatch by forking from a process that has the libraries loaded: a start costs a third of the processor time.
+
+What runs is the real program from `gpuwatch.__main__.main` on, in a process of its own with its own environment, folder
+and signals; only third-party libraries are imported before the fork, nothing of gpuwatch. It ends as Python ends:
+atexit handlers run, threads are waited for.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import random
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import IO, Any
+
+ROOT = Path(__file__).parents[2]
+PRELOADED = (
+    "alembic.command", "alembic.config", "apscheduler.executors.pool", "apscheduler.schedulers.background",
+    "apscheduler.triggers.interval", "click", "httpx", "msgspec", "pydantic_settings", "rich.console", "rich.table",
+    "sqlalchemy", "sqlalchemy.dialects.sqlite", "tenacity",
+)  # fmt: skip
+
+
+# --- in the tests' process --------------------------------------------------------------------------------------------
+
+
+class ForkedProcess:
+    """As much of `subprocess.Popen` as tests need, for a process that is not our own child."""
+
+    def __init__(self, args: Sequence[str], status: socket.socket) -> None:
+        self.args = list(args)
+        self.returncode: int | None = None
+        self._status = status
+        self.pid = int(status.recv(32))  # the server answers at once
+
+    def poll(self) -> int | None:
+        """The exit code, or None while it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(timeout=0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end. Raises subprocess.TimeoutExpired."""
+        if self.returncode is None:
+            self._status.settimeout(max(timeout, 1e-4) if timeout is not None else None)
+            try:
+                self.returncode = os.waitstatus_to_exitcode(int(self._status.recv(32)))
+            except TimeoutError:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0.0) from None
+            self._status.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Nothing happens if it has ended."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+class _Client:
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control, self._lock = ours, threading.Lock()
+        with theirs:
+            self._server = subprocess.Popen(
+                [sys.executable, "-m", "tests.process.fork_server", str(theirs.fileno())],
+                cwd=ROOT, pass_fds=[theirs.fileno()],
+                env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+            )  # fmt: skip
+        atexit.register(self.close)
+
+    def start(
+        self, argv: Sequence[str], cwd: Path, env: Mapping[str, str], stdout: IO[bytes] | None, stderr: IO[bytes]
+    ) -> ForkedProcess:
+        request = json.dumps({"argv": list(argv), "cwd": str(cwd), "env": dict(env)}).encode()
+        status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        files = [1 if stdout is None else stdout.fileno(), stderr.fileno(), theirs.fileno()]
+        with theirs, self._lock:
+            socket.send_fds(self._control, [request], files)
+        return ForkedProcess(["gpuwatch", *argv], status)
+
+    def close(self) -> None:
+        self._control.close()
+        self._server.wait(timeout=10)
+
+
+@cache
+def _client() -> _Client:
+    return _Client()
+
+
+def start_gpuwatch(
+    argv: Sequence[str], cwd: Path, env: Mapping[str, str], stderr: IO[bytes], stdout: IO[bytes] | None = None
+) -> ForkedProcess:
+    """`gpuwatch ARGV…` in a process of its own. `stdout` None: ours."""
+    return _client().start(argv, cwd, env, stdout, stderr)
+
+
+# --- the server -------------------------------------------------------------------------------------------------------
+
+
+def _serve(control: socket.socket) -> dict[str, Any] | None:
+    """Fork at every request. Returns the request in each child, and None in the server at the end."""
+    watched = selectors.DefaultSelector()
+    watched.register(control, selectors.EVENT_READ)
+    running: dict[int, tuple[int, socket.socket]] = {}  # file of the child → its number, where its end is reported
+    while True:
+        for key, _ in watched.select():
+            if key.fileobj is control:
+                request, files, *_ = socket.recv_fds(control, 1 << 20, 3)
+                if not request:
+                    for pid, _ in running.values():
+                        os.kill(pid, signal.SIGKILL)
+                    return None
+                pid = os.fork()
+                if pid == 0:
+                    return json.loads(request) | {"files": files[:2]}
+                status = socket.socket(fileno=files[2])
+                status.send(str(pid).encode())
+                for file in files[:2]:
+                    os.close(file)
+                ended = os.pidfd_open(pid)
+                running[ended] = (pid, status)
+                watched.register(ended, selectors.EVENT_READ)
+            else:
+                ended = int(key.fd)
+                watched.unregister(ended)
+                os.close(ended)
+                pid, status = running.pop(ended)
+                with status, contextlib.suppress(OSError):  # whoever asked may be gone
+                    status.send(str(os.waitpid(pid, 0)[1]).encode())
+
+
+def _become(request: dict[str, Any]) -> None:
+    """Be the process that was asked for: its folder, environment and output, and no file of the server's."""
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    time.tzset()
+    for number, file in enumerate(request["files"], 1):
+        os.dup2(file, number)
+    os.closerange(3, 256)
+    random.seed()
+    sys.argv = ["gpuwatch", *request["argv"]]
+    sys.path[:] = [str(ROOT), *(place for place in sys.path if place not in {"", str(ROOT)})]
+
+
+def main() -> None:
+    """Load the libraries, then serve on the socket whose number is the argument."""
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type] # as gpuwatch itself does
+    for name in PRELOADED:
+        __import__(name)
+    with socket.socket(fileno=int(sys.argv[1])) as control:
+        request = _serve(control)
+        if request is None:
+            return
+        control.detach()
+    _become(request)
+    from gpuwatch.__main__ import main as run_gpuwatch
+
+    run_gpuwatch()
+
+
+if __name__ == "__main__":
+    main()
