@@ -8,10 +8,12 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.installation import install_hint
 from gpuwatch.notifiers.toolkit import as_text, subject
-from gpuwatch.ports import Alert, AppriseSettings, ChannelSettings
+from gpuwatch.ports import Alert, ChannelSettings
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_list, parse_password
 from gpuwatch.redaction import register_secret
 
@@ -41,6 +43,15 @@ def build(settings: ChannelSettings, http: HttpClient) -> AppriseChannel:
     """The channel of `[notify.apprise]`. Apprise has its own way to the network."""
     options: dict[str, Any] = dict(settings.options)
     return AppriseChannel(AppriseSettings(**options))
+
+
+class AppriseSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`[notify.apprise]`. Every URL is a secret: most hold a token."""
+
+    urls: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"AppriseSettings({len(self.urls)} urls)"
 
 
 class AppriseChannel:

@@ -15,9 +15,11 @@ from email.policy import SMTP as SMTP_POLICY
 from email.utils import format_datetime, parseaddr
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.toolkit import Line, as_text, cleaned, footer, lines, subject
-from gpuwatch.ports import Alert, ChannelSettings, EmailSettings
+from gpuwatch.ports import Alert, ChannelSettings
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_line, parse_list, parse_password
 from gpuwatch.ports.settings import Option
 from gpuwatch.redaction import redact, register_secret
@@ -102,6 +104,21 @@ def build(settings: ChannelSettings, http: HttpClient) -> EmailChannel:
     options: dict[str, Any] = dict(settings.options)
     options["port"] = options["port"] or _PORTS[options["security"]]
     return EmailChannel(EmailSettings(**options))
+
+
+class EmailSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`[notify.email]`. `password` is a secret."""
+
+    host: str
+    port: int
+    security: str  # "starttls" | "tls" | "none"
+    sender: str
+    recipients: tuple[str, ...]
+    username: str | None = None
+    password: str | None = None
+
+    def __repr__(self) -> str:
+        return f"EmailSettings({self.host!r}, {self.port}, {self.security!r})"
 
 
 class EmailChannel:

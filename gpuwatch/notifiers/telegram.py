@@ -14,7 +14,7 @@ import msgspec
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.toolkit import Line, Piece, as_text, footer, lines
-from gpuwatch.ports import Alert, ChannelSettings, TelegramSettings
+from gpuwatch.ports import Alert, ChannelSettings
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_line, parse_token, parse_url
 from gpuwatch.ports.http import NetError
 from gpuwatch.redaction import redact, register_secret
@@ -79,6 +79,17 @@ class _BotApiAnswer(msgspec.Struct):
     ok: bool = False
     description: str = ""
     parameters: _Parameters | None = None
+
+
+class TelegramSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`[notify.telegram]`. `bot_token` is a secret."""
+
+    bot_token: str
+    chat_id: str
+    base_url: str = "https://api.telegram.org"
+
+    def __repr__(self) -> str:
+        return f"TelegramSettings({self.chat_id!r}, {self.base_url!r})"
 
 
 class TelegramChannel:

@@ -34,11 +34,8 @@ from gpuwatch.ports.renting import (
     Volume,
 )
 from gpuwatch.ports.settings import (
-    AppriseSettings,
     ChannelSettings,
-    EmailSettings,
     ProviderSettings,
-    TelegramSettings,
 )
 from gpuwatch.ports.store import (
     ApprovalRepository,
@@ -53,7 +50,6 @@ __all__ = [
     "Alert",
     "AlertKind",
     "Answer",
-    "AppriseSettings",
     "ApprovalRepository",
     "BatchingChannel",
     "Channel",
@@ -62,7 +58,6 @@ __all__ = [
     "Created",
     "DeliveryQueue",
     "DueDelivery",
-    "EmailSettings",
     "Instance",
     "InstanceState",
     "LaunchRepository",
@@ -81,7 +76,6 @@ __all__ = [
     "ProviderSettings",
     "Query",
     "Registry",
-    "TelegramSettings",
     "UnitOfWork",
     "UnitOfWorkFactory",
     "Volume",

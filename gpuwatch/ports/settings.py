@@ -29,43 +29,8 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
         return f"ProviderSettings({self.name!r}, {self.base_url!r})"
 
 
-class TelegramSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`[notify.telegram]`. `bot_token` is a secret."""
-
-    bot_token: str
-    chat_id: str
-    base_url: str = "https://api.telegram.org"
-
-    def __repr__(self) -> str:
-        return f"TelegramSettings({self.chat_id!r}, {self.base_url!r})"
-
-
-class EmailSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`[notify.email]`. `password` is a secret."""
-
-    host: str
-    port: int
-    security: str  # "starttls" | "tls" | "none"
-    sender: str
-    recipients: tuple[str, ...]
-    username: str | None = None
-    password: str | None = None
-
-    def __repr__(self) -> str:
-        return f"EmailSettings({self.host!r}, {self.port}, {self.security!r})"
-
-
-class AppriseSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`[notify.apprise]`. Every URL is a secret: most hold a token."""
-
-    urls: tuple[str, ...]
-
-    def __repr__(self) -> str:
-        return f"AppriseSettings({len(self.urls)} urls)"
-
-
 class ChannelSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`[notify.NAME]` of a channel that a plugin adds; `options` complete with defaults. May hold secrets."""
+    """One `[notify.NAME]`; `options` complete with defaults. May hold secrets."""
 
     name: str
     options: Mapping[str, Option] = {}

@@ -13,10 +13,10 @@ import pytest
 
 from gpuwatch import notifiers
 from gpuwatch.errors import DeliverLater, DeliveryError, DeliveryRefused
-from gpuwatch.notifiers.apprise import AppriseChannel
-from gpuwatch.notifiers.email import EmailChannel
-from gpuwatch.notifiers.telegram import TelegramChannel
-from gpuwatch.ports import AlertKind, AppriseSettings, Channel, EmailSettings, TelegramSettings
+from gpuwatch.notifiers.apprise import AppriseChannel, AppriseSettings
+from gpuwatch.notifiers.email import EmailChannel, EmailSettings
+from gpuwatch.notifiers.telegram import TelegramChannel, TelegramSettings
+from gpuwatch.ports import AlertKind, Channel
 from gpuwatch.providers.toolkit.http.client import HttpxClient
 from tests.notifiers.alerts import a_line, an_alert
 from tests.smtp_server import smtp_server

@@ -13,16 +13,14 @@ import pytest
 from gpuwatch.domain.launches.pause import Pause
 from gpuwatch.engine.alert_delivery import PROBE_AFTER_S, AlertDelivery, messages
 from gpuwatch.errors import DeliverLater, DeliveryRefused
-from gpuwatch.notifiers.email import EmailChannel
-from gpuwatch.notifiers.telegram import TelegramChannel
+from gpuwatch.notifiers.email import EmailChannel, EmailSettings
+from gpuwatch.notifiers.telegram import TelegramChannel, TelegramSettings
 from gpuwatch.notifiers.toolkit import as_text
 from gpuwatch.ports import (
     Alert,
     AlertKind,
     Channel,
     DueDelivery,
-    EmailSettings,
-    TelegramSettings,
 )
 from gpuwatch.providers.toolkit.http.client import HttpxClient
 from gpuwatch.storage.database import Database

@@ -10,8 +10,7 @@ import pytest
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.installation import install_hint
-from gpuwatch.notifiers.apprise import AppriseChannel
-from gpuwatch.ports import AppriseSettings
+from gpuwatch.notifiers.apprise import AppriseChannel, AppriseSettings
 from tests.notifiers.alerts import an_alert
 
 URLS = ("ntfy://token-one-secret/topic", "slack://token-two-secret", "nonsense")

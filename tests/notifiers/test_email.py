@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
-from gpuwatch.notifiers.email import EmailChannel, compose
-from gpuwatch.ports import EmailSettings
+from gpuwatch.notifiers.email import EmailChannel, EmailSettings, compose
 from tests.notifiers.alerts import a_line, an_alert
 from tests.smtp_server import Mailbox, a_ca, smtp_server, trusting
 

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
-from gpuwatch.notifiers.telegram import TelegramChannel, render
-from gpuwatch.ports import TelegramSettings
+from gpuwatch.notifiers.telegram import TelegramChannel, TelegramSettings, render
 from gpuwatch.providers.toolkit.http.client import HttpxClient
 from tests.notifiers.alerts import a_line, an_alert
 from tests.telegram_double import (

@@ -110,7 +110,21 @@ INFO = ProviderInfo(
 
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The adapter. boto3 is imported with the first request: without it every request says which extra is missing."""
-    from gpuwatch.providers.aws.adapter import assemble  # noqa: PLC0415 - not for start-up
+    """One account, both sides, or the public price lists alone.
 
-    return assemble(INFO, settings, tools)
+    boto3 is imported with the first request: without it every request says which extra is missing.
+    """
+    own_endpoints = settings.base_url.rstrip("/") == INFO.base_url
+    if settings.options.get("source") == "public":
+        from gpuwatch.providers.aws.public_market import PublicMarket  # noqa: PLC0415 - not for start-up
+
+        return Adapter(name=INFO.name, info=INFO, market=PublicMarket(settings, tools, own_endpoints))
+    from gpuwatch.providers.aws.catalog_cache import CatalogCache  # noqa: PLC0415
+    from gpuwatch.providers.aws.client import AwsClient  # noqa: PLC0415
+    from gpuwatch.providers.aws.launcher import AwsLauncher  # noqa: PLC0415
+    from gpuwatch.providers.aws.market import AwsMarket  # noqa: PLC0415
+
+    client = AwsClient(settings, tools, own_endpoints)
+    catalog = CatalogCache(client)
+    launcher = AwsLauncher(client, catalog, settings)
+    return Adapter(name=INFO.name, info=INFO, market=AwsMarket(client, catalog), launcher=launcher)

@@ -42,7 +42,10 @@ rows_per_day = 20000              # the provider's daily quota to plan with; 0: 
 
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The adapter; reading and renting share one pace."""
-    from gpuwatch.providers.vastai.adapter import assemble  # noqa: PLC0415 - wire structs are not for start-up
+    """The adapter; searching and renting share one rate limiter."""
+    from gpuwatch.providers.vastai.client import VastClient  # noqa: PLC0415 - wire structs are not for start-up
+    from gpuwatch.providers.vastai.launcher import VastLauncher  # noqa: PLC0415
+    from gpuwatch.providers.vastai.market import VastMarket  # noqa: PLC0415
 
-    return assemble(INFO, settings, tools)
+    client = VastClient(settings, tools)
+    return Adapter(name=INFO.name, info=INFO, market=VastMarket(client), launcher=VastLauncher(client))
