@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
+from gpuwatch import notifiers
 from gpuwatch.app.checklist import held_back
 from gpuwatch.app.costs import budgets_used
 from gpuwatch.app.doctor_account import (
@@ -15,6 +16,7 @@ from gpuwatch.app.doctor_account import (
     image_findings,
     rented_findings,
 )
+from gpuwatch.app.notify import notify_sections
 from gpuwatch.app.pauses import renting_lines
 from gpuwatch.app.provider_status import provider_statuses
 from gpuwatch.bootstrap import (
@@ -25,7 +27,7 @@ from gpuwatch.bootstrap import (
     open_store_read_only,
     real_now,
 )
-from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, providers_to_follow
+from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, has_extra, providers_to_follow
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.watch import Action, Budget
 from gpuwatch.errors import GpuwatchError, ProviderError, StoreError, StoreMissing, StoreNotReady
@@ -238,7 +240,12 @@ def _channels(settings: Settings, http: HttpClient) -> Iterator[Finding]:
     configured = build_channels(settings, http)
     if not configured:
         yield Finding(
-            area="alerts", state="note", text="no channel is configured", mend="add [notify.telegram] or [notify.email]"
+            area="alerts", state="note", text="no channel is configured", mend=f"add one of {notify_sections()}"
         )
     for name in configured:
+        extra = notifiers.info(name).extra
+        if extra is not None and not has_extra(extra):
+            text = f"its extra {extra} is not installed; it delivers nothing"
+            yield Finding(area=f"alerts by {name}", state="fault", text=text, mend=install_hint(extra))
+            continue
         yield Finding(area=f"alerts by {name}", state="ok", text="configured; gpuwatch notify sends a test message")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gpuwatch import notifiers
 from gpuwatch.bootstrap import build_channels, http_client, new_id, real_now
 from gpuwatch.engine.alerts import test_alert
 from gpuwatch.errors import DeliveryError, UsageError
@@ -36,9 +37,14 @@ class ChannelTest(msgspec.Struct, frozen=True, kw_only=True):
 def send_test_message(settings: Settings) -> ChannelTest:
     """Send a test message through every channel. Raises UsageError: no channel is configured."""
     if not settings.channels:
-        raise UsageError("no channel is configured: add [notify.telegram], [notify.email] or [notify.apprise]")
+        raise UsageError(f"no channel is configured: add one of {notify_sections()}")
     alert = test_alert(alert_id=new_id(), now=real_now())
     return ChannelTest(alert_id=alert.alert_id, results=_send(settings, alert))
+
+
+def notify_sections() -> str:
+    """The sections that configure a channel: "[notify.email], [notify.telegram]"."""
+    return ", ".join(f"[notify.{name}]" for name in notifiers.names())
 
 
 def _send(settings: Settings, alert: Alert) -> Iterator[ChannelTestResult]:

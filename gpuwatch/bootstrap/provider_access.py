@@ -74,17 +74,20 @@ def providers_polled_for(watch: Watch, names: Iterable[str]) -> list[str]:
 def missing_extra(name: str) -> str | None:
     """The extra of gpuwatch that a provider needs and that is not installed; None: nothing is missing."""
     extra = providers.info(name).extra
-    return None if extra is None or all(_is_there(package) for package in _packages(extra)) else extra
+    return None if extra is None or has_extra(extra) else extra
+
+
+def has_extra(extra: str) -> bool:
+    """Whether the packages of an extra of gpuwatch are installed."""
+    return all(_is_there(package) for package in _packages(extra))
 
 
 def _packages(extra: str) -> list[str]:
     """What an extra brings, as gpuwatch's own metadata names it."""
-    from importlib import metadata  # it takes 40 ms to come, and few providers have an extra
+    from gpuwatch.installation import installation  # it takes 40 ms, and few providers have an extra
 
-    try:
-        lines = metadata.requires("gpuwatch") or []
-    except metadata.PackageNotFoundError:  # run from a copy that is not installed
-        return []
+    distribution = installation().distribution
+    lines = (distribution.requires or []) if distribution is not None else []  # None: a copy that is not installed
     wanted = re.compile(rf"""extra\s*==\s*["']{re.escape(extra)}["']""")
     named = [_PACKAGE.match(line) for line in lines if wanted.search(line)]
     return [found[0] for found in named if found]

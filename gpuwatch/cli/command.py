@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -13,14 +13,24 @@ Entry = tuple[str, str]  # one line of help, "module:attribute"
 
 
 class _WithExamples(click.Command):
-    """A command whose help ends with examples."""
+    """A command whose help ends with examples, and perhaps with lists of names."""
 
-    def __init__(self, *args: Any, examples: Sequence[str] = (), **attributes: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        examples: Sequence[str] = (),
+        lists: Callable[[], Mapping[str, Sequence[str]]] | None = None,
+        **attributes: Any,
+    ) -> None:
         super().__init__(*args, **attributes)
         self.examples = tuple(examples)
+        self.lists = lists  # heading → names, such as those of the installed channels
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_epilog(ctx, formatter)
+        for heading, names in (self.lists() if self.lists else {}).items():
+            with formatter.section(heading):
+                formatter.write_text(", ".join(names))
         if self.examples:
             with formatter.section("Examples"):
                 for example in self.examples:

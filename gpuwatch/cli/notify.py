@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     from gpuwatch.app.notify import ChannelTestResult
 
 
-@click.command(cls=Command, examples=("gpuwatch notify",))
+def _known() -> dict[str, tuple[str, ...]]:
+    from gpuwatch import notifiers
+
+    return {"Channels": notifiers.names()}
+
+
+@click.command(cls=Command, examples=("gpuwatch notify",), lists=_known)
 @json_option
 @config_option
 def notify(as_json: bool, config: str | None) -> int:

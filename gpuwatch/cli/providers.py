@@ -25,7 +25,13 @@ _OFF_COLUMNS = (
 )
 
 
-@click.command(cls=Command, examples=("gpuwatch providers",))
+def _known() -> dict[str, tuple[str, ...]]:
+    from gpuwatch import providers
+
+    return {"Providers": providers.names()}
+
+
+@click.command(cls=Command, examples=("gpuwatch providers",), lists=_known)
 @json_option
 @config_option
 def providers(as_json: bool, config: str | None) -> int:

@@ -1,0 +1,53 @@
+"""A provider is one file and a channel is one file: `init`, the schema, `doctor` and the help know them from there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.cli import Exit, run
+from tests.plugins.conftest import Beside
+from tests.plugins.packages import CHANNEL, provider_source
+
+
+@pytest.fixture(autouse=True)
+def _installed(beside: Beside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = provider_source("acme", extra='template="[providers.acme]                  # Acme, for everybody\\n"')
+    beside("acme", {"acme_gpus": source}, {"gpuwatch.providers": {"acme": "acme_gpus"}})
+    beside("pager", {"pager_channel": CHANNEL}, {"gpuwatch.notifiers": {"pager": "pager_channel"}})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+def test_init_writes_the_sections_that_they_declare(tmp_path: Path) -> None:
+    assert run(["init"]) == Exit.DONE
+    text = (tmp_path / "gpuwatch.toml").read_text()
+    assert "[providers.acme]                  # Acme, for everybody" in text
+    assert "# [notify.pager]\n# # secret, better in the environment: GPUWATCH_NOTIFY__PAGER__TOKEN" in text
+    assert "# [notify.telegram]\n# chat_id = 123456789" in text
+
+
+def test_the_schema_knows_their_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["config", "schema"]) == Exit.DONE
+    schema = json.loads(capsys.readouterr().out)
+    text = json.dumps(schema)
+    assert "The pager's token." in text
+    assert "acme" in schema["properties"]["providers"]["properties"]
+
+
+def test_doctor_checks_them(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("GPUWATCH_NOTIFY__PAGER__TOKEN", "pager-token-123")
+    monkeypatch.setenv("GPUWATCH_PROVIDERS__ACME__ENABLED", "true")
+    monkeypatch.setenv("GPUWATCH_PROVIDERS__VASTAI__ENABLED", "false")
+    run(["doctor", "--json"])
+    areas = {finding["area"] for finding in json.loads(capsys.readouterr().out)}
+    assert "alerts by pager" in areas
+    assert any("acme" in area for area in areas)
+
+
+@pytest.mark.parametrize(("command", "name"), [("notify", "pager"), ("providers", "acme")])
+def test_the_help_names_them(command: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([command, "--help"]) == Exit.DONE
+    assert name in capsys.readouterr().out
