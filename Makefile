@@ -16,7 +16,7 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check quick loaded soak bench golden pictures lock clean python
+.PHONY: help demo test check quick loaded soak trace bench golden pictures lock clean python
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## /make \1|/p' Makefile | awk -F'|' '{printf "%-12s %s\n", $$1, $$2}'
@@ -42,6 +42,9 @@ loaded: $(VENV)/.dev-stamp $(OFFICIAL)/.stamp ## The whole suite three times whi
 
 soak: $(VENV)/.dev-stamp ## 10,000 simulated launches at a marketplace that lies; SEED=1 for other ones
 	$(BIN)/python -m tests.soak $(if $(SEED),--seed $(SEED))
+
+trace: $(VENV)/.dev-stamp ## The path of one offer from the search to the create request, as docs/architecture.md shows it
+	@$(BIN)/python -m benchmarks.trace
 
 bench: $(VENV)/.dev-stamp $(OFFICIAL)/.stamp ## The figures of docs/performance.md
 	$(BIN)/python $(PIP_INSTALL) --require-hashes -r requirements/bench.txt

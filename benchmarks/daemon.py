@@ -80,8 +80,8 @@ def gpuwatch(url: str, folder: Path, opened: ExitStack) -> Callable[[], object]:
         # a poll a minute by the clock: what is kept for the running hour must not be that of eight
         now = began_at + timedelta(minutes=next(minutes))
         answer = msgspec.structs.replace(adapter.market.search(Query()), observed_at=now)
-        found = made.evaluator.match(loaded.watches, answer, False, now)
-        made.evaluator.evaluate(loaded.watches, answer, found, False, now)
+        observed = made.evaluator.observe(loaded.watches, answer, False, now)
+        made.evaluator.evaluate(loaded.watches, answer.provider, False, observed, now)
         station.recorder.record_sweep("", False, answer, now)
 
     return poll

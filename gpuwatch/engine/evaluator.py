@@ -92,6 +92,12 @@ class EvaluationRules(msgspec.Struct, frozen=True, kw_only=True):
         return cycle_members(expected, self.age_of) if self.max_ages else expected
 
 
+def unanswered(watches: Sequence[Watch], now: datetime) -> Mapping[str, Observation]:
+    """The provider gave no answer: that is no data, not "no offers"."""
+    blind = Observation(matches=(), near=False, known=False, observed_at=now)
+    return {watch.name: blind for watch in watches}
+
+
 class Evaluator:
     """Evaluates watches on answers. Safe to call from the hunts of several providers at once."""
 
@@ -109,14 +115,12 @@ class Evaluator:
         self._slots = slots
         self._new_id = new_id
         self._memories = dict(uow_factory.memories())
-        self._views: dict[str, dict[tuple[str, bool], Observation]] = {}
-        self._rounds: dict[str, PollCycle] = {}
+        self._observed: dict[str, dict[tuple[str, bool], Observation]] = {}  # watch → (provider, spot) → the newest
+        self._cycles: dict[str, PollCycle] = {}
         self._indexes: dict[tuple[str, bool, tuple[str, ...]], tuple[tuple[Watch, ...], WatchIndex]] = {}
         self._reasons: dict[str, DecisionReason] = {}
         self._unasked: set[str] = set()  # watches that could ask nothing when they last fired
-        self._reported_not_ready: dict[
-            str, str
-        ] = {}  # watch → what the newest alert said, where nothing could be tried
+        self._reported_not_ready: dict[str, str] = {}  # watch → the text of its alert while nothing could be tried
         self._lock = threading.Lock()
 
     def wants_more_launches(self, watch: Watch) -> bool:
@@ -127,65 +131,61 @@ class Evaluator:
         """Does it want more, and did nothing prevent its last launch: a pause, an empty balance?"""
         return self.wants_more_launches(watch) and not self._slots.is_held(watch.name)
 
-    def match(
-        self, watches: Sequence[Watch], answer: Answer, spot: bool, now: datetime
-    ) -> Mapping[str, tuple[Match, ...]]:
-        """What each watch accepts of an answer, by its name, cheapest first.
-
-        Many watches on many offers are matched on what changed; a handful is quicker without an index.
-        """
-        commissions = self._rules.commissions
+    def observe(self, watches: Sequence[Watch], answer: Answer, spot: bool, now: datetime) -> Mapping[str, Observation]:
+        """What an answer shows each watch, by the watch's name: the offers it accepts, cheapest first."""
+        found: Mapping[str, tuple[Match, ...]]
         if len(watches) * len(answer.offers) < _WORTH_AN_INDEX:
-            return {watch.name: matches(watch, answer.offers, commissions, now) for watch in watches}
-        key = (answer.provider, spot, tuple(watch.name for watch in watches))
-        of, index = self._indexes.get(key, ((), None))
-        if index is None or of != tuple(watches):  # a limit from the history has changed
-            index = WatchIndex(watches, commissions)
-            self._indexes[key] = tuple(watches), index
-        return index.update(answer.offers, now)
+            found = {watch.name: matches(watch, answer.offers, self._rules.commissions, now) for watch in watches}
+        else:
+            found = self._index(watches, answer.provider, spot).update(answer.offers, now)
+        is_complete = answer.completeness is Completeness.COMPLETE
+        return {
+            watch.name: Observation(
+                matches=found[watch.name],
+                near=bool(found[watch.name]) or self._is_near(watch, answer, now),
+                known=bool(found[watch.name]) or is_complete,
+                observed_at=answer.observed_at,
+            )
+            for watch in watches
+        }
 
     def evaluate(
-        self,
-        watches: Sequence[Watch],
-        answer: Answer,
-        found: Mapping[str, tuple[Match, ...]],
-        spot: bool,
-        now: datetime,
+        self, watches: Sequence[Watch], provider: str, spot: bool, observed: Mapping[str, Observation], now: datetime
     ) -> list[Decision]:
-        """Decide on an answer, store what follows in one transaction, start what was reserved.
+        """Decide on what was observed, store what follows in one transaction, start what was reserved.
 
         Args:
-            found: what `match` returned for this answer.
+            observed: by the watch's name, from `observe` or, without an answer, from `unanswered`.
         """
-        views = {watch.name: self._view(watch, answer, found[watch.name], now) for watch in watches}
-        return self._evaluate(watches, (answer.provider, spot), views, now)
-
-    def evaluate_unanswered(self, watches: Sequence[Watch], provider: str, spot: bool, now: datetime) -> list[Decision]:
-        """The provider gave no answer: that is no data, not "no offers"."""
-        blind = Observation(matches=(), near=False, known=False, observed_at=now)
-        return self._evaluate(watches, (provider, spot), {watch.name: blind for watch in watches}, now)
-
-    def _view(self, watch: Watch, answer: Answer, found: tuple[Match, ...], now: datetime) -> Observation:
-        return Observation(
-            matches=found,
-            near=bool(found) or (watch.rearm > 1 and is_near(watch, answer.offers, self._rules.commissions, now)),
-            known=bool(found) or answer.completeness is Completeness.COMPLETE,
-            observed_at=answer.observed_at,
-        )
-
-    def _evaluate(
-        self, watches: Sequence[Watch], key: tuple[str, bool], views: Mapping[str, Observation], now: datetime
-    ) -> list[Decision]:
+        zone = self._rules.zone
         with self._lock:
-            for name, view in views.items():
-                self._views.setdefault(name, {})[key] = view
-            decided = [(watch, self._decide(watch, key, now)) for watch in watches]
+            for name, observation in observed.items():
+                self._observed.setdefault(name, {})[provider, spot] = observation
+            decided = [
+                (watch, decide(watch, self._merged(watch, (provider, spot), now), self._memory(watch), now, zone))
+                for watch in watches
+            ]
             launches = self._store(decided, now)
             self._log_changes(decided)
             self._slots.forget_held(watch.name for watch, decision in decided if decision.best is None)
         for launch, watch, candidates in launches:
             self._launcher.start(launch, watch, candidates)
         return [decision for _, decision in decided]
+
+    def _index(self, watches: Sequence[Watch], provider: str, spot: bool) -> WatchIndex:
+        """Matches many watches on many offers by what changed since the last poll."""
+        key = (provider, spot, tuple(watch.name for watch in watches))
+        of, index = self._indexes.get(key, ((), None))
+        if index is None or of != tuple(watches):  # a limit from the history has changed
+            index = WatchIndex(watches, self._rules.commissions)
+            self._indexes[key] = tuple(watches), index
+        return index
+
+    def _is_near(self, watch: Watch, answer: Answer, now: datetime) -> bool:
+        return watch.rearm > 1 and is_near(watch, answer.offers, self._rules.commissions, now)
+
+    def _memory(self, watch: Watch) -> WatchMemory:
+        return self._memories.get(watch.name, WatchMemory())
 
     def _log_changes(self, decided: Sequence[tuple[Watch, Decision]]) -> None:
         """The log tells changes, not heartbeats: a reason when it becomes another one, and every telling."""
@@ -196,25 +196,22 @@ class Evaluator:
                 log.info("watch %s: %s%s", watch.name, decision.reason.value, price, extra={"watch": watch.name})
             self._reasons[watch.name] = decision.reason
 
-    def _decide(self, watch: Watch, key: tuple[str, bool], now: datetime) -> Decision:
-        memory = self._memories.get(watch.name, WatchMemory())
-        return decide(watch, self._look(watch, key, now), memory, now, self._rules.zone)
-
-    def _look(self, watch: Watch, key: tuple[str, bool], now: datetime) -> Observation:
-        """All fresh views of a watch as one: cheapest first, whoever sells it."""
-        views = self._views.get(watch.name, {})
-        fresh = {key: view for key, view in views.items() if now - view.observed_at <= self._rules.age_of(key[0])}
-        shown = (match for view in fresh.values() for match in view.matches)
+    def _merged(self, watch: Watch, just_polled: tuple[str, bool], now: datetime) -> Observation:
+        """All recent observations of a watch as one: cheapest first, whoever sells it."""
+        age_of = self._rules.age_of
+        every = self._observed.get(watch.name, {})
+        recent = {key: one for key, one in every.items() if now - one.observed_at <= age_of(key[0])}
+        shown = (match for one in recent.values() for match in one.matches)
         found = sorted((match for match in shown if _is_under(watch, match)), key=rank)
         expected = self._rules.expected_views[watch.name]
-        return self._rounds.setdefault(watch.name, PollCycle()).observe(
-            (key,),
+        return self._cycles.setdefault(watch.name, PollCycle()).observe(
+            (just_polled,),
             tuple(found),
-            near=any(view.near for view in fresh.values()),
-            known={key for key, view in fresh.items() if view.known},
+            near=any(one.near for one in recent.values()),
+            known={key for key, one in recent.items() if one.known},
             expected=expected,
             paces=self._rules.paces(expected),
-            observed_at=max((view.observed_at for view in fresh.values()), default=now),
+            observed_at=max((one.observed_at for one in recent.values()), default=now),
         )
 
     def _store(self, decided: Sequence[tuple[Watch, Decision]], now: datetime) -> list[ReservedLaunch]:
@@ -292,7 +289,7 @@ class Evaluator:
         self._enqueue(uow, watch, self._alert(watch, question.decision, done, question.ask), now, until)
 
     def _is_new(self, watch: Watch, decision: Decision) -> bool:
-        return decision.memory != self._memories.get(watch.name, WatchMemory())
+        return decision.memory != self._memory(watch)
 
     def _wants(self, watch: Watch, decision: Decision) -> bool:
         """Is there something to be done while it stays true?"""

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from gpuwatch.domain.market.pricing import Commission
-from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.decide import Observation
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.evaluator import Evaluator
+from gpuwatch.engine.evaluator import Evaluator, unanswered
 from gpuwatch.engine.queries import queries_for
 from gpuwatch.engine.search_complete import search_complete
 from gpuwatch.errors import ProviderError, StoreError
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 HuntRecorder = Callable[[Query, Answer | ProviderError, datetime], None]
 CurrentLimit = Callable[[Watch, datetime], Watch]  # the watch with the limit of this moment; may raise StoreError
-Found = Mapping[str, tuple[Match, ...]]
+Observed = Mapping[str, Observation]  # by the watch's name
 
 
 class Hunter:
@@ -101,32 +101,29 @@ class Hunter:
         self._polled_at[query] = clock()
         answer: Answer | ProviderError
         try:
-            answer, found = self._search(query, watches, clock)
+            answer, observed = self._search(query, watches, clock)
+            self._matched[query] = answer.rows > 0
         except ProviderError as error:
-            answer, found = error, {}
+            answer, observed = error, unanswered(watches, clock())
         try:
-            if isinstance(answer, ProviderError):
-                self._evaluator.evaluate_unanswered(watches, self.market.name, query.spot, clock())
-            else:
-                self._matched[query] = answer.rows > 0
-                self._evaluator.evaluate(watches, answer, found, query.spot, clock())
+            self._evaluator.evaluate(watches, self.market.name, query.spot, observed, clock())
         except StoreError as error:  # nothing was started or reported that is not stored; the next poll tries again
             log.error("cannot store a decision: %s", error, extra={"provider": self.market.name})  # noqa: TRY400
         self._record(query, answer, clock())
 
-    def _search(self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]) -> tuple[Answer, Found]:
-        """The answer, and what each watch accepts of it. A page cut before any match is read to its end."""
+    def _search(self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]) -> tuple[Answer, Observed]:
+        """The answer, and what it shows each watch. A page cut before any match is read to its end."""
 
-        def search_and_match(wanted: Query) -> tuple[Answer, Found]:
+        def search_and_match(wanted: Query) -> tuple[Answer, Observed]:
             answer = self.market.search(wanted)
-            return answer, self._evaluator.match(watches, answer, wanted.spot, clock())
+            return answer, self._evaluator.observe(watches, answer, wanted.spot, clock())
 
-        def is_enough(got: tuple[Answer, Found]) -> bool:
-            answer, found = got
+        def is_enough(got: tuple[Answer, Observed]) -> bool:
+            answer, observed = got
             if answer.completeness is not Completeness.TRUNCATED:
                 return True
             # cheapest first: what was cut is dearer per hour; the cheapest whole job may stand anywhere
-            return any(found.values()) and not any(
+            return any(one.matches for one in observed.values()) and not any(
                 watch.max_job_cost_usd is not None and self._evaluator.will_rent(watch) for watch in watches
             )
 

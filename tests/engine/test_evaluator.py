@@ -21,7 +21,7 @@ from gpuwatch.domain.watches.watch import (
     LaunchSpec,
     Watch,
 )
-from gpuwatch.engine.evaluator import EvaluationRules, Evaluator
+from gpuwatch.engine.evaluator import EvaluationRules, Evaluator, unanswered
 from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.ports import Completeness
 from gpuwatch.storage.approvals import SqlApprovalRepository
@@ -158,7 +158,9 @@ def test_a_live_watch_tries_again_while_the_offer_stands_a_dry_run_does_not() ->
 
 def test_no_answer_is_no_data_and_never_no_offer() -> None:
     bench = Bench(WATCH)
-    assert bench.evaluator.evaluate_unanswered(bench.watches, "vastai", False, NOON)[0].reason is DecisionReason.NO_DATA
+    observed = unanswered(bench.watches, NOON)
+    (decision,) = bench.evaluator.evaluate(bench.watches, "vastai", False, observed, NOON)
+    assert decision.reason is DecisionReason.NO_DATA
 
 
 def test_an_incomplete_answer_without_a_match_proves_nothing() -> None:

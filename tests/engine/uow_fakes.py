@@ -181,4 +181,5 @@ def evaluate(
     evaluator: Evaluator, watches: Sequence[Watch], answer: Answer, spot: bool, now: datetime
 ) -> list[Decision]:
     """Match and decide, as the hunt does."""
-    return evaluator.evaluate(watches, answer, evaluator.match(watches, answer, spot, now), spot, now)
+    observed = evaluator.observe(watches, answer, spot, now)
+    return evaluator.evaluate(watches, answer.provider, spot, observed, now)

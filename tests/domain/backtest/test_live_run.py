@@ -137,9 +137,9 @@ class NotingEvaluator(Evaluator):
         self.decided: list[tuple[Decision, tuple[str | None, ...]]] = []
         self.begun: list[Started] = []
 
-    def _evaluate(self, watches: Sequence[Watch], *rest: object) -> list[Decision]:
+    def evaluate(self, watches: Sequence[Watch], *rest: object) -> list[Decision]:
         self.begun.clear()
-        decisions = super()._evaluate(watches, *rest)  # type: ignore[arg-type]
+        decisions = super().evaluate(watches, *rest)  # type: ignore[arg-type]
         for decision in decisions:
             mine = tuple(one.launch.machine_id for one in self.begun if one.watch.name == decision.watch)
             self.decided.append((decision, mine))
