@@ -64,6 +64,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "config": ("Show the effective settings or their JSON Schema.", "config:config"),
         "providers": ("List providers: status, credentials, quota plan.", "providers:providers"),
         "notify": ("Send a test message through each channel.", "notify:notify"),
+        "docs": ("Read the documentation.", "docs:docs"),
+        "emulator": ("Serve the embedded marketplace, for tests of your own.", "emulator:emulator"),
         "completion": ("Print the completion script for your shell.", "completion:completion"),
     },
 }

@@ -6,22 +6,48 @@ import argparse
 import contextlib
 import signal
 import sys
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuwatch.emulator.provider_server import ProviderServer
 from gpuwatch.emulator.server import Marketplace
 
 
-def main(words: Sequence[str] | None = None, program: str = "python -m gpuwatch.emulator") -> int:
-    """Read the command line, and serve.
+class Flag(NamedTuple):
+    """One option of the command line; `gpuwatch emulator` has the same."""
 
-    Args:
-        words: None: those of this process.
-        program: how the help names this command.
-    """
-    chosen = _options(words, program)
-    return serve(Marketplace(tick_every_s=chosen.pop("tick_every"), **chosen))
+    name: str
+    kind: type
+    default: Any
+    about: str
+
+
+FLAGS = (
+    Flag("port", int, 0, "Port to serve on; 0 takes a free one."),
+    Flag("seed", int, 7, "Random seed of the market."),
+    Flag("size", int, 200, "Offers on the market."),
+    Flag("key", str, "demo-key", "API key to accept."),
+    Flag("control", bool, False, "Answer under /control, too."),
+    Flag("tick-every", float, None, "Seconds between two changes of the market."),
+    Flag("rows-per-day", int, None, "Daily row quota to enforce."),
+    Flag("intervals", bool, False, "Enforce the minimum interval of each endpoint."),
+    Flag("gzip", bool, False, "Compress large answers for clients that accept it."),
+)
+
+
+def main() -> int:
+    """Read the command line, and serve."""
+    parser = argparse.ArgumentParser(prog="python -m gpuwatch.emulator", description=__doc__)
+    for flag in FLAGS:
+        if flag.kind is bool:
+            parser.add_argument(f"--{flag.name}", action="store_true", help=flag.about)
+        else:
+            parser.add_argument(f"--{flag.name}", type=flag.kind, default=flag.default, help=flag.about)
+    return serve_market(**vars(parser.parse_args()))
+
+
+def serve_market(tick_every: float | None, **options: Any) -> int:
+    """Serve vast.ai's emulator with the values of `FLAGS`."""
+    return serve(Marketplace(tick_every_s=tick_every, **options))
 
 
 def serve(server: Marketplace | ProviderServer) -> int:
@@ -36,20 +62,6 @@ def serve(server: Marketplace | ProviderServer) -> int:
         sys.stdout.flush()
         signal.sigwait(ending)
     return 0
-
-
-def _options(words: Sequence[str] | None, program: str) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(prog=program, description=__doc__)
-    parser.add_argument("--port", type=int, default=0, help="0 (the default) takes a free port")
-    parser.add_argument("--seed", type=int, default=7, help="random seed of the market (default: 7)")
-    parser.add_argument("--size", type=int, default=200, help="offers on the market (default: 200)")
-    parser.add_argument("--key", default="demo-key", help="the API key that it accepts (default: demo-key)")
-    parser.add_argument("--control", action="store_true", help="answer under /control, too")
-    parser.add_argument("--tick-every", type=float, metavar="SECONDS", help="change the market at this interval")
-    parser.add_argument("--rows-per-day", type=int, metavar="ROWS", help="enforce a daily row quota")
-    parser.add_argument("--intervals", action="store_true", help="enforce the minimum interval of each endpoint")
-    parser.add_argument("--gzip", action="store_true", help="compress large answers for clients that accept it")
-    return vars(parser.parse_args(words))
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ from gpuwatch.domain.watches.watch import (
 )
 from gpuwatch.domain.watches.windows import WINDOW_PATTERN, parse_window
 
-# Spellings that providers use and no catalogue knows; a context, because pydantic-settings passes none to validators.
+# Spellings that providers use and no catalogue knows; a context: `value()` needs them after validation, too.
 SEEN: ContextVar[Collection[str]] = ContextVar("SEEN", default=())
 MOST_GPUS = 1024  # of one offer; no machine has more
 

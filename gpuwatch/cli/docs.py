@@ -1,0 +1,75 @@
+"""`gpuwatch docs`: the pages of the documentation."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from gpuwatch.cli.command import Command
+
+_WIDTH = 100  # longer lines are hard to read
+
+
+def _complete(_context: click.Context, _parameter: click.Parameter, begin: str) -> list[str]:
+    return [name for name in pages() if name.startswith(begin)]
+
+
+@click.command(cls=Command, examples=("gpuwatch docs", "gpuwatch docs settings", "gpuwatch docs runpod | less"))
+@click.argument("topic", required=False, shell_complete=_complete)
+def docs(topic: str | None) -> None:
+    """Read a page of the documentation; without TOPIC, list the pages."""
+    found = pages()
+    if topic is None:
+        width = max(map(len, found), default=0)
+        for name, path in found.items():
+            click.echo(f"{name:{width}}  {_title(path)}")
+        return
+    text = found[_page_of(topic, found)].read_text(encoding="utf-8")
+    if sys.stdout.isatty():
+        _print_formatted(text)
+    else:
+        click.echo(text, nl=False)
+
+
+def pages() -> dict[str, Path]:
+    """Topic → file: `settings`, `providers/runpod`. Both a wheel and a checkout hold them."""
+    package = Path(__file__).resolve().parents[1]
+    folders = [one for one in (package / "docs", package.parent / "docs") if (one / "settings.md").is_file()]
+    found = [path for folder in folders[:1] for path in (*folder.glob("*.md"), *folder.glob("providers/*.md"))]
+    return dict(sorted((_topic(path), path) for path in found))
+
+
+def _topic(path: Path) -> str:
+    name = path.stem if path.parent.name == "docs" else f"{path.parent.name}/{path.stem}"
+    return name.removesuffix("/README")
+
+
+def _title(path: Path) -> str:
+    with path.open(encoding="utf-8") as opened:
+        return next((line.lstrip("# ").rstrip() for line in opened if line.startswith("# ")), "")
+
+
+def _page_of(topic: str, found: dict[str, Path]) -> str:
+    """The page for a topic as people write it: `settings`, `settings.md`, `docs/settings.md#secrets`, `runpod`."""
+    from difflib import get_close_matches
+
+    from gpuwatch.errors import UsageError
+
+    wanted = topic.lower().partition("#")[0].removeprefix("docs/").removesuffix(".md").removesuffix("/")
+    for name in (wanted, f"providers/{wanted}"):
+        if name in found:
+            return name
+    by_last_word = {name.rpartition("/")[2]: name for name in found}
+    near = get_close_matches(wanted.rpartition("/")[2], by_last_word, n=1, cutoff=0.6)
+    hint = f"did you mean {by_last_word[near[0]]}?" if near else "run `gpuwatch docs` to list the pages"
+    raise UsageError(f"there is no page {topic!r}; {hint}")
+
+
+def _print_formatted(text: str) -> None:
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console()
+    console.print(Markdown(text, hyperlinks=False), width=min(console.width, _WIDTH))

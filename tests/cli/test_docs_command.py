@@ -1,0 +1,56 @@
+"""`gpuwatch docs`, and `gpuwatch emulator`, which the pages use."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from gpuwatch.cli.docs import pages
+from tests.cli.conftest import Shell
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_without_a_topic_every_page_is_listed_with_its_title(shell: Shell) -> None:
+    ran = shell("docs")
+    listed = dict(line.split(maxsplit=1) for line in ran.out.splitlines())
+    assert listed["settings"] == "Settings"
+    assert listed["providers/runpod"] == "RunPod"
+    assert set(listed) == set(pages())
+    assert len(listed) == len([*ROOT.glob("docs/*.md"), *ROOT.glob("docs/providers/*.md")])
+
+
+@pytest.mark.parametrize("topic", ["settings", "settings.md", "docs/settings.md#secrets", "SETTINGS"])
+def test_a_page_is_printed_as_it_is_into_a_pipe(shell: Shell, topic: str) -> None:
+    assert shell("docs", topic).out == (ROOT / "docs/settings.md").read_text()
+
+
+def test_a_provider_is_named_by_its_last_word(shell: Shell) -> None:
+    assert shell("docs", "runpod").out == (ROOT / "docs/providers/runpod.md").read_text()
+
+
+@pytest.mark.parametrize(("topic", "meant"), [("setings", "settings"), ("runpd", "providers/runpod")])
+def test_a_mistyped_topic_gets_a_suggestion(shell: Shell, topic: str, meant: str) -> None:
+    ran = shell("docs", topic)
+    assert (ran.code, ran.err) == (2, f"there is no page {topic!r}; did you mean {meant}?\n")
+
+
+def test_a_topic_that_is_near_nothing_leads_to_the_list(shell: Shell) -> None:
+    ran = shell("docs", "xyzzy")
+    assert (ran.code, ran.err) == (2, "there is no page 'xyzzy'; run `gpuwatch docs` to list the pages\n")
+
+
+def test_the_emulator_serves_until_it_is_interrupted() -> None:
+    command = [sys.executable, "-m", "gpuwatch", "emulator", "--size", "5", "--control"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        url = server.stdout.readline().strip()
+        with urlopen(f"{url}/control/instances", timeout=10) as answer:
+            assert answer.status == 200
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(20) == 0
