@@ -19,8 +19,7 @@ from gpuwatch.app.launches import (
     open_launches,
     unknown_instances,
 )
-from gpuwatch.bootstrap import http_client, monotonic, new_id, open_store, real_monotonic, real_now
-from gpuwatch.bootstrap.hooks import build_hooks
+from gpuwatch.bootstrap import build_hooks, http_client, monotonic, new_id, open_store, real_monotonic, real_now
 from gpuwatch.bootstrap.provider_access import can_rent
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
 from gpuwatch.engine.launch_alerts import LaunchAlerts

@@ -1,4 +1,7 @@
-"""The one place where real things are built and joined; it alone reads the clock. Importing it does nothing."""
+"""The composition root: builds the real parts and joins them. Importing it does nothing; it alone reads the clock.
+
+Imports stand inside functions: a command loads only the parts that it uses (docs/decisions/0058).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -14,6 +17,7 @@ from typing import TYPE_CHECKING
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
+    from gpuwatch.engine.launch_hooks import LaunchHooks
     from gpuwatch.ports import Channel
     from gpuwatch.ports.declarations import Adapter
     from gpuwatch.ports.http import HttpClient
@@ -25,12 +29,12 @@ _ID_LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
 
 
 def real_now() -> datetime:
-    """The wall clock, aware, UTC."""
+    """The wall clock: aware, UTC."""
     return datetime.now(UTC)
 
 
 def monotonic() -> float:
-    """Seconds that never go back: what a launch waits by, and what requests are spaced by."""
+    """Seconds that never go back, for waits and for the spacing of requests; a test may speed them up, see `pace`."""
     return time.monotonic() * pace()
 
 
@@ -40,24 +44,24 @@ def real_monotonic() -> float:
 
 
 def pace() -> float:
-    """A test makes waits pass quicker (`GPUWATCH_TEST_PACE=60`: a minute a second); nobody else sets that."""
+    """How many times faster waits pass. Only tests set it: GPUWATCH_TEST_PACE=60 makes a minute a second."""
     return float(os.environ.get("GPUWATCH_TEST_PACE") or 1)
 
 
 def new_id() -> str:
-    """12 characters of a-z2-7: 60 random bits."""
+    """12 characters of a-z and 2-7: 60 random bits."""
     return "".join(secrets.choice(_ID_LETTERS) for _ in range(12))
 
 
 def secrets_of(settings: Settings) -> list[str]:
-    """Every secret of the settings, for redaction."""
+    """Every secret in the settings, for redaction."""
     from gpuwatch.settings.secrets import secret_values
 
     return secret_values(settings)
 
 
 def open_http(settings: Settings) -> HttpxClient:
-    """The door to the network; the caller closes it."""
+    """An HTTP client; the caller closes it."""
     from gpuwatch.providers.toolkit.http.client import HttpxClient
 
     return HttpxClient(secrets=secrets_of(settings))
@@ -65,7 +69,7 @@ def open_http(settings: Settings) -> HttpxClient:
 
 @contextmanager
 def http_client(settings: Settings) -> Iterator[HttpxClient]:
-    """The door to the network, closed at the end."""
+    """An HTTP client, closed at the end."""
     http = open_http(settings)
     try:
         yield http
@@ -76,14 +80,18 @@ def http_client(settings: Settings) -> Iterator[HttpxClient]:
 def build_adapters(
     settings: Settings, http: HttpClient, names: Iterable[str] | None = None, stop: threading.Event | None = None
 ) -> dict[str, Adapter]:
-    """The providers that are named, ready to be asked; None: all that are enabled.
+    """The adapters of providers.
+
+    Args:
+        names: None: all enabled providers; one whose extra is not installed is left out and logged.
+        stop: ends waits for the next request.
 
     Raises:
-        UsageError: one that is named needs an extra that is not installed. Of all, it is left out, and logged.
+        UsageError: a named provider needs an extra that is not installed.
     """
     from gpuwatch import providers
 
-    wanted = _with_their_extras(settings.providers) if names is None else list(names)
+    wanted = _with_installed_extras(settings.providers) if names is None else list(names)
     for name in wanted:
         if missing := missing_extra_hint(name):
             raise UsageError(missing)
@@ -96,7 +104,7 @@ def build_adapters(
 
 
 def missing_extra_hint(name: str) -> str | None:
-    """What has to be installed before a provider can be asked, in one line; None: nothing."""
+    """What to install before a provider can be used, in one line; None: nothing."""
     from gpuwatch import providers
 
     if providers.info(name).extra is None:
@@ -111,20 +119,20 @@ def missing_extra_hint(name: str) -> str | None:
     return f"{name}: it needs an extra that is not installed: {install_hint(extra)}"
 
 
-def _with_their_extras(names: Iterable[str]) -> list[str]:
+def _with_installed_extras(names: Iterable[str]) -> list[str]:
     import logging
 
     found = []
     for name in names:
         if missing := missing_extra_hint(name):
-            logging.getLogger(__name__).error("%s; it is not asked", missing, extra={"provider": name})
+            logging.getLogger(__name__).error("%s; it is not polled", missing, extra={"provider": name})
         else:
             found.append(name)
     return found
 
 
 def build_channels(settings: Settings, http: HttpClient) -> dict[str, Channel]:
-    """The configured alert channels by name."""
+    """The configured alert channels, by name."""
     from gpuwatch import notifiers
 
     return {name: notifiers.build(one, http) for name, one in settings.channels.items()}
@@ -132,13 +140,13 @@ def build_channels(settings: Settings, http: HttpClient) -> dict[str, Channel]:
 
 @contextmanager
 def open_store(settings: Settings, *, upgrade_older: bool = True) -> Iterator[Database]:
-    """The store for a command that writes: created or upgraded if need be, closed at the end.
+    """The store for a command that writes: created or upgraded if necessary, closed at the end.
 
     Args:
-        upgrade_older: False: an older schema is an error, as for `check`.
+        upgrade_older: False: an older schema is an error; `check` uses it.
 
     Raises:
-        StoreNotReady: its schema is older, and must not be upgraded.
+        StoreNotReady: its schema is older and `upgrade_older` is False.
         StoreError: it cannot be opened, or a newer gpuwatch wrote it.
     """
     from gpuwatch.storage.database import open_database
@@ -154,13 +162,42 @@ def open_store(settings: Settings, *, upgrade_older: bool = True) -> Iterator[Da
 
 @contextmanager
 def open_store_read_only(settings: Settings) -> Iterator[Database]:
-    """The store for a command that only reads: nothing is created, upgraded or written; closed at the end.
+    """The store for a command that only reads: creates, upgrades and writes nothing; closed at the end.
 
     Raises:
-        StoreNotReady: there is no database, or its schema is older; the line says what to run.
+        StoreNotReady: there is no database, or its schema is older; the message says what to run.
         StoreError: it cannot be read, or a newer gpuwatch wrote it.
     """
     from gpuwatch.storage.migrate import open_read_only
 
     with open_read_only(settings.database_url) as store:
         yield store
+
+
+def build_hooks(
+    settings: Settings,
+    store: Database,
+    http: HttpClient,
+    channels_of: Callable[[str], tuple[str, ...]],
+    stopping: threading.Event,
+) -> LaunchHooks:
+    """The hooks of launches over an open store.
+
+    Args:
+        channels_of: a watch's name → the channels that a failed hook is reported on.
+        stopping: when set, running hooks end and no other starts.
+    """
+    from gpuwatch.engine.launch_hooks import LaunchHooks
+    from gpuwatch.hooks.runner import HookRunner
+    from gpuwatch.storage.hook_runs import SqlHookQueue
+
+    return LaunchHooks(
+        SqlHookQueue(store),
+        HookRunner(http, stopping),
+        watches={watch.name: watch for watch in settings.watches},
+        channels_of=channels_of,
+        new_id=new_id,
+        clock=real_now,
+        monotonic=monotonic,
+        stopping=stopping,
+    )

@@ -1,9 +1,4 @@
-"""The clockwork: which beat runs when. Alone knows APScheduler, and works around its two known gaps.
-
-APScheduler 3.11 falls silent when the clock steps back (its next run lies in what is now the future) and has no word
-for a beat that was skipped; a guard compares the wall clock with the monotonic one and sets every job anew after a
-jump, and listeners turn what was missed into log lines. Jobs live in memory and are made anew at every start.
-"""
+"""The daemon's process: starts the service, feeds the watchdog, reloads settings on SIGHUP, ends on SIGTERM."""
 
 from __future__ import annotations
 
@@ -11,30 +6,17 @@ import logging
 import os
 import select
 import signal
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import datetime
 
-from apscheduler.events import (
-    EVENT_JOB_ERROR,
-    EVENT_JOB_EXECUTED,
-    EVENT_JOB_MAX_INSTANCES,
-    EVENT_JOB_MISSED,
-    JobEvent,
-)
-from apscheduler.executors.pool import ThreadPoolExecutor
-from apscheduler.schedulers.background import BackgroundScheduler
-from apscheduler.triggers.interval import IntervalTrigger
-
-from gpuwatch.bootstrap import open_store, real_now
+from gpuwatch.bootstrap import open_store, real_monotonic, real_now
 from gpuwatch.bootstrap.service import Service, build_service
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.daemon import logs
 from gpuwatch.daemon.notify_socket import Notifier
-from gpuwatch.engine.periodic_task import PeriodicTask
-from gpuwatch.errors import GpuwatchError, SettingsError, StoreError
+from gpuwatch.daemon.scheduler import TaskScheduler
+from gpuwatch.daemon.tasks import HuntWatchdog, periodic_tasks, status_line
+from gpuwatch.errors import SettingsError, StoreError
 from gpuwatch.ports import Channel
 from gpuwatch.redaction import redact
 from gpuwatch.settings import Settings
@@ -44,115 +26,20 @@ from gpuwatch.storage.integrity_check import require_intact
 
 log = logging.getLogger(__name__)
 
-JUMP_S = 5.0  # a wall clock this far off the monotonic one has jumped, or the machine slept
-GUARD_EVERY_S = 2.0
-
-
-class TaskScheduler:
-    """Runs periodic tasks on threads until it is stopped. One that hangs delays no other."""
-
-    def __init__(self, now: Callable[[], datetime], monotonic: Callable[[], float]) -> None:
-        self._tasks: Sequence[PeriodicTask] = ()
-        self._now = now
-        self._monotonic = monotonic
-        self._stopped = threading.Event()
-        self._guard = threading.Thread(target=self._watch_clock, name="clock-guard", daemon=True)
-        self._scheduler = BackgroundScheduler(timezone="UTC")
-        for chatty in ("apscheduler.executors.default", "apscheduler.scheduler"):
-            logging.getLogger(chatty).setLevel(logging.CRITICAL)  # `_tell` says the same, in one line
-        told = EVENT_JOB_EXECUTED | EVENT_JOB_ERROR | EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES
-        self._scheduler.add_listener(_log_event, told)
-
-    def start(self, tasks: Sequence[PeriodicTask]) -> None:
-        """Run every task at once, then at its interval."""
-        self._tasks = tasks
-        self._scheduler.add_executor(ThreadPoolExecutor(max_workers=len(tasks) + 1))
-        for task in tasks:
-            self._scheduler.add_job(
-                task.run,
-                IntervalTrigger(seconds=task.every_s, jitter=task.jitter_s or None, timezone="UTC"),
-                id=task.name,
-                name=task.name,
-                coalesce=True,
-                max_instances=1,
-                misfire_grace_time=None,
-                next_run_time=self._now(),
-            )
-        self._scheduler.start()
-        self._guard.start()
-
-    def stop(self, wait_s: float) -> None:
-        """No beat starts any more; those that run get `wait_s` to end."""
-        self._stopped.set()
-        self._scheduler.pause()
-        ending = threading.Thread(target=self._scheduler.shutdown, kwargs={"wait": True}, daemon=True)
-        ending.start()
-        ending.join(wait_s)
-        if ending.is_alive():
-            log.warning(
-                "a beat did not end within %.0f s; its work is kept in rows and taken up at the next start", wait_s
-            )
-
-    def run_now(self, name: str) -> None:
-        """Run a task now instead of at its next time; before `start` there is nothing to run."""
-        if not self._stopped.is_set() and self._scheduler.get_job(name):
-            self._scheduler.modify_job(name, next_run_time=self._now())
-
-    def _watch_clock(self) -> None:
-        offset = self._offset()
-        while not self._stopped.wait(GUARD_EVERY_S):
-            moved = self._offset() - offset
-            if abs(moved) > JUMP_S:
-                offset += moved
-                log.warning("the clock moved by %+.0f s against its own pace; all beats are set anew", moved)
-                self._set_anew()
-
-    def _offset(self) -> float:
-        return self._now().timestamp() - self._monotonic()
-
-    def _set_anew(self) -> None:
-        for task in self._tasks:
-            self.run_now(task.name)
-
-
-_overrunning: set[str] = set()  # beats that took longer than their interval
-_last_error: dict[str, str] = {}  # beat → the error of ours that it met last
-
-
-def _log_event(event: JobEvent) -> None:
-    if event.code == EVENT_JOB_EXECUTED:
-        _overrunning.discard(event.job_id)
-        if _last_error.pop(event.job_id, None):
-            log.info("beat %s works again", event.job_id)
-    elif event.code == EVENT_JOB_ERROR and isinstance(event.exception, GpuwatchError):
-        if _last_error.get(event.job_id) != str(event.exception):  # once, not every second
-            log.error("beat %s: %s", event.job_id, event.exception)
-        _last_error[event.job_id] = str(event.exception)
-    elif event.code == EVENT_JOB_ERROR:
-        log.error("beat %s failed and runs again at its next time", event.job_id, exc_info=event.exception)
-    elif event.code == EVENT_JOB_MISSED:
-        log.warning("beat %s was missed", event.job_id)
-    elif event.job_id not in _overrunning:  # once, until it ends
-        _overrunning.add(event.job_id)
-        log.info("beat %s still runs at its next time; that run is left out", event.job_id)
-
-
-# --- the process ------------------------------------------------------------------------------------------------------
-
 STOP_WITHIN_S = 7.0  # of the 10 seconds that CONTRACT §4.8 allows
 WATCH_EVERY_S = 5.0
 
 
 class SignalHandler:
-    """SIGTERM and SIGINT ask for the end, SIGHUP for a fresh look at the settings.
+    """SIGTERM and SIGINT request the end, SIGHUP a reload of the settings.
 
-    They wake the waiting one through a pipe: a lock that one signal holds would stop the next one, in the same thread,
-    for ever.
+    A signal wakes the waiting thread through a pipe. A lock would not do: a second signal in the same thread would wait
+    forever for the lock that the first one holds.
     """
 
     def __init__(self) -> None:
-        self._woken, self._waking = os.pipe()
-        for end in (self._woken, self._waking):
+        self._wake_reader, self._wake_writer = os.pipe()
+        for end in (self._wake_reader, self._wake_writer):
             os.set_blocking(end, False)
         self.stop = False
         self.reload = False
@@ -161,9 +48,9 @@ class SignalHandler:
         signal.signal(signal.SIGHUP, self._on_reload)
 
     def wait(self, timeout_s: float) -> None:
-        """Sleep until a signal comes or the time is over."""
-        if select.select([self._woken], [], [], timeout_s)[0]:
-            os.read(self._woken, 4096)
+        """Sleep until a signal arrives or the time is over."""
+        if select.select([self._wake_reader], [], [], timeout_s)[0]:
+            os.read(self._wake_reader, 4096)
 
     def _on_stop(self, *_: object) -> None:
         self.stop = True
@@ -174,16 +61,16 @@ class SignalHandler:
         self._wake()
 
     def _wake(self) -> None:
-        with suppress(BlockingIOError):  # the pipe is full of wakes already
-            os.write(self._waking, b"!")
+        with suppress(BlockingIOError):  # the pipe is full: the thread wakes anyway
+            os.write(self._wake_writer, b"!")
 
 
 def serve(config: str | None, log_format: str = "auto", verbose: bool = False) -> int:
     """Run until SIGTERM. Returns the exit code.
 
     Raises:
-        SettingsError: the first settings are wrong; later ones are refused, and the old are kept.
-        StoreError: the database cannot be used, or another daemon runs on it.
+        SettingsError: the first settings are wrong. Later ones are rejected, and the old ones stay.
+        StoreError: the database cannot be used, or another daemon uses it.
     """
     signals = SignalHandler()
     notifier = Notifier.from_env(os.environ)
@@ -207,16 +94,17 @@ def serve(config: str | None, log_format: str = "auto", verbose: bool = False) -
 def _wait_for_signals(
     service: Service, signals: SignalHandler, notifier: Notifier, config: str | None
 ) -> Settings | None:
-    """Stay until the end (None) or until new settings are to be taken up."""
+    """Wait for the end (None) or for new settings."""
     watchdog_s = notifier.watchdog_every_s or WATCH_EVERY_S * 2
+    hunts = HuntWatchdog(service)
     stuck = False
     while not signals.stop:
-        if service.progresses(time.monotonic()):
+        if hunts.make_progress(real_monotonic()):
             notifier.watchdog()
             stuck = False
         elif not stuck:
             stuck = True
-            log.error("no hunt has ended for too long; the watchdog is not fed any more")
+            log.error("no hunt has finished for too long; the watchdog is no longer fed")
         notifier.status(_status(service))
         signals.wait(min(WATCH_EVERY_S, watchdog_s / 2))
         if signals.reload and not signals.stop:
@@ -228,15 +116,15 @@ def _wait_for_signals(
 
 
 def _status(service: Service) -> str:
-    """One line; a database that is away for a while must not end the daemon: its beats wait for it."""
+    """One line. A database that is unavailable for a while must not end the daemon: its tasks wait for it."""
     try:
-        return service.status(real_now())
+        return status_line(service, real_now())
     except StoreError as error:
         return f"no database: {error}"
 
 
 def _reload(notifier: Notifier, config: str | None, service: Service) -> Settings | None:
-    """New settings, or None if they are wrong, or leave what runs alone: then the old ones stay."""
+    """New settings; None: they are wrong or would abandon living launches, and the old ones stay."""
     notifier.reloading()
     try:
         fresh = load_settings(config)
@@ -246,14 +134,14 @@ def _reload(notifier: Notifier, config: str | None, service: Service) -> Setting
     if not faults:
         log.info("the settings were read again")
         return fresh
-    for line in (*faults, "these settings are not taken up; the old ones stay in force"):
+    for line in (*faults, "these settings are rejected; the old ones stay in force"):
         log.error("%s", line)
     notifier.ready()
     return None
 
 
 def _reload_faults(fresh: Settings, service: Service) -> list[str]:
-    """What a daemon that runs cannot take up."""
+    """Why a running daemon cannot apply these settings."""
     faults = []
     if fresh.database_url != service.settings.database_url:
         faults.append("database_url cannot change while the daemon runs")
@@ -269,10 +157,10 @@ def running(
     settings: Settings, store: Database, extra_channels: Mapping[str, Channel] | None = None
 ) -> Iterator[Service]:
     """The service with its tasks running; stopped within STOP_WITHIN_S at the end."""
-    scheduler = TaskScheduler(real_now, time.monotonic)
+    scheduler = TaskScheduler(real_now, real_monotonic)
     with build_service(settings, store, extra_channels, scheduler.run_now) as service:
         service.hooks.start()
-        scheduler.start(service.tasks())
+        scheduler.start(periodic_tasks(service))
         try:
             yield service
         finally:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 
-import msgspec
-
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.text import clean
 from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec, Watch
@@ -245,13 +243,3 @@ def _spec(watch: Watch) -> LaunchSpec:
 
 
 _NO_LAUNCH = LaunchSpec()
-
-
-def hook_environment(call: HookCall) -> dict[str, str]:
-    """What a command is told in its environment; the whole launch is on its standard input."""
-    launch = msgspec.json.decode(call.body, type=dict[str, object])
-    variables = {"GPUWATCH_EVENT": call.event}
-    for name in ("launch_id", "watch", "provider", "instance_id", "state"):
-        if launch.get(name) is not None:
-            variables[f"GPUWATCH_{name.upper()}"] = clean(str(launch[name]))
-    return variables

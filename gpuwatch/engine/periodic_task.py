@@ -1,4 +1,4 @@
-"""A beat: something that the clockwork runs again and again."""
+"""A periodic task: what the scheduler runs again and again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class PeriodicTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that runs again and again, never twice at once."""
+    """Runs at an interval, never twice at the same time."""
 
     name: str
     run: Callable[[], object]

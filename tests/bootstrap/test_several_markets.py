@@ -21,6 +21,7 @@ from gpuwatch.bootstrap import (
 )
 from gpuwatch.bootstrap.rules import build_rules
 from gpuwatch.bootstrap.service import Service, build_service
+from gpuwatch.daemon.tasks import periodic_tasks
 from gpuwatch.emulator import Marketplace
 from gpuwatch.errors import UsageError
 from gpuwatch.installation import install_hint
@@ -128,9 +129,9 @@ def test_a_list_price_is_told_by_the_daemon_and_starts_nothing(settings: Any) ->
 
 
 def run(service: Service, *names: str) -> None:
-    beats = {beat.name: beat for beat in service.tasks()}
+    tasks = {task.name: task for task in periodic_tasks(service)}
     for name in names:
-        beats[name].run()
+        tasks[name].run()
 
 
 def test_a_provider_whose_extra_is_missing_is_left_out_and_named(

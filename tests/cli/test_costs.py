@@ -15,6 +15,7 @@ from sqlalchemy import insert
 from gpuwatch.bootstrap import http_client, real_now
 from gpuwatch.bootstrap.service import build_service
 from gpuwatch.bootstrap.settings_loading import load_settings
+from gpuwatch.daemon.tasks import periodic_tasks
 from gpuwatch.domain.launches.invoices import InvoiceRow
 from gpuwatch.domain.launches.launch import (
     Intent,
@@ -388,4 +389,4 @@ def test_the_daemon_fetches_charges_where_it_may_rent(
     if key:
         monkeypatch.setenv("VAST_API_KEY", key)
     with build_service(load_settings(None), rows.store) as service:
-        assert [beat.name for beat in service.tasks() if beat.name.startswith("charges")] == names
+        assert [task.name for task in periodic_tasks(service) if task.name.startswith("charges")] == names

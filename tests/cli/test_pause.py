@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from gpuwatch.bootstrap import real_now
-from gpuwatch.bootstrap.service import pause_summary
+from gpuwatch.daemon.tasks import pause_summary
 from gpuwatch.domain.launches.launch import (
     EndReason,
     Intent,
@@ -21,6 +21,7 @@ from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.migrate import upgrade
+from gpuwatch.storage.pauses import SqlPauseRepository
 from tests.builders import a_match, a_watch, an_offer
 from tests.cli.conftest import Shell
 from tests.reserving import launch_or_refusal
@@ -138,13 +139,13 @@ def test_resume_closes_a_breaker_at_once(shell: Shell, store: Database) -> None:
 
 
 def test_the_daemons_status_names_every_pause_and_its_end(shell: Shell, store: Database) -> None:
-    assert pause_summary(store, NOW) is None
+    assert pause_summary(SqlPauseRepository(store).load(), NOW) is None
     shell("pause", "other one", "--for", "2h")
     shell("pause")
-    said = pause_summary(store, real_now())
+    said = pause_summary(SqlPauseRepository(store).load(), real_now())
     assert said is not None
     assert said.startswith("renting PAUSED, other one PAUSED until ")
-    assert pause_summary(store, NOW + timedelta(hours=3)) == "renting PAUSED"
+    assert pause_summary(SqlPauseRepository(store).load(), NOW + timedelta(hours=3)) == "renting PAUSED"
 
 
 def test_a_name_with_a_blank_is_quoted_in_what_to_type(shell: Shell, store: Database) -> None:

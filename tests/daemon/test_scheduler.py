@@ -1,4 +1,4 @@
-"""The clockwork: beats run, never twice at once, and survive a clock that jumps."""
+"""The scheduler: tasks run, never twice at once, and survive a clock that jumps."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from datetime import datetime, timedelta
 import pytest
 
 from gpuwatch.bootstrap import real_now
-from gpuwatch.daemon import process
-from gpuwatch.daemon.process import TaskScheduler
+from gpuwatch.daemon.scheduler import TaskScheduler
 from gpuwatch.engine.periodic_task import PeriodicTask
 
 
 @contextmanager
-def turning(*beats: PeriodicTask) -> Iterator[TaskScheduler]:
-    clockwork = TaskScheduler(real_now, time.monotonic)
-    clockwork.start(beats)
+def turning(*tasks: PeriodicTask) -> Iterator[TaskScheduler]:
+    scheduler = TaskScheduler(real_now, time.monotonic)
+    scheduler.start(tasks)
     try:
-        yield clockwork
+        yield scheduler
     finally:
-        clockwork.stop(wait_s=3)
+        scheduler.stop(wait_s=3)
 
 
 def wait_until(look: Callable[[], bool], within_s: float = 5.0) -> None:
@@ -33,14 +32,14 @@ def wait_until(look: Callable[[], bool], within_s: float = 5.0) -> None:
         time.sleep(0.01)
 
 
-def test_every_beat_runs_at_once_and_then_at_its_interval() -> None:
+def test_every_task_runs_at_once_and_then_at_its_interval() -> None:
     runs: list[float] = []
     with turning(PeriodicTask(name="a", run=lambda: runs.append(time.monotonic()), every_s=0.2)):
         wait_until(lambda: len(runs) >= 3)
     assert runs[1] - runs[0] >= 0.1
 
 
-def test_a_beat_that_takes_long_never_runs_twice_at_once_and_delays_no_other() -> None:
+def test_a_task_that_takes_long_never_runs_twice_at_once_and_delays_no_other() -> None:
     inside, most, others = [0], [0], [0]
 
     def slow() -> None:
@@ -57,7 +56,7 @@ def test_a_beat_that_takes_long_never_runs_twice_at_once_and_delays_no_other() -
     assert most[0] == 1
 
 
-def test_a_beat_that_raises_runs_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_task_that_raises_runs_again(caplog: pytest.LogCaptureFixture) -> None:
     runs = [0]
 
     def broken() -> None:
@@ -66,10 +65,10 @@ def test_a_beat_that_raises_runs_again(caplog: pytest.LogCaptureFixture) -> None
 
     with turning(PeriodicTask(name="broken", run=broken, every_s=0.1)):
         wait_until(lambda: runs[0] >= 3)
-    assert "beat broken failed" in caplog.text
+    assert "task broken failed" in caplog.text
 
 
-def test_a_nudge_runs_a_beat_now() -> None:
+def test_a_request_runs_a_task_now() -> None:
     ran = threading.Event()
     runs = [0]
 
@@ -77,19 +76,16 @@ def test_a_nudge_runs_a_beat_now() -> None:
         runs[0] += 1
         ran.set()
 
-    with turning(PeriodicTask(name="rare", run=count, every_s=3600)) as clockwork:
+    with turning(PeriodicTask(name="rare", run=count, every_s=3600)) as scheduler:
         assert ran.wait(5)
         ran.clear()
-        clockwork.run_now("rare")
+        scheduler.run_now("rare")
         assert ran.wait(5)
     assert runs[0] == 2
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-def test_a_clock_that_jumps_is_noticed_and_every_beat_is_set_anew(
-    hours: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(process, "GUARD_EVERY_S", 0.05)
+def test_a_clock_that_jumps_is_noticed_and_every_task_is_set_anew(hours: int, caplog: pytest.LogCaptureFixture) -> None:
     jumped = [timedelta(0)]
     runs = [0]
 
@@ -99,19 +95,19 @@ def test_a_clock_that_jumps_is_noticed_and_every_beat_is_set_anew(
     def now() -> datetime:
         return real_now() + jumped[0]
 
-    clockwork = TaskScheduler(now, time.monotonic)
-    clockwork.start([PeriodicTask(name="a", run=count, every_s=3600)])
+    scheduler = TaskScheduler(now, time.monotonic, check_clock_every_s=0.05)
+    scheduler.start([PeriodicTask(name="a", run=count, every_s=3600)])
     try:
         wait_until(lambda: runs[0] == 1)
         jumped[0] = timedelta(hours=hours)
-        wait_until(lambda: "the clock moved" in caplog.text)
+        wait_until(lambda: "the clock jumped" in caplog.text)
         if hours < 0:  # APScheduler's own clock did not move: what is due in the past runs at once
             wait_until(lambda: runs[0] == 2)
     finally:
-        clockwork.stop(wait_s=3)
+        scheduler.stop(wait_s=3)
 
 
-def test_a_hanging_beat_does_not_hold_up_the_stop(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hanging_task_does_not_hold_up_the_stop(caplog: pytest.LogCaptureFixture) -> None:
     started, release, ended = threading.Event(), threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -119,11 +115,11 @@ def test_a_hanging_beat_does_not_hold_up_the_stop(caplog: pytest.LogCaptureFixtu
         release.wait(60)
         ended.set()
 
-    clockwork = TaskScheduler(real_now, time.monotonic)
-    clockwork.start([PeriodicTask(name="hangs", run=hang, every_s=3600)])
+    scheduler = TaskScheduler(real_now, time.monotonic)
+    scheduler.start([PeriodicTask(name="hangs", run=hang, every_s=3600)])
     assert started.wait(30)
     began = time.monotonic()
-    clockwork.stop(wait_s=0.5)
+    scheduler.stop(wait_s=0.5)
     took_s = time.monotonic() - began
     assert not ended.is_set()  # it hangs while the scheduler stops: else nothing was tested
     assert 0.5 <= took_s < 30  # half of what the task would take

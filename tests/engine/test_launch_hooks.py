@@ -19,14 +19,10 @@ from gpuwatch.domain.watches.watch import (
     Watch,
 )
 from gpuwatch.engine.launch_alerts import LaunchAlerts
-from gpuwatch.engine.launch_hooks import (
-    MAX_ATTEMPTS,
-    RETRY_AFTER_S,
-    LaunchHooks,
-    hook_environment,
-)
+from gpuwatch.engine.launch_hooks import MAX_ATTEMPTS, RETRY_AFTER_S, LaunchHooks
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
 from gpuwatch.errors import StoreError
+from gpuwatch.hooks.runner import hook_environment
 from gpuwatch.ports.hooks import HookCall
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.hook_runs import SqlHookQueue

@@ -184,7 +184,7 @@ def test_a_clock_that_steps_by_an_hour_neither_silences_nor_forgets(
         wait_for(lambda: "watching" in home.log())
         time.sleep(3)
         step.write_text(str(step_s))
-        wait_for(lambda: "all beats are set anew" in home.log(), within_s=20)
+        wait_for(lambda: "all tasks are rescheduled" in home.log(), within_s=20)
         bargain(market)
         wait_for(lambda: _states(home) == ["running"], within_s=30)
         wait_for(lambda: _states(home) == ["ended"], within_s=60)

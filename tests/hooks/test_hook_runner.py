@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from gpuwatch.bootstrap import real_now
-from gpuwatch.bootstrap.hooks import HookRunner
 from gpuwatch.domain.watches.watch import HookSpec
+from gpuwatch.hooks.runner import HookRunner
 from gpuwatch.ports.hooks import HookCall
 from gpuwatch.providers.toolkit.http.client import HttpxClient
 

@@ -1,0 +1,131 @@
+"""The scheduler: runs each periodic task at its interval. Only this module knows APScheduler.
+
+It closes two gaps of APScheduler 3.11. After the clock steps back, the next run lies in what is now the future and
+nothing runs: a thread compares the wall clock with the monotonic one and reschedules every task after a jump. A run
+that APScheduler skips leaves no trace of ours: listeners log it. Jobs live in memory and are created at every start.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from apscheduler.events import (
+    EVENT_JOB_ERROR,
+    EVENT_JOB_EXECUTED,
+    EVENT_JOB_MAX_INSTANCES,
+    EVENT_JOB_MISSED,
+    JobEvent,
+)
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.interval import IntervalTrigger
+
+from gpuwatch.engine.periodic_task import PeriodicTask
+from gpuwatch.errors import GpuwatchError
+
+log = logging.getLogger(__name__)
+
+JUMP_S = 5.0  # a wall clock this far off the monotonic one has jumped, or the machine slept
+CHECK_CLOCK_EVERY_S = 2.0
+
+
+class TaskScheduler:
+    """Runs periodic tasks on threads until it is stopped. A task that hangs delays no other.
+
+    Args:
+        now: the wall clock.
+        monotonic: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], datetime],
+        monotonic: Callable[[], float],
+        check_clock_every_s: float = CHECK_CLOCK_EVERY_S,
+    ) -> None:
+        self._tasks: Sequence[PeriodicTask] = ()
+        self._now = now
+        self._monotonic = monotonic
+        self._check_clock_every_s = check_clock_every_s
+        self._stopped = threading.Event()
+        self._clock_check = threading.Thread(target=self._check_clock, name="clock-check", daemon=True)
+        self._scheduler = BackgroundScheduler(timezone="UTC")
+        for chatty in ("apscheduler.executors.default", "apscheduler.scheduler"):
+            logging.getLogger(chatty).setLevel(logging.CRITICAL)  # `_TaskLog` reports the same in one line
+        events = EVENT_JOB_EXECUTED | EVENT_JOB_ERROR | EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES
+        self._scheduler.add_listener(_TaskLog().log_event, events)
+
+    def start(self, tasks: Sequence[PeriodicTask]) -> None:
+        """Run every task at once, then at its interval."""
+        self._tasks = tasks
+        self._scheduler.add_executor(ThreadPoolExecutor(max_workers=len(tasks) + 1))
+        for task in tasks:
+            self._scheduler.add_job(
+                task.run,
+                IntervalTrigger(seconds=task.every_s, jitter=task.jitter_s or None, timezone="UTC"),
+                id=task.name,
+                name=task.name,
+                coalesce=True,
+                max_instances=1,
+                misfire_grace_time=None,
+                next_run_time=self._now(),
+            )
+        self._scheduler.start()
+        self._clock_check.start()
+
+    def stop(self, wait_s: float) -> None:
+        """Start no more runs; those in progress get `wait_s` to finish."""
+        self._stopped.set()
+        self._scheduler.pause()
+        ending = threading.Thread(target=self._scheduler.shutdown, kwargs={"wait": True}, daemon=True)
+        ending.start()
+        ending.join(wait_s)
+        if ending.is_alive():
+            log.warning("a task did not finish within %.0f s; the next start continues its work from the rows", wait_s)
+
+    def run_now(self, name: str) -> None:
+        """Run a task now instead of at its next time. Does nothing before `start`."""
+        if not self._stopped.is_set() and self._scheduler.get_job(name):
+            self._scheduler.modify_job(name, next_run_time=self._now())
+
+    def _check_clock(self) -> None:
+        offset = self._offset()
+        while not self._stopped.wait(self._check_clock_every_s):
+            moved = self._offset() - offset
+            if abs(moved) > JUMP_S:
+                offset += moved
+                log.warning("the clock jumped by %+.0f s; all tasks are rescheduled", moved)
+                for task in self._tasks:
+                    self.run_now(task.name)
+
+    def _offset(self) -> float:
+        return self._now().timestamp() - self._monotonic()
+
+
+class _TaskLog:
+    """Logs what happens to tasks: a failure once, its recovery once."""
+
+    def __init__(self) -> None:
+        self._overrunning: set[str] = set()  # tasks that took longer than their interval
+        self._last_error: dict[str, str] = {}  # by task
+
+    def log_event(self, event: JobEvent) -> None:
+        task = event.job_id
+        if event.code == EVENT_JOB_EXECUTED:
+            self._overrunning.discard(task)
+            if self._last_error.pop(task, None):
+                log.info("task %s works again", task)
+        elif event.code == EVENT_JOB_ERROR and isinstance(event.exception, GpuwatchError):
+            if self._last_error.get(task) != str(event.exception):  # once, not every second
+                log.error("task %s: %s", task, event.exception)
+            self._last_error[task] = str(event.exception)
+        elif event.code == EVENT_JOB_ERROR:
+            log.error("task %s failed; it runs again at its next time", task, exc_info=event.exception)
+        elif event.code == EVENT_JOB_MISSED:
+            log.warning("task %s missed a run", task)
+        elif task not in self._overrunning:  # once, until it finishes
+            self._overrunning.add(task)
+            log.info("task %s is still running; skipped this run", task)

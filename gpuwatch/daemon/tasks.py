@@ -1,0 +1,148 @@
+"""The daemon's periodic tasks, the watchdog over its hunts, and its status line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+from gpuwatch.bootstrap import monotonic, pace, real_now
+from gpuwatch.bootstrap.service import Service
+from gpuwatch.domain.watches.watch import Action
+from gpuwatch.engine.balance_cache import REFRESH_S
+from gpuwatch.engine.guard import ProviderGuard
+from gpuwatch.engine.invoices import InvoiceCollector
+from gpuwatch.engine.launch_reconciler import LaunchReconciler
+from gpuwatch.engine.periodic_task import PeriodicTask
+from gpuwatch.engine.provider_worker import ProviderWorker
+from gpuwatch.engine.reminders import send_reminders
+from gpuwatch.storage.pauses import PauseTable
+
+FOLLOW_EVERY_S = 2.0
+DELIVER_EVERY_S = 1.0
+HEALTH_EVERY_S = 5.0
+SWEEP_CHECK_EVERY_S = 15.0
+ROLL_UP_EVERY_S = 60.0
+GUARD_EVERY_S = 5.0
+HOOKS_EVERY_S = 2.0
+REMIND_EVERY_S = 3600.0
+AUTO_PRICE_EVERY_S = 60.0
+CHARGES_EVERY_S = 300.0  # only checks whether an hour is over: the collector asks once an hour
+_STUCK_FACTOR = 5  # intervals without a finished hunt, after which the watchdog is not fed
+
+
+def periodic_tasks(service: Service) -> list[PeriodicTask]:
+    """Every task of the daemon. The tasks of one provider never wait for those of another."""
+    shared = [
+        PeriodicTask(name="deliver", run=lambda: _deliver(service), every_s=DELIVER_EVERY_S),
+        PeriodicTask(name="hooks", run=lambda: service.hooks.run_due(real_now()), every_s=HOOKS_EVERY_S),
+        PeriodicTask(name="remind", run=lambda: _remind(service), every_s=REMIND_EVERY_S),
+        PeriodicTask(name="roll-up", run=lambda: service.history.roll_up(real_now()), every_s=ROLL_UP_EVERY_S),
+        PeriodicTask(name="auto price", run=lambda: _renew_auto_prices(service), every_s=AUTO_PRICE_EVERY_S),
+    ]
+    return [*shared, *_polling_tasks(service), *_launch_tasks(service), *_charge_tasks(service)]
+
+
+def _polling_tasks(service: Service) -> Iterator[PeriodicTask]:
+    for name, worker in service.workers.items():
+        poll_s = worker.settings.poll_every_s
+        sweep_s = worker.settings.sweep_every_s
+        check_s = SWEEP_CHECK_EVERY_S if sweep_s is None else min(sweep_s, SWEEP_CHECK_EVERY_S)
+        yield PeriodicTask(name=f"hunt {name}", run=worker.hunt, every_s=poll_s, jitter_s=min(1.0, poll_s / 20))
+        yield PeriodicTask(name=f"sweep {name}", run=worker.sweep_if_due, every_s=check_s)
+        yield PeriodicTask(name=f"health {name}", run=worker.check_health, every_s=HEALTH_EVERY_S)
+
+
+def _launch_tasks(service: Service) -> Iterator[PeriodicTask]:
+    rents = any(watch.action is not Action.ALERT for watch in service.settings.watches)
+    if rents and not service.settings.dry_run:
+        for name, balance in service.balances.items():
+            yield PeriodicTask(name=f"balance {name}", run=balance.refresh, every_s=REFRESH_S)
+    for name, guard in service.guards.items():
+        yield PeriodicTask(name=f"guard {name}", run=_guard(guard), every_s=GUARD_EVERY_S)
+    for name, follower in service.followers.items():
+        yield PeriodicTask(name=f"follow {name}", run=_follow(follower), every_s=FOLLOW_EVERY_S)
+
+
+def _charge_tasks(service: Service) -> Iterator[PeriodicTask]:
+    """One task per provider that rents: it fetches the charges, at most once an hour."""
+    for name, launcher in service.launchers.items():
+        collector = InvoiceCollector(name, launcher, service.ledger.all, service.invoices, monotonic)
+        yield PeriodicTask(name=f"charges {name}", run=_collect(collector), every_s=CHARGES_EVERY_S)
+
+
+def _deliver(service: Service) -> int:
+    service.fallback_alerts.check(service.store.fault, real_now())
+    return service.deliverer.send_due(real_now())
+
+
+def _remind(service: Service) -> int:
+    return send_reminders(service.ledger, service.launch_alerts, frozenset(service.followers), real_now())
+
+
+def _renew_auto_prices(service: Service) -> None:
+    service.auto_prices.beat(service.settings.watches, real_now())
+
+
+def _guard(guard: ProviderGuard) -> Callable[[], None]:
+    return lambda: guard.refresh(real_now())
+
+
+def _collect(collector: InvoiceCollector) -> Callable[[], object]:
+    return lambda: collector.run_if_due(real_now())
+
+
+def _follow(follower: LaunchReconciler) -> Callable[[], bool]:
+    def run() -> bool:
+        if pace() > 1:  # in a test: at every run
+            follower.run_soon()
+        return follower.run_if_due(real_now())
+
+    return run
+
+
+class HuntWatchdog:
+    """Notices hunts that no longer finish: those of a failing provider still do, those of a hanging daemon do not."""
+
+    def __init__(self, service: Service) -> None:
+        self._workers = service.workers
+        self._finished: dict[str, tuple[int, float]] = {}  # by provider: finished rounds, and since when
+
+    def make_progress(self, tick_s: float) -> bool:
+        """Whether every provider's hunt has finished a round lately."""
+        fine = True
+        for name, worker in self._workers.items():
+            rounds, since_s = self._finished.get(name, (-1, tick_s))
+            if rounds != worker.finished_rounds:
+                self._finished[name] = (worker.finished_rounds, tick_s)
+            elif tick_s - since_s > _STUCK_FACTOR * worker.interval_s + 4 * worker.settings.timeout_s:
+                fine = False
+        return fine
+
+
+def status_line(service: Service, now: datetime) -> str:
+    """One line for `systemctl status`. Raises StoreError."""
+    parts = [_worker_status(worker, now) for worker in service.workers.values()]
+    parts.append(f"{len(service.ledger.alive())} launches alive")
+    if paused := pause_summary(service.pauses.load(), now):
+        parts.append(paused)
+    return f"{len(service.settings.watches)} watches; {'; '.join(parts)}"
+
+
+def _worker_status(worker: ProviderWorker, now: datetime) -> str:
+    health = worker.health_monitor.health
+    if health.blind_since is not None:
+        return f"{worker.name} BLIND since {health.blind_since:%H:%M} UTC"
+    if health.complete_at is None:
+        return f"{worker.name} not polled yet"
+    return f"{worker.name} polled {(now - health.complete_at).total_seconds():.0f} s ago"
+
+
+def pause_summary(found: PauseTable, now: datetime) -> str | None:
+    """For the status line: "renting PAUSED until 2026-11-21 14:00 UTC", "1 watch rests after failures"."""
+    parts = []
+    for one in found.holding(now):
+        until = "" if one.until is None else f" until {one.until:%Y-%m-%d %H:%M} UTC"
+        parts.append(f"{'renting' if one.watch is None else one.watch} PAUSED{until}")
+    if resting := len(found.open_breakers()):
+        parts.append(f"{resting} {'watch rests' if resting == 1 else 'watches rest'} after failures")
+    return ", ".join(parts) or None

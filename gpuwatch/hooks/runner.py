@@ -1,0 +1,49 @@
+"""Runs one hook of a launch: the owner's command, or a signed webhook."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpuwatch.domain.market.text import clean
+from gpuwatch.hooks.command import run_command
+from gpuwatch.hooks.webhook import post_signed
+
+if TYPE_CHECKING:
+    from gpuwatch.ports.hooks import HookCall
+    from gpuwatch.ports.http import HttpClient
+
+
+class HookRunner:
+    """Runs hooks; setting `stopping` ends a running command."""
+
+    def __init__(self, http: HttpClient, stopping: threading.Event) -> None:
+        self._http = http
+        self._stopping = stopping
+
+    def __call__(self, call: HookCall) -> str | None:
+        """Run the command or send the webhook. Returns None, or one line that says what failed."""
+        if call.spec.url is not None:
+            return post_signed(self._http, call)
+        try:
+            ran = run_command(
+                call.spec.command or "", call.body.encode(), hook_environment(call), call.timeout_s, self._stopping
+            )
+        except OSError as error:
+            return f"it could not be started: {error.strerror or error}"
+        if ran.code == 0:
+            return None
+        how = f"it was ended after {call.timeout_s:g} s" if ran.code is None else f"it ended with code {ran.code}"
+        return f"{how}: {ran.last_line}" if ran.last_line else how
+
+
+def hook_environment(call: HookCall) -> dict[str, str]:
+    """Environment variables of a command; the whole launch is on its standard input."""
+    launch = msgspec.json.decode(call.body, type=dict[str, object])
+    variables = {"GPUWATCH_EVENT": call.event}
+    for name in ("launch_id", "watch", "provider", "instance_id", "state"):
+        if launch.get(name) is not None:
+            variables[f"GPUWATCH_{name.upper()}"] = clean(str(launch[name]))
+    return variables
