@@ -47,7 +47,6 @@ trace: $(VENV)/.dev-stamp ## The path of one offer from the search to the create
 	@$(BIN)/python -m benchmarks.trace
 
 bench: $(VENV)/.dev-stamp $(OFFICIAL)/.stamp ## The figures of docs/performance.md
-	$(BIN)/python $(PIP_INSTALL) --require-hashes -r requirements/bench.txt
 	$(BIN)/python -m benchmarks
 
 golden: $(VENV)/.dev-stamp ## Write the golden files of the recorded answers anew; review the difference as code

@@ -1,9 +1,10 @@
-"""Questions on the history, through the public API, against raw SQL on the very same roll-up, in turn, in one run.
+"""What the commands ask of the history, against raw SQL on the very same roll-up, in turn, in one run.
 
     python -m benchmarks.questions [--observations 10000000] [--keep FILE]
 
-The history is made by gpuwatch itself: 60 days of a seeded market of 10,000 offers of 30 models (a minute or two).
-`week` is the median of each hour of the week of one GPU; its error is against exact medians out of the intervals.
+gpuwatch itself records the history: 60 days of a seeded market of 10,000 offers of 30 models (a minute or two).
+`history` is what `gpuwatch history` reads: the price of each of 30 days; the error of its medians is against exact
+medians out of the intervals.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any
 
-from benchmarks.duck import week_in_duckdb
 from benchmarks.seeded_market import START, Market
+from gpuwatch.domain.analysis.scope import MarketFilter
+from gpuwatch.domain.analysis.summary import PeriodLength, PricePeriod
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.executor import CoreExecutor
-from gpuwatch.storage.history_queries import HistoryFilter, cheapest_per_hour, hour_of_week_median
+from gpuwatch.storage.history_queries import track
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder, load_open_prices
-from gpuwatch.storage.hourly_aggregates import aggregate_from_store
+from gpuwatch.storage.hourly_aggregates import aggregate_hours, segments_by_id
 from gpuwatch.storage.hourly_rollup import HOUR_S
 from gpuwatch.storage.market_snapshot import market_at
 from gpuwatch.storage.migrate import upgrade
@@ -35,11 +37,12 @@ from gpuwatch.storage.sqlite_driver import sqlite_driver
 DAYS, OFFERS, ONE = 60, 10_000, "RTX 4090"
 UNTIL = START + timedelta(days=DAYS)
 SINCE = UNTIL - timedelta(days=30)
-_SUMS = "SELECT id FROM segment WHERE provider = '' AND spot = 0"
-_LOW = f"""SELECT g.gpu, h.hour, h.min_microusd FROM hourly h JOIN segment g ON g.id = h.segment_id
- WHERE h.segment_id IN ({_SUMS}) AND h.hour >= ? AND h.hour < ?"""
-_LOW_ONE = f"""SELECT hour, min_microusd FROM hourly
- WHERE segment_id = ({_SUMS} AND gpu = '{ONE}') AND hour >= ? AND hour < ?"""
+_DAY_H = 24
+_SELECTED = "SELECT id FROM segment WHERE gpu_count > 0 AND spot = 0"
+_LOW = f"""SELECT hour / 24, min(min_microusd) FROM hourly WHERE segment_id IN ({_SELECTED}) AND hour >= ? AND hour < ?
+ GROUP BY hour / 24"""
+_LOW_ONE = f"""SELECT hour / 24, min(min_microusd) FROM hourly WHERE segment_id IN ({_SELECTED} AND gpu = '{ONE}')
+ AND hour >= ? AND hour < ? GROUP BY hour / 24"""
 
 
 def build(database: Database, observations: int) -> None:
@@ -75,60 +78,62 @@ def in_turn(ours: Callable[[], Any], floor: Callable[[], Any], rounds: int = 15)
     )
 
 
-def exact_week(database: Database) -> dict[int, int]:
-    """Medians of each hour of the week, weighted by seconds, out of the intervals."""
-    by_week: dict[int, dict[int, int]] = {}
+def daily(database: Database, gpu: str | None) -> list[PricePeriod]:
+    """What `gpuwatch history` reads: a line for each day."""
+    scope = MarketFilter(gpus=None if gpu is None else (gpu,), spot=False)
+    return track(database, scope, (SINCE, UNTIL), spans=(PeriodLength.DAY, UTC), rates={}).points
+
+
+def exact_medians(database: Database) -> dict[int, int]:
+    """Day since 1970 → the median of one GPU, weighted by seconds, out of the intervals."""
+    by_day: dict[int, dict[int, int]] = {}
     with database.read() as connection:
         executor = CoreExecutor(connection)
+        segments = segments_by_id(load_open_prices(executor))
         first, after = int(SINCE.timestamp()) // HOUR_S, -(-int(UNTIL.timestamp()) // HOUR_S)
-        for hour, made in aggregate_from_store(executor, first, after, load_open_prices(executor)):
-            mine = by_week.setdefault((hour + 72) % 168, {})
-            for prices in (prices for segment, prices in made.prices.items() if segment[1] == ONE):
-                for price, seconds in prices.items():
-                    mine[price] = mine.get(price, 0) + seconds
-    found = {}
-    for week_hour, prices in by_week.items():
-        left = sum(prices.values()) / 2
-        for price in sorted(prices):
-            left -= prices[price]
-            if left <= 0:
-                found[week_hour] = price
-                break
-    return found
+        for start in range(first, after, _DAY_H):
+            hours = range(start, min(start + _DAY_H, after))
+            for hour, made in aggregate_hours(executor, hours, segments, (hours[-1] + 1) * HOUR_S).items():
+                mine = by_day.setdefault(hour // _DAY_H, {})
+                for segment, prices in made.prices.items():
+                    if segment[1] == ONE:
+                        for price, seconds in prices.items():
+                            mine[price] = mine.get(price, 0) + seconds
+    return {day: _median(prices) for day, prices in by_day.items()}
+
+
+def _median(weights: dict[int, int]) -> int:
+    left = sum(weights.values()) / 2
+    for price in sorted(weights):
+        left -= weights[price]
+        if left <= 0:
+            return price
+    return max(weights)
 
 
 def report(database: Database, path: Path) -> None:
     hours = (int(SINCE.timestamp()) // HOUR_S, -(-int(UNTIL.timestamp()) // HOUR_S))
     with closing(sqlite_driver().connect(str(path))) as raw:
-        for name, gpu, sql, goal in (("all GPUs", None, _LOW, 1.3), (f"one ({ONE})", ONE, _LOW_ONE, 2.0)):
+        for name, gpu, sql in (("all GPUs", None, _LOW), (f"one ({ONE})", ONE, _LOW_ONE)):
             ours, floor, ratio = in_turn(
-                lambda gpu=gpu: cheapest_per_hour(database, SINCE, UNTIL, gpu),
+                lambda gpu=gpu: daily(database, gpu),
                 lambda sql=sql: raw.execute(sql, hours).fetchall(),
+                rounds=7,
             )
-            rows = sum(len(found) for found in cheapest_per_hour(database, SINCE, UNTIL, gpu).values())
-            print(f"cheapest/GPU/hour, 30 days, {name:14}: {ours:7.2f} ms ({rows} rows), raw SQL {floor:7.2f} ms, "
-                  f"ratio {ratio:.2f}; goal ≤ {goal}")  # fmt: skip
-    week = lambda: hour_of_week_median(database, HistoryFilter(gpus=(ONE,)), SINCE, UNTIL, UTC)  # noqa: E731
-    took, _, _ = in_turn(week, lambda: None)
-    exact, ours_week = exact_week(database), week()
-    error = max(abs(ours_week[hour] - exact[hour]) / exact[hour] for hour in exact)
-    print(f"hour-of-week median of {ONE}: {took:.2f} ms, {len(ours_week)} hours, largest error {error:.2%}; goal ≤ 1 %")
-    compare_with_duckdb(week, path)
+            print(f"history, 30 days by the day, {name:14}: {ours:7.1f} ms, raw SQL on the lowest prices alone "
+                  f"{floor:7.2f} ms, ratio {ratio:.1f}")  # fmt: skip
+    exact = exact_medians(database)
+    errors = [
+        abs(point.median_microusd - exact[day]) / exact[day]
+        for point in daily(database, ONE)
+        if (day := int(point.starts_at.timestamp()) // 86_400) in exact
+        and point.hours == _DAY_H
+        and point.median_microusd
+    ]
+    print(f"  median of a day of {ONE}: largest error of {len(errors)} days {max(errors, default=0.0):.2%}; goal ≤ 1 %")
     moment = SINCE + timedelta(days=11, seconds=1234)
     took, _, _ = in_turn(lambda: market_at(database, moment), lambda: None, rounds=3)
     print(f"the whole market at one moment: {took:.0f} ms, {len(market_at(database, moment).offers)} offers")
-
-
-def compare_with_duckdb(week: Callable[[], Any], path: Path) -> None:
-    """The same question, exact, to DuckDB on a file of its own that holds every observation."""
-    with tempfile.TemporaryDirectory(dir=os.environ.get("GPUWATCH_BENCH_DIR")) as folder:
-        peer = week_in_duckdb(path, Path(folder), ONE, int(SINCE.timestamp()))
-        if peer is None:
-            print("  DuckDB is not installed: no comparison (make bench installs it)")
-            return
-        rows, asked = peer
-        ours, theirs, ratio = in_turn(week, asked)
-        print(f"  DuckDB on {rows} observations: {theirs:.2f} ms, ours {ours:.2f} ms, ratio {ratio:.2f}; goal ≤ 0.35")
 
 
 def main() -> None:

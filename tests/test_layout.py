@@ -39,7 +39,6 @@ LOCKS = {
         *(one for one in PROJECT["dependency-groups"]["dev"] if isinstance(one, str)),
     ],
     "model.txt": PROJECT["dependency-groups"]["model"],
-    "bench.txt": PROJECT["dependency-groups"]["bench"],
     "official-client.txt": PROJECT["dependency-groups"]["official-client"],
 }
 each_lock = pytest.mark.parametrize("lock", LOCKS)

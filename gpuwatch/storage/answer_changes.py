@@ -116,11 +116,8 @@ def _changed_offers(
 
 
 def _costs_the_same(opened: OpenPrice, offer: Offer) -> bool:
-    """Without the care for ties: who doubts answers no."""
-    rate = offer.disk_usd_gb_month
-    if rate is not None and not 0 <= rate * MICRO < _MAX_MICROUSD:
-        return False
-    if (None if rate is None else round(rate * MICRO)) != opened.disk_microusd:
+    """Is the quote what is stored? Ties are not decided here: in doubt the answer is no, and the offer is priced."""
+    if stored_disk_rate(offer.disk_usd_gb_month) != opened.disk_microusd:
         return False
     listed = opened.machine_microusd + disk_part_microusd(opened.disk_microusd, offer.quoted_disk_gb)
     return abs(offer.quoted_usd_hour * MICRO - listed) < 0.499
@@ -176,10 +173,16 @@ def remember_quote(opened: OpenPrice, offer: Offer) -> None:
 
 def price_parts(offer: Offer) -> tuple[int, int | None]:
     """The price without disk, and the disk's price; with the quoted disk they give the quote, to the micro-dollar."""
-    rate = offer.disk_usd_gb_month
-    disk = None if rate is None or not 0 <= rate * MICRO < _MAX_MICROUSD else round(rate * MICRO)
+    disk = stored_disk_rate(offer.disk_usd_gb_month)
     quoted = price_of(offer, None, _LISTED).listed_microusd_hour
     return quoted - disk_part_microusd(disk, offer.quoted_disk_gb), disk
+
+
+def stored_disk_rate(usd_gb_month: float | None) -> int | None:
+    """The price of a disk as it is stored; None where it is unknown or impossible."""
+    if usd_gb_month is None or not 0 <= usd_gb_month * MICRO < _MAX_MICROUSD:
+        return None
+    return round(usd_gb_month * MICRO)
 
 
 def disk_part_microusd(disk_microusd_gb_month: int | None, disk_gb: float) -> int:

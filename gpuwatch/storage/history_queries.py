@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.analysis.price_series import (
     PeriodLength,
@@ -18,12 +16,9 @@ from gpuwatch.domain.analysis.price_series import (
     hours_by_period,
     period_start,
 )
-from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.storage.executor import CoreExecutor, Executor
 from gpuwatch.storage.hourly_aggregates import aggregate_hours, covers_between
 from gpuwatch.storage.hourly_rollup import (
-    ALL_COUNTS,
-    ALL_PROVIDERS,
     COVER_LASTS_S,
     HOUR_S,
     HourlyAggregate,
@@ -41,117 +36,16 @@ from gpuwatch.storage.recording import seconds
 if TYPE_CHECKING:
     from gpuwatch.storage.database import Database
 
-HourLow = tuple[int, int]  # hours since 1970 (UTC); micro-dollars per GPU-hour
-
 SourceAggregates = Sequence[tuple[str, HourlyAggregate]]  # (provider, figures) of each part
 AggregatesByHour = dict[int, list[tuple[str, HourlyAggregate]]]  # by hour
 
-_LOW = "SELECT hour, min_microusd FROM hourly WHERE segment_id = ? AND hour >= ? AND hour < ? ORDER BY hour"
-_SKETCHES = "SELECT hour, sketch FROM hourly WHERE segment_id = ? AND hour >= ? AND hour < ?"
 _HOURS = """SELECT hour, min_microusd, q1_microusd, median_microusd, q3_microusd, offers, offer_seconds, sketch
  FROM hourly WHERE segment_id = ? AND hour >= ? AND hour < ?"""
-_SEGMENTS = "SELECT id, provider, gpu, gpu_count, spot, gpu_family FROM segment"
+_SEGMENTS = """SELECT id, provider, gpu, gpu_count, spot, gpu_family FROM segment
+ WHERE gpu_count > 0"""  # 0: sums that older versions stored
 _SEEN_GPUS = "SELECT value FROM seen_value WHERE kind = 'gpu'"
 _SEEN_GPUS_BEFORE_0005 = "SELECT word FROM seen_word WHERE kind = 'gpu'"
 _FIRST = "SELECT (SELECT min(at_s) FROM poll), (SELECT min(hour) FROM hourly)"
-_SUMS = f" WHERE gpu_count = {ALL_COUNTS} AND provider = '{ALL_PROVIDERS}'"
-_SINGLE = f" WHERE gpu_count <> {ALL_COUNTS}"
-
-
-class HistoryFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which part of the market is meant. `gpus` are canonical names or families; None: any.
-
-    `provider` None: all that is or was live; "azure:listed": what Azure lists without proof of stock. What was imported
-    of it counts, too (`storage.kinds`).
-    """
-
-    gpus: tuple[str, ...] | None = None
-    provider: str | None = None
-    gpu_count: int | None = None
-    spot: bool | None = False  # None: both
-
-    @property
-    def scope(self) -> MarketFilter:
-        """The same in the words of all questions about the past."""
-        return MarketFilter(
-            gpus=self.gpus,
-            provider=self.provider,
-            gpu_count_min=self.gpu_count,
-            gpu_count_max=self.gpu_count,
-            spot=self.spot,
-        )
-
-
-def cheapest_per_hour(
-    database: Database, since: datetime, until: datetime, gpu: str | None = None, *, spot: bool = False
-) -> dict[str, Sequence[HourLow]]:
-    """The lowest GPU price of each GPU in each hour that is summed up, over all providers and counts.
-
-    Args:
-        gpu: a canonical name or a family; None: all.
-
-    Returns:
-        By GPU, the hours in order; an hour in which nobody looked, or nothing was on offer, is not there.
-
-    Raises:
-        StoreError: the database cannot be read.
-    """
-    part = HistoryFilter(gpus=None if gpu is None else (gpu,), spot=spot)
-    first, after = _hours(since, until)
-    with database.read() as connection:
-        executor = CoreExecutor(connection)
-        return {
-            segment[1]: executor.rows(_LOW, (number, first, after))
-            for number, segment in matching_segments(executor, part.scope, sums=True).items()
-        }
-
-
-def hour_of_week_median(
-    database: Database, part: HistoryFilter, since: datetime, until: datetime, zone: tzinfo = UTC
-) -> dict[int, int]:
-    """The median GPU price (micro-dollars) of each hour of the week, right within 1 %, weighted by time on offer.
-
-    Returns:
-        By hour of the local week: 0 is Monday 00:00, 167 is Sunday 23:00. Hours without any offer are not there.
-
-    Raises:
-        StoreError: the database cannot be read.
-    """
-    first, after = _hours(since, until)
-    by_hour: dict[int, list[bytes]] = {}
-    with database.read() as connection:
-        executor = CoreExecutor(connection)
-        for number in matching_segments(executor, part.scope, sums=part.provider is None and part.gpu_count is None):
-            for hour, sketch in executor.rows(_SKETCHES, (number, first, after)):
-                by_hour.setdefault(hour, []).append(sketch)
-    by_week: dict[int, list[bytes]] = {}
-    for hour, sketches in by_hour.items():
-        by_week.setdefault(_hour_of_week(hour, zone), []).extend(sketches)
-    medians = ((hour, quantile(merge_sketches(sketches), 0.5)) for hour, sketches in sorted(by_week.items()))
-    return {hour: median for hour, median in medians if median is not None}
-
-
-def price_track(
-    database: Database,
-    part: HistoryFilter,
-    since: datetime,
-    now: datetime,
-    *,
-    day_in: tzinfo | None = None,
-    commissions: Mapping[str, Commission] | None = None,
-) -> list[PricePeriod]:
-    """From `since` until now, the running hour as far as it went; every hour (or day) has a point.
-
-    Args:
-        day_in: a point for each day of this zone; None: for each hour.
-        commissions: by provider, for prices with commission; a provider that is not named has none.
-
-    Raises:
-        StoreError: the database cannot be read.
-    """
-    rates = {name: 1 + float(one.on_top_rate(None)) for name, one in (commissions or {}).items()}
-    spans = (PeriodLength.HOUR, UTC) if day_in is None else (PeriodLength.DAY, day_in)
-    return track(database, part.scope, (since, now), spans=spans, rates=rates).points
 
 
 def track(
@@ -176,7 +70,7 @@ def track(
     first, after = _hours(*span)
     with database.read() as connection:
         executor = CoreExecutor(connection)
-        segments = matching_segments(executor, scope, sums=False)
+        segments = matching_segments(executor, scope)
         found = _stored(executor, segments, first, after)
         found.update(_unfinished(executor, segments, first, span[1]))
         polled = _polled_hours(executor, segments, first, after) | {hour for hour, rows in found.items() if rows}
@@ -234,25 +128,18 @@ def _hours(since: datetime, until: datetime) -> tuple[int, int]:
     return seconds(since) // HOUR_S, -(-seconds(until) // HOUR_S)
 
 
-def matching_segments(executor: Executor, scope: MarketFilter, *, sums: bool) -> dict[int, Segment]:
-    """The parts that are meant; `sums`: those over all providers and counts, instead of the single ones."""
-    rows = executor.rows(_SEGMENTS + (_SUMS if sums else _SINGLE))
+def matching_segments(executor: Executor, scope: MarketFilter) -> dict[int, Segment]:
+    """The segments that a filter selects, by their number."""
+    rows = executor.rows(_SEGMENTS)
     models = frozenset(row[2] for row in rows)
     return {
         number: (provider, gpu, count, spot)
         for number, provider, gpu, count, spot, family in rows
         if scope.has_spot(bool(spot))
         and scope.has_gpu(gpu, family, models)
-        and (matches_source(provider, scope.provider) if provider else scope.provider is None)
-        and (sums or scope.has_count(count))
+        and scope.has_count(count)
+        and matches_source(provider, scope.provider)
     }
-
-
-def _hour_of_week(hour: int, zone: tzinfo) -> int:
-    if zone is UTC:
-        return (hour + 72) % 168  # 1970 began on a Thursday
-    local = datetime.fromtimestamp(hour * HOUR_S, zone)
-    return local.weekday() * 24 + local.hour
 
 
 def _stored(executor: Executor, segments: Mapping[int, Segment], first: int, after: int) -> AggregatesByHour:

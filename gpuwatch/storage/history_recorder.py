@@ -133,8 +133,8 @@ class SqlHistoryRecorder:
                 hours = aggregate_from_memory(executor, first, after, self._prices, self._ended)
             else:
                 hours = aggregate_from_store(executor, first, after, self._prices)
-            for hour, made in hours:
-                write_hour(executor, hour, made.rows(), self._prices)
+            for hour, rows in hours:
+                write_hour(executor, hour, rows, self._prices)
             executor.run("UPDATE history_state SET next_hour = ? WHERE id = 1", (after,))
         self._prices.next_hour = after
         self._ended.forget_before(after * HOUR_S)

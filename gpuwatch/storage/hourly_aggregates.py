@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from gpuwatch.storage.answer_changes import reference_microusd
@@ -25,6 +25,9 @@ from gpuwatch.storage.recording import EndedInterval
 
 _CHUNK_HOURS = 24
 _NONE = -1
+_NUMBERS = 5  # of an ended interval
+
+HourRows = dict[Segment, HourlyAggregate]
 
 _INTERVALS = """SELECT p.series_id, s.segment_id, p.seen_from_s, p.seen_to_s, p.machine_microusd_hour,
  p.disk_microusd_gb_month FROM price_interval p JOIN series s ON s.id = p.series_id
@@ -38,41 +41,47 @@ _WRITE = """INSERT INTO hourly (segment_id, hour, min_microusd, q1_microusd, med
 
 
 class EndedIntervalLog:
-    """Intervals that ended lately, packed: they belong into the roll-up of an hour that is not over yet."""
+    """Intervals that ended lately, packed by segment: the roll-up of an hour that is not over yet needs them."""
 
     def __init__(self, since_s: int) -> None:
         self.since_s = since_s  # all that ended from here on is in it
-        self._numbers = array("q")
+        self._numbers: dict[int, array[int]] = {}
 
     def add(self, ended: Iterable[EndedInterval]) -> None:
-        """Keep them."""
+        """Append them."""
         for one in ended:
             disk = _NONE if one.disk_microusd is None else one.disk_microusd
-            self._numbers.extend((one.segment_id, one.series_id, one.from_s, one.until_s, one.machine_microusd, disk))
+            numbers = self._numbers.setdefault(one.segment_id, array("q"))
+            numbers.extend((one.series_id, one.from_s, one.until_s, one.machine_microusd, disk))
 
-    def stays(self) -> Iterator[PricedInterval]:
-        """All of them."""
-        numbers = iter(self._numbers)
-        for segment_id, series_id, from_s, until_s, machine, disk in zip(*[numbers] * 6, strict=True):
+    def of_segment(self, segment_id: int) -> Iterator[PricedInterval]:
+        """Those of one segment."""
+        numbers = iter(self._numbers.get(segment_id, ()))
+        for series_id, from_s, until_s, machine, disk in zip(*[numbers] * _NUMBERS, strict=True):
             price = reference_microusd(machine, None if disk == _NONE else disk)
             yield PricedInterval(segment_id, series_id, from_s, until_s, price)
 
     def forget_before(self, moment_s: int) -> None:
         """Drop what ended before."""
-        kept = array("q")
-        for start in range(0, len(self._numbers), 6):
-            if self._numbers[start + 3] > moment_s:
-                kept.extend(self._numbers[start : start + 6])
+        kept: dict[int, array[int]] = {}
+        for segment_id, numbers in self._numbers.items():
+            for start in range(0, len(numbers), _NUMBERS):
+                if numbers[start + 2] > moment_s:
+                    kept.setdefault(segment_id, array("q")).extend(numbers[start : start + _NUMBERS])
         self._numbers = kept
 
 
-def intervals_in_memory(prices: OpenPrices, log: EndedIntervalLog) -> Iterator[PricedInterval]:
-    """What stands, and what ended since the log began."""
-    yield from log.stays()
-    for shelf in prices.by_provider.values():
-        for opened in shelf.within(""):
-            price = reference_microusd(opened.machine_microusd, opened.disk_microusd)
-            yield PricedInterval(opened.segment_id, opened.series_id, opened.seen_from_s, None, price)
+def intervals_in_memory(
+    prices: OpenPrices, log: EndedIntervalLog, segments: Mapping[int, Segment], gpu: str, spot: int
+) -> Iterator[PricedInterval]:
+    """The open intervals of one GPU and rental type, and those that ended since the log began."""
+    for segment_id in segments:
+        yield from log.of_segment(segment_id)
+    for (_, its_spot), shelf in prices.by_provider.items():
+        if its_spot == spot:
+            for opened in shelf.within(gpu):
+                price = reference_microusd(opened.machine_microusd, opened.disk_microusd)
+                yield PricedInterval(opened.segment_id, opened.series_id, opened.seen_from_s, None, price)
 
 
 def intervals_in_store(
@@ -116,26 +125,37 @@ def polled_hours(executor: Executor, first: int, after: int) -> list[int]:
 
 def aggregate_from_memory(
     executor: Executor, first: int, after: int, prices: OpenPrices, log: EndedIntervalLog
-) -> Iterator[tuple[int, HourlyRollup]]:
-    """Hours [first, after) out of what stands and what ended since; the log must reach back to their start."""
+) -> Iterator[tuple[int, HourRows]]:
+    """Hours [first, after) out of memory; the log must reach back to their start.
+
+    One GPU after the other: all at once would need several MB, which the process then never gives back.
+    """
     segments = segments_by_id(prices)
+    parts: dict[tuple[str, int], dict[int, Segment]] = {}
+    for number, segment in segments.items():
+        parts.setdefault((segment[1], segment[3]), {})[number] = segment
     for hour in range(first, after):
         end_s = (hour + 1) * HOUR_S
-        made = HourlyRollup(hour, segments, covers_between(executor, hour * HOUR_S, end_s, segments), end_s)
-        made.add(intervals_in_memory(prices, log))
-        yield hour, made
+        covers = covers_between(executor, hour * HOUR_S, end_s, segments)
+        rows: HourRows = {}
+        for (gpu, spot), part in parts.items():
+            made = HourlyRollup(hour, part, covers, end_s)
+            made.add(intervals_in_memory(prices, log, part, gpu, spot))
+            rows |= made.rows()
+        yield hour, rows
 
 
 def aggregate_from_store(
     executor: Executor, first: int, after: int, prices: OpenPrices
-) -> Iterator[tuple[int, HourlyRollup]]:
+) -> Iterator[tuple[int, HourRows]]:
     """Hours [first, after) out of the intervals, a day at a time."""
     segments = segments_by_id(prices)
     hours = polled_hours(executor, first, after)
     while hours:
         some = [hour for hour in hours if hour < hours[0] + _CHUNK_HOURS]
         hours = hours[len(some) :]
-        yield from aggregate_hours(executor, some, segments, (some[-1] + 1) * HOUR_S).items()
+        made = aggregate_hours(executor, some, segments, (some[-1] + 1) * HOUR_S)
+        yield from ((hour, rollup.rows()) for hour, rollup in made.items())
 
 
 def aggregate_hours(
@@ -153,7 +173,7 @@ def aggregate_hours(
     return made
 
 
-def write_hour(executor: Executor, hour: int, rows: dict[Segment, HourlyAggregate], prices: OpenPrices) -> None:
+def write_hour(executor: Executor, hour: int, rows: HourRows, prices: OpenPrices) -> None:
     """Store an hour, in place of what was stored of it; figures of imported prices stay where `rows` has none.
 
     Memory knows nothing of what was imported, and the import has summed that up already.
@@ -167,7 +187,7 @@ def write_hour(executor: Executor, hour: int, rows: dict[Segment, HourlyAggregat
 def write_rows(
     executor: Executor,
     hour: int,
-    rows: dict[Segment, HourlyAggregate],
+    rows: HourRows,
     prices: OpenPrices,
     *,
     instead_of: Sequence[int],
@@ -178,22 +198,8 @@ def write_rows(
         executor.run(f"DELETE FROM hourly WHERE hour = ? AND segment_id IN ({numbers})", (hour,))  # noqa: S608
     made: list[Row] = []
     for segment, row in rows.items():
-        made.append((segment_id(executor, segment, prices), hour, *row))
+        made.append((prices.segments[segment], hour, *row))
     executor.run_many(_WRITE, made)
-
-
-def segment_id(executor: Executor, segment: Segment, prices: OpenPrices) -> int:
-    """The id of a part of the market; the sums over all providers and counts get theirs here."""
-    found = prices.segments.get(segment)
-    if found is None:
-        found = prices.segments[segment] = 1 + max(prices.segments.values(), default=0)
-        _, gpu, _, spot = segment
-        executor.run(
-            """INSERT INTO segment (id, provider, gpu, gpu_count, spot, gpu_family, gpu_memory_gib)
- SELECT ?, ?, gpu, ?, spot, gpu_family, gpu_memory_gib FROM segment WHERE gpu = ? AND spot = ? ORDER BY id LIMIT 1""",
-            (found, segment[0], segment[2], gpu, spot),
-        )
-    return found
 
 
 def segments_by_id(prices: OpenPrices) -> dict[int, Segment]:

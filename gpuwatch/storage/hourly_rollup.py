@@ -10,12 +10,10 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from gpuwatch.storage.price_sources import is_live_source
 from gpuwatch.storage.quantile_sketch import encode_sketch, step_of
 
 HOUR_S = 3600
 COVER_LASTS_S = 3 * HOUR_S  # a quota of 20,000 rows a day lets a big market be read every two hours
-ALL_PROVIDERS, ALL_COUNTS = "", 0
 
 Segment = tuple[str, str, int, int]  # provider, GPU, count, spot
 CoverScope = tuple[str, str, int]  # provider, GPU, spot
@@ -84,13 +82,8 @@ class HourlyRollup:
             self._series[segment].add(stay.series_id)
 
     def rows(self) -> dict[Segment, HourlyAggregate]:
-        """What to store: each part of the market, and each GPU over all providers and counts, of live prices alone."""
-        made = {segment: _row(prices, len(self._series[segment])) for segment, prices in self.prices.items()}
-        live = [segment for segment in self.prices if is_live_source(segment[0])]
-        for total in dict.fromkeys((ALL_PROVIDERS, gpu, ALL_COUNTS, spot) for _, gpu, _, spot in live):
-            parts = [segment for segment in live if segment[1] == total[1] and segment[3] == total[3]]
-            made[total] = _row(_sum(self.prices[part] for part in parts), sum(made[part].offers for part in parts))
-        return made
+        """What to store of each segment."""
+        return {segment: _row(prices, len(self._series[segment])) for segment, prices in self.prices.items()}
 
     def _seconds(self, stay: PricedInterval, scope: CoverScope) -> int:
         """How long it was on offer within the hour, as far as anybody looked."""
@@ -143,14 +136,6 @@ def _union(windows: list[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             joined.append((start, end))
     return joined
-
-
-def _sum(parts: Iterable[Mapping[int, int]]) -> dict[int, int]:
-    total: dict[int, int] = {}
-    for prices in parts:
-        for price, seconds in prices.items():
-            total[price] = total.get(price, 0) + seconds
-    return total
 
 
 def _row(prices: Mapping[int, int], offers: int) -> HourlyAggregate:

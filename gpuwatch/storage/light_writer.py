@@ -5,17 +5,29 @@ The recording itself is the one of `history`; only the way to the rows, and how 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.ports import Answer, Query
-from gpuwatch.storage.answer_changes import clean, machine_of
+from gpuwatch.storage.answer_changes import clean, disk_part_microusd, machine_of, stored_disk_rate
 from gpuwatch.storage.database_errors import sqlite_error
 from gpuwatch.storage.executor import Executor, Row, SqliteExecutor
-from gpuwatch.storage.open_prices import OPEN_ROWS, OpenPrices, load_covers, load_ids, load_open
+from gpuwatch.storage.open_prices import (
+    OPEN_COLUMNS,
+    OPEN_ROWS,
+    VERIFICATIONS,
+    OpenPrices,
+    load_covers,
+    load_ids,
+    load_open,
+)
 from gpuwatch.storage.price_sources import split_by_source
 from gpuwatch.storage.recording import (
     apply_to_memory,
@@ -27,8 +39,14 @@ from gpuwatch.storage.schema_head import HEAD
 from gpuwatch.storage.sqlite_driver import configure_connection, sqlite_driver
 
 LANE = "check"
-_ONE_BY_ONE = 400  # up to so many offers are looked up one by one; more are read with all that is open
+_ONE_BY_ONE = 400  # up to so many offers are looked up one by one; for more, all open prices are read
 _OPEN_OF = OPEN_ROWS + " AND s.segment_id = ? AND s.machine_id = ?"
+_OPEN_PRICES = OPEN_ROWS.replace(
+    OPEN_COLUMNS,
+    """s.segment_id, s.machine_id, s.verification, p.machine_microusd_hour,
+ p.disk_microusd_gb_month""",
+)
+_Stored = dict[tuple[str, int, bool], dict[str | None, Row]]  # (GPU, GPUs, spot) → machine → row of `_OPEN_PRICES`
 
 
 def record_answers(database_url: str, answers: Sequence[tuple[Query, Answer]], now: datetime) -> None:
@@ -82,8 +100,7 @@ def _record_light(path: Path, answers: Sequence[tuple[Query, Answer]], now_s: in
         load_covers(executor, prices)
         # a check ends nothing: a kind of price that this answer does not show may wait
         parts = [(query, part) for query, answer in answers for part in split_by_source(answer, lambda name: False)]
-        for _, answer in parts:
-            _load_affected(executor, prices, answer)
+        parts = [(query, _changed_offers(executor, prices, part)) for query, part in parts]
         if any(clock_stepped_back(prices, answer.provider, now_s) for _, answer in answers):
             connection.execute("ROLLBACK")
             return False
@@ -116,19 +133,76 @@ def revision_of(executor: Executor) -> str | None:
     return str(found[0][0]) if found else None
 
 
-def _load_affected(executor: Executor, prices: OpenPrices, answer: Answer) -> None:
-    """Only what an answer shows can change: a check covers nothing."""
-    if len(answer.offers) > _ONE_BY_ONE:
-        load_open(executor.rows(OPEN_ROWS), prices)
-        return
-    load_open(_open_rows(executor, prices, answer), prices)
+def _changed_offers(executor: Executor, prices: OpenPrices, answer: Answer) -> Answer:
+    """The offers that differ from what is stored; what is stored of them is loaded.
+
+    A check covers nothing, so offers that are as they were need no writing. They are most of a big answer, and plain
+    rows are enough to recognise them: objects would cost three times as much.
+    """
+    if len(answer.offers) <= _ONE_BY_ONE:
+        differing = answer.offers
+    else:
+        differing = _differing(answer.offers, _stored_prices(executor, prices, answer.provider))
+        if not differing:
+            return replace(answer, offers=[])
+    keys = {_key(offer): None for offer in differing}  # in order: new rows get their ids by it
+    load_open((row for key in keys for row in _open_rows(executor, prices, answer.provider, key)), prices)
+    if len(differing) < len(answer.offers):  # with their twins: of two offers of one machine the cheaper one counts
+        apart = set(map(id, differing))
+        machines = {machine for _, _, _, machine in keys}
+        differing = [
+            offer
+            for offer in answer.offers
+            if id(offer) in apart or (offer.machine_id in machines and _key(offer) in keys)
+        ]
+    return replace(answer, offers=differing)
 
 
-def _open_rows(executor: Executor, prices: OpenPrices, answer: Answer) -> Iterable[Row]:
-    for offer in answer.offers:
-        segment = prices.segments.get((answer.provider, clean(offer.gpu, 200), offer.gpu_count, int(offer.spot)))
-        if segment is not None:
-            yield from executor.rows(_OPEN_OF, (segment, machine_of(offer)))
+def _stored_prices(executor: Executor, prices: OpenPrices, provider: str) -> _Stored:
+    stored: _Stored = {}
+    machines: dict[int, dict[str | None, Row]] = {}
+    for (name, gpu, gpu_count, spot), number in prices.segments.items():
+        if name == provider:
+            machines[number] = stored[(gpu, gpu_count, bool(spot))] = {}
+    for row in executor.rows(_OPEN_PRICES):
+        if row[0] in machines:
+            machines[row[0]][row[1]] = row
+    return stored
+
+
+def _differing(offers: Sequence[Offer], stored: _Stored) -> list[Offer]:
+    """Offers whose quote is not what is stored. This loop runs for every offer of a big answer.
+
+    Ties are not decided here: in doubt an offer differs, and is priced with care.
+    """
+    found: list[Offer] = []
+    nothing: dict[str | None, Row] = {}
+    disk_gb, disks = -1.0, dict[float | None, tuple[int | None, int]]()  # rate → as it is stored, and what it adds
+    for offer in offers:
+        row = stored.get((offer.gpu, offer.gpu_count, offer.spot), nothing).get(offer.machine_id)
+        if row is None or VERIFICATIONS.get(row[2]) is not offer.verification:
+            found.append(offer)
+            continue
+        if offer.quoted_disk_gb != disk_gb:
+            disk_gb = offer.quoted_disk_gb
+            disks.clear()
+        disk = disks.get(offer.disk_usd_gb_month)
+        if disk is None:
+            rate = stored_disk_rate(offer.disk_usd_gb_month)
+            disk = disks[offer.disk_usd_gb_month] = (rate, disk_part_microusd(rate, disk_gb))
+        if disk[0] != row[4] or not -0.499 < offer.quoted_usd_hour * MICRO - row[3] - disk[1] < 0.499:
+            found.append(offer)
+    return found
+
+
+def _key(offer: Offer) -> tuple[str, int, bool, str]:
+    return clean(offer.gpu, 200), offer.gpu_count, offer.spot, machine_of(offer)
+
+
+def _open_rows(executor: Executor, prices: OpenPrices, provider: str, key: tuple[str, int, bool, str]) -> Sequence[Row]:
+    gpu, gpu_count, spot, machine = key
+    segment = prices.segments.get((provider, gpu, gpu_count, int(spot)))
+    return () if segment is None else executor.rows(_OPEN_OF, (segment, machine))
 
 
 def _gpu(query: Query) -> str:

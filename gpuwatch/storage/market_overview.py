@@ -57,7 +57,7 @@ def read_gpu_price_history(
         rates: provider → price ÷ listed price; 1 for one that is not named.
     """
     span = _OverviewSpan(seconds(since), seconds(until))
-    segments = matching_segments(executor, scope, sums=False)
+    segments = matching_segments(executor, scope)
     looks = _poll_times(executor, segments, span)
     running = unfinished_hours(executor, segments, span.hours[0], until)
     by_gpu: dict[str, dict[int, Segment]] = {}

@@ -50,7 +50,6 @@ class MarketSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     offers: tuple[SnapshotOffer, ...]
     known: bool  # somebody had read it all, not long before
-    covered_at: datetime | None  # the newest poll that covers some of it
 
 
 def market_at(database: Database, moment: datetime, gpu: str | None = None) -> MarketSnapshot:
@@ -75,7 +74,6 @@ def market_at(database: Database, moment: datetime, gpu: str | None = None) -> M
     return MarketSnapshot(
         offers=offers,
         known=fresh and (kept_from_s is None or at_s >= kept_from_s),
-        covered_at=None if covered_s is None else datetime.fromtimestamp(covered_s, UTC),
     )
 
 

@@ -121,10 +121,11 @@ def load_covers(executor: Executor, into: OpenPrices) -> None:
         into.shelf(provider, spot).covered_s[gpu] = at_s
 
 
-OPEN_ROWS = """SELECT s.segment_id, s.machine_id, s.id, s.verification, p.seen_from_s, p.machine_microusd_hour,
- p.disk_microusd_gb_month FROM series s JOIN price_interval p ON p.series_id = s.id
+OPEN_COLUMNS = """s.segment_id, s.machine_id, s.id, s.verification, p.seen_from_s, p.machine_microusd_hour,
+ p.disk_microusd_gb_month"""
+OPEN_ROWS = f"""SELECT {OPEN_COLUMNS} FROM series s JOIN price_interval p ON p.series_id = s.id
  AND p.seen_from_s = (SELECT max(n.seen_from_s) FROM price_interval n WHERE n.series_id = s.id)
- WHERE s.on_offer = 1"""
+ WHERE s.on_offer = 1"""  # noqa: S608 our own words
 
 
 def load_open(rows: Iterable[Row], into: OpenPrices) -> None:

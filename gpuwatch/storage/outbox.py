@@ -193,12 +193,6 @@ class Outbox:
             added = _insert(connection)(delivery).values(rows).on_conflict_do_nothing().returning(delivery.c.channel)
             return len(connection.execute(added).all())
 
-    def wake(self, now: datetime) -> None:
-        """Forget all waits: the owner has mended something, or the clock was set."""
-        resting = and_(delivery.c.state != "sent", delivery.c.attempts > 0, delivery.c.next_try_at_ms > _ms(now))
-        with self._database.write() as connection:
-            connection.execute(update(delivery).where(resting).values(next_try_at_ms=_ms(now)))
-
     def unreported_failures(self) -> Mapping[str, int]:
         """Channel → expired deliveries that no message mentioned and none waiting there will; broken ones left out."""
         waiting = select(delivery.c.channel).where(delivery.c.state == "pending")

@@ -71,9 +71,3 @@ def format_changes(database: Database, provider: str) -> list[FormatChange]:
     with database.read() as connection:
         found = CoreExecutor(connection).rows(_DRIFT, (provider,))
     return [FormatChange(text=word, first_seen_at=datetime.fromtimestamp(ms / 1000, UTC)) for word, ms in found]
-
-
-def last_complete(database: Database, provider: str) -> datetime | None:
-    """When a provider last answered a question completely; None: never. Raises StoreError."""
-    newest = last_poll(database, provider)
-    return None if newest is None else newest.at

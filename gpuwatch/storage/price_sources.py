@@ -29,11 +29,6 @@ def provider_of_source(name: str) -> str:
     return name.partition(_SEPARATOR)[0]
 
 
-def is_live_source(name: str) -> bool:
-    """Are these prices that could be rented at?"""
-    return _SEPARATOR not in name
-
-
 def imported_source_name(provider: str, kind: OfferKind) -> str:
     """The name under which a provider's prices of a kind are kept that were imported."""
     return f"{provider}{_SEPARATOR}{_IMPORTED[kind]}"
@@ -67,18 +62,18 @@ def matches_source(name: str, wanted: str | None) -> bool:
 
 
 def split_by_source(answer: Answer, has_open_prices: Callable[[str], bool]) -> list[Answer]:
-    """One answer for each kind of price; the first holds what is live, and counts the rows.
+    """One answer for each kind of price; the first holds the live prices, and counts the rows.
 
     Args:
-        has_some: are there prices under this name on offer? They may have ended.
+        has_open_prices: are prices under this name on offer? They may have ended.
     """
-    kinds = {offer.kind for offer in answer.offers}
+    others = [offer for offer in answer.offers if offer.kind is not OfferKind.LIVE]  # seldom any
     parts = [answer]
-    if kinds - {OfferKind.LIVE}:
+    if others:
         parts = [replace(answer, offers=[offer for offer in answer.offers if offer.kind is OfferKind.LIVE])]
     for kind in _OTHERS:
         name = source_name(answer.provider, kind)
-        mine = [replace(offer, provider=name) for offer in answer.offers if offer.kind is kind] if kind in kinds else []
+        mine = [replace(offer, provider=name) for offer in others if offer.kind is kind]
         if mine or has_open_prices(name):
             parts.append(replace(answer, provider=name, offers=mine, rows=0, skipped={}))
     return parts

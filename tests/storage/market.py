@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
+from gpuwatch.domain.analysis.scope import MarketFilter
+from gpuwatch.domain.analysis.summary import PeriodLength, PricePeriod
 from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.ports import Answer, Completeness
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.history_queries import track
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)  # a Monday
 PLAIN: dict[str, Any] = {
@@ -49,3 +54,23 @@ def an_answer(*offers: Offer, after_s: float = 0, **changed: Any) -> Answer:
 def machines(offers: Sequence[Any]) -> dict[str, int]:
     """Machine → listed price of what was on sale."""
     return {one.identity.machine_id: one.listed_microusd_hour() for one in offers}
+
+
+def on_demand(*gpus: str, provider: str | None = None) -> MarketFilter:
+    """A part of the market without interruptible offers."""
+    return MarketFilter(gpus=gpus, provider=provider, spot=False)
+
+
+def price_track(
+    database: Database,
+    scope: MarketFilter,
+    since: datetime,
+    now: datetime,
+    *,
+    day_in: tzinfo | None = None,
+    commissions: Mapping[str, Commission] | None = None,
+) -> list[PricePeriod]:
+    """A point for each hour, or each day of a zone, as `gpuwatch history` shows them."""
+    rates = {name: 1 + float(one.on_top_rate(None)) for name, one in (commissions or {}).items()}
+    spans = (PeriodLength.HOUR, UTC) if day_in is None else (PeriodLength.DAY, day_in)
+    return track(database, scope, (since, now), spans=spans, rates=rates).points

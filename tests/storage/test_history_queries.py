@@ -13,16 +13,7 @@ from hypothesis import strategies as st
 from gpuwatch.domain.analysis.price_series import PeriodLength
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.history_queries import (
-    HistoryFilter,
-    cheapest_per_hour,
-    first_poll_at,
-    hour_of_week_median,
-    kept_from,
-    known_gpu_names,
-    price_track,
-    track,
-)
+from gpuwatch.storage.history_queries import first_poll_at, kept_from, known_gpu_names, track
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.prune import prune
 from gpuwatch.storage.quantile_sketch import (
@@ -32,10 +23,10 @@ from gpuwatch.storage.quantile_sketch import (
     quantile,
     step_of,
 )
-from tests.storage.market import NOON, an_answer, an_offer
+from tests.storage.market import NOON, an_answer, an_offer, on_demand, price_track
 
 NOON_HOUR = int(NOON.timestamp()) // 3600
-H100 = HistoryFilter(gpus=("H100 SXM",))
+H100 = on_demand("H100 SXM")
 
 
 @pytest.fixture
@@ -47,23 +38,22 @@ def in_hours(hours: float) -> float:
     return hours * 3600
 
 
-def test_cheapest_per_hour_is_over_all_providers_and_counts(database: Database, history: SqlHistoryRecorder) -> None:
+def test_the_lowest_price_is_over_all_providers_and_counts(database: Database, history: SqlHistoryRecorder) -> None:
     pair = an_offer("b", 4.0, gpu_count=2, disk_usd_gb_month=None)
     history.record(an_answer(an_offer("a", 3.0), pair), lane="sweep")
     cheap = an_offer("c", 1.5, provider="runpod", disk_usd_gb_month=None)
     history.record(an_answer(cheap, after_s=in_hours(1), provider="runpod"), lane="sweep")
     history.record(an_answer(after_s=in_hours(2.5)), lane="sweep")
-    lows = cheapest_per_hour(database, NOON, NOON + timedelta(hours=2))
-    assert {gpu: list(map(tuple, hours)) for gpu, hours in lows.items()} == {
-        "H100 SXM": [(NOON_HOUR, 2_000_000), (NOON_HOUR + 1, 1_500_000)]
-    }
+    points = price_track(database, H100, NOON, NOON + timedelta(hours=2))
+    assert [point.min_microusd for point in points] == [2_000_000, 1_500_000]
 
 
 def test_a_family_means_all_its_models(database: Database, history: SqlHistoryRecorder) -> None:
     nvl = an_offer("b", 2.0, gpu="H100 NVL")
-    history.record(an_answer(an_offer("a"), nvl, an_offer("c", gpu="A40", gpu_family="A40")), lane="sweep")
+    history.record(an_answer(an_offer("a"), nvl, an_offer("c", 1.0, gpu="A40", gpu_family="A40")), lane="sweep")
     history.record(an_answer(after_s=in_hours(1.5)), lane="sweep")
-    assert set(cheapest_per_hour(database, NOON, NOON + timedelta(hours=1), "H100")) == {"H100 SXM", "H100 NVL"}
+    (point,) = price_track(database, on_demand("H100"), NOON, NOON + timedelta(hours=1))
+    assert (point.offers, point.min_microusd) == (2, 2_000_000)
 
 
 def test_a_track_tells_no_offers_from_no_data(database: Database, history: SqlHistoryRecorder) -> None:
@@ -129,12 +119,10 @@ def test_quartiles_of_several_commissions_are_right_within_a_percent(
 def test_a_track_may_begin_with_the_first_look(database: Database, history: SqlHistoryRecorder) -> None:
     history.record(an_answer(an_offer()), lane="sweep")
     span = (NOON - timedelta(days=3), NOON + timedelta(hours=2))
-    found = track(database, H100.scope, span, spans=(PeriodLength.WEEK, UTC), rates={}, trim=True)
+    found = track(database, H100, span, spans=(PeriodLength.WEEK, UTC), rates={}, trim=True)
     assert [(point.starts_at, point.hours) for point in found.points] == [(NOON, 2)]
     assert (found.series.first_hour, found.series.known) == (NOON_HOUR, 2)
-    nothing = track(
-        database, HistoryFilter(gpus=("A40",)).scope, span, spans=(PeriodLength.WEEK, UTC), rates={}, trim=True
-    )
+    nothing = track(database, on_demand("A40"), span, spans=(PeriodLength.WEEK, UTC), rates={}, trim=True)
     assert nothing.points == []
 
 
@@ -157,25 +145,19 @@ def test_a_track_by_day_follows_the_zone(database: Database, history: SqlHistory
     assert [(point.starts_at.astimezone(zone).hour, point.hours) for point in track] == [(7, 17), (0, 23)]
 
 
-def test_hour_of_week_medians_are_right_within_a_percent(database: Database, history: SqlHistoryRecorder) -> None:
+def test_medians_of_hours_and_weeks_are_right_within_a_percent(database: Database, history: SqlHistoryRecorder) -> None:
     rng = random.Random(3)
+    prices: list[int] = []  # each is on offer for an hour
     for step in range(200):
         offers = [an_offer(f"m{number}", rng.lognormvariate(0.5, 0.3)) for number in range(9)]
         history.record(an_answer(*offers, after_s=in_hours(step)), lane="sweep")
-        if step == 30:
-            thirtieth = sorted(round(offer.quoted_usd_hour * 1e6) for offer in offers)[4]
-    medians = hour_of_week_median(database, H100, NOON + timedelta(hours=30), NOON + timedelta(hours=31))
-    assert list(medians) == [12 + 30]  # noon was a Monday's
-    assert medians[42] == pytest.approx(thirtieth, rel=0.01)
-    week = hour_of_week_median(database, H100, NOON, NOON + timedelta(hours=190))
-    assert len(week) == 168
-
-
-def test_hours_of_the_week_are_local(database: Database, history: SqlHistoryRecorder) -> None:
-    history.record(an_answer(an_offer()), lane="sweep")
-    history.record(an_answer(after_s=in_hours(2)), lane="sweep")
-    found = hour_of_week_median(database, H100, NOON, NOON + timedelta(hours=1), ZoneInfo("Asia/Tokyo"))
-    assert list(found) == [21]
+        prices += [round(offer.quoted_usd_hour * 1e6) for offer in offers]
+    hours = price_track(database, H100, NOON + timedelta(hours=30), NOON + timedelta(hours=31))
+    assert [point.median_microusd for point in hours] == [pytest.approx(sorted(prices[270:279])[4], rel=0.01)]
+    span = (NOON, NOON + timedelta(hours=200))
+    weeks = track(database, H100, span, spans=(PeriodLength.WEEK, UTC), rates={}).points
+    first = sorted(prices[: 9 * weeks[0].hours])
+    assert weeks[0].median_microusd == pytest.approx(first[len(first) // 2], rel=0.01)
 
 
 def test_every_name_that_was_met_is_known(database: Database, history: SqlHistoryRecorder) -> None:

@@ -136,7 +136,7 @@ def test_the_roll_up_of_the_running_process_equals_the_one_from_the_intervals(
         again = {
             (*segment, hour): tuple(row)[:6]
             for hour, made in aggregate_from_store(executor, first, prices.next_hour, prices)
-            for segment, row in made.rows().items()
+            for segment, row in made.items()
         }
     assert stored == again
 

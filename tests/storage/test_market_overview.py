@@ -21,10 +21,9 @@ from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.analysis.survival import kaplan_meier
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import CoreExecutor
-from gpuwatch.storage.history_queries import HistoryFilter, price_track
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.market_overview import read_gpu_price_history
-from tests.storage.market import NOON, an_answer, an_offer
+from tests.storage.market import NOON, an_answer, an_offer, on_demand, price_track
 
 NOON_S = int(NOON.timestamp())
 Look = tuple[int, dict[str, float]]  # seconds after noon, machine → price
@@ -102,7 +101,7 @@ def test_its_hours_are_those_of_a_price_track(database: Database) -> None:
     in_store(database, [(0, {"a": 2.0}), (5400, {"a": 2.0, "b": 1.5}), (7 * 3600, {}), (20 * 3600, {"c": 3.0})])
     until = NOON + timedelta(hours=22)
     (past,) = pasts(database, MarketFilter(spot=False), NOON, until, {})
-    points = price_track(database, HistoryFilter(gpus=("H100 SXM",)), NOON, until)
+    points = price_track(database, on_demand("H100 SXM"), NOON, until)
     assert list(past.series.lows) == [point.min_microusd for point in points]
     assert list(past.series.polled) == [point.polled for point in points]
 

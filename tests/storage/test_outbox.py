@@ -261,13 +261,6 @@ def test_a_refusing_channel_is_probed_and_not_hammered(database: Database) -> No
     assert ids(lease(box, after_s=1260)) == ["a2"]
 
 
-def test_mending_ends_all_waits(database: Database) -> None:
-    box = told(database, "a1", "a2")
-    box.settle_refused(lease(box, limit=1)[0], "403", NOON + HOUR)
-    box.wake(NOON + timedelta(seconds=61))
-    assert ids(lease(box, after_s=61)) == ["a2"]
-
-
 def test_an_alert_can_be_sent_by_other_channels_too(database: Database) -> None:
     box = told(database, "a1")
     lease(box)

@@ -12,7 +12,6 @@ from gpuwatch.storage.poll_queries import (
     LastPoll,
     LastSweep,
     format_changes,
-    last_complete,
     last_poll,
     last_sweep,
 )
@@ -46,7 +45,6 @@ def test_the_last_poll_is_the_newest_that_was_answered_and_counts_what_was_under
     history.record(an_answer(rows=1, after_s=60, completeness=Completeness.PARTIAL), lane="hunt")
     at = NOON + timedelta(seconds=30)
     assert last_poll(database, "vastai") == LastPoll(at=at, offers=7, skipped=2, gpu="A40", lane="hunt")
-    assert last_complete(database, "vastai") == at
     assert last_poll(database, "runpod") is None
 
 

@@ -19,7 +19,6 @@ from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.errors import UsageError
 from gpuwatch.storage import price_import
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.history_queries import HistoryFilter, price_track
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.market_snapshot import market_at
 from gpuwatch.storage.price_export import write_rows
@@ -27,7 +26,7 @@ from gpuwatch.storage.price_files import read_rows
 from gpuwatch.storage.price_import import ImportReport, import_file, own_poll_span
 from gpuwatch.storage.prune import prune
 from gpuwatch.storage.stored_prices import read_tape
-from tests.storage.market import NOON, an_answer, an_offer, machines
+from tests.storage.market import NOON, an_answer, an_offer, machines, on_demand, price_track
 from tests.storage.test_history_recorder_model import emptied
 
 PUBLIC = Path(__file__).parents[1] / "recorded" / "price-history"
@@ -307,14 +306,14 @@ def test_hours_are_summed_up_and_stay_so_when_the_daemon_sums_up_its_own(databas
     brought_in(database, tmp_path, [a_row(60, "cheap", 1.0)])
     for minutes in range(10, 400, 10):
         history.record(an_answer(an_offer("live", 3.0), after_s=minutes * 60), lane="sweep")
-    track = price_track(database, HistoryFilter(gpus=(GPUS[0],)), NOON, NOON + timedelta(hours=5))
+    track = price_track(database, on_demand(GPUS[0]), NOON, NOON + timedelta(hours=5))
     assert [point.min_microusd for point in track] == [1_000_000] * 3 + [1_000_000, 3_000_000]
     assert [point.offers for point in track] == [2, 2, 2, 2, 1]
 
 
 def test_without_any_look_of_our_own_the_hours_are_there_too(database: Database, tmp_path: Path) -> None:
     brought_in(database, tmp_path, [a_row(0), a_row(0, "b", 4.0), a_row(1800, "b", 4.0)])
-    (point, *_) = price_track(database, HistoryFilter(gpus=(GPUS[0],)), NOON, NOON + timedelta(hours=8))
+    (point, *_) = price_track(database, on_demand(GPUS[0]), NOON, NOON + timedelta(hours=8))
     assert (point.min_microusd, point.offers, point.q3_microusd) == (2_000_000, 2, 4_000_000)
 
 
@@ -328,7 +327,7 @@ def test_what_a_prune_dropped_can_be_brought_in_again(database: Database, tmp_pa
     assert kept(database) == before
 
 
-def test_sums_over_all_providers_hold_no_imports(database: Database, tmp_path: Path) -> None:
+def test_imported_hours_lie_under_names_of_their_own(database: Database, tmp_path: Path) -> None:
     brought_in(database, tmp_path, [a_row(0)])
     assert {row[0] for row in kept(database)["hours"]} == {"vastai:history"}
 

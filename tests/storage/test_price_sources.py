@@ -6,18 +6,18 @@ from datetime import timedelta
 
 import pytest
 
+from gpuwatch.domain.analysis.scope import MarketFilter
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import Answer, Query
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.history_queries import HistoryFilter, cheapest_per_hour, price_track
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.light_writer import record_answers
 from gpuwatch.storage.market_snapshot import market_at
-from gpuwatch.storage.poll_queries import last_complete
-from tests.storage.market import NOON, an_answer, an_offer, machines
+from gpuwatch.storage.poll_queries import last_poll
+from tests.storage.market import NOON, an_answer, an_offer, machines, on_demand, price_track
 
-H100 = HistoryFilter(gpus=("H100 SXM",))
-LISTED = HistoryFilter(gpus=("H100 SXM",), provider="vastai:listed")
+H100 = on_demand("H100 SXM")
+LISTED = on_demand("H100 SXM", provider="vastai:listed")
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def _mixed(after_s: float = 0, listed_usd_hour: float = 1.0) -> Answer:
     return an_answer(live, listed, after_s=after_s)
 
 
-def _lowest(database: Database, part: HistoryFilter, minutes: int = 30) -> int | None:
+def _lowest(database: Database, part: MarketFilter, minutes: int = 30) -> int | None:
     (point,) = price_track(database, part, NOON, NOON + timedelta(minutes=minutes))
     return point.min_microusd
 
@@ -39,13 +39,6 @@ def test_a_list_price_pulls_no_minimum_down(database: Database, history: SqlHist
     history.record(_mixed(), lane="sweep")
     assert _lowest(database, H100) == 3_000_000
     assert _lowest(database, LISTED) == 1_000_000
-
-
-def test_sums_over_all_providers_hold_live_prices_alone(database: Database, history: SqlHistoryRecorder) -> None:
-    history.record(_mixed(), lane="sweep")
-    history.roll_up(NOON + timedelta(hours=3))
-    hours = cheapest_per_hour(database, NOON, NOON + timedelta(hours=1))
-    assert [price for _, price in hours["H100 SXM"]] == [3_000_000]
 
 
 def test_a_list_price_that_is_no_longer_listed_ends(database: Database, history: SqlHistoryRecorder) -> None:
@@ -71,7 +64,9 @@ def test_each_moment_is_reconstructed_with_both(database: Database, history: Sql
 
 def test_a_provider_of_list_prices_alone_has_been_seen(database: Database, history: SqlHistoryRecorder) -> None:
     history.record(an_answer(an_offer("p5", kind=OfferKind.LISTED)), lane="sweep")
-    assert last_complete(database, "vastai") == NOON
+    newest = last_poll(database, "vastai")
+    assert newest is not None
+    assert newest.at == NOON
     assert history.rows_used("vastai", NOON) == 1
 
 

@@ -15,11 +15,10 @@ from gpuwatch.domain.analysis.price_series import series_of
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import Completeness
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.history_queries import HistoryFilter, price_track
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.market_snapshot import market_at
 from gpuwatch.storage.stored_prices import read_polls, read_tape
-from tests.storage.market import NOON, an_answer, an_offer, machines
+from tests.storage.market import NOON, an_answer, an_offer, machines, on_demand, price_track
 from tests.storage.test_history_recorder_model import (
     Poll,
     a_poll,
@@ -112,7 +111,7 @@ def test_the_lows_of_the_hours_are_those_of_the_tape(sqlite_database: Database, 
     until = NOON + timedelta(seconds=last + 1)
     market_history = read_tape(sqlite_database, MarketFilter(gpus=("H100 SXM",), spot=False), NOON, until)
     made = series_of(market_history, lambda listing, interval: interval.listed_microusd_hour(8))
-    points = price_track(sqlite_database, HistoryFilter(gpus=("H100 SXM",)), NOON, until)
+    points = price_track(sqlite_database, on_demand("H100 SXM"), NOON, until)
     if market_history.listings:
         points = list(dropwhile(lambda point: not point.polled, points))
         assert made.starts_at(0) == points[0].starts_at
