@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.seeded_market import START, Market
-from gpuwatch.domain.analysis.scope import MarketFilter
-from gpuwatch.domain.analysis.summary import PeriodLength, PricePeriod
+from gpuwatch.domain.analysis.market_history import MarketFilter
+from gpuwatch.domain.analysis.price_series import PeriodLength, PricePeriod
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.executor import CoreExecutor

@@ -35,6 +35,8 @@ metadata = MetaData(
     }
 )
 
+_COVERS = text("covers = 1")
+
 # --- the history ------------------------------------------------------------------------------------------------------
 segment = Table(
     "segment",
@@ -105,15 +107,7 @@ poll = Table(
     Column("elapsed_ms", Integer, nullable=False),
     Column("error", Text),
     Index(None, "provider", "at_s"),
-    Index(
-        "ix_poll_covering",
-        "provider",
-        "gpu",
-        "spot",
-        "at_s",
-        sqlite_where=text("covers = 1"),
-        postgresql_where=text("covers = 1"),
-    ),
+    Index("ix_poll_covering", "provider", "gpu", "spot", "at_s", sqlite_where=_COVERS, postgresql_where=_COVERS),
     comment="every search; gpu '' = all models; completeness 'failed' = no answer: a gap, never 'no offers'; "
     "covers 1: an offer that it does not show (listed at or under complete_to_microusd, if set) is gone",
 )

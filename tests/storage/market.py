@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
-from gpuwatch.domain.analysis.scope import MarketFilter
-from gpuwatch.domain.analysis.summary import PeriodLength, PricePeriod
+from gpuwatch.domain.analysis.market_history import MarketFilter
+from gpuwatch.domain.analysis.price_series import PeriodLength, PricePeriod
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.ports import Answer, Completeness

@@ -7,20 +7,18 @@ import os
 import resource
 import signal
 import sqlite3
-import subprocess
 import sys
 import threading
 import time
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import IntegrityError
 
-from gpuwatch.errors import StoreError, StoreMissing
+from gpuwatch.errors import StoreError
 from gpuwatch.storage.database import Database, open_database, wal_is_safe
-from gpuwatch.storage.migrate import open_read_only, revision, upgrade
-from gpuwatch.storage.sqlite_driver import connect_read_only, sqlite_driver
+from gpuwatch.storage.migrate import upgrade
+from gpuwatch.storage.sqlite_driver import sqlite_driver
 from tests.conftest import Postgres
 
 NOTE = "INSERT INTO quota_day (provider, day, rows) VALUES ('vastai', {}, 1)"
@@ -363,47 +361,3 @@ def test_a_file_that_is_gone_is_a_fault_for_readers_too_until_it_is_back(sqlite_
     with sqlite_database.read():
         pass
     assert sqlite_database.fault is None
-
-
-def test_a_read_only_database_cannot_be_written(database_url: str) -> None:
-    with open_read_only(database_url) as database:
-        with database.read() as connection:
-            assert connection.exec_driver_sql("SELECT count(*) FROM launch").scalar() == 0
-        with pytest.raises(RuntimeError, match="reading only"), database.write():
-            pass
-        with pytest.raises(DBAPIError), database.engine.connect() as connection:
-            connection.exec_driver_sql("INSERT INTO quota_day VALUES ('p', 1, 1)")
-
-
-def test_an_empty_database_is_not_filled_by_a_reader(empty_database_url: str) -> None:
-    database = open_database(empty_database_url)
-    if database.is_sqlite:
-        sqlite_driver().connect(database.path).close()
-    with pytest.raises(StoreMissing, match="run `gpuwatch run`"), open_read_only(empty_database_url):
-        pass
-    assert revision(database) is None
-    database.close()
-
-
-_CHANGE_AND_DIE = """
-import os, sqlite3, sys
-connection = sqlite3.connect(sys.argv[1], isolation_level=None)
-connection.execute("PRAGMA cache_size=5")
-connection.execute("BEGIN")
-connection.execute("UPDATE t SET x = 'y' || x")
-os.kill(os.getpid(), 9)
-"""
-
-
-def test_a_reader_recovers_what_a_killed_writer_left_behind(tmp_path: Path) -> None:
-    """A hot rollback journal: a read-only connection must not undo it, and cannot read without."""
-    path = tmp_path / "killed.db"
-    with closing(sqlite3.connect(path)) as made:
-        made.execute("PRAGMA journal_mode=TRUNCATE")
-        made.execute("CREATE TABLE t (x)")
-        made.executemany("INSERT INTO t VALUES (?)", [("x" * 500,)] * 2000)
-        made.commit()
-    subprocess.run([sys.executable, "-c", _CHANGE_AND_DIE, str(path)], check=False)
-    assert path.with_name("killed.db-journal").stat().st_size > 0
-    with closing(connect_read_only(path)) as connection:
-        assert connection.execute("SELECT count(*), min(x) FROM t").fetchone() == (2000, "x" * 500)

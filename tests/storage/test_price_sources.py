@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpuwatch.domain.analysis.scope import MarketFilter
+from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import Answer, Query
 from gpuwatch.storage.database import Database
