@@ -36,7 +36,7 @@ INFO = ProviderInfo(
 
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The adapter; reading and renting share one pace."""
+    """The adapter; searching and renting share one rate limiter."""
     from .launcher import LambdaClient, LambdaLauncher  # noqa: PLC0415
     from .offers import LambdaMarket  # noqa: PLC0415 - not for start-up
 

@@ -42,7 +42,7 @@ from .offers import (
     parse_type,
 )
 
-_REQUEST_S: Final = 1.0  # one request a second, whatever it asks
+_REQUEST_S: Final = 1.0  # one request a second, of any kind
 _LAUNCH_S: Final = 12.0  # one launch in twelve seconds
 _CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
 _NAME_LENGTH: Final = 64
@@ -68,7 +68,7 @@ _NO_OBJECT: Final = "global/object-does-not-exist"
 
 
 class LambdaClient(ApiClient):
-    """Asking with the account's key. Everything that is sent keeps its distance, launches theirs besides."""
+    """The HTTP client of the account: every request keeps one interval, launches a longer one besides."""
 
     def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
         # a launch that has its turn may still wait for a request that is before it: the next must not come up on it
@@ -140,7 +140,7 @@ def launch_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
     """The launch request. The label is its name and a tag; variables and start commands are user data.
 
     Raises:
-        OrderRefused: BAD_ORDER, it asks for what cannot be done there.
+        OrderRefused: BAD_ORDER, Lambda cannot do what it asks for.
     """
     found = _OFFER.fullmatch(order.offer_id)
     ssh_key, image = options.get("ssh_key"), options.get("image")
@@ -185,18 +185,18 @@ def _check(order: Order) -> None:
 
 
 def bad_order(what: str) -> OrderRefused:
-    """An order that is not sent, for it would be refused, or not be what was asked for."""
+    """The error of an order that is not sent because it would be refused or misunderstood."""
     return OrderRefused(f"lambda: nothing was sent: {what}", RefusalKind.BAD_ORDER)
 
 
 def launch_error(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
-    """What an order's answer other than success means; the vendor says to go by its code alone."""
+    """The error of an order; the vendor says to rely on its code alone."""
     line = f"{name}: {told.told}"
     if reply.status >= 500 or reply.status == 408:
         return OutcomeUnknown(line)
     if told.code == _NO_CAPACITY:
         return OfferGone(line)
-    if told.code == _NO_OBJECT:  # of what, only its words tell
+    if told.code == _NO_OBJECT:  # its message alone says of what
         if told.has("instance type", "region") and not told.has("ssh", "key", "image"):
             return OfferGone(line)
         return _InstanceGone(f"{line} (an SSH key, image or instance of that name)", RefusalKind.BAD_ORDER)
@@ -217,10 +217,10 @@ def created(reply: HttpReply) -> Created:
 
 
 def parse_instances(value: object) -> list[Instance]:
-    """The instances of `GET /instances` that are not over.
+    """The instances of `GET /instances` that have not ended.
 
     Raises:
-        PayloadChanged: it is no list, or one of its rows has no id or status: it might be ours.
+        PayloadChanged: it is no list, or one of its rows has no id or status: it might be gpuwatch's.
     """
     rows = at(value, "data")
     if not isinstance(rows, list):
@@ -259,7 +259,7 @@ def _instance(row: object) -> Instance:
 
 
 def _kind(row: Mapping[str, Any]) -> LambdaInstanceType | None:
-    """What it is, as far as that is understood: no oddity there may hide an instance that is billed."""
+    """Its hardware, as far as it can be read: no oddity there may hide an instance that is billed."""
     try:
         return parse_type(row.get("instance_type"))
     except LambdaTypeSkipped:
@@ -267,7 +267,7 @@ def _kind(row: Mapping[str, Any]) -> LambdaInstanceType | None:
 
 
 def _label(row: Mapping[str, Any]) -> str | None:
-    """The tag, which stays when somebody renames it, if it is one of ours; else its name."""
+    """The tag, which stays when somebody renames it, if it is gpuwatch's; else its name."""
     tags = [word(tag.get("value")) for tag in objects(row.get("tags")) if tag.get("key") == _TAG]
     name = word(row.get("name"))
     ours = next((one for one in (*tags, name) if one is not None and one.startswith(_LABEL)), None)

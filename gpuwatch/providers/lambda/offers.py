@@ -33,7 +33,7 @@ _REGION: Final = re.compile(r"[a-z0-9-]{1,23}")  # an offer's id, both with a sl
 _SIZE: Final = re.compile(r"(\d{1,4}) ?GB\b")
 _FORM: Final = re.compile(r"\b(SXM|PCIe)")
 _INTERCONNECT: Final = {"SXM": "NVLink", "PCIe": "PCIe"}
-# What a name alone leaves open, where no description says it: 8× of that name is SXM, 1×, 2× and 4× are PCIe.
+# What a name alone leaves open, without a description: 8× of that name is SXM, 1×, 2× and 4× are PCIe.
 _BY_NAME: Final = {"rtx6000": "Quadro RTX 6000", "v100_n": "Tesla V100"}
 _A100: Final = ("A100-PCIE-40GB", "A100-SXM4-40GB")
 _COUNTRIES: Final = {
@@ -45,7 +45,7 @@ _TYPE: Final = frozenset({"name", "description", "gpu_description", "price_cents
 
 
 class LambdaInstanceType(msgspec.Struct, frozen=True, kw_only=True):
-    """One instance type, understood. Sizes are of the whole machine, but for `gpu_memory_gib`."""
+    """One parsed instance type. Sizes are of the whole machine, but for `gpu_memory_gib`."""
 
     name: str
     gpu: GpuName
@@ -91,7 +91,7 @@ def parse_types(value: object, observed_at: datetime) -> ParseResult:
     """The offers of `GET /instance-types`: one for each type and each region that has it now.
 
     Raises:
-        PayloadChanged: it is no map of types, or not one type in it is understood.
+        PayloadChanged: it is no map of types, or none of them can be used.
     """
     types = at(value, "data")
     if not isinstance(types, dict) or not types:
@@ -99,7 +99,7 @@ def parse_types(value: object, observed_at: datetime) -> ParseResult:
     seen = ParseResult(rows=len(types))
     understood = sum(_read(row, seen, observed_at) for row in types.values())
     if not understood:
-        raise PayloadChanged(f"lambda: none of {len(types)} instance types is understood")
+        raise PayloadChanged(f"lambda: none of {len(types)} instance types can be used")
     return seen
 
 
@@ -107,7 +107,7 @@ def parse_type(told: object) -> LambdaInstanceType | None:
     """One `instance_type`, of the catalogue or of an instance; None: it has no GPU.
 
     Raises:
-        NotUnderstood: it is no type, or its numbers are none.
+        LambdaTypeSkipped: it is no type, or its numbers are none.
     """
     if not isinstance(told, dict):
         raise LambdaTypeSkipped("no instance type")
@@ -168,7 +168,7 @@ def _wire(told: Mapping[str, Any], name: str, count: int) -> str:
 
 
 def _read(row: object, seen: ParseResult, observed_at: datetime) -> bool:
-    """Add a type's offers. True: it was understood, even if nobody can have it."""
+    """Add a type's offers. True: it could be read, even if nobody can have it."""
     kind, regions = at(row, "instance_type"), at(row, "regions_with_capacity_available")
     try:
         found = parse_type(kind)

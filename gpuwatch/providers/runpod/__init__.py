@@ -37,14 +37,14 @@ INFO = ProviderInfo(
         ),
     ),
     default_disk_gb=10.0,  # of container disk, as its official client orders
-    search_interval_s=0.1,  # what the headers say of the quota sets the pace
+    search_interval_s=0.1,  # the quota in the headers limits the rate
     rows_per_day=0,
     console_url="https://console.runpod.io/deploy",
 )
 
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The adapter; both sides share the key, the pace and the quota."""
+    """The adapter; searching and renting share the key, the rate limit and the quota."""
     from gpuwatch.providers.runpod.client import RunpodClient  # noqa: PLC0415 - not for start-up
     from gpuwatch.providers.runpod.launcher import RunpodLauncher  # noqa: PLC0415
     from gpuwatch.providers.runpod.market import RunpodMarket  # noqa: PLC0415

@@ -1,7 +1,7 @@
-"""RunPod's catalogue as offers. Pure.
+"""Parses RunPod's catalogue into offers. Pure.
 
-A GPU type's price is per GPU and the same everywhere in a cloud; what there is of it differs by cloud, number of GPUs
-and data centre, and is asked for each number apart. The disk is not in the price.
+A GPU type has one price per GPU everywhere in a cloud. The stock differs by cloud, number of GPUs and data centre, and
+is requested for each number of GPUs separately. The price does not include the disk.
 source: REST v2 specification 2.0.0, pricing page (read 2026-11).
 """
 
@@ -42,9 +42,9 @@ _THEIR_MONTH_H: Final = 730
 DISK_USD_GB_HOUR: Final = 0.10 / _THEIR_MONTH_H
 STOPPED_DISK_USD_GB_HOUR: Final = 0.20 / _THEIR_MONTH_H  # of a volume disk; the container disk is wiped
 DISK_USD_GB_MONTH: Final = DISK_USD_GB_HOUR * HOURS_A_MONTH
-MOST_GPUS: Final = 16  # in one pod; what says more is not believed
+MOST_GPUS: Final = 16  # in one pod; larger numbers are not believed
 _STOCK: Final = {"LOW": True, "MEDIUM": True, "HIGH": True, "NONE": False}
-SENTINEL: Final = "unknown"  # a GPU type of their database that is none
+SENTINEL: Final = "unknown"  # an entry of their database that is no GPU type
 _TYPE_FIELDS: Final = frozenset({
     "id", "name", "pool", "manufacturer", "memory", "secure", "community", "price", "maxCount", "availability",
     "dataCenters", "cudaVersions",
@@ -53,7 +53,7 @@ _NEEDED: Final = frozenset({"id", "memory", "price", "availability", "secure", "
 
 
 class CatalogueRequest(msgspec.Struct, frozen=True):
-    """What one catalogue was asked for."""
+    """The parameters of one catalogue request."""
 
     cloud: str
     count: int
@@ -62,7 +62,7 @@ class CatalogueRequest(msgspec.Struct, frozen=True):
 
 
 def gpu_types(value: Any) -> list[Mapping[str, Any]]:
-    """The types of an answer; none at all is an answer that is not understood. Raises PayloadChanged."""
+    """The types of an answer; an answer without any has another form. Raises PayloadChanged."""
     rows = value.get("gpus") if isinstance(value, dict) else None
     if not isinstance(rows, list) or not rows:
         raise PayloadChanged(f"{PROVIDER}: the catalogue holds no list of GPUs")
@@ -70,7 +70,7 @@ def gpu_types(value: Any) -> list[Mapping[str, Any]]:
 
 
 def most_gpus(types: list[Mapping[str, Any]], cloud: str, gpus: Collection[str] = ()) -> int:
-    """The largest pod in a cloud, as far as it is believed, of the GPUs that are wanted (empty: of any)."""
+    """The largest pod in a cloud, within what is plausible, of the wanted GPUs (empty: of any)."""
     counts = [_max_count(one, cloud) for one in types if not gpus or _name(one) in gpus]
     return max((count for count in counts if count is not None), default=1)
 
@@ -79,7 +79,7 @@ def parse_catalogue(value: Any, asked: CatalogueRequest) -> ParseResult:
     """Offers of one cloud and one number of GPUs.
 
     Raises:
-        PayloadChanged: it is no catalogue, or none of its rows is understood.
+        PayloadChanged: it is no catalogue, or none of its rows can be used.
     """
     seen, known = ParseResult(), 0
     for one in gpu_types(value):
@@ -98,13 +98,13 @@ def parse_catalogue(value: Any, asked: CatalogueRequest) -> ParseResult:
 
 
 def need_one(known: int, seen: ParseResult) -> None:
-    """A catalogue of which no row is understood is no market without offers. Raises PayloadChanged."""
+    """A catalogue without a usable row is not a market without offers. Raises PayloadChanged."""
     if seen.skipped and not known:
-        raise PayloadChanged(f"{PROVIDER}: no row of the catalogue is understood: {next(iter(seen.skipped))}")
+        raise PayloadChanged(f"{PROVIDER}: no row of the catalogue can be used: {next(iter(seen.skipped))}")
 
 
 def _odd(one: Mapping[str, Any], cloud: str) -> str | None:
-    """Why a row is not understood; None: it is."""
+    """Why a row is skipped; None: it can be used."""
     gpu_id, stock = word(one.get("id"), 80), one.get("availability")
     if gpu_id is None or one.get("id") != gpu_id:
         return "no id of a GPU type"
@@ -118,7 +118,7 @@ def _odd(one: Mapping[str, Any], cloud: str) -> str | None:
 
 
 def _offers(one: Mapping[str, Any], asked: CatalogueRequest, seen: ParseResult) -> Iterator[Offer]:
-    """The offers of a row that is understood: one for each place."""
+    """The offers of a usable row: one for each place."""
     price, most = usd_hour(_of_cloud(one.get("price"), asked.cloud)), _max_count(one, asked.cloud)
     if not _STOCK[one["availability"]] or price is None or (most is not None and asked.count > most):
         return
@@ -189,7 +189,7 @@ def _places(one: Mapping[str, Any], seen: ParseResult) -> list[str | None]:
 
 
 def _least_cuda(one: Mapping[str, Any]) -> float | None:
-    """The oldest of the hosts' newest CUDA versions: whatever host it will be, it has that. None: not told of all."""
+    """The oldest of the hosts' newest CUDA versions: every host has at least that. None: not known of all hosts."""
     rows = objects(one.get("cudaVersions"))
     known = [number(row.get("version"), 1.0, 1000.0) for row in rows if row.get("available") is True]
     return min((one for one in known if one is not None), default=None) if None not in known else None

@@ -1,4 +1,4 @@
-"""What was charged, as RunPod's billing says. Pure.
+"""Parses RunPod's invoices. Pure.
 
 source: REST v2 specification 2.0.0, `GET /v2/billing/pods`.
 """
@@ -24,19 +24,20 @@ _KINDS: Final = {"gpuAmount": "gpu", "diskAmount": "disk", "cpuAmount": "other"}
 
 
 def charges_params(since: date, until: date) -> dict[str, str]:
-    """The URL parameters that ask for these days (UTC), both included, day by day."""
+    """The URL parameters for these days (UTC), both included, day by day."""
     end = until + _DAY
     return {"bucketSize": "day", "startTime": f"{since}T00:00:00Z", "endTime": f"{end}T00:00:00Z"}
 
 
 def charges_of(value: Any, since: date, until: date, now: datetime) -> list[ProviderCharge]:
-    """Charges by pod, day and kind; what a record's parts do not explain of its total is `other`.
+    """Charges by pod, day and kind; the part of a record's total that its parts do not explain is `other`.
 
     Args:
         now: a day is final once it is over.
 
     Raises:
-        ProviderError: the list is not whole; PayloadChanged: it is not understood.
+        ProviderError: the list is incomplete.
+        PayloadChanged: it has another form.
     """
     records = value.get("records") if isinstance(value, dict) else None
     if not isinstance(records, list):

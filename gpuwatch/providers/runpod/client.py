@@ -1,4 +1,4 @@
-"""Asking RunPod: REST v2 under `/v2`, GraphQL beside it. Only v2 has a quota; every request to it goes through."""
+"""The HTTP client of RunPod: REST v2 under `/v2`, and GraphQL. Only v2 has a quota; every request to it counts."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.rate_limiter import Stopped
 
 GRAPHQL: Final = "graphql"  # a class of requests: without quota
-_LONGEST_WAIT_S: Final = 60.0  # for a window to open; a longer one is told instead
+_LONGEST_WAIT_S: Final = 60.0  # for a window to open; a longer wait is reported as an error
 _URGENT: Final = frozenset({"list", "order"})
 
 
 class RunpodClient(ApiClient):
-    """One account at RunPod: its address, key, pace and quota."""
+    """One account at RunPod: its address, key, rate limit and quota."""
 
     def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
         super().__init__(settings, tools, reading=reading_error, ordering=ordering_error)
         self._quota = Quota(tools.monotonic)
 
     def acquire(self, kind: str, urgent: bool = False) -> None:
-        """Wait for the pace, and for the quota to allow one more.
+        """Wait for the rate limit, and for the quota to allow one more.
 
         Raises:
             Stopped: gpuwatch is stopping.
@@ -43,7 +43,7 @@ class RunpodClient(ApiClient):
                 raise Stopped
 
     def on_reply(self, reply: HttpReply, kind: str) -> None:
-        """Every answer of v2 tells what is left."""
+        """Every answer of v2 has the remaining quota in its headers."""
         if kind != GRAPHQL:
             self._quota.on_reply(reply.status, reply.headers)
 

@@ -48,7 +48,7 @@ def create_body(order: Order, registry_id: str | None) -> dict[str, Any]:
         registry_id: of credentials that are saved at RunPod.
 
     Raises:
-        OrderRefused: BAD_ORDER, it asks for what RunPod cannot do.
+        OrderRefused: BAD_ORDER, RunPod cannot do what it asks for.
     """
     wanted = read_offer_id(order.offer_id)
     if wanted is None:
@@ -76,7 +76,7 @@ def create_body(order: Order, registry_id: str | None) -> dict[str, Any]:
 
 
 def created(reply: HttpReply) -> Created:
-    """What a 2xx to a create says. Raises OutcomeUnknown: not what was made."""
+    """The receipt in a 2xx to a create. Raises OutcomeUnknown: it does not say what was made."""
     try:
         value = msgspec.json.decode(reply.body)
     except UNREADABLE as error:
@@ -90,7 +90,7 @@ def created(reply: HttpReply) -> Created:
 def _check(order: Order, registry_id: str | None) -> None:
     refusals = (
         (order.bid_usd_hour is not None, "nothing is rented by bids there any more"),
-        (order.self_destruct_at is not None, "a pod there cannot be told when to end itself"),
+        (order.self_destruct_at is not None, "a RunPod pod cannot end itself at a set time"),
         (not order.image and not order.template, "neither an image nor a template is named"),
         (not order.label or len(order.label) > LABEL_LENGTH, f"the label has not 1 to {LABEL_LENGTH} characters"),
         (

@@ -1,7 +1,7 @@
-"""What RunPod's answers other than success mean. Pure.
+"""Which errors RunPod's answers mean. Pure.
 
-"No capacity" has no code of its own: it is a 400 with a sentence, and was a 500 in the API before. So a 400 that is
-not told to be the order's own fault is taken as "not this one": the next candidate is asked for.
+"No capacity" has no code of its own: it is a 400 with a sentence, and was a 500 in the API before. So a 400 that does
+not blame the order counts as "not this one", and the next candidate is tried.
 source: REST v2 specification 2.0.0, the vendor's migration notes (texts seen live 2026-08-18), recorded answers.
 """
 
@@ -32,7 +32,7 @@ from gpuwatch.providers.toolkit.error_mapping import retry_after_s as told_wait_
 from gpuwatch.providers.toolkit.validation import objects, word
 from gpuwatch.redaction import redact
 
-# Sentences under which nothing was made, whatever the status. source: recorded, versions 1 and 2 of the API
+# Sentences that mean that nothing was made, whatever the status. source: recorded, versions 1 and 2 of the API
 NO_CAPACITY: Final = (
     "no longer any instances available",
     "no instances currently available",
@@ -50,16 +50,16 @@ _LINE_LENGTH: Final = 120
 
 
 class PodGone(OrderRefused):
-    """There is no such pod, says the API itself."""
+    """The API itself says that there is no such pod."""
 
 
 def reading_error(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
-    """Why a question got no usable answer."""
+    """The error of a request that only reads."""
     line = _line(name, told)
     if reply.status == 429:
         return RateLimited(line, wait_s(reply, now))
     if reply.status == 403 and any(mark in reply.body[:4_000] for mark in _EDGE):
-        return ProviderDown(f"{name}: 403, turned away at the provider's edge before the key was looked at")
+        return ProviderDown(f"{name}: 403, rejected at the provider's edge before the key was checked")
     if reply.status == 401:
         return KeyRejected(f"{line} (the key is missing, wrong or expired)")
     if reply.status == 403:
@@ -68,7 +68,7 @@ def reading_error(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -
 
 
 def ordering_error(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
-    """What the answer to a create means where it is not success. A plain refusal says that nothing was made."""
+    """The error of a create. A plain refusal proves that nothing was made."""
     line = _line(name, told)
     if told.has(*NO_CAPACITY) and reply.status >= 400:
         return OfferGone(line)
@@ -92,7 +92,7 @@ def _bad_request(line: str, told: ErrorBody) -> OrderError:
 
 
 def wait_s(reply: HttpReply, now: datetime) -> float | None:
-    """Seconds to wait after a 429: as `Retry-After` says, else until the windows that are empty are whole again."""
+    """Seconds to wait after a 429: by `Retry-After`, else until the windows that are empty are full again."""
     told = told_wait_s(reply, now)
     if told is not None:
         return told
@@ -100,7 +100,7 @@ def wait_s(reply: HttpReply, now: datetime) -> float | None:
 
 
 def graphql_data(value: Any, name: str) -> Any:
-    """The `data` of a GraphQL answer: what fails there is told by `errors` in a 200.
+    """The `data` of a GraphQL answer, which reports failures as `errors` in a 200.
 
     Raises:
         KeyRejected, PayloadChanged: there is none.
@@ -108,7 +108,7 @@ def graphql_data(value: Any, name: str) -> Any:
     errors = objects(value.get("errors")) if isinstance(value, dict) else []
     if errors:
         message = errors[0].get("message")
-        sentence = (word(redact(message), 160) if isinstance(message, str) else None) or "an error without words"
+        sentence = (word(redact(message), 160) if isinstance(message, str) else None) or "an error without a message"
         line = f"{name}: GraphQL: {sentence}"
         if any(mark in sentence.lower() for mark in ("unauthorized", "not authenticated", "not authorized", "api key")):
             raise KeyRejected(line)
@@ -120,7 +120,7 @@ def graphql_data(value: Any, name: str) -> Any:
 
 
 def _line(name: str, told: ErrorBody) -> str:
-    """Status, sentence, and what `errors` says of each field that is wrong."""
+    """Status, sentence, and the message in `errors` about each wrong field."""
     value = told.value.get("errors") if isinstance(told.value, dict) else None
     rows = [one for one in (value if isinstance(value, list) else [])[:_LINES] if isinstance(one, str)]
     lines = [text for one in rows if (text := word(redact(one), _LINE_LENGTH))]

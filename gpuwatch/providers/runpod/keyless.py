@@ -1,7 +1,7 @@
-"""RunPod's catalogue without a key: one GraphQL question for all GPU types, clouds and numbers of GPUs. Pure.
+"""RunPod's catalogue without a key: one GraphQL query for all GPU types, clouds and numbers of GPUs. Pure.
 
-Its prices are those of the type (`securePrice`, `communityPrice`); what `lowestPrice` says is taken for the stock
-alone, for the two disagree at times. It retires early in 2027.
+Its prices are those of the type (`securePrice`, `communityPrice`). `lowestPrice` is used for the stock alone, because
+the two disagree at times. It retires early in 2027.
 source: the vendor's GraphQL guide, recorded answers of 2026-05-31.
 """
 
@@ -30,13 +30,13 @@ from gpuwatch.providers.toolkit.validation import (
     word,
 )
 
-KEYLESS_GPUS: Final = 8  # in one pod, where the question names no most: each number makes the question longer
+KEYLESS_GPUS: Final = 8  # in one pod, where the query has no maximum: each number makes the GraphQL query longer
 BALANCE: Final = "query { myself { clientBalance } }"
 _IN_STOCK: Final = {"high": True, "medium": True, "low": True, "none": False, "out": False}
 
 
 def catalogue_query(counts: Iterable[int], clouds: Iterable[str]) -> str:
-    """The question. Stock is asked for under aliases such as `secure8`, of data centres under `n8`."""
+    """The GraphQL query. Stock has aliases such as `secure8`, data centres such as `n8`."""
     counts = list(counts)
     stock = " ".join(
         f"{cloud.lower()}{count}: lowestPrice(input: {{gpuCount: {count}, "
@@ -58,8 +58,8 @@ def parse_keyless(value: Any, asked: CatalogueRequest) -> ParseResult:
     """The offers of one cloud and one number of GPUs.
 
     Raises:
-        PayloadChanged: it is no catalogue, or none of its rows is understood.
-        KeyRejected: it wants a key now.
+        PayloadChanged: it is no catalogue, or none of its rows can be used.
+        KeyRejected: it needs a key now.
     """
     data = graphql_data(value, PROVIDER)
     rows, known, seen = data.get("gpuTypes"), 0, ParseResult()
@@ -81,7 +81,7 @@ def parse_keyless(value: Any, asked: CatalogueRequest) -> ParseResult:
 
 
 def _odd(one: Mapping[str, Any], asked: CatalogueRequest) -> str | None:
-    """Why a row is not understood; None: it is."""
+    """Why a row is skipped; None: it can be used."""
     kind, gpu_id = asked.cloud.lower(), word(one.get("id"), 80)
     if gpu_id is None or one.get("id") != gpu_id:
         return "no id of a GPU type"
@@ -97,7 +97,7 @@ def _odd(one: Mapping[str, Any], asked: CatalogueRequest) -> str | None:
 def _offers(
     one: Mapping[str, Any], asked: CatalogueRequest, places: Mapping[str, list[str]], seen: ParseResult
 ) -> Iterator[Offer]:
-    """The offers of a row that is understood: one for each place that is told."""
+    """The offers of a usable row: one for each place in it."""
     kind = asked.cloud.lower()
     price, most = usd_hour(one.get(f"{kind}Price")), whole(one.get(f"maxGpuCount{kind.capitalize()}Cloud"), 1)
     in_stock = _is_in_stock(one[f"{kind}{asked.count}"])
@@ -113,7 +113,7 @@ def _offers(
 
 
 def _places(rows: Any, asked: CatalogueRequest) -> dict[str, list[str]]:
-    """GPU type → data centres that have so many at once. A list that is not understood names none."""
+    """GPU type → data centres that have so many at once; empty for a list that cannot be read."""
     found: dict[str, list[str]] = {}
     for row in objects(rows):
         place = word(row.get("id"), 40)
@@ -125,7 +125,7 @@ def _places(rows: Any, asked: CatalogueRequest) -> dict[str, list[str]]:
 
 
 def _is_in_stock(told: Any) -> bool:
-    """Title case here, upper case in REST; null and a word that nobody knows are no proof of stock."""
+    """Title case here, upper case in REST; null and unknown words are no proof of stock."""
     status = told.get("stockStatus") if isinstance(told, dict) else None
     return isinstance(status, str) and _IN_STOCK.get(status.lower(), False)
 

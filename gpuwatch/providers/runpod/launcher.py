@@ -1,4 +1,4 @@
-"""RunPod's renting side. What changes something is sent once, whatever happens."""
+"""RunPod's renting side. Requests that change something are sent once, whatever happens."""
 
 from __future__ import annotations
 

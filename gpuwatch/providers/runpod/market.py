@@ -26,7 +26,7 @@ _FRESH_S: Final = 5.0  # what is rented at is the price of now
 
 
 class _CatalogueReply(msgspec.Struct, frozen=True):
-    """A decoded answer: what it was asked for, and when it came."""
+    """A decoded answer: the parameters of its request, and when it came."""
 
     cloud: str
     count: int
@@ -35,7 +35,7 @@ class _CatalogueReply(msgspec.Struct, frozen=True):
 
 
 class RunpodMarket:
-    """Searches both clouds, or those that the owner names. Spot is gone since 2026-09."""
+    """Searches both clouds, or those in the settings. RunPod has had no spot machines since 2026-09."""
 
     name = PROVIDER
 
@@ -113,7 +113,7 @@ class RunpodMarket:
         return _CatalogueReply(cloud, count, value, self._account.tools.now())
 
     def _without_key(self, query: Query) -> tuple[ParseResult, datetime]:
-        """One question for all. Raises ProviderError."""
+        """One query for everything. Raises ProviderError."""
         counts = range(query.count_min, min(query.count_max or KEYLESS_GPUS, MOST_GPUS) + 1)
         text = catalogue_query(counts, self._clouds)
         told = self._told.get(

@@ -73,7 +73,7 @@ def machine_id(wanted: PodPlacement) -> str | None:
 
 
 def read_offer_id(text: str) -> PodPlacement | None:
-    """What an offer's id stands for; None: it is none."""
+    """The placement behind an offer's id; None: it is no such id."""
     parts = text.rsplit("/", 3)
     if len(parts) != 4:
         return None

@@ -1,7 +1,7 @@
-"""RunPod's list of pods as instances. Pure, but for the memory of pods whose container starts again and again.
+"""Parses RunPod's list of pods into instances, and detects pods whose container restarts again and again.
 
-`RUNNING` is what RunPod wants to be so: a pod is up when `runtime` tells a time that its container has been up, and
-its ports. A container that ends is started again, and the pod stays `RUNNING`.
+`RUNNING` is what RunPod wants a pod to be: it is up when `runtime` has an uptime of its container, and its ports. A
+container that ends is started again, and the pod stays `RUNNING`.
 source: REST v2 specification 2.0.0; series of a restart loop recorded 2026-06-15.
 """
 
@@ -40,7 +40,7 @@ _STATES: Final = {
 _LOOPING: Final = "RUNNING: its container starts again and again"
 _GONE: Final = "TERMINATED"
 _PORTS_LAG_S: Final = 120.0  # ports show 30 to 60 s late; where they never show, the host has no public address
-YOUNG_S: Final = 90.0  # a container that was up for less at every look …
+YOUNG_S: Final = 90.0  # a container that was up for less at every poll …
 LOOP_S: Final = 180.0  # … for so long, and fell back so often, is in a restart loop; without a fall, after
 FALLS: Final = 2
 STUCK_S: Final = 600.0
@@ -48,7 +48,7 @@ _MOST_DISK_GB: Final = 1e6
 
 
 class PodRow(msgspec.Struct, frozen=True):
-    """One row: the instance as the row alone tells it, and its container's uptime (None: there is none).
+    """One row: the instance by the row alone, and its container's uptime (None: there is none).
 
     `runs`: it is meant to run.
     """
@@ -59,10 +59,10 @@ class PodRow(msgspec.Struct, frozen=True):
 
 
 def parse_pods(value: Any) -> list[PodRow]:
-    """Every pod of a list. One that is not understood spoils it: it may be billed.
+    """Every pod of a list. A pod that cannot be read makes the list unreadable: it may be billed.
 
     Raises:
-        PayloadChanged: it is not understood, or not whole.
+        PayloadChanged: the list has another form, or is incomplete.
     """
     rows = value.get("pods") if isinstance(value, dict) else None
     if not isinstance(rows, list):
@@ -72,24 +72,24 @@ def parse_pods(value: Any) -> list[PodRow]:
 
 
 class _YoungContainer(msgspec.Struct):
-    """A container that was young at every look so far."""
+    """A container that was young at every poll so far."""
 
     since_s: float  # monotonic
     uptime_s: float
-    falls: int = 0  # looks at which it had been up for less than at the look before, or not at all
+    falls: int = 0  # polls at which its uptime was less than at the poll before, or missing
 
 
 class RestartDetector:
-    """Which pods have a container that never lives long."""
+    """Detects pods whose container never runs for long."""
 
     def __init__(self) -> None:
         self._young: dict[str, _YoungContainer] = {}
 
     def looked(self, pods: Iterable[PodRow], now_s: float) -> list[Instance]:
-        """Instances, those in a restart loop as failed.
+        """The instances, with those in a restart loop as failed.
 
         Args:
-            now_s: monotonic; the looks may be any time apart.
+            now_s: monotonic; polls may be any time apart.
         """
         pods = list(pods)
         seen = {one.instance.instance_id: self._seen(one, now_s) for one in pods}
@@ -97,7 +97,7 @@ class RestartDetector:
         return [self._judged(one, now_s) for one in pods]
 
     def _seen(self, pod: PodRow, now_s: float) -> _YoungContainer | None:
-        """What is known of a container now; None: it is grown, or there is none."""
+        """What is known of a young container; None: it is no longer young, or there is none."""
         young = self._young.get(pod.instance.instance_id)
         if pod.uptime_s is None:
             return young if pod.runs else None  # between two starts there is no container for a moment
@@ -109,7 +109,7 @@ class RestartDetector:
         return _YoungContainer(young.since_s, pod.uptime_s, young.falls + fell)
 
     def _judged(self, pod: PodRow, now_s: float) -> Instance:
-        """What RunPod tells lags: an uptime that stands still for a while proves nothing, one that falls does."""
+        """RunPod's uptime lags: an uptime that stands still for a while proves nothing, one that falls does."""
         young = self._young.get(pod.instance.instance_id)
         age_s = 0.0 if young is None else now_s - young.since_s
         if young is None or age_s < LOOP_S or (young.falls < FALLS and age_s < STUCK_S):
@@ -175,7 +175,7 @@ def _volume_gb(row: Mapping[str, Any]) -> float:
 
 
 def _utilisation(row: Mapping[str, Any]) -> float | None:
-    """Percent of the busiest GPU: one that works is no idle pod. None: not told of each."""
+    """Percent of the busiest GPU: with one working GPU a pod is not idle. None: unknown for one of them."""
     gpus = objects(at(row, "runtime", "gpus"))
     used = [number(one.get("util"), 0.0, 100.0) for one in gpus]
     count = whole(at(row, "gpu", "count"), 1)

@@ -1,7 +1,7 @@
-"""RunPod's request quota, as the headers `RateLimit` and `Retry-After` of its answers tell it.
+"""RunPod's request quota, from the headers `RateLimit` and `Retry-After` of its answers.
 
 source: REST v2 specification 2.0.0: `RateLimit: "minute";r=12;t=30, "hour";r=2800;t=1812`, where r is what remains and
-t the seconds until it is whole again.
+t the seconds until it is full again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Window(msgspec.Struct):
 
 
 def windows_of(header: str | None) -> dict[str, tuple[int, int]]:
-    """Name → (remaining, seconds until it is whole again); members that are not understood are left out."""
+    """Name → (remaining, seconds until it is full again); members that cannot be read are left out."""
     found = {}
     for name, parameters in _MEMBER.findall((header or "")[:_HEADER_MAX]):
         values = dict(part.split("=") for part in parameters.strip(";").split(";"))
@@ -37,7 +37,7 @@ def windows_of(header: str | None) -> dict[str, tuple[int, int]]:
 
 
 class Quota:
-    """What is left in each window. Nothing is known before the first answer; then nothing goes beyond it."""
+    """What is left in each window. Nothing is known before the first answer, and nothing is limited then."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -45,7 +45,7 @@ class Quota:
         self._windows: dict[str, _Window] = {}
 
     def on_reply(self, status: int, headers: Mapping[str, str]) -> None:
-        """Take in what an answer says. A 429 without a window that is empty closes all for `Retry-After`."""
+        """Record the quota in an answer. A 429 without an empty window closes all of them for `Retry-After`."""
         told = windows_of(headers.get("ratelimit"))
         with self._lock:
             now = self._monotonic()
@@ -56,12 +56,12 @@ class Quota:
                 self._windows["told to wait"] = _Window(0, now + wait_s)
 
     def take(self, urgent: bool) -> float:
-        """Take one request out of every window, or the seconds to wait before asking again."""
+        """Take one request out of every window, or return the seconds to wait before the next try."""
         least = 0 if urgent else RESERVED
         with self._lock:
             now = self._monotonic()
             for name in [name for name, window in self._windows.items() if window.whole_at_s <= now]:
-                del self._windows[name]  # whole again; how much that is, the next answer says
+                del self._windows[name]  # full again; the next answer says how much that is
             waits_s = [window.whole_at_s - now for window in self._windows.values() if window.left <= least]
             if not waits_s:
                 for window in self._windows.values():

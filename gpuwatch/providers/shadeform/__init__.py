@@ -45,7 +45,7 @@ INFO = ProviderInfo(
 
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The adapter; reading and renting share one pace."""
+    """The adapter; searching and renting share one rate limiter."""
     from gpuwatch.providers.shadeform.launcher import ShadeformClient, ShadeformLauncher  # noqa: PLC0415
     from gpuwatch.providers.shadeform.offers import ShadeformMarket  # noqa: PLC0415 - not for start-up
 

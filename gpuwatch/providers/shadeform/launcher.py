@@ -1,7 +1,7 @@
-"""Shadeform's renting side: create with a limit of time and money that Shadeform itself keeps, list, delete.
+"""Shadeform's renting side: create with a limit of time and money that Shadeform itself enforces, list, delete.
 
-An instance's row gives the start script back (`launch_configuration`): it is never read. Variables (`envs`) are only in
-the answer about one instance, which is never asked for.
+An instance's row returns the start script (`launch_configuration`), which gpuwatch never reads. Variables (`envs`) are
+only in the answer about one instance, which gpuwatch never requests.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _NO_MONEY: Final = ("insufficient fund", "insufficient balance", "insufficient c
 
 
 class ShadeformClient(ApiClient):
-    """Asking with the account's key, where there is one."""
+    """The HTTP client of the account, or of nobody without a key."""
 
     def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
         headers = {"X-API-KEY": settings.api_key} if settings.api_key else {}
@@ -81,7 +81,7 @@ class ShadeformLauncher(BasicLauncher):
         self._ending: frozenset[str] = frozenset()  # what the newest list shows as deleting
 
     def create(self, order: Order) -> Created:
-        """Rent, once, with `auto_delete` set: Shadeform itself ends it, whatever becomes of gpuwatch.
+        """Rent, once, with `auto_delete` set: Shadeform itself ends it, whatever happens to gpuwatch.
 
         Raises:
             OfferGone, OrderRefused, OrderRateLimited: nothing was made.
@@ -120,7 +120,7 @@ def create_body(order: Order, options: Mapping[str, Option], now: datetime) -> d
     """The create request. The label is its name and a tag.
 
     Raises:
-        OrderRefused: BAD_ORDER, it asks for what cannot be done there.
+        OrderRefused: BAD_ORDER, Shadeform cannot do what it asks for.
     """
     found = _OFFER.fullmatch(order.offer_id)
     if found is None:
@@ -181,7 +181,7 @@ def _check(order: Order) -> None:
 
 
 def bad_order(what: str) -> OrderRefused:
-    """An order that is not sent, for it would be refused, or not be what was asked for."""
+    """The error of an order that is not sent because it would be refused or misunderstood."""
     return OrderRefused(f"shadeform: nothing was sent: {what}", RefusalKind.BAD_ORDER)
 
 
@@ -212,7 +212,7 @@ def parse_instances(value: object) -> list[Instance]:
     """The instances of `GET /instances` that are not deleted.
 
     Raises:
-        PayloadChanged: it is no list, or one of its rows has no id or status: it might be ours.
+        PayloadChanged: it is no list, or one of its rows has no id or status: it might be gpuwatch's.
     """
     rows = at(value, "instances")
     if not isinstance(rows, list):
@@ -247,7 +247,7 @@ def _instance(row: object) -> Instance:
 
 
 def _hardware(row: Mapping[str, Any]) -> Hardware | None:
-    """What it is, as far as that is understood: no oddity there may hide an instance that is billed."""
+    """Its hardware, as far as it can be read: no oddity there may hide an instance that is billed."""
     try:
         return hardware_of(row.get("configuration"))
     except ShadeformTypeSkipped:

@@ -46,7 +46,7 @@ _NEEDED: Final = frozenset({"cloud", "shade_instance_type", "configuration", "ho
 
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True):
-    """One `configuration`, of a type or of an instance, understood."""
+    """One parsed `configuration`, of a type or of an instance."""
 
     gpu: GpuName
     gpu_wire: str
@@ -59,7 +59,7 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShadeformInstanceType(msgspec.Struct, frozen=True, kw_only=True):
-    """One instance type, understood."""
+    """One parsed instance type."""
 
     cloud: str
     name: str
@@ -90,7 +90,7 @@ class ShadeformMarket:
         return build_answer(seen, query, PROVIDER, observed_at=observed_at, elapsed_s=tools.monotonic() - began)
 
     def _fetch(self) -> tuple[datetime, ParseResult]:
-        """All types, whether anybody has them or not: "nothing available" must not look like an empty answer."""
+        """All types, available or not: "nothing available" must not look like an empty answer."""
         value = self._account.get("/instances/types", {"sort": "price"})  # without it the order is random
         now = self._account.tools.now()
         return now, parse_types(value, now)
@@ -100,7 +100,7 @@ def parse_types(value: object, observed_at: datetime) -> ParseResult:
     """The offers of `GET /instances/types`: one for each type and each region where it is available.
 
     Raises:
-        PayloadChanged: it is no list of types, or not one type in it is understood.
+        PayloadChanged: it is no list of types, or none of them can be used.
     """
     types = at(value, "instance_types")
     if not isinstance(types, list) or not types:
@@ -108,15 +108,15 @@ def parse_types(value: object, observed_at: datetime) -> ParseResult:
     seen = ParseResult(rows=len(types))
     understood = sum(_read(row, seen, observed_at) for row in types)
     if not understood:
-        raise PayloadChanged(f"shadeform: none of {len(types)} instance types is understood")
+        raise PayloadChanged(f"shadeform: none of {len(types)} instance types can be used")
     return seen
 
 
 def hardware_of(configuration: object) -> Hardware:
-    """What a configuration says. The same words at the top of older answers are not read.
+    """The hardware of a configuration. The same fields at the top of older answers are not read.
 
     Raises:
-        NotUnderstood: it tells no GPU, or not how many.
+        ShadeformTypeSkipped: it has no GPU, or no number of them.
     """
     wire, count = word(at(configuration, "gpu_type"), 80), whole(at(configuration, "num_gpus"), 1, 1_000)
     if wire is None:
@@ -125,7 +125,7 @@ def hardware_of(configuration: object) -> Hardware:
         raise ShadeformTypeSkipped("no number of GPUs")
     memory_gib = number(at(configuration, "vram_per_gpu_in_gb"), 1, 5_000)
     socket = word(at(configuration, "interconnect"), 20)
-    told = socket_of(wire.replace("_", " "))  # "H100_nvl" stays what it says, beside "pcie" too
+    told = socket_of(wire.replace("_", " "))  # "H100_nvl" is kept as it is, even beside "pcie"
     return Hardware(
         gpu=catalog().resolve(wire, memory_gib, None if told else socket),
         gpu_wire=wire,
@@ -139,7 +139,7 @@ def hardware_of(configuration: object) -> Hardware:
 
 
 def _read(row: object, seen: ParseResult, observed_at: datetime) -> bool:
-    """Add a type's offers. True: it was understood, even if it is nowhere available."""
+    """Add a type's offers. True: it could be read, even if it is nowhere available."""
     try:
         offers = _offers(row, seen, observed_at)
     except ShadeformTypeSkipped as reason:
@@ -204,7 +204,7 @@ def _terms(cloud: str, row: object, hardware: Hardware) -> OfferTerms:
 
 
 def _is_available(region: object, seen: ParseResult) -> bool:
-    """Whether it can be had there: what does not say so with a plain `true` cannot."""
+    """Whether it is available there: only a plain `true` means yes."""
     name = at(region, "region")
     if not isinstance(name, str) or not _REGION.fullmatch(name):
         seen.skip("no name of a region")

@@ -1,4 +1,4 @@
-"""What vast.ai's answers other than "200, as asked" mean. Pure.
+"""Which errors vast.ai's answers other than 200 mean. Pure.
 
 Bodies are `{"success": false, "error": code, "msg": sentence}` with parts missing, plain text, or a page from the edge;
 a wrong key is 401, 403 or 404; "too many" comes in five shapes.
@@ -40,12 +40,12 @@ _WAIT_MIN_S: Final = 1.0
 _WAIT_MAX_S: Final = 3600.0
 _THRESHOLD: Final = re.compile(r"threshold\s*=\s*(\d+(?:\.\d+)?)(?:\s*\*\s*(\d+(?:\.\d+)?))?")
 _KEY_WORDS: Final = ("auth_error", "invalid user key", "requires login", "not_authorized", "invalid api key")
-_MOVED: Final = frozenset({301, 307, 308})  # not carried out; 302 and 303 may follow a deed
+_MOVED: Final = frozenset({301, 307, 308})  # not carried out; 302 and 303 may follow a change
 _QUOTA: Final = "search_quota_exceeded"
 
 
 class VastErrorBody(msgspec.Struct, frozen=True):
-    """What an answer says of itself: its code, its sentence (for people), both in small letters for searching."""
+    """The error in an answer: its code and its sentence for people; `text` has both in lower case, for searching."""
 
     status: int
     code: str
@@ -65,7 +65,7 @@ class VastErrorBody(msgspec.Struct, frozen=True):
 
 
 def read_error_body(reply: HttpReply) -> VastErrorBody:
-    """Read an answer that is not the one asked for; never fails."""
+    """Read the error out of an answer; never fails."""
     try:
         value = msgspec.json.decode(reply.body)
     except UNREADABLE:
@@ -95,12 +95,12 @@ def reading_error(name: str, _: ErrorBody, reply: HttpReply, now: datetime) -> P
     if 300 <= reply.status < 400:
         return ProviderDown(f"vastai: {reply.status}, sent elsewhere: not followed. Is `base_url` right?")
     if 200 <= reply.status < 300:
-        return PayloadChanged(f"{told}: an answer that is not understood")
+        return PayloadChanged(f"{told}: an unexpected answer")
     return KeyRejected(told) if reply.status == 403 else PayloadChanged(told)
 
 
 def ordering_error(reply: HttpReply, now: datetime) -> OrderError:
-    """What an order's answer other than success means; only a plain refusal says that nothing was made."""
+    """The error of an order; only a plain refusal proves that nothing was made."""
     refusal = read_error_body(reply)
     told = f"vastai: {refusal.told}"
     if reply.status in _MOVED:
@@ -121,7 +121,7 @@ def ordering_error(reply: HttpReply, now: datetime) -> OrderError:
 
 
 def retry_after_s(reply: HttpReply, refusal: VastErrorBody, now: datetime) -> float | None:
-    """Seconds to wait, held between a second and an hour; None: it does not say."""
+    """Seconds to wait, limited to a second and an hour; None: the answer does not say."""
     for said in (asked_wait_s(reply, now), number(refusal.values.get("retry_after"))):
         if said is not None:
             return min(max(said, _WAIT_MIN_S), _WAIT_MAX_S)
@@ -132,7 +132,7 @@ def retry_after_s(reply: HttpReply, refusal: VastErrorBody, now: datetime) -> fl
 
 
 def quota_resets_at(reply: HttpReply, refusal: VastErrorBody, now: datetime) -> datetime:
-    """When the day's rows begin anew: as the answer says if that is within a day, else the next 00:00 UTC."""
+    """When the day's rows begin anew: by the answer if that is within a day, else the next 00:00 UTC."""
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
     unix_s = number(reply.headers.get("x-ratelimit-reset"))
     wait_s = number(refusal.values.get("retry_after"))

@@ -38,7 +38,7 @@ _STATES: Final = {
     "exited": InstanceState.FAILED,
     "offline": InstanceState.OFFLINE,  # its GPU is not billed
 }
-# docker's last words, seen while the state says "loading" for ever. source: public logs of 2026-08
+# docker's last words, while the state stays "loading" for ever. source: public logs of 2026-08
 _DEAD: Final = (
     "error pulling image",
     "oci runtime create failed",
@@ -83,7 +83,7 @@ _LESSER: Final = {field.name: field.type for field in msgspec.structs.fields(_Ro
 
 
 class InstancePage(msgspec.Struct):
-    """One page of the list: without these keys it is none, whatever its status."""
+    """One page of the list: an answer without these keys is no page, whatever its status."""
 
     success: bool
     instances: list[msgspec.Raw]
@@ -103,14 +103,14 @@ def parse_page(body: bytes) -> tuple[InstancePage, list[Instance]]:
         page = msgspec.json.decode(body, type=InstancePage)
         rows = [_row(raw) for raw in page.instances]
     except UNREADABLE as error:
-        raise PayloadChanged(f"vastai: the list of instances is not understood: {_told(error)}") from error
+        raise PayloadChanged(f"vastai: the list of instances has another form: {_told(error)}") from error
     if not page.success:
         raise PayloadChanged("vastai: the list of instances says success: false")
     return page, [_instance(row) for row in rows]
 
 
 def state_of(words: Mapping[str, str | None]) -> InstanceState:
-    """What an instance's own words mean for us.
+    """The state behind an instance's own words.
 
     Args:
         words: `actual_status` (None: provisioning), `intended_status`, `cur_state`, `status_msg`.
@@ -131,7 +131,7 @@ def state_of(words: Mapping[str, str | None]) -> InstanceState:
 
 
 def _row(raw: msgspec.Raw) -> _Row:
-    """A row, forgiving only where no decision hangs on it: an odd port must not hide an instance that is billed."""
+    """A row, lenient only where no decision depends on it: an odd port must not hide an instance that is billed."""
     try:
         return msgspec.json.decode(raw, type=_Row)
     except msgspec.ValidationError:
@@ -225,7 +225,7 @@ def _moment(seconds: float | None) -> datetime | None:
 
 
 def _status(row: _Row) -> str:
-    """The marketplace's own words: the state, and what it says about it."""
+    """The marketplace's own words: the state, and its message."""
     message = " ".join((row.status_msg or "").split())
     return redact(clean(": ".join(part for part in (row.actual_status or "new", message) if part), _STATUS_LENGTH))
 

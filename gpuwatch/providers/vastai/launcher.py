@@ -1,4 +1,4 @@
-"""The renting side. What changes something is sent once, whatever happens."""
+"""vast.ai's renting side. Requests that change something are sent once, whatever happens."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class VastLauncher:
         self._need_success(self._change("bid", "PUT", path, {"client_id": "me", "price": bid_usd_hour}))
 
     def price_increases(self) -> Sequence[PriceIncrease]:
-        """What hosts propose. If there is any, the instances are listed too: a proposal does not say of how many GPUs.
+        """The proposals of hosts. If there are any, the instances are listed too: a proposal has no number of GPUs.
 
         Raises:
             ProviderError: no usable answer.
@@ -190,7 +190,7 @@ class VastLauncher:
         if reply.status == 200 and refusal.values.get("success") is True:
             return
         if reply.status == 200:
-            raise OutcomeUnknown(f"vastai: {refusal.told}: an answer that is not understood")
+            raise OutcomeUnknown(f"vastai: {refusal.told}: an unexpected answer")
         error = ordering_error(reply, self._client.tools.now())
         raise OrderRefused(str(error)) if isinstance(error, OfferGone) else error
 
@@ -204,7 +204,7 @@ def credit_of(body: bytes) -> float | None:
     try:
         return msgspec.json.decode(body, type=_User).credit
     except UNREADABLE as error:
-        raise PayloadChanged("vastai: the account's answer is not understood") from error
+        raise PayloadChanged("vastai: the answer about the account has another form") from error
 
 
 def _path_id(text: str) -> str:
@@ -214,7 +214,7 @@ def _path_id(text: str) -> str:
 
 
 def _whole(found: dict[str, Instance], total: int, labels: dict[str, int] | None) -> Sequence[Instance]:
-    """All instances, if as many as the list itself says."""
+    """All instances, if they are as many as the list itself states."""
     if len(found) < total or (labels and sum(labels.values()) > len(found)):
         raise ProviderError(f"vastai: {len(found)} instances listed of {total}: the list is incomplete")
     return list(found.values())

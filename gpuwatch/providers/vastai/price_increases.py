@@ -1,7 +1,7 @@
 """Higher prices that hosts propose for running contracts. Pure.
 
-A row says "per second" and not of how many GPUs: the vendor's client heads the column "$/GPU/hr". So the instance's own
-price decides: a row whose old price is the price of all of its GPUs is of all of them, any other is of one.
+A row has a price "per second" without the number of GPUs; the vendor's client heads the column "$/GPU/hr". So the
+instance's own price decides: a row whose old price is the price of all its GPUs is for all of them, any other for one.
 The new price holds from the contract's present end on, never before.
 source: the vendor's client 1.9 and its tests, and the documents of the endpoint, read 2026-11.
 """
@@ -68,7 +68,7 @@ def increase_rows(body: bytes) -> list[IncreaseRow]:
         answer = msgspec.json.decode(body, type=_IncreasesAnswer)
     except UNREADABLE as error:
         told = redact(clean(str(error), _SHOWN))
-        raise PayloadChanged(f"vastai: the price increases are not understood: {told}") from error
+        raise PayloadChanged(f"vastai: the price increases have another form: {told}") from error
     if not answer.success:
         raise PayloadChanged("vastai: the price increases say success: false")
     for row in answer.pending_price_increases:
@@ -77,9 +77,9 @@ def increase_rows(body: bytes) -> list[IncreaseRow]:
 
 
 def increases_of(rows: Sequence[IncreaseRow], instances: Sequence[Instance]) -> list[PriceIncrease]:
-    """The proposals, each reckoned to all GPUs of its instance.
+    """The proposals, each for all GPUs of its instance.
 
-    One whose instance is not listed, or does not say how many GPUs it has, keeps its prices in `words` alone.
+    If the instance is not listed, or has no number of GPUs, the prices are in `words` alone.
     """
     known = {instance.instance_id: instance for instance in instances}
     return [_increase(row, known) for row in rows]

@@ -15,9 +15,9 @@ import msgspec
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.ports import Query
 
-ROWS_AT_MOST: Final = 1000  # asked for when all are wanted
-SILENT_CAP: Final = 64  # comes back whatever was asked: without a key always, with one at times
-DEFAULT_DISK_GB: Final = 8.0  # what a quote holds if no disk is asked for
+ROWS_AT_MOST: Final = 1000  # requested when all are wanted
+SILENT_CAP: Final = 64  # sent back for larger requests too: without a key always, with one at times
+DEFAULT_DISK_GB: Final = 8.0  # in a quote, if no disk is asked for
 _HAIR: Final = 1.0 + 1e-9  # doubles: an offer exactly at the bound must not be lost to the last digit
 
 
@@ -61,10 +61,10 @@ def _conditions(query: Query, from_usd_hour: float | None) -> dict[str, Any]:
 
 
 def wire_names(gpus: tuple[str, ...]) -> tuple[str, ...]:
-    """vast.ai's spellings of canonical names. It answers an unknown spelling with an empty list, without a word.
+    """vast.ai's spellings of canonical names. vast.ai answers an unknown spelling with an empty list and no error.
 
-    A GPU that it has never been seen to spell is asked for by every spelling there is: it may be new there. Empty: it
-    tells no such card apart.
+    A GPU that has never been seen there is requested by every spelling that exists: it may be new there. Empty: vast.ai
+    has no name for such a card alone.
     """
     names: dict[str, None] = {}
     for gpu in gpus:
@@ -77,9 +77,9 @@ def _wire_names_of(gpu: str) -> tuple[str, ...]:
     row = catalog().get(gpu)
     if row is None:
         return (gpu,)
-    meant = {name: catalog().resolve(name, row.memory_gib) for name in _known()}  # it always tells the memory
+    meant = {name: catalog().resolve(name, row.memory_gib) for name in _known()}  # it always states the memory
     known = tuple(name for name, found in meant.items() if found.name == gpu)
-    # What it spells so that the card stays open ("Tesla V100") is asked for by its open name alone.
+    # A card that it offers under an ambiguous name ("Tesla V100") is requested by that name alone.
     if known or row.members or any(gpu in found.candidates for found in meant.values()):
         return known
     return row.spellings
