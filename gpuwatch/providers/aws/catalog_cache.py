@@ -103,7 +103,7 @@ class CatalogCache:
     def spot_prices(
         self, region: str, types: Iterable[str], skipped: dict[str, int]
     ) -> tuple[dict[SpotKey, SpotPrice], int]:
-        """The spot prices in force, asked for anew each time, and how many rows they were. Raises ProviderError."""
+        """The spot prices in force, requested anew each time, and their number of rows. Raises ProviderError."""
         rows = self._account.pages(
             "ec2",
             region,

@@ -1,4 +1,4 @@
-"""Asking AWS with boto3: session, clients, pages. What reads is repeated by us; boto3 itself sends everything once."""
+"""The client of AWS, by boto3: session, clients, pages. gpuwatch repeats reads; boto3 itself sends everything once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class AwsClient(PacedClient):
     """One AWS account: its clients by service and region.
 
     Args:
-        own_endpoints: AWS's own; False: everything is asked at `base_url`.
+        own_endpoints: AWS's own; False: all requests go to `base_url`.
     """
 
     def __init__(self, settings: ProviderSettings, tools: Tools, own_endpoints: bool) -> None:
@@ -60,7 +60,7 @@ class AwsClient(PacedClient):
         self._wait("search", urgent)
 
     def ask(self, service: str, region: str, operation: str, **values: Any) -> Mapping[str, Any]:
-        """The answer to something that only reads, asked for up to three times. Raises ProviderError."""
+        """The answer to a request that only reads, sent up to three times. Raises ProviderError."""
 
         def attempt(_deadline_s: float) -> Mapping[str, Any]:
             client = self._client(service, region)
@@ -98,7 +98,7 @@ class AwsClient(PacedClient):
     def order(
         self, kind: str, region: str, operation: str, *, harmless: str = "", **values: Any
     ) -> Mapping[str, Any] | None:
-        """The answer to something that changes something: sent once, whatever comes.
+        """The answer to a request that changes something: sent once, whatever happens.
 
         Args:
             harmless: a code of AWS's that is no failure here: then the answer is None.
@@ -117,17 +117,17 @@ class AwsClient(PacedClient):
             raise OrderRefused(f"not sent: {error}", RefusalKind.NOT_SENT) from error
         try:
             answered: Mapping[str, Any] = getattr(client, operation)(**values)
-        except Exception as error:  # nothing of the request may be told: it holds secrets
+        except Exception as error:  # nothing of the request may be shown: it holds secrets
             if harmless and code_of(error) == harmless:
                 return None
             raise ordering_error(error, region) from None
         return answered
 
     def everywhere(self, regions: Sequence[str], look: Callable[[str], T]) -> dict[str, T | ProviderError]:
-        """What a look at each region found, or why it found nothing; all regions are asked at the same time.
+        """The result of each region, or its error; all regions are requested at the same time.
 
         Raises:
-            ProviderDown: gpuwatch is stopping. What is still under way ends by itself, and is forgotten.
+            ProviderDown: gpuwatch is stopping. Requests in flight end by themselves, unused.
         """
         found: dict[str, T | ProviderError] = {}
 
@@ -136,7 +136,7 @@ class AwsClient(PacedClient):
                 found[region] = look(region)
             except ProviderError as error:
                 found[region] = error
-            except Exception as error:  # a fault of ours in a thread must not be a region without offers
+            except Exception as error:  # a bug in a thread must not look like a region without offers
                 log.exception("the look at %s failed", region)
                 found[region] = ProviderError(f"aws: {region}: {type(error).__name__}")
 
@@ -147,7 +147,7 @@ class AwsClient(PacedClient):
             while thread.is_alive():
                 thread.join(_LOOK_EVERY_S)
                 if self.tools.stop.is_set() and thread.is_alive():
-                    raise ProviderDown("aws: not asked to the end, gpuwatch is stopping")
+                    raise ProviderDown("aws: not all regions answered, gpuwatch is stopping")
         return {region: found[region] for region in regions}
 
     def _client(self, service: str, region: str, ordering: bool = False) -> Any:

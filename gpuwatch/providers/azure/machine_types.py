@@ -1,4 +1,4 @@
-"""Azure's types of machines with GPUs, and how the price list is asked for them. Pure.
+"""Azure's types of machines with GPUs, and the price list's filters for them. Pure.
 
 source: the vendor's pages of machine sizes and of the price list's filters, read 2026-11.
 """
@@ -67,7 +67,7 @@ _FILTERS: Final[Mapping[str, str]] = {
 
 
 def families_of(gpus: Iterable[str]) -> tuple[str, ...]:
-    """The families that must be asked for these GPUs; none named: all that there are."""
+    """The families to request for these GPUs; without GPUs: all families."""
     wanted = set(gpus)
     return tuple(dict.fromkeys(one.family for one in _TYPES if not wanted or one.gpu in wanted))
 
@@ -82,6 +82,6 @@ def filter_of(family: str, regions: Iterable[str] = ()) -> str:
 
 @cache
 def machine(sku: str) -> AzureMachine | None:
-    """What is in a type of machine; None: the table does not say."""
+    """What is in a type of machine; None: it is not in the table."""
     found = next((one for one in _TYPES if one.pattern.fullmatch(sku)), None)
     return None if found is None else AzureMachine(found.gpu, found.gpus, found.memory_gib)

@@ -1,4 +1,4 @@
-"""Asking Azure's price list: one walk over the pages of a family, kept for a while."""
+"""Requests Azure's price list: all pages of a family at once, cached for a while."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class AzureMarket:
         self._tools = tools
         self._home = _origin(settings.base_url)
         self._regions = _regions(settings.options.get("regions"))
-        # Half a poll: each poll asks anew, and the watches of one poll share what was fetched.
+        # Half an interval of polls: each poll fetches anew, and the watches of one poll share the result.
         self._kept: TtlCache[_FamilyPages] = TtlCache(settings.poll_every_s / 2, tools.monotonic)
         self._usual = RowCountGuard()
 
@@ -50,7 +50,7 @@ class AzureMarket:
                 failed = failed or error
                 seen.skip(f"{family}: no answer")
                 if not isinstance(error, PayloadChanged):
-                    break  # the server is away, or does not want to be asked: so it is for the other families
+                    break  # the server is down or limits the rate, which holds for the other families too
                 continue
             _join(seen, parse_prices(walk.rows, now))
             if not walk.whole:
@@ -69,7 +69,7 @@ class AzureMarket:
         rows, links, whole = list(page.rows), set[str](), True
         while page.next_link is not None:
             if page.next_link in links or len(links) >= _PAGES_MAX or _origin(page.next_link) != self._home:
-                whole = False  # in a circle, without an end, or to a stranger
+                whole = False  # in a circle, without an end, or to another host
                 break
             links.add(page.next_link)
             page = _page(self._rest.get(page.next_link))
@@ -98,7 +98,7 @@ def _page(value: object) -> _Page:
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None] | None:
-    """Who is asked; None: not an address. The links of the price list name the port, its address does not."""
+    """The host of an address; None: not an address. Links in the price list name the port, its address does not."""
     try:
         parts = urlsplit(url)
         return parts.scheme, parts.hostname, parts.port or {"https": 443, "http": 80}.get(parts.scheme)
@@ -107,7 +107,7 @@ def _origin(url: str) -> tuple[str, str | None, int | None] | None:
 
 
 def _regions(option: object) -> tuple[str, ...]:
-    """Names of regions as the filter wants them: small letters, no blanks; what is none would break the filter."""
+    """Names of regions as the filter needs them: lower case, no blanks; others would break the filter."""
     told = option if isinstance(option, tuple) else ()
     names = (str(one).replace(" ", "").lower() for one in told)
     return tuple(dict.fromkeys(name for name in names if _REGION.fullmatch(name)))

@@ -1,4 +1,4 @@
-"""From rows of Azure's price list to offers. Most rows are not what they look like.
+"""From rows of Azure's price list to offers. Most rows are not what they seem.
 
 source: the vendor's page of the Retail Prices API, and public readers of the list, read 2026-11.
 """
@@ -64,7 +64,7 @@ def parse_prices(rows: list[Any], observed_at: datetime) -> ParseResult:
 
 
 def _is_readable(row: object) -> bool:
-    """Whether it has all that must be known of a price; without its words, Windows would be taken for Linux."""
+    """Whether it has everything that a price needs; without the product's name, Windows would count as Linux."""
     return (
         isinstance(row, dict)
         and row.keys() >= _NEEDED
@@ -154,7 +154,7 @@ def _once(offers: Iterable[Offer]) -> list[Offer]:
 
 
 def _without_false_spot(offers: list[Offer]) -> list[Offer]:
-    """Spot at the full price is listed where there is no discount to give: it is kept, and says so."""
+    """Spot at the full price means that there is no discount to give: the offer is kept, with a note."""
     full = {offer.machine_id: offer.quoted_usd_hour for offer in offers if not offer.spot}
     told = []
     for offer in offers:

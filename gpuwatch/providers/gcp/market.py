@@ -138,7 +138,7 @@ def _offers(
     found = []
     for one in priced:
         if not one.spot and not one.machine.on_demand:
-            continue  # reckoned, and not sold
+            continue  # computed, and not for sale
         price, region = usd_hour(one.usd_hour), word(one.region, 40)
         if price is None or region is None or not is_plausible(price, one.machine.gpus):
             seen.skip("a price that nobody would ask")

@@ -21,7 +21,7 @@ from gpuwatch.providers.toolkit.validation import (
     word,
 )
 
-HOURS_A_MONTH: Final = 730.0  # source: the vendor's own reckoning of a month
+HOURS_A_MONTH: Final = 730.0  # source: the vendor's own definition of a month
 _MOST_USD: Final = 1000.0  # of one part in an hour
 _NOT_FOR_ALL: Final = re.compile(
     r"(?i)commitment|reserved|sole tenancy|custom|premium|\bdws\b|calendar mode|suspended|vgpu|vws|virtual workstation"
@@ -50,7 +50,7 @@ PartPrices = dict[tuple[PricedPart, str, bool], float]  # part, region, spot? â†
 
 
 def read_skus(page: object, into: PartPrices, seen: ParseResult) -> None:
-    """Add the parts of one page that machines with GPUs are made of. What is none of them is passed over."""
+    """Add the parts of machines with GPUs on one page. Other SKUs are ignored."""
     for sku in objects(at(page, "skus")):
         description, spot = word(sku.get("description")), _USAGES.get(str(at(sku, "category", "usageType")))
         part = None if description is None or spot is None else part_of(description)

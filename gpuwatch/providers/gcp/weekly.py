@@ -1,7 +1,7 @@
-"""The weekly pricing.yml of a public project: prices of whole machines, reckoned from Google's own list. Pure.
+"""The weekly pricing.yml of a public project: prices of whole machines, computed from Google's own list. Pure.
 
-The file is written by a program, always in the same form: two blanks a level, one key a line. This reads that form
-alone and is no YAML parser: anchors, tags and other inventions of a stranger mean nothing here.
+A program writes the file, always in the same form: two blanks a level, one key a line. This module reads that form
+alone and is no YAML parser: anchors, tags and other features of an untrusted file mean nothing here.
 
 source: github.com/Cyclenerd/google-cloud-pricing-cost-calculator (Apache-2.0), its file of 2025-03-06, read 2026-11.
 """
@@ -21,7 +21,7 @@ _LAST_SECOND: Final = 4_102_444_800.0  # 2100
 
 
 class WeeklyPrices(NamedTuple):
-    """When it was reckoned, and the price as it stands there by machine type, region and spot."""
+    """When the prices were computed, and the prices by machine type, region and spot."""
 
     made_at: datetime | None
     prices: dict[tuple[str, str, bool], str]

@@ -1,7 +1,7 @@
-"""gpuhunt's published price catalogs: clouds that gpuwatch does not ask itself, for alerts and comparison. Never stock.
+"""gpuhunt's published price catalogs of clouds without an adapter of their own, for alerts and comparison. Never stock.
 
-The catalogs are fetched here, within gpuwatch's deadlines and sizes, and read by the library gpuhunt from a folder:
-its own download has no timeout, and its threads would keep a stopping process alive.
+gpuwatch fetches the catalogs, within its own deadlines and sizes, and the library gpuhunt reads them from a folder: its
+own download has no timeout, and its threads would keep a stopping process alive.
 
 source: the code of gpuhunt 0.1.34 (MPL-2.0), read 2026-11.
 """
@@ -31,7 +31,7 @@ SELLERS: Final = {
     "runpod": "runpod",
     "verda": "verda",
 }
-# Those that the library asks itself. Not among them: Crusoe, whose prices are constants in its code, and vast.ai.
+# Clouds that the library queries itself, without Crusoe, whose prices are constants in its code, and vast.ai.
 ONLINE: Final = ("daytona", "digitalocean", "hotaisle", "jarvislabs", "lium", "seeweb", "vultr")
 INFO = ProviderInfo(
     name="gpuhunt",
@@ -65,7 +65,7 @@ INFO = ProviderInfo(
 
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The adapter. The library is imported with the first catalog; without it every question says what is missing."""
+    """The adapter. The library is imported with the first catalog; without it every request says what is missing."""
     from gpuwatch.providers.gpuhunt.catalogs import GpuhuntMarket  # noqa: PLC0415 archives are not for start-up
 
     return Adapter(name=INFO.name, info=INFO, market=GpuhuntMarket(settings, tools))

@@ -1,4 +1,4 @@
-"""The catalogs: fetched when there is a new version, unpacked, read by the library, understood."""
+"""The catalogs: fetched when there is a new version, unpacked, read by the library, parsed into offers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _VERSION_DAY: Final = re.compile(r"(20\d\d)(\d\d)(\d\d)(?!\d)")
 _OLD_AFTER: Final = timedelta(days=3)  # catalogs are collected every hour
 _ZIP_BYTES_MAX: Final = 32 * 2**20
 _CSV_BYTES_MAX: Final = 128 * 2**20
-_FOLDER: Final = "GPUHUNT_CATALOG_DIR"  # the library reads {seller}.csv from there, and asks no server
+_FOLDER: Final = "GPUHUNT_CATALOG_DIR"  # the library reads {seller}.csv from there, without a server
 _ID_LENGTH: Final = 64
 _ASKED: Final = "asked through gpuhunt; whether it can be had is not told"
 _VENDORS: Final = frozenset({"nvidia", "amd", "intel"})
@@ -66,7 +66,7 @@ class SellerCatalog(msgspec.Struct, frozen=True):
 
 
 class GpuhuntMarket:
-    """The search side. Whether there is a new version is asked once a poll; what has not changed is kept."""
+    """The search side. Each poll checks for a new version once; unchanged catalogs are cached."""
 
     name = INFO.name
 
@@ -113,7 +113,7 @@ class GpuhuntMarket:
             return self._asked.get(lambda: fetch(seller), seller)
 
     def _live(self, seller: str) -> ParseResult:
-        """A cloud's prices, asked by the library. None at all is an answer there. Raises ProviderError."""
+        """A cloud's prices, queried by the library. Here an empty list is an answer. Raises ProviderError."""
         items = self._box.run(seller, partial(ask, seller), self._timeout_s)
         return parse_items(items, seller, _ASKED, OfferKind.LISTED, self._tools.now())
 
@@ -125,7 +125,7 @@ class GpuhuntMarket:
         """
         version = self._rest.ask("GET", f"/{seller}/version", max_bytes=200).body.strip()
         if not _VERSION.fullmatch(version):
-            raise PayloadChanged(f"{self.name}: what {seller} has as its version is none")
+            raise PayloadChanged(f"{self.name}: the version of {seller} is not a version")
         named, now = version.decode("ascii"), self._tools.now()
         kept = self._catalogs.get(seller)
         if kept is None or kept.version != named:
@@ -176,7 +176,7 @@ def read_items(table: bytes, seller: str) -> Sequence[Any]:
         os.environ[_FOLDER] = folder
         try:
             return list(Library(balance_resources=False, auto_reload=False).query(provider=seller))
-        except Exception as error:  # whatever a stranger's table does to a library
+        except Exception as error:  # an untrusted table may do anything to a library
             raise PayloadChanged(f"gpuhunt: the catalog of {seller} cannot be read: {type(error).__name__}") from error
         finally:
             del os.environ[_FOLDER]
@@ -191,7 +191,7 @@ def _read(table: bytes, seller: str, version: str) -> SellerCatalog:
 
 
 def stamp(version: str, observed_at: datetime) -> tuple[str, OfferKind]:
-    """What the rows of a catalog say of themselves, and their kind: what was collected days ago is history."""
+    """The note about a catalog's rows, and their kind: rows that were collected days ago are history."""
     collected = _collected(version)
     old = collected is not None and observed_at - collected > _OLD_AFTER
     note = f"gpuhunt's catalog {version}; the age of its prices is not told"
@@ -203,7 +203,7 @@ def parse_items(items: Iterable[Any], seller: str, note: str, kind: OfferKind, o
 
     Args:
         note: where the prices come from, for every offer.
-        observed_at: when this was last seen to be the newest; how old the prices are, nobody tells.
+        observed_at: when this was last seen to be the newest; the age of the prices is unknown.
     """
     seen = ParseResult()
     shared: dict[OfferTerms, OfferTerms] = {}

@@ -1,4 +1,4 @@
-"""Clouds that the library asks itself, within a time: it runs in a thread that nobody waits for beyond its deadline."""
+"""Clouds that the library queries itself: it runs in a thread, and after its deadline nobody waits for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderDown, ProviderError
 
 _LOOK_S: Final = 0.05  # how often it is seen whether gpuwatch is stopping
-_CLASSES: Final = {  # the library's modules and classes of those that may be asked
+_CLASSES: Final = {  # the library's modules and classes that may be used
     "daytona": "DaytonaProvider",
     "digitalocean": "DigitalOceanProvider",
     "hotaisle": "HotAisleProvider",
@@ -41,7 +41,7 @@ class TimeBox:
         """
         before = self._running.get(name)
         if before is not None and before.is_alive():
-            raise ProviderDown(f"gpuhunt: {name} still has not answered an earlier question")
+            raise ProviderDown(f"gpuhunt: {name} still has not answered an earlier request")
         done: list[Sequence[Any]] = []
         failed: list[Exception] = []
 
@@ -65,18 +65,18 @@ class TimeBox:
 
 
 def ask(seller: str) -> Sequence[Any]:
-    """The library's items of one cloud, asked now. May hang.
+    """The library's items of one cloud, queried now. May hang.
 
     Raises:
-        ProviderError: no answer, no key, or none that the library understands. The library's own words are not passed
-            on: they may hold an address with a key.
+        ProviderError: no answer, no key, or none that the library can read. The library's own message is dropped: it
+            may contain an address with a key.
     """
     logging.getLogger("gpuhunt").setLevel(logging.CRITICAL)  # it logs whole failures, with their addresses
     try:
         home = getattr(import_module(f"gpuhunt.providers.{seller}"), _CLASSES[seller])
         return [item for item in home.from_env().get(balance_resources=False) if item.gpu_count != 0]
     except ImportError as error:
-        raise ProviderDown(f"gpuhunt: this version of the library cannot ask {seller}") from error
+        raise ProviderDown(f"gpuhunt: this version of the library cannot query {seller}") from error
     except Exception as error:
         raise _told(seller, error) from None
 

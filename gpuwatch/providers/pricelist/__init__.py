@@ -1,4 +1,4 @@
-"""Public price lists of many clouds, read by one adapter: each source is a declaration, ours or the owner's.
+"""Public price lists of many clouds, read by one adapter: each source is a declaration, built-in or the owner's.
 
 source: the clouds' documents and public readers of their lists, read 2026-11; each declaration says more.
 """
@@ -20,7 +20,7 @@ from gpuwatch.ports.settings import Option
 
 
 def _check_files(option: Option) -> None:
-    """The owner's declarations can be read. Raises ValueError with one line."""
+    """Check that the owner's declarations can be read. Raises ValueError with one line."""
     from gpuwatch.providers.pricelist.declaration import own_sources  # noqa: PLC0415 - only where there are such files
 
     own_sources(option)

@@ -1,6 +1,6 @@
-"""A source's declaration: where it is asked, where its rows lie, what their fields mean. One file in TOML each.
+"""A source's declaration: its address, where its rows are, what their fields mean. One TOML file each.
 
-Every key is explained in docs/providers/pricelist.md. A declaration that is wrong is told in one line.
+docs/providers/pricelist.md explains every key. An error in a declaration is reported in one line.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class FieldPaths(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     country: Paths = ()
     currency: Paths = ()
     tier: Paths = ()  # a word that is in `spot_tiers` for spot
-    free: Paths = ()  # GPUs or machines that can be had now
+    free: Paths = ()  # GPUs or machines that are available now
     least_count: Paths = ()  # GPUs that must be taken at least: a machine is sold in parts
     vcpu: Paths = ()
     ram: Paths = ()
 
 
 class DeclaredMachine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is in the machines whose name matches, where the source does not say it, or not right."""
+    """What is in the machines whose name matches, where the source does not state it, or states it wrong."""
 
     match: str  # a regular expression for the whole name; its group `count` is the number of GPUs
     gpu: str | None = None
@@ -56,12 +56,12 @@ class DeclaredMachine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class Paging(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the next page is asked for: by its number, until one is not full; or by a word of the page before."""
+    """How to request the next page: by its number, until one is not full; or by a token in the page before."""
 
     param: str
     first: int = 1
     size: int = 100
-    next: str | None = None  # the path, from the answer, to the word that asks for the next page
+    next: str | None = None  # the path, from the answer, to the token of the next page
 
 
 class PriceSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,10 +76,10 @@ class PriceSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     method: Literal["GET", "POST"] = "GET"
     params: dict[str, str] = {}
     body: str | None = None  # JSON to post
-    places: tuple[str, ...] = ()  # asked about one after the other, for {place} in `url`
+    places: tuple[str, ...] = ()  # requested one after the other, for {place} in `url`
     paging: Paging | None = None
-    every_s: float = 21_600.0  # it is not asked more often
-    least_rows: int = 1  # rows about GPUs under which an answer is not believed
+    every_s: float = 21_600.0  # the shortest interval between two requests
+    least_rows: int = 1  # an answer with fewer rows about GPUs is not believed
     kind: Literal["live", "listed"] = "listed"
     only_if_named: bool = False
     currency: str = "USD"
@@ -89,12 +89,12 @@ class PriceSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     memory_for: Literal["gpu", "machine"] = "gpu"
     memory_unit: Literal["GiB", "GB", "MiB", "B"] = "GiB"
     ram_unit: Literal["GiB", "GB", "MiB", "B"] = "GiB"
-    count: int | None = None  # of GPUs, where no field and no machine tells it
+    count: int | None = None  # of GPUs, where no field and no machine states it
     gpu_pattern: str | None = None  # a regular expression for a GPU's text; its groups `gpu` and `count` are taken
     mixed: bool = False  # rows without a GPU are other goods, and no faults
-    suspects: str | None = None  # a regular expression: machines that match it and are not declared are told
+    suspects: str | None = None  # a regular expression: undeclared machines that match it are reported
     spot_tiers: tuple[str, ...] = ()
-    keep: dict[str, tuple[str, ...]] = {}  # path → words, one of which it must be
+    keep: dict[str, tuple[str, ...]] = {}  # path → words, of which it must be one
     drop: dict[str, tuple[str, ...]] = {}
     machines: tuple[DeclaredMachine, ...] = ()
     min_billing_s: float | None = None

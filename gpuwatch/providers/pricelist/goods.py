@@ -16,7 +16,7 @@ from gpuwatch.providers.toolkit.validation import number, whole
 
 GIB: Final = {"GiB": 1.0, "GB": 1.0, "MiB": 1 / 1024, "B": 1 / 1024**3}  # "GB" of a GPU's memory means GiB
 _WHOLE_CARD: Final = 0.9  # less memory than that of a card is a part of it
-_MEMORY_SLACK: Final = 0.1  # of what is told; ECC and drivers take their part
+_MEMORY_SLACK: Final = 0.1  # of the stated memory; ECC and drivers take their part
 _MOST_GIB: Final = 5_000.0  # of all GPUs of a machine; more is a fault
 _WITH_UNIT: Final = re.compile(r"\s*(\d{1,4}(?:\.\d+)?) ?G(?:iB|B|i)?\s*")
 _ANY: Final = DeclaredMachine(match=".*")
@@ -80,7 +80,7 @@ def goods_of(source: PriceSource, row: Row, seen: ParseResult) -> Goods:
 
 
 def _memory_gib(source: PriceSource, row: Row) -> float | None:
-    """Memory as told, of one GPU or of all; also out of a text with its unit, "80Gi"."""
+    """Memory as stated, of one GPU or of all; also out of a text with its unit, "80Gi"."""
     told = first(row, paths(source.fields.memory))
     if isinstance(told, str) and (found := _WITH_UNIT.fullmatch(told[:20])):
         memory_gib = float(found[1])
@@ -99,7 +99,7 @@ def _declared(source: PriceSource, name: str | None) -> tuple[DeclaredMachine | 
 
 
 def _undeclared(source: PriceSource, name: str | None, row: Row, seen: ParseResult) -> DeclaredMachine:
-    """A machine that no pattern matches: another one, or one that a person must be told of."""
+    """A machine that no pattern matches: another product, or one to report to the owner."""
     count = whole(first(row, paths(source.fields.count)))
     is_suspect = bool(name and source.suspects and _compiled(source.suspects).search(name))
     if source.fields.gpu and not is_suspect:
@@ -125,7 +125,7 @@ def _spellings(source: PriceSource, row: Row, declared: DeclaredMachine) -> tupl
 
 
 def _count(source: PriceSource, row: Row, said: tuple[int | None, ...]) -> int | None:
-    """The number of GPUs, if all who tell it agree. Raises LeftOut, Skipped."""
+    """The number of GPUs, if all fields agree on it. Raises GoodsLeftOut, GoodsSkipped."""
     value = first(row, paths(source.fields.count))
     in_field = whole(value, 0, 1000)
     if value is not None and in_field is None:

@@ -1,4 +1,4 @@
-"""All sources at once: each is asked alone, on a thread of its own; one that fails makes the answer a part."""
+"""All sources at once, each on a thread of its own; one that fails makes the answer partial."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class PriceLists:
 
 
 def wanted(options: Mapping[str, Option]) -> list[PriceSource]:
-    """The sources that are asked: those that are named, or all that count whole prices; and the owner's own.
+    """The sources to request: those in the settings, or all with prices of whole machines; and the owner's own.
 
     Raises:
         ProviderError: the owner's declaration is wrong, or gone since the settings were read.
@@ -99,7 +99,7 @@ def wanted(options: Mapping[str, Option]) -> list[PriceSource]:
 
 
 def _all_at_once(askers: Sequence[SourceClient], stop: threading.Event) -> list[ParseResult | ProviderError]:
-    """What each said. The threads are daemons: gpuwatch ends without waiting for a server that is silent."""
+    """The results of all sources. The threads are daemons: gpuwatch ends without waiting for a silent server."""
     found: dict[str, ParseResult | ProviderError] = {}
 
     def ask(asker: SourceClient) -> None:
@@ -107,7 +107,7 @@ def _all_at_once(askers: Sequence[SourceClient], stop: threading.Event) -> list[
             found[asker.name] = asker.seen()
         except ProviderError as error:
             found[asker.name] = error
-        except Exception as error:  # a fault of ours with one source must not hide the others
+        except Exception as error:  # a bug with one source must not hide the others
             log.exception("%s: reading it failed", asker.name)
             found[asker.name] = ProviderError(f"{asker.name}: {type(error).__name__}")
 

@@ -1,8 +1,8 @@
-"""Where things lie in a stranger's JSON: paths to rows, and from a row to its fields. Pure.
+"""Paths into untrusted JSON: to rows, and from a row to its fields. Pure.
 
 A path to rows is keys with dots between; `*` goes through a list or the values of an object: "items.*.prices.*". A row
-remembers what it lies in. A path to a field starts at the row; `../` is what the row lies in (the object that the `*`
-before went through), `@key` the row's own key, `.` the row itself, `@place` the place that was asked about.
+keeps its surroundings. A path to a field starts at the row; `../` is what the row lies in (the object that the `*`
+before went through), `@key` the row's own key, `.` the row itself, `@place` the requested place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Asking one source: its places, its pages, its own pace; never a key, never a stranger."""
+"""Requests one source: its places, its pages, its rate limit; without a key, and never another host."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from gpuwatch.providers.toolkit.validation import at, decoded, word
 
 _PAGES_MAX: Final = 100
 _MAX_BYTES: Final = 48 * 2**20  # OVHcloud's catalogue has several MB
-_TTL: Final = 0.9  # of `every_s`: a poll that comes a little early asks anew
+_TTL: Final = 0.9  # of `every_s`: a poll that comes a little early fetches anew
 
 
 class SourceClient:
-    """One source; what it said is kept for as long as its declaration says. For several threads."""
+    """One source; its answer is cached for as long as its declaration says. For several threads."""
 
     def __init__(self, source: PriceSource, settings: ProviderSettings, tools: Tools, rates: Rates, url: str) -> None:
         self.source = source
@@ -40,7 +40,7 @@ class SourceClient:
         self._lock = threading.Lock()
 
     def seen(self) -> ParseResult:
-        """What the source says, or said a while ago. Raises ProviderError: nothing usable."""
+        """What the source offers, now or a while ago. Raises ProviderError: nothing usable."""
         with self._lock:
             found = self._kept.get(self._fetched)
             if found.partial:
@@ -113,7 +113,7 @@ def rebased(url: str, name: str, base_url: str | None) -> str:
     """The address of a source, or of its stand-in below another `base_url`: base/NAME/path.
 
     Args:
-        base_url: None: the default one; every source is asked where it lives.
+        base_url: None: the default one; every source is requested at its own address.
     """
     if base_url is None:
         return url

@@ -1,4 +1,4 @@
-"""From a source's answers to offers, as its declaration says. Pure, but for the rates of exchange that it is given."""
+"""From a source's answers to offers, by its declaration. Pure, but for the exchange rates that it is given."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SourceReader:
     """Reads the answers of one source, page after page.
 
     Args:
-        rates: dollars for a currency; None: nobody tells.
+        rates: dollars for a currency; None: unknown.
     """
 
     def __init__(self, source: PriceSource, rates: Rates, observed_at: datetime) -> None:
@@ -69,7 +69,7 @@ class SourceReader:
             )
         for name in sorted(self._unseen) if self._told else ():
             self.seen.drift[f"{self._source.name}: field gone: {name}"] = None
-        if self._source.kind == "listed":  # on a live market a bargain is none
+        if self._source.kind == "listed":  # on a live market a bargain is no placeholder
             self.seen.offers = without_placeholders(self.seen.offers, self.seen)
         return self.seen
 
@@ -83,7 +83,7 @@ class SourceReader:
         self._told += 1
         self._unseen -= {name for name in self._unseen if _has(row, paths(getattr(source.fields, name)))}
         if free == 0:
-            raise GoodsLeftOut  # nothing of it can be had now
+            raise GoodsLeftOut  # nothing of it is available now
         for spot, usd, rate in prices:
             for count, price in _parts(source, row, goods, usd, free):
                 if not is_plausible(price, count * goods.fraction):
@@ -138,7 +138,7 @@ class SourceReader:
         )
 
     def _terms_of(self, goods: Goods, rate: ExchangeRate) -> OfferTerms:
-        """Shared between offers that say the same."""
+        """One value for all offers with the same terms."""
         source = self._source
         key = goods.machine, goods.fraction, goods.note, goods.gpu.reason, rate
         if key not in self._terms:
@@ -163,7 +163,7 @@ def _is_meant(source: PriceSource, row: Row) -> bool:
 
 
 def _parts(source: PriceSource, row: Row, goods: Goods, usd: float, free: int | None) -> Iterable[tuple[int, float]]:
-    """Numbers of GPUs that can be had of this machine, each with its price."""
+    """Numbers of GPUs that are available of this machine, each with its price."""
     least = whole(first(row, paths(source.fields.least_count)), 1, 1000)
     most = goods.gpus if free is None else min(free, goods.gpus)
     if not source.fields.least_count or least is None or least >= goods.gpus:

@@ -1,4 +1,4 @@
-"""The list of what can be had: asked for page by page, and understood row by row."""
+"""The list of available machines: requested page by page, and parsed row by row."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _PAGE_ROWS: Final = 100  # the most that a page holds
 _PAGES_MAX: Final = 50
-_KEPT_S: Final = 20.0  # nothing is rented here: one catalogue may serve a whole poll
+_KEPT_S: Final = 20.0  # gpuwatch does not rent here: one catalogue may serve a whole poll
 _ID_LENGTH: Final = 64  # the store's column
 _LIVE: Final = frozenset({"available", "low", "medium", "high"})
 _SOLD_OUT: Final = "unavailable"
@@ -81,7 +81,7 @@ class PrimeIntellectMarket:
         return seen, now
 
     def _rows(self) -> tuple[list[Any], bool, int]:
-        """All rows, whether they are as many as the list itself says, and on how many pages they came."""
+        """All rows, whether they are as many as the list itself states, and the number of pages."""
         rows: list[Any] = []
         before: list[Any] | None = None
         for page in range(1, _PAGES_MAX + 1):
@@ -119,7 +119,7 @@ def page_of(value: Any) -> tuple[list[Any], int | None]:
 
 
 class _ListingSkipped(Exception):
-    """Why a row is not understood."""
+    """Why a row is skipped."""
 
 
 def parse_rows(rows: list[Any], rate: Rates, observed_at: datetime) -> ParseResult:
@@ -141,7 +141,7 @@ def parse_rows(rows: list[Any], rate: Rates, observed_at: datetime) -> ParseResu
 
 
 def _offers(row: Mapping[str, Any], rate: Rates, observed_at: datetime) -> Iterator[Offer]:
-    """One offer, or none: what is sold out or has no GPU is understood and left out."""
+    """One offer, or none for a row that is sold out or has no GPU."""
     stock = (word(row.get("stockStatus"), 40) or "available").casefold()
     wire = word(row.get("gpuType"), 80)
     if stock == _SOLD_OUT or wire == "CPU_NODE":
@@ -186,7 +186,7 @@ def _offers(row: Mapping[str, Any], rate: Rates, observed_at: datetime) -> Itera
 
 
 class _ConfigurationPrice(msgspec.Struct, frozen=True, kw_only=True):
-    """What the whole configuration costs, with the disk that it comes with."""
+    """The price of the whole configuration, with the disk that it includes."""
 
     usd_hour: float
     disk_gb: float
@@ -241,7 +241,7 @@ def _room(row: Mapping[str, Any]) -> float | None:
 
 
 def _gpu(wire: str, row: Mapping[str, Any]) -> tuple[GpuName, float | None]:
-    """The GPU, and the memory of one: as told, unless the number is plainly none of its HBM (`GH200_480GB`)."""
+    """The GPU, and the memory of one as stated, unless the number is plainly not its HBM (`GH200_480GB`)."""
     memory = number(row.get("gpuMemory"), 0.5, 9_000.0)
     found = catalog().resolve(wire, memory, word(row.get("socket"), 20))
     known = catalog().get(found.name) if found.known else None

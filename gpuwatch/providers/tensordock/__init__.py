@@ -26,7 +26,7 @@ INFO = ProviderInfo(
     runs_images=False,
     billing=Billing(prepaid=True),
     default_disk_gb=100.0,
-    search_interval_s=3.0,  # 100 requests a minute for everything that an organisation asks
+    search_interval_s=3.0,  # 100 requests a minute for all requests of an organisation
     console_url="https://dashboard.tensordock.com",
     options=(
         OptionSpec(
@@ -66,7 +66,7 @@ INFO = ProviderInfo(
 
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The adapter; reading and renting share one pace."""
+    """The adapter; searching and renting share one rate limiter."""
     from gpuwatch.providers.tensordock.launcher import TensorDockLauncher  # noqa: PLC0415
     from gpuwatch.providers.tensordock.market import TensorDockMarket, new_client  # noqa: PLC0415 - not for start-up
 

@@ -42,7 +42,7 @@ def bad_order(what: str) -> OrderRefused:
 
 
 def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
-    """The create request. What it asks for is refused here if TensorDock has no such thing.
+    """The create request. Refused here if TensorDock has no such machine.
 
     Raises:
         OrderRefused: it cannot be put into a request.
@@ -68,10 +68,10 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
 
 
 def created(reply: HttpReply, now: datetime) -> Created:
-    """What a create's 2xx answer means: an error may come as HTTP 200.
+    """The receipt in a create's 2xx answer: an error may come as HTTP 200.
 
     Raises:
-        OrderError: by what it says; OutcomeUnknown if it names no machine.
+        OrderError: the answer's error; OutcomeUnknown if it names no machine.
     """
     told = read_error_body(reply)
     if not 200 <= status_of(reply, told.value) < 300:
@@ -83,16 +83,16 @@ def created(reply: HttpReply, now: datetime) -> Created:
 
 
 def ended(reply: HttpReply, now: datetime) -> None:
-    """What a destroy's 2xx answer means.
+    """Checks a destroy's 2xx answer.
 
     Raises:
-        OrderError: by what it says; NoSuchMachine if it is gone already.
+        OrderError: the answer's error; NoSuchMachine if it is gone already.
     """
     told = read_error_body(reply)
     if not 200 <= status_of(reply, told.value) < 300:
         raise ordering(NAME, told, reply, now)
     if reply.status != 204 and not isinstance(told.value, dict):
-        raise OutcomeUnknown(f"{NAME}: {told.status} an answer that is not understood")
+        raise OutcomeUnknown(f"{NAME}: {told.status} an unexpected answer")
 
 
 def _check(order: Order) -> None:
@@ -124,7 +124,7 @@ def _resources(ware: OfferKey, disk_gb: float) -> dict[str, Any]:
 
 
 def _forwards(ports: tuple[str, ...]) -> list[dict[str, int]]:
-    """Port 22, and those that the owner wants. The outer number is a wish."""
+    """Port 22, and those in the settings. TensorDock may choose another outer number."""
     wished = {_SSH_PORT: _SSH_PORT}
     for port in ports:
         found = _PORT.fullmatch(port)

@@ -1,4 +1,4 @@
-"""What TensorDock's answers mean that are not the one asked for: many of them come with HTTP 200. Pure."""
+"""Which errors TensorDock's answers mean: many of them come with HTTP 200. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CAPACITY: Final = (
     "out of stock", "resource unavailable",
 )  # fmt: skip
 _LOST: Final = ("unexpected error during deployment",)
-# A "load balancer" that gave up is none of these.
+# An error of a "load balancer" is none of these.
 _BALANCE: Final = (
     "of balance", "your balance", "account balance", "insufficient balance", "insufficient funds", "balance too low",
     "balance is",
@@ -41,15 +41,15 @@ _GONE: Final = ("not found", "already terminated", "already deleted")
 
 
 class NotFound(PayloadChanged):
-    """A question's 404."""
+    """The 404 of a read."""
 
 
 class NoSuchMachine(OrderRefused):
-    """There is no such machine, says TensorDock in its own words: a web server's 404 does not."""
+    """TensorDock's own words say that there is no such machine; a web server's 404 does not."""
 
 
 def status_of(reply: HttpReply, value: Any) -> int:
-    """The status that an answer means: of HTTP, or what a body under a 2xx says; 0: an error of no status."""
+    """The status that an answer means: of HTTP, or of the body under a 2xx; 0: an error without a status."""
     if not 200 <= reply.status < 300:
         return reply.status
     if isinstance(value, list) and value and all(isinstance(one, dict) and "message" in one for one in value):
@@ -64,10 +64,10 @@ def status_of(reply: HttpReply, value: Any) -> int:
 
 
 def accepted(reply: HttpReply, now: datetime) -> Any:
-    """The decoded JSON of a 2xx answer to a question, if it is no error.
+    """The decoded JSON of a read's 2xx answer, if it is no error.
 
     Raises:
-        ProviderError: by what it says.
+        ProviderError: the error in the answer.
     """
     value = decoded(reply.body, NAME)
     if not 200 <= status_of(reply, value) < 300:
@@ -76,7 +76,7 @@ def accepted(reply: HttpReply, now: datetime) -> Any:
 
 
 def reading(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
-    """Why a question got no usable answer."""
+    """The error of a read."""
     status, told = _meant(reply, told)
     line = f"{name}: {told.told}"
     if status == _UNSAID:
@@ -89,7 +89,7 @@ def reading(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> Prov
 
 
 def ordering(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
-    """What an order's answer other than success means. Nothing was made only where it says so in known words."""
+    """The error of an order. Nothing was made only where known words say so."""
     status, told = _meant(reply, told)
     line = f"{name}: {told.told}"
     if told.has(*_LOST):
@@ -116,6 +116,6 @@ def _says_error(value: Any) -> bool:
 
 
 def _meant(reply: HttpReply, told: ErrorBody) -> tuple[int, ErrorBody]:
-    """The status that it means, and what it says with that status in front."""
+    """The status that an answer means, and its message with that status in front."""
     status = status_of(reply, told.value)
     return status, msgspec.structs.replace(told, status=status or reply.status)

@@ -1,4 +1,4 @@
-"""TensorDock's renting side. What changes something is sent once, whatever happens."""
+"""TensorDock's renting side. Requests that change something are sent once, whatever happens."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher
 _PATH: Final = "/api/v2/instances"
 _CREATE_DEADLINE_S: Final = 120.0  # a minute is usual, and giving up early costs more than waiting
 _YOUNG_S: Final = 600.0  # stopped so soon after its birth: it never came to life
-_COMING_S: Final = 12.0  # how long a look is good while address or price are to come
+_COMING_S: Final = 12.0  # how long a reading is good while the address or the price is missing
 _SETTLED_S: Final = 60.0
 
 
 class _CachedMachine(msgspec.Struct, frozen=True):
-    """What one machine said of itself, and when (monotonic seconds)."""
+    """The reading of one machine, and when it was read (monotonic seconds)."""
 
     at_s: float
     word: str
@@ -75,10 +75,10 @@ class TensorDockLauncher(BasicLauncher):
         return made
 
     def list_instances(self) -> Sequence[Instance]:
-        """Every machine of the organisation, each asked for by itself: the list says little more than its names.
+        """Every machine of the organisation, each read by itself: the list has little more than names.
 
         Raises:
-            ProviderError: there is no whole list.
+            ProviderError: the list is incomplete.
         """
         self._rest.require_key()
         reply = self._rest.ask("GET", _PATH, kind="list")
@@ -109,8 +109,8 @@ class TensorDockLauncher(BasicLauncher):
         return instance_of(row, look.machine, died_young=is_young)
 
     def _looked_at(self, row: MachineRow) -> _CachedMachine:
-        """The newest look at a machine; a machine that is listed and cannot be looked at was seen before, or is no
-        whole answer: a list without it would be a short one."""
+        """The newest reading of a machine. If a listed machine cannot be read, an older reading serves; without one the
+        list is unavailable: a list without it would be a short one."""
         known, now_s = self._looks.get(row.machine_id), self._rest.tools.monotonic()
         if known is not None and known.word == row.word and now_s - known.at_s < _good_for_s(known):
             return known

@@ -1,4 +1,4 @@
-"""From TensorDock's list of machines and the look at each to instances: both come in several shapes. Pure."""
+"""From TensorDock's list of machines and each machine's own answer to instances: both come in several shapes. Pure."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ def is_settled(machine: Mapping[str, Any]) -> bool:
 
 
 def instance_of(row: MachineRow, machine: Mapping[str, Any], *, died_young: bool) -> Instance:
-    """One instance; `machine` may be empty, then it is what the list says.
+    """One instance; `machine` may be empty, then the list's row is all that is known.
 
     Args:
-        died_young: stopped now means that it never came to life.
+        died_young: stopped now means that it never started.
     """
     wire, count = _gpus(at(machine, "resources", "gpus"))
     status = row.status or word(machine.get("status"), 40) or "unknown"
@@ -143,7 +143,7 @@ def _address(machine: Mapping[str, Any]) -> str | None:
 
 
 def _port(machine: Mapping[str, Any]) -> int | None:
-    """The port that leads to 22: which one is the platform's choice, whatever was wished."""
+    """The port that leads to 22; the platform chooses it, whatever the order asked for."""
     for one in objects(machine.get("portForwards")):
         if whole(one.get("internal_port")) == _SSH:
             return whole(one.get("external_port"), 1, 65_535)

@@ -1,4 +1,4 @@
-"""TensorDock's search side: one catalogue of all places answers every question."""
+"""TensorDock's search side: one catalogue of all places serves every query."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _KEPT_S: Final = 5.0  # it can be rented: no older price is shown
 
 
 def new_client(settings: ProviderSettings, tools: Tools) -> ApiClient:
-    """Asks TensorDock; of 100 requests a minute the look at each machine may take two thirds."""
+    """The HTTP client of TensorDock; of 100 requests a minute, reading each machine may take two thirds."""
     return ApiClient(settings, tools, intervals_s={"list": 1.0, "detail": 1.0}, reading=reading, ordering=ordering)
 
 
 def recipe_of(options: Mapping[str, Option]) -> Recipe:
-    """What the owner wants beside each GPU."""
+    """The vCPUs and memory that the settings ask for with each GPU."""
     vcpu, ram = options.get("vcpu_per_gpu"), options.get("ram_gb_per_gpu")
     plain = Recipe()
     return Recipe(
@@ -49,7 +49,7 @@ class TensorDockMarket:
         self._kept = TtlCache[tuple[Any, datetime]](_KEPT_S, rest.tools.monotonic)
 
     def search(self, query: Query) -> Answer:
-        """All that fits; nothing is rented by bids there: such a question costs no request.
+        """All offers that match. TensorDock takes no bids, so a query for spot costs no request.
 
         Raises:
             ProviderError: no usable answer.

@@ -19,10 +19,10 @@ _OFFER: Final = re.compile(r"([a-z])([A-Za-z0-9_-]{1,40})/([A-Za-z0-9._-]{2,40})
 
 
 def gpu_of(v0_name: str, shown: str | None) -> tuple[GpuName, float | None]:
-    """The GPU of an id such as `h100-sxm5-80gb`, and the memory of one in GB, if the id says it.
+    """The GPU of an id such as `h100-sxm5-80gb`, and the memory of one in GB, if the id contains it.
 
     Args:
-        shown: the name for people; asked where the id tells nothing.
+        shown: the name for people; used where the id is unknown.
     """
     found = _MEMORY.search(v0_name)
     memory_gb = float(found[1]) if found else None
@@ -56,7 +56,7 @@ class OfferKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_offer_key(offer_id: str) -> OfferKey | None:
-    """What an offer id stands for; None: it is none of ours."""
+    """The parts of an offer's id; None: it is no id of TensorDock."""
     found = _OFFER.fullmatch(offer_id[:1].lower() + offer_id[1:])
     if found is None or found[1] not in _LONG:
         return None
@@ -74,7 +74,7 @@ def read_offer_key(offer_id: str) -> OfferKey | None:
 
 
 def _short(place: str) -> tuple[str, str]:
-    """A UUID in 22 characters ("u"), another id as it is ("p")."""
+    """A UUID in 22 characters ("u"), any other id unchanged ("p")."""
     try:
         number = UUID(place)
     except ValueError:

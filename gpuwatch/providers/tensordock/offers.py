@@ -52,7 +52,7 @@ _HOST: Final = frozenset(
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes with each GPU: the owner's wish, capped by what there is."""
+    """The vCPUs and memory with each GPU: as in the settings, limited by what the host has."""
 
     vcpu_per_gpu: float = 8.0
     ram_gb_per_gpu: float = 32.0
@@ -68,7 +68,7 @@ class _UnitPrices(msgspec.Struct, frozen=True):
 
 
 class _Capacity(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that a machine can have; infinite: not told. The last two are for each GPU of the machine."""
+    """The most that a machine can have; infinite: unknown. The last two are for each GPU of the machine."""
 
     vcpu: float
     ram_gb: float
@@ -89,7 +89,7 @@ class _GpuStock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _StockSkipped(Exception):
-    """Why a row is not understood."""
+    """Why a row is skipped."""
 
 
 def parse_locations(value: Any, recipe: Recipe, observed_at: datetime) -> ParseResult:
@@ -147,7 +147,7 @@ def _rows(value: Any, name: str) -> list[Any]:
 
 
 def _place(row: Mapping[str, Any], place_id: Any, where: Any, observed_at: datetime) -> dict[str, Any]:
-    """What all offers of one place say alike."""
+    """What all offers of one place have in common."""
     if not isinstance(place_id, str) or not PLACE.fullmatch(place_id):
         raise _StockSkipped("a place without a usable id")
     country, tier = word(at(where, "country"), 60), whole(at(where, "tier"), 0, 99)
@@ -169,7 +169,7 @@ def _resources(host: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _host(row: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, Any]:
-    """What a host says beside: its uptime, its line, its free ports."""
+    """More facts of a host: its uptime, its line, its free ports."""
     uptime = number(row.get("uptime_percentage"), 0, 100)
     down, up = (
         number(at(row, "location", key), 0, 10_000) for key in ("network_speed_gbps", "network_speed_upload_gbps")
