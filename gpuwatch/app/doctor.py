@@ -1,10 +1,12 @@
-"""What `gpuwatch doctor` looks at. Each check answers with findings: what is, and what to do about it."""
+"""The checks of `gpuwatch doctor`. Each yields findings: the state, and what to do about it."""
 
 from __future__ import annotations
 
+import logging
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuwatch import notifiers
@@ -42,22 +44,27 @@ if TYPE_CHECKING:
     from gpuwatch.ports.declarations import Adapter
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.settings import Settings
+    from gpuwatch.storage.database import Database
+
+log = logging.getLogger(__name__)
 
 CLOCK_OFF_S = 5.0
 _NEARLY_PERCENT = 80
 
 
 def run_checks(settings: Settings) -> Iterator[Finding]:
-    """Everything that can be checked without renting or telling anybody."""
+    """Check everything that needs no rent and no message. Providers and channels add checks of their own."""
     yield from _settings(settings)
     yield from _store(settings)
-    repository = _repository(settings)
-    yield from _budgets(settings, repository)
+    launches = _known_launches(settings)
+    yield from _budgets(settings, launches)
     yield from _extras(settings)
     with http_client(settings) as http:
-        yield from _unwatched(settings, repository, http)
+        yield from _unmanaged(settings, launches, http)
         for name, adapter in build_adapters(settings, http).items():
-            yield from _provider(settings, name, adapter, repository)
+            yield from _provider(settings, name, adapter, launches)
+            if (doctor := adapter.info.doctor) is not None:
+                yield from _own_checks(name, partial(doctor, settings.providers[name], http))
         yield from _rows(settings)
         for name in settings.providers:
             yield from _clock(http, settings.providers[name].base_url)
@@ -89,7 +96,6 @@ def _extras(settings: Settings) -> Iterator[Finding]:
 
 
 def _store(settings: Settings) -> Iterator[Finding]:
-
     try:
         require_writable(settings.database_url)
         with open_store_read_only(settings) as store:
@@ -115,9 +121,8 @@ def _store(settings: Settings) -> Iterator[Finding]:
         )
 
 
-def _outbox(store: object) -> Iterator[Finding]:
-
-    outbox = Outbox(store)  # type: ignore[arg-type]
+def _outbox(store: Database) -> Iterator[Finding]:
+    outbox = Outbox(store)
     for broken in outbox.broken_channels():
         yield Finding(
             area=f"alerts by {broken.channel}",
@@ -130,9 +135,8 @@ def _outbox(store: object) -> Iterator[Finding]:
         yield Finding(area=f"alerts by {waiting.channel}", state="note", text=text, mend="is gpuwatch run running?")
 
 
-def _repository(settings: Settings) -> KnownLaunches:
-    """Every launch; none where the store cannot be read, which is told under "database"."""
-
+def _known_launches(settings: Settings) -> KnownLaunches:
+    """Every launch; none if the store cannot be read, which `_store` reports."""
     try:
         with open_store_read_only(settings) as store:
             ledger = SqlLaunchRepository(store)
@@ -142,15 +146,15 @@ def _repository(settings: Settings) -> KnownLaunches:
         return KnownLaunches()
 
 
-def _budgets(settings: Settings, repository: KnownLaunches) -> Iterator[Finding]:
-    """How much of each limit is used; what is reached lets nothing new in."""
-    for use in budgets_used(settings, repository.launches):
+def _budgets(settings: Settings, launches: KnownLaunches) -> Iterator[Finding]:
+    """How much of each limit is used. A limit that is reached stops new launches."""
+    for use in budgets_used(settings, launches.launches):
         percent = use.percent(use.used) or 0.0
         text = f"{use.limit_name}: {usd(use.used):.2f} of {usd(use.limit):.2f} $ used, {percent:.0f} %"
         mend = "nothing new is rented beyond it; see: gpuwatch costs" if percent >= _NEARLY_PERCENT else None
         yield Finding(area=_whose(use.watch), state="note" if mend else "ok", text=text, mend=mend)
     scopes: list[tuple[str | None, Budget]] = [(None, settings.budget), *((w.name, w.budget) for w in settings.watches)]
-    alive = [one for one in repository.launches if not one.is_over]
+    alive = [one for one in launches.launches if not one.is_over]
     for watch, budget in scopes:
         if budget.max_instances is not None:
             count = sum(watch in (None, one.watch) for one in alive)
@@ -163,22 +167,22 @@ def _whose(watch: str | None) -> str:
     return "budget" if watch is None else f"budget of {watch}"
 
 
-def _unwatched(settings: Settings, repository: KnownLaunches, http: HttpClient) -> Iterator[Finding]:
-    """What lives at a provider that cannot be asked."""
-    alive = dict.fromkeys(one.provider for one in repository.launches if not one.is_over)
+def _unmanaged(settings: Settings, launches: KnownLaunches, http: HttpClient) -> Iterator[Finding]:
+    """Living launches at providers that cannot be managed."""
+    alive = dict.fromkeys(one.provider for one in launches.launches if not one.is_over)
     known = providers_to_follow(settings, http, alive)
     for name in alive:
         if name in known:
             continue
-        ids = ", ".join(one.launch_id for one in repository.alive(name))
+        ids = ", ".join(one.launch_id for one in launches.alive(name))
         why = f"{name} is not in the settings, has no key, or cannot rent as it is set up"
-        text = f"{why}: nobody looks after what runs there ({ids})"
+        text = f"{why}: gpuwatch cannot manage what runs there ({ids})"
         mend = f"bring [providers.{name}] and its key back, or end them there by hand; see: gpuwatch launches"
         yield Finding(area=name, state="fault", text=text, mend=mend)
-        yield from rented_findings(name, None, repository)
+        yield from rented_findings(name, None, launches)
 
 
-def _provider(settings: Settings, name: str, adapter: Adapter, repository: KnownLaunches) -> Iterator[Finding]:
+def _provider(settings: Settings, name: str, adapter: Adapter, launches: KnownLaunches) -> Iterator[Finding]:
     has_key = has_credentials(settings.providers[name])
     try:
         answer = adapter.market.search(Query(limit=1))
@@ -197,15 +201,15 @@ def _provider(settings: Settings, name: str, adapter: Adapter, repository: Known
         yield Finding(area=name, state="note", text=text, mend=mend)
     elif adapter.launcher is not None:
         yield from image_findings(settings, name)
-        yield from account_findings(settings, name, adapter.launcher, adapter.info.key_rights, repository)
+        yield from account_findings(settings, name, adapter.launcher, adapter.info.key_rights, launches)
 
 
 def _rows(settings: Settings) -> Iterator[Finding]:
-    """How each provider's rows of the day are planned, and whether gpuwatch is blind there."""
+    """The row quota of each provider, and whether it answers."""
     try:
         found = provider_statuses(settings)
     except StoreError:
-        return  # told under "database"
+        return  # `_store` reports it
     for standing in found:
         plan = standing.plan
         if plan.rows_left is not None:
@@ -243,9 +247,21 @@ def _channels(settings: Settings, http: HttpClient) -> Iterator[Finding]:
             area="alerts", state="note", text="no channel is configured", mend=f"add one of {notify_sections()}"
         )
     for name in configured:
-        extra = notifiers.info(name).extra
+        info = notifiers.info(name)
+        extra = info.extra
         if extra is not None and not has_extra(extra):
             text = f"its extra {extra} is not installed; it delivers nothing"
             yield Finding(area=f"alerts by {name}", state="fault", text=text, mend=install_hint(extra))
             continue
         yield Finding(area=f"alerts by {name}", state="ok", text="configured; gpuwatch notify sends a test message")
+        if (doctor := info.doctor) is not None:
+            yield from _own_checks(f"alerts by {name}", partial(doctor, settings.channels[name], http))
+
+
+def _own_checks(area: str, checks: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """The checks that a provider or channel declares. A plugin may raise anything: that is a finding, too."""
+    try:
+        yield from checks()
+    except Exception as error:
+        log.debug("the checks of %s failed", area, exc_info=True)
+        yield Finding(area=area, state="fault", text=f"its own check failed ({type(error).__name__})")

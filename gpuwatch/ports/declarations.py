@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
@@ -17,8 +17,9 @@ import msgspec
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.env_text import EnvText, plain_json
-from gpuwatch.ports import Launcher, Market, Now
-from gpuwatch.ports.settings import Option
+from gpuwatch.ports import Launcher, Market, Now, ProviderSettings
+from gpuwatch.ports.findings import Finding
+from gpuwatch.ports.settings import ChannelSettings, Option
 
 if TYPE_CHECKING:
     from gpuwatch.ports.http import HttpClient
@@ -61,6 +62,7 @@ class ChannelInfo(msgspec.Struct, frozen=True, kw_only=True):
     extra: str | None = None  # that must be installed
     template: str = ""  # what `gpuwatch init` writes, commented out, below `[notify.NAME]`; empty: made from `options`
     docs: str | None = None  # page and heading of its documents: "alerts.md#telegram"
+    doctor: Callable[[ChannelSettings, HttpClient], Iterable[Finding]] | None = None  # more checks; it sends no alert
 
 
 class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +92,7 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     key_rights: Mapping[str, str] = {}  # its names for what a key may do: "list", "rent", "credit", "charges"
     template: str = ""  # its section of `gpuwatch init`, heading included; empty: it is not in the template
     docs: str | None = None  # page of its documents; None: providers/NAME.md
+    doctor: Callable[[ProviderSettings, HttpClient], Iterable[Finding]] | None = None  # more checks; it only reads
 
 
 class Adapter(msgspec.Struct, frozen=True, kw_only=True):

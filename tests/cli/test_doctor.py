@@ -124,7 +124,7 @@ def test_what_is_held_unlisted_or_unknown_waits_for_its_owner(shell: Shell, rows
 def test_what_lives_where_there_is_no_key_is_a_fault(shell: Shell, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     rows.move(rows.reserve(), S.STARTING, instance_id="4711")
     monkeypatch.delenv("VAST_API_KEY")
-    assert the(found(shell, "vastai"), f"nobody looks after what runs there ({ID})")["state"] == "fault"
+    assert the(found(shell, "vastai"), f"gpuwatch cannot manage what runs there ({ID})")["state"] == "fault"
 
 
 def test_budgets_say_how_much_of_them_is_used(shell: Shell, rows: Rows, market: Marketplace) -> None:

@@ -51,3 +51,25 @@ def test_doctor_checks_them(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 def test_the_help_names_them(command: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([command, "--help"]) == Exit.DONE
     assert name in capsys.readouterr().out
+
+
+OWN_CHECKS = """
+from gpuwatch.ports.findings import Finding
+
+
+def doctor(settings, http):
+    yield Finding(area=settings.name, state="note", text="a check of its own")
+    raise OSError("secret-of-the-plugin")
+"""
+
+
+def test_doctor_runs_the_checks_that_they_declare_and_survives_them(
+    beside: Beside, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = OWN_CHECKS + provider_source("careful", extra="doctor=doctor")
+    beside("careful", {"careful_gpus": source}, {"gpuwatch.providers": {"careful": "careful_gpus"}})
+    monkeypatch.setenv("GPUWATCH_PROVIDERS__CAREFUL__ENABLED", "true")
+    monkeypatch.setenv("GPUWATCH_PROVIDERS__VASTAI__ENABLED", "false")
+    run(["doctor", "--json"])
+    texts = [one["text"] for one in json.loads(capsys.readouterr().out) if one["area"] == "careful"]
+    assert texts[-2:] == ["a check of its own", "its own check failed (OSError)"]
