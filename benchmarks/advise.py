@@ -77,7 +77,7 @@ def miss_of(prices: Prices) -> float:
 
 
 def judged(part: Part, hours: int, train: float, every_h: int | None) -> Mapping[str, float] | str:
-    """The mean cost of each way on the held part; a text: why it cannot be told."""
+    """The mean cost of each rule on the held-out part; or why it is unknown."""
     begin = int(len(part.series.lows) * train)
     first = PriceSeries(
         first_hour=part.series.first_hour,
@@ -140,11 +140,11 @@ def main() -> None:
           "cost against buying at once")  # fmt: skip
     beaten = []
     for hours in DEADLINES_H:
-        told = {part.name: judged(part, hours, args.train, DAY_H if args.refit else None) for part in parts}
-        known = {name: one for name, one in told.items() if not isinstance(one, str)}
-        if left_out := [name for name, one in told.items() if isinstance(one, str)]:
+        reported = {part.name: judged(part, hours, args.train, DAY_H if args.refit else None) for part in parts}
+        known = {name: one for name, one in reported.items() if not isinstance(one, str)}
+        if left_out := [name for name, one in reported.items() if isinstance(one, str)]:
             name = left_out[0]
-            print(f"\ndeadline {hours} h: {len(left_out)} series are not enough, such as {name}: {told[name]}")
+            print(f"\ndeadline {hours} h: {len(left_out)} series are not enough, such as {name}: {reported[name]}")
         if known:
             beaten.append(show(known, hours, args.each))
     verdict = "beats buying at once and the fixed median" if beaten and all(beaten) else "does NOT beat both"

@@ -89,18 +89,18 @@ def whole(folder: Path, rows: int) -> Audit:
     spent: dict[str, float] = {}
     last = time.perf_counter()
 
-    def told(what: str, _done: int, _all: int) -> None:
+    def report(what: str, _done: int, _all: int) -> None:
         nonlocal last
         now = time.perf_counter()
         spent[what] = spent.get(what, 0.0) + now - last
         last = now
 
     with open_work_folder(folder / "work") as work:
-        done = audit_file(path, read_as(path, ()), RemovalRules(near=NEAR), models, work, told)
+        done = audit_file(path, read_as(path, ()), RemovalRules(near=NEAR), models, work, report)
     size, began = path.stat().st_size / 1e6, time.perf_counter()
     write_kept(done, folder / "kept.jsonl")
     took = time.perf_counter() - began
-    # the first call of a stage ends the one before it: "grouping" is told when it begins
+    # the first call of a stage ends the one before it: "grouping" is reported when it begins
     print(f"{rows:,} rows, {size:.0f} MB: read without the model {spent['reading']:.1f} s,")
     print(f"  grouped and compared {spent['grouping'] + spent.get('comparing', 0):.1f} s, copied {took:.1f} s")
     print(f"  near copies found: {int((done.near != NO_ROW).sum()):,} of {copies:,}; clusters: {done.clusters.method}")

@@ -62,7 +62,7 @@ def test_a_price_that_hardly_moves_says_buy_now(shell: Shell) -> None:
     ("argv", "told"),
     [
         (("A100", "--data", VAST, "--since", "all", "--deadline", "12h"), "72 are needed"),
-        (("RTX 4090", "--data", PRIME, "--since", "all"), "it has no poll of such offers"),
+        (("RTX 4090", "--data", PRIME, "--since", "all"), "nobody looked for such offers"),
     ],
 )
 def test_too_little_is_exit_3(shell: Shell, argv: tuple[str, ...], told: str) -> None:

@@ -112,7 +112,7 @@ def test_too_little_history_is_told_once_and_the_cap_counts(caplog: pytest.LogCa
             prices.beat([WATCH], NOON + timedelta(minutes=minute))
     assert prices.with_current_limit(WATCH, NOON).max_price_usd_gpu_hour == Decimal("3.50")
     assert [record.message for record in caplog.records] == [
-        "watch h100: the history is not enough for max_price = auto (it has a poll in 10 hours; 72 are needed); "
+        "watch h100: the history is not enough for max_price = auto (somebody looked in 10 hours; 72 are needed); "
         "until it is, the cap of $3.50 counts"
     ]
 

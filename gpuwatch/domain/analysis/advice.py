@@ -72,22 +72,22 @@ def why_too_little_data(series: PriceSeries, hours: int) -> str | None:
     """Why the history is too short for a deadline this many hours away; None: it is long enough."""
     span, known = len(series.polled), series.known
     if not known:
-        return "it has no poll of such offers"
+        return "nobody looked for such offers in that time"
     if known < MIN_KNOWN_HOURS:
-        return f"it has a poll in {known} hours; {MIN_KNOWN_HOURS} are needed"
+        return f"somebody looked in {known} hours; {MIN_KNOWN_HOURS} are needed"
     if known < MIN_KNOWN_SHARE * span:
-        return f"it has a poll in only {known} of {span} hours; a quarter of them is needed"
+        return f"somebody looked in {known} of {span} hours only; a quarter of them is needed"
     if span < MIN_DEADLINES * hours:
         return f"it reaches {span} hours back; {MIN_DEADLINES} times the deadline, {MIN_DEADLINES * hours}, is needed"
     if all(low is None for low in series.lows):
-        return "nothing was on offer in it"
+        return "nothing was on offer in all of it"
     return None
 
 
 def advise(series: PriceSeries, hours: int) -> Advice:
     """What to do now, at the end of the series, which must be long enough (`why_too_little_data`).
 
-    To have none at the deadline is reckoned as dear as the highest price there was.
+    Having no GPU at the deadline costs as much as the highest price there was.
     """
     path = price_path_of(series)
     found = best_stopping_rule(path, hours, miss=float(np.nanmax(path.prices)))

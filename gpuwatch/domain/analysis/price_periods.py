@@ -89,7 +89,7 @@ def time_under(
     return TimeShare(
         under_s=_length(_union(under)),
         known_s=_length(_union(list(windows.values()))),
-        method="time with an offer at or under it, of the time that polls vouch for (at most 3 h each)",
+        method="time with an offer at or under it, of the time that looks vouch for (at most 3 h each)",
     )
 
 

@@ -68,7 +68,7 @@ def hours_on(job: JobSpec, gpu: str, count: int) -> JobHours | str:
         return JobHours(hours, f"{_span(per_s)} tok/s, from those of {rate.on.text}")
     if job.flop is not None and job.utilisation is not None:
         return _by_flops(job, job.flop, job.utilisation, gpu, count)
-    return f"no tokens_per_s of {gpu} is given, nor the model's size with a utilisation"
+    return f"no tokens_per_s of {gpu} is said, nor the model's size with a utilisation"
 
 
 def scaling_gain(count: int, scaling: float) -> float:
@@ -106,7 +106,7 @@ def _by_reference(job: JobSpec, hours: FigureRange, gpu: str, count: int) -> Job
     if (rate := _nearest(job.speedup, gpu, count)) is not None:
         return _sped_up(job, hours, rate, count)
     if job.utilisation is None:
-        return f"neither a speedup of {gpu} nor a utilisation is given"
+        return f"neither a speedup of {gpu} is said, nor a utilisation"
     if job.bf16 and lacks_bf16(gpu):
         return _NO_BF16.format(gpu=gpu)
     mine, theirs = peak_flops(gpu, fp8=job.fp8), peak_flops(job.on.gpus[0], fp8=job.fp8)

@@ -1,4 +1,4 @@
-"""Crowded and spread are told apart, also where KMeans parts the crowd."""
+"""Crowded and spread are distinguished, even if KMeans splits the crowd."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def _split(content: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("content", [b"no gzip", gzip.compress(b"{}" * 5000, mtime=0)[:-9]])
-def test_a_broken_archive_is_told_in_a_line(tmp_path: Path, content: bytes) -> None:
+def test_a_broken_archive_is_reported_in_a_line(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(content)
     with pytest.raises(UsageError, match="cannot be read"):

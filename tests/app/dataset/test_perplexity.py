@@ -68,7 +68,7 @@ def test_rows_above_and_below_the_limits_go(audit: Auditor, tmp_path: Path) -> N
     assert done.reasons.tolist() == [RemovalReason.PLAIN, 0, RemovalReason.PLAIN, 0, RemovalReason.PLAIN]
 
 
-def test_a_folder_that_is_no_language_model_is_told_in_a_line(tiny_folder: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_language_model_is_reported_in_a_line(tiny_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no language model"):
         CausalModel(tmp_path, 1)
     folder = tiny_models.causal(tmp_path / "small", EVEN[:, :5])  # answers for five words alone

@@ -50,7 +50,7 @@ def test_which_rows_stay_hangs_on_the_seed_and_on_nothing_else() -> None:
     assert 30 < kept[0][:100].sum() < 70  # the order of the file says nothing
 
 
-def test_the_first_reason_that_holds_is_told() -> None:
+def test_the_first_reason_that_holds_is_reported() -> None:
     many = RowFindings(
         hashes=np.zeros(4, np.uint64),
         labels=np.zeros(4, np.int32),

@@ -136,7 +136,7 @@ def test_a_state_that_cannot_be_read_is_none(data: Path, audit: Auditor) -> None
     assert np.array_equal(audit(data).reasons, first.reasons)
 
 
-def test_a_file_of_the_folder_that_was_cut_is_told(data: Path, audit: Auditor) -> None:
+def test_a_file_of_the_folder_that_was_cut_is_reported(data: Path, audit: Auditor) -> None:
     audit(data)
     os.truncate(data.with_name("a.jsonl.audit") / "vectors", 10)
     with pytest.raises(GpuwatchError, match="shorter than before; --anew starts over"):
@@ -156,7 +156,7 @@ def test_one_audit_at_a_time_in_a_folder_and_in_one_of_its_own(tmp_path: Path) -
         pass
 
 
-def test_a_file_that_grows_while_it_is_read_is_told(
+def test_a_file_that_grows_while_it_is_read_is_reported(
     data: Path, audit: Auditor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = module._measured

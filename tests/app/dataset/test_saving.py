@@ -39,7 +39,7 @@ def test_without_a_word_about_the_work_only_the_share_is_known() -> None:
     assert training_saving(10, 5, TrainingWork(gpu_hours=1), None, None).saved_usd is None
 
 
-def test_a_gpu_without_a_data_sheet_is_told() -> None:
+def test_a_gpu_without_a_data_sheet_is_reported() -> None:
     with pytest.raises(UsageError, match="no data sheet gives the FLOP/s of Q9000"):
         training_saving(10, 5, TrainingWork(params=7e9), "Q9000", None)
 

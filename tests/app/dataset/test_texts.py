@@ -46,7 +46,7 @@ def test_what_is_not_looked_at_is_named() -> None:
     assert select_fields([{"text": "a", "title": "b", "n": 1}], ()).others == ("n", "title")
 
 
-def test_a_field_that_is_named_is_taken_and_a_wrong_one_told() -> None:
+def test_a_field_that_is_named_is_taken_and_a_wrong_one_reported() -> None:
     assert select_fields([{"text": "a", "title": "b"}], ("title",)).fields == ("title",)
     with pytest.raises(
         UsageError, match="no text in nope of the first 1 rows; --field may name one of these: text, title"

@@ -140,7 +140,7 @@ def test_nights_are_those_of_the_zone_also_when_its_clocks_change() -> None:
 
 
 @pytest.mark.parametrize("first", [0, 7, 40])
-def test_both_at_once_are_told_apart(first: int) -> None:
+def test_both_at_once_are_distinguished(first: int) -> None:
     hours, at = 35 * 24, MONDAY + first
     usd = 3 * np.where(inside(NIGHT, hours, at), 0.9, 1.0) * np.where(inside(WEEKEND, hours, at), 0.8, 1.0)
     effects = calendar_of(series_from(usd, at), UTC, [NIGHT, WEEKEND]).effects
@@ -201,7 +201,7 @@ def test_a_few_jumps_of_any_size_at_any_time_are_no_calendar(times: list[tuple[i
         (28, [EffectVerdict.CHEAPER, EffectVerdict.CHEAPER]),
     ],
 )
-def test_too_little_is_told(days: int, verdicts: list[EffectVerdict]) -> None:
+def test_too_little_is_reported(days: int, verdicts: list[EffectVerdict]) -> None:
     usd = np.where(inside(NIGHT, days * 24), 2.0, 3.0) * np.where(inside(WEEKEND, days * 24), 0.5, 1.0)
     found = calendar_of(series_from(usd), UTC, [NIGHT, WEEKEND])
     assert [one.verdict for one in found.effects] == verdicts

@@ -18,7 +18,7 @@ from gpuwatch.domain.analysis.snipe import lifetime_curve, offer_lifetimes
 from tests.domain.analysis.test_price_series import (
     START_S,
     Looks,
-    a_tape,
+    a_history,
     listed,
     some_looks,
 )
@@ -27,13 +27,13 @@ DAY_MIN = 24 * 60
 
 
 def standing(looks: Looks, under: int | None = None) -> GpuStatus:
-    (past,) = gpu_histories_of(a_tape(looks), listed)
+    (past,) = gpu_histories_of(a_history(looks), listed)
     return gpu_status_of(past, START_S, under)
 
 
 @given(looks=some_looks(), limit=st.integers(1, 5))
 def test_lifetimes_are_those_of_the_single_offers(looks: Looks, limit: int) -> None:
-    market_history = a_tape(looks)
+    market_history = a_history(looks)
     (past,) = gpu_histories_of(market_history, listed)
     ours = lifetime_curve_at(past.intervals, limit * 100_000, START_S)
     assert ours == lifetime_curve(offer_lifetimes(market_history, limit * 100_000, listed))

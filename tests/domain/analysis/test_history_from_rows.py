@@ -1,4 +1,4 @@
-"""Rows make a tape, and a tape makes rows."""
+"""Rows make a history, and a history makes rows."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_list_prices_lie_apart_from_live_ones_of_the_same_name() -> None:
     }  # fmt: skip
 
 
-def test_no_rows_are_an_empty_tape() -> None:
+def test_no_rows_are_an_empty_history() -> None:
     assert history_of_rows([], "x").intervals == []
 
 
@@ -152,7 +152,7 @@ LOOKS = st.lists(
 
 
 @given(rows=ROWS, looks=LOOKS)
-def test_the_rows_of_a_tape_make_the_tape_again(rows: list[PriceRow], looks: list[PriceRow]) -> None:
+def test_the_rows_of_a_history_make_the_history_again(rows: list[PriceRow], looks: list[PriceRow]) -> None:
     market_history = history_of_rows([*looks, *rows], "x")
     known = looks_in(looks) if looks else looks_of_each_gpu(market_history)
     again = history_of_rows(price_rows_of(market_history, known, 0, {}, 8.0), "x")
@@ -176,7 +176,7 @@ def test_an_empty_look_has_a_row(gpu: str) -> None:
     assert intervals(history_of_rows(rows, "x")) == [("1", 0, 0, 10, 100), ("1", 20, 20, None, 100)]
 
 
-def test_sightings_without_any_look_are_marked_as_such() -> None:
+def test_observations_without_any_look_are_marked_as_such() -> None:
     alone = MarketHistory(
         listings=history_of_rows([a_row(0)], "x").listings,
         intervals=[OfferInterval(0, 1_700_000_000, 1_700_000_000, None, 100, None)],

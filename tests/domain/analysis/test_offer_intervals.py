@@ -20,7 +20,7 @@ POINTS = st.dictionaries(MOMENTS, PRICES)
 
 
 def model(points: dict[int, int], looks: set[CompletePoll]) -> list[PriceRun]:
-    """Moment by moment: a price stands until another one is seen, or a look that would have shown it does not."""
+    """Moment by moment: a price stands until another one is seen, or a poll that would have shown it does not."""
     made: list[PriceRun] = []
     standing = None
     for at_s in range(21):

@@ -165,7 +165,7 @@ def test_where_waiting_costs_more_than_buying_at_once_it_says_so() -> None:
 
 
 @pytest.mark.parametrize("mean_h", [6, 24])
-def test_on_days_it_never_saw_it_beats_buying_at_once(mean_h: float) -> None:
+def test_on_days_it_never_saw_it_is_cheaper_than_buying_at_once(mean_h: float) -> None:
     shares = []
     for seed in range(12):
         prices = plateaus(1000, mean_h, seed)
@@ -212,17 +212,17 @@ def test_a_price_that_is_met_oftener_is_never_lower(prices: list[float | None], 
 
 
 @pytest.mark.parametrize(
-    ("given_", "hours", "told"),
+    ("given_", "hours", "reported"),
     [
         (series([2.0] * 71), 2, "71 hours"),
         (series([2.0] * 100), 26, "4 times the deadline, 104"),
         (series([2.0] * 100 + [None] * 301, [True] * 100 + [False] * 301), 2, "100 of 401"),
         (series([None] * 100), 2, "nothing was on offer"),
-        (series([]), 2, "it has no poll"),
+        (series([]), 2, "nobody looked"),
     ],
 )
-def test_too_little_is_said(given_: PriceSeries, hours: int, told: str) -> None:
-    assert told in (why_too_little_data(given_, hours) or "")
+def test_too_little_is_said(given_: PriceSeries, hours: int, reported: str) -> None:
+    assert reported in (why_too_little_data(given_, hours) or "")
 
 
 def test_enough_is_enough() -> None:
@@ -281,7 +281,7 @@ def public() -> dict[tuple[str, int], PriceSeries]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hours", [12, 24, 48])
-def test_out_of_sample_it_beats_a_fixed_median_and_buying_at_once(
+def test_out_of_sample_it_is_cheaper_than_a_fixed_median_and_buying_at_once(
     public: dict[tuple[str, int], PriceSeries], hours: int
 ) -> None:
     """Fitted on the first 60 % of each series, followed on the rest: cheaper on average, and dearer in none."""

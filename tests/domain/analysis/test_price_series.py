@@ -33,7 +33,7 @@ from gpuwatch.domain.market.offer import Identity
 START = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)  # a Monday
 START_S = int(START.timestamp())
 MINUTE_S = 60
-LASTS_MIN = 180  # a look vouches for no longer
+LASTS_MIN = 180  # a poll vouches for no longer
 
 
 def a_series(*lows: int | None, polled: list[bool] | None = None) -> PriceSeries:
@@ -110,7 +110,7 @@ def some_looks(draw: st.DrawFn) -> Looks:
     return found
 
 
-def a_tape(looks: Looks) -> MarketHistory:
+def a_history(looks: Looks) -> MarketHistory:
     intervals = []
     for offer in range(4):
         standing: OfferInterval | None = None
@@ -154,7 +154,7 @@ def priced(_: int, interval: OfferInterval) -> float:
 @given(looks=some_looks(), every=st.sampled_from(list(PeriodLength)))
 def test_a_track_is_what_the_minutes_say(looks: Looks, every: PeriodLength) -> None:
     minutes = by_minute(looks)
-    track = price_periods_of(a_tape(looks), listed, priced, every, UTC, START_S + 10**6)
+    track = price_periods_of(a_history(looks), listed, priced, every, UTC, START_S + 10**6)
     at = 0
     for point in track.points:
         mine, at = minutes[at : at + point.hours * 60], at + point.hours * 60
@@ -180,16 +180,16 @@ def test_a_track_is_what_the_minutes_say(looks: Looks, every: PeriodLength) -> N
 def test_time_under_a_price_is_what_the_minutes_say(looks: Looks, limit: int) -> None:
     known = [minute for minute in by_minute(looks) if minute is not None]
     under = [minute for minute in known if min(minute.values(), default=10**9) <= limit * 100_000]
-    share = time_under(a_tape(looks), limit * 100_000, listed, START_S + 10**6)
+    share = time_under(a_history(looks), limit * 100_000, listed, START_S + 10**6)
     assert (share.under_s, share.known_s) == (len(under) * MINUTE_S, len(known) * MINUTE_S)
 
 
 def test_nothing_is_known_from_the_end_on() -> None:
-    market_history = a_tape([(0, {0: 100_000}), (60, {0: 100_000})])
+    market_history = a_history([(0, {0: 100_000}), (60, {0: 100_000})])
     assert time_under(market_history, 100_000, listed, START_S + 90 * MINUTE_S).known_s == 90 * MINUTE_S
 
 
-def test_an_empty_tape_has_no_points() -> None:
+def test_an_empty_history_has_no_points() -> None:
     empty = MarketHistory(listings=(), intervals=[], polls=[], source="a test")
     assert price_periods_of(empty, listed, priced, PeriodLength.DAY, UTC, START_S).points == []
     assert time_under(empty, 1.0, listed, START_S).share is None
@@ -217,7 +217,7 @@ def test_a_look_at_one_market_vouches_for_no_other() -> None:
 
 
 def test_an_answer_in_part_vouches_for_nothing() -> None:
-    whole = a_tape([(0, {0: 100_000})])
+    whole = a_history([(0, {0: 100_000})])
     broken = [MarketPoll(START_S + hour * HOUR_S, "vastai", "", False, False) for hour in (2, 4)]
     hunt = MarketPoll(START_S + 2 * HOUR_S, "vastai", "", False, True, "hunt")
     market_history = MarketHistory(

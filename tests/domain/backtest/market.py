@@ -1,4 +1,4 @@
-"""Tapes for tests: markets that are told look by look, and random ones."""
+"""Market histories for tests: given poll by poll, and random ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ START_S = int(NOON.timestamp())
 Prices = Mapping[str, float]  # machine → dollars an hour, listed
 
 
-def tape_of(
+def history_of(
     looks: Sequence[tuple[float, Prices | None]], gpu: str = "H100 SXM", spot: bool = False, provider: str = "vastai"
 ) -> MarketHistory:
     """One GPU at one provider. `looks`: (seconds after noon, what was on offer; None: no answer)."""
@@ -78,7 +78,7 @@ def _spells(number: int, machine: str, seen: Sequence[tuple[int, Prices | None]]
 
 
 def a_rule(max_price: float = 2.0, **changes: Any) -> Watch:
-    """H100 SXM, alerting, told once."""
+    """H100 SXM, alerting, reported once."""
     plain = {"gpu_names": ("H100 SXM",), "max_price_usd_gpu_hour": Decimal(str(max_price)), "repeat_every_s": None}
     return a_watch(**(plain | changes))
 
@@ -101,7 +101,7 @@ def played(market_history: MarketHistory, *watches: Watch, **setting: Any) -> li
     return replay(found, market_history, rules)[0]
 
 
-def told(watch_replay: WatchReplay) -> list[tuple[float, str, str | None, float | None, int]]:
+def reported(watch_replay: WatchReplay) -> list[tuple[float, str, str | None, float | None, int]]:
     """(seconds after noon, reason, machine, dollars per GPU-hour, launches begun) of each turn."""
     return [
         (

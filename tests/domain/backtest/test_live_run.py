@@ -48,7 +48,7 @@ GPUS = ("H100 SXM", "H100 PCIe")
 TWENTY = Commission("0.20")
 MAX_AGE = timedelta(hours=3)
 BUDGET = Budget(max_usd_hour=Decimal("4.50"), max_usd_day=Decimal("24.00"))
-Told = tuple[float, str, str | None, int | None, tuple[str | None, ...]]  # when, why, which, price, rented
+Reported = tuple[float, str, str | None, int | None, tuple[str | None, ...]]  # when, why, which, price, rented
 
 ALERTS = a_watch(name="alerts", gpu_names=GPUS, max_price_usd_gpu_hour=Decimal("2.40"), repeat_every_s=3600.0)
 HELD = a_watch(
@@ -212,23 +212,23 @@ class Daemon:
         self.ledger.move(launch, LaunchState.RUNNING, "runs", at, running_at=at, instance_id="i")
 
 
-def live(daemon: Daemon, watch: Watch) -> list[Told]:
+def live(daemon: Daemon, watch: Watch) -> list[Reported]:
     """What was decided, where it was another decision than the one before, or something was rented."""
-    found: list[Told] = []
+    found: list[Reported] = []
     for decision, begun in daemon.evaluator.decided:
         if decision.watch == watch.name:
             _note(found, decision, begun)
     return found
 
 
-def replayed(database: Database, setting: ReplaySettings, until: datetime) -> Mapping[str, list[Told]]:
+def replayed(database: Database, setting: ReplaySettings, until: datetime) -> Mapping[str, list[Reported]]:
     """The same out of what the store holds."""
     market_history = read_tape(database, MarketFilter(gpus=GPUS), NOON - timedelta(days=1), until)
     players = [
         (watch, find_candidates(watch, market_history, setting.commissions, REFERENCE_DISK_GB)) for watch in WATCHES
     ]
     courses, _ = replay(players, market_history, setting)
-    found: dict[str, list[Told]] = {}
+    found: dict[str, list[Reported]] = {}
     for watch_replay in courses:
         mine = found[watch_replay.watch.name] = []
         for step in watch_replay.steps:
@@ -243,7 +243,7 @@ def replayed(database: Database, setting: ReplaySettings, until: datetime) -> Ma
     return found
 
 
-def _note(found: list[Told], decision: Decision, begun: tuple[str | None, ...]) -> None:
+def _note(found: list[Reported], decision: Decision, begun: tuple[str | None, ...]) -> None:
     best = decision.best
     who = None if best is None else f"{best.offer.machine_id} spot" if best.offer.spot else best.offer.machine_id
     price = best.price.price_microusd_hour if best else None
@@ -266,9 +266,11 @@ def test_a_recorded_run_replays_to_the_same_decisions(database: Database, seed: 
     for watch in WATCHES:
         # in the first minute, on an empty market, the daemon has not hunted yet
         ours, theirs = found[watch.name], live(daemon, watch)
-        assert [told for told in ours if told[0] >= 60] == [told for told in theirs if told[0] >= 60]
-    begun = [told for told in found["rents"] if told[4]]
-    reasons = {told[1] for told in found["alerts"] + found["held"]}
+        assert [reported for reported in ours if reported[0] >= 60] == [
+            reported for reported in theirs if reported[0] >= 60
+        ]
+    begun = [reported for reported in found["rents"] if reported[4]]
+    reasons = {reported[1] for reported in found["alerts"] + found["held"]}
     assert len(begun) >= 3
     assert reasons >= {"first_match", "nothing_new", "no_offer", "outside_window"}, "it was worth comparing"
 
@@ -285,9 +287,9 @@ def test_what_a_store_learns_later_changes_nothing_before(database: Database) ->
         if number in {10, 29}:
             then[now] = replayed(database, setting, now)  # as the store was at that moment
     whole = replayed(database, setting, now)
-    assert any(told[4] for told in whole["rents"])
+    assert any(reported[4] for reported in whole["rents"])
     for moment, known in then.items():
         cut_s = (moment - NOON).total_seconds()
-        before = {name: [told for told in steps if told[0] < cut_s] for name, steps in whole.items()}
+        before = {name: [reported for reported in steps if reported[0] < cut_s] for name, steps in whole.items()}
         assert known == before
         assert replayed(database, setting, moment) == before, "nor does reading less of it"

@@ -18,7 +18,7 @@ from gpuwatch.domain.watches.match import matches
 from gpuwatch.domain.watches.watch import Action, CpuArch
 from gpuwatch.storage.answer_changes import price_parts
 from tests.builders import an_offer
-from tests.domain.backtest.market import a_rule, tape_of
+from tests.domain.backtest.market import a_rule, history_of
 
 LISTING = ListedOffer(identity=Identity("vastai", "77", "H100 SXM", 1, False), gpu_family="H100", offer_id="1")
 CENTS = st.integers(10, 900_000_000).map(lambda micro: micro / 1e6)
@@ -81,7 +81,7 @@ def test_what_somebody_recorded_is_judged_as_it_is_live() -> None:
     st.sampled_from([1.0, 1.05, 1.5]),
 )
 def test_what_is_accepted_is_what_the_watch_accepts(prices: list[tuple[str, float]], rearm: float) -> None:
-    market_history = tape_of([(at * 60, {machine: price}) for at, (machine, price) in enumerate(prices)])
+    market_history = history_of([(at * 60, {machine: price}) for at, (machine, price) in enumerate(prices)])
     watch = a_rule(2.0, rearm=rearm, action=Action.LAUNCH)
     for one, interval in zip(find_candidates(watch, market_history, {}, 8.0), market_history.intervals, strict=True):
         offer = offer_of(market_history.listings[interval.listing], interval, 8.0)

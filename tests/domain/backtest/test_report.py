@@ -20,7 +20,7 @@ from tests.domain.backtest.market import (
     a_rule,
     a_setting,
     a_story,
-    tape_of,
+    history_of,
 )
 
 HOUR = 3600
@@ -35,8 +35,8 @@ def result(market_history: MarketHistory, watch: Watch, deadline_h: float = 3, *
 
 
 def hourly(*prices: float | None) -> MarketHistory:
-    """One machine, a look every hour."""
-    return tape_of([(hour * HOUR, {} if price is None else {"a": price}) for hour, price in enumerate(prices)])
+    """One machine, a poll every hour."""
+    return history_of([(hour * HOUR, {} if price is None else {"a": price}) for hour, price in enumerate(prices)])
 
 
 def test_what_was_paid_is_held_against_buying_at_once_and_the_median() -> None:
@@ -57,7 +57,7 @@ def test_what_is_cheaper_after_the_deadline_was_not_missed() -> None:
     assert result(market_history, a_rule(), deadline_h=4).events[0].cheaper_later is not None
 
 
-def test_a_launch_costs_its_whole_life_also_where_the_tape_ends_before() -> None:
+def test_a_launch_costs_its_whole_life_also_where_the_history_ends_before() -> None:
     spec = LaunchSpec(max_total=1, max_runtime_s=24.0 * HOUR)
     assert result(hourly(2, 2), a_renting_rule(launch=spec)).cost_usd == pytest.approx(48.0)
     assert result(hourly(2, 2), a_renting_rule(launch=spec), job=timedelta(hours=5)).cost_usd == pytest.approx(10.0)
@@ -100,7 +100,7 @@ def test_what_waiting_saved_has_an_interval_over_days() -> None:
     assert (few.interval, few.is_shown) == (None, False)
 
 
-def test_a_tape_shorter_than_the_deadline_says_nothing_about_waiting() -> None:
+def test_a_history_shorter_than_the_deadline_says_nothing_about_waiting() -> None:
     found = result(hourly(2, 2), a_rule(), deadline_h=24).waiting
     assert (found.judged, found.within_deadline, found.saved) == (0, None, None)
 
@@ -118,7 +118,7 @@ def test_a_watch_that_nobody_asked_for_has_no_result() -> None:
 
 @given(a_story(), st.sampled_from([1, 24]))
 def test_a_higher_threshold_never_holds_less_nor_waits_longer(looks: list, deadline_h: int) -> None:
-    market_history, watch = tape_of(looks), a_rule(3.0)
+    market_history, watch = history_of(looks), a_rule(3.0)
     prices = [Decimal(price) for price in ("1.0", "1.5", "2.0", "3.0")]
     found = find_candidates(watch, market_history, {}, 0.0)
     steps = [

@@ -1,4 +1,4 @@
-"""Buy or rent: the sources' figures to the cent, and the corrected reckoning."""
+"""Buy or rent: the sources' figures to the cent, and the corrected calculation."""
 
 from __future__ import annotations
 

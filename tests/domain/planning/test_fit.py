@@ -84,7 +84,7 @@ def test_a_latency_class_asks_for_bandwidth_not_only_for_memory() -> None:
     assert cards_needed(TaskNeeds(task=GpuTask.INFERENCE, vram_gb=9.6, read_gb=3.0, token_s=0.02), t4) == 1
 
 
-def test_what_does_not_fit_is_told_with_its_reason() -> None:
+def test_what_does_not_fit_is_reported_with_its_reason() -> None:
     needs = TaskNeeds(task=GpuTask.TRAINING, vram_gb=100.0)
     offers = [
         priced("RTX 4090", "2.0", cards=8),

@@ -185,8 +185,8 @@ def test_the_mean_is_that_of_a_simulation(per_day: float, checkpoint_h: float, s
         interruptions_per_day=per_day,
         load_s=exactly(start_h * 3600),
     )
-    reckoned = costs(job, a_stage(can_be_interrupted=True)).high.hours
-    assert sum(runs) / len(runs) == pytest.approx(reckoned, rel=0.02)
+    computed = costs(job, a_stage(can_be_interrupted=True)).high.hours
+    assert sum(runs) / len(runs) == pytest.approx(computed, rel=0.02)
 
 
 def test_what_is_interrupted_too_often_is_never_done() -> None:
@@ -251,7 +251,7 @@ def test_traffic_is_paid_by_the_gigabyte() -> None:
     assert found.microusd == 4_800_000 + round(found.high.traffic_usd * 1e6)
 
 
-def test_what_nobody_says_is_told_and_not_guessed() -> None:
+def test_what_nobody_says_is_reported_and_not_guessed() -> None:
     found = costs(JobSpec(hours=exactly(1.0)), a_stage(), JobTraffic(100.0, 40.0))
     assert found.microusd == 4_800_000
     assert found.unknown == ("the time of its downloads", "what downloads cost", "what uploads cost")
@@ -317,13 +317,13 @@ def test_the_figure_of_the_nearest_count_counts() -> None:
     assert hours(job, "H100 SXM", 2) == pytest.approx(1e6 / 200 / 3600)
 
 
-def test_a_card_without_a_data_sheet_is_told() -> None:
+def test_a_card_without_a_data_sheet_is_reported() -> None:
     job = JobSpec(tokens=1e9, flop=1e18, utilisation=exactly(0.4))
     assert "no data sheet" in str(hours(job, "Tesla K20c", 1))
     assert hours(job, "V100 32GB", 1) == pytest.approx(1e18 / (0.4 * 112e12) / 3600)  # the slower of the two it may be
 
 
-def test_cards_before_ampere_do_not_reckon_in_bf16() -> None:
+def test_cards_before_ampere_do_not_compute_in_bf16() -> None:
     job = JobSpec(tokens=1e9, flop=1e18, utilisation=exactly(0.4), bf16=True)
     assert hours(job, "V100 32GB", 1) == "V100 32GB does not support bf16 (it supports fp16)"
     assert isinstance(hours(job, "A100 SXM 80GB", 1), float)

@@ -76,6 +76,6 @@ def test_a_credit_is_a_negative_amount() -> None:
         (one_step("prize = 1"), "unknown field `prize`"),
     ],
 )
-def test_a_file_that_makes_no_sense_is_told_where(text: str, said: str) -> None:
+def test_a_file_that_makes_no_sense_is_reported_where(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         ways(text)
