@@ -1,4 +1,4 @@
-"""`gpuwatch adopt`: an instance with gpuwatch's label that no launch accounts for."""
+"""`gpuwatch adopt`: take over an instance with gpuwatch's label that belongs to no launch."""
 
 from __future__ import annotations
 
@@ -22,25 +22,30 @@ from gpuwatch.errors import UsageError
     "--watch",
     metavar="NAME",
     default=None,
-    help="Whose rules hold for it; not needed where one rents.",
+    help="Watch whose limits apply to it. Default: the one watch that rents.",
     shell_complete=completes("watches"),
 )
-@click.option("--not-mine", is_flag=True, help="It is another installation's: never told again, and in nobody's way.")
+@click.option(
+    "--not-mine", is_flag=True, help="It belongs to another installation: report it no more, and never touch it."
+)
 @provider_option
 @config_option
 def adopt(instance: str, watch: str | None, not_mine: bool, provider: str | None, config: str | None) -> int:
-    """Take over an INSTANCE that carries gpuwatch's label and is in no launch. Exit 3: the provider gives no list."""
+    """Take over an INSTANCE that carries gpuwatch's label and belongs to no launch.
+
+    Exit codes: 0 done, 1 failed, 2 usage, 3 the provider did not list its instances.
+    """
     from gpuwatch.app import adoption
     from gpuwatch.app.launches import ProviderStateUnknown
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     if not_mine and watch is not None:
-        raise UsageError("say either --not-mine or --watch NAME")
+        raise UsageError("use either --not-mine or --watch NAME")
     loaded = load_settings(config)
     try:
         if not_mine:
             adoption.mark_foreign(loaded, instance, provider)
-            click.echo(f"instance {instance} is noted as not of this gpuwatch; it is left alone")
+            click.echo(f"instance {instance} is marked as another installation's; gpuwatch leaves it alone")
             return Exit.DONE
         launch = adoption.adopt(loaded, instance, provider, watch)
     except ProviderStateUnknown as error:

@@ -1,4 +1,4 @@
-"""`gpuwatch asks`, `approve` and `deny`: questions that watches with `action = "ask"` put, and your word on them."""
+"""`gpuwatch asks`, `approve` and `deny`: quotes of watches with `action = "ask"`, and your decision on them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _COLUMNS = (
 @json_option
 @config_option
 def asks(as_json: bool, config: str | None) -> int:
-    """Questions that wait for your word, and those of the last week."""
+    """List the quotes that wait for your approval, and those of the last week."""
     from gpuwatch.app.approvals import approval_json, recent_approvals
     from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
@@ -56,10 +56,10 @@ def asks(as_json: bool, config: str | None) -> int:
 @json_option
 @config_option
 def approve(ask_id: str, as_json: bool, config: str | None) -> int:
-    """Rent what a question quoted, at its price or less, or nothing.
+    """Rent what was quoted, at its price or less, or nothing.
 
-    Exit 0: rented. 1: refused, nothing is rented. 2: there is no such question, or the settings do not allow it.
-    3: the provider did not answer.
+    Exit codes: 0 rented, 1 refused (nothing is rented), 2 no such quote, or the settings do not allow it, 3 the
+    provider did not answer.
     """
     from gpuwatch.app.approvals import approve as rent
     from gpuwatch.bootstrap.settings_loading import load_settings
@@ -69,11 +69,11 @@ def approve(ask_id: str, as_json: bool, config: str | None) -> int:
 
 @click.command(cls=Command, examples=("gpuwatch deny uoyauilxpk2f --why 'too far away'",))
 @click.argument("ask_id", shell_complete=completes("approvals"))
-@click.option("--why", default="", help="For your own record.")
+@click.option("--why", default="", help="Reason, for your own record.")
 @json_option
 @config_option
 def deny(ask_id: str, why: str, as_json: bool, config: str | None) -> int:
-    """Do not rent it; its watch does not ask about that offer again for 24 hours."""
+    """Decline a quote; its watch does not offer it again for 24 hours."""
     from gpuwatch.app.approvals import deny as refuse
     from gpuwatch.bootstrap.settings_loading import load_settings
 
@@ -104,7 +104,7 @@ def _print(found: list[Approval], now: datetime, timezone: str) -> None:
     from gpuwatch.domain.market.pricing import MICRO
 
     if not found:
-        click.echo("nothing was asked lately")
+        click.echo("no quotes in the last week")
         return
     table(
         _COLUMNS,

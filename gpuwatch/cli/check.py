@@ -39,10 +39,17 @@ if TYPE_CHECKING:
 )
 @click.option("--max-price", help="With --gpu: threshold, USD per GPU-hour, commission included.")
 @click.option("--count", default=None, help="With --gpu: number of GPUs, N or MIN-MAX. Default: 1.")
-@click.option("--spot", type=click.Choice(["no", "only", "any"]), default=None, help="Interruptible offers.")
-@click.option("--provider", multiple=True, help="Ask only this provider.", shell_complete=completes("providers"))
-@click.option("--explain", is_flag=True, help="For the nearest offers: which clause failed, and by how much.")
-@click.option("--no-store", is_flag=True, help="Do not keep the answer in the history.")
+@click.option(
+    "--spot",
+    type=click.Choice(["no", "only", "any"]),
+    default=None,
+    help="With --gpu: spot (interruptible) offers. Default: no.",
+)
+@click.option(
+    "--provider", multiple=True, help="Poll only this provider; may be repeated.", shell_complete=completes("providers")
+)
+@click.option("--explain", is_flag=True, help="Explain for the nearest offers which clause failed, and by how much.")
+@click.option("--no-store", is_flag=True, help="Do not store the answer.")
 @json_option
 @config_option
 def check(
@@ -57,11 +64,11 @@ def check(
     as_json: bool,
     config: str | None,
 ) -> int:
-    """One poll now: which watches are under their threshold.
+    """Poll once: which watches have an offer at or under their threshold.
 
     With --gpu and --max-price it checks that one rule instead of your watches; all other settings count.
 
-    Exit codes: 0 matched, 1 everything answered and nothing matched, 2 settings are wrong, 3 cannot tell.
+    Exit codes: 0 matched, 1 every provider answered and nothing matched, 2 usage or settings are wrong, 3 cannot tell.
     """
     from gpuwatch.app.check import check_json, matches_of
     from gpuwatch.app.watch_selection import select_watches
@@ -133,7 +140,7 @@ def _ask(settings: Settings, watches: Sequence[Watch], only: Sequence[str], as_j
 
     if as_json or not sys.stderr.isatty():
         return check_markets(settings, watches, only)
-    click.echo("asking …", nl=False, err=True)
+    click.echo("polling …", nl=False, err=True)
     try:
         return check_markets(settings, watches, only)
     finally:
@@ -192,4 +199,4 @@ def _store(settings: Settings, checked: Sequence[ProviderCheck]) -> None:
     try:
         store_check(settings, checked)
     except GpuwatchError as fault:  # the answer is printed and true; only the history misses it
-        click.echo(f"not kept in the history: {fault}", err=True)
+        click.echo(f"not stored: {fault}", err=True)

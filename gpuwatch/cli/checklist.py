@@ -1,4 +1,4 @@
-"""`gpuwatch checklist`: what must be done before a watch rents; tick it once it is."""
+"""`gpuwatch checklist`: what must be done before a watch rents."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class ShowsByDefault(Group):
 @config_option
 @click.pass_context
 def checklist(ctx: click.Context, as_json: bool, config: str | None) -> int:
-    """What must be done before a watch rents: `require` of each watch, and what of it is ticked.
+    """Show what must be done before a watch rents: the items of `require`, and which of them are ticked.
 
-    With WATCH: of that one. A watch that blocks (the default) rents nothing before all is ticked; require_policy =
-    "warn" rents, and its alert says what is missing.
+    A watch rents nothing until every item is ticked (require_policy = "block", the default). With "warn" it rents, and
+    its alert names the missing items.
     """
     ctx.find_root().obj = config
     ctx.obj = as_json
@@ -59,19 +59,19 @@ def checklist(ctx: click.Context, as_json: bool, config: str | None) -> int:
 @config_option
 @click.pass_context
 def show(ctx: click.Context, watch: str | None, as_json: bool, config: str | None) -> int:
-    """The list of one WATCH, or of all that require something."""
+    """Show the checklist of one WATCH, or of all."""
     return _show(watch, as_json or bool(ctx.obj), config)
 
 
 @checklist.command(examples=("gpuwatch checklist tick h100-night dry_epoch loss_falls",))
 @click.argument("watch", shell_complete=completes("watches"))
 @click.argument("items", metavar="ITEM...", nargs=-1, required=True)
-@click.option("--note", default="", help="For your own record, such as where the run is to be found.")
+@click.option("--note", default="", help="Note for your own record, such as a link to the run.")
 @json_option
 @config_option
 @click.pass_context
 def tick(ctx: click.Context, watch: str, items: tuple[str, ...], note: str, as_json: bool, config: str | None) -> int:
-    """Say that ITEMs of WATCH are done. They stay so until they are unticked."""
+    """Tick ITEMs of WATCH as done. They stay ticked until you untick them."""
     from gpuwatch.app.checklist import tick as keep
     from gpuwatch.bootstrap.settings_loading import load_settings
 
@@ -88,24 +88,24 @@ def tick(ctx: click.Context, watch: str, items: tuple[str, ...], note: str, as_j
 )
 @click.argument("watch", shell_complete=completes("watches"))
 @click.argument("items", metavar="ITEM...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All of them, as for a new job.")
+@click.option("--all", "everything", is_flag=True, help="Untick all of them, as for a new job.")
 @json_option
 @config_option
 @click.pass_context
 def untick(
     ctx: click.Context, watch: str, items: tuple[str, ...], everything: bool, as_json: bool, config: str | None
 ) -> int:
-    """ITEMs of WATCH are to be done again before the next rent. What runs goes on."""
+    """Untick ITEMs of WATCH: they must be done again before it next rents. Running instances continue."""
     from gpuwatch.app.checklist import untick as forget
     from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.cli.output import note
 
     if bool(items) == everything:
-        raise UsageError("say which items, or --all")
+        raise UsageError("name the items, or use --all")
     loaded = load_settings(config)
     undone, left = forget(loaded, watch, items)
     if not undone:
-        note("nothing of it was ticked")
+        note("none of them was ticked")
     _print([left], as_json or bool(ctx.obj), loaded.timezone)
     return Exit.DONE
 
@@ -139,7 +139,7 @@ def _print_standing(one: ChecklistStatus, timezone: str) -> None:
         _print_item(one, item, timezone)
     for tick_ in one.ticks:
         if tick_.item not in one.required:
-            click.echo(f"  [x] {_clean(tick_.item)} (not required any more)")
+            click.echo(f"  [x] {_clean(tick_.item)} (no longer required)")
 
 
 def _print_item(one: ChecklistStatus, item: str, timezone: str) -> None:
@@ -168,14 +168,14 @@ def _summary(one: ChecklistStatus) -> str:
     if one.watch.action is Action.ALERT:
         return f'{counted}; its alerts remind you of the rest (action = "alert")'
     if one.watch.require_policy is ChecklistPolicy.WARN:
-        return f'{counted}; it rents all the same, and says so (require_policy = "warn")'
-    return f'{counted}; it rents nothing before the rest is ticked (require_policy = "block")'
+        return f'{counted}; it rents anyway, and its alert says so (require_policy = "warn")'
+    return f'{counted}; it rents nothing until the rest is ticked (require_policy = "block")'
 
 
 def _print_known() -> None:
     from gpuwatch.domain.launches.checklist import KNOWN_ITEMS
 
-    click.echo("Items that are known; any other text is an item of your own:")
+    click.echo("Known items; any other text is an item of your own:")
     for item, text in KNOWN_ITEMS.items():
         click.echo(f"  {item}\n{_wrapped(text)}")
 

@@ -18,7 +18,7 @@ from gpuwatch.cli.options import config_option, json_option
     ),
 )
 def config() -> None:
-    """Show the effective settings, or their JSON Schema."""
+    """Show the effective settings or their JSON Schema."""
 
 
 @config.command(
@@ -30,7 +30,7 @@ def config() -> None:
 @config_option
 @json_option
 def show(config: str | None, as_json: bool) -> None:
-    """Every setting in force and where it came from; secrets are masked."""
+    """Show every effective setting and where it comes from. Secrets are masked."""
     from gpuwatch.cli import output, tables
     from gpuwatch.settings.show import origins
 
@@ -46,7 +46,7 @@ def show(config: str | None, as_json: bool) -> None:
 
 @config.command(examples=("gpuwatch config schema > gpuwatch.schema.json",))
 def schema() -> None:
-    """The JSON Schema of gpuwatch.toml, for editors."""
+    """Print the JSON Schema of gpuwatch.toml, for editors."""
     from gpuwatch.cli import output
     from gpuwatch.settings.json_schema import json_schema
 
@@ -61,9 +61,9 @@ def schema() -> None:
     ),
 )
 @config_option
-@click.option("--force", is_flag=True, help="Overwrite what is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def init(config: str | None, force: bool) -> None:
-    """Write a commented gpuwatch.toml, and the schema that lets an editor help with it."""
+    """Write a commented gpuwatch.toml, and its schema for editors beside it."""
     from pathlib import Path
 
     from gpuwatch.cli import output
@@ -76,7 +76,7 @@ def init(config: str | None, force: bool) -> None:
         _write(target, template(), force)
         _write(target.parent / SCHEMA_FILE, schema_text(), force=True)
     except FileExistsError:
-        raise GpuwatchError(f"{target} is there already; --force overwrites it") from None
+        raise GpuwatchError(f"{target} exists already; --force overwrites it") from None
     except OSError as error:
         raise GpuwatchError(f"{error.filename or target} cannot be written: {error.strerror}") from None
     output.note(f"wrote {target} and {target.parent / SCHEMA_FILE}; next: edit the watch, then gpuwatch check")

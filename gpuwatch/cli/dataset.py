@@ -1,4 +1,4 @@
-"""`gpuwatch dataset`: less to train on. What of a data set repeats itself, and a copy without it."""
+"""`gpuwatch dataset`: find what repeats in a training data set, and write a copy without it."""
 
 from __future__ import annotations
 
@@ -64,38 +64,65 @@ def _near(_ctx: click.Context, _param: click.Parameter, value: str) -> float | N
 
 
 _OPTIONS = (
-    click.option("--field", multiple=True, help="A field with text; may be repeated. Default: by the first rows."),
     click.option(
-        "--near", default="0.95", show_default=True, callback=_near, help='Rows of this cosine are the same, or "off".'
+        "--field", multiple=True, help="Field that holds text; may be repeated. Default: detected from the first rows."
     ),
-    click.option("--per-cluster", type=click.IntRange(1), default=None, help="Of a cluster no more rows stay."),
-    click.option("--clusters", type=click.IntRange(2, 2_000), default=100, show_default=True, help="Groups to find."),
-    click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=42, show_default=True, help="Of what is drawn."),
-    click.option("--model", type=_FOLDER, default=None, help="The embedding model. Default: MiniLM on this machine."),
-    click.option("--backend", type=click.Choice(BACKENDS), default=BACKENDS[0], show_default=True, help="Runs it."),
-    click.option("--perplexity-model", type=_FOLDER, default=None, help="A small causal language model (ONNX)."),
-    click.option("--max-perplexity", type=_POSITIVE, default=None, help="Rows above it go."),
-    click.option("--min-perplexity", type=_POSITIVE, default=None, help="Rows below it go."),
-    click.option("--tokenizer", type=_FILE, default=None, help="tokenizer.json to count with. Default: an estimate."),
-    click.option("--threads", type=click.IntRange(1, 1024), default=None, help="Processors to use. Default: all."),
-    click.option("--work", type=_WORK, default=None, help="Where it keeps what is done. Default: FILE.audit."),
-    click.option("--anew", is_flag=True, help="Begin again, whatever was kept."),
+    click.option(
+        "--near",
+        default="0.95",
+        show_default=True,
+        callback=_near,
+        help='Cosine at which rows count as duplicates, or "off".',
+    ),
+    click.option("--per-cluster", type=click.IntRange(1), default=None, help="Keep at most N rows per cluster."),
+    click.option(
+        "--clusters", type=click.IntRange(2, 2_000), default=100, show_default=True, help="Number of clusters."
+    ),
+    click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=42, show_default=True, help="Random seed."),
+    click.option("--model", type=_FOLDER, default=None, help="Embedding model. Default: MiniLM on this machine."),
+    click.option(
+        "--backend",
+        type=click.Choice(BACKENDS),
+        default=BACKENDS[0],
+        show_default=True,
+        help="Library that runs the embedding model.",
+    ),
+    click.option(
+        "--perplexity-model",
+        type=_FOLDER,
+        default=None,
+        help="Small causal language model (ONNX) that computes perplexity.",
+    ),
+    click.option("--max-perplexity", type=_POSITIVE, default=None, help="Remove rows above this perplexity."),
+    click.option("--min-perplexity", type=_POSITIVE, default=None, help="Remove rows below this perplexity."),
+    click.option(
+        "--tokenizer", type=_FILE, default=None, help="tokenizer.json that counts tokens. Default: an estimate."
+    ),
+    click.option("--threads", type=click.IntRange(1, 1024), default=None, help="Number of CPU threads. Default: all."),
+    click.option("--work", type=_WORK, default=None, help="Folder for intermediate results. Default: FILE.audit."),
+    click.option("--anew", is_flag=True, help="Start over and ignore earlier results."),
     click.option(
         "--gpu",
         default=None,
-        help="For dollars: trained on it, at its cheapest offer now in the store.",
+        help="GPU to train on; its cheapest offer in the store sets the price.",
         shell_complete=completes("gpus"),
     ),
-    click.option("--poll", is_flag=True, help="Ask the providers for that offer instead."),
-    click.option("--price", type=_POSITIVE, default=None, help="For dollars: USD per GPU-hour."),
-    click.option("--gpu-hours", type=_POSITIVE, default=None, help="What training on the whole file takes."),
-    click.option("--tokens-per-s", callback=_figure, default=None, metavar="N", help="Or: what one GPU trains on."),
+    click.option("--poll", is_flag=True, help="Poll the providers for that offer instead."),
+    click.option("--price", type=_POSITIVE, default=None, help="Price of the GPU in USD per GPU-hour."),
+    click.option("--gpu-hours", type=_POSITIVE, default=None, help="GPU-hours that training on the whole file takes."),
     click.option(
-        "--params", callback=_figure, default=None, metavar="N", help="Or: size of the model to be trained (7B)."
+        "--tokens-per-s", callback=_figure, default=None, metavar="N", help="Or: tokens per second that one GPU trains."
     ),
-    click.option("--lora", is_flag=True, help="With --params: its weights are left alone."),
-    click.option("--utilisation", type=Between(0.01, 1), default=0.4, show_default=True, help="Of the GPU's FLOP/s."),
-    click.option("--epochs", type=_POSITIVE, default=1.0, show_default=True, help="Rounds over the data."),
+    click.option("--params", callback=_figure, default=None, metavar="N", help="Or: size of the model to train (7B)."),
+    click.option("--lora", is_flag=True, help="With --params: train adapters only (LoRA)."),
+    click.option(
+        "--utilisation",
+        type=Between(0.01, 1),
+        default=0.4,
+        show_default=True,
+        help="Share of the GPU's FLOP/s that training reaches.",
+    ),
+    click.option("--epochs", type=_POSITIVE, default=1.0, show_default=True, help="Passes over the data."),
 )
 
 
@@ -110,9 +137,9 @@ _OPTIONS = (
 @json_option
 @config_option
 def audit(file: Path, as_json: bool, config: str | None, **chosen: Any) -> int:
-    """What of FILE (JSON lines, also .gz) repeats itself, and what training on less would save.
+    """Report what repeats in FILE (JSON lines, also .gz), and what training on less would save.
 
-    Writes report.html and report.json into FILE.audit. Exit codes: 0 done, 2 usage, 3 nothing in FILE can be judged.
+    Writes report.html and report.json to FILE.audit. Exit codes: 0 done, 2 usage, 3 FILE holds no readable row.
     """
     return _run_audit(file, as_json, config, chosen, write=None)
 
@@ -120,8 +147,8 @@ def audit(file: Path, as_json: bool, config: str | None, **chosen: Any) -> int:
 @dataset.command("filter", examples=("gpuwatch dataset filter train.jsonl smaller.jsonl --removed removed.jsonl",))
 @click.argument("file", type=_FILE)
 @click.argument("out", type=_NEW)
-@click.option("--removed", type=_NEW, default=None, help="Write the rows that go there.")
-@click.option("--drop-unread", is_flag=True, help="Lines that are no rows go, too; else they stay.")
+@click.option("--removed", type=_NEW, default=None, help="Write the removed rows to this file.")
+@click.option("--drop-unread", is_flag=True, help="Remove unreadable lines, too. Default: keep them.")
 @click.option("--force", is_flag=True, help="Replace OUT if it exists; never FILE.")
 @_options
 @json_option
@@ -136,9 +163,9 @@ def filter_(
     config: str | None,
     **chosen: Any,
 ) -> int:
-    """Write the rows of FILE that stay to OUT, byte for byte, in their order. FILE is never written to.
+    """Write the rows of FILE that stay to OUT, byte for byte, in their order. FILE is never changed.
 
-    What an audit has read already is not read again. Exit codes as of `audit`.
+    Reuses the results of an earlier audit. Exit codes as for `audit`.
     """
     from gpuwatch.app.dataset.filtering import check_target, write_kept
 
@@ -164,7 +191,7 @@ def _run_audit(
     from gpuwatch.app.dataset.work_folder import open_work_folder
 
     if not file.is_file():
-        raise click.UsageError(f"{file} is no file that can be read twice")
+        raise click.UsageError(f"{file} is not a file that can be read twice")
     work, price = _work(chosen), _price(chosen, config)
     place = chosen["work"] or file.with_name(f"{file.name}.audit")
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import click
 
 from gpuwatch.cli.command import Group
 from gpuwatch.cli.options import Between, config_option, json_option
+from gpuwatch.cli.output import local
 
 if TYPE_CHECKING:
     from gpuwatch.storage.database import Database
@@ -24,14 +26,14 @@ if TYPE_CHECKING:
     ),
 )
 def db() -> None:
-    """The store: upgrade, backup, prune, stats."""
+    """Upgrade, back up, prune or measure the store."""
 
 
 @db.command(examples=("gpuwatch db upgrade",))
 @json_option
 @config_option
 def upgrade(as_json: bool, config: str | None) -> None:
-    """Bring the database to this program's schema; a new one is made. `gpuwatch run` does so by itself."""
+    """Upgrade the database to this program's schema, or create it. `gpuwatch run` does so by itself."""
     from gpuwatch.storage.migrate import upgrade as bring_up
 
     with _database(config, any_schema=True) as database:
@@ -50,7 +52,7 @@ def upgrade(as_json: bool, config: str | None) -> None:
 def backup(target: Path, force: bool, as_json: bool, config: str | None) -> None:
     """Copy the database to TARGET while it is in use, and check the copy.
 
-    To restore: stop gpuwatch, and put the copy in the database's place.
+    To restore it, stop gpuwatch and replace the database with the copy.
     """
     from gpuwatch.storage.backup import backup as copy
 
@@ -63,16 +65,15 @@ def backup(target: Path, force: bool, as_json: bool, config: str | None) -> None
 
 
 @db.command(examples=("gpuwatch db prune --keep-days 90",))
-@click.option(
-    "--keep-days", type=Between(min=0.25, max=36_500), required=True, help="Exact prices of so many days stay."
-)
+@click.option("--keep-days", type=Between(min=0.25, max=36_500), required=True, help="Days of exact prices to keep.")
 @json_option
 @config_option
 def prune(keep_days: float, as_json: bool, config: str | None) -> None:
-    """Drop prices, polls and told alerts older than --keep-days; hourly figures stay. Works beside a daemon."""
+    """Delete exact prices, polls and sent alerts older than --keep-days; hourly prices stay. The daemon may run."""
     from datetime import timedelta
 
     from gpuwatch.bootstrap import real_now
+    from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.domain.market.json_values import rfc3339
     from gpuwatch.storage.prune import prune as drop
 
@@ -90,8 +91,8 @@ def prune(keep_days: float, as_json: bool, config: str | None) -> None:
         )
     else:
         click.echo(
-            f"dropped {done.intervals:,} prices, {done.polls:,} polls, {done.alerts:,} told alerts;"
-            f" kept from {rfc3339(done.kept_from)} on"
+            f"dropped {done.intervals:,} prices, {done.polls:,} polls, {done.alerts:,} sent alerts;"
+            f" kept from {local(done.kept_from, load_settings(config).timezone)} on"
         )
 
 
@@ -99,7 +100,8 @@ def prune(keep_days: float, as_json: bool, config: str | None) -> None:
 @json_option
 @config_option
 def stats(as_json: bool, config: str | None) -> None:
-    """How big the store is, and what it holds."""
+    """Show the size of the store and what it holds."""
+    from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.storage.store_stats import read_store_stats as count
 
     with _database(config, read_only=True) as database:
@@ -109,24 +111,25 @@ def stats(as_json: bool, config: str | None) -> None:
 
         _json(msgspec.to_builtins(found))
         return
-    for label, value in _lines(found):
+    for label, value in _lines(found, load_settings(config).timezone):
         click.echo(f"{label:<22} {value}")
 
 
-def _lines(found: Any) -> Iterator[tuple[str, str]]:
-    from gpuwatch.domain.market.json_values import rfc3339
+def _lines(found: Any, timezone: str) -> Iterator[tuple[str, str]]:
+    def shown(moment: datetime | None) -> str:
+        return local(moment, timezone)
 
     yield "database", found.place
     yield "engine", found.engine
     yield "schema", found.schema or "none"
     yield "size", f"{_size(found.bytes)}" + (f", {_size(found.free_bytes)} of it free" if found.free_bytes else "")
-    span = f", {rfc3339(found.first_poll_at)} to {rfc3339(found.last_poll_at)}" if found.first_poll_at else ""
+    span = f", {shown(found.first_poll_at)} to {shown(found.last_poll_at)}" if found.first_poll_at else ""
     yield "polls", f"{found.rows.get('poll', 0):,}{span}"
-    yield "identities", f"{found.rows.get('series', 0):,}, {found.on_offer:,} on offer now"
+    yield "offers", f"{found.rows.get('series', 0):,}, {found.on_offer:,} on sale now"
     yield "prices", f"{found.rows.get('price_interval', 0):,}"
     if found.prices_kept_from:
-        yield "", f"exact since {rfc3339(found.prices_kept_from)}; before that by the hour"
-    rolled = f", up to {rfc3339(found.rolled_up_to)}" if found.rolled_up_to else ""
+        yield "", f"exact since {shown(found.prices_kept_from)}; hourly before that"
+    rolled = f", up to {shown(found.rolled_up_to)}" if found.rolled_up_to else ""
     yield "hourly figures", f"{found.rows.get('hourly', 0):,}{rolled}"
     yield "alerts, launches", f"{found.rows.get('alert', 0):,}, {found.rows.get('launch', 0):,}"
     if found.bytes_per_offer_and_poll is not None:

@@ -1,4 +1,4 @@
-"""`gpuwatch demo`: see it work, without a key, a network or a risk."""
+"""`gpuwatch demo`: the daemon against an embedded marketplace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpuwatch.cli.command import Command
 
 @click.command(cls=Command, examples=("gpuwatch demo",))
 def demo() -> int:
-    """The whole daemon against an embedded marketplace on loopback: polls, a price drop, the alert, a launch, its end.
+    """Run the daemon against an embedded marketplace on loopback: polls, a price drop, an alert, a launch and its end.
 
     Takes about 20 seconds; your own settings and database are not touched.
     """

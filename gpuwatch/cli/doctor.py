@@ -1,4 +1,4 @@
-"""`gpuwatch doctor`: what is set up, what is not, and how to mend it."""
+"""`gpuwatch doctor`: check the installation, and say how to fix what is wrong."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _SIGNS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
 @json_option
 @config_option
 def doctor(as_json: bool, config: str | None) -> int:
-    """Check settings, database, keys, channels and clock. Rents nothing, tells nobody. Exit 1: something is broken."""
+    """Check settings, database, keys, channels and clock. Rents nothing and sends no message.
+
+    Exit codes: 0 fine, 1 something is broken, 2 the settings are wrong.
+    """
     from gpuwatch.app.doctor import run_checks
     from gpuwatch.bootstrap.settings_loading import load_settings
 

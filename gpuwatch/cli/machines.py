@@ -1,4 +1,4 @@
-"""`gpuwatch machines`: which machines are left alone, and why."""
+"""`gpuwatch machines`: which machines are not rented, and why."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COLUMNS = (left("provider"), left("machine"), text("why"), left("launch", drop=
 @config_option
 @click.pass_context
 def machines(ctx: click.Context, as_json: bool, config: str | None) -> int:
-    """Machines that are not rented: a launch failed on them within a day, or you blocked them."""
+    """List machines that are not rented: a launch failed on them within a day, or you blocked them."""
     from gpuwatch.app.machines import avoided_machine_json
 
     ctx.find_root().obj = config
@@ -60,7 +60,7 @@ def machines(ctx: click.Context, as_json: bool, config: str | None) -> int:
 @provider_option
 @config_option
 def forgive(machine: str, provider: str | None, config: str | None) -> int:
-    """Rent a MACHINE again although launches failed on it."""
+    """Clear the failures of a MACHINE, so that it may be rented again."""
     return _allow(machine, provider, config, forgive_only=True)
 
 
@@ -69,18 +69,18 @@ def forgive(machine: str, provider: str | None, config: str | None) -> int:
 @provider_option
 @config_option
 def allow(machine: str, provider: str | None, config: str | None) -> int:
-    """Lift a block; what failed on the MACHINE is forgiven, too."""
+    """Unblock a MACHINE and clear its failures."""
     return _allow(machine, provider, config, forgive_only=False)
 
 
 @machines.command(examples=("gpuwatch machines block 48211 --for 7d --why 'slow disk'",))
 @click.argument("machine")
-@duration_option("--for", "for_s", "So long; without it until gpuwatch machines allow.")
-@click.option("--why", default="", help="For the list.")
+@duration_option("--for", "for_s", "Duration, such as 7d. Default: until `gpuwatch machines allow`.")
+@click.option("--why", default="", help="Reason shown in the list.")
 @provider_option
 @config_option
 def block(machine: str, for_s: float | None, why: str, provider: str | None, config: str | None) -> int:
-    """Never rent this MACHINE. What runs on it goes on."""
+    """Never rent this MACHINE. Instances that run on it continue."""
     from gpuwatch.app.machines import block_machine as shut_out
     from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.cli.output import local

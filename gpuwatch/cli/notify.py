@@ -1,4 +1,4 @@
-"""`gpuwatch notify`: does an alert really arrive?"""
+"""`gpuwatch notify`: send a test message through each channel"""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def _known() -> dict[str, tuple[str, ...]]:
 @json_option
 @config_option
 def notify(as_json: bool, config: str | None) -> int:
-    """Send a test message through each configured channel. Exit 0: all arrived, 1: not all, 2: none is configured."""
+    """Send a test message through each configured channel.
+
+    Exit codes: 0 all arrived, 1 not all arrived, 2 no channel is configured.
+    """
     from gpuwatch.app.notify import channel_test_json, send_test_message
     from gpuwatch.bootstrap.settings_loading import load_settings
     from gpuwatch.cli.output import json_out

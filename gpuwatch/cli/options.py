@@ -8,11 +8,14 @@ from collections.abc import Callable
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal, InvalidOperation
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.market_history import MarketFilter
@@ -264,3 +267,32 @@ def _counts(text: str | None) -> tuple[int | None, int | None]:
     if not low.isdecimal() or int(low) < 1 or (dash and (not high.isdecimal() or int(high) < int(low))):
         raise click.BadParameter(f'expected a number of GPUs such as "8", or a range such as "1-4": {text!r}')
     return int(low), int(high) if dash else int(low)
+
+
+# --- money ------------------------------------------------------------------------------------------------------------
+
+_USD_MAX = Decimal(10**9)
+
+
+def parse_usd(flag: str, text: str, *, zero: bool = False) -> Decimal:
+    """Dollars, exact as written. Raises UsageError."""
+    try:
+        found = Decimal(text.strip().removeprefix("$"))
+    except InvalidOperation:
+        found = Decimal("NaN")
+    if not found.is_finite() or not (0 <= found <= _USD_MAX) or (not found and not zero):
+        raise UsageError(f"{flag} {text!r}: expected USD{' from 0 on' if zero else ' above 0'}, such as 3.50")
+    return found
+
+
+def parse_percents(flag: str, text: str, most: int = 100) -> tuple[Decimal, ...]:
+    """One percentage or two, "40-60"; "none" and "" are none. Raises UsageError."""
+    if text.strip().lower() in {"", "none", "0"}:
+        return ()
+    try:
+        found = tuple(Decimal(part.strip().removesuffix("%")) for part in text.split("-"))
+    except InvalidOperation:
+        found = ()
+    if not 1 <= len(found) <= 2 or not all(one.is_finite() and 0 <= one < most for one in found):
+        raise UsageError(f"{flag} {text!r}: expected percent under {most}, such as 40 or 40-60, or none")
+    return tuple(sorted(set(found)))

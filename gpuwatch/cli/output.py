@@ -14,6 +14,7 @@ from unicodedata import normalize
 import click
 
 _HANDLER = "gpuwatch.fallback"
+_ASCII = "gpuwatch_ascii"
 _PLAIN = {
     "–": "-", "—": "-", "−": "-", "…": "...", "×": "x", "÷": "/", "·": ".", "→": "->", "←": "<-", "≤": "<=", "≥": ">=",
     "±": "+-", "“": '"', "”": '"', "„": '"', "’": "'", "░": ":", "│": "|", "┤": "+", "└": "+", "┬": "+", "─": "-",
@@ -27,7 +28,12 @@ def make_output_safe() -> None:
     codecs.register_error(_HANDLER, _replace)
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
+        if reconfigure is None:
+            continue
+        if codecs.lookup(stream.encoding or "utf-8").name == "ascii":
+            codecs.register(_ascii_by_another_name)
+            reconfigure(encoding=_ASCII, errors=_HANDLER)
+        else:
             reconfigure(errors=_HANDLER)
 
 
@@ -83,6 +89,22 @@ def local(moment: datetime | None, timezone: str) -> str:
     from zoneinfo import ZoneInfo
 
     return "–" if moment is None else moment.astimezone(ZoneInfo(timezone)).strftime("%Y-%m-%d %H:%M:%S %Z")
+
+
+def _ascii_by_another_name(name: str) -> codecs.CodecInfo | None:
+    """ASCII under a name that click does not take for a mistake: it would write UTF-8 instead."""
+    if name != _ASCII:
+        return None
+    found = codecs.lookup("ascii")
+    return codecs.CodecInfo(
+        found.encode,
+        found.decode,
+        found.streamreader,
+        found.streamwriter,
+        found.incrementalencoder,
+        found.incrementaldecoder,
+        name=_ASCII,
+    )
 
 
 def _is_unicode() -> bool:

@@ -1,4 +1,4 @@
-"""`gpuwatch pause` and `gpuwatch resume`: the switch that keeps every daemon from renting."""
+"""`gpuwatch pause` and `gpuwatch resume`: stop and allow renting, for every daemon of this store."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("watch", required=False, shell_complete=completes("watches"))
-@duration_option("--for", "for_s", "So long; without it until gpuwatch resume.")
-@click.option("--why", default="", help="Said in every alert meanwhile.")
+@duration_option("--for", "for_s", "Duration, such as 2h. Default: until `gpuwatch resume`.")
+@click.option("--why", default="", help="Reason shown in alerts while paused.")
 @json_option
 @config_option
 def pause(watch: str | None, for_s: float | None, why: str, as_json: bool, config: str | None) -> int:
-    """Rent nothing new, or nothing by one WATCH. What runs goes on, and is looked after."""
+    """Rent nothing new, at all or for one WATCH. Running instances continue and stay under guard."""
     from gpuwatch.app.pauses import pause as switch_off
     from gpuwatch.bootstrap.settings_loading import load_settings
 
@@ -48,7 +48,7 @@ def pause(watch: str | None, for_s: float | None, why: str, as_json: bool, confi
 @json_option
 @config_option
 def resume(watch: str | None, as_json: bool, config: str | None) -> int:
-    """Rent again. With WATCH: lift its own pause, and forget that its launches failed."""
+    """Allow renting again. With WATCH: lift its own pause and reset its failure count."""
     from gpuwatch.app.pauses import resume as switch_on
     from gpuwatch.bootstrap.settings_loading import load_settings
 
@@ -56,7 +56,7 @@ def resume(watch: str | None, as_json: bool, config: str | None) -> int:
     lifted, left = switch_on(loaded, watch)
     if not as_json:
         what = "renting" if watch is None else f"watch {watch!r}"
-        click.echo(f"{what} goes on" if lifted else f"{what} was not paused")
+        click.echo(f"{what} resumed" if lifted else f"{what} was not paused")
     _show(loaded, left, as_json)
     return Exit.DONE
 

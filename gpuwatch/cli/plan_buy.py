@@ -56,45 +56,61 @@ class MachineOptions(NamedTuple):
     "--card",
     default=None,
     metavar="GPU",
-    help=f"Which card you would buy. Default: {_EXAMPLE_CARD}.",
+    help=f"Card to buy. Default: {_EXAMPLE_CARD}.",
     shell_complete=completes("gpus"),
 )
-@click.option("--cards", type=click.IntRange(1, 10_000), default=None, help="How many. Default: what holds --memory.")
-@click.option("--memory", type=Between(0.1, 1e6), default=None, help="GB that the model wants. Default: 140.")
-@click.option("--card-memory", type=Between(0.1, 1e4), default=None, help="GB of one; default: data sheet.")
-@click.option("--card-price", default=None, metavar="USD", help="For one. Default: 2000 for the example's card.")
-@click.option("--card-watts", type=Between(0, 1e4), default=None, help="Of one; default: data sheet.")
-@click.option("--other", default="5000", show_default=True, help="USD for the rest of the hardware.")
-@click.option("--system-watts", type=Between(0, 1e5), default=500.0, show_default=True, help="Of the rest.")
-@click.option("--kwh", default="0.15", show_default=True, help="USD for a kWh.")
-@click.option("--cooling", type=Between(0, 1000), default=30.0, show_default=True, help="Percent of power.")
-@click.option("--yearly", default="0", show_default=True, help="USD a year for space, repairs, risk.")
+@click.option(
+    "--cards", type=click.IntRange(1, 10_000), default=None, help="Number of cards. Default: as many as hold --memory."
+)
+@click.option("--memory", type=Between(0.1, 1e6), default=None, help="GB that the model needs. Default: 140.")
+@click.option("--card-memory", type=Between(0.1, 1e4), default=None, help="GB per card. Default: data sheet.")
+@click.option("--card-price", default=None, metavar="USD", help="Price per card. Default: 2000 for the example's card.")
+@click.option("--card-watts", type=Between(0, 1e4), default=None, help="Watts per card. Default: data sheet.")
+@click.option("--other", default="5000", show_default=True, help="Price of the rest of the hardware, in USD.")
+@click.option(
+    "--system-watts", type=Between(0, 1e5), default=500.0, show_default=True, help="Watts of the rest of the hardware."
+)
+@click.option("--kwh", default="0.15", show_default=True, help="Price of electricity, in USD per kWh.")
+@click.option(
+    "--cooling", type=Between(0, 1000), default=30.0, show_default=True, help="Cooling, in percent of the power."
+)
+@click.option("--yearly", default="0", show_default=True, help="USD per year for space, repairs and risk.")
 @click.option(
     "--slower",
     type=Between(0.01, 1000),
     default=None,
-    help="So many times longer than the rented machine your own takes. Default: 2.5 for the example, else 1.",
+    help="How many times longer your own machine takes than the rented one. Default: 2.5 for the example, else 1.",
 )
-@click.option("--rent", default=None, metavar="USD", help="Of an hour of the rented machine. Default: 98.32.")
+@click.option("--rent", default=None, metavar="USD", help="Price of the rented machine per hour. Default: 98.32.")
 @click.option(
     "--rent-gpu",
     default=None,
     metavar='"8x GPU"',
-    help="Instead: the cheapest offer that the store knows.",
+    help="Or: take the cheapest such offer in the store.",
     shell_complete=completes("gpus"),
 )
-@click.option("--extra", type=Between(0, 1000), default=None, help="Storage, traffic: percent. Default: 10.")
-@click.option("--days", type=Between(0.01, 36500), default=7.0, show_default=True, help="The job, rented.")
-@click.option("--hours-a-day", type=Between(0.01, 24), default=24.0, show_default=True, help="Rented, day by day.")
-@click.option("--loss", default="30-40", show_default=True, help="Percent of its value that hardware loses a year.")
-@click.option("--reserved", default="40-60", show_default=True, help="Discount in percent, or none.")
-@click.option("--spot", default="70-90", show_default=True, help="Discount in percent, or none.")
-@click.option("--launches", "own_log", is_flag=True, help="As much as you really rented, by your own launches.")
-@click.option("--since", default="90d", show_default=True, help="With --launches: how far back.")
 @click.option(
-    "--log-gpu", default=None, metavar="GPU", help="With --launches: only these.", shell_complete=completes("gpus")
+    "--extra", type=Between(0, 1000), default=None, help="Storage and traffic, in percent of the rent. Default: 10."
 )
-@click.option("--seed", is_flag=True, help="The sources' own reckoning, to the cent.")
+@click.option(
+    "--days",
+    type=Between(0.01, 36500),
+    default=7.0,
+    show_default=True,
+    help="Days that the job takes on the rented machine.",
+)
+@click.option(
+    "--hours-a-day", type=Between(0.01, 24), default=24.0, show_default=True, help="Hours per day that you rent."
+)
+@click.option("--loss", default="30-40", show_default=True, help="Percent of its value that hardware loses per year.")
+@click.option("--reserved", default="40-60", show_default=True, help='Discount in percent, or "none".')
+@click.option("--spot", default="70-90", show_default=True, help='Discount in percent, or "none".')
+@click.option("--launches", "own_log", is_flag=True, help="Compare with what your own launches cost.")
+@click.option("--since", default="90d", show_default=True, help="With --launches: how far back to read.")
+@click.option(
+    "--log-gpu", default=None, metavar="GPU", help="With --launches: only this GPU.", shell_complete=completes("gpus")
+)
+@click.option("--seed", is_flag=True, help="Show the sources' own calculation, to the cent.")
 @json_option
 @config_option
 def buy(
@@ -115,28 +131,28 @@ def buy(
     config: str | None,
     **bought: object,
 ) -> int:
-    """Own cards or rented ones: what each costs, and when buying pays back.
+    """Compare owning cards with renting: what each costs, and when buying pays off.
 
     Without options: the source's example, 140 GB on RTX 4090 cards against a machine with 8 H100.
 
-    Exit codes: 0 done, 2 usage, 3 your own launches say too little.
+    Exit codes: 0 done, 2 usage, 3 your own launches are too few to tell.
     """
     from gpuwatch.app.plan_buy import plan_buy_json
+    from gpuwatch.cli.options import parse_percents
     from gpuwatch.cli.output import json_out, note
     from gpuwatch.cli.plan_buy_rows import print_seed, print_table
-    from gpuwatch.cli.plan_money import percents
     from gpuwatch.domain.planning.buy import compare_with_rent
 
     if seed:
         return print_seed(as_json)
     if rent is not None and rent_gpu is not None:
-        raise UsageError("say either --rent or --rent-gpu")
+        raise UsageError("use either --rent or --rent-gpu")
     machine = MachineOptions(**bought)  # type: ignore[arg-type]
     is_example = machine.card is None and rent is None and rent_gpu is None and not own_log
     _warn_of_memory(machine)
     own = _own(machine, slower if slower is not None else 2.5 if is_example else 1.0)
     usage = _usage(days, hours_a_day)
-    lost = percents("--loss", loss, 101) or (_zero(),)
+    lost = parse_percents("--loss", loss, 101) or (_zero(),)
     found = []
     if not own_log or rent is not None or rent_gpu is not None:
         base = _tariff(config, rent, rent_gpu, extra)
@@ -154,22 +170,24 @@ def buy(
 
 
 def _own(machine: MachineOptions, slower: float) -> OwnedMachine:
-    from gpuwatch.cli.plan_money import usd
+    from gpuwatch.cli.options import parse_usd
     from gpuwatch.domain.planning.buy import OwnedMachine, cards_needed
 
     memory_gb, watts = _data_sheet(machine)
     if machine.card is not None and machine.card_price is None:
-        raise UsageError(f"say what one {machine.card} costs: --card-price USD")
+        raise UsageError(f"give the price of one {machine.card}: --card-price USD")
     return OwnedMachine(
         card=machine.card or _EXAMPLE_CARD,
         cards=machine.cards or cards_needed(_decimal(machine.memory or _EXAMPLE_GB), memory_gb),
-        card_usd=usd("--card-price", _EXAMPLE_USD if machine.card_price is None else machine.card_price, zero=True),
-        other_usd=usd("--other", machine.other, zero=True),
+        card_usd=parse_usd(
+            "--card-price", _EXAMPLE_USD if machine.card_price is None else machine.card_price, zero=True
+        ),
+        other_usd=parse_usd("--other", machine.other, zero=True),
         card_watts=watts,
         system_watts=_decimal(machine.system_watts),
-        usd_kwh=usd("--kwh", machine.kwh, zero=True),
+        usd_kwh=parse_usd("--kwh", machine.kwh, zero=True),
         cooling_percent=_decimal(machine.cooling),
-        yearly_usd=usd("--yearly", machine.yearly, zero=True),
+        yearly_usd=parse_usd("--yearly", machine.yearly, zero=True),
         slower=_decimal(slower),
     )
 
@@ -197,7 +215,7 @@ def _data_sheet(machine: MachineOptions) -> tuple[Decimal, Decimal]:
         memory = specs.memory_gib if memory is None else memory
         watts = specs.power_w if watts is None else watts
     if memory is None or watts is None:
-        raise UsageError(f"no data sheet of ours says what a {name} has: say --card-memory and --card-watts")
+        raise UsageError(f"no data sheet for {name}: use --card-memory and --card-watts")
     return _decimal(memory), _decimal(watts)
 
 
@@ -208,11 +226,11 @@ def _usage(days: float, hours_a_day: float) -> MachineUsage:
 
 
 def _tariff(config: str | None, rent: str | None, rent_gpu: str | None, extra: float | None) -> RentTariff:
-    from gpuwatch.cli.plan_money import usd
+    from gpuwatch.cli.options import parse_usd
     from gpuwatch.domain.planning.buy import SOURCE_TARIFF, RentTariff
 
     if rent_gpu is None:
-        price = SOURCE_TARIFF.usd_hour if rent is None else usd("--rent", rent)
+        price = SOURCE_TARIFF.usd_hour if rent is None else parse_usd("--rent", rent)
         return RentTariff(
             name="on demand", usd_hour=price, extra_percent=_decimal(_EXAMPLE_EXTRA if extra is None else extra)
         )
@@ -231,13 +249,13 @@ def _tariff(config: str | None, rent: str | None, rent_gpu: str | None, extra: f
 
 
 def _tariffs(base: RentTariff, reserved: str, spot: str) -> list[RentTariff]:
-    from gpuwatch.cli.plan_money import percents
+    from gpuwatch.cli.options import parse_percents
     from gpuwatch.domain.planning.buy import discounted
 
     return [
         base,
-        *discounted(base, "reserved", percents("--reserved", reserved)),
-        *discounted(base, "spot", percents("--spot", spot)),
+        *discounted(base, "reserved", parse_percents("--reserved", reserved)),
+        *discounted(base, "spot", parse_percents("--spot", spot)),
     ]
 
 

@@ -11,7 +11,7 @@ from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import Between, completes, config_option, duration_option, json_option
 from gpuwatch.cli.plan_job_options import job_of, job_options
-from gpuwatch.cli.plan_options import WorkloadOptions, workload_of, workload_options
+from gpuwatch.cli.plan_size import WorkloadOptions, workload_of, workload_options
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,18 +37,18 @@ _OFFER_ONLY = ("gpu", "count", "provider", "verified", "data", "poll")
 @click.argument("candidates", nargs=-1, metavar="[CANDIDATE]...")
 @job_options
 @workload_options(needed=False)
-@click.option("--download-gb", type=Between(min=0), default=0.0, help="GB that the job downloads.")
-@click.option("--upload-gb", type=Between(min=0), default=0.0, help="GB that it uploads.")
+@click.option("--download-gb", type=Between(min=0), default=0.0, help="GB the job downloads.")
+@click.option("--upload-gb", type=Between(min=0), default=0.0, help="GB the job uploads.")
 @click.option("--disk-gb", type=Between(min=1), default=None, help="GB of disk; part of the price.")
 @click.option(
     "--gpu",
     multiple=True,
     metavar="GPU",
-    help="Only offers of these; may be repeated.",
+    help="Only offers with this GPU; may be repeated.",
     shell_complete=completes("gpus"),
 )
-@click.option("--count", default=None, help="Only offers of so many GPUs; a number or MIN-MAX.")
-@click.option("--spot", type=click.Choice(["no", "only", "any"]), default="no", help="Interruptible offers.")
+@click.option("--count", default=None, help="Number of GPUs in an offer, N or MIN-MAX.")
+@click.option("--spot", type=click.Choice(["no", "only", "any"]), default="no", help="Spot (interruptible) offers.")
 @click.option(
     "--provider",
     multiple=True,
@@ -56,29 +56,36 @@ _OFFER_ONLY = ("gpu", "count", "provider", "verified", "data", "poll")
     help="Only this provider; may be repeated.",
     shell_complete=completes("providers"),
 )
-@click.option("--verified", is_flag=True, help="Verified hosts only.")
-@click.option("--listed", is_flag=True, help="List prices, without proof of stock, too.")
-@click.option("--poll", "--now", "poll", is_flag=True, help="Ask the providers, instead of the store.")
+@click.option("--verified", is_flag=True, help="Only verified hosts.")
+@click.option("--listed", is_flag=True, help="Include list prices, without proof of stock.")
+@click.option("--poll", "--now", "poll", is_flag=True, help="Poll the providers instead of reading the store.")
 @click.option(
     "--data",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A file of price rows instead of the store: its newest look.",
+    help="Read the newest poll of this file instead of the store.",
 )
-@duration_option("--timeout", "timeout_s", "With --poll: how long to wait for all; default 60s.")
-@click.option("--commission", type=_SHARE, default=0.0, help="On top of the candidates' prices: 0.2.")
-@click.option("--disk-usd-gb-month", type=Between(min=0), default=0.0, help="Candidates: price of the disk.")
-@click.option("--download-usd-gb", type=Between(min=0), default=None, help="Candidates: price of traffic.")
-@click.option("--upload-usd-gb", type=Between(min=0), default=None, help="Candidates: price of traffic.")
-@duration_option("--min-billing", "min_billing_s", "Candidates: the least that is billed, such as 1h.")
-@click.option("--credit", type=Between(min=0), default=0.0, help="USD of free credit, taken off at the end.")
-@click.option("--limit", type=click.IntRange(1, 5000), default=20, show_default=True, help="Offers shown.")
-@click.option("--seed", is_flag=True, help="Candidates: price × hours alone, as the sources reckon.")
+@duration_option("--timeout", "timeout_s", "With --poll: longest wait for all providers. Default: 60s.")
+@click.option(
+    "--commission", type=_SHARE, default=0.0, help="Commission on top of the candidates' prices, such as 0.2."
+)
+@click.option(
+    "--disk-usd-gb-month",
+    type=Between(min=0),
+    default=0.0,
+    help="Candidates: price of the disk in USD per GB and month.",
+)
+@click.option(
+    "--download-usd-gb", type=Between(min=0), default=None, help="Candidates: price of traffic in USD per GB."
+)
+@click.option("--upload-usd-gb", type=Between(min=0), default=None, help="Candidates: price of traffic in USD per GB.")
+@duration_option("--min-billing", "min_billing_s", "Candidates: minimum billing, such as 1h.")
+@click.option("--credit", type=Between(min=0), default=0.0, help="Free credit in USD, subtracted at the end.")
+@click.option("--limit", type=click.IntRange(1, 5000), default=20, show_default=True, help="Number of offers.")
+@click.option("--seed", is_flag=True, help="Candidates: price × hours only, as the sources compute.")
 @json_option
 @config_option
-def job(candidates: tuple[str, ...], config: str | None, as_json: bool, **given: Any) -> int:
-    """What a job costs, all in: work, getting ready, restarts, least billing, traffic.
-
-    On cards that you name:
+def job(candidates: tuple[str, ...], workload: WorkloadOptions, config: str | None, as_json: bool, **given: Any) -> int:
+    """Compute what a job costs in all: work, setup, restarts, minimum billing, traffic.
 
     Without any, on real offers, cheapest job first:
 
@@ -86,8 +93,7 @@ def job(candidates: tuple[str, ...], config: str | None, as_json: bool, **given:
     """
     from gpuwatch.domain.planning.job import JobTraffic
 
-    workload = {key: given.pop(key) for key in WorkloadOptions._fields}
-    spec = _at_some_utilisation(_spec(given | workload, WorkloadOptions(**workload)))
+    spec = _at_some_utilisation(_spec(given | workload._asdict(), workload))
     traffic = JobTraffic(given["download_gb"], given["upload_gb"])
     if candidates:
         return _on_candidates(candidates, spec, traffic, given, as_json)
@@ -121,7 +127,7 @@ def _at_some_utilisation(spec: JobSpec) -> JobSpec:
     if spec.tokens is None or spec.tokens_per_s or spec.flop is None or spec.utilisation is not None:
         return spec
     note(
-        "no --utilisation is said: reckoned at 20–60 % of the data sheet's FLOP/s, the range that is published; "
+        "no --utilisation given: computed at 20–60 % of the data sheet's FLOP/s, the range that is published; "
         'yours, or --tokens-per-s "4x H100=2500" as you measured, narrows the figures'
     )
     return msgspec.structs.replace(spec, utilisation=FigureRange(0.2, 0.6))
@@ -137,7 +143,7 @@ def _on_candidates(
 
     if any(given[name] for name in _OFFER_ONLY):
         named = next(name for name in _OFFER_ONLY if given[name])
-        raise UsageError(f"--{named} goes with real offers: leave the candidates out")
+        raise UsageError(f"--{named} goes with real offers: omit the candidates")
     if given["spot"] == "any":
         raise UsageError("--spot any goes with real offers; of candidates, either all are interruptible or none")
     try:
@@ -217,7 +223,7 @@ def _on_offers(spec: JobSpec, traffic: JobTraffic, given: dict[str, Any], config
     for line in found.troubles:
         note(line)
     if found.as_of is not None and given["data"] is None and real_now() - found.as_of > FRESH:
-        note("these prices are old: --poll asks the providers now")
+        note("these prices are old: --poll fetches current ones")
     if not ranking.seen or found.troubles:
         if not ranking.seen:
             note(_nothing_known(given))
@@ -229,19 +235,19 @@ def _is_enough(spec: JobSpec, given: dict[str, Any]) -> None:
     """Without these, no offer could be reckoned."""
     if spec.hours is None and spec.tokens is None:
         raise UsageError(
-            "how long does it take? Say --hours with --on, or --tokens with --tokens-per-s or --utilisation"
+            "how long does it take? Use --hours with --on, or --tokens with --tokens-per-s or --utilisation"
         )
     if spec.hours is not None and spec.tokens is not None:
-        raise UsageError("say either --hours or --tokens")
+        raise UsageError("use either --hours or --tokens")
     if spec.hours is not None and spec.on is None:
-        raise UsageError('on what does it take those hours? Say --on "4x A100"')
+        raise UsageError('on which GPUs does it take those hours? Use --on "4x A100"')
     if spec.tokens is not None and not spec.tokens_per_s and spec.flop is None:
-        raise UsageError("how quick is it? Say --tokens-per-s, or the model's size: --size-of")
+        raise UsageError("how fast is it? Use --tokens-per-s, or the model's size: --size-of")
     if given["spot"] != "no" and given["interruptions_per_day"] is None:
-        raise UsageError("how often is it interrupted? Say --interruptions-per-day (0: never)")
+        raise UsageError("how often is it interrupted? Use --interruptions-per-day (0: never)")
 
 
 def _nothing_known(given: dict[str, Any]) -> str:
     if given["data"] is not None:
         return f"{given['data']} holds no such offer"
-    return "no such offer is known" if given["poll"] else "the store knows no such offer: --poll asks the providers now"
+    return "no such offer is known" if given["poll"] else "the store has no such offer: --poll fetches current ones"

@@ -19,23 +19,21 @@ _NUMBERS = ("scaling", "memory_gb", "image_gb", "download_mbps", "interruptions_
 _OF_WORKLOAD = ("method", "precision", "optimizer", "batch", "context")
 
 _OPTIONS = (
-    click.option("--hours", help='Hours of work, "72" or "60-80"; where: --on.'),
+    click.option("--hours", help='Hours of work, "72" or "60-80", on the GPUs of --on.'),
     click.option("--on", metavar="GPUS", help='GPUs on which it takes those hours: "4x A100".'),
-    click.option(
-        "--speedup", multiple=True, metavar="GPUS=X", help='How many times as fast others are: "4x H100=2.5".'
-    ),
+    click.option("--speedup", multiple=True, metavar="GPUS=X", help='Speed of other GPUs against --on: "4x H100=2.5".'),
     click.option("--tokens", help='Tokens of the whole job, instead of hours: "10B".'),
-    click.option("--tokens-per-s", multiple=True, metavar="GPUS=N", help='As measured: "2x H100=350-500".'),
-    click.option("--utilisation", help='Share of the FLOP/s of the data sheet that arrives: "0.4", "0.35-0.45".'),
-    click.option("--scaling", help="What each further GPU adds, as a share of one; default 1."),
-    click.option("--memory-gb", help="GB that all GPUs together must hold; default: what --size-of needs."),
-    click.option("--setup", metavar="DURATION", help='Getting ready, once: "10m".'),
-    click.option("--load", metavar="DURATION", help='Loading the model, at every start: "5m-7m".'),
-    click.option("--image-gb", help="GB of the image, pulled at every start."),
-    click.option("--download-mbps", help="Mbit/s where an offer says nothing."),
-    click.option("--checkpoint-every", metavar="DURATION", help="Between two checkpoints."),
-    click.option("--within", metavar="DURATION", help='All of it may take so long, at worst: "24h".'),
-    click.option("--interruptions-per-day", help="Of interruptible offers, while it runs."),
+    click.option("--tokens-per-s", multiple=True, metavar="GPUS=N", help='Measured speed: "2x H100=350-500".'),
+    click.option("--utilisation", help='Share of the nominal FLOP/s that the job reaches: "0.4", "0.35-0.45".'),
+    click.option("--scaling", help="What each further GPU adds, as a share of one. Default: 1."),
+    click.option("--memory-gb", help="GB that all GPUs together must hold. Default: what --size-of needs."),
+    click.option("--setup", metavar="DURATION", help='Setup, once: "10m".'),
+    click.option("--load", metavar="DURATION", help='Loading the model, at each start: "5m-7m".'),
+    click.option("--image-gb", help="GB of the image, pulled at each start."),
+    click.option("--download-mbps", help="Download speed in Mbit/s where an offer does not say."),
+    click.option("--checkpoint-every", metavar="DURATION", help="Time between two checkpoints."),
+    click.option("--within", metavar="DURATION", help='Longest time the whole job may take: "24h".'),
+    click.option("--interruptions-per-day", help="Interruptions per day of a spot instance."),
 )
 
 

@@ -31,8 +31,8 @@ _SEED_WAYS = 2  # of the built-in file: what the source adds up
     ),
 )
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--seed", is_flag=True, help="The source's own two ways alone, to the cent.")
-@click.option("--example", is_flag=True, help="Print the built-in file, as a start for your own.")
+@click.option("--seed", is_flag=True, help="Show only the source's own two scenarios, to the cent.")
+@click.option("--example", is_flag=True, help="Print the built-in file as a start for your own.")
 @json_option
 @config_option
 def scenario(file: Path | None, seed: bool, example: bool, as_json: bool, config: str | None) -> int:
@@ -44,7 +44,7 @@ def scenario(file: Path | None, seed: bool, example: bool, as_json: bool, config
     from gpuwatch.app.plan_scenario import scenarios_json
 
     if file is not None and (seed or example):
-        raise UsageError("--seed and --example are about the built-in file: name no other")
+        raise UsageError("--seed and --example use the built-in file: name no other")
     if example:
         click.echo(_built_in(), nl=False)
         return Exit.DONE

@@ -41,11 +41,18 @@ _OWN_COLUMNS = (
     ),
 )
 @click.option("--price", default=None, metavar="USD", help="USD per GPU-hour.")
-@click.option("--use", "uses", multiple=True, type=Between(0, 100), metavar="PERCENT", help="May be repeated.")
-@click.option("--low", type=Between(0, 100), default=70.0, show_default=True, help="Under it: a bottleneck.")
-@click.option("--good", type=Between(0, 100), default=90.0, show_default=True, help="From it on: well used.")
-@click.option("--launches", "own", is_flag=True, help="Your own launches, by what was measured of them.")
-@click.option("--since", default="30d", show_default=True, help="With --launches: how far back.")
+@click.option(
+    "--use",
+    "uses",
+    multiple=True,
+    type=Between(0, 100),
+    metavar="PERCENT",
+    help="Utilisation in percent; may be repeated.",
+)
+@click.option("--low", type=Between(0, 100), default=70.0, show_default=True, help="Below this: a bottleneck.")
+@click.option("--good", type=Between(0, 100), default=90.0, show_default=True, help="From this on: well used.")
+@click.option("--launches", "own", is_flag=True, help="Judge your own launches by their measured utilisation.")
+@click.option("--since", default="30d", show_default=True, help="With --launches: how far back to read.")
 @json_option
 @config_option
 def use(
@@ -58,23 +65,23 @@ def use(
     as_json: bool,
     config: str | None,
 ) -> int:
-    """What an hour of real work costs: price ÷ utilisation."""
+    """Show what an hour of real work costs: price ÷ utilisation."""
     if low > good:
         raise UsageError("--low is above --good")
     if own:
         if price is not None or uses:
-            raise UsageError("--launches takes price and use from your own launches: leave --price and --use out")
+            raise UsageError("--launches takes price and use from your own launches: omit --price and --use")
         return _own(since, low, good, as_json, config)
     if price is None:
-        raise UsageError("say --price USD per GPU-hour, or --launches for your own")
+        raise UsageError("use --price USD per GPU-hour, or --launches for your own")
     _asked(_usd(price), uses or _EXAMPLE, low, good, as_json)
     return Exit.DONE
 
 
 def _usd(text: str) -> Decimal:
-    from gpuwatch.cli.plan_money import usd
+    from gpuwatch.cli.options import parse_usd
 
-    return usd("--price", text)
+    return parse_usd("--price", text)
 
 
 def _asked(price: Decimal, uses: Sequence[float], low: float, good: float, as_json: bool) -> None:

@@ -23,7 +23,7 @@ _DPI = 120
 def png_option(command: Command) -> Command:
     """`--png FILE`; arrives as `png: Path | None`."""
     return click.option(
-        "--png", type=click.Path(dir_okay=False, path_type=Path), default=None, help="A picture into this file."
+        "--png", type=click.Path(dir_okay=False, path_type=Path), default=None, help="Write a picture to this file."
     )(command)
 
 
@@ -49,7 +49,7 @@ def save_png(path: Path, draw: Callable[[Any], None]) -> None:
         figure.savefig(part, format="png", metadata={"Software": None})  # equal data, equal bytes
         part.replace(path)
     except OSError as fault:
-        raise UsageError(f"{path}: it cannot be written: {fault.strerror or fault}") from fault
+        raise UsageError(f"{path}: cannot be written: {fault.strerror or fault}") from fault
     finally:
         part.unlink(missing_ok=True)
 

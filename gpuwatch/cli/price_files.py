@@ -13,6 +13,7 @@ import click
 
 from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import PastOptions, completes, config_option, json_option, moment
+from gpuwatch.cli.output import local, note
 
 if TYPE_CHECKING:
     from gpuwatch.app.price_files import FileImport
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 _KIND_WORDS = {"live": "live prices", "listed": "list prices"}
-_JUST_NOW = timedelta(minutes=1)  # looks within one second are spread over the next ones
+_JUST_NOW = timedelta(minutes=1)  # polls within one second are spread over the next ones
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -38,17 +39,17 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--kind",
     type=click.Choice(["live", "listed"]),
     default=None,
-    help="What the prices are: of offers that could be rented, or list prices. Default: as is usual for the provider.",
+    help="Prices of rentable offers, or list prices. Default: as usual for the provider.",
 )
-@click.option("--dry-run", is_flag=True, help="Count what is new, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Count what is new and write nothing.")
 @json_option
 @config_option
 def import_(files: tuple[Path, ...], kind: str | None, dry_run: bool, as_json: bool, config: str | None) -> int:
-    """Bring price rows that others recorded into the store.
+    """Load price rows that others recorded into the store.
 
     FILES are CSV (gzipped or not) or Parquet with the columns observed_at, provider, offer_key, region, gpu_name_raw,
-    gpu_count, gpu_mem_gib, spot, price_usd_hour: see docs/data.md. What is known already changes nothing. Works beside
-    a running daemon; what it sees itself is not touched.
+    gpu_count, gpu_mem_gib, spot, price_usd_hour: see docs/data.md. Rows that are known already change
+    nothing. The daemon may be running; what it recorded itself stays as it is.
     """
     from gpuwatch.app.price_files import import_file, import_json, writable_store
     from gpuwatch.bootstrap import real_now
@@ -60,15 +61,16 @@ def import_(files: tuple[Path, ...], kind: str | None, dry_run: bool, as_json: b
     wanted = None if kind is None else OfferKind(kind)
     made: list[dict[str, Any]] = []
     all_good = True
-    with writable_store(load_settings(config), dry_run=dry_run) as database:
+    loaded = load_settings(config)
+    with writable_store(loaded, dry_run=dry_run) as database:
         for path in files:
             with progress(f"{path.name}: ") as report:
                 done = import_file(database, path, wanted, real_now(), dry_run=dry_run, told=report)
             made.append(import_json(path, done, dry_run))
             all_good &= bool(done.found.sources) or not done.found.rows
             if not as_json:
-                _tell_import(path, done, dry_run)
-            _tell_notes(path, done)
+                _print_import(path, done, dry_run, loaded.timezone)
+            _print_notes(path, done, loaded.timezone)
     if as_json:
         json_out({"files": made})
     return Exit.DONE if all_good else Exit.FAILED
@@ -101,9 +103,9 @@ def import_(files: tuple[Path, ...], kind: str | None, dry_run: bool, as_json: b
 )
 @click.option("--since", default="all", show_default=True, help='How far back ("30d", "12h"), a day, or "all".')
 @click.option("--until", default=None, help="Up to this day, or so long ago; default: now.")
-@click.option("--imported-too", is_flag=True, help="Also what was imported, and not only what this store saw itself.")
+@click.option("--imported-too", is_flag=True, help="Include imported prices, not only the store's own.")
 @click.option(
-    "--data", type=_FILE, default=None, help="A file of price rows instead of the store: to convert or cut it."
+    "--data", type=_FILE, default=None, help="Read this file of price rows instead of the store, to convert or cut it."
 )
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @json_option
@@ -122,10 +124,10 @@ def export(
     as_json: bool,
     config: str | None,
 ) -> int:
-    """Write the store's prices into FILE, for `gpuwatch import` or anything else that reads tables.
+    """Write the store's prices to FILE, for `gpuwatch import` or anything else that reads tables.
 
-    FILE ends in .csv, .csv.gz or .parquet; - writes CSV to standard output. One row for each offer at each look that
-    saw it, and one without offer_key for the look itself: see docs/data.md.
+    FILE ends in .csv, .csv.gz or .parquet; - writes CSV to standard output. One row for each offer at each poll
+    that saw it, and one without offer_key for the poll itself: see docs/data.md.
     """
     from gpuwatch.app.price_files import exported_rows, known_names_of_all
     from gpuwatch.bootstrap import real_now
@@ -135,7 +137,7 @@ def export(
 
     to_screen = str(target) == "-"
     if to_screen and as_json:
-        raise click.UsageError("--json tells of a file: name one.")
+        raise click.UsageError("--json describes a file: name one.")
     if not to_screen:
         check_export_target(target, force=force)
     now = real_now()
@@ -147,13 +149,13 @@ def export(
     with exported_rows(loaded, scope, span, data, skipped, imported_too=imported_too) as rows:
         written = _write(target, rows, to_screen=to_screen)
     for reason, number in skipped.items():
-        _note(f"{data}: {number:,} rows are left out: {reason}")
+        note(f"{data}: {number:,} rows were skipped: {reason}")
     if not written:
-        _note(_nothing(loaded, scope, span, data, imported_too=imported_too))
+        note(_nothing(loaded, scope, span, data, imported_too=imported_too))
         return Exit.CANNOT_TELL
     if count is not None:
-        _note("only offers of some sizes are in it: to an import it says that there were no others")
-    _tell_export(target, written, as_json=as_json)
+        note("the file holds some offer sizes only; an import takes it for the whole market")
+    _print_export(target, written, as_json=as_json)
     return Exit.DONE
 
 
@@ -171,15 +173,15 @@ def _nothing(
     from gpuwatch.app.price_files import exported_rows
 
     if data is not None:
-        return f"{data} holds no row of that; nothing was written"
+        return f"nothing was written: {data} holds no such rows"
     if not imported_too:
         with exported_rows(loaded, scope, span, None, Counter(), imported_too=True) as rows:
             if next(rows, None) is not None:
-                return "all that the store has of that was imported: --imported-too writes it; nothing was written"
-    return "the store holds nothing of that; nothing was written"
+                return "nothing was written: all of it was imported; --imported-too includes it"
+    return "nothing was written: the store holds no such prices"
 
 
-def _tell_export(target: Path, written: int, *, as_json: bool) -> None:
+def _print_export(target: Path, written: int, *, as_json: bool) -> None:
     from gpuwatch.cli.output import json_out
 
     if str(target) == "-":
@@ -191,35 +193,29 @@ def _tell_export(target: Path, written: int, *, as_json: bool) -> None:
         click.echo(f"{target}: {written:,} rows, {size:,} bytes")
 
 
-def _tell_import(path: Path, done: FileImport, dry_run: bool) -> None:
+def _print_import(path: Path, done: FileImport, dry_run: bool, timezone: str) -> None:
     from gpuwatch.app.price_files import moment_of
 
     found, new = done.found, "would be new" if dry_run else "new"
     click.echo(
         f"{path}: {found.rows:,} rows: {found.new:,} {new}, {found.known:,} known"
         + (f", {found.twice:,} twice" if found.twice else "")
-        + (f", {sum(found.skipped.values()):,} left out" if found.skipped else "")
+        + (f", {sum(found.skipped.values()):,} skipped" if found.skipped else "")
     )
     for (provider, kind), rows in found.sources.items():
         click.echo(f"  {provider}, {_KIND_WORDS[kind.value]}: {rows:,} rows")
     first, last = moment_of(found.first_s), moment_of(found.last_s)
     if first and last:
-        click.echo(f"  {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, {found.looks:,} looks {new}")
+        click.echo(f"  {local(first, timezone)} to {local(last, timezone)}, {found.looks:,} polls {new}")
     for reason, rows in sorted(found.skipped.items(), key=lambda one: -one[1]):
-        click.echo(f"  left out: {rows:,}: {reason}")
+        click.echo(f"  skipped: {rows:,}: {reason}")
 
 
-def _tell_notes(path: Path, done: FileImport) -> None:
+def _print_notes(path: Path, done: FileImport, timezone: str) -> None:
     for provider in done.unknown:
-        _note(f"{path}: gpuwatch knows no provider {provider!r}; its prices are kept under that name")
+        note(f"{path}: unknown provider {provider!r}; its prices are stored under that name")
     for one in done.overlaps:
-        _note(
-            f"{path}: the store looked at {one.provider} itself from {one.since:%Y-%m-%d %H:%M} to"
-            f" {one.until:%Y-%m-%d %H:%M} UTC: what the same time holds twice counts twice"
+        note(
+            f"{path}: the store polled {one.provider} itself from {local(one.since, timezone)} to"
+            f" {local(one.until, timezone)}: offers in both count twice"
         )
-
-
-def _note(line: str) -> None:
-    from gpuwatch.cli.output import note
-
-    note(line)

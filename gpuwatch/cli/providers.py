@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -35,11 +36,13 @@ def _known() -> dict[str, tuple[str, ...]]:
 @json_option
 @config_option
 def providers(as_json: bool, config: str | None) -> int:
-    """All providers, enabled or not: status, prices, credentials, last answer, rows. Asks no provider anything."""
+    """List all providers, enabled or not: status, prices, credentials, last answer, row quota. Polls none of them."""
     from gpuwatch.app.provider_status import all_provider_statuses, broken_plugins, provider_status_json
     from gpuwatch.bootstrap.settings_loading import load_settings
+    from gpuwatch.cli.output import local
 
-    found = all_provider_statuses(load_settings(config))
+    loaded = load_settings(config)
+    found = all_provider_statuses(loaded)
     if as_json:
         from gpuwatch.cli.output import json_out
 
@@ -47,41 +50,40 @@ def providers(as_json: bool, config: str | None) -> int:
         return Exit.DONE
     for standing in found:
         if standing.is_on:
-            for line in _lines(standing):
+            for line in _lines(standing, lambda moment: local(moment, loaded.timezone)):
                 click.echo(line)
     off = [standing for standing in found if not standing.is_on]
     if off:
         _print_off(off)
     for name, why in broken_plugins().items():
-        click.echo(f"{name}  left out: {why}")
+        click.echo(f"{name}  not loaded: {why}")
     return Exit.DONE
 
 
-def _lines(standing: ProviderStatus) -> Iterator[str]:
-    """Of one that is on."""
+def _lines(standing: ProviderStatus, shown: Callable[[datetime | None], str]) -> Iterator[str]:
+    """The lines of an enabled provider; `shown` writes a time in the configured zone."""
     from gpuwatch.app.provider_status import credentials_text
-    from gpuwatch.domain.market.json_values import rfc3339
     from gpuwatch.installation import install_hint
 
     plan, sight, settings = standing.plan, standing.health, standing.settings
     yield f"{standing.provider}  {standing.status}; {_what(standing)}; {credentials_text(standing)}; {_rents(standing)}"
-    yield f"  at      {settings.base_url}, at least {settings.search_interval_s:g} s between two searches"
+    yield f"  at      {settings.base_url}, at least {settings.search_interval_s:g} s between searches"
     if standing.missing_extra is not None:
         yield f"  needs   {install_hint(standing.missing_extra)}"
-    yield f"  rows    {_rows(plan.rows_used, plan.rows_per_day, plan.rows_left, rfc3339(plan.resets_at))}"
-    matched = f"one that stays matched every {plan.matched_every_s:.0f} s"
+    yield f"  rows    {_rows(plan.rows_used, plan.rows_per_day, plan.rows_left, shown(plan.resets_at))}"
+    matched = f"a matched watch every {plan.matched_every_s:.0f} s"
     yield f"  hunt    every {settings.poll_every_s:g} s per watch; {matched}"
     if plan.sweep_every_s is None:
-        yield "  sweep   none before the reset: the rows do not reach"
+        yield "  sweep   none before the reset: not enough rows left"
     else:
-        due = rfc3339(standing.next_sweep_at) or "at the daemon's start"
+        due = "when the daemon starts" if standing.next_sweep_at is None else shown(standing.next_sweep_at)
         yield f"  sweep   every {plan.sweep_every_s / 60:.0f} min; next {due}"
     if sight.blind_since is not None:
-        yield f"  BLIND   since {rfc3339(sight.blind_since)}: {sight.last_error or 'no complete answer'}"
-    yield f"  seen    {_seen(standing)}"
+        yield f"  BLIND   since {shown(sight.blind_since)}: {sight.last_error or 'no complete answer'}"
+    yield f"  seen    {_seen(standing, shown)}"
     if standing.drift:
         newest = standing.drift[-1]
-        yield f"  format  changed {len(standing.drift)} times; last {newest.text} ({rfc3339(newest.first_seen_at)})"
+        yield f"  format  changed {len(standing.drift)} times; last {newest.text} ({shown(newest.first_seen_at)})"
 
 
 def _print_off(off: list[ProviderStatus]) -> None:
@@ -113,16 +115,15 @@ def _rents(standing: ProviderStatus) -> str:
     return "cannot rent without a key" if standing.info.launches else "alerts only: gpuwatch cannot rent there"
 
 
-def _rows(used: int, per_day: int, left: int | None, resets_at: str | None) -> str:
+def _rows(used: int, per_day: int, left: int | None, resets_at: str) -> str:
     return f"{used} today, no quota" if left is None else f"{used} of {per_day} used, {left} left until {resets_at}"
 
 
-def _seen(standing: ProviderStatus) -> str:
-    from gpuwatch.domain.market.json_values import rfc3339
+def _seen(standing: ProviderStatus, shown: Callable[[datetime | None], str]) -> str:
 
     newest = standing.last_poll
     if newest is None:
-        return "never yet"
+        return "never"
     skipped = f", {newest.skipped} rows not understood" if newest.skipped else ""
-    of = f" of {newest.gpu}" if newest.gpu else ""  # one question of several: another GPU's may have had more
-    return f"{rfc3339(newest.at)}, {newest.offers} offers{of} at that poll ({newest.lane}){skipped}"
+    of = f" of {newest.gpu}" if newest.gpu else ""  # one poll of several: another GPU's may have had more
+    return f"{shown(newest.at)}, {newest.offers} offers{of} at that poll ({newest.lane}){skipped}"

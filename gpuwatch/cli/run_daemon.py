@@ -15,11 +15,16 @@ from gpuwatch.cli.options import config_option
         "gpuwatch run --config /etc/gpuwatch/gpuwatch.toml --log-format json",
     ),
 )
-@click.option("--log-format", type=click.Choice(["auto", "text", "json"]), default="auto", help="How to log.")
-@click.option("--verbose", "-v", is_flag=True, help="Log every question, too.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["auto", "text", "json"]),
+    default="auto",
+    help="Log format. auto: text on a terminal, else for systemd.",
+)
+@click.option("--verbose", "-v", is_flag=True, help="Log every poll.")
 @config_option
 def run(log_format: str, verbose: bool, config: str | None) -> int:
-    """The daemon: polls, alerts, launches, until it is stopped.
+    """Run the daemon: poll, alert and rent until it is stopped.
 
     SIGTERM ends it within 10 seconds; SIGHUP reads the settings again and keeps the old ones if the new are wrong.
     """

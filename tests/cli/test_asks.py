@@ -245,7 +245,7 @@ def test_a_watch_that_does_not_ask_any_more_allows_nothing(house: House) -> None
 
 
 def test_asks_shows_the_quote_in_json_and_on_a_screen(house: House) -> None:
-    assert house.shell("asks").out == "nothing was asked lately\n"
+    assert house.shell("asks").out == "no quotes in the last week\n"
     ask_id = house.fires()
     (ask,) = house.shell("asks", "--json").json
     assert ask["offer"]["price_usd_hour"] == 2.4

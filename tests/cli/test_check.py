@@ -203,7 +203,7 @@ def test_a_store_that_cannot_be_written_does_not_change_the_answer(shell: Shell,
     ran = shell("check", "--json")
     assert ran.code == 0
     assert ran.json["matched"] is True
-    assert "not kept in the history" in ran.err
+    assert "not stored" in ran.err
 
 
 def test_hostile_text_does_not_reach_the_terminal(shell: Shell, market: Marketplace) -> None:

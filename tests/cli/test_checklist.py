@@ -32,7 +32,7 @@ def _settings(shell: Shell) -> None:
 def test_the_list_says_what_is_missing_and_what_it_means(shell: Shell) -> None:
     ran = shell("checklist")
     assert (ran.code, ran.err) == (0, "")
-    assert "train it: 0 of 3 done; it rents nothing before the rest is ticked" in ran.out
+    assert "train it: 0 of 3 done; it rents nothing until the rest is ticked" in ran.out
     assert "[ ] dry_epoch\n      One epoch ran on 1 %" in ran.out
     assert "look" not in ran.out
 
@@ -60,7 +60,7 @@ def test_a_tick_is_kept_with_its_words_and_an_untick_takes_it_back(shell: Shell)
 def test_what_left_the_settings_stays_to_be_seen_and_can_be_unticked(shell: Shell) -> None:
     shell("checklist", "tick", "train it", "amp")
     shell.settings(SETTINGS.replace('"amp", ', "").replace(', "amp"', ""))
-    assert "[x] amp (not required any more)" in shell("checklist").out
+    assert "[x] amp (no longer required)" in shell("checklist").out
     assert "amp" not in shell("checklist", "untick", "train it", "amp").out
 
 
@@ -72,8 +72,8 @@ def test_what_left_the_settings_stays_to_be_seen_and_can_be_unticked(shell: Shel
         (["tick", "look", "amp"], "requires nothing"),
         (["tick", "nobody", "amp"], "there is no watch 'nobody'; watches: train it, look"),
         (["nobody"], "there is no watch 'nobody'"),
-        (["untick", "train it"], "say which items, or --all"),
-        (["untick", "train it", "amp", "--all"], "say which items, or --all"),
+        (["untick", "train it"], "name the items, or use --all"),
+        (["untick", "train it", "amp", "--all"], "name the items, or use --all"),
         (["tick", "train it"], "Missing argument"),
     ],
 )

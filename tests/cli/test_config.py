@@ -51,7 +51,7 @@ def test_init_never_overwrites_without_force(here: Path, capsys: pytest.CaptureF
     (here / "gpuwatch.toml").write_text("mine")
     assert run(["init"]) == Exit.FAILED
     assert (here / "gpuwatch.toml").read_text() == "mine"
-    assert capsys.readouterr().err == "gpuwatch: gpuwatch.toml is there already; --force overwrites it\n"
+    assert capsys.readouterr().err == "gpuwatch: gpuwatch.toml exists already; --force overwrites it\n"
     assert run(["init", "--force"]) == Exit.DONE
     assert (here / "gpuwatch.toml").read_text() == template()
 

@@ -93,7 +93,7 @@ def test_a_file_that_is_no_toml_names_what_to_end_by_hand(shell: Shell, rows: Ro
     shell.settings(f'database_url = "{rows.url}"\nbroken = [\n')
     ran = shell("stop", ID)
     assert (ran.code, rows.state()) == (2, S.STARTING)
-    assert "no valid TOML" in ran.err
+    assert "not valid TOML" in ran.err
     assert f"by hand: end instance 4711 with the label {launch.label} at vastai" in ran.err
 
 

@@ -134,7 +134,7 @@ def test_resume_closes_a_breaker_at_once(shell: Shell, store: Database) -> None:
     assert isinstance(refused, LaunchRefusal)
     assert refused.reason is RefusalReason.BREAKER
     assert "3 launches failed within 30 minutes" in shell("launches").err
-    assert shell("resume", "h100").out.startswith("watch 'h100' goes on")
+    assert shell("resume", "h100").out.startswith("watch 'h100' resumed")
     assert isinstance(reserve(store, machine="new", launch_id="d" * 12), Launch)
 
 

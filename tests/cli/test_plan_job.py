@@ -141,7 +141,7 @@ def test_old_prices_are_told(shell: Shell, market: Marketplace, monkeypatch: pyt
     later = bootstrap.real_now() + timedelta(hours=4)
     monkeypatch.setattr(bootstrap, "real_now", lambda: later)
     ran = shell(*JOB, *TUNE)
-    assert "these prices are old: --poll asks the providers now" in ran.err
+    assert "these prices are old: --poll fetches current ones" in ran.err
 
 
 @pytest.mark.parametrize("content", [b"", b"not,a,price\n1,2,3\n", b"\x1f\x8bxx", b"\xff\xfe\x00"])
@@ -158,7 +158,7 @@ def test_an_empty_store_is_no_answer(shell: Shell) -> None:
     shell("db", "upgrade")
     ran = shell(*JOB, *TUNE)
     assert ran.code == 3
-    assert "--poll asks the providers now" in ran.err
+    assert "--poll fetches current ones" in ran.err
 
 
 def test_a_job_that_fits_no_offer_is_told(shell: Shell, tune_market: Marketplace) -> None:
@@ -195,9 +195,9 @@ def test_on_the_public_prices(shell: Shell) -> None:
     ("argv", "told"),
     [
         ((), "how long does it take?"),
-        (("--hours", "72"), "on what does it take those hours?"),
-        (("--tokens", "1B"), "Say --tokens-per-s, or the model's size: --size-of"),
-        (("--tokens", "1B", "--hours", "3", "--on", "A100"), "say either --hours or --tokens"),
+        (("--hours", "72"), "on which GPUs does it take those hours?"),
+        (("--tokens", "1B"), "Use --tokens-per-s, or the model's size: --size-of"),
+        (("--tokens", "1B", "--hours", "3", "--on", "A100"), "use either --hours or --tokens"),
         ((*TUNE, "--spot", "any"), "how often is it interrupted?"),
         ((*TUNE, "--seed"), "--seed goes with candidates"),
         (("4x A100",), "expected cards at a price"),
@@ -255,6 +255,6 @@ def test_a_watch_by_its_jobs_cost_is_checked(shell: Shell, tune_market: Marketpl
 def test_without_a_utilisation_all_that_is_published_is_shown_as_a_range(shell: Shell) -> None:
     options = ("--size-of", "8B", "--method", "qlora", "--tokens", "100M", "--data", str(RECORDED), "--json")
     wide, narrow = shell("plan", "job", *options), shell("plan", "job", *options, "--utilisation", "0.2-0.6")
-    assert "reckoned at 20–60 %" in wide.err
+    assert "computed at 20–60 %" in wide.err
     assert "reckoned at" not in narrow.err
     assert wide.json["offers"] == narrow.json["offers"]

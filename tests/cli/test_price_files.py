@@ -39,7 +39,7 @@ def test_a_public_series_goes_in_and_is_asked_for(stored: Shell) -> None:
     ran = stored("import", VASTAI)
     assert (ran.code, ran.err) == (0, "")
     assert "4,716 rows: 4,716 new, 0 known" in ran.out
-    assert "2026-02-27 13:36 to 2026-03-03 16:40 UTC" in ran.out
+    assert "2026-02-27 13:36:32 UTC to 2026-03-03 16:40:22 UTC" in ran.out
     again = stored("import", VASTAI)
     assert "4,716 rows: 0 new, 4,716 known" in again.out
 
@@ -56,14 +56,14 @@ def test_import_tells_in_json_what_became_of_each_row(stored: Shell) -> None:
 def test_what_is_left_out_is_told_with_its_reason(stored: Shell) -> None:
     ran = stored("import", a_file(stored, HEAD, ROW, ROW.replace("false", "perhaps"), ROW.replace("2026", "2099")))
     assert ran.code == 0
-    assert "left out: 1: spot: expected true or false" in ran.out
-    assert "left out: 1: observed_at: later than now" in ran.out
+    assert "skipped: 1: spot: expected true or false" in ran.out
+    assert "skipped: 1: observed_at: later than now" in ran.out
 
 
 def test_a_file_without_one_good_row_fails(stored: Shell) -> None:
     ran = stored("import", a_file(stored, HEAD, ROW.replace("false", "perhaps")))
     assert ran.code == 1
-    assert "1 left out" in ran.out
+    assert "1 skipped" in ran.out
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_dry_run_writes_nothing(stored: Shell) -> None:
 def test_an_unknown_provider_and_looks_of_our_own_are_told(stored: Shell, market: Marketplace) -> None:
     path = a_file(stored, HEAD, ROW.replace("vastai", "vast.ai"))
     ran = stored("import", path)
-    assert "gpuwatch knows no provider 'vast.ai'" in ran.err
+    assert "unknown provider 'vast.ai'" in ran.err
     assert ran.code == 0
 
 
@@ -191,7 +191,7 @@ def test_an_empty_store_has_nothing_to_export(stored: Shell) -> None:
     stored("db", "upgrade")
     ran = stored("export", "x.csv")
     assert (ran.code, ran.out) == (3, "")
-    assert "holds nothing of that" in ran.err
+    assert "holds no such prices" in ran.err
 
 
 def test_without_pyarrow_the_extra_is_named(stored: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,135 @@
+"""Every command that prints a table, on terminals of 60 to 200 columns and in ASCII: nothing fails or is cut."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gpuwatch.domain.launches.launch import LaunchState
+from gpuwatch.emulator import Marketplace
+from tests.cli.conftest import Shell
+from tests.cli.test_asks import House
+from tests.cli.test_launches import Rows
+
+PRIME = "tests/recorded/price-history/primeintellect-best-2025-10-19_11-03.csv.gz"
+VAST = "tests/recorded/price-history/vastai-offers-2026-02-27_03-03.csv.gz"
+LAUNCH = "abcdefghijkl"
+Facts = Callable[[Any], list[str]]
+
+
+def offers(found: Any) -> list[str]:
+    return [text for one in found for text in (one["offer_id"], f"{one['gpu_count']}× {one['gpu']}", usd(one))]
+
+
+def usd(offer: Any) -> str:
+    return f"{offer['price_usd_gpu_hour']:.3f}"
+
+
+def minute(text: str) -> str:
+    """A JSON time as a screen shows it in UTC, to the minute."""
+    return text[:16].replace("T", " ")
+
+
+def groups(found: Any) -> list[str]:
+    return [text for one in found for text in (one["group"], f"{one['cheapest_usd_gpu_hour']:.3f}")]
+
+
+def quotes(found: Any) -> list[str]:
+    return [text for one in found for text in (one["ask_id"], minute(one["deadline"]), "1× H100 SXM", "2.400")]
+
+
+def rented(found: Any) -> list[str]:
+    return [text for one in found for text in (one["launch_id"], "1× H100 SXM", f"{one['price_usd_hour']:.3f}")]
+
+
+def machines(found: Any) -> list[str]:
+    return [text for one in found for text in (one["machine_id"], one["provider"])]
+
+
+def gpus(found: Any) -> list[str]:
+    prices = [one["price_usd_gpu_hour"] for one in found["gpus"]]
+    return [*(one["gpu"] for one in found["gpus"]), *(f"{price:.4f}" for price in prices if price is not None)]
+
+
+def periods(found: Any) -> list[str]:
+    known = [one for one in found["points"] if one["min_price_usd_gpu_hour"] is not None]
+    return [text for one in known for text in (one["starts_at"][:10], f"{one['min_price_usd_gpu_hour']:.4f}")]
+
+
+def events(found: Any) -> list[str]:
+    launched = [one for one in found["watches"][0]["events"] if one["did"] == "launch"][:5]
+    return [text for one in launched for text in (minute(one["at"]), f"{one['price_usd_gpu_hour']:.4f}", "8× H100 SXM")]
+
+
+def classes(found: Any) -> list[str]:
+    return [text for one in found["choices"] for text in (one["gpu"], f"{one['price_usd_gpu_hour']:.3f}")]
+
+
+COMMANDS: dict[str, Facts] = {
+    "offers": offers,
+    "offers --group-by gpu": groups,
+    "check --gpu H100 --max-price 5 --no-store": lambda found: offers(found["watches"][0]["offers"]),
+    "asks": quotes,
+    "launches": rented,
+    f"launches show {LAUNCH}": lambda found: [minute(one["at"]) for one in found],
+    "costs --by launch --month 2026-11": lambda found: [one["launch_id"] for one in found["lines"]],
+    "machines": machines,
+    "providers": lambda found: [one["provider"] for one in found],
+    "config show": lambda found: [one["key"] for one in found["settings"]],
+    f"market --data {VAST}": gpus,
+    f"history H100 --data {PRIME} --every 1d": periods,
+    f"calendar 'H100 SXM' --data {PRIME}": lambda found: [one["verdict"] for one in found["effects"]],
+    f"advise H100 --count 8 --data {PRIME}": lambda found: [f"{found['now_usd_gpu_hour']:.4f}"],
+    f"backtest --gpu H100 --count 8 --max-price 1.85 --max-runtime 24h --data {PRIME}": events,
+    "plan size --params 70B --method qlora": lambda found: [f"× {one['gpu']}" for one in found["fits"][:15]],
+    "plan fit --price B200=9.50-12.00 --price H100-SXM=3.50 --vram 60": classes,
+    "plan job '4x A100 @ 1.20 for 72h' '4x H100 @ 3.50 for 24h'": lambda _: ["4x A100", "4x H100", "345.60", "336.00"],
+    "plan buy": lambda found: [f"{one['price_usd_hour']:,.2f}" for one in found["tariffs"][:1]],
+    "plan use --price 4.00": lambda found: [f"{one['useful_usd_gpu_hour']:,.2f}" for one in found["uses"]],
+    "plan scenario --seed": lambda found: [f"{one['total_usd']:,.2f}" for one in found["scenarios"]],
+}
+
+
+@pytest.fixture
+def home(shell: Shell, market: Marketplace, monkeypatch: pytest.MonkeyPatch, request: Any) -> Iterator[Shell]:
+    """A store with a quote, a launch and a blocked machine, and the recorded prices below this folder."""
+    monkeypatch.setenv("VAST_API_KEY", "demo-key")
+    house = House(shell, market)
+    house.fires()
+    rows = Rows(shell.folder)
+    launch = rows.reserve(LAUNCH, gpu="H100 SXM")
+    rows.move(launch, LaunchState.REQUESTED)
+    rows.store.close()
+    assert shell("machines", "block", "77", "--for", "7d", "--why", "a slow disk that takes hours to read").code == 0
+    (shell.folder / "tests").symlink_to(request.config.rootpath / "tests")
+    yield shell
+    house.store.close()
+
+
+@pytest.mark.parametrize("line", COMMANDS, ids=lambda line: line.partition(" --data")[0])
+def test_no_id_price_date_or_gpu_is_cut(home: Shell, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = shlex.split(line)
+    facts = COMMANDS[line](home(*words, "--json").json)
+    assert facts, "there is something to show"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    for width in (60, 80, 120, 200):
+        monkeypatch.setenv("COLUMNS", str(width))
+        ran = home(*words)
+        assert [fact for fact in facts if fact not in ran.out] == [], f"{width} columns:\n{ran.out}"
+
+
+@pytest.mark.parametrize("line", [*COMMANDS, "doctor"], ids=lambda line: line.partition(" --data")[0])
+def test_ascii_is_enough(home: Shell, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = shlex.split(line)
+    for more in ((), ("--json",)):
+        capsys.readouterr()
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(encoding="ascii", errors="strict")  # type: ignore[union-attr] pytest's own
+        ran = home(*words, *more)
+        assert ran.out
+        assert (ran.out + ran.err).isascii()
