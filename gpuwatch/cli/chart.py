@@ -1,16 +1,16 @@
-"""Line charts in text: two by four dots a letter, gaps left open, and shaded where nobody looked."""
+"""Line charts in text: two by four dots a letter, gaps left open, and shaded where the market was not polled."""
 
 from __future__ import annotations
 
 import math
-import os
-import sys
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
 import click
+
+from gpuwatch.cli.tables import uses_colour
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # by row and column within a letter
 _BRAILLE = 0x2800
@@ -86,11 +86,6 @@ def line_chart(
     return "\n".join([title, *lines, *_x_axis(frame, margin, x_text), _key(series, any(unknown))])
 
 
-def is_colourful() -> bool:
-    """Does somebody look at a terminal who has not asked for no colours?"""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-
-
 _Cells = dict[tuple[int, int], tuple[int, int]]  # row, column → dots, the line they belong to
 
 
@@ -138,7 +133,7 @@ def _draw(cells: _Cells, dots: Sequence[tuple[int, int]], number: int) -> None:
 
 def _row(cells: _Cells, row: int, frame: _Frame) -> str:
     letters = [_letter(cells.get((row, column))) for column in range(frame.width)]
-    if not is_colourful():
+    if not uses_colour():
         return "".join(letter for letter, _ in letters).rstrip()
     runs = ((number, "".join(letter for letter, _ in run)) for number, run in groupby(letters, key=lambda one: one[1]))
     return "".join(text if number is None else _styled(text, number) for number, text in runs).rstrip()
@@ -171,8 +166,8 @@ def _x_axis(frame: _Frame, margin: int, x_text: Text) -> list[str]:
 
 def _key(series: Mapping[str, object], has_unknown: bool) -> str:
     named = [(f"{_KEYS[number % len(_KEYS)]} {label}", number) for number, label in enumerate(series)]
-    shown = [_styled(text, number) if is_colourful() else text for text, number in named]
-    return "  ".join([*shown, *([f"{_UNKNOWN} nobody looked"] if has_unknown else [])])
+    shown = [_styled(text, number) if uses_colour() else text for text, number in named]
+    return "  ".join([*shown, *([f"{_UNKNOWN} not polled"] if has_unknown else [])])
 
 
 def _steps(low: float, high: float) -> list[float]:

@@ -37,15 +37,15 @@ def test_a_gap_is_left_open() -> None:
     assert " " not in next(row for row in whole if row.strip()).strip()
 
 
-def test_where_nobody_looked_is_shaded_and_where_nothing_was_on_offer_is_not() -> None:
+def test_where_nothing_was_polled_is_shaded_and_where_nothing_was_on_offer_is_not() -> None:
     ys = [2, 2, 2, None, None, None, 2, 2, None, None, None, 3]
     unknown = [3 <= at < 6 for at in range(12)]
     text = line_chart(range(12), {"lowest": ys}, "H100", unknown=unknown, width=64)
     rows = plot(text)
     assert all("░" in row for row in rows)
     assert max(row.rindex("░") for row in rows) < 40
-    assert "nobody looked" in text
-    assert "nobody looked" not in line_chart(range(12), {"lowest": ys}, "H100", width=64)
+    assert "not polled" in text
+    assert "not polled" not in line_chart(range(12), {"lowest": ys}, "H100", width=64)
 
 
 def test_a_line_that_is_flat_alone_or_absent_is_no_fault() -> None:
