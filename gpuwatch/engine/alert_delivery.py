@@ -1,4 +1,4 @@
-"""The beat that takes alerts from the outbox to the owner: a thread per channel, so that none waits for another."""
+"""Deliver alerts from the outbox to the owner: one thread per channel, so that no channel waits for another."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ log = logging.getLogger(__name__)
 
 BACKOFF_S = 5.0  # doubled with each try …
 LONGEST_BACKOFF_S = 900.0  # … up to here
-LONGEST_WAIT_S = 86_400.0  # a channel that asks for more is asked again after a day
-PROBE_AFTER_S = 1_200.0  # a refusing channel is tried three times an hour: nobody's login gets locked
-SHARE_WAIT_S = 3_600.0  # a channel that wants to wait longer has its alert sent by the others too
+LONGEST_WAIT_S = 86_400.0  # a channel that wants a longer wait is tried again after a day
+PROBE_AFTER_S = 1_200.0  # a refusing channel is tried three times an hour, so that no login gets locked
+SHARE_WAIT_S = 3_600.0  # if a channel wants to wait longer, the others send its alert too
 ALERT_EVERY = timedelta(hours=1)
 LEASE_S = 60.0
-_SENDING_S = 25.0  # then the rest of a batch is given back, so that one more send ends within the lease
+_SENDING_S = 25.0  # after this the rest of a batch is released, so that one more send ends within the lease
 _BATCH = 100
-_STUBBORN = 3  # tries, after which a message no longer holds up those behind it
+_STUBBORN = 3  # tries after which a message no longer holds up those behind it
 _MOST_FAILURES = 2  # of one batch
 
 
@@ -64,11 +64,11 @@ class OutgoingMessage(msgspec.Struct, frozen=True):
 
 
 class AlertDelivery:
-    """Sends what is due.
+    """Send what is due.
 
     Args:
-        channels: the configured ones by name; what the outbox holds for others is theirs now.
-        patience_s: how long a beat waits for its channels; a slow one goes on beside the next beats.
+        channels: the configured ones by name; they also take over what the outbox holds for others.
+        patience_s: how long one call waits for its channels; a slow one continues in the background.
     """
 
     def __init__(
@@ -94,14 +94,14 @@ class AlertDelivery:
         handed_over = outbox.start(tuple(self._channels))
         if handed_over:
             log.warning(
-                "%d alerts waited for channels that are not configured any more; they go to the others", handed_over
+                "%d alerts waited for channels that are no longer configured; the others send them", handed_over
             )
         for channel in self._channels.values():
             if isinstance(channel, MovableChat):
                 channel.new_chat_id = outbox.moved_chat(channel.home)
 
     def send_due(self, now: datetime) -> int:
-        """Expire what is late, start sending what is due; how many deliveries were made since the last beat.
+        """Expire late alerts and start sending what is due; return the deliveries made since the last call.
 
         Raises:
             StoreError: the outbox cannot be read.
@@ -121,7 +121,7 @@ class AlertDelivery:
         return delivered
 
     def close(self, timeout_s: float = 5.0) -> bool:
-        """Send nothing more. False: a channel did not come back in time; its lease lapses by itself."""
+        """Send nothing more. False: a channel did not return in time; its lease expires by itself."""
         self._stopping.set()
         self._wait(timeout_s)
         return not any(map(self._is_busy, self._channels))
@@ -129,7 +129,7 @@ class AlertDelivery:
     def _expire(self, now: datetime) -> None:
         expired = self._outbox.expire(now)
         if expired:
-            log.warning("%d deliveries expired before their channel took them", expired)
+            log.warning("%d deliveries expired before their channel accepted them", expired)
         for name, count in self._outbox.unreported_failures().items():
             if name in self._channels:
                 key = f"late:{name}:{int(now.timestamp())}"
@@ -140,7 +140,7 @@ class AlertDelivery:
         return thread is not None and thread.is_alive()
 
     def _start(self, name: str, channel: Channel, dues: Sequence[DueDelivery], clock: Callable[[], datetime]) -> None:
-        # daemon threads: a channel that hangs must not hold up the end of the program
+        # daemon threads: a channel that hangs must not hold up the program's exit
         thread = threading.Thread(target=self._work, args=(channel, dues, clock), name=f"deliver-{name}", daemon=True)
         self._threads[name] = thread
         thread.start()
@@ -167,13 +167,13 @@ class AlertDelivery:
                 for due in message.dues:
                     self._outbox.release(due)
         except StoreError as error:
-            log.error("the outbox cannot be written, alerts may come twice: %s", redact(str(error)))  # noqa: TRY400
+            log.error("cannot write the outbox, alerts may come twice: %s", redact(str(error)))  # noqa: TRY400
 
     def _is_over(self, began: datetime, clock: Callable[[], datetime]) -> bool:
         return self._stopping.is_set() or clock() - began > timedelta(seconds=_SENDING_S)
 
     def _may_pass(self, message: OutgoingMessage) -> bool:
-        """Is it the message and not the channel? After some tries, what stands behind it may show."""
+        """Whether the message fails and not the channel: after some tries, the messages behind it show which."""
         return message.dues[0].attempts + 1 >= _STUBBORN
 
     def _send(self, channel: Channel, message: OutgoingMessage, clock: Callable[[], datetime]) -> bool:
@@ -187,7 +187,7 @@ class AlertDelivery:
             return self._put_off(channel.name, message, error, clock())
         except DeliveryRefused as error:
             return self._refused(channel.name, message, error, clock())
-        except Exception as error:  # whatever a channel breaks with, the alert stays
+        except Exception as error:  # whatever a channel raises, the alert is kept
             fault = DeliverLater(f"{channel.name}: {type(error).__name__}: {redact(str(error))[:200]}")
             return self._put_off(channel.name, message, fault, clock())
         failpoint("alert.sent")
@@ -203,7 +203,7 @@ class AlertDelivery:
             was_failing = channel.name in self._failing
             self._failing.discard(channel.name)
         if was_failing:
-            log.info("%s takes alerts again", channel.name)
+            log.info("%s accepts alerts again", channel.name)
         if isinstance(channel, MovableChat) and channel.new_chat_id is not None:
             self._moved(channel.home, channel.new_chat_id, now)
 
@@ -224,7 +224,7 @@ class AlertDelivery:
             self._alert_others(name, error.refused, now)
         if wait_s > SHARE_WAIT_S:
             self._share(name, message)
-        return bool(error.taken)  # those behind it are not held up by one recipient
+        return bool(error.taken)  # one recipient does not hold up the messages behind it
 
     def _wait_s(self, error: DeliverLater, attempts: int) -> float:
         if error.retry_after_s is not None and math.isfinite(error.retry_after_s):
@@ -237,7 +237,7 @@ class AlertDelivery:
 
     def _refused(self, name: str, message: OutgoingMessage, error: DeliveryRefused, now: datetime) -> bool:
         self._note_failure(name, error)
-        if error.taken:  # some of several recipients; the others have it
+        if error.taken:  # some of several recipients; the others received it
             self._sent_in_part(name, message, error, now)
             return True
         for due in message.dues:
@@ -254,13 +254,13 @@ class AlertDelivery:
         self._alert_others(name, error.refused or str(error), now)
 
     def _share(self, name: str, message: OutgoingMessage) -> None:
-        """What one channel does not take, the others get."""
+        """What one channel does not accept, the others get."""
         for due in message.dues:
-            if due.alert.kind is not AlertKind.CHANNEL:  # the others have those already
+            if due.alert.kind is not AlertKind.CHANNEL:  # the other channels have those already
                 self._outbox.also(due.alert.alert_id, self._others(name))
 
     def _alert_others(self, name: str, error: str, now: datetime) -> None:
-        """At most once an hour: an alert about an alert must not feed on itself."""
+        """At most once an hour: an alert about an alert must not multiply."""
         others = self._others(name)
         if not others:
             log.critical("%s refuses alerts and there is no other channel: %s", name, redact(error))
@@ -286,13 +286,13 @@ class AlertDelivery:
             all_fail = self._failing >= self._channels.keys()
         if known:
             return
-        log.warning("%s does not take alerts: %s", name, redact(str(error)))
+        log.warning("%s does not accept alerts: %s", name, redact(str(error)))
         if all_fail:
-            log.critical("no channel takes alerts: %s", ", ".join(sorted(self._channels)))
+            log.critical("no channel accepts alerts: %s", ", ".join(sorted(self._channels)))
 
 
 def messages(dues: Sequence[DueDelivery]) -> Iterator[OutgoingMessage]:
-    """What is due as messages, in order: offers in a row become one. The first mentions what was missed."""
+    """Yield what is due as messages, in order: consecutive offers become one. The first mentions what was missed."""
     run: list[DueDelivery] = []
     for due in dues:
         if run and not _belong_together(run[-1], due):

@@ -1,4 +1,4 @@
-"""What the owner is told: decisions and events as alerts, in words. Pure; channels lay them out and escape them."""
+"""What the owner is told: decisions and events as alerts. Pure; channels lay them out and escape them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gpuwatch.redaction import redact
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _LIFETIMES = {
-    AlertKind.OFFER: _HOUR,  # by then somebody else has rented it, or it is told again
+    AlertKind.OFFER: _HOUR,  # by then somebody else has rented it, or it is reported again
     AlertKind.TEST: timedelta(minutes=10),
     AlertKind.REFUSED: 6 * _HOUR,
     AlertKind.LAUNCH: _DAY,
@@ -35,23 +35,23 @@ _LIFETIMES = {
     AlertKind.RECOVERED: _DAY,
     AlertKind.DRIFT: 3 * _DAY,
     AlertKind.CHANNEL: 3 * _DAY,
-    AlertKind.HELD: 7 * _DAY,  # money may be running: it waits for the owner as long as it takes
+    AlertKind.HELD: 7 * _DAY,  # money may be at stake: it waits for the owner
     AlertKind.ORPHAN: 7 * _DAY,
 }
 _OFFERS_SHOWN = 3
 
 
 def alert_lifetime(kind: AlertKind) -> timedelta:
-    """How long an alert of this kind is worth sending; then it expires, and is mentioned in the next one."""
+    """Return how long an alert of this kind is worth sending; then it expires and is mentioned in the next one."""
     return _LIFETIMES[kind]
 
 
 def alert_id_from(key: str) -> str:
-    """An alert id that the same cause always gets: 12 characters."""
+    """Return the alert id that the same cause always gets: 12 characters."""
     return hashlib.sha256(key.encode()).hexdigest()[:12]
 
 
-def offer_alert(  # noqa: PLR0913 - the decision, and all that is told beside it
+def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
     watch: Watch,
     decision: Decision,
     *,
@@ -68,10 +68,10 @@ def offer_alert(  # noqa: PLR0913 - the decision, and all that is told beside it
     Args:
         decision: with at least one match.
         did: what gpuwatch did about it, a sentence.
-        budget_note: where the budget stands.
+        budget_note: the state of the budget.
         links: provider → URL of its console; `{offer_id}` and `{machine_id}` in it are filled in.
-        ask: the question about the first match that goes with it.
-        can_do: what helps in what gpuwatch did; empty: what an alert without a launch says.
+        approval: the request for approval of the first match that goes with it.
+        can_do: what to do about the result; empty: the advice of an alert without a launch.
     """
     folded = _shown(watch, decision)
     decision = msgspec.structs.replace(decision, matches=tuple(one.shown for one in folded))
@@ -107,8 +107,8 @@ def offer_alert(  # noqa: PLR0913 - the decision, and all that is told beside it
             offer_line(one.shown, links, (*job_mark(one.shown), *line_marks(one))) for one in folded[:_OFFERS_SHOWN]
         ),
         why=decision_text(watch, decision),
-        did=did or "Nothing: it is up to you.",
-        can_do=(*(can_do or _can_do(best.offer, approval)), f"Look again: gpuwatch check {shlex.quote(watch.name)}"),
+        did=did or "Nothing: the decision is yours.",
+        can_do=(*(can_do or _can_do(best.offer, approval)), f"Check again: gpuwatch check {shlex.quote(watch.name)}"),
     )
 
 
@@ -122,7 +122,7 @@ def _threshold(watch: Watch) -> str:
 
 
 def decision_text(watch: Watch, decision: Decision) -> str:
-    """The reason in words, and as it stands in the log."""
+    """Return the reason as text, with its name in the log."""
     words = _REASONS[decision.reason].format(
         improve_by=f"{watch.improve_by * 100:g} %",
         repeat_every=format_duration(watch.repeat_every_s or 0),
@@ -135,7 +135,7 @@ def decision_text(watch: Watch, decision: Decision) -> str:
 
 
 def _shown(watch: Watch, decision: Decision) -> list[FoldedOffer[Match]]:
-    """Resold stock once; where something is rented or asked about, what that is about stays what it is."""
+    """Show resold stock once. If something is rented or needs approval, its own offer stays the one shown."""
     return fold_resold(decision.matches, keep_first=watch.action is not Action.ALERT)
 
 
@@ -144,7 +144,7 @@ def _sure(best: Match) -> str:
 
 
 def offer_line(match: Match, links: Mapping[str, str] | None = None, marks: tuple[str, ...] = ()) -> OfferLine:
-    """One offer with its prices as text."""
+    """Return one offer with its prices as text."""
     offer, price = match.offer, match.price
     return OfferLine(
         gpu=offer.gpu,
@@ -165,15 +165,15 @@ def offer_line(match: Match, links: Mapping[str, str] | None = None, marks: tupl
 
 
 def blind_alert(provider: str, since: datetime, last_error: str, *, alert_id: str, now: datetime) -> Alert:
-    """A provider has not answered completely for too long."""
+    """A provider has not given a complete answer for too long."""
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.BLIND,
         created_at=now,
-        headline=f"Blind at {provider}: no complete answer for {_span(now - since)}",
+        headline=f"{provider} is not answering: no complete answer for {_span(now - since)}",
         facts=(("Provider", provider), ("Since", format_moment(since)), ("Last error", redact(last_error))),
-        why="Three polling intervals passed without a complete answer. What is on offer there is not known.",
-        did="gpuwatch keeps asking, and tells you when it sees again. Nothing is rented there meanwhile.",
+        why="Three polling intervals passed without a complete answer. Its current offers are unknown.",
+        did="gpuwatch keeps polling and alerts you when it answers again. Nothing is rented there until then.",
         can_do=("See what is wrong: gpuwatch doctor",),
     )
 
@@ -184,10 +184,10 @@ def quota_alert(provider: str, resets_at: datetime, *, alert_id: str, now: datet
         alert_id=alert_id,
         kind=AlertKind.BLIND,
         created_at=now,
-        headline=f"Blind at {provider}: the day's row quota is spent",
+        headline=f"{provider} is not polled: today's row quota is used up",
         facts=(("Provider", provider), ("Resets", format_moment(resets_at))),
-        why="The provider answers no searches until its quota is reset.",
-        did="gpuwatch stops asking until then, and tells you when it sees again.",
+        why="The provider answers no searches until its quota resets.",
+        did="gpuwatch stops polling until then and alerts you when it starts again.",
         can_do=(
             "See the plan: gpuwatch providers",
             "Use fewer rows: raise sweep_every, or record fewer GPUs",
@@ -196,15 +196,19 @@ def quota_alert(provider: str, resets_at: datetime, *, alert_id: str, now: datet
 
 
 def recovery_alert(provider: str, blind_since: datetime, now: datetime, *, alert_id: str) -> Alert:
-    """A provider is back."""
+    """A provider answers again."""
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.RECOVERED,
         created_at=now,
         headline=f"{provider} answers again, after {_span(now - blind_since)}",
-        facts=(("Provider", provider), ("Blind since", format_moment(blind_since)), ("Back", format_moment(now))),
-        why="A complete answer came in.",
-        did="All its watches are looked at again. The gap stays visible in the history.",
+        facts=(
+            ("Provider", provider),
+            ("Not answering since", format_moment(blind_since)),
+            ("Back", format_moment(now)),
+        ),
+        why="A complete answer arrived.",
+        did="All its watches are evaluated again. The gap stays visible in the history.",
     )
 
 
@@ -217,28 +221,28 @@ def drift_alert(provider: str, notes: Sequence[str], *, alert_id: str, now: date
         created_at=now,
         headline=f"{provider} changed its format",
         facts=(("Provider", provider), ("Changed", shown)),
-        why="The answer holds fields that were not known, or lacks some that were. Each is told once.",
-        did="gpuwatch goes on with what it understands; rows that it does not understand are left out and counted.",
-        can_do=("Compare prices with the provider's own page", "Look for a newer gpuwatch"),
+        why="The answer has new fields, or known fields are missing. Each change is reported once.",
+        did="gpuwatch continues with what it understands; it skips and counts rows that it does not.",
+        can_do=("Compare prices with the provider's own page", "Check for a newer gpuwatch"),
     )
 
 
 def channel_alert(channel: str, error: str, *, alert_id: str, now: datetime) -> Alert:
-    """A channel does not take alerts; for the others."""
+    """A channel refuses alerts; for the other channels."""
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.CHANNEL,
         created_at=now,
         headline=f"Alerts do not arrive by {channel}",
         facts=(("Channel", channel), ("Answer", redact(error))),
-        why="The channel refused a message, and will go on doing so until something is mended.",
-        did="What it refused was sent to you by the other channels. It is tried again now and then.",
-        can_do=(f"Mend [notify.{channel}], then: gpuwatch notify", "See all channels: gpuwatch doctor"),
+        why="The channel refused a message and will keep refusing until something is fixed.",
+        did="Your other channels received the refused message. gpuwatch retries this channel from time to time.",
+        can_do=(f"Fix [notify.{channel}], then run: gpuwatch notify", "See all channels: gpuwatch doctor"),
     )
 
 
 def moved_chat_alert(chat_id: str, new_chat_id: str, *, alert_id: str, now: datetime) -> Alert:
-    """A Telegram group became a supergroup: the settings are stale."""
+    """A Telegram group became a supergroup: the settings are out of date."""
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.CHANNEL,
@@ -246,21 +250,21 @@ def moved_chat_alert(chat_id: str, new_chat_id: str, *, alert_id: str, now: date
         headline="The Telegram group has a new id",
         facts=(("Old id", chat_id), ("New id", new_chat_id)),
         why="Telegram says that the group became a supergroup.",
-        did="gpuwatch sends to the new id from now on, and remembers it.",
+        did="gpuwatch sends to the new id from now on and remembers it.",
         can_do=(f'Set [notify.telegram] chat_id = "{new_chat_id}"',),
     )
 
 
 def late_alert(channel: str, count: int, *, alert_id: str, now: datetime) -> Alert:
-    """Alerts of a channel expired, and nothing newer waits there to mention them."""
+    """Alerts of a channel expired, and no newer alert waits there to mention them."""
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.CHANNEL,
         created_at=now,
         headline=f"{count} {'alert' if count == 1 else 'alerts'} could not be delivered by {channel} in time",
-        why="The channel took nothing while they were worth reading.",
-        did="They were given up; they are listed here so that you know of them.",
-        can_do=("See the market as it is now: gpuwatch check",),
+        why="The channel accepted nothing while they were current.",
+        did="They expired; they are listed here so that you know about them.",
+        can_do=("See current offers: gpuwatch check",),
     )
 
 
@@ -271,17 +275,17 @@ def test_alert(*, alert_id: str, now: datetime) -> Alert:
         kind=AlertKind.TEST,
         created_at=now,
         headline="gpuwatch test message",
-        why="You asked for it with: gpuwatch notify",
-        did="Nothing else: no offer was seen, nothing was rented.",
+        why="You requested it with: gpuwatch notify",
+        did="Nothing else: no offer was found, nothing was rented.",
     )
 
 
 def grouped_alert(alerts: Sequence[Alert], alert_id: str | None = None) -> Alert:
-    """Several alerts as one message; a single one stays as it is.
+    """Combine several alerts into one message; a single one stays as it is.
 
     Args:
-        alerts: at least one, in the order of telling.
-        alert_id: None: one that follows from theirs.
+        alerts: at least one, in order.
+        alert_id: None: derived from theirs.
     """
     if len(alerts) == 1:
         return alerts[0]
@@ -302,34 +306,34 @@ def _whose(alerts: Sequence[Alert]) -> str:
 
 
 def with_missed(alert: Alert, missed: Sequence[str]) -> Alert:
-    """The alert with a line about earlier ones that this channel never took.
+    """Add a line about earlier alerts that this channel never accepted.
 
     Args:
-        missed: their headlines, oldest first; empty: nothing is said.
+        missed: their headlines, oldest first; empty: nothing is added.
     """
     if not missed:
         return alert
     newest = "; ".join(headline[:80] for headline in missed[-3:])
     before = f"{len(missed) - 3} more and: " if len(missed) > 3 else ""
     number = f"{len(missed)} earlier {'alert' if len(missed) == 1 else 'alerts'}"
-    return msgspec.structs.replace(alert, facts=(*alert.facts, ("Never arrived here", f"{number} ({before}{newest})")))
+    return msgspec.structs.replace(alert, facts=(*alert.facts, ("Not delivered here", f"{number} ({before}{newest})")))
 
 
 def format_moment(at: datetime, zone: tzinfo = UTC) -> str:
-    """A time for a person, with its zone."""
+    """Return a time for a person, with its time zone."""
     return at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
 
 
 _VERIFIED = {True: ", verified", False: ", not verified", None: ""}
 _REASONS: Mapping[DecisionReason, str] = {
     DecisionReason.FIRST_MATCH: "An offer is at or under the threshold",
-    DecisionReason.CHEAPER: "Cheaper by at least {improve_by} than when you were last told",
-    DecisionReason.REPEAT_DUE: "Still at or under the threshold; you are reminded every {repeat_every}",
+    DecisionReason.CHEAPER: "Cheaper by at least {improve_by} than in the last alert",
+    DecisionReason.REPEAT_DUE: "Still at or under the threshold; reminder every {repeat_every}",
     DecisionReason.NOTHING_NEW: "Still at or under the threshold",
-    DecisionReason.HOLDING: "At or under the threshold, not yet for long enough",
+    DecisionReason.HOLDING: "At or under the threshold, but not for long enough yet",
     DecisionReason.OUTSIDE_WINDOW: "Outside the watch's active windows",
     DecisionReason.NO_OFFER: "No offer is at or under the threshold",
-    DecisionReason.NO_DATA: "What is on offer is not known",
+    DecisionReason.NO_DATA: "There is no complete market data",
 }
 
 
@@ -346,12 +350,12 @@ def _quote_facts(approval: Approval, watch: Watch, zone: tzinfo) -> list[tuple[s
 
 def _can_do(best: Offer, approval: Approval | None) -> tuple[str, ...]:
     if approval is not None:
-        return (f"Rent it: gpuwatch approve {approval.ask_id}", f"Not this one: gpuwatch deny {approval.ask_id}")
+        return (f"Rent it: gpuwatch approve {approval.ask_id}", f"Reject it: gpuwatch deny {approval.ask_id}")
     return (hint(best),)
 
 
 def _traffic(watch: Watch, offer: Offer) -> str | None:
-    """What one job's traffic costs at the listed rates; it is in no price."""
+    """The cost of one job's traffic at the listed rates; it is not in the price."""
     wanted = ((watch.download_gb, offer.download_usd_gb, "down"), (watch.upload_gb, offer.upload_usd_gb, "up"))
     known = [(gb, rate, way) for gb, rate, way in wanted if gb and rate is not None]
     if not known:

@@ -1,6 +1,6 @@
-"""The database cannot be written: the owner is told all the same, past the outbox, which is in that database.
+"""Alerts past a broken database: they bypass the outbox, which is in that database.
 
-Such a message is not durable and may come twice, after a restart; without it gpuwatch would go blind in silence.
+Such a message is not durable and may come twice after a restart. Without it gpuwatch would fail silently.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from gpuwatch.redaction import redact
 
 log = logging.getLogger(__name__)
 
-PATIENCE = timedelta(seconds=5)  # what mends itself so quickly is not told
+PATIENCE = timedelta(seconds=5)  # errors shorter than this are not reported
 REPEAT_AFTER = timedelta(hours=1)
 
 
 class FallbackAlerts:
-    """Sends one message an hour to every channel while the database is out of order."""
+    """Send one message an hour to every channel while the database is broken."""
 
     def __init__(self, channels: Mapping[str, Channel], new_id: Callable[[], str]) -> None:
         self._channels = channels
@@ -29,10 +29,10 @@ class FallbackAlerts:
         self._alerted_at: datetime | None = None
 
     def check(self, fault: str | None, now: datetime) -> bool:
-        """How the database is at this moment; True: the owner is being told.
+        """Check the database's state; True: the owner is being alerted.
 
         Args:
-            fault: what it said last; None: it took the last thing that was written.
+            fault: its last error; None: the last write succeeded.
         """
         if fault is None:
             self._since = None
@@ -56,8 +56,8 @@ def database_alert(fault: str, *, alert_id: str, now: datetime) -> Alert:
         created_at=now,
         headline="gpuwatch cannot write its database: it rents nothing",
         facts=(("Database", redact(fault)),),
-        why="A launch, an alert or a price that is not written down would be lost, or paid for twice.",
-        did="Nothing is rented and most alerts wait. What runs still ends at its max_runtime. It goes on by itself.",
+        why="A launch, an alert or a price that is not stored would be lost or paid for twice.",
+        did="Nothing is rented and most alerts wait. Launches still end at max_runtime. It recovers by itself.",
         can_do=("See what is wrong: gpuwatch doctor",),
     )
 
@@ -65,5 +65,5 @@ def database_alert(fault: str, *, alert_id: str, now: datetime) -> Alert:
 def _send(channel: Channel, alert: Alert) -> None:
     try:
         channel.send(alert)
-    except Exception as error:  # a channel may break with anything; there is nobody left to tell
-        log.error("%s did not take a word about the database: %s", channel.name, redact(str(error)))  # noqa: TRY400
+    except Exception as error:  # a channel may raise anything, and no other way is left
+        log.error("%s did not deliver the alert about the database: %s", channel.name, redact(str(error)))  # noqa: TRY400

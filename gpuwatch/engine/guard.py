@@ -1,7 +1,7 @@
-"""The guard of what runs: why an instance must end beyond what its list says, and what its owner should know in time.
+"""The guard of running launches: why an instance must end beyond what the list shows, and what its owner should know.
 
-One guard a provider. It ends nothing itself: the follower asks for each instance at each look. What costs money first
-is asked first; trouble with one rule never hides the others.
+There is one guard per provider. It ends nothing itself: the reconciler asks it about each instance in each poll. Rules
+that save money come first, and an error in one rule never hides the others.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ log = logging.getLogger(__name__)
 
 
 class ProviderGuard:
-    """Looks after the launches at one provider.
+    """Guards the launches at one provider.
 
     Args:
-        watches: by name, as the settings say now. A launch whose watch is gone keeps its `max_runtime` and the budgets.
+        watches: by name, as in the current settings. A launch whose watch was removed keeps its `max_runtime` and
+        budgets.
         budget: over everything.
-        zone: of the watches' windows, and of the times that are told.
-        channels_of: a watch's channels by its name; of "": all.
-        start: runs a look at an instance in the background.
+        zone: of the watches' windows and of reported times.
+        channels_of: a watch's channels by its name; for "": all.
+        start: runs a probe of an instance in the background.
     """
 
-    def __init__(  # noqa: PLR0913 each is a door of its own
+    def __init__(  # noqa: PLR0913 each is a separate port
         self,
         repository: LaunchRecords,
         uses: UtilisationRepository,
@@ -73,7 +74,7 @@ class ProviderGuard:
         self._verifier = InstanceVerifier(probe, self._unmeasured, start)
 
     def refresh(self, now: datetime) -> None:
-        """Budgets, proposed prices, what is to be forgotten; every few seconds. Raises StoreError."""
+        """Update budgets and proposed prices and forget ended launches; every few seconds. Raises StoreError."""
         alive = [launch for launch in self._budgets.refresh(now) if launch.provider == self._provider]
         self._prices.refresh([one for one in alive if one.state is LaunchState.RUNNING], now)
         ids = {launch.launch_id for launch in alive}
@@ -82,7 +83,7 @@ class ProviderGuard:
         self._use.forget_except(ids, now)
 
     def fault(self, launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
-        """Why an instance that is listed must end; None: it need not. Tells its owner what comes upon it."""
+        """Return why a listed instance must end, or None. Reports upcoming events to its owner."""
         watch = self._watches.get(launch.watch)
         fault = self.due(launch, now) or self._of_instance(launch, instance, watch, now)
         if fault is None and launch.state is LaunchState.RUNNING:
@@ -91,13 +92,13 @@ class ProviderGuard:
         return fault
 
     def due(self, launch: Launch, now: datetime) -> EndCause | None:
-        """What ends it whether a list shows it or not: a budget, a price, its windows."""
+        """Return what ends it whether a list shows it or not: a budget, a price, its windows."""
         watch = self._watches.get(launch.watch)
         fault = self._budgets.fault(launch) or self._prices.fault(launch, now)
         return fault or (None if watch is None else outside_windows(watch, now, self._zone))
 
     def verified(self, launch: Launch, instance: Instance, now: datetime) -> bool | EndCause:
-        """Is it what was promised? False: not yet known. Else why it must end."""
+        """Return whether it matches its offer. False: not yet known. An end cause: it does not."""
         return self._verifier.verified(launch, instance, self._watches.get(launch.watch), now)
 
     def _of_instance(self, launch: Launch, instance: Instance, watch: Watch | None, now: datetime) -> EndCause | None:
@@ -110,7 +111,7 @@ class ProviderGuard:
         return offline_too_long(launch, spec.relaunch, now) if still_offline and spec is not None else None
 
     def _notices(self, launch: Launch, instance: Instance, watch: Watch | None, now: datetime) -> list[GuardNotice]:
-        """What its owner should know; each is told once by its key."""
+        """What its owner should know; each notice is sent once by its key."""
         found = []
         if runtime_nearly_over(launch, now):
             found.append(notices.runtime(launch, self._zone))

@@ -1,4 +1,4 @@
-"""What the guard tells an owner, each once: the store holds its key, memory spares the store the question."""
+"""The guard's alerts, each sent once: the store holds its key, and memory saves the query."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ _KEY_LENGTH = 200
 
 
 class GuardNotice(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to tell of a launch. `key` makes it told once; `needs_owner`: money runs until somebody decides."""
+    """One thing to report about a launch.
+
+    `key` makes it unique; `needs_owner`: it costs money until somebody decides.
+    """
 
     key: str
     headline: str
@@ -41,7 +44,7 @@ class GuardNotice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GuardAlerts:
-    """Tells the owner. A store that does not take it is asked again at the next look."""
+    """Send alerts to the owner. What the store does not accept is tried again at the next poll."""
 
     def __init__(
         self,
@@ -57,7 +60,7 @@ class GuardAlerts:
         self._reported: set[str] = set()
 
     def report(self, launch: Launch, notice: GuardNotice, now: datetime) -> None:
-        """Of a launch."""
+        """Report a notice about a launch."""
         key = f"{notice.key}:{launch.launch_id}"[:_KEY_LENGTH]
         if key in self._reported:
             return
@@ -69,7 +72,7 @@ class GuardAlerts:
         self._enqueue(msgspec.structs.replace(plain, alert=alert, expires_at=now + alert_lifetime(kind), once_key=key))
 
     def report_budget(self, one: BudgetStatus, stops: bool, now: datetime) -> None:
-        """Of a budget: once for its 80 %, once for its end, in each window and for each limit."""
+        """Report a budget: once at 80 % and once when it is used up, in each window and for each limit."""
         share = "full" if one.is_full else "nearly"
         key = f"budget:{share}:{one.name}:{one.window}:{one.limit_microusd}:{one.watch or ''}"[:_KEY_LENGTH]
         if key in self._reported:
@@ -81,9 +84,9 @@ class GuardAlerts:
             headline=_budget_headline(one),
             watch=one.watch,
             facts=_budget_facts(one),
-            why=f"What runs is billed: {one.words}.",
+            why=f"Running launches are billed: {one.words}.",
             did=_budget_did(one, stops),
-            can_do=("See what it goes into: gpuwatch costs", "End something: gpuwatch stop ID"),
+            can_do=("See what it was spent on: gpuwatch costs", "End something: gpuwatch stop ID"),
         )
         channels = self._channels_of(one.watch or "")
         self._enqueue(
@@ -95,7 +98,7 @@ class GuardAlerts:
         try:
             self._repository.tell(news)
         except StoreError as error:
-            log.warning("not told yet: %s: %s", news.alert.headline, error)
+            log.warning("alert not stored yet: %s: %s", news.alert.headline, error)
             return
         if len(self._reported) >= _KEYS_MAX:
             self._reported.clear()  # the store still knows them
@@ -116,14 +119,16 @@ def _budget_facts(one: BudgetStatus) -> tuple[tuple[str, str], ...]:
     return (
         ("Limit", f"{dollars(usd(one.limit_microusd))} in {one.window}"),
         ("Spent", dollars(usd(one.spent_microusd))),
-        ("If all that runs goes on", dollars(usd(one.by_end_microusd))),
+        ("If everything keeps running", dollars(usd(one.by_end_microusd))),
     )
 
 
 def _budget_did(one: BudgetStatus, stops: bool) -> str:
     if not stops:
-        return 'Nothing is ended: on_reached = "warn". Nothing new is rented beyond the budget.'
+        return 'Nothing ends: on_reached = "warn". Nothing new is rented beyond the budget.'
     if not one.is_full:
-        return 'Nothing yet: on_reached = "stop" ends what runs once the budget is reached.'
-    which = "the newest launches, until the rest fits" if one.name == "max_usd_hour" else "every launch that it is over"
+        return 'Nothing yet: on_reached = "stop" ends running launches once the budget is reached.'
+    which = (
+        "the newest launches until the rest fits" if one.name == "max_usd_hour" else "every launch under this budget"
+    )
     return f'on_reached = "stop": ends {which}.'

@@ -1,4 +1,4 @@
-"""Budgets while instances run: told at 80 %, told and, if its policy says so, enforced at the limit."""
+"""Budgets while instances run: an alert at 80 %, and at the limit an alert and, if the policy says so, the end."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gpuwatch.ports import LaunchRepository
 
 
 class LaunchRecords(LaunchRepository, Protocol):
-    """The launches, those that are over included."""
+    """The launches, including those that are over."""
 
     def all(self, watch: str | None = None) -> Sequence[Launch]:
         """Every launch, newest first. Raises StoreError."""
 
 
 class BudgetGuard:
-    """The budgets, over everything and of each watch."""
+    """The global budget and the budget of each watch."""
 
     def __init__(
         self, repository: LaunchRecords, alerts: GuardAlerts, watches: Mapping[str, Watch], budget: Budget
@@ -36,16 +36,19 @@ class BudgetGuard:
         self._ending: dict[str, EndCause] = {}
 
     def fault(self, launch: Launch) -> EndCause | None:
-        """Does a budget end it?"""
+        """Return why a budget ends it, or None."""
         return self._ending.get(launch.launch_id)
 
     def everything(self, now: datetime) -> list[Launch]:
-        """What the budgets count: all that is alive, and what ended this month. Raises StoreError."""
+        """Return what the budgets count: launches that are alive, and those that ended this month.
+
+        Raises StoreError.
+        """
         alive = self._repository.alive()
         return [*alive, *self._ended_this_month(alive, now)]
 
     def refresh(self, now: datetime) -> list[Launch]:
-        """Reckon anew; what is alive. Raises StoreError."""
+        """Compute the budgets again and return the launches that are alive. Raises StoreError."""
         alive = self._repository.alive()
         ended = self._ended_this_month(alive, now)
         ending: dict[str, EndCause] = {}
@@ -59,7 +62,7 @@ class BudgetGuard:
         return list(alive)
 
     def _ended_this_month(self, alive: Sequence[Launch], now: datetime) -> list[Launch]:
-        """What ended never changes: it is read again only when something ends."""
+        """Ended launches never change: they are read again only when another one ends."""
         ids = frozenset(launch.launch_id for launch in alive)
         if self._alive_ids is None or not self._alive_ids <= ids:
             self._ended = [one for one in self._repository.all() if one.is_over and not one.dry_run]

@@ -1,4 +1,4 @@
-"""The texts of what comes upon a launch. Pure."""
+"""The texts of the guard's notices about launches. Pure."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def runtime(launch: Launch, zone: tzinfo) -> GuardNotice:
     return GuardNotice(
         key="runtime",
         headline=f"max_runtime is over at {end.astimezone(zone):%H:%M %Z}",
-        why=f"It has run for most of its max_runtime; it is ended at {format_moment(end, zone)}.",
-        can_do=("Save what it has made", f"End it now: gpuwatch stop {launch.launch_id}"),
+        why=f"Most of its max_runtime is over; it ends at {format_moment(end, zone)}.",
+        can_do=("Save its results", f"End it now: gpuwatch stop {launch.launch_id}"),
     )
 
 
@@ -30,8 +30,8 @@ def closing(at: datetime, zone: tzinfo) -> GuardNotice:
     return GuardNotice(
         key=f"closing:{at:%Y%m%dT%H%M}",
         headline="its active windows close soon",
-        why=f"They close at {format_moment(at, zone)}, and stop_outside = true: it is ended then.",
-        can_do=("Save what it has made", "Let it go on: stop_outside = false"),
+        why=f"They close at {format_moment(at, zone)}, and stop_outside = true: it ends then.",
+        can_do=("Save its results", "Keep it running: stop_outside = false"),
     )
 
 
@@ -43,8 +43,8 @@ def contract(launch: Launch, ends_at: datetime, near: str, zone: tzinfo) -> Guar
     return GuardNotice(
         key=f"contract:{near}:{ends_at:%Y%m%dT%H}",
         headline=f"its host ends the contract {soon}",
-        why=f"The contract ends at {format_moment(ends_at, zone)}{until}. What is on its disk is gone then.",
-        can_do=("Save what it has made", f"End it now: gpuwatch stop {launch.launch_id}"),
+        why=f"The contract ends at {format_moment(ends_at, zone)}{until}. The data on its disk is lost then.",
+        can_do=("Save its results", f"End it now: gpuwatch stop {launch.launch_id}"),
     )
 
 
@@ -54,7 +54,7 @@ def maintenance(at: datetime, zone: tzinfo) -> GuardNotice:
         key=f"maintenance:{at:%Y%m%dT%H}",
         headline=f"its host announces maintenance at {format_moment(at, zone)}",
         why="The machine may be down from then on.",
-        can_do=("Save what it has made before",),
+        can_do=("Save its results before then",),
     )
 
 
@@ -63,11 +63,11 @@ def condition_changed(launch: Launch, instance: Instance, nth: int, zone: tzinfo
     condition, since = launch.condition, launch.condition_since
     assert condition is not None
     assert since is not None
-    headline, why, help_ = _BEFALLEN[condition]
+    headline, why, help_ = _CONDITION_TEXTS[condition]
     return GuardNotice(
         key=f"{condition.value}:{since:%Y%m%dT%H%M%S}:{nth}",
         headline=headline,
-        why=f"{why} It has been so since {format_moment(since, zone)}.",
+        why=f"{why} Since {format_moment(since, zone)}.",
         can_do=(*help_, f"End it, and its bill: gpuwatch stop {launch.launch_id}"),
         facts=(("Its disk", _disk(launch, instance)), *_bids(condition, instance)),
         needs_owner=condition is not InstanceCondition.OUTBID,
@@ -75,43 +75,43 @@ def condition_changed(launch: Launch, instance: Instance, nth: int, zone: tzinfo
 
 
 def unmeasured(why: str) -> GuardNotice:
-    """It answers, and let nobody in."""
+    """It answers, but the login failed."""
     return GuardNotice(
         key="unmeasured",
         headline="its GPUs and its network could not be measured",
-        why=f"Its SSH port answers, but the login did not work: {why}.",
-        did="It is used as it is: a login that fails is no proof against the machine.",
+        why=f"Its SSH port answers, but the login failed: {why}.",
+        did="gpuwatch keeps it: a failed login does not prove a faulty machine.",
         can_do=("Check launch.ssh_key, and that its public half is known to the provider",),
     )
 
 
-_BEFALLEN = {
+_CONDITION_TEXTS = {
     InstanceCondition.STOPPED: (
         "still stopped at the provider, and billed",
-        "An instance that is stopped and not destroyed pays for its disk.",
+        "A stopped instance that is not destroyed is billed for its disk.",
         ("Start it at the provider",),
     ),
     InstanceCondition.OUTBID: (
         "still outbid",
         "It waits for its bid to win again; meanwhile its disk is billed.",
-        ("Allow a higher bid: launch.bid.max", "Let it go elsewhere: launch.relaunch = true"),
+        ("Allow a higher bid: launch.bid.max", "Rent elsewhere next time: launch.relaunch = true"),
     ),
     InstanceCondition.OFFLINE: (
         "its host is still offline",
-        "Its GPUs are not billed meanwhile. Hosts do come back, but nobody promises it.",
-        ("Wait, if what is on its disk is wanted", "Let such a job go elsewhere: launch.relaunch = true"),
+        "Its GPUs are not billed meanwhile. Hosts often come back, but there is no guarantee.",
+        ("Wait if you need the data on its disk", "Rent elsewhere next time: launch.relaunch = true"),
     ),
 }
 
 
 def _disk(launch: Launch, instance: Instance) -> str:
-    """What it costs a day, commission included."""
+    """Its cost per day, with commission."""
     usd_hour = instance.stopped_usd_hour
     listed = launch.disk_microusd_hour
     if usd_hour is not None and 0 <= usd_hour <= MAX_USD_HOUR:
         listed = round(usd_hour * MICRO)
     if not listed:
-        return "its price is not known"
+        return "its price is unknown"
     price = listed
     if launch.listed_microusd_hour:
         price = round(listed * launch.price_microusd_hour / launch.listed_microusd_hour)

@@ -1,4 +1,4 @@
-"""Higher prices that hosts propose for running contracts: told at once, answered as the owner's policy says."""
+"""Higher prices that hosts propose for running contracts: reported at once, answered by the owner's policy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ POLL_EVERY = timedelta(seconds=60)
 
 
 class RefusedIncrease(msgspec.Struct, frozen=True, kw_only=True):
-    """A proposal that the policy does not take: the instance ends before it holds."""
+    """A proposal that the policy rejects: the instance ends before it applies."""
 
     effective_at: datetime | None
     words: str
@@ -62,10 +62,10 @@ class PriceGuard:
         self._others = others
         self._polled_at: datetime | None = None
         self._answered: set[str] = set()
-        self._refused: dict[str, RefusedIncrease] = {}  # by launch id; stays when the proposal leaves the list
+        self._refused: dict[str, RefusedIncrease] = {}  # by launch id; stays when the proposal disappears from the list
 
     def refresh(self, running: Sequence[Launch], now: datetime) -> None:
-        """Ask, if its time has come and anything runs here."""
+        """Fetch proposals if it is time and anything runs here."""
         polled_at = self._polled_at
         if not running or (polled_at is not None and timedelta(0) <= now - polled_at < POLL_EVERY):
             return
@@ -73,7 +73,7 @@ class PriceGuard:
         try:
             proposals = self._launcher.price_increases()
         except ProviderError as error:
-            log.warning("price increases are not known: %s", error, extra={"provider": self._launcher.name})
+            log.warning("price increases are unknown: %s", error, extra={"provider": self._launcher.name})
             return
         mine = {launch.instance_id: launch for launch in running}
         for proposal in proposals:
@@ -81,7 +81,7 @@ class PriceGuard:
                 self._met(launch, proposal, now)
 
     def fault(self, launch: Launch, now: datetime) -> EndCause | None:
-        """Is it time to end it, so that a refused price never holds?"""
+        """Return an end cause if it must end now so that a rejected price never applies."""
         rise = self._refused.get(launch.launch_id)
         if (
             rise is None
@@ -98,7 +98,7 @@ class PriceGuard:
     def _met(self, launch: Launch, proposal: PriceIncrease, now: datetime) -> None:
         raised = raised_microusd_hour(launch, proposal.new_usd_hour)
         words = _price_change(launch, proposal, raised)
-        # what else rises has no price here: then the whole price is not known, and nothing is accepted by itself
+        # if something else rises too, the whole price is unknown, and nothing is accepted automatically
         answer = self._answer(launch, None if proposal.words else raised, now)
         did = self._given(answer, proposal)
         if answer is IncreaseAnswer.ACCEPT:
@@ -126,13 +126,13 @@ class PriceGuard:
         return all_budgets_refusal(dearer, others, self._budget, watch.budget, now) is None
 
     def _given(self, answer: IncreaseAnswer, proposal: PriceIncrease) -> str:
-        """Give the answer, once; what was done, for the owner."""
+        """Send the answer once; return what was done, for the owner."""
         if answer is IncreaseAnswer.NONE:
-            return "Nothing was answered: you decide."
+            return "Nothing was answered: the decision is yours."
         done = (
             "Accepted: the new price is at or under max_price, and the budget allows it."
             if answer is IncreaseAnswer.ACCEPT
-            else "Rejected; the instance is ended before the new price holds."
+            else "Rejected; the instance ends before the new price applies."
         )
         if proposal.increase_id in self._answered:
             return done
@@ -141,8 +141,8 @@ class PriceGuard:
         except (OrderError, ProviderError) as error:
             log.warning("price increase %s: not answered: %s", proposal.increase_id, error)
             if answer is IncreaseAnswer.ACCEPT:
-                return "It is to be accepted; the provider did not take the answer yet. It is tried every minute."
-            return "The provider did not take a no; the instance is ended before the new price holds."
+                return "Accepting it; the provider has not confirmed yet. gpuwatch retries every minute."
+            return "The provider did not accept the rejection; the instance ends before the new price applies."
         self._answered.add(proposal.increase_id)
         return done
 
@@ -168,7 +168,7 @@ def _notice(
             ("More to pay", f"{dollars(usd(extra_microusd(launch, raised, proposal.effective_at, now)))} {span}")
         )
     return GuardNotice(
-        key=f"increase:{proposal.increase_id}:{did.split(maxsplit=1)[0]}",  # told again once the answer is taken
+        key=f"increase:{proposal.increase_id}:{did.split(maxsplit=1)[0]}",  # a new key once the answer is confirmed
         headline="its host raises the price",
         why=f"The host proposes another price for the running contract: {words}, from {at} on.",
         did=did,

@@ -1,4 +1,4 @@
-"""GPU use of what runs: a sample per look, kept; idle ends it, waste is told."""
+"""GPU utilisation of running launches: one sample per poll is stored; idle launches end, waste is reported."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _DAY = timedelta(days=1)
 
 
 class UtilisationGuard:
-    """Samples, and what follows from them."""
+    """Take samples and act on them."""
 
     def __init__(self, uses: UtilisationRepository, alerts: GuardAlerts) -> None:
         self._uses = uses
         self._alerts = alerts
-        self._reported_at: dict[str, datetime] = {}  # of waste
+        self._reported_at: dict[str, datetime] = {}  # alerts about waste
         self._recovered_at: dict[str, datetime] = {}
         self._forgot_at: datetime | None = None
 
     def fault(self, launch: Launch, instance: Instance, spec: LaunchSpec | None, now: datetime) -> EndCause | None:
-        """Keep a sample, tell of waste; is it idle? A store that fails hides nothing else."""
+        """Store a sample and report waste; return an end cause if it is idle. A failing store hides nothing else."""
         sample = UtilisationSample(now, percent_of(instance))
         try:
             self._uses.add(launch.launch_id, sample)
@@ -53,11 +53,11 @@ class UtilisationGuard:
                 self._waste(launch, spec, now)
             return fault
         except StoreError as error:
-            log.warning("launch %s: its GPU use is not known: %s", launch.launch_id, error)
+            log.warning("launch %s: its GPU utilisation is unknown: %s", launch.launch_id, error)
             return None
 
     def forget_except(self, launch_ids: Collection[str], now: datetime) -> None:
-        """Forget all others; once a day what is old. Raises StoreError."""
+        """Forget all others; once a day delete old samples. Raises StoreError."""
         self._reported_at = {key: at for key, at in self._reported_at.items() if key in launch_ids}
         self._recovered_at = {key: at for key, at in self._recovered_at.items() if key in launch_ids}
         if self._forgot_at is None or not timedelta(0) <= now - self._forgot_at < _DAY:
@@ -94,12 +94,15 @@ class UtilisationGuard:
             key=self._key(launch, now),
             headline=f"wasteful: {mean:.0f} % GPU use",
             why=f"On average {mean:.0f} % over {_span(spec.wasteful_for_s)}; wasteful_below = {spec.wasteful_below:g}.",
-            did="Nothing: wasteful_below only tells; idle_below ends.",
+            did="Nothing: wasteful_below only alerts; idle_below ends.",
             facts=(("Useful hour", _useful(gpu_price, mean)), ("Wasted so far", dollars(usd(wasted)))),
         )
 
     def _key(self, launch: Launch, now: datetime) -> str:
-        """Each day of the launch, and anew after it recovered: a restart tells nothing twice on one day."""
+        """One key for each day of the launch, and a new one after it recovered.
+
+        A restart repeats nothing on the same day.
+        """
         started_at = launch.running_at or launch.intended_at
         recovered_at = self._recovered_at.get(launch.launch_id)
         again = "" if recovered_at is None else f"{recovered_at:%Y%m%dT%H%M%S}"
@@ -107,7 +110,7 @@ class UtilisationGuard:
 
 
 def percent_of(instance: Instance) -> float | None:
-    """GPU use; a number that makes no sense is unknown."""
+    """Return GPU utilisation; an impossible number is unknown."""
     percent = instance.gpu_utilisation
     return percent if percent is not None and 0 <= percent <= 100 else None
 
@@ -115,7 +118,7 @@ def percent_of(instance: Instance) -> float | None:
 def _useful(gpu_price_usd_hour: Decimal, percent: float) -> str:
     paid = f"${price_text(gpu_price_usd_hour)} per GPU-hour"
     useful = useful_usd_gpu_hour(gpu_price_usd_hour, percent)
-    return f"none was had for {paid}" if useful is None else f"${price_text(useful)} per useful GPU-hour, at {paid}"
+    return f"no useful hour at {paid}" if useful is None else f"${price_text(useful)} per useful GPU-hour, at {paid}"
 
 
 def _span(seconds: float) -> str:

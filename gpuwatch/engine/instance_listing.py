@@ -1,7 +1,7 @@
-"""One whole listing of a provider's instances against the launches in the table.
+"""One complete listing of a provider's instances, compared with the stored launches.
 
-Absence must prove itself (`launches.absence`): what was seen of each missing instance is counted here, in memory, so
-that a restart begins anew. And no labelled instance stays unnoticed: what no launch accounts for is told.
+Absence must be proven (`absence_proof`): what the listings show about each missing instance is counted here, in memory,
+so that a restart starts again. And every labelled instance that belongs to no launch is reported.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gpuwatch.ports import Instance, LaunchRepository
 
 
 class InstanceListing:
-    """One whole listing, by id and by label."""
+    """One complete listing, by id and by label."""
 
     def __init__(self, instances: Sequence[Instance]) -> None:
         self.by_id = {instance.instance_id: instance for instance in instances}
@@ -40,26 +40,26 @@ class InstanceListing:
                 self._by_label.setdefault(launch_id, instance)
 
     def of(self, launch: Launch) -> Instance | None:
-        """By its id, which an owner cannot edit; by its label only while the id is not known."""
+        """Return its instance: by id, which an owner cannot edit; by label only while the id is unknown."""
         if launch.instance_id is not None:
             return self.by_id.get(launch.instance_id)
         return self._by_label.get(launch.launch_id)
 
     def labelled(self) -> Iterator[Instance]:
-        """Every instance whose label says that gpuwatch made it, rightly or not."""
+        """Yield every instance whose label claims that gpuwatch created it, rightly or not."""
         return (instance for instance in self.by_id.values() if (instance.label or "").startswith(LABEL_PREFIX))
 
     def foreign(self) -> set[str]:
-        """Ids of instances that gpuwatch did not make."""
+        """Return the ids of instances that gpuwatch did not create."""
         ours = {instance.instance_id for instance in self.labelled()}
         return set(self.by_id) - ours
 
 
 class AbsenceTracker:
-    """What the listings so far say of instances that are looked for.
+    """What the listings so far show about missing instances.
 
     Args:
-        monotonic: seconds; no step of the wall clock shortens the wait.
+        monotonic: seconds; no change of the wall clock shortens the wait.
     """
 
     def __init__(self, monotonic: Callable[[], float], wait_s: float = ABSENCE_WAIT_S) -> None:
@@ -69,28 +69,28 @@ class AbsenceTracker:
         self._foreign: set[str] = set()
 
     def listed_again(self, launch: Launch) -> None:
-        """It is listed: what was counted is void."""
+        """It is listed: the count starts again."""
         self._evidence.pop(launch.launch_id, None)
 
     def missing(self, launch: Launch, listing: InstanceListing, alive: Sequence[Launch]) -> AbsenceVerdict:
-        """One more listing without it."""
+        """Count one more listing without it."""
         ours = {a.instance_id for a in alive if a.launch_id != launch.launch_id and a.state is LaunchState.RUNNING}
         canary = has_canary(listing.by_id, {i for i in ours if i is not None}, self._foreign)
         return self._note(launch, count_missing(self._evidence_of(launch), canary, self._monotonic(), self._wait_s))
 
     def missing_after_destroy(self, launch: Launch) -> AbsenceVerdict:
-        """The same where the provider took our order to destroy it: that stands for canary and wait."""
+        """The same after the provider accepted our order to destroy it, which replaces canary and wait."""
         evidence = self._evidence_of(launch)
         return self._note(launch, AbsenceEvidence(evidence.since_s, evidence.missed + 1, evidence.without_canary))
 
     def no_listing(self, launches: Sequence[Launch]) -> dict[str, AbsenceVerdict]:
-        """The provider gave no list: what was counted in a row is not in a row any more."""
+        """The provider gave no list: the row of agreeing listings starts again."""
         return {
             launch.launch_id: self._note(launch, count_failed_listing(self._evidence_of(launch))) for launch in launches
         }
 
     def listing_done(self, listing: InstanceListing) -> None:
-        """A listing was gone through; strangers in it are the canaries of the next."""
+        """A listing was processed; foreign instances in it are the canaries of the next."""
         self._foreign = listing.foreign()
 
     def _evidence_of(self, launch: Launch) -> AbsenceEvidence:
@@ -104,13 +104,13 @@ class AbsenceTracker:
 def report_orphans(
     repository: LaunchRepository, launch_alerts: LaunchAlerts, provider: str, listing: InstanceListing, now: datetime
 ) -> list[str]:
-    """Every labelled instance is the instance of a launch that is alive, or the owner is told, once (CONTRACT §4.2).
+    """Report every labelled instance that belongs to no living launch to the owner, once (CONTRACT §4.2).
 
     Returns:
-        Ids of instances with a well-formed label that no launch of this database ever had: it may be a new one.
+        Ids of instances with a well-formed label that no launch of this database ever had: the database may be new.
 
     Raises:
-        StoreError: it could not be told; the next listing tries again.
+        StoreError: it could not be reported; the next listing tries again.
     """
     strangers: list[str] = []
     settled = repository.known_foreign_instances(provider) | {
@@ -130,9 +130,9 @@ def report_orphans(
 
 def _why_orphan(launch: Launch | None, instance: Instance) -> str | None:
     if launch is None:
-        return "No launch in this database has that label: another gpuwatch made it, or the database was lost."
+        return "No launch in this database has that label: another gpuwatch created it, or the database was lost."
     if launch.is_over:
-        return f"Launch {launch.launch_id} was believed over: {launch.end_reason}."
+        return f"Launch {launch.launch_id} is over: {launch.end_reason}."
     if launch.instance_id is not None and launch.instance_id != instance.instance_id:
         return f"Launch {launch.launch_id} has another instance, {launch.instance_id}: this one is a second."
     return None

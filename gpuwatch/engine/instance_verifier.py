@@ -1,6 +1,6 @@
-"""Is a new instance what was promised? What the list says is judged at once; the instance itself is asked in a thread.
+"""Check that a new instance matches its offer: the list at once, the instance itself from a thread.
 
-No look at the list waits for an instance: each look takes the result that is there, or says "not yet known".
+Polling the list never waits for an instance: each poll takes the result that is there, or says "not yet known".
 """
 
 from __future__ import annotations
@@ -26,18 +26,21 @@ from gpuwatch.ports.probing import InstanceProbe, InstanceUnreachable, LoginRefu
 log = logging.getLogger(__name__)
 
 LOGIN_PATIENCE = timedelta(minutes=2)  # a new instance may answer before it has its keys
-MEASURED = 2  # times slow, before a line is called slow
+MEASURED = 2  # slow measurements before the line counts as slow
 
 BackgroundRunner = Callable[[Callable[[], None]], None]
 
 
 def in_background(work: Callable[[], None]) -> None:
-    """In a thread that keeps no process from ending."""
+    """Run it in a thread that keeps no process alive."""
     threading.Thread(target=work, name="verify", daemon=True).start()
 
 
 class _Progress:
-    """How far the look at one instance has come. Written by one thread at a time: the beat, or the look it began."""
+    """The state of the verification of one instance.
+
+    Written by one thread at a time: the poll, or the probe it started.
+    """
 
     def __init__(self) -> None:
         self.probing = False
@@ -51,11 +54,11 @@ class _Progress:
 
 
 class InstanceVerifier:
-    """Verifies launches, each until it is known.
+    """Verify launches, each until the result is known.
 
     Args:
-        start: runs a look in the background.
-        unmeasured: called once with what could not be looked at, and why; the instance is believed then.
+        start: runs a probe in the background.
+        unmeasured: called once with an instance that could not be measured, and why; it is then trusted.
     """
 
     def __init__(
@@ -70,7 +73,7 @@ class InstanceVerifier:
         self._progress: dict[str, _Progress] = {}
 
     def verified(self, launch: Launch, instance: Instance, watch: Watch | None, now: datetime) -> bool | EndCause:
-        """True: what was promised, as far as anybody can tell. False: not yet known. Else why it must end."""
+        """Return True if it matches its offer as far as is known, False if not yet known, else why it must end."""
         spec = None if watch is None else watch.launch
         if watch is None or spec is None or spec.verify is Verify.NONE:
             return True
@@ -115,7 +118,7 @@ class InstanceVerifier:
         return measurement_mismatch(launch, found) or _speed(progress, found, watch.min_download_mbps)
 
     def _refused(self, progress: _Progress, found: LoginRefused, launch: Launch, now: datetime) -> bool:
-        """Not the machine's fault as far as anybody knows: after a while it is believed, and the owner told."""
+        """Not the machine's fault as far as we know: after a while it is trusted, and the owner gets an alert."""
         progress.words = str(found)
         progress.refused_at = progress.refused_at or now
         if now - progress.refused_at < LOGIN_PATIENCE:
@@ -128,7 +131,7 @@ class InstanceVerifier:
         if not host or port is None:
             return
         progress.probing = True
-        inside: Callable[[], MeasuredInstance] = MeasuredInstance  # which says nothing
+        inside: Callable[[], MeasuredInstance] = MeasuredInstance  # an empty result
         if spec.ssh_key is not None:
             user = instance.ssh_user
             inside = partial(self._probe.inside, host, port, spec.ssh_key, download=download, user=user)
@@ -145,14 +148,14 @@ class InstanceVerifier:
         except (InstanceUnreachable, LoginRefused) as error:
             progress.found = error
         except Exception as error:
-            log.exception("the look at %s:%s failed", host, port)
-            progress.found = InstanceUnreachable(f"it could not be looked at: {type(error).__name__}")
+            log.exception("the probe of %s:%s failed", host, port)
+            progress.found = InstanceUnreachable(f"the probe failed: {type(error).__name__}")
         finally:
             progress.probing = False
 
 
 def _speed(progress: _Progress, found: MeasuredInstance, wanted_mbps: float | None) -> bool | EndCause:
-    """The best of two measurements counts: the first may have met the image's own download."""
+    """The better of two measurements counts: the first may run beside the image's own download."""
     progress.measured += 1
     if found.download_mbps is not None:
         progress.best_mbps = max(progress.best_mbps or 0.0, found.download_mbps)

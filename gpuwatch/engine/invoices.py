@@ -1,4 +1,4 @@
-"""Fetching what a provider charged, for days with launches whose charges are not final yet. Nothing waits for it."""
+"""Fetch what a provider charged for days whose charges are not final yet. Nothing waits for it."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from gpuwatch.ports.invoices import InvoiceRepository
 log = logging.getLogger(__name__)
 
 FETCH_EVERY_S = 3600.0
-FIRST_AFTER_S = 60.0  # a daemon that restarts in a circle asks for nothing
-# Books are said to be final at midnight UTC; ours close later, so that a late entry is not missed.
+FIRST_AFTER_S = 60.0  # a daemon that keeps restarting fetches nothing
+# Charges are said to be final at midnight UTC; we wait longer, so that a late entry is not missed.
 SETTLED_AFTER = timedelta(hours=6)
-NOTHING_AFTER = timedelta(days=2)  # a day of which the provider's books say nothing by then was not charged
+NOTHING_AFTER = timedelta(days=2)  # a day without any charge by then was not charged
 _DAY = timedelta(days=1)
-_MOST_USD = 1_000_000.0  # of one instance on one day; beyond it a number is a fault
+_MOST_USD = 1_000_000.0  # for one instance on one day; a larger number is an error
 
 
 class InvoiceCollector:
-    """Asks one provider what it charged, and keeps it."""
+    """Fetch and store what one provider charged."""
 
     def __init__(
         self,
@@ -64,15 +64,16 @@ class InvoiceCollector:
             return True
         if kept is None and not self._reported_missing:
             self._reported_missing = True
-            log.info("this provider does not tell what it charged", extra={"provider": self._provider})
+            log.info("this provider does not report charges", extra={"provider": self._provider})
         return True
 
     def collect(self, now: datetime) -> int | None:
-        """Ask now for all that is not final. Returns rows that were kept; None: the provider does not tell.
+        """Fetch everything that is not final. Returns the number of stored rows; None: the provider does not report
+        charges.
 
         Raises:
             ProviderError: it did not answer; what it answered before that is kept.
-            StoreError: it was not kept.
+            StoreError: it was not stored.
         """
         mine = [one for one in self._launches() if one.provider == self._provider and not one.dry_run]
         days, kept = open_days(mine, self._book.final(self._provider), now), 0
@@ -93,10 +94,10 @@ def invoice_rows(
     ours: Iterable[str],
     now: datetime,
 ) -> list[InvoiceRow]:
-    """What is kept of an answer: charges of our instances on the days that were asked for.
+    """Return what to store of an answer: charges of our instances on the days that were requested.
 
-    A day of an instance that is nowhere in the answer was charged nothing, once it is two days old, and if the answer
-    names another of ours: an empty answer proves nothing.
+    A day of an instance that is missing from the answer was not charged, once it is two days old and if the answer
+    names another instance of ours: an empty answer proves nothing.
     """
     mine, sums, final, odd = frozenset(ours), dict[tuple[str, date, str], int](), dict[tuple[str, date], bool](), set()
     for charge in charges:
@@ -104,7 +105,7 @@ def invoice_rows(
         if charge.instance_id not in mine or charge.day not in asked:
             continue
         if not isfinite(charge.usd) or abs(charge.usd) > _MOST_USD:
-            log.warning("a charge of instance %s makes no sense", charge.instance_id, extra={"provider": provider})
+            log.warning("skipped an impossible charge of instance %s", charge.instance_id, extra={"provider": provider})
             odd.add(key)
             continue
         kind = charge.kind if charge.kind in CHARGE_KINDS else "other"

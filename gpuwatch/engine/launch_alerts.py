@@ -1,4 +1,4 @@
-"""What the owner is told of a launch. Pure."""
+"""What the owner is told about a launch. Pure."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from gpuwatch.ports import (
 )
 from gpuwatch.redaction import redact
 
-_PRICE_STEP = 1.03  # prices nearer to each other than that are one, when it is told of
+_PRICE_STEP = 1.03  # prices closer than this count as one when they are reported
 
 
 class LaunchAlerts:
-    """Makes the news of launches for the owner's channels.
+    """Create the alerts of launches for the owner's channels.
 
     Args:
-        channels_of: a watch's channels by its name; for a watch that left the settings, all of them.
+        channels_of: a watch's channels by its name; all channels for a watch that was removed from the settings.
     """
 
     def __init__(self, channels_of: Callable[[str], tuple[str, ...]], new_id: Callable[[], str]) -> None:
@@ -46,10 +46,10 @@ class LaunchAlerts:
         self._new_id = new_id
 
     def for_notification(self, launch: Launch, notification: Notification, now: datetime) -> OutboxAlert:
-        """What a step of its life has to say.
+        """Return the alert for a transition's notification.
 
         Args:
-            launch: as it is after the step.
+            launch: as it is after the transition.
         """
         if notification.about is NotificationTopic.NOT_RENTED:
             return self.not_rented(launch, notification.why, now)
@@ -64,13 +64,13 @@ class LaunchAlerts:
     def moved(
         self, launch: Launch, headline: str, why: str, now: datetime, can_do: tuple[str, ...] = ()
     ) -> OutboxAlert:
-        """A launch went on."""
+        """A launch changed state."""
         return self._news(AlertKind.LAUNCH, launch, headline, why, now, can_do or _FOLLOW_IT)
 
     def condition_changed(self, launch: Launch, headline: str, why: str, now: datetime) -> OutboxAlert:
-        """What may flap is told once in ten minutes, and a price whenever it is another by some percent.
+        """A condition that may flap is reported once in ten minutes, and a price whenever it differs by some percent.
 
-        What lasts is told again by the guard, a quarter of an hour later.
+        If it lasts, the guard reports it again a quarter of an hour later.
         """
         price_step = round(math.log(max(launch.price_microusd_hour, 1), _PRICE_STEP))
         ten_minutes = f"{now:%Y-%m-%dT%H:%M}"[:-1]
@@ -78,7 +78,7 @@ class LaunchAlerts:
         return _once(self.moved(launch, headline, why, now), key)
 
     def not_rented(self, launch: Launch, reason: str, now: datetime) -> OutboxAlert:
-        """Nothing was made. Told once an hour for each cause: an offer that flaps must not flood its owner."""
+        """Nothing was created. Reported once an hour for each cause: a flapping offer must not flood the owner."""
         end = next((end for end in EndReason if reason.startswith(end.value)), EndReason.REFUSED)
         for_a_person = end in _MEND
         kind = AlertKind.REFUSED if for_a_person else AlertKind.LAUNCH
@@ -90,36 +90,34 @@ class LaunchAlerts:
     def held(self, launch: Launch, why: str, now: datetime) -> OutboxAlert:
         """The owner must decide."""
         can_do = (
-            f"Look at your instances at {launch.provider} for the label {launch.label}",
-            f"It is there: gpuwatch launches resolve {launch.launch_id} --adopt INSTANCE",
-            f"It is not: gpuwatch launches resolve {launch.launch_id} --absent",
+            f"Check your instances at {launch.provider} for the label {launch.label}",
+            f"If it is there: gpuwatch launches resolve {launch.launch_id} --adopt INSTANCE",
+            f"If it is not: gpuwatch launches resolve {launch.launch_id} --absent",
         )
-        news = self._news(
-            AlertKind.HELD, launch, "held: it could not be proven that nothing was made", why, now, can_do
-        )
+        news = self._news(AlertKind.HELD, launch, "held: nothing proves that no instance was created", why, now, can_do)
         return _once(news, f"held:{launch.launch_id}:{now:%Y-%m-%d}")
 
     def unlisted(self, launch: Launch, why: str, now: datetime) -> OutboxAlert:
-        """What was rented is in no list any more, and the lists do not prove that it is gone."""
+        """A rented instance is missing from the list, and the list does not prove that it is gone."""
         can_do = (
-            f"Look at your instances at {launch.provider} for the label {launch.label}",
-            f"It is gone, or not wanted: gpuwatch stop {launch.launch_id}",
+            f"Check your instances at {launch.provider} for the label {launch.label}",
+            f"If it is gone or not wanted: gpuwatch stop {launch.launch_id}",
         )
-        news = self._news(AlertKind.HELD, launch, "the provider does not list it any more", why, now, can_do)
+        news = self._news(AlertKind.HELD, launch, "the provider no longer lists it", why, now, can_do)
         return _once(news, f"unlisted:{launch.launch_id}")
 
     def unmanaged(self, launch: Launch, now: datetime) -> OutboxAlert:
-        """Its provider left the settings, or has no key any more: nothing ends it."""
-        why = f"{launch.provider} is not in the settings, or has no key: gpuwatch can neither see it nor end it."
+        """Its provider was removed from the settings, or has no key any more: nothing can end it."""
+        why = f"{launch.provider} is not in the settings, or has no key: gpuwatch can neither see nor end it."
         can_do = (
-            f"Bring [providers.{launch.provider}] and its key back",
+            f"Restore [providers.{launch.provider}] and its key",
             f"Or end instance {launch.instance_id or launch.label} at {launch.provider} by hand",
         )
-        news = self._news(AlertKind.HELD, launch, "nobody looks after it any more", why, now, can_do)
+        news = self._news(AlertKind.HELD, launch, "gpuwatch can no longer manage it", why, now, can_do)
         return _once(news, f"unwatched:{launch.launch_id}:{now:%Y-%m-%d}")
 
     def instance_list_missing(self, provider: str, alive: int, error: str, now: datetime) -> OutboxAlert:
-        """Its list of instances does not come: what runs there is not seen."""
+        """The provider's instance list is unavailable."""
         what = "1 launch is" if alive == 1 else f"{alive} launches are"
         alert = Alert(
             alert_id=self._new_id(),
@@ -129,34 +127,34 @@ class LaunchAlerts:
             facts=(("Provider", provider), ("Last error", redact(error))),
             why="For ten minutes no list of instances came: whether they run, and at what price, is not known.",
             did="What is at its max_runtime or its deadline is ended unseen, by its id. Nothing is sent twice.",
-            can_do=("See what the key may do: gpuwatch doctor", f"Look at your instances at {provider}"),
+            can_do=("See what the key may do: gpuwatch doctor", f"Check your instances at {provider}"),
         )
         news = OutboxAlert(alert=alert, channels=self._channels_of(""), expires_at=now + alert_lifetime(alert.kind))
         return _once(news, f"unseen:{provider}:{now:%Y-%m-%dT%H}")
 
     def instance_list_back(self, provider: str, now: datetime) -> OutboxAlert:
-        """Its list is back."""
+        """The provider's instance list is available again."""
         alert = Alert(
             alert_id=self._new_id(),
             kind=AlertKind.RECOVERED,
             created_at=now,
             headline=f"{provider} lists its instances again",
             facts=(("Provider", provider),),
-            why="A whole list came.",
-            did="What runs there is followed as before.",
+            why="A complete list arrived.",
+            did="gpuwatch monitors running launches there again.",
         )
         return OutboxAlert(alert=alert, channels=self._channels_of(""), expires_at=now + alert_lifetime(alert.kind))
 
     def slow_end(self, launch: Launch, why: str, now: datetime) -> OutboxAlert:
-        """A destroy is not confirmed for a while."""
-        headline = "its end is not confirmed yet: it may still be billed"
+        """An end is not confirmed for a while."""
+        headline = "its end is not confirmed yet; it may still be billed"
         news = self._news(
             AlertKind.HELD, launch, headline, why, now, (f"End it at {launch.provider} by hand", *_FOLLOW_IT)
         )
         return _once(news, f"slow-stop:{launch.launch_id}:{now:%Y-%m-%dT%H}")
 
     def orphan(self, provider: str, instance: Instance, why: str, now: datetime) -> OutboxAlert:
-        """An instance with our label that the table does not know, or believes gone."""
+        """An instance has our label, but no launch, or one that is believed to be over."""
         alert = Alert(
             alert_id=self._new_id(),
             kind=AlertKind.ORPHAN,
@@ -168,11 +166,11 @@ class LaunchAlerts:
                 ("State", instance.status or instance.state.value),
             ),
             why=why,
-            did="Nothing: what gpuwatch cannot prove to be its own it never destroys.",
+            did="Nothing: gpuwatch never destroys what it cannot prove to be its own.",
             can_do=(
                 f"Take it over: gpuwatch adopt {instance.instance_id}",
                 f"If nobody needs it, destroy it at {provider}",
-                f"It is another installation's: gpuwatch adopt {instance.instance_id} --not-mine",
+                f"If another installation owns it: gpuwatch adopt {instance.instance_id} --not-mine",
             ),
         )
         channels = self._channels_of("")
@@ -199,10 +197,10 @@ class LaunchAlerts:
 
 
 def next_steps(watch: Watch, reserved: Sequence[Launch], refusal: LaunchRefusal | None) -> tuple[str, ...]:
-    """What the owner can do once a watch that rents has fired: about what was begun, or about why nothing was."""
+    """Return what the owner can do after a watch fired: about what was started, or about why nothing was."""
     name = shlex.quote(watch.name)
     if reserved and reserved[0].dry_run:
-        return ("Rent in earnest: dry_run = false",)
+        return ("To rent for real: dry_run = false",)
     if reserved:
         return (*_FOLLOW_IT, *(f"End it: gpuwatch stop {launch.launch_id}" for launch in reserved))
     if refusal is None:
@@ -211,12 +209,12 @@ def next_steps(watch: Watch, reserved: Sequence[Launch], refusal: LaunchRefusal 
         own = refusal.text.startswith("renting by watch")
         return (f"Rent again: gpuwatch resume {name}" if own else "Rent again: gpuwatch resume",)
     if refusal.reason is RefusalReason.CHECKLIST:
-        return (f"Say what is done: gpuwatch checklist tick {name} ITEM",)
+        return (f"Tick what is done: gpuwatch checklist tick {name} ITEM",)
     if refusal.reason is RefusalReason.BREAKER:
-        return ("See what failed: gpuwatch launches", f"Go on at once: gpuwatch resume {name}")
+        return ("See what failed: gpuwatch launches", f"Rent again at once: gpuwatch resume {name}")
     if refusal.reason is RefusalReason.MACHINE_FAILED:
-        return ("See which machines are avoided, and forgive: gpuwatch machines",)
-    return ("See what was rented, and what it costs: gpuwatch launches",)
+        return ("See avoided machines and clear them: gpuwatch machines",)
+    return ("See what was rented and what it costs: gpuwatch launches",)
 
 
 _MEND = frozenset({EndReason.NO_CREDIT, EndReason.KEY, EndReason.BAD_ORDER, EndReason.REFUSED})
@@ -245,7 +243,7 @@ def _facts(launch: Launch, now: datetime) -> tuple[tuple[str, str], ...]:
 
 
 def _state_text(launch: Launch) -> str:
-    """What gpuwatch did or holds, as the state stands in `gpuwatch launches`."""
+    """What gpuwatch did or holds, by the launch's state."""
     if launch.state in _OVER:
         ended = f"Launch {launch.launch_id} {'has ended' if launch.state is LaunchState.ENDED else 'failed'}."
         if launch.state is LaunchState.ENDED or launch.machine_id is None or not launch.ended_because(*MACHINE_FAULTS):
@@ -253,9 +251,9 @@ def _state_text(launch: Launch) -> str:
         hours = AVOID_FOR // timedelta(hours=1)
         return f"{ended} Machine {launch.machine_id} is avoided for {hours} hours (gpuwatch machines)."
     if launch.state is LaunchState.STOPPING:
-        return f"Launch {launch.launch_id} is stopping: you are told when its end is confirmed."
+        return f"Launch {launch.launch_id} is stopping: you get an alert when its end is confirmed."
     if launch.condition is not None:
-        return f"Launch {launch.launch_id} goes on: state {launch.state.value}, {launch.condition.value}."
+        return f"Launch {launch.launch_id} continues: state {launch.state.value}, {launch.condition.value}."
     return f"Launch {launch.launch_id} is {launch.state.value}."
 
 

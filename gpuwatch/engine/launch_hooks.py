@@ -1,4 +1,4 @@
-"""The owner's hooks: `on_running` and `on_ended` afterwards, at least once; `before_stop` once, for a bounded time."""
+"""The owner's hooks: `on_running` and `on_ended` afterwards, at least once; `before_stop` once, for a limited time."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ log = logging.getLogger(__name__)
 RETRY_AFTER_S = (10.0, 60.0, 300.0, 1200.0)  # after the first, second, … failure
 MAX_ATTEMPTS = len(RETRY_AFTER_S) + 1
 MAX_PARALLEL = 4
-_MARGIN_S = 10.0  # beside a hook's own time: to be killed, to be written down
-_CUT_OFF = "gpuwatch was restarted while it ran, or before its end was written down"
+_MARGIN_S = 10.0  # on top of a hook's own time: to kill and record it
+_CUT_OFF = "gpuwatch was restarted while it ran, or before its end was recorded"
 
 
 class LaunchHooks:
-    """Runs hooks on threads of its own: no beat and no destroy ever waits for one beyond its time.
+    """Run hooks on threads: no periodic task and no destroy ever waits for one beyond its time.
 
     Args:
-        watches: by name; a launch whose watch left the settings has no hooks.
+        watches: by name; a launch whose watch was removed has no hooks.
         channels_of: a watch's channels by its name.
         clock: the wall clock.
         monotonic: seconds.
-        stopping: once it is set, nothing is begun; what is cut off then is run again later, `before_stop` aside.
+        stopping: once it is set, nothing is started; interrupted hooks run again later, except `before_stop`.
     """
 
-    def __init__(  # noqa: PLR0913 each is a door of its own
+    def __init__(  # noqa: PLR0913 each is a separate port
         self,
         book: HookRunRepository,
         run: HookInvoker,
@@ -69,11 +69,11 @@ class LaunchHooks:
         self._stopping = stopping
 
     def start(self) -> None:
-        """A daemon begins. Raises StoreError."""
+        """A daemon starts. Raises StoreError."""
         self._book.start()
 
     def close(self, within_s: float = 3.0) -> None:
-        """Begin nothing more, and see commands ended, but not for long."""
+        """Start nothing more, and wait a short time for running hooks."""
         self._stopping.set()
         ends_s = self._monotonic() + within_s
         with self._lock:
@@ -83,14 +83,14 @@ class LaunchHooks:
 
     @property
     def longest_s(self) -> float:
-        """The longest that a destroy may have to wait for a hook."""
+        """The longest time for which a destroy may have to wait for a hook."""
         specs = [_spec(watch) for watch in self._watches.values()]
         return max((spec.hook_timeout_s + _MARGIN_S for spec in specs if spec.before_stop is not None), default=0.0)
 
     # --- afterwards ---------------------------------------------------------------------------------------------------
 
     def run_due(self, now: datetime) -> int:
-        """Begin what is due; how many. Raises StoreError."""
+        """Start what is due; return how many. Raises StoreError."""
         with self._lock:
             free = MAX_PARALLEL - len(self._running)
         if free <= 0 or self._stopping.is_set():
@@ -106,7 +106,7 @@ class LaunchHooks:
             try:
                 job()
             except StoreError as error:
-                log.error("what became of a hook could not be kept: %s", error)  # noqa: TRY400 its row is taken up again
+                log.error("the result of a hook was not stored: %s", error)  # noqa: TRY400 its row is retried
             finally:
                 with self._lock:
                     self._running.discard(threading.current_thread())
@@ -138,15 +138,15 @@ class LaunchHooks:
     # --- before a destroy ---------------------------------------------------------------------------------------------
 
     def may_destroy(self, launch: Launch, now: datetime) -> bool:
-        """May it be destroyed now, as its watch says? See `before_stop`."""
+        """Return whether its watch allows destroying it now; see `before_stop`."""
         watch = self._watches.get(launch.watch)
         return watch is None or self.before_stop(launch, _spec(watch), now)
 
     def before_stop(self, launch: Launch, spec: LaunchSpec, now: datetime) -> bool:
-        """May it be destroyed now? False: its hook still runs, and its time is not over.
+        """Return whether it may be destroyed now. False: its hook still runs within its time.
 
-        The first call begins the hook, if the instance ever ran. It is begun once in the life of a launch, whatever
-        dies; without a record of it nothing is begun, and nothing waits.
+        The first call starts the hook if the instance ever ran. It is started once in the life of a launch, whatever
+        crashes. If the start cannot be recorded, nothing is started and nothing waits.
         """
         if spec.before_stop is None or launch.running_at is None or launch.launch_id in self._saved:
             return True
@@ -155,7 +155,7 @@ class LaunchHooks:
         try:
             return self._start_before_stop(launch, spec, now)
         except StoreError as error:
-            log.error("before_stop of launch %s is left out: %s", launch.launch_id, error)  # noqa: TRY400 it is no crash
+            log.error("before_stop of launch %s is skipped: %s", launch.launch_id, error)  # noqa: TRY400 not a crash
             return self._over(launch.launch_id)
 
     def _start_before_stop(self, launch: Launch, spec: LaunchSpec, now: datetime) -> bool:
@@ -177,7 +177,7 @@ class LaunchHooks:
             error = self._call(run, hook, timeout_s)
             if error is None:
                 self._book.done(run)
-            elif not self._stopping.is_set():  # else the next process tells that it was cut off
+            elif not self._stopping.is_set():  # otherwise the next process reports that it was interrupted
                 self._fail(run, error)
         finally:
             self._over(run.launch_id)
@@ -199,7 +199,7 @@ class LaunchHooks:
         call = HookCall(spec=spec, event=run.event, body=run.body, at=self._clock(), timeout_s=timeout_s)
         try:
             error = self._run(call)
-        except Exception as fault:  # whatever it is, the launch goes on, and the owner hears of it
+        except Exception as fault:  # whatever it is, the launch continues, and the owner gets an alert
             log.exception("%s of launch %s", run.event, run.launch_id)
             error = type(fault).__name__
         if error is None:
@@ -214,7 +214,7 @@ class LaunchHooks:
         self._book.failed(run.launch_id, run.event, error, news)
 
     def _give_up(self, launch: Launch, error: str) -> None:
-        """Told if its end was never written down; else it is over already."""
+        """Report it if its end was never recorded; otherwise it is over already."""
         news = self._news(launch.launch_id, launch.watch, BEFORE_STOP, error, 1)
         self._book.failed(launch.launch_id, BEFORE_STOP, error, news)
 
@@ -227,11 +227,11 @@ class LaunchHooks:
             headline=f"{watch}: its hook {event} failed",
             watch=watch,
             facts=(("Launch", launch_id), ("Hook", event), ("Said", clean(error))),
-            why="Tried once; it is not repeated."
+            why="Tried once; it is not retried."
             if event == BEFORE_STOP
             else f"Tried {min(tries, MAX_ATTEMPTS)} times.",
-            did="The launch went on without it: no hook holds a launch up.",
-            can_do=("Do by hand what it was to do", f"Mend {event} in [watch.launch]"),
+            did="The launch continued without it: hooks never hold up a launch.",
+            can_do=("Do by hand what the hook was for", f"Fix {event} in [watch.launch]"),
         )
         key = f"hook:{launch_id}:{event}"
         expires_at = now + alert_lifetime(AlertKind.LAUNCH)

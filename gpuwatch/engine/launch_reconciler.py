@@ -1,7 +1,7 @@
-"""Follows what was rented, from one listing of the provider's instances to the next.
+"""Follow rented instances from one listing of the provider to the next.
 
-The first listing after a start is the reconciliation: nothing new is rented at that provider before it. What is seen of
-each launch is told to `launches.life`, which says what follows; here it is carried out.
+The first listing after a start is the reconciliation: nothing new is rented at that provider before it. What a listing
+shows of each launch becomes an event for `state_machine`; its effects are carried out here.
 """
 
 from __future__ import annotations
@@ -53,25 +53,25 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SLOW_STOP_S = 300.0
-ALIVE_EVERY = timedelta(seconds=3)  # while anything is on its way
-STEADY_EVERY = timedelta(seconds=10)  # while all of it runs, and with nothing alive: for instances that nobody knows
-LISTED_WITHIN = timedelta(minutes=2)  # so long after its order a list, and an end by id, may not yet know of it
-ELSEWHERE_FOR = timedelta(minutes=5)  # so long a request of another process may be on its way
+ALIVE_EVERY = timedelta(seconds=3)  # while a launch is changing
+STEADY_EVERY = timedelta(seconds=10)  # while everything runs, and with nothing alive, to find unknown instances
+LISTED_WITHIN = timedelta(minutes=2)  # for this long after an order, lists and destroys may not know the instance
+ELSEWHERE_FOR = timedelta(minutes=5)  # how long a request of another process may be in flight
 _MOVING = frozenset({LaunchState.REQUESTED, LaunchState.UNKNOWN, LaunchState.STARTING, LaunchState.STOPPING})
-_STEPS = 4  # in one look: found, come to life, ended, …
+_STEPS = 4  # in one poll: found, running, ended, …
 
 
 class LaunchGuard(Protocol):
-    """What looks after an instance beyond what its list says (`engine.guard`)."""
+    """Rules about an instance beyond what the list shows; implemented by `guard`."""
 
     def fault(self, launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
-        """Why it must end; None: it need not."""
+        """Why it must end, or None."""
 
     def due(self, launch: Launch, now: datetime) -> EndCause | None:
-        """Why it must end whether a list shows it or not; None: it need not."""
+        """Why it must end whether a list shows it or not, or None."""
 
     def verified(self, launch: Launch, instance: Instance, now: datetime) -> bool | EndCause:
-        """Is it what was promised? False: not yet known."""
+        """Whether it matches its offer; False: not yet known."""
 
 
 class NoGuard:
@@ -86,7 +86,7 @@ class NoGuard:
         return None
 
     def verified(self, launch: Launch, instance: Instance, now: datetime) -> bool | EndCause:
-        """It is believed."""
+        """It is trusted."""
         return True
 
 
@@ -95,17 +95,17 @@ def _at_once(launch: Launch, now: datetime) -> bool:
 
 
 class LaunchReconciler:
-    """Follows the launches at one provider. One beat at a time.
+    """Follows the launches at one provider. Not thread-safe.
 
     Args:
-        watches: by name, as the settings say now; a launch outlives the watch that made it.
-        in_flight: launches that are being asked for at this moment.
-        monotonic: seconds; absence is proven by it, so that no step of the wall clock shortens the wait.
+        watches: by name, as in the current settings; a launch outlives the watch that started it.
+        in_flight: launches that are being ordered at this moment.
+        monotonic: seconds; absence is proven by it, so that no change of the wall clock shortens the wait.
         freed: called with a launch that is over: its slot is free.
-        may_destroy: called before a destroy; False: not yet (the owner's hook still saves something).
+        may_destroy: called before a destroy; False: not yet (the owner's hook is still running).
     """
 
-    def __init__(  # noqa: PLR0913 each is a door of its own
+    def __init__(  # noqa: PLR0913 each is a separate port
         self,
         repository: LaunchRepository,
         launcher: Launcher,
@@ -131,7 +131,7 @@ class LaunchReconciler:
         self._executor = TransitionExecutor(repository, launch_alerts)
         self._absence = AbsenceTracker(monotonic, wait_s)
         self._unseen = InstanceListMonitor(repository, launch_alerts, launcher.name, monotonic)
-        self._first_seen_s: dict[tuple[str, LaunchState], float] = {}  # monotonic, since it was first seen so
+        self._first_seen_s: dict[tuple[str, LaunchState], float] = {}  # monotonic: when it was first in this state
         self._stopping_since_s: dict[str, float] = {}
         self._destroyed: set[str] = set()  # launches whose destroy was acknowledged
         self._shown: set[str] = set()  # launches that a list has shown
@@ -143,7 +143,7 @@ class LaunchReconciler:
         self.reconciled = False
 
     def run_if_due(self, now: datetime) -> bool:
-        """One look, if its time has come; True if there was one. Raises StoreError."""
+        """Reconcile if it is time; return whether that happened. Raises StoreError."""
         if self._next_at is not None and now < self._next_at <= now + STEADY_EVERY:
             return False
         alive = self._read(now)
@@ -153,14 +153,14 @@ class LaunchReconciler:
         return self.reconcile(now)
 
     def not_ready(self) -> str | None:
-        """Why nothing new may be rented here, in one line; None: it may. Raises StoreError.
+        """Return why nothing new may be rented here, in one line, or None. Raises StoreError.
 
-        A database that never launched anything, beside instances with its label, is a new one: what the lost one had
-        rented would be rented again.
+        A database without any launch, beside instances with its label, is a new one: what the lost database had rented
+        would be rented again.
         """
         name = self._launcher.name
         if not self.reconciled:
-            return f"what gpuwatch rented at {name} before is still being looked up"
+            return f"gpuwatch is still looking up what it rented at {name} before"
         if not self._foreign_ids or not self._repository.never_launched():
             return None
         known = ", ".join(self._foreign_ids[:3])
@@ -170,28 +170,31 @@ class LaunchReconciler:
         )
 
     def belongs_to_another(self, instance_id: str, launch_id: str) -> bool:
-        """Did the newest list show this instance, and not as this launch's? Then no order of this launch made it."""
+        """Return whether the latest list shows this instance under another label.
+
+        Then no order of this launch created it.
+        """
         found = self._listed_last.get(instance_id)
         return found is not None and launch_id_in(found.label) != launch_id
 
     def run_soon(self) -> None:
-        """A launch was begun or is to end: look at the next chance."""
+        """A launch was started or is to end: reconcile at the next opportunity."""
         self._next_at = None
 
     def reconcile(self, now: datetime, only: Collection[str] | None = None) -> bool:
-        """List, and take every launch on; False: the provider gave no usable list. Raises StoreError.
+        """List the instances and update every launch; False: the provider gave no usable list. Raises StoreError.
 
         Args:
-            only: touch these launches and no others (a command beside a daemon); None: all.
+            only: update only these launches (a command beside a daemon); None: all.
         """
         self._began_at = self._began_at or now
-        busy = self._in_flight()  # before the rows are read: what ends in between is seen as it was
+        busy = self._in_flight()  # before the rows are read: what ends in between is handled as it was
         alive = [launch for launch in self._read(now) if launch.launch_id not in busy]
         mine = [launch for launch in alive if only is None or launch.launch_id in only]
         try:
             listing = InstanceListing(self._launcher.list_instances())
         except ProviderError as error:
-            log.warning("instances are not known: %s", error, extra={"provider": self._launcher.name})
+            log.warning("could not list instances: %s", error, extra={"provider": self._launcher.name})
             self._without_list(mine, now)
             self._unseen.failed(error, len(alive), now)
             return False
@@ -207,7 +210,7 @@ class LaunchReconciler:
         return True
 
     def _isolated(self, launch: Launch, step: Callable[[Launch], None]) -> None:
-        """One launch's trouble never keeps the others from their step."""
+        """An error of one launch never keeps the others from their update."""
         try:
             step(launch)
         except LaunchConflict as error:
@@ -215,10 +218,10 @@ class LaunchReconciler:
         except (OrderError, ProviderError, StoreError) as error:
             log.warning("launch %s: %s", launch.launch_id, error)
         except Exception:
-            log.exception("launch %s: this look at it failed", launch.launch_id)
+            log.exception("launch %s: could not be processed", launch.launch_id)
 
     def _read(self, now: datetime) -> Sequence[Launch]:
-        """The rows. While they cannot be read, what was read last ends in its time all the same. Raises StoreError."""
+        """The rows. While they cannot be read, the launches read last still end in time. Raises StoreError."""
         try:
             self._last_read = self._repository.alive(self._launcher.name)
         except StoreError:
@@ -231,10 +234,10 @@ class LaunchReconciler:
         due = overdue(launch, self._at_least(launch, now))
         if due is None or launch.instance_id is None or launch.launch_id in self._destroyed:
             return
-        log.error("launch %s is ended unread: %s", launch.launch_id, due[0].text())
+        log.error("launch %s is ended without reading its row: %s", launch.launch_id, due[0].text())
         self._destroy(launch, launch.instance_id, now)
 
-    # --- what is seen -------------------------------------------------------------------------------------------------
+    # --- what a poll shows --------------------------------------------------------------------------------------------
 
     def _process(self, launch: Launch, listing: InstanceListing, alive: Sequence[Launch], now: datetime) -> None:
         instance = listing.of(launch)
@@ -247,7 +250,7 @@ class LaunchReconciler:
             self._apply_events(launch, lambda each: InstanceUnlisted(verdict, self._due(each, now)), now)
 
     def _listed(self, launch: Launch, instance: Instance, now: datetime) -> InstanceListed:
-        """The guard looks at what lives; whether it is what was promised, before it is its owner's."""
+        """The guard checks living launches, and verifies an instance before it counts as running."""
         if launch.state not in {LaunchState.STARTING, LaunchState.RUNNING}:
             return InstanceListed(instance)
         fault = self._of_guard(launch, lambda: self._guard.fault(launch, instance, now))
@@ -261,17 +264,20 @@ class LaunchReconciler:
         return self._of_guard(launch, lambda: self._guard.due(launch, now))
 
     def _of_guard(self, launch: Launch, question: Callable[[], T]) -> T | None:
-        """A guard that breaks ends nothing, and holds up nothing that the launch's own time ends."""
+        """A guard that raises ends nothing, and holds up nothing that the launch's own time ends."""
         try:
             return question()
         except GpuwatchError as error:
-            log.warning("launch %s: its guard: %s", launch.launch_id, error)
+            log.warning("launch %s: guard: %s", launch.launch_id, error)
         except Exception:
-            log.exception("launch %s: its guard broke", launch.launch_id)
+            log.exception("launch %s: its guard failed", launch.launch_id)
         return None
 
     def _is_lost(self, launch: Launch, now: datetime) -> bool:
-        """Is a request that is not ours to answer dead? Older than this process: yes, or it is another daemon's."""
+        """Whether a request that this process did not send is dead.
+
+        It is older than this process, or another daemon's.
+        """
         requested_at = launch.requested_at or launch.intended_at
         return (
             self._began_at is None
@@ -291,13 +297,13 @@ class LaunchReconciler:
         return self._absence.missing(launch, listing, alive)
 
     def _is_too_new(self, launch: Launch, now: datetime) -> bool:
-        """ "There is no such instance" proves nothing of one that was just ordered, and that no list has shown yet."""
+        """Whether a missing instance proves nothing yet: it was just ordered, and no list has shown it."""
         if launch.running_at is not None or launch.launch_id in self._shown:
             return False
         return self._at_least(launch, now) - (launch.requested_at or launch.intended_at) < LISTED_WITHIN
 
     def _is_destroyed(self, launch: Launch, now: datetime) -> bool:
-        """Acknowledged in this process; else asked once more: to destroy what is gone already is no error."""
+        """Acknowledged in this process; else sent once more: destroying what is gone is no error."""
         if launch.launch_id not in self._destroyed and launch.instance_id is not None:
             self._destroy(launch, launch.instance_id, now)
         return launch.launch_id in self._destroyed
@@ -312,7 +318,7 @@ class LaunchReconciler:
             self._isolated(launch, lambda each: self._apply_events(each, observe, now))
 
     def _at_least(self, launch: Launch, now: datetime) -> datetime:
-        """The wall clock, or later: one that stepped back must not let an instance run longer."""
+        """The wall clock, or later: a clock that stepped back must not let an instance run longer."""
         running_since = launch.running_at if launch.state is LaunchState.RUNNING else None
         started_at = running_since or launch.requested_at or launch.intended_at
         tick_s = self._monotonic()
@@ -322,7 +328,7 @@ class LaunchReconciler:
     # --- what follows -------------------------------------------------------------------------------------------------
 
     def _apply_events(self, launch: Launch, observe: Callable[[Launch], LifecycleEvent], now: datetime) -> None:
-        """Step by step, as long as one look leads on."""
+        """Apply events as long as one leads to the next."""
         for _ in range(_STEPS):
             clock = ClockReading(now, self._at_least(launch, now))
             before, terms = launch, watch_terms(self._watches.get(launch.watch), launch)
@@ -342,7 +348,7 @@ class LaunchReconciler:
             self._freed(launch)
 
     def _destroy(self, launch: Launch, instance_id: str, now: datetime) -> None:
-        """Ask again at every listing that still shows it. An acknowledgement is not proof: the list is."""
+        """Send it again at every listing that still shows the instance. An acknowledgement is no proof; the list is."""
         self._report_if_slow(launch, now)
         if not self._may_destroy(launch, now):
             return
@@ -361,10 +367,10 @@ class LaunchReconciler:
         try:
             self._repository.tell(self._launch_alerts.slow_end(launch, launch.end_reason or "to be ended", now))
         except StoreError as error:
-            log.warning("launch %s: that its end is slow is not told yet: %s", launch.launch_id, error)
+            log.warning("launch %s: the alert about its slow end is not stored yet: %s", launch.launch_id, error)
 
     def _raise_bid(self, launch: Launch, effect: RaiseBid, now: datetime) -> None:
-        """What the provider took is written down; a raise whose answer was lost is asked for again at the next look."""
+        """Record what the provider accepted; a raise whose answer was lost is sent again at the next poll."""
         self._launcher.change_bid(effect.instance_id, float(usd(effect.bid_microusd_hour)))
         self._executor.apply(launch, BidRaised(effect.bid_microusd_hour), ClockReading(now, now))
 
@@ -377,7 +383,7 @@ class LaunchReconciler:
 
 
 def _must_end_at(launch: Launch) -> datetime | None:
-    """When it is to be ended, if nothing else happens; None: it is not."""
+    """When it ends if nothing else happens; None: it does not."""
     if launch.state is LaunchState.RUNNING and launch.running_at and launch.max_runtime_s is not None:
         return launch.running_at + timedelta(seconds=launch.max_runtime_s)
     if launch.state is LaunchState.STARTING and launch.ready_within_s is not None:

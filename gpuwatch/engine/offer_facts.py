@@ -1,4 +1,4 @@
-"""What an alert says of an offer beside its price: how sure it is, whose it is, on what terms. Pure."""
+"""What an alert says about an offer besides its price: how certain it is, whose it is, on what terms. Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from gpuwatch.domain.market.resold import FoldedOffer
 from gpuwatch.domain.watches.decide import Match
 
 _KINDS = {
-    OfferKind.LISTED: "listed: a list price; whether there is stock is not known",
+    OfferKind.LISTED: "listed: a list price; stock is unknown",
     OfferKind.HISTORY: "history: a price of the past",
 }
 
 
 def rare_facts(folded: FoldedOffer[Match]) -> list[tuple[str, str]]:
-    """Label and value of what most offers do not have; empty for a plain one."""
+    """Return label and value of what most offers do not have; empty for a plain one."""
     offer, terms = folded.shown.offer, folded.shown.offer.terms
     facts = [("Kind", _KINDS[offer.kind])] if offer.kind in _KINDS else []
     if terms.seller and terms.seller != offer.provider:
@@ -31,18 +31,18 @@ def rare_facts(folded: FoldedOffer[Match]) -> list[tuple[str, str]]:
 
 
 def line_marks(folded: FoldedOffer[Match]) -> tuple[str, ...]:
-    """The short marks of one line, and where else the same stock is."""
+    """Return the short marks of one line, and where else the same stock is offered."""
     return (*marks(folded.shown.offer), *([folded.also_text] if folded.also else []))
 
 
 def _terms(offer: Offer) -> list[str]:
-    """The marks that no other fact tells in words."""
+    """The marks that no other fact explains."""
     shown = {OfferKind.LISTED.value, OfferKind.HISTORY.value, ARM64, f"via {offer.terms.seller}"}
     return [mark for mark in marks(offer) if mark not in shown]
 
 
 def hint(offer: Offer) -> str:
-    """What an owner can do about an offer that gpuwatch only tells of."""
+    """Return what an owner can do about an offer that gpuwatch only reports."""
     if offer.kind is OfferKind.LIVE:
         return f"Rent offer {offer.offer_id} at {offer.provider} before somebody else does"
-    return f"Look whether {offer.provider} has it: {offer.terms.instance_type or offer.offer_id}"
+    return f"Check whether {offer.provider} has it: {offer.terms.instance_type or offer.offer_id}"

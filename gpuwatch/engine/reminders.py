@@ -1,4 +1,4 @@
-"""What waits for its owner is told once a day, until it is settled: an alert can be overlooked, a bill cannot."""
+"""Remind the owner once a day of what waits for a decision: an alert can be overlooked, a bill cannot."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.ports import LaunchRepository
 
 log = logging.getLogger(__name__)
-STILL_HELD = "Nobody has settled it yet. Its budget stays reserved, and its slot taken."
+STILL_HELD = "It still needs your decision. Its budget stays reserved and its slot taken."
 
 
 def send_reminders(
     repository: LaunchRepository, launch_alerts: LaunchAlerts, keyed: Collection[str], now: datetime
 ) -> int:
-    """Tell of launches that are held, and of those that nobody can follow; how many there are. Raises StoreError.
+    """Report launches that are held, and those that gpuwatch cannot manage; return how many there are. Raises
+    StoreError.
 
     Args:
-        keyed: providers that are set up, with a key.
+        keyed: providers that are configured with a key.
     """
     alive = repository.alive()
     held = [launch for launch in alive if launch.state is LaunchState.HELD]
@@ -28,6 +29,6 @@ def send_reminders(
     for launch in held:
         repository.tell(launch_alerts.held(launch, STILL_HELD, now))
     for launch in alone:
-        log.error("launch %s: %s is not in the settings, or has no key", launch.launch_id, launch.provider)
+        log.error("launch %s: %s is not in the settings or has no key", launch.launch_id, launch.provider)
         repository.tell(launch_alerts.unmanaged(launch, now))
     return len(held) + len(alone)

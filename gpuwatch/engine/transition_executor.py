@@ -1,4 +1,4 @@
-"""Tells an observation to a launch, and writes down what follows: the one way in which launches go on."""
+"""Apply an event to a launch and record what follows: the only way in which launches change state."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ from gpuwatch.ports import LaunchRepository
 
 log = logging.getLogger(__name__)
 
-_MAX_CONFLICTS = 5  # so often a row may be changed by somebody else while we write
+_MAX_CONFLICTS = 5  # how often somebody else may change a row while we write
 
 
 class TransitionExecutor:
-    """Applies `life.step`: the move first, durably, with its alert; its effects are for the caller to carry out."""
+    """Apply `state_machine.transition`: first the transition, durably and with its alert.
+
+    The caller carries out the effects.
+    """
 
     def __init__(self, repository: LaunchRepository, launch_alerts: LaunchAlerts) -> None:
         self._repository = repository
@@ -40,11 +43,11 @@ class TransitionExecutor:
         clock: ClockReading,
         terms: WatchTerms = WatchTerms(),  # noqa: B008 a frozen value
     ) -> tuple[Launch, tuple[Effect, ...]]:
-        """One step, if the row is still as it was read.
+        """Apply one event if the row is still as it was read.
 
         Raises:
-            LaunchMoved: somebody else changed it; look again.
-            StoreError: not written down, and no effect may follow.
+            LaunchConflict: somebody else changed it; read it again.
+            StoreError: it was not recorded, and no effect may follow.
         """
         outcome = transition(launch, event, clock, terms)
         if outcome.transition is None:
@@ -54,18 +57,18 @@ class TransitionExecutor:
         except StoreError as error:
             if not _ends(outcome):
                 raise
-            # a full disk must not let it run on: to end it twice costs nothing, not to end it does
+            # a full disk must not keep it running: ending it twice costs nothing, not ending it does
             log.error("launch %s is ended without a record: %s", launch.launch_id, error)  # noqa: TRY400
             return launch, outcome.effects
 
     def apply_to_latest(
         self, launch: Launch, event: LifecycleEvent, clock: ClockReading
     ) -> tuple[Launch, tuple[Effect, ...]]:
-        """The same for what only this process knows: told to the row as it is, whoever moved it meanwhile.
+        """Apply an event that only this process knows to the row as it is now, whoever changed it in the meantime.
 
         Raises:
-            LaunchMoved: it is gone, or changes all the time.
-            StoreError: not written down.
+            LaunchConflict: it is gone, or keeps changing.
+            StoreError: it was not recorded.
         """
         for _ in range(_MAX_CONFLICTS):
             try:
@@ -75,7 +78,7 @@ class TransitionExecutor:
                 if current is None or current == launch:
                     raise
                 launch = current
-        raise LaunchConflict(f"launch {launch.launch_id} is changed again and again by somebody else")
+        raise LaunchConflict(f"launch {launch.launch_id} keeps being changed by somebody else")
 
     def _write(self, launch: Launch, transition: Transition, now: datetime) -> Launch:
         after = msgspec.structs.replace(launch, state=transition.to_state, **transition.changes)

@@ -99,7 +99,7 @@ def test_doctor_says_which_watch_is_held_back(shell: Shell) -> None:
 
     (line,) = told()
     assert line == (
-        "Watch 'train it' rents nothing: the checklist is not done: dry_epoch, amp, mine: a word; "
+        "Watch 'train it' rents nothing: the checklist is not complete: dry_epoch, amp, mine: a word; "
         "see: gpuwatch checklist 'train it'"
     )
     shell("checklist", "tick", "train it", "dry_epoch", "amp", "mine: a word")

@@ -384,7 +384,7 @@ def test_a_failure_is_logged_once_and_the_recovery_once(db: Database, caplog: py
     for second in range(1, 60):
         bench.send_due(second)
     texts = [record.getMessage() for record in caplog.records]
-    assert texts == ["telegram does not take alerts: 502", "telegram takes alerts again"]
+    assert texts == ["telegram does not accept alerts: 502", "telegram accepts alerts again"]
 
 
 # --- several recipients ----------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ def test_an_offer_is_told_with_every_number_that_decides() -> None:
         "Seen": "2026-11-21 13:00 CET",
     }
     assert alert.did == "Alerted only."
-    assert alert.can_do[-1] == "Look again: gpuwatch check h100-night"
+    assert alert.can_do[-1] == "Check again: gpuwatch check h100-night"
 
 
 def test_what_a_provider_does_not_say_is_unknown() -> None:
@@ -97,8 +97,8 @@ def test_the_cheapest_three_are_listed() -> None:
     ("reason", "words"),
     [
         (DecisionReason.FIRST_MATCH, "An offer is at or under the threshold (first_match)."),
-        (DecisionReason.CHEAPER, "Cheaper by at least 5 % than when you were last told (cheaper)."),
-        (DecisionReason.REPEAT_DUE, "Still at or under the threshold; you are reminded every 6h (repeat_due)."),
+        (DecisionReason.CHEAPER, "Cheaper by at least 5 % than in the last alert (cheaper)."),
+        (DecisionReason.REPEAT_DUE, "Still at or under the threshold; reminder every 6h (repeat_due)."),
     ],
 )
 def test_the_reason_is_told_in_words_and_as_it_is_logged(reason: DecisionReason, words: str) -> None:
@@ -127,13 +127,13 @@ def test_a_link_is_made_from_the_providers_console() -> None:
 def test_what_helps_is_what_the_caller_says_and_a_last_look() -> None:
     assert told(can_do=("End it: gpuwatch stop abc",)).can_do == (
         "End it: gpuwatch stop abc",
-        "Look again: gpuwatch check h100-night",
+        "Check again: gpuwatch check h100-night",
     )
 
 
 def test_a_command_with_an_odd_watch_name_can_be_pasted() -> None:
     watch = msgspec.structs.replace(WATCH, name="my watch; rm -rf /")
-    assert told(watch=watch).can_do[-1] == "Look again: gpuwatch check 'my watch; rm -rf /'"
+    assert told(watch=watch).can_do[-1] == "Check again: gpuwatch check 'my watch; rm -rf /'"
 
 
 def test_a_jobs_traffic_is_shown_apart() -> None:
@@ -176,7 +176,7 @@ def test_a_group_sent_again_bears_the_same_id() -> None:
 def test_blindness_names_provider_time_and_error_without_secrets() -> None:
     error = "GET https://console.vast.ai/api/v0/users?api_key=abcdef0123456789 timed out"
     alert = alerts.blind_alert("vastai", NOON - timedelta(minutes=90), error, alert_id="x", now=NOON)
-    assert alert.headline == "Blind at vastai: no complete answer for 1h30m"
+    assert alert.headline == "vastai is not answering: no complete answer for 1h30m"
     assert "timed out" in as_text(alert)
     assert "abcdef0123456789" not in as_text(alert)
 
@@ -201,7 +201,7 @@ def test_a_changed_format_lists_what_changed() -> None:
 
 def test_what_never_arrived_is_counted_and_named() -> None:
     alert = alerts.with_missed(told(), ["one", "two", "three", "four"])
-    assert facts(alert)["Never arrived here"] == "4 earlier alerts (1 more and: two; three; four)"
+    assert facts(alert)["Not delivered here"] == "4 earlier alerts (1 more and: two; three; four)"
     assert alerts.with_missed(told(), []) == told()
 
 

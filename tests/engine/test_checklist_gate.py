@@ -88,9 +88,9 @@ def test_a_watch_that_blocks_rents_nothing_and_says_what_is_missing(database: Da
     assert bench.started == []
     (alert,) = bench.told()
     assert alert["did"] == (
-        "Not rented: the checklist is not done: dry_epoch, my own words; see: gpuwatch checklist h100."
+        "Not rented: the checklist is not complete: dry_epoch, my own words; see: gpuwatch checklist h100."
     )
-    assert alert["can_do"][0] == "Say what is done: gpuwatch checklist tick h100 ITEM"
+    assert alert["can_do"][0] == "Tick what is done: gpuwatch checklist tick h100 ITEM"
     assert not bench.evaluator.wants_more_launches(
         RENTS
     )  # for days, perhaps: at full pace the day's rows would be gone
@@ -119,7 +119,7 @@ def test_a_watch_that_warns_rents_and_says_what_is_missing(database: Database) -
 def test_a_dry_run_is_held_back_as_the_real_one_would_be(database: Database) -> None:
     bench = Bench(database, RENTS, dry_run=True)
     bench.look()
-    assert "the checklist is not done" in bench.told()[0]["did"]
+    assert "the checklist is not complete" in bench.told()[0]["did"]
 
 
 def test_a_watch_that_only_alerts_reminds_its_owner(database: Database) -> None:

@@ -120,7 +120,7 @@ def test_an_alert_of_a_rent_names_what_helps_with_this_very_launch() -> None:
     bench.sees(h100())
     assert f"End it: gpuwatch stop {bench.started[0].launch.launch_id}" in bench.uow_factory.alerts[0][0].can_do
     dry.sees(h100())
-    assert dry.uow_factory.alerts[0][0].can_do[0] == "Rent in earnest: dry_run = false"
+    assert dry.uow_factory.alerts[0][0].can_do[0] == "To rent for real: dry_run = false"
 
 
 @pytest.mark.parametrize(
@@ -131,11 +131,11 @@ def test_an_alert_of_a_rent_names_what_helps_with_this_very_launch() -> None:
         (LaunchRefusal(RefusalReason.BREAKER, "3 launches failed"), "See what failed: gpuwatch launches"),
         (
             LaunchRefusal(RefusalReason.MACHINE_FAILED, "all failed"),
-            "See which machines are avoided, and forgive: gpuwatch machines",
+            "See avoided machines and clear them: gpuwatch machines",
         ),
         (
             LaunchRefusal(RefusalReason.MAX_USD_HOUR, "budget"),
-            "See what was rented, and what it costs: gpuwatch launches",
+            "See what was rented and what it costs: gpuwatch launches",
         ),
     ],
 )
@@ -281,7 +281,7 @@ def test_a_watch_that_asks_puts_one_question_with_its_alert_and_starts_nothing()
     (ask,), ((alert, _),) = bench.uow_factory.asks, bench.uow_factory.alerts
     assert (ask.match.offer.machine_id, ask.deadline) == ("2", NOON + timedelta(hours=2))
     assert f"Rent it: gpuwatch approve {ask.ask_id}" in alert.can_do
-    assert f"Not this one: gpuwatch deny {ask.ask_id}" in alert.can_do
+    assert f"Reject it: gpuwatch deny {ask.ask_id}" in alert.can_do
     assert dict(alert.facts)["Quote"] == "$3.00 per hour, or less; open until 2026-11-21 14:00 UTC"
     assert (bench.started, bench.uow_factory.launches) == ([], [])
 

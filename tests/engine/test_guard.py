@@ -173,7 +173,7 @@ def test_outbid_says_what_would_run(database: Database) -> None:
     (alert,) = world.alerts()
     assert alert.headline == "h100: still outbid"
     assert dict(alert.facts)["Bid"] == "$1.00 an hour, listed; $1.25 would run"
-    assert dict(alert.facts)["Its disk"] == "its price is not known"
+    assert dict(alert.facts)["Its disk"] == "its price is unknown"
 
 
 @pytest.mark.parametrize(("relaunch", "fault"), [(False, None), (True, (EndReason.OFFLINE, "since 12:00 UTC"))])
@@ -206,10 +206,10 @@ def test_a_budget_is_told_at_80_percent_and_at_its_end_and_only_told(database: D
     assert dict(nearly.facts) == {
         "Limit": "$10.00 in 2026-11-21",
         "Spent": "$8.00",
-        "If all that runs goes on": "$48.00",
+        "If everything keeps running": "$48.00",
     }
     assert full.headline == "budget max_usd_day is reached"
-    assert (full.kind, full.did[:17]) == (AlertKind.HELD, "Nothing is ended:")
+    assert (full.kind, full.did[:13]) == (AlertKind.HELD, "Nothing ends:")
 
 
 def test_a_budget_that_stops_ends_what_runs_and_says_so(database: Database) -> None:
@@ -222,7 +222,7 @@ def test_a_budget_that_stops_ends_what_runs_and_says_so(database: Database) -> N
     assert world.look(launch) == (EndReason.BUDGET_REACHED, words)
     assert world.guard.due(launch, world.now) == (EndReason.BUDGET_REACHED, words)
     (alert,) = world.alerts()
-    assert alert.did == 'on_reached = "stop": ends every launch that it is over.'
+    assert alert.did == 'on_reached = "stop": ends every launch under this budget.'
 
 
 def test_the_budget_of_a_watch_is_its_own(database: Database) -> None:
@@ -259,7 +259,7 @@ def test_an_hour_that_costs_too_much_ends_the_newest(database: Database) -> None
     world.refresh()
     assert [world.guard.due(one, world.now) is not None for one in (first, second, third)] == [False, False, True]
     (alert,) = world.alerts()
-    assert alert.did == 'on_reached = "stop": ends the newest launches, until the rest fits.'
+    assert alert.did == 'on_reached = "stop": ends the newest launches until the rest fits.'
     assert dict(alert.facts)["Billed"] == "$12.00 per hour"
 
 

@@ -50,7 +50,7 @@ def test_a_proposal_is_told_at_once_with_what_it_costs_and_once(database: Databa
     assert facts["New price"] == "$4.00 → $5.00 an hour"
     assert facts["Takes effect"] == "2026-11-21 16:00 UTC"
     assert facts["More to pay"] == "$6.00 until max_runtime is over"  # six of its ten hours
-    assert alert.did == "Nothing was answered: you decide."
+    assert alert.did == "Nothing was answered: the decision is yours."
     assert world.host.answers == []
     assert world.guard.due(launch, LATER) is None
 
@@ -66,7 +66,7 @@ def test_stop_rejects_it_and_ends_the_launch_before_it_holds(database: Database)
     world.refresh()  # it is in no list any more
     found = world.guard.due(launch, LATER - timedelta(minutes=10))
     assert found == (EndReason.PRICE_RAISED, "$4.00 → $5.00 an hour")
-    assert [alert.did for alert in world.alerts()] == ["Rejected; the instance is ended before the new price holds."]
+    assert [alert.did for alert in world.alerts()] == ["Rejected; the instance ends before the new price applies."]
 
 
 def test_a_rise_that_may_hold_any_moment_ends_it_at_once(database: Database) -> None:
@@ -84,7 +84,7 @@ def test_a_no_that_the_provider_does_not_take_still_ends_it_in_time(database: Da
     world.host.on_answer = OrderError("400")
     world.refresh()
     assert world.guard.due(launch, LATER) is not None
-    assert "did not take a no" in world.alerts()[0].did
+    assert "did not accept the rejection" in world.alerts()[0].did
 
 
 def test_a_price_under_the_threshold_is_accepted_once(database: Database) -> None:
@@ -113,7 +113,7 @@ def test_a_yes_is_tried_again_until_it_is_taken_and_then_told(database: Database
     world.pass_(minutes=1)
     world.refresh()
     assert world.host.answers == [("999", True)]
-    assert [alert.did.split()[0] for alert in world.alerts()] == ["It", "Accepted:"]
+    assert [alert.did.split()[0] for alert in world.alerts()] == ["Accepting", "Accepted:"]
     assert world.guard.due(launch, LATER) is None
 
 
@@ -144,7 +144,7 @@ def test_what_has_no_known_price_is_left_to_the_owner(database: Database, unknow
     world.refresh()
     assert world.host.answers == []
     assert world.guard.due(launch, LATER) is None
-    assert world.alerts()[0].did == "Nothing was answered: you decide."
+    assert world.alerts()[0].did == "Nothing was answered: the decision is yours."
 
 
 def test_it_is_asked_every_minute_and_only_while_anything_runs(database: Database) -> None:

@@ -29,8 +29,8 @@ def alert_of(launch: Launch) -> Alert:
     ("changes", "said"),
     [
         ({}, "is running."),
-        ({"condition": InstanceCondition.OUTBID}, "goes on: state running, outbid."),
-        ({"state": LaunchState.STOPPING}, "is stopping: you are told when its end is confirmed."),
+        ({"condition": InstanceCondition.OUTBID}, "continues: state running, outbid."),
+        ({"state": LaunchState.STOPPING}, "is stopping: you get an alert when its end is confirmed."),
         ({"state": LaunchState.ENDED, "end_reason": EndReason.STOPPED.text()}, "has ended."),
         ({"state": LaunchState.FAILED, "end_reason": EndReason.GONE.text()}, "failed."),
         (

@@ -34,8 +34,8 @@ def test_a_plain_offer_has_none_of_these_facts() -> None:
 def test_a_list_price_says_so_in_subject_fact_line_and_advice() -> None:
     alert = told(sold("azure", kind=OfferKind.LISTED, terms=OfferTerms(instance_type="ND96isr H100 v5")))
     assert alert.headline.endswith("per GPU-hour (listed)")
-    assert dict(alert.facts)["Kind"] == "listed: a list price; whether there is stock is not known"
-    assert alert.can_do[0] == "Look whether azure has it: ND96isr H100 v5"
+    assert dict(alert.facts)["Kind"] == "listed: a list price; stock is unknown"
+    assert alert.can_do[0] == "Check whether azure has it: ND96isr H100 v5"
     assert "· azure (listed) azure-1" in as_text(alert)
 
 

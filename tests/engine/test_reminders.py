@@ -39,5 +39,5 @@ def test_a_held_launch_is_told_every_day_until_it_is_settled(world: World) -> No
 
 def test_what_runs_where_nobody_looks_is_told_every_day(world: World) -> None:
     running(world)
-    assert told(world, {"vastai"}, 1, "nobody looks after it") == 0
-    assert told(world, set(), 1, "nobody looks after it") == 2
+    assert told(world, {"vastai"}, 1, "can no longer manage it") == 0
+    assert told(world, set(), 1, "can no longer manage it") == 2

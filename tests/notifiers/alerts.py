@@ -42,6 +42,6 @@ def an_alert(**changes: Any) -> Alert:
         offers=(LINE, a_line(offer_id="2", price_usd_gpu_hour="3.49")),
         why="An offer is at or under the threshold (first_match).",
         did="Alerted only.",
-        can_do=("Look again: gpuwatch check h100-night",),
+        can_do=("Check again: gpuwatch check h100-night",),
     )
     return msgspec.structs.replace(alert, **changes)

@@ -1,8 +1,8 @@
-"""GPU names: from any spelling at any provider to one canonical name, and from what an owner writes to names.
+"""GPU names: from any provider's spelling to one canonical name, and from what an owner writes to names.
 
-The catalogue is `gpu-catalog.csv` beside this file. A name is looked up as it is spelled, then by its letters and
-digits alone, then by its parts; the memory of one GPU and its socket decide between cards that share a spelling.
-What they leave open is not guessed: such an offer carries what the cards have in common ("H100", "V100 16GB").
+The catalog is `gpu-catalog.csv` beside this file. A name is looked up as spelled, then by its letters and digits only,
+then by its parts. The memory of one GPU and its socket decide between cards that share a spelling. If they do not
+decide, nothing is guessed: the offer carries what the cards have in common ("H100", "V100 16GB").
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ __all__ = ["MAX_NAME_LENGTH", "CatalogGpu", "GpuCatalog", "GpuName", "catalog", 
 
 _REMEMBERED_MAX = 5_000  # spellings; hostile answers must not fill the memory
 _OWN_SIZE = 0.10  # reported memory within 10 % of the label is that card (ECC takes up to 9 %)
-_REPORT_SLACK = 0.97  # a driver may report 3 % less than the least that the catalogue has seen
+_REPORT_SLACK = 0.97  # a driver may report 3 % less than the lowest value in the catalog
 _SAME_SIZE = (0.9, 1.25)  # "H100 80GB" also means the 94 GB sister card, "A100 40GB" never the 80 GB one
-_SERIES = ("rtx", "gtx", "rx")  # what stands before a number that is written alone
+_SERIES = ("rtx", "gtx", "rx")  # what may precede a bare number
 _REFUSED: Final[Mapping[str, str]] = {
     "unknown": "the provider's own placeholder",
     "cpunode": "a machine without a GPU",
-    "a5000ada": "RTX A5000 and RTX 5000 Ada are two cards, and this is neither's name",
+    "a5000ada": "RTX A5000 and RTX 5000 Ada are two cards, and this is the name of neither",
 }
 
 
 class GpuName(msgspec.Struct, frozen=True):
-    """What a spelling stands for. `known` False: in no catalogue; `name` is the spelling, cleaned.
+    """What a spelling stands for. `known` False: in no catalog, and `name` is the cleaned spelling.
 
-    `certain` False: it may be any of `candidates`; `name` is what they have in common ("H100"), which a watch on the
-    family wants and a watch on one of the cards does not. `reason`: for a person, why it is not known or not certain.
+    `certain` False: it may be any of `candidates`, and `name` is what they have in common ("H100"), which matches a
+    watch on the family but not a watch on one of the cards. `reason` tells a person why it is unknown or uncertain.
     """
 
     name: str
@@ -57,7 +57,7 @@ class GpuName(msgspec.Struct, frozen=True):
 
 
 class CatalogGpu(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the catalogue. Memory of one GPU: as sold, and the range that providers report.
+    """One row of the catalog. Memory of one GPU: as sold, and the range that providers report.
 
     `members`: names of the rows that this one stands for, if it is what several have in common.
     """
@@ -73,7 +73,7 @@ class CatalogGpu(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[str, ...] = ()
 
     def memory_distance(self, memory_gib: float) -> float:
-        """How far a reported memory lies outside this GPU's range; 0: inside."""
+        """Return how far a reported memory lies outside this GPU's range; 0: inside."""
         return max(self.reported_min_gib - memory_gib, memory_gib - self.reported_max_gib, 0.0)
 
 
@@ -97,11 +97,11 @@ class GpuCatalog:
         self._remembered: dict[tuple[str, int | None, str | None], GpuName] = {}
 
     def resolve(self, spelling: str, memory_gib: float | None = None, socket: str | None = None) -> GpuName:
-        """The GPU that a provider's spelling means.
+        """Return the GPU that a provider's spelling means.
 
         Args:
-            memory_gib: of one GPU, as reported; decides between variants of one spelling. None or odd: not used.
-            socket: as the provider says it beside the name ("SXM5", "PCIe"); it decides likewise.
+            memory_gib: of one GPU, as reported; decides between variants of one spelling. None or impossible: ignored.
+            socket: as the provider gives it beside the name ("SXM5", "PCIe"); decides likewise.
         """
         bucket = round(memory_gib * 2) if memory_gib is not None and 0 < memory_gib < 100_000 else None
         found = self._remembered.get((spelling, bucket, socket))
@@ -115,11 +115,12 @@ class GpuCatalog:
         return found
 
     def wanted(self, text: str) -> tuple[str, ...]:
-        """Canonical names that an owner's text stands for; empty: nobody knows it.
+        """Return the canonical names that an owner's text stands for; empty: it is unknown.
 
-        A family means all its members, unless it is a GPU's own name too ("RTX 4090"): then it means that GPU and
-        the variants which providers spell alike. A size narrows: "A100 80GB". What several of the meant cards have in
-        common is meant too: "H100 80GB" takes an H100 whose socket nobody tells, "H100 SXM" does not.
+        A family means all its members, unless it is also the name of one GPU ("RTX 4090"): then it means that GPU and
+        the variants that providers spell the same. A size narrows: "A100 80GB". What several of these cards have in
+        common is
+        included: "H100 80GB" accepts an H100 whose socket is unknown, "H100 SXM" does not.
         """
         text = clean_name(text)
         found = self._named(text) or self._sized(text) or self._spelled(text) or self._parsed(text)
@@ -127,8 +128,8 @@ class GpuCatalog:
         return names + tuple(gpu.name for gpu in self._unclear.values() if names and set(gpu.members) <= set(names))
 
     def suggest(self, text: str) -> tuple[str, ...]:
-        """Names that may have been meant, best first, at most three."""
-        from difflib import get_close_matches  # noqa: PLC0415 needed for a fault only
+        """Return names that may have been meant, best first, at most three."""
+        from difflib import get_close_matches  # noqa: PLC0415 only needed for an error
 
         shown = {key: gpu.name for key, gpus in self._by_key.items() for gpu in gpus[:1]}
         shown |= {key: gpus[0].family for key, gpus in self._families.items()}
@@ -137,12 +138,12 @@ class GpuCatalog:
         return tuple(dict.fromkeys(shown[key] for key in near))[:3]
 
     def spellings(self, canonical: str) -> tuple[str, ...]:
-        """Every spelling of a GPU, its canonical name first; an unknown name is its own only spelling."""
+        """Return every spelling of a GPU, its canonical name first; an unknown name is its own only spelling."""
         gpu = self.get(canonical)
         return gpu.spellings if gpu else (canonical,)
 
     def gpus(self) -> tuple[CatalogGpu, ...]:
-        """All rows, in the order of the catalogue."""
+        """Return all rows in the order of the catalog."""
         return tuple(self._by_name.values())
 
     def unclear(self) -> tuple[CatalogGpu, ...]:
@@ -150,20 +151,23 @@ class GpuCatalog:
         return tuple(self._unclear.values())
 
     def get(self, canonical: str) -> CatalogGpu | None:
-        """One row by its canonical name, or what stands for several by what they have in common."""
+        """Return one row by its canonical name, or the entry for what several rows have in common."""
         return self._by_name.get(canonical) or self._unclear.get(canonical)
 
     def may_be(self, name: str, other: str) -> bool:
-        """Can two names mean the same card? "H100" and "H100 SXM" can, "H100 SXM" and "H100 PCIe" cannot."""
+        """Return whether two names can mean the same card.
+
+        "H100" and "H100 SXM" can, "H100 SXM" and "H100 PCIe" cannot.
+        """
         if name == other:
             return True
         one, two = self.get(name), self.get(other)
         return bool(one and two and set(one.members or (name,)) & set(two.members or (other,)))
 
     def sold_memory_gib(self, canonical: str, reported_gib: float) -> float:
-        """Memory in the sense of a buyer: an "80 GB" card reports 79.6, a "24 GB" card with ECC 22.4.
+        """Return the memory as sold: an "80 GB" card reports 79.6, a "24 GB" card with ECC 22.4.
 
-        The label counts where the report is what such a card reports; otherwise the report itself (slices, rebuilt
+        The label counts if the report is typical for such a card; otherwise the report itself does (slices, rebuilt
         cards, smaller editions).
         """
         gpu = self.get(canonical)
@@ -205,7 +209,7 @@ class GpuCatalog:
         return alone if len({gpu.family for gpu in alone}) == 1 else []
 
     def _in_socket(self, rows: list[CatalogGpu], socket: str | None) -> list[CatalogGpu]:
-        """Those rows that a socket leaves; all of them if it fits none, for then it is the socket that is odd."""
+        """The rows that a socket leaves; all of them if it fits none, because then the socket is wrong."""
         if socket is None or not rows:
             return rows
         sisters = self._families.get(fold(rows[0].family), [])
@@ -252,7 +256,7 @@ class GpuCatalog:
         if name in self._by_name:
             return GpuName(name, self._by_name[name].family, True)
         family = families[0] if len(families) == 1 else name
-        reason = f"not told which: {' or '.join(names)}"
+        reason = f"it may be {' or '.join(names)}"
         return GpuName(name, family, True, False, names, reason)
 
 
@@ -269,12 +273,12 @@ _BROADER: Final[Mapping[str, Callable[[CatalogGpu], bool]]] = {
 
 @cache
 def catalog() -> GpuCatalog:
-    """The catalogue that ships with gpuwatch; read once."""
+    """Return the catalog that ships with gpuwatch; read once."""
     return GpuCatalog(_rows())
 
 
 def _unclear(by_key: Mapping[str, list[CatalogGpu]], by_name: Mapping[str, CatalogGpu]) -> dict[str, CatalogGpu]:
-    """For all that a shared spelling, its memory or its socket may leave open: what those rows have in common."""
+    """What rows have in common that a shared spelling, memory or socket may leave open."""
     found: dict[str, dict[str, CatalogGpu]] = {}
     for rows in by_key.values():
         for group in _groups(rows) if len(rows) > 1 else ():

@@ -1,4 +1,4 @@
-"""What the catalogue's data sheets say of a GPU. Sources per row: `gpu-catalog.csv`."""
+"""What data sheets say about GPUs. Sources per row: `gpu-catalog.csv`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import msgspec
 
 _TENSOR_CORES = frozenset(
     {"Volta", "Turing", "Ampere", "Ada Lovelace", "Hopper", "Blackwell", "Blackwell Ultra"}
-)  # NVIDIA's own word; AMD's and Intel's matrix units do the same work
+)  # NVIDIA's name; AMD's and Intel's matrix units do the same work
 
 
 class GpuSpecs(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the catalogue, of one GPU. None: the data sheet does not say."""
+    """One row of the catalog, for one GPU. None: the data sheet does not say."""
 
     name: str
     family: str
@@ -26,20 +26,20 @@ class GpuSpecs(msgspec.Struct, frozen=True, kw_only=True):
     fp8_tflops: float | None  # dense
     bandwidth_gb_s: float | None  # of its memory
     power_w: float | None
-    nvlink: bool  # between all cards of a machine; a bridge between pairs is none
+    nvlink: bool  # between all cards of a machine; a bridge between pairs does not count
     release_year: int | None
 
     @property
     def has_tensor_cores(self) -> bool:
-        """Units for matrices in half precision: training wants them."""
-        if self.name.startswith(("GTX", "CMP")):  # Turing's small ones have none
+        """Return whether it has matrix units for half precision, which training needs."""
+        if self.name.startswith(("GTX", "CMP")):  # the small Turing cards have none
             return False
         return self.architecture in _TENSOR_CORES or self.form_factor == "OAM"
 
 
 @cache
 def gpu_specs() -> dict[str, GpuSpecs]:
-    """All rows of the catalogue, by canonical name; read once."""
+    """Return all rows of the catalog by canonical name; read once."""
     path = os.path.join(os.path.dirname(__file__), "gpu-catalog.csv")
     lines = __spec__.loader.get_data(path).decode().splitlines()  # type: ignore[union-attr]
     return {row["canonical_name"]: _specs(row) for row in DictReader(lines)}

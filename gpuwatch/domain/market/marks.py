@@ -1,4 +1,4 @@
-"""What sets an offer apart from a plain one, in a word or two each: for tables, alerts and watches."""
+"""Short marks that set an offer apart from a plain one, for tables, alerts and watches."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from gpuwatch.domain.market.offer import (
 X86_64: Final = "x86_64"
 ARM64: Final = "arm64"
 _ARCHS: Final = {"arm64": ARM64, "aarch64": ARM64, "arm": ARM64, "amd64": X86_64, "x86_64": X86_64, "x64": X86_64}
-_WITH_GRACE: Final = frozenset({"GH200", "GB200", "GB300", "GB10"})  # their processor is a part of them, and is Arm
-_MOST_PARTS: Final = 64  # of one GPU: more slices than that nobody cuts
+_WITH_GRACE: Final = frozenset({"GH200", "GB200", "GB300", "GB10"})  # their processor is part of them, and is Arm
+_MOST_PARTS: Final = 64  # of one GPU; no product has more slices
 
 
 def arch_of(offer: Offer) -> str | None:
-    """`x86_64` or `arm64`: as told, else as the GPU implies; None: nobody says, or another word."""
+    """Return `x86_64` or `arm64` as reported, else as the GPU implies; None: unknown."""
     reported = (offer.cpu_arch or "").strip().casefold().replace("-", "_")
     return _ARCHS.get(reported) or (ARM64 if offer.gpu_family in _WITH_GRACE else None)
 
 
 def is_slice(offer: Offer) -> bool:
-    """Is it a part of a GPU, and not a GPU?"""
+    """Return whether it is a part of a GPU."""
     return offer.terms.gpu_fraction < 1
 
 
 def slice_text(fraction: float) -> str:
-    """1/7 for 0.142857…; two digits where it is no such part."""
+    """Return 1/7 for 0.142857…, or two digits if it is no such fraction."""
     near = Fraction(fraction).limit_denominator(_MOST_PARTS)
     return str(near) if abs(float(near) - fraction) < 1e-3 and near else f"{fraction:.2g}"
 
 
 def marks(offer: Offer) -> tuple[str, ...]:
-    """Short marks in a fixed order; empty: a whole GPU on x86, live, in dollars, of the provider itself.
+    """Return short marks in a fixed order; empty: a whole GPU on x86, live, in dollars, of the provider itself.
 
-    Whether it is spot is no mark: every face of gpuwatch shows that beside the GPU. Text of `terms` is not escaped.
+    Spot is not a mark: every screen shows it beside the GPU. Text from `terms` is not escaped.
     """
     found = [] if offer.kind is OfferKind.LIVE else [offer.kind.value]
     if is_slice(offer):

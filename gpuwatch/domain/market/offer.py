@@ -9,7 +9,7 @@ import msgspec
 
 
 class Verification(StrEnum):
-    """What the provider says of a host's checks."""
+    """What the provider says about a host's checks."""
 
     VERIFIED = "verified"
     UNVERIFIED = "unverified"
@@ -17,39 +17,39 @@ class Verification(StrEnum):
 
 
 class OfferKind(StrEnum):
-    """What a price says of the chance to rent at it."""
+    """How sure it is that one can rent at this price."""
 
-    LIVE = "live"  # rentable now: the provider says that it has it
-    LISTED = "listed"  # a list price; whether there is stock is not known
-    HISTORY = "history"  # what was seen at some time in the past
+    LIVE = "live"  # rentable now, according to the provider
+    LISTED = "listed"  # a list price; stock is unknown
+    HISTORY = "history"  # a price of the past
 
 
 class OfferTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What is rarely said of an offer. One value serves many offers; `PLAIN` says nothing at all."""
+    """Rare properties of an offer. One value serves many offers; `PLAIN_TERMS` is the empty one."""
 
-    seller: str | None = None  # whose hardware it is, where the provider resells or lists others: "lambda", "oracle"
-    instance_type: str | None = None  # as the seller calls the configuration: "p5.48xlarge"
-    fungible: bool = False  # one of a stock, not one machine: several launches may have the same offer
-    gpu_fraction: float = 1.0  # less than 1: a slice (MIG, vGPU) and not a GPU; no watch takes it for one
-    interconnect: str | None = None  # between the GPUs, as far as it is told: "NVLink", "PCIe"
+    seller: str | None = None  # whose hardware it is, if the provider resells it: "lambda", "oracle"
+    instance_type: str | None = None  # the seller's name of the configuration: "p5.48xlarge"
+    fungible: bool = False  # stock and not one machine: several launches may have the same offer
+    gpu_fraction: float = 1.0  # below 1: a slice (MIG, vGPU), which no watch accepts as a GPU
+    interconnect: str | None = None  # between the GPUs, if known: "NVLink", "PCIe"
     multi_node: bool | None = None  # part of a cluster of several machines
-    prepaid: bool | None = None  # must be paid before it runs (a day, a month), or for a term
+    prepaid: bool | None = None  # paid in advance (a day, a month) or for a term
     tax_included: bool | None = None
-    least_disk_gb: float = 0.0  # a smaller disk is neither rented nor priced
-    min_billing_s: float | None = None  # the least that is billed; None: as the provider's settings say
+    least_disk_gb: float = 0.0  # the smallest disk that is rented and priced
+    min_billing_s: float | None = None  # the minimum that is billed; None: as in the provider's settings
     currency: str = "USD"  # of the quote as received
     usd_rate: float | None = None  # dollars for one unit of `currency`
     usd_rate_on: date | None = None  # the day of that rate
-    note: str | None = None  # one remark for a person: what is not sure about this offer
+    note: str | None = None  # one remark for a person: what is uncertain about this offer
 
 
 PLAIN_TERMS = OfferTerms()
 
 
 class Identity(msgspec.Struct, frozen=True, gc=False):
-    """What stays the same from poll to poll: offer ids do not, machines do.
+    """What stays the same from poll to poll: offer ids change, machines do not.
 
-    `machine_id` is "offer:<id>" where a provider names no machine.
+    `machine_id` is "offer:<id>" if the provider names no machine.
     """
 
     provider: str
@@ -60,17 +60,17 @@ class Identity(msgspec.Struct, frozen=True, gc=False):
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One offer, normalised. Text is cleaned, numbers are finite; None means "the provider does not say".
+    """One normalised offer. Text is cleaned, numbers are finite; None means that the provider does not say.
 
     The quote is kept as received, in US dollars an hour for the whole offer; `pricing` turns it into money.
 
-    A msgspec Struct and not a dataclass: ten thousand are built per sweep, and this is five times as fast.
+    A msgspec Struct and not a dataclass: a sweep builds ten thousand, and this is five times as fast.
     """
 
     provider: str
     offer_id: str  # short-lived: for renting only
     machine_id: str | None
-    gpu: str  # canonical name, or the provider's spelling if nobody knows it
+    gpu: str  # canonical name, or the provider's spelling if it is unknown
     gpu_family: str
     gpu_wire: str  # as the provider spells it
     gpu_known: bool  # False: the spelling is in no catalogue
@@ -79,7 +79,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     spot: bool
     quoted_usd_hour: float  # includes `quoted_disk_gb`
     quoted_disk_gb: float
-    disk_usd_gb_month: float | None  # a month of 720 hours; None: disk is not priced apart
+    disk_usd_gb_month: float | None  # a month of 720 hours; None: the disk has no price of its own
     observed_at: datetime
     min_bid_usd_hour: float | None = None
     fee_rate: float | None = None  # the provider's own per-offer fee, for commission mode "from_offer"
@@ -110,12 +110,12 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def verified(self) -> bool | None:
-        """The contract's `verified`: None where the provider does not say."""
+        """The contract's `verified`: None if the provider does not say."""
         return None if self.verification is None else self.verification is Verification.VERIFIED
 
     @property
     def place(self) -> str | None:
-        """For a person: "Utah, US"; None: nobody says where it stands."""
+        """The place as text: "Utah, US"; None: unknown."""
         return ", ".join(part for part in (self.region, self.country) if part) or None
 
     @property

@@ -1,8 +1,8 @@
-"""From a quote to money: the disk that is asked for, the commission, whole micro-dollars.
+"""From a quote to money: the requested disk, the commission, whole micro-dollars.
 
-Money is rounded half-even once, at the very end (CONTRACT §1). The arithmetic runs in floats, which are exact to
-about 1e-9 micro-dollars here; where a result lies so near to a tie that a float might fall on the wrong side, it
-is worked out again in exact fractions. Decimal for every offer of every poll would cost five times the parse.
+Money is rounded half-even once, at the very end (CONTRACT §1). The arithmetic runs in floats, which are exact to about
+1e-9 micro-dollars here. If a result is so near to a tie that a float might round the wrong way, it is computed again in
+exact fractions. Decimal for every offer of every poll would cost five times the parse.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer
 
 MICRO = 1_000_000
 HOURS_A_MONTH = 720  # source: vast.ai bills storage per GB and month of 720 h (docs, read 2026-08)
-MAX_USD_HOUR = 10_000.0  # nothing for rent costs more; beyond it a number is a fault
-_TIE_MARGIN = 1e-3  # micro-dollars around a tie within which fractions decide
-_FLOATS_TO = 1e11  # micro-dollars up to which a float is surely nearer than that margin
+MAX_USD_HOUR = 10_000.0  # nothing for rent costs more; a larger number is an error
+_TIE_MARGIN = 1e-3  # micro-dollars around a tie within which exact fractions decide
+_FLOATS_TO = 1e11  # micro-dollars up to which a float is more exact than that margin
 
 
 class CommissionMode(StrEnum):
@@ -28,19 +28,19 @@ class CommissionMode(StrEnum):
 
     ON_TOP = "on_top"  # price = listed × (1 + rate)
     INCLUDED = "included"  # the rate is inside the listed price: price = listed
-    FROM_OFFER = "from_offer"  # each offer names its own rate; `rate` is for those that do not
+    FROM_OFFER = "from_offer"  # each offer has its own rate; `rate` is for those without one
 
 
 class Commission(msgspec.Struct, frozen=True):
-    """What becomes of a listed price: a fraction reckoned on it, and the time that is billed.
+    """How a listed price becomes a price: a fraction of it, and the billed time.
 
     `rate_text` keeps the decimal as the owner wrote it.
     """
 
     rate_text: str = "0"
     mode: CommissionMode = CommissionMode.ON_TOP
-    min_billing_s: float = 0.0  # the least that is billed for a launch
-    billing_step_s: float = 0.0  # billed in whole steps of so long; 0: to the millisecond
+    min_billing_s: float = 0.0  # the minimum that is billed for a launch
+    billing_step_s: float = 0.0  # length of one billing step; 0: billed to the millisecond
 
     @property
     def rate(self) -> Decimal:
@@ -48,7 +48,7 @@ class Commission(msgspec.Struct, frozen=True):
         return Decimal(self.rate_text)
 
     def on_top_rate(self, fee_rate: float | None) -> Decimal:
-        """What is added to a listed price, given the offer's own fee (None: none named; a negative one is none)."""
+        """Return what is added to a listed price, given the offer's own fee (None or negative: no fee)."""
         if self.mode is CommissionMode.INCLUDED:
             return Decimal(0)
         if self.mode is CommissionMode.FROM_OFFER and fee_rate is not None and fee_rate >= 0:
@@ -66,27 +66,28 @@ class OfferPrice(msgspec.Struct, frozen=True, gc=False):
     billing_step_s: float = 0.0
 
     def gpu_price_usd_hour(self, gpu_count: int) -> Decimal:
-        """US dollars per GPU-hour, for showing; thresholds are compared on the whole offer."""
+        """US dollars per GPU-hour for display; thresholds are compared on the whole offer."""
         return usd(self.price_microusd_hour) / gpu_count
 
 
 def usd(microusd: int) -> Decimal:
-    """Whole micro-dollars as exact dollars."""
+    """Return whole micro-dollars as exact dollars."""
     return Decimal(microusd) / MICRO
 
 
 def microusd(amount: Decimal | int | str) -> int:
-    """Dollars as whole micro-dollars, rounded half-even."""
+    """Return dollars as whole micro-dollars, rounded half-even."""
     return round(Fraction(Decimal(amount)) * MICRO)
 
 
 def price_of(offer: Offer, disk_gb: float | None, commission: Commission) -> OfferPrice:
-    """Listed and effective price of an offer with the disk that is asked for.
+    """Return listed and effective price of an offer with the requested disk.
 
     Args:
-        disk_gb: None or the size that the quote already includes: the quote stands as it is. It also stands where
-            taking the surplus disk off would leave nothing: such a quote does not hold that disk. A disk under the
-            provider's least is priced as that, for that is what is rented.
+        disk_gb: None, or the size that the quote already includes: the quote is used as it is. It is also used if
+        removing
+            the surplus disk would leave nothing, because such a quote does not include that disk. A disk below the
+            provider's minimum is priced as the minimum, which is what is rented.
     """
     rate = commission.on_top_rate(offer.fee_rate)
     listed = _listed_microusd(offer, disk_gb, Decimal(1))
@@ -99,14 +100,14 @@ def price_of(offer: Offer, disk_gb: float | None, commission: Commission) -> Off
 
 @lru_cache(maxsize=4096)  # the same few thresholds for every offer of every poll
 def threshold_microusd(max_price_usd_gpu_hour: Decimal, gpu_count: int) -> int:
-    """The highest whole-offer price at or under a GPU price: floor(max_price × GPUs), exact."""
+    """Return the highest whole-offer price at or under a GPU price: floor(max_price × GPUs), exact."""
     return int(Fraction(max_price_usd_gpu_hour) * gpu_count * MICRO // 1)
 
 
 def listed_ceiling_usd(max_price_usd_gpu_hour: Decimal, gpu_count: int, commission: Commission) -> Decimal:
-    """A listed price that no fitting offer exceeds, for the marketplace's own filter; a hair generous.
+    """Return a listed price that no matching offer exceeds, for the marketplace's own filter; slightly generous.
 
-    With `from_offer` the listed price itself is the bound: a fee only makes an offer dearer.
+    With `from_offer` the listed price itself is the bound: a fee only makes an offer more expensive.
     """
     rate = commission.rate if commission.mode is CommissionMode.ON_TOP else Decimal(0)
     return max_price_usd_gpu_hour * gpu_count / (1 + rate) + Decimal("0.000001")

@@ -1,8 +1,8 @@
-"""Resold stock: the same GPUs, offered by their owner and by those who resell them, are shown once. Pure.
+"""Resold stock: the same GPUs, offered by their owner and by resellers, are shown once. Pure.
 
-An aggregator names whose hardware an offer is (`terms.seller`). Where that seller offers the same number of the same
-GPU, of the same rental type, in the same place, at the same listed price, it is the same stock. Only what is shown is
-folded: what may be rented is never decided here.
+An aggregator says whose hardware an offer is (`terms.seller`). If that seller offers the same number of the same GPU,
+of the same rental type, in the same place, at the same listed price, it is the same stock. This only affects what is
+shown, never what may be rented.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.pricing import OfferPrice
 
-SAME_PRICE: Final = 0.01  # so far listed prices may lie apart: aggregators round to cents, or lag behind
+SAME_PRICE: Final = 0.01  # how far listed prices may differ: aggregators round to cents, or lag behind
 _ALIASES: Final = {  # other spellings of sellers, folded → the provider's name
     "lambdalabs": "lambda",
     "lambdacloud": "lambda",
@@ -37,7 +37,7 @@ _ALIASES: Final = {  # other spellings of sellers, folded → the provider's nam
 }
 _WORD: Final = re.compile(r"[a-z]+|[0-9]+")
 _NO_PLACE: Final = frozenset({"", "any", "global", "worldwide", "unknown"})
-# what aggregators say of a continent or a corner of it; it tells nothing of which of several places there is meant
+# continents and parts of them, as aggregators give them; they do not identify a place
 _WIDE: Final = frozenset({
     "africa", "asia", "asia south", "asia northeast", "asia southeast", "australia", "canada", "europe", "eu",
     "eu east", "eu north", "eu west", "eu south", "middle east", "south america", "north america", "united states",
@@ -80,10 +80,10 @@ _Key = tuple[str, str, int, bool, OfferKind, float]
 
 
 def fold_resold(found: Sequence[P], *, keep_first: bool = False) -> list[FoldedOffer[P]]:
-    """Each stock once, in the given order: as its owner offers it, else as the first that resells it.
+    """Return each stock once, in the given order: as its owner offers it, else as its first reseller does.
 
     Args:
-        keep_first: the first stays as it is whoever offers it, and what is the same stock is folded into it.
+        keep_first: keep the first one whoever offers it, and fold the same stock into it.
     """
     kept: dict[int, FoldedOffer[P]] = {}  # position → what is shown there
     at: dict[_Key, list[int]] = {}
@@ -105,13 +105,13 @@ def fold_resold(found: Sequence[P], *, keep_first: bool = False) -> list[FoldedO
 
 @lru_cache(maxsize=1024)
 def known_as(name: str) -> str:
-    """One name for a seller or provider, however it is spelled: "Lambda Labs" and "lambda" are one."""
+    """Return one name for a seller or provider, however it is spelled: "Lambda Labs" and "lambda" are one."""
     plain = "".join(_WORD.findall(name.casefold()))
     return _ALIASES.get(plain, plain)
 
 
 def seller_of(offer: Offer) -> str:
-    """Whose hardware it is."""
+    """Return whose hardware it is."""
     return known_as(offer.terms.seller or offer.provider)
 
 
@@ -124,7 +124,7 @@ def _key(offer: Offer) -> _Key:
 
 
 def _is_same(shown: PricedOffer, other: PricedOffer) -> bool:
-    """The key is the same. Two offers of one provider are two, however alike."""
+    """The key is the same. Two offers of one provider are always two."""
     if shown.offer.provider == other.offer.provider:
         return False
     a, b = shown.price.listed_microusd_hour, other.price.listed_microusd_hour
@@ -132,7 +132,7 @@ def _is_same(shown: PricedOffer, other: PricedOffer) -> bool:
 
 
 def _same_place(one: Offer, other: Offer) -> bool:
-    """As far as both say; "us-east-1" is "US East 1 (Virginia)", and is not "us-east-2"."""
+    """Compare as far as both say; "us-east-1" is "US East 1 (Virginia)", and not "us-east-2"."""
     if one.country and other.country and one.country.casefold() != other.country.casefold():
         return False
     mine, theirs = _place(one.region or ""), _place(other.region or "")

@@ -37,11 +37,12 @@ _CARDS_GB: Final = {
 
 
 def gpu_fraction(text: str) -> float:
-    """Which part of one GPU a spelling, plan or instance type names: 0 < x < 1 for a slice, 1.0 for anything else.
+    """Return the part of one GPU that a spelling, plan or instance type names: 0 < x < 1 for a slice, 1.0 for anything
+    else.
 
     A MIG instance counts by its compute slices (1g of 7 is 1/7), a vGPU by its share of the memory. A profile that
-    takes the whole card (7g.80gb) is the whole card. What names no slice that is known is whole: the caller knows best
-    what it reads.
+    takes the whole card (7g.80gb) is the whole card. What names no known slice is whole: the caller knows best what it
+    reads.
     """
     if len(text) > _LONGEST:
         return WHOLE

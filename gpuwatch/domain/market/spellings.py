@@ -1,4 +1,4 @@
-"""The parts of a GPU's spelling: what is compared, and what else it tells: memory, socket, how many. Pure."""
+"""The parts of a GPU's spelling: what is compared, and what else it says: memory, socket, count. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BLANKS = str.maketrans("_-()/,", "      ")
 
 
 class SpellingParts(NamedTuple):
-    """A spelling taken apart. `base` without maker, count, memory and socket."""
+    """The parts of a spelling. `base` is without maker, count, memory and socket."""
 
     base: str
     size_gib: float | None
@@ -27,9 +27,9 @@ class SpellingParts(NamedTuple):
 
 
 def fold(text: str) -> str:
-    """A name's letters and digits, small, without its maker: what names are compared by.
+    """Return a name's letters and digits in lower case, without its maker: the key by which names are compared.
 
-    Letters of other alphabets stay: a name that merely looks like another is not that one.
+    Letters of other alphabets are kept: a name that only looks like another is a different one.
     """
     if text.isascii():
         key = "".join(filter(None, map(_KEEP.get, map(ord, text))))
@@ -42,7 +42,7 @@ def fold(text: str) -> str:
 
 
 def clean_name(text: str) -> str:
-    """A spelling without control characters and surplus blanks, cut to a name's length."""
+    """Return a spelling without control characters and extra spaces, cut to the length of a name."""
     text = text[: MAX_NAME_LENGTH * 4]
     if not text.isprintable():
         text = "".join(c if c.isprintable() else " " for c in text)
@@ -50,7 +50,7 @@ def clean_name(text: str) -> str:
 
 
 def without_size(text: str) -> tuple[str, float | None]:
-    """A spelling in small letters without the memory that it names, and that memory in GiB; None: it names none."""
+    """Return a spelling in lower case without the memory that it names, and that memory in GiB, or None."""
     plain = text.translate(_BLANKS).casefold()
     found = _SIZE.search(plain)
     if found is None:
@@ -59,7 +59,7 @@ def without_size(text: str) -> tuple[str, float | None]:
 
 
 def parts(text: str) -> SpellingParts:
-    """A spelling taken apart as far as it can be."""
+    """Split a spelling as far as possible."""
     plain = _COUNT_BEHIND.sub("", " ".join(text.translate(_BLANKS).casefold().split()))
     while found := _BEFORE.match(plain):
         plain = plain[found.end() :]
@@ -71,18 +71,21 @@ def parts(text: str) -> SpellingParts:
 
 
 def socket_of(text: str | None) -> str | None:
-    """The kind of socket that a provider's word names: "SXM5" is "sxm"; None: it names none that is known."""
+    """Return the socket that a provider's text names: "SXM5" is "sxm"; None: no known one."""
     found = _SOCKET.search(text.casefold()) if text else None
     return found[1] if found else None
 
 
 def is_number(base: str) -> bool:
-    """Is it a model's number alone, as people write "4090"?"""
+    """Return whether it is a bare model number, as people write "4090"."""
     return _NUMBER.fullmatch(base) is not None
 
 
 def common_name(names: list[str], family: str) -> str:
-    """What several names have in common: "A100 80GB" of "A100 SXM 80GB" and "A100 PCIe 80GB"; else their family."""
+    """Return what several names have in common.
+
+    "A100 80GB" of "A100 SXM 80GB" and "A100 PCIe 80GB"; else their family.
+    """
     rest = [frozenset(name.split()) for name in names[1:]]
     words = [word for word in names[0].split() if all(word in other for other in rest)]
     return " ".join(words) or family

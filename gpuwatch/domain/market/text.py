@@ -1,4 +1,4 @@
-"""Text from outside, made fit to be kept: no control characters, no surprises, no megabytes."""
+"""Make text from outside safe to store: no control characters, no oversized values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def clean(text: str, max_length: int = MAX_TEXT_LENGTH) -> str:
 
 
 def clean_word(text: str) -> str:
-    """`clean` for what repeats from row to row (places, drivers): remembered, and without blanks around."""
+    """`clean` for values that repeat from row to row (places, drivers): cached, and without surrounding spaces."""
     found = _remembered.get(text)
     if found is None:
         if len(_remembered) >= _REMEMBERED_MAX:

@@ -97,7 +97,7 @@ def test_a_socket_that_the_catalog_drops_is_taken_from_what_the_cloud_sells_or_s
 def test_an_open_socket_is_told_with_its_candidates() -> None:
     offer = only(row("h100.1", "nc", 1.99, "H100", 80.0), seller="cloudrift")
     assert (offer.gpu, offer.gpu_family) == ("H100", "H100")
-    assert (offer.terms.note or "").startswith("not told which: H100 SXM or H100 PCIe; ")
+    assert (offer.terms.note or "").startswith("it may be H100 SXM or H100 PCIe; ")
 
 
 def test_a_figure_that_is_known_to_be_wrong_is_put_right() -> None:
