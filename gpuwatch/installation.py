@@ -133,7 +133,7 @@ def _add(found: Installation, packages: Sequence[str]) -> str:
 
 
 def _uv_receipt(prefix: Path) -> tuple[list[str], str]:
-    """The packages that uv was told to add, and gpuwatch's own extras: `[aws]`."""
+    """The packages that an earlier --with added, and gpuwatch's own extras: `[aws]`."""
     import tomllib  # noqa: PLC0415
 
     try:

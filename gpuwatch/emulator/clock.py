@@ -1,4 +1,4 @@
-"""The marketplace's time: any callable that answers Unix seconds."""
+"""The marketplace's time: any callable that returns Unix seconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Clock = Callable[[], float]
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move; for tests that skip hours."""
+    """A clock that moves only by `advance`; for tests that skip hours."""
 
     def __init__(self, start: float = 1_795_219_200.0) -> None:
         self._now = start

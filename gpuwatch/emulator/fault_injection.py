@@ -28,7 +28,7 @@ FaultHandler = Callable[[Simulation, EmulatorRequest, Fault, Answer], EmulatorRe
 BAD_GATEWAY = "<html><head><title>{0} {1}</title></head><body><center><h1>{0} {1}</h1></center></body></html>"
 EDGE = {502: "Bad Gateway", 503: "Service Temporarily Unavailable", 504: "Gateway Time-out"}
 LONG_S = 600.0  # longer than any client waits
-# Faults that the endpoints themselves act on; the other kinds are in MISHAPS and in lives.FATES.
+# Faults that the endpoints themselves act on; the other kinds are in FAULT_HANDLERS and lifecycles.FATES.
 QUIRKS = LIES | {
     *(
         "offer_gone",
@@ -45,11 +45,11 @@ QUIRKS = LIES | {
 
 def apply_fault(simulation: Simulation, request: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
     """Let a fault happen to a request."""
-    mishap = FAULT_HANDLERS.get(fault.kind)
-    if mishap is None:
+    handler = FAULT_HANDLERS.get(fault.kind)
+    if handler is None:
         request.quirk = fault
         return answer()
-    return mishap(simulation, request, fault, answer)
+    return handler(simulation, request, fault, answer)
 
 
 # --- instead of an answer: nothing takes effect ------------------------------------------------------------------

@@ -158,7 +158,7 @@ class Ledger:
 
     @property
     def creates(self) -> tuple[LedgerEntry, ...]:
-        """Every instance that was ever made, whether or not anybody was told."""
+        """Every instance that was ever created, whether or not the answer arrived."""
         return tuple(entry for entry in self.entries if entry.kind == "create")
 
     @property

@@ -68,10 +68,10 @@ def rent(
         doom(simulation, instance, request.quirk)
     if request.has_quirk("duplicate_effect"):
         return doubled(simulation, request, listing, instance)
-    told = instance.id
+    reported = instance.id
     if request.has_quirk("stale_answer"):
-        told = next((one.instance_id for one in simulation.ledger.creates[-2::-1]), instance.id)
-    return reply({"success": won, "new_contract": told, "instance_api_key": MASK})
+        reported = next((one.instance_id for one in simulation.ledger.creates[-2::-1]), instance.id)
+    return reply({"success": won, "new_contract": reported, "instance_api_key": MASK})
 
 
 def doubled(
@@ -86,8 +86,8 @@ def doubled(
         listing.id, spare, replace(listing.slice, row=listing.slice.row | {"machine_id": spare.id})
     )
     twin = simulation.fleet.create(elsewhere, first.body, request.now)
-    told = twin if request.quirk is not None and request.quirk.get("tells", "first") == "second" else first
-    return reply({"success": True, "new_contract": told.id, "instance_api_key": MASK})
+    reported = twin if request.quirk is not None and request.quirk.get("tells", "first") == "second" else first
+    return reply({"success": True, "new_contract": reported.id, "instance_api_key": MASK})
 
 
 def can_start(listing: EmulatedListing, body: dict[str, Any]) -> bool:

@@ -43,25 +43,25 @@ def _line(channel: str, spec: OptionSpec) -> str:
 
 _HEAD = """\
 #:schema ./gpuwatch.schema.json
-# gpuwatch: what to watch, and what to do. `gpuwatch check` asks once, `gpuwatch run` stays.
+# gpuwatch: what to watch, and what to do. `gpuwatch check` polls once, `gpuwatch run` is the daemon.
 # Every key can also come from the environment: GPUWATCH_ and its path, as in GPUWATCH_PROVIDERS__VASTAI__BASE_URL.
 # Keep keys and tokens there (or in .env): VAST_API_KEY, GPUWATCH_NOTIFY__TELEGRAM__BOT_TOKEN, …
 
 timezone = "UTC"                  # of screens and `active` windows: "Europe/Berlin"
 # database_url = "sqlite:///gpuwatch.db"   # default: in your state folder; postgresql+psycopg://… works too
-dry_run = true                    # nothing is rented until this is false
+dry_run = true                    # gpuwatch rents nothing until this is false
 
-[budget]                          # over everything that gpuwatch rents; a launch that would break one is refused
+[budget]                          # for everything that gpuwatch rents; a launch that would exceed one is refused
 max_usd_hour = 20.0               # USD per hour of all instances together
 # max_usd_day = 100.0             # USD per day (UTC)
 # max_usd_month = 1000.0          # USD per month (UTC)
 max_instances = 4                 # alive at once
-on_reached = "warn"               # by what runs: "warn", or "stop" what runs; told at 80 % in any case
+on_reached = "warn"               # "warn": an alert; "stop": launches end, too. Also an alert at 80 %
 
 """
 _RECORD = """\
 [record]
-gpu = []                          # kept in the history although no watch names them: ["A100", "RTX 4090"]
+gpu = []                          # also in the history, without a watch: ["A100", "RTX 4090"]
 
 """
 _WATCH = """\
@@ -69,10 +69,10 @@ _WATCH = """\
 name = "h100"
 gpu = "H100"                      # family or name, one or a list; any spelling a provider uses
 gpu_count = 1                     # a number, or { min = 1, max = 8 }
-max_price = 2.50                  # USD per GPU-hour, commission included; at or under it fires
+max_price = 2.50                  # USD per hour of ONE GPU, commission included; fires at or under it
 action = "alert"                  # "alert", "ask" or "launch"
 spot = "no"                       # "no", "only" or "any"
-# listed = false                  # without list prices, whose stock is not known; a watch that rents never takes them
+# listed = false                  # no list prices, whose stock is unknown; a watch that rents never takes them
 # cpu_arch = "any"                # a watch that rents takes Arm machines only with "arm64" or "any"
 disk_gb = 50                      # GB to rent; part of the price
 # min_vram_gib = 79               # GiB of one GPU
@@ -81,12 +81,12 @@ disk_gb = 50                      # GB to rent; part of the price
 # regions = ["DE", "NO", "US"]
 # min_cuda = 12.4
 # min_download_mbps = 500         # Mbit/s
-# hold_for = "5m"                 # under the threshold so long before it fires
+# hold_for = "5m"                 # time under the threshold before it fires
 # active = ["22:00-08:00", "Sat-Sun"]   # local time; default: always
 repeat_every = "6h"               # between reminders, or "never"
 # notify = ["telegram"]           # default: all that are configured
 
-# [watch.budget]                  # over this watch alone, beside [budget]
+# [watch.budget]                  # for this watch alone, in addition to [budget]
 # max_usd_day = 50.0
 
 # [watch.launch]                  # for action "ask" and "launch"
@@ -95,23 +95,23 @@ repeat_every = "6h"               # between reminders, or "never"
 # env = { WANDB_MODE = "offline" }        # a secret: { from_env = "NAME" } or { from_file = "/run/secrets/name" }
 # ports = [8000]                  # or "8080:8000", "53/udp"
 # runtype = "ssh"                 # or "jupyter", "args", …
-# label_extra = "night run"       # behind gpuwatch's own label
+# label_extra = "night run"       # appended to gpuwatch's label
 #   a private image: registry = { server = "ghcr.io", username = "me", password = { from_env = "GHCR_TOKEN" } }
 #   a volume of the provider: volume = { mount = "/data", volume_id = 123 }
 # max_active = 1                  # alive at once from this watch
 # max_total = 1                   # in all; 0: no limit
-# max_runtime = "24h"             # then it is destroyed; needed while dry_run = false
-# self_destruct = false           # true: it ends itself at its deadline, even if gpuwatch is gone
+# max_runtime = "24h"             # then it is destroyed; required with dry_run = false
+# self_destruct = false           # true: the instance ends itself at its deadline, even without gpuwatch
 # ready_within = "15m"            # not running by then: destroyed, and the next offer is tried
 # verify = "listed"               # before it counts as running: "none", "listed", "ssh"
 # max_tries = 5                   # offers in one firing …
-# try_for = "2m"                  # … within so long altogether
-# approve_within = "15m"          # action "ask": how long its quote stands
+# try_for = "2m"                  # … and their total duration
+# approve_within = "15m"          # action "ask": how long you can approve its quote
 #   spot: bid = { max = 1.20, step = 0.05 } in USD per GPU-hour, and relaunch = true after a preemption
 # wasteful_below = 30             # percent of GPU use …
-# wasteful_for = "30m"            # … for so long: you are told
+# wasteful_for = "30m"            # … for this duration: an alert
 # idle_below = 10                 # percent of GPU use …
-# idle_for = "20m"                # … for so long: destroyed
+# idle_for = "20m"                # … for this duration: it is destroyed
 #   with `active` windows: stop_outside = true destroys it when they close
 # on_price_increase = "alert"     # "stop", or "accept_under" max_price
 # on_running = "notify-send running"      # or { url = "https://…", secret = { from_env = "HOOK_SECRET" } }

@@ -65,7 +65,7 @@ class Ec2(ProviderServer):
 
     # --- what a test does ---------------------------------------------------------------------------------------------
     def sell_out(self, zone: str, type_: str) -> None:
-        """From now on there is no capacity for this type in this zone; its price is told still."""
+        """From now on there is no capacity for this type in this zone; its price is still listed."""
         with self.lock:
             self.sold_out.add((zone, type_))
 
@@ -89,7 +89,7 @@ class Ec2(ProviderServer):
         return self._credential(request)[0]
 
     def routed(self, request: EmulatorRequest) -> EmulatorReply:
-        """Every action needs a signature; a wrong key is told as each service does."""
+        """Every action needs a signature; each service reports a wrong key in its own way."""
         if request.path == "/":
             return EmulatorReply(302, b"", headers=(("Location", "https://aws.amazon.com/ec2"),))
         if not request.keyed:

@@ -134,10 +134,10 @@ class GooglePrices(ProviderServer):
             raise RefusedRequest(_error(403, "PERMISSION_DENIED", "Method doesn't allow unregistered callers."))
         if not request.keyed:
             raise RefusedRequest(_error(400, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key."))
-        told = request.params.get("pageToken") or "0"
-        if not (told.isascii() and told.isdigit()):
+        token = request.params.get("pageToken") or "0"
+        if not (token.isascii() and token.isdigit()):
             raise RefusedRequest(_error(400, "INVALID_ARGUMENT", "Invalid page token."))
-        begin = int(told)
+        begin = int(token)
         if begin >= self.pages_at_most * _PAGE:
             raise RefusedRequest(_error(503, "UNAVAILABLE", "The service is currently unavailable."))
         token = str(begin + _PAGE) if begin + _PAGE < len(self.skus) else ""

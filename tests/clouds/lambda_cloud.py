@@ -102,11 +102,11 @@ class LambdaCloud(ProviderServer):
     # --- what the provider does ---------------------------------------------------------------------------------------
     def key_of(self, request: EmulatorRequest) -> str | None:
         """A bearer token, or the user of HTTP Basic."""
-        told = request.headers.get("authorization", "")
-        if not told.lower().startswith("basic "):
+        sent = request.headers.get("authorization", "")
+        if not sent.lower().startswith("basic "):
             return request.key
         try:
-            return base64.b64decode(told[6:]).decode().partition(":")[0]
+            return base64.b64decode(sent[6:]).decode().partition(":")[0]
         except ValueError:
             return None
 

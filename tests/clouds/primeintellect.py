@@ -24,9 +24,9 @@ _RATES: Final = (
 )
 
 
-def part(**told: Any) -> dict[str, Any]:
+def part(**values: Any) -> dict[str, Any]:
     """One of `disk`, `vcpu`, `memory`, with every field that it has."""
-    return _PART | told
+    return _PART | values
 
 
 def row(seller: str, cloud_id: str, gpu: str, socket: str, usd_hour: float, **more: Any) -> dict[str, Any]:
@@ -127,13 +127,13 @@ class PrimeIntellectServer(ProviderServer):
         """One page of what fits the filters."""
         page, size = _number(request, "page", 1), _number(request, "page_size", 100)
         if page < 1 or not 1 <= size <= 100:
-            told = [{"param": "page_size", "details": "Input should be between 1 and 100"}]
-            raise RefusedRequest(reply({"errors": told}, 422))
+            values = [{"param": "page_size", "details": "Input should be between 1 and 100"}]
+            raise RefusedRequest(reply({"errors": values}, 422))
         found = [one for one in self.rows if _fits(one, request.params)]
         size = min(size, self.page_rows)
         start = 0 if self.ignores_pages else (page - 1) * size
         items = deepcopy(found[start : start + size])
-        return {"items": [_told(one) for one in items] if self.sparse else items, "totalCount": len(found)}
+        return {"items": [_sparse(one) for one in items] if self.sparse else items, "totalCount": len(found)}
 
     def list_none(self, request: EmulatorRequest) -> Any:
         """There are no clusters and no disks here."""
@@ -157,8 +157,8 @@ class PrimeIntellectServer(ProviderServer):
 
 
 def _number(request: EmulatorRequest, name: str, default: int) -> int:
-    told = request.params.get(name, str(default))
-    return int(told) if told.isdigit() else 0
+    values = request.params.get(name, str(default))
+    return int(values) if values.isdigit() else 0
 
 
 def _fits(one: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
@@ -169,6 +169,8 @@ def _fits(one: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
     return all(str(one[field]) == wanted[name] for name, field in fields.items() if name in wanted)
 
 
-def _told(one: dict[str, Any]) -> dict[str, Any]:
+def _sparse(one: dict[str, Any]) -> dict[str, Any]:
     """Without what says nothing."""
-    return {key: _told(value) if isinstance(value, dict) else value for key, value in one.items() if value is not None}
+    return {
+        key: _sparse(value) if isinstance(value, dict) else value for key, value in one.items() if value is not None
+    }

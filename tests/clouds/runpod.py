@@ -110,10 +110,10 @@ class RunPod(ProviderServer):
         if spent is not None:
             return problem(429, f"rate limit exceeded for the {spent} window", headers=headers)
         try:
-            told = super().routed(request)
+            answer = super().routed(request)
         except RefusedRequest as refused:
-            told = refused.reply
-        return replace(told, headers=(*told.headers, *headers.items()))
+            answer = refused.reply
+        return replace(answer, headers=(*answer.headers, *headers.items()))
 
     def no_route(self, request: EmulatorRequest) -> EmulatorReply:
         """A wrong path, or a method that it does not take."""
@@ -208,7 +208,7 @@ class RunPod(ProviderServer):
         try:
             value = answered(str(body.get("query", "")), body.get("variables") or {}, Resolver(self, request))
         except InvalidQuery as broken:
-            return reply({"errors": [broken.told]}, broken.status)
+            return reply({"errors": [broken.error]}, broken.status)
         return reply(value)
 
     def pod(self, pod_id: str) -> EmulatedPod:
@@ -257,8 +257,8 @@ def problem(
 ) -> EmulatorReply:
     """An RFC 9457 problem, as REST v2 sends them."""
     body = {"title": _TITLES.get(status, "Error"), "status": status, "detail": detail}
-    told = reply(body | ({} if errors is None else {"errors": errors}), status, headers)
-    return replace(told, content_type="application/problem+json")
+    answer = reply(body | ({} if errors is None else {"errors": errors}), status, headers)
+    return replace(answer, content_type="application/problem+json")
 
 
 def _stock_wanted(params: Mapping[str, str]) -> tuple[bool, str, int]:

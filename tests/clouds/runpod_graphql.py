@@ -19,12 +19,12 @@ class InvalidQuery(Exception):
 
     def __init__(self, message: str, code: str = "GRAPHQL_VALIDATION_FAILED", status: int = 400) -> None:
         super().__init__(message)
-        self.told = {"message": message, "extensions": {"code": code}}
+        self.error = {"message": message, "extensions": {"code": code}}
         self.status = status
 
 
 class ResolverError(Exception):
-    """A failure of business: told in a 200, with null where the value would be."""
+    """A failed operation: an error in a 200, with null in place of the value."""
 
 
 class Field(NamedTuple):

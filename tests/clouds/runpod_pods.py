@@ -43,8 +43,8 @@ class EmulatedPod:
     @property
     def gpu(self) -> dict[str, Any]:
         """Type and number."""
-        told = self.body["gpu"]
-        return {"id": told["id"], "count": told.get("count", 1)}
+        shown = self.body["gpu"]
+        return {"id": shown["id"], "count": shown.get("count", 1)}
 
     @property
     def cloud(self) -> str:
@@ -73,7 +73,7 @@ class EmulatedPod:
         ports = self.open_ports(now, lags)
         ssh = next((port for port in ports if port["private"] == 22), None)
         runs = status not in {"EXITED", "TERMINATED"}
-        told: dict[str, Any] = {
+        shown: dict[str, Any] = {
             "id": self.id, "name": body["name"], "image": body.get("image", ""), "args": body.get("args", ""),
             "disk": body.get("disk", 20), "ports": list(body.get("ports", [])), "env": dict(body.get("env", {})),
             "registry": body.get("registry"), "status": status,
@@ -89,7 +89,7 @@ class EmulatedPod:
             "createdAt": moment(self.created_at),
             "startedAt": moment(self.created_at + lags.running_s) if status == "RUNNING" else None,
         }  # fmt: skip
-        return told | ({} if self.cluster is None else {"cluster": {"id": self.cluster}})
+        return shown | ({} if self.cluster is None else {"cluster": {"id": self.cluster}})
 
     def open_ports(self, now: float, lags: Lags) -> list[dict[str, Any]]:
         """TCP ports as they are mapped; they come late."""
@@ -105,11 +105,11 @@ class EmulatedPod:
         uptime = self.uptime(now, lags)
         if uptime is None:
             return {} if self.status(now, lags) in {"PROVISIONING", "RUNNING"} else None
-        told: dict[str, Any] = {"uptime": uptime, "ports": self.open_ports(now, lags)}
+        shown: dict[str, Any] = {"uptime": uptime, "ports": self.open_ports(now, lags)}
         if self.util is not None:
-            told["gpus"] = [{"util": one, "memoryUtil": 1} for one in self.util]
-            told |= {"cpu": {"util": 13}, "memory": {"util": 20}}
-        return told
+            shown["gpus"] = [{"util": one, "memoryUtil": 1} for one in self.util]
+            shown |= {"cpu": {"util": 13}, "memory": {"util": 20}}
+        return shown
 
 
 def faults_of(body: Any) -> list[str]:

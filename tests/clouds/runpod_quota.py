@@ -1,4 +1,4 @@
-"""The request quota of the emulated RunPod: three windows, told in headers with every answer to a key."""
+"""The request quota of the emulated RunPod: three windows, in the headers of every answer to a key."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class QuotaMeter:
         """As they are sent; `spent` names the window of a 429."""
         lines = [f'"{name}";r={max(self._left(name, now), 0)};t={_until(name, now)}' for name in WINDOWS]
         policies = [f'"{name}";q={getattr(self.quotas, name)};w={seconds}' for name, seconds in WINDOWS.items()]
-        told = {"RateLimit": ", ".join(lines), "RateLimit-Policy": ", ".join(policies)}
-        return told | ({} if spent is None else {"Retry-After": str(_until(spent, now))})
+        headers = {"RateLimit": ", ".join(lines), "RateLimit-Policy": ", ".join(policies)}
+        return headers | ({} if spent is None else {"Retry-After": str(_until(spent, now))})
 
     def _left(self, name: str, now: float) -> int:
         quota: int = getattr(self.quotas, name)

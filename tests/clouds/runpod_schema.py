@@ -112,8 +112,8 @@ class Resolver:
         rows = [row for row in self._cloud.types.values() if place in row.free and count <= row.most]
         levels = [(row, level(row.free[place], count)) for row in rows]
         return [
-            {"gpuTypeId": row.id, "displayName": row.name, "available": told != "NONE", "stockStatus": _title(told)}
-            for row, told in levels
+            {"gpuTypeId": row.id, "displayName": row.name, "available": stock != "NONE", "stockStatus": _title(stock)}
+            for row, stock in levels
         ]
 
     # --- the account -----------------------------------------------------------------------------------------------
@@ -137,8 +137,8 @@ class Resolver:
             try:
                 return self._shown(self._cloud.made(_body(wanted, cloud)))
             except RefusedRequest as refused:
-                told = msgspec.json.decode(refused.reply.body)["detail"]
-        raise ResolverError(told)
+                stock = msgspec.json.decode(refused.reply.body)["detail"]
+        raise ResolverError(stock)
 
     def _podStop(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         pod = self._found(wanted)
@@ -153,10 +153,10 @@ class Resolver:
     def _podTerminate(self, wanted: Mapping[str, Any]) -> None:
         self._cloud.end(self._found(wanted, "pod not found to terminate").id)
 
-    def _found(self, wanted: Mapping[str, Any], told: str = "pod not found") -> EmulatedPod:
+    def _found(self, wanted: Mapping[str, Any], stock: str = "pod not found") -> EmulatedPod:
         pod = self._cloud.pods.get(wanted.get("podId", ""))
         if pod is None:
-            raise ResolverError(told)
+            raise ResolverError(stock)
         return pod
 
     def _shown(self, pod: EmulatedPod) -> dict[str, Any]:
@@ -205,9 +205,9 @@ def _lowest(row: GpuType, wanted: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     best = {cloud: max(row.free_at(cloud).values(), default=0) for cloud in clouds}
     prices = [price * count for cloud in clouds if best[cloud] >= count and (price := row.price(cloud))]
-    told = level(max(best.values()), count)
+    stock = level(max(best.values()), count)
     price = min(prices, default=None)
-    return {"uninterruptablePrice": price, "minimumBidPrice": price, "stockStatus": _title(told)}
+    return {"uninterruptablePrice": price, "minimumBidPrice": price, "stockStatus": _title(stock)}
 
 
 def _body(wanted: Mapping[str, Any], cloud: str) -> dict[str, Any]:
@@ -223,6 +223,6 @@ def _body(wanted: Mapping[str, Any], cloud: str) -> dict[str, Any]:
     } | ({"dataCenterIds": [wanted["dataCenterId"]]} if wanted.get("dataCenterId") else {})  # fmt: skip
 
 
-def _title(told: str) -> str | None:
+def _title(stock: str) -> str | None:
     """Title case here, upper case in REST; null where there is none."""
-    return None if told == "NONE" else told.capitalize()
+    return None if stock == "NONE" else stock.capitalize()

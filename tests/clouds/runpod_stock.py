@@ -104,8 +104,8 @@ def rendered(row: GpuType, cloud: str, count: int, with_stock: bool) -> dict[str
     best = max(free.values(), default=0)
     shown["availability"] = level(best, count)
     places = [
-        {"id": place, "name": PLACES[place][0], "availability": told}
-        for place, told in levels.items()
-        if place is not None and told != "NONE"
+        {"id": place, "name": PLACES[place][0], "availability": stock}
+        for place, stock in levels.items()
+        if place is not None and stock != "NONE"
     ]
     return shown | ({"dataCenters": places} if places else {})

@@ -45,7 +45,7 @@ class ShadeformBooking(NamedTuple):
 
 
 class Shadeform(ProviderServer):
-    """A small Shadeform; its types are told without a key.
+    """A small Shadeform; its types are public.
 
     Args:
         boots_s: how long an instance is creating, waiting for its cloud, and pending, a third each.
@@ -95,9 +95,9 @@ class Shadeform(ProviderServer):
         return request.headers.get("x-api-key")
 
     def routed(self, request: EmulatorRequest) -> EmulatorReply:
-        """Only the types are told to everybody; a wrong key is refused there, too."""
-        told_to_all = request.path.endswith("/instances/types") and self.key_of(request) is None
-        if not request.keyed and not told_to_all:
+        """Only the types are public; a wrong key is refused there, too."""
+        is_public = request.path.endswith("/instances/types") and self.key_of(request) is None
+        if not request.keyed and not is_public:
             raise _refused(401, "UNAUTHORIZED", "Invalid API key")
         return super().routed(request)
 
@@ -204,8 +204,8 @@ class Shadeform(ProviderServer):
         }
 
 
-def _kind(told: tuple[Any, ...]) -> dict[str, Any]:
-    cloud, name, own_name, gpu, gpus, vram_gb, interconnect, cents, regions = told
+def _kind(values: tuple[Any, ...]) -> dict[str, Any]:
+    cloud, name, own_name, gpu, gpus, vram_gb, interconnect, cents, regions = values
     return {
         "cloud": cloud,
         "shade_instance_type": name,
@@ -234,7 +234,7 @@ def _kind(told: tuple[Any, ...]) -> dict[str, Any]:
 
 def _fits(kind: dict[str, Any], params: dict[str, str]) -> bool:
     regions = kind["availability"]
-    told = {
+    values = {
         "cloud": [kind["cloud"]],
         "shade_instance_type": [kind["shade_instance_type"]],
         "gpu_type": [kind["configuration"]["gpu_type"]],
@@ -242,7 +242,7 @@ def _fits(kind: dict[str, Any], params: dict[str, str]) -> bool:
         "region": [one["region"] for one in regions],
         "available": ["true" if any(one["available"] for one in regions) else "false"],
     }
-    return all(params[key] in values for key, values in told.items() if key in params)
+    return all(params[key] in values for key, values in values.items() if key in params)
 
 
 def _row(instance_id: str, kind: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:

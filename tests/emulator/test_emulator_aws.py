@@ -73,7 +73,7 @@ def test_list_prices_are_json_in_texts(place: Ec2) -> None:
     }
 
 
-def test_regions_and_zones_are_told(place: Ec2) -> None:
+def test_regions_and_zones_are_reported(place: Ec2) -> None:
     client = _client(place, region="us-west-2")
     assert [one["RegionName"] for one in client.describe_regions()["Regions"]] == ["us-east-1", "us-west-2"]
     zones = client.describe_availability_zones()["AvailabilityZones"]

@@ -40,7 +40,7 @@ def test_a_create_answers_the_contract_and_a_masked_key(opened: Any) -> None:
         ("410", "offer could not start"),
     ],
 )
-def test_a_gone_offer_is_told_in_each_recorded_shape(opened: Any, shape: str, case: str) -> None:
+def test_a_gone_offer_is_reported_in_each_recorded_shape(opened: Any, shape: str, case: str) -> None:
     one = opened(gone_shape=shape)
     answer, (status, body) = one.rent(777), recorded(case)
     assert (answer.status_code, answer.json()) == (status, with_id(body, 777))
@@ -121,7 +121,7 @@ def test_a_lost_bid_with_cancel_unavail_is_410_and_nothing_is_made(opened: Any) 
     assert one.market.ledger.creates == ()
 
 
-def test_no_credit_is_told_as_recorded(opened: Any) -> None:
+def test_no_credit_is_reported_as_recorded(opened: Any) -> None:
     one = opened(credit_usd=0.0)
     offer_id = one.market.publish()
     answer, (status, body) = one.rent(offer_id), recorded("no credit")

@@ -213,7 +213,7 @@ def test_every_kind_can_hit_every_endpoint_without_hurting_the_next_request(open
         assert one.http.get("/api/v0/users/current/").status_code == 200
 
 
-def test_unknown_faults_and_endpoints_are_told(opened: Any) -> None:
+def test_unknown_faults_and_endpoints_are_reported(opened: Any) -> None:
     faults = opened().market.faults
     with pytest.raises(ValueError, match="no such fault: explode"):
         faults.add("search", "explode")

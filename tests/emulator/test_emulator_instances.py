@@ -55,7 +55,7 @@ def test_a_start_goes_from_null_over_created_and_loading_to_running(opened: Any)
     assert row["ports"]["22/tcp"][0]["HostPort"].isdigit()
 
 
-def test_progress_is_told_in_dockers_words_while_loading(opened: Any) -> None:
+def test_progress_is_reported_in_dockers_words_while_loading(opened: Any) -> None:
     one = opened()
     contract = one.rented(one.market.publish())
     said = set()

@@ -116,9 +116,9 @@ def test_a_create_can_take_effect_twice_and_tell_of_one(opened: Any, tells: str,
     one = opened()
     offer_id = one.market.publish(usd_hour=2.0)
     one.market.faults.add("create", "duplicate_effect", tells=tells)
-    told = one.rented(offer_id)
+    reported = one.rented(offer_id)
     made = [entry.instance_id for entry in one.market.ledger.creates]
-    assert (len(made), made[index]) == (2, told)
+    assert (len(made), made[index]) == (2, reported)
     assert one.market.ledger.creates_by_label() == {"gpuwatch-1": 2}
     one.clock.advance(60 + 3600)
     assert one.market.ledger.bill_microusd() == 4_000_000

@@ -97,7 +97,7 @@ def test_ticks_keep_most_offers_renumber_some_and_reprice_few(opened: Any) -> No
     assert len(after) >= 500
 
 
-def test_a_published_offer_keeps_its_id_over_ticks_unless_told_otherwise(opened: Any) -> None:
+def test_a_published_offer_keeps_its_id_over_ticks_unless_asked_otherwise(opened: Any) -> None:
     one = opened()
     pinned = one.market.publish(machine_id=1)
     one.market.publish(machine_id=2, pinned=False)

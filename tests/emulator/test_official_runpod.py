@@ -35,24 +35,24 @@ def failing(call):
     except (error.RunPodError, ValueError) as failed:
         return type(failed).__name__ + ": " + str(failed)
 runpod.api_key = sys.argv[1]
-told = {"gpus": runpod.get_gpus(), "gpu": runpod.get_gpu("NVIDIA H100 80GB HBM3", 2), "user": runpod.get_user()}
-told["no_gpu"] = failing(lambda: runpod.get_gpu("no such GPU"))
+reported = {"gpus": runpod.get_gpus(), "gpu": runpod.get_gpu("NVIDIA H100 80GB HBM3", 2), "user": runpod.get_user()}
+reported["no_gpu"] = failing(lambda: runpod.get_gpu("no such GPU"))
 made = runpod.create_pod(
     "gpuwatch-x", "pytorch/pytorch", "NVIDIA H100 80GB HBM3", cloud_type="SECURE", gpu_count=2, volume_in_gb=20,
     container_disk_in_gb=40, ports="22/tcp,8888/http", env={"A": "b c"}, docker_args="sleep infinity",
     data_center_id="CA-MTL-1",
 )
-told |= {"made": made, "pods": runpod.get_pods(), "pod": runpod.get_pod(made["id"])}
-told |= {"stopped": runpod.stop_pod(made["id"]), "resumed": runpod.resume_pod(made["id"], 2)}
-told["second"] = runpod.create_pod("other", "a", "NVIDIA GeForce RTX 3070")
-told["sold_out"] = failing(lambda: runpod.create_pod("x", "a", "NVIDIA L40S"))
+reported |= {"made": made, "pods": runpod.get_pods(), "pod": runpod.get_pod(made["id"])}
+reported |= {"stopped": runpod.stop_pod(made["id"]), "resumed": runpod.resume_pod(made["id"], 2)}
+reported["second"] = runpod.create_pod("other", "a", "NVIDIA GeForce RTX 3070")
+reported["sold_out"] = failing(lambda: runpod.create_pod("x", "a", "NVIDIA L40S"))
 runpod.terminate_pod(made["id"])
-told |= {"gone": runpod.get_pod(made["id"]), "again": failing(lambda: runpod.terminate_pod(made["id"]))}
-told["left"] = [pod["name"] for pod in runpod.get_pods()]
-told["table"] = CliRunner().invoke(runpod_cli, ["pod", "list"]).output
+reported |= {"gone": runpod.get_pod(made["id"]), "again": failing(lambda: runpod.terminate_pod(made["id"]))}
+reported["left"] = [pod["name"] for pod in runpod.get_pods()]
+reported["table"] = CliRunner().invoke(runpod_cli, ["pod", "list"]).output
 runpod.api_key = "wrong"
-told["wrong_key"] = failing(runpod.get_pods)
-print(json.dumps(told))
+reported["wrong_key"] = failing(runpod.get_pods)
+print(json.dumps(reported))
 """
 
 
@@ -63,7 +63,7 @@ def cloud() -> Iterator[RunPod]:
 
 
 @pytest.fixture(scope="module")
-def told(cloud: RunPod, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def reported(cloud: RunPod, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the client answered, call by call."""
     home = str(tmp_path_factory.mktemp("home"))
     environment = {"PATH": os.environ["PATH"], "HOME": home, "RUNPOD_API_BASE_URL": cloud.url, "COLUMNS": "200"}
@@ -74,46 +74,46 @@ def told(cloud: RunPod, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
     return found
 
 
-def test_it_lists_types_and_the_price_of_one(told: dict[str, Any]) -> None:
-    assert {"id": "NVIDIA H200", "displayName": "H200 SXM", "memoryInGb": 141} in told["gpus"]
-    gpu = told["gpu"]
+def test_it_lists_types_and_the_price_of_one(reported: dict[str, Any]) -> None:
+    assert {"id": "NVIDIA H200", "displayName": "H200 SXM", "memoryInGb": 141} in reported["gpus"]
+    gpu = reported["gpu"]
     assert (gpu["securePrice"], gpu["communityCloud"], gpu["communityPrice"]) == (2.69, False, None)
     assert gpu["lowestPrice"]["uninterruptablePrice"] == pytest.approx(2 * 2.69)
-    assert told["no_gpu"].startswith("ValueError: No GPU found")
+    assert reported["no_gpu"].startswith("ValueError: No GPU found")
 
 
-def test_it_makes_a_pod_as_it_was_told(told: dict[str, Any], cloud: RunPod) -> None:
-    assert told["made"]["env"] == ["A=b c"]
-    assert told["made"]["machine"]["podHostId"].startswith(told["made"]["id"])
-    [pod] = told["pods"]
+def test_it_makes_a_pod_as_it_was_asked(reported: dict[str, Any], cloud: RunPod) -> None:
+    assert reported["made"]["env"] == ["A=b c"]
+    assert reported["made"]["machine"]["podHostId"].startswith(reported["made"]["id"])
+    [pod] = reported["pods"]
     assert (pod["name"], pod["gpuCount"], pod["costPerHr"]) == ("gpuwatch-x", 2, pytest.approx(5.38))
     assert (pod["containerDiskInGb"], pod["volumeInGb"], pod["dockerArgs"]) == (40, 20, "sleep infinity")
     assert pod["machine"] == {"gpuDisplayName": "H100 SXM"}
     assert {port["privatePort"] for port in pod["runtime"]["ports"]} == {22}
-    assert told["pod"]["id"] == pod["id"]
+    assert reported["pod"]["id"] == pod["id"]
     assert cloud.ended_pods[0].place == "CA-MTL-1"
 
 
-def test_it_stops_resumes_and_terminates_one(told: dict[str, Any], cloud: RunPod) -> None:
-    assert told["stopped"]["desiredStatus"] == "EXITED"
-    assert told["resumed"]["desiredStatus"] == "RUNNING"
-    assert told["gone"] is None
-    assert told["left"] == ["other"]
+def test_it_stops_resumes_and_terminates_one(reported: dict[str, Any], cloud: RunPod) -> None:
+    assert reported["stopped"]["desiredStatus"] == "EXITED"
+    assert reported["resumed"]["desiredStatus"] == "RUNNING"
+    assert reported["gone"] is None
+    assert reported["left"] == ["other"]
     assert [pod.body["name"] for pod in cloud.ended_pods] == ["gpuwatch-x"]
 
 
-def test_it_takes_the_community_where_the_secure_cloud_sells_none(told: dict[str, Any], cloud: RunPod) -> None:
-    assert told["second"] is not None
+def test_it_takes_the_community_where_the_secure_cloud_sells_none(reported: dict[str, Any], cloud: RunPod) -> None:
+    assert reported["second"] is not None
     assert [pod.cloud for pod in cloud.pods.values()] == ["COMMUNITY"]
 
 
-def test_it_understands_what_goes_wrong(told: dict[str, Any]) -> None:
-    assert told["sold_out"] == f"QueryError: {NO_CAPACITY}"
-    assert told["again"] == "QueryError: pod not found to terminate"
-    assert told["wrong_key"].startswith("AuthenticationError")
+def test_it_understands_what_goes_wrong(reported: dict[str, Any]) -> None:
+    assert reported["sold_out"] == f"QueryError: {NO_CAPACITY}"
+    assert reported["again"] == "QueryError: pod not found to terminate"
+    assert reported["wrong_key"].startswith("AuthenticationError")
 
 
-def test_its_command_line_lists_pods(told: dict[str, Any], cloud: RunPod) -> None:
+def test_its_command_line_lists_pods(reported: dict[str, Any], cloud: RunPod) -> None:
     [(pod_id, pod)] = cloud.pods.items()
-    [line] = [line for line in told["table"].splitlines() if pod_id in line]
+    [line] = [line for line in reported["table"].splitlines() if pod_id in line]
     assert [word for word in line.split() if word != "|"] == [pod_id, pod.body["name"], "RUNNING", "a"]

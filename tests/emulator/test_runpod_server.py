@@ -128,7 +128,7 @@ def test_rest_wants_a_key_for_everything(cloud: RunPod) -> None:
     assert "ratelimit" not in answered.headers
 
 
-def test_a_quota_is_told_with_every_answer_and_kept(clock: Clock) -> None:
+def test_a_quota_is_reported_with_every_answer_and_kept(clock: Clock) -> None:
     with RunPod(clock=clock, quotas=Quotas(minute=2)) as cloud:
         left = [ask(cloud, "GET", "/v2/pods").headers["ratelimit"].partition(",")[0] for _ in range(2)]
         assert left == ['"minute";r=1;t=60', '"minute";r=0;t=60']
@@ -180,7 +180,7 @@ def test_a_create_that_cannot_be_is_refused(cloud: RunPod, body: Any, status: in
     assert cloud.pods == {}
 
 
-def test_no_capacity_is_told_in_the_recorded_words(cloud: RunPod) -> None:
+def test_no_capacity_is_reported_in_the_recorded_words(cloud: RunPod) -> None:
     cloud.sell_out("NVIDIA GeForce RTX 4090")
     answered = ask(cloud, "POST", "/v2/pods", a_create())
     assert answered.value == recorded("v2-error-400-no-capacity-live-2026-08-18")
@@ -229,8 +229,8 @@ def test_a_restart_loop_shows_an_uptime_that_never_grows(cloud: RunPod, clock: C
     cloud.pods[pod_id].looping = True
     seen = []
     for _ in range(5):
-        told = ask(cloud, "GET", f"/v2/pods/{pod_id}").value
-        seen.append((told["status"], told["runtime"]["uptime"]))
+        reported = ask(cloud, "GET", f"/v2/pods/{pod_id}").value
+        seen.append((reported["status"], reported["runtime"]["uptime"]))
         clock.seconds += 30
     assert seen == [("RUNNING", uptime) for uptime in (7, 0, -14, -9, 7)]
 
@@ -238,21 +238,21 @@ def test_a_restart_loop_shows_an_uptime_that_never_grows(cloud: RunPod, clock: C
 def test_billing_has_the_fields_of_the_documented_record(cloud: RunPod, clock: Clock) -> None:
     pod_id = ask(cloud, "POST", "/v2/pods", a_create()).value["id"]
     clock.seconds += 7200
-    told = ask(cloud, "GET", "/v2/billing/pods?bucketSize=day").value
-    assert shape(told["records"]) == shape(recorded("v2-billing-pods-200")["records"])
-    assert (told["records"][0]["podId"], told["records"][0]["gpuAmount"]) == (pod_id, pytest.approx(1.48))
+    reported = ask(cloud, "GET", "/v2/billing/pods?bucketSize=day").value
+    assert shape(reported["records"]) == shape(recorded("v2-billing-pods-200")["records"])
+    assert (reported["records"][0]["podId"], reported["records"][0]["gpuAmount"]) == (pod_id, pytest.approx(1.48))
 
 
 # --- GraphQL -----------------------------------------------------------------------------------------------------
 
 
-def test_types_are_told_without_a_key_and_with_the_sentinel(cloud: RunPod) -> None:
+def test_types_are_reported_without_a_key_and_with_the_sentinel(cloud: RunPod) -> None:
     query = """{ gpuTypes { id displayName memoryInGb secureCloud communityCloud
         lowestPrice(input: {gpuCount: 1}) { minimumBidPrice uninterruptablePrice } } }"""
     live = recorded("graphql-gputypes-lowestprice-live-2026-05-31")["data"]["gpuTypes"]
-    told = asked(cloud, query, key=None).value["data"]["gpuTypes"]
-    assert shape(told) == shape(live)
-    assert "unknown" in {row["id"] for row in told} & {row["id"] for row in live}
+    reported = asked(cloud, query, key=None).value["data"]["gpuTypes"]
+    assert shape(reported) == shape(live)
+    assert "unknown" in {row["id"] for row in reported} & {row["id"] for row in live}
 
 
 def test_the_lowest_price_is_of_all_gpus_and_nothing_without_their_number(cloud: RunPod) -> None:

@@ -12,7 +12,7 @@ from gpuwatch.errors import SettingsError
 WATCH = '[[watch]]\nname = "one"\ngpu = "H100"\nmax_price = 3.60\n'
 
 
-def test_every_fault_is_told_at_once_with_file_line_and_key(faults: Any, home: Path) -> None:
+def test_every_fault_is_reported_at_once_with_file_line_and_key(faults: Any, home: Path) -> None:
     found = faults('timezoen = "UTC"\ndry_run = "true"\n[providers.vastai]\n\npoll_every = "0.5s"\n')
     file = home / "gpuwatch.toml"
     assert set(found) == {
@@ -209,13 +209,13 @@ def test_a_misspelt_name_gets_the_nearest_and_a_known_one_its_section(faults: An
     assert fault.endswith(expected)
 
 
-def test_a_key_of_the_top_below_a_table_is_told_where_it_belongs(faults: Any) -> None:
+def test_a_key_of_the_top_below_a_table_is_reported_where_it_belongs(faults: Any) -> None:
     (fault,) = faults("[budget]\nmax_usd_hour = 3\ndry_run = false\n")
     assert fault.endswith(
         ":3: budget.dry_run: there is no such key here; dry_run stands at the top, above the first [table]"
     )
 
 
-def test_limits_are_told_as_plain_numbers(faults: Any) -> None:
+def test_limits_are_reported_as_plain_numbers(faults: Any) -> None:
     (fault,) = faults(WATCH.replace("3.60", "1e9"))
     assert fault.endswith("max_price: expected a number of at most 1000000")

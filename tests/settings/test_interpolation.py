@@ -120,7 +120,7 @@ def test_what_is_missing_is_a_fault_with_file_line_and_key(faults: Any, home: Pa
     assert fault.startswith(f'{home}/gpuwatch.toml:6: watch "one": {MISSING[key].format(home=home)}')
 
 
-def test_all_that_is_missing_is_told_at_once_with_other_faults(faults: Any) -> None:
+def test_all_that_is_missing_is_reported_at_once_with_other_faults(faults: Any) -> None:
     toml = WATCH + 'env = { A = { from_env = "NO_A" }, B = { from_env = "NO_B" } }\nmax_tries = 0\n'
     found = faults(toml)
     assert [one.rpartition("launch.")[2].partition(":")[0] for one in found] == ["env.A", "env.B", "max_tries"]
@@ -209,7 +209,7 @@ def test_what_settings_allow_a_marketplace_takes() -> None:
 
 
 @pytest.mark.parametrize("name", ["hf", "pw", "sign", "id"])
-def test_a_referenced_file_that_others_can_read_is_told(
+def test_a_referenced_file_that_others_can_read_is_reported(
     loaded: Any, files: Path, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     (files / name).chmod(0o644)
@@ -221,7 +221,7 @@ def test_a_referenced_file_that_others_can_read_is_told(
 
 
 @pytest.mark.parametrize(
-    ("key", "told"),
+    ("key", "reported"),
     [
         ('env = { HF_TOKEN = "x" }', True),
         ('env = { MODE = "x" }', False),
@@ -234,14 +234,14 @@ def test_a_referenced_file_that_others_can_read_is_told(
         ('on_ended = "echo"', False),
     ],
 )
-def test_an_open_settings_file_is_told_only_if_a_secret_stands_in_it(
-    loaded: Any, home: Path, caplog: pytest.LogCaptureFixture, key: str, told: bool
+def test_an_open_settings_file_is_reported_only_if_a_secret_stands_in_it(
+    loaded: Any, home: Path, caplog: pytest.LogCaptureFixture, key: str, reported: bool
 ) -> None:
     (home / "gpuwatch.toml").touch()
     (home / "gpuwatch.toml").chmod(0o644)
     with caplog.at_level(logging.WARNING, "gpuwatch.settings"):
         loaded(WATCH + key + "\n", env=ENV)
-    assert [("every user" in record.getMessage()) for record in caplog.records] == ([True] if told else [])
+    assert [("every user" in record.getMessage()) for record in caplog.records] == ([True] if reported else [])
 
 
 def test_logs_and_alerts_blank_out_what_is_secret_and_leave_plain_words(loaded: Any, files: Path) -> None:

@@ -75,7 +75,7 @@ def warned(loaded: Any, caplog: pytest.LogCaptureFixture) -> Any:
         ("max_usd_month = 100", 'max_runtime = "51h"', "1 GPU × 2 USD × 51 h = 102.00 USD"),
     ],
 )
-def test_a_launch_that_breaks_a_budget_by_itself_is_told(warned: Any, budget: str, launch: str, sum_: str) -> None:
+def test_a_launch_that_breaks_a_budget_by_itself_is_reported(warned: Any, budget: str, launch: str, sum_: str) -> None:
     key, _, limit = budget.partition(" = ")
     text = f"{key} = {limit} refuses every launch at max_price: {sum_}"
     assert warned(budget, "", launch) == [f"[budget] {text}"]
@@ -99,24 +99,24 @@ def test_the_fewest_gpus_count_and_a_spot_watch_counts_its_bid(warned: Any) -> N
     assert bid == ["[budget] max_usd_hour = 1 refuses every launch at bid.max: 1 GPU × 1.5 USD × 1 h = 1.50 USD"]
 
 
-def test_a_threshold_to_tell_under_the_one_to_stop_is_told(warned: Any) -> None:
+def test_a_threshold_to_tell_under_the_one_to_stop_is_reported(warned: Any) -> None:
     idle = 'idle_below = 10\nidle_for = "5m"\n'
     (said,) = warned("", "", idle + "wasteful_below = 9.5")
     assert said.startswith("launch.wasteful_below = 9.5 is under idle_below = 10: ")
     assert warned("", "", idle + "wasteful_below = 10") == []
 
 
-def test_a_bid_above_the_threshold_is_told(warned: Any) -> None:
+def test_a_bid_above_the_threshold_is_reported(warned: Any) -> None:
     (said,) = warned("", 'spot = "any"', "bid = { max = 2.5 }")
     assert said.startswith("launch.bid.max = 2.5 is above max_price = 2: ")
     assert warned("", 'spot = "any"', "bid = { max = 2 }") == []
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "reported"),
     [("http://hooks.example.org/x", True), ("https://hooks.example.org/x", False), ("http://127.0.0.1:9/x", False)],
 )
-def test_a_webhook_over_plain_http_is_told_unless_it_stays_here(warned: Any, url: str, told: bool) -> None:
+def test_a_webhook_over_plain_http_is_reported_unless_it_stays_here(warned: Any, url: str, reported: bool) -> None:
     said = warned("", "", f'on_ended = {{ url = "{url}" }}')
     text = "launch.on_ended.url: it goes over the network unencrypted; use https://"
-    assert said == ([text] if told else [])
+    assert said == ([text] if reported else [])

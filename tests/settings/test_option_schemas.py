@@ -105,10 +105,10 @@ def test_a_wrong_option_is_one_line_with_file_line_key_and_what_was_expected(
     assert found == f"{home / 'gpuwatch.toml'}:3: providers.acme.options.{key}: {text}"
 
 
-def test_a_wrong_option_is_told_beside_the_other_faults(faults: Faults) -> None:
+def test_a_wrong_option_is_reported_beside_the_other_faults(faults: Faults) -> None:
     """Who mends the one must not meet the other at the next start."""
-    told = faults('[providers.acme]\ntimeout = "soon"\n[providers.acme.options]\nzone = "west"\nzones = "north"\n')
-    assert sorted(line.split(": ")[1] for line in told) == [
+    reported = faults('[providers.acme]\ntimeout = "soon"\n[providers.acme.options]\nzone = "west"\nzones = "north"\n')
+    assert sorted(line.split(": ")[1] for line in reported) == [
         "providers.acme.options.zone", "providers.acme.options.zones", "providers.acme.timeout",
     ]  # fmt: skip
 
@@ -215,7 +215,7 @@ def test_another_version_of_a_plugin_is_judged_anew(
     assert loaded("[providers.acme]\n", env=env).providers["acme"].options["zone"] == "south"
 
 
-def test_a_settings_file_that_others_can_read_is_told_for_declared_secrets_too(
+def test_a_settings_file_that_others_can_read_is_reported_for_declared_secrets_too(
     loaded: Loader, home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (home / "gpuwatch.toml").write_text(f'{ACME}second_key = "{SECRET}"\n')
@@ -250,7 +250,7 @@ def test_a_channel_of_a_plugin_is_set_up_by_its_table(loaded: Loader) -> None:
         (f'{WATCH}notify = ["pager"]\n', "'pager' is not set up; expected one of: none (or add [notify.pager])"),
     ],
 )
-def test_a_channel_that_is_set_up_wrongly_is_told(faults: Faults, toml: str, text: str) -> None:
+def test_a_channel_that_is_set_up_wrongly_is_reported(faults: Faults, toml: str, text: str) -> None:
     (found,) = faults(toml)
     assert text in found
 

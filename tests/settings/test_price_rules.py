@@ -1,4 +1,4 @@
-"""A watch that goes by the cost of its job says enough of it, or is told what is missing."""
+"""A watch that goes by the cost of its job says enough of it, or gets an error that names what is missing."""
 
 from __future__ import annotations
 
@@ -125,14 +125,14 @@ def test_a_job_may_come_from_the_environment(loaded: Any) -> None:
     assert found.job.hours == FigureRange(60, 72)
 
 
-def test_a_runtime_too_short_for_the_job_is_told(loaded: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_runtime_too_short_for_the_job_is_reported(loaded: Any, caplog: pytest.LogCaptureFixture) -> None:
     launch = '[watch.launch]\nmax_runtime = "12h"\nbid = { max = 2 }\n'
     with caplog.at_level(logging.WARNING, "gpuwatch.settings"):
         loaded(toml(JOB + "interruptions_per_day = 1\n" + launch, watch='action = "launch"\nspot = "any"\n'))
     assert "launch.max_runtime = 12h ends every instance before its job is done: that takes 14.4 h" in caplog.text
 
 
-def test_a_runtime_too_short_for_some_of_the_offers_is_told_with_what_leaves_them_out(
+def test_a_runtime_too_short_for_some_of_the_offers_is_reported_with_what_leaves_them_out(
     loaded: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One A100 takes 288 h: its hour is cheap, its job is as cheap as any, and it is ended in the middle."""

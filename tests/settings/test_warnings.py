@@ -26,14 +26,16 @@ def warnings(loaded: Any, caplog: pytest.LogCaptureFixture) -> Any:
     return run
 
 
-@pytest.mark.parametrize(("mode", "told"), [(0o604, True), (0o644, True), (0o640, False), (0o600, False)])
-def test_a_secret_file_that_others_can_read_is_told(warnings: Any, tmp_path: Path, mode: int, told: bool) -> None:
+@pytest.mark.parametrize(("mode", "reported"), [(0o604, True), (0o644, True), (0o640, False), (0o600, False)])
+def test_a_secret_file_that_others_can_read_is_reported(
+    warnings: Any, tmp_path: Path, mode: int, reported: bool
+) -> None:
     file = tmp_path / "key"
     file.write_text("s3cr3t")
     file.chmod(mode)
     said = warnings("", env={"VAST_API_KEY_FILE": str(file)})
     assert said == (
-        [f"{file}: every user of this machine can read the secrets in it; chmod 600 {file}"] if told else []
+        [f"{file}: every user of this machine can read the secrets in it; chmod 600 {file}"] if reported else []
     )
 
 
@@ -67,7 +69,7 @@ def test_remembered_settings_warn_as_well(warnings: Any, home: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("base_url", "told"),
+    ("base_url", "reported"),
     [
         ("http://proxy.example.org", True),
         ("http://127.evil.example.org", True),
@@ -78,11 +80,11 @@ def test_remembered_settings_warn_as_well(warnings: Any, home: Path, tmp_path: P
         ("https://proxy.example.org", False),
     ],
 )
-def test_a_key_over_plain_http_is_told_unless_it_stays_here(warnings: Any, base_url: str, told: bool) -> None:
+def test_a_key_over_plain_http_is_reported_unless_it_stays_here(warnings: Any, base_url: str, reported: bool) -> None:
     toml = f'[providers.vastai]\nbase_url = "{base_url}"\n'
     said = warnings(toml, env={"VAST_API_KEY": "s3cr3t"})
     expected = "providers.vastai.base_url: the secret goes over the network unencrypted; use https://"
-    assert said == ([expected] if told else [])
+    assert said == ([expected] if reported else [])
 
 
 def test_plain_http_without_a_key_is_nobodys_concern(warnings: Any) -> None:
@@ -90,12 +92,12 @@ def test_plain_http_without_a_key_is_nobodys_concern(warnings: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "told"), [("RTX 6000", True), ("RTX 6000 Ada", False), ("A100", False), ("RTX PRO 6000", False)]
+    ("gpu", "reported"), [("RTX 6000", True), ("RTX 6000 Ada", False), ("A100", False), ("RTX PRO 6000", False)]
 )
-def test_a_name_of_several_cards_is_told_with_the_names_to_write(warnings: Any, gpu: str, told: bool) -> None:
+def test_a_name_of_several_cards_is_reported_with_the_names_to_write(warnings: Any, gpu: str, reported: bool) -> None:
     said = warnings(f'[[watch]]\nname = "w"\ngpu = "{gpu}"\nmax_price = 1.0\n')
     expected = f"watch \"w\": gpu '{gpu}' means several cards: write RTX PRO 6000 or RTX 6000 Ada or Quadro RTX 6000"
-    assert said == ([expected] if told else [])
+    assert said == ([expected] if reported else [])
 
 
 @pytest.mark.parametrize(
