@@ -1,4 +1,4 @@
-"""What a GPU costs now, for what is saved by training on less."""
+"""The current price of a GPU, to value what `gpuwatch dataset` saves."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _POLL_WITHIN_S = 30.0
 
 
 def stored_price(settings: Settings, gpus: Sequence[str], now: datetime) -> TrainingPrice | None:
-    """The cheapest offer that can be rented now, per GPU and with its commission, as the store knows it.
+    """The cheapest live offer in the store, per GPU-hour, commission included.
 
     Returns:
-        None: nobody has looked in the last three hours, or nothing is on offer.
+        None: no poll in the last three hours, or no offer.
 
     Raises:
         StoreError: the store cannot be read.
@@ -49,10 +49,10 @@ def stored_price(settings: Settings, gpus: Sequence[str], now: datetime) -> Trai
 
 
 def polled_price(settings: Settings, gpu: str) -> TrainingPrice | None:
-    """The same by asking the providers. None: nothing is on offer where one answered.
+    """The same, by polling the providers. None: they have no offer.
 
     Raises:
-        UsageError: no GPU is called so, or no provider can be asked.
+        UsageError: no GPU has this name, or no provider can be polled.
     """
 
     wanted = offer_filter((gpu,), kind="live")

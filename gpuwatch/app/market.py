@@ -1,4 +1,4 @@
-"""The market on a page: how each GPU stands, out of the store or of a file of price rows."""
+"""The market at a glance: each GPU's price, changes and rank, from the store or from a file of price rows."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from gpuwatch.domain.analysis.market_history import MarketFilter
     from gpuwatch.settings import Settings
 
-_FURTHER_BACK = timedelta(days=30, hours=4)  # for the longest change, and a look that is a little older than now
+_FURTHER_BACK = timedelta(days=30, hours=4)  # for the longest change, with some slack
 
 
 class MarketOverview(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer; without rows nobody has ever looked."""
+    """The result; without rows nothing was ever polled."""
 
     rows: Sequence[GpuStatus]
-    since: datetime  # from here on, or from the first look
-    looked_at: datetime | None  # the newest look
+    since: datetime  # the start, or the first poll if it is later
+    looked_at: datetime | None  # the newest poll
     source: str
 
 
 class MarketRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked: `scope` without its GPUs, which are what `gpus` stand for, none: all; `since`: history begins."""
+    """The request. `scope` has no GPUs: they come from `gpus` (none: all)."""
 
     gpus: Sequence[str]
     scope: MarketFilter
@@ -53,10 +53,10 @@ class MarketRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def market_overview(settings: Settings, asked: MarketRequest) -> MarketOverview:
-    """The answer.
+    """The overview.
 
     Raises:
-        UsageError: nobody has ever spelled a GPU so, or the file is no good.
+        UsageError: no GPU has this name, or the file cannot be used.
         StoreError: the store cannot be read.
     """
 

@@ -1,4 +1,4 @@
-"""Where the past comes from: the store, or a file of price rows that the owner names."""
+"""Recorded prices: from the store, or from a file of price rows."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _NEWEST = """SELECT g.provider, g.gpu, MAX(p.seen_from_s) FROM price_interval p 
 
 
 def gpu_names_of(text: str, seen: frozenset[str] = frozenset()) -> tuple[str, ...]:
-    """Canonical names that an owner's text stands for; one that only the store has met stands for itself.
+    """The canonical GPU names that a text means. A name that only the store has recorded means itself.
 
     Raises:
-        UsageError: nobody has ever spelled a GPU so.
+        UsageError: no GPU has this name.
     """
 
     found = catalog().wanted(text)
@@ -50,7 +50,7 @@ def gpu_names_of(text: str, seen: frozenset[str] = frozenset()) -> tuple[str, ..
 
 
 def known_gpu_names_of(settings: Settings, text: str, data: Path | None) -> tuple[str, ...]:
-    """Canonical names; where a store is asked, spellings that it has met stand for themselves. Raises UsageError."""
+    """The same; without a file, names that the store has recorded count as well. Raises UsageError."""
 
     if data is not None:
         return gpu_names_of(text)
@@ -61,13 +61,13 @@ def known_gpu_names_of(settings: Settings, text: str, data: Path | None) -> tupl
 def load_prices(
     settings: Settings, scope: MarketFilter, since: datetime, until: datetime, data: Path | None
 ) -> MarketHistory:
-    """A stretch of the past of a part of the market.
+    """Recorded prices of a part of the market in a period.
 
     Args:
-        data: a file of price rows, read whole and cut to the stretch; None: the store.
+        data: a file of price rows, read whole and cut to the period; None: the store.
 
     Raises:
-        UsageError: the file is no good.
+        UsageError: the file cannot be used.
         StoreError: the store cannot be read.
     """
     if data is None:
@@ -81,14 +81,14 @@ def load_prices(
 def load_hourly_lows(
     settings: Settings, scope: MarketFilter, since: datetime, until: datetime, data: Path | None
 ) -> PriceSeries:
-    """The lowest GPU price of each hour of a stretch, commission included. Arguments and faults as `past_tape`."""
+    """The lowest GPU price of each hour, commission included. Arguments and errors as `load_prices`."""
 
     market_history = load_prices(settings, scope, since, until, data)
     return series_of(market_history, pricer(settings, market_history))
 
 
 def newest_price(settings: Settings, gpus: tuple[str, ...] | None, provider: str | None) -> datetime | None:
-    """When the store last saw a price of such offers come up; None: never. Raises StoreError."""
+    """When such an offer last got a new price in the store; None: never. Raises StoreError."""
 
     with read_light(settings.database_url) as source:
         rows = source.rows(_NEWEST)
@@ -102,7 +102,7 @@ def gpu_price(settings: Settings, market_history: MarketHistory, interval: Offer
 
 
 def pricer(settings: Settings, market_history: MarketHistory) -> Callable[[int, OfferInterval], float]:
-    """What a GPU-hour of a spell of a listing costs: micro-dollars, commission included, with the reference disk."""
+    """A function that prices a GPU-hour of an interval: micro-dollars, commission and reference disk included."""
 
     rates = commission_rates(settings)
 
@@ -118,7 +118,7 @@ def pricer(settings: Settings, market_history: MarketHistory) -> Callable[[int, 
 
 
 def commission_rates(settings: Settings) -> Mapping[str, float]:
-    """Provider → what is added to its listed prices: as set, or as it is by default for one that is not enabled."""
+    """Provider → the commission on top of its listed prices, as configured; its default if it is not enabled."""
 
     found = {name: float(providers.info(name).commission.on_top_rate(None)) for name in providers.names()}
     return found | {name: float(one.commission.on_top_rate(None)) for name, one in settings.providers.items()}
@@ -141,14 +141,14 @@ def _file_tape(data: Path, scope: MarketFilter, since: datetime, until: datetime
 
 
 def default_kinds(names: set[str]) -> dict[str, OfferKind]:
-    """What the prices of these providers are where nothing says it: a provider without live prices lists."""
+    """The kind of price of providers whose rows do not say it: one without live prices has list prices."""
 
     known = {name: providers.info(name).kinds for name in names if name in providers.names()}
     return {name: OfferKind.LISTED for name, kinds in known.items() if OfferKind.LIVE not in kinds}
 
 
 def narrow_to_scope(market_history: MarketHistory, scope: MarketFilter) -> MarketHistory:
-    """The part of a tape that a question is about."""
+    """The part of the history that a filter selects."""
 
     wanted, _, kind = (scope.provider or "").partition(":")
     models = frozenset(listing.identity.gpu for listing in market_history.listings)

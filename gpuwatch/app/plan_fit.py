@@ -1,4 +1,4 @@
-"""What GPUs cost now, for the planner: from the store, from a file of price rows, or from the markets themselves."""
+"""Current GPU prices for the planner: from the store, from a file of price rows, or from the providers."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ if TYPE_CHECKING:
     from gpuwatch.storage.database import Database
     from gpuwatch.storage.market_snapshot import SnapshotOffer
 
-FRESH = timedelta(hours=3)  # an older look is told
+FRESH = timedelta(hours=3)  # older prices are marked as old
 _WITHIN_S = 30.0
-_LOOKS_MISSED = 3  # so many rounds of its own an answer counts, as it does for watches
+_POLLS_KEPT = 3  # an answer counts for this many poll intervals of its provider, as for watches
 
 
 class CurrentPrices(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found, as of when, and where."""
+    """Prices, their source and their time."""
 
     offers: tuple[PricedClass, ...]
-    as_of: datetime | None  # the newest look; None: nobody looked
+    as_of: datetime | None  # the newest poll; None: none
     source: str
-    troubles: tuple[str, ...] = ()  # why some may be missing, a line each
+    troubles: tuple[str, ...] = ()  # why some may be missing, one line each
 
     def is_old(self, now: datetime) -> bool:
-        """May it have changed since?"""
+        """Whether they may have changed since."""
         return self.as_of is not None and now - self.as_of > FRESH
 
 
 class PriceFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which prices are wanted. `spot` None: interruptible ones too."""
+    """Which prices count. `spot` None: interruptible ones too."""
 
     spot: bool | None = False
     provider: str | None = None
@@ -61,23 +61,23 @@ def prices_now(settings: Settings, where: PriceFilter, data: Path | None = None,
     """Every offer's price, commission included.
 
     Args:
-        data: a file of price rows: its newest look; None: the store.
-        poll: ask the providers instead.
+        data: a file of price rows, of which the newest poll counts; None: the store.
+        poll: poll the providers instead.
 
     Raises:
-        UsageError: the file is no good, or no provider can be asked.
+        UsageError: the file cannot be used, or no provider can be polled.
         StoreError: the store cannot be read.
     """
     if poll:
         return _polled(settings, where)
-    return _in_file(settings, where, data) if data is not None else _in_store(settings, where)
+    return _in_store(settings, where) if data is None else _in_file(settings, where, data)
 
 
 def cheapest_gpu_hour(settings: Settings, gpu: str, count: int) -> Decimal:
-    """The cheapest price per GPU-hour of at least so many of a GPU, by the store.
+    """The cheapest price per GPU-hour for at least `count` of a GPU, from the store.
 
     Raises:
-        UsageError: nobody spells a GPU so, or the store knows no price.
+        UsageError: no GPU has this name, or the store has no price.
         StoreError: the store cannot be read.
     """
     found = cheapest(prices_now(settings, PriceFilter()), gpu, count)
@@ -85,7 +85,7 @@ def cheapest_gpu_hour(settings: Settings, gpu: str, count: int) -> Decimal:
 
 
 def cheapest(prices: CurrentPrices, gpu: str, count: int) -> PricedClass:
-    """The cheapest offer with at least so many of a GPU. Raises UsageError: there is none."""
+    """The cheapest offer with at least `count` of a GPU. Raises UsageError: there is none."""
 
     names = gpu_names_of(gpu, frozenset(one.gpu for one in prices.offers))
     fitting = [one for one in prices.offers if one.gpu in names and one.cards >= count]
@@ -111,7 +111,7 @@ def _in_store(settings: Settings, where: PriceFilter) -> CurrentPrices:
 
 
 def _counts_as_now(settings: Settings, name: str, newest: datetime, looked: Mapping[str, datetime]) -> bool:
-    """Was it looked at about when the others were? A list that is asked for a few times a day may be older."""
+    """Whether it was polled about when the others were. A list that is polled a few times a day may be older."""
 
     provider, at = provider_of_source(name), looked.get(name)
     pace_s = 0.0
@@ -119,7 +119,7 @@ def _counts_as_now(settings: Settings, name: str, newest: datetime, looked: Mapp
         pace_s = settings.providers[provider].poll_every_s
     elif provider in providers.names():
         pace_s = providers.info(provider).poll_every_s
-    return at is not None and newest - at <= max(FRESH, timedelta(seconds=_LOOKS_MISSED * pace_s))
+    return at is not None and newest - at <= max(FRESH, timedelta(seconds=_POLLS_KEPT * pace_s))
 
 
 def _looked(store: Database, names: set[str]) -> dict[str, datetime]:
@@ -153,7 +153,7 @@ def _priced(one: SnapshotOffer, rates: Mapping[str, float]) -> PricedClass:
 
 
 def _in_file(settings: Settings, where: PriceFilter, data: Path) -> CurrentPrices:
-    """What the file's newest look of each provider shows."""
+    """What the newest poll of each provider in the file shows."""
 
     scope = MarketFilter(gpus=None, provider=where.provider, gpu_count_min=None, gpu_count_max=None, spot=where.spot)
     market_history = load_prices(settings, scope, datetime(2000, 1, 1, tzinfo=UTC), real_now(), data)

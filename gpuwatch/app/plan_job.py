@@ -1,4 +1,4 @@
-"""The offers that a job is reckoned on: from the store, from a file of price rows, or from the markets themselves."""
+"""Current offers for the cost of a job: from the store, from a file of price rows, or from the providers."""
 
 from __future__ import annotations
 
@@ -37,29 +37,29 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
     from gpuwatch.storage.market_snapshot import SnapshotOffer
 
-FRESH = timedelta(hours=3)  # what was last seen longer before the newest look is gone, and an older look is told
+FRESH = timedelta(hours=3)  # offers older than the newest poll by this are gone; older prices are marked as old
 
 
 class CurrentOffers(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found, as of when, and where."""
+    """Offers, their source and their time."""
 
     offers: tuple[tuple[Offer, OfferPrice], ...]
-    as_of: datetime | None  # the newest look; None: nobody looked
+    as_of: datetime | None  # the newest poll; None: none
     source: str
-    troubles: tuple[str, ...] = ()  # why some may be missing, a line each
+    troubles: tuple[str, ...] = ()  # why some may be missing, one line each
 
 
 def offers_now(
     settings: Settings, wanted: OfferFilter, only: Sequence[str], data: Path | None, poll_within_s: float | None
 ) -> CurrentOffers:
-    """The offers that a person wants, with their prices, commission and disk included.
+    """Offers that pass a filter, with their prices, commission and disk included.
 
     Args:
-        data: a file of price rows: its newest look; None: the store.
-        poll_within_s: ask the providers instead, for so long.
+        data: a file of price rows, of which the newest poll counts; None: the store.
+        poll_within_s: poll the providers instead, for at most this time.
 
     Raises:
-        UsageError: the file is no good, or no provider can be asked.
+        UsageError: the file cannot be used, or no provider can be polled.
         StoreError: the store cannot be read.
     """
     if poll_within_s is not None:
@@ -190,7 +190,7 @@ def _price(settings: Settings, offer: Offer, disk_gb: float | None) -> OfferPric
 
 
 def _commission(settings: Settings, name: str) -> Commission:
-    """As set; of a provider that is not enabled as it is by default."""
+    """As configured; for a provider that is not enabled, its default."""
 
     if (one := settings.providers.get(name)) is not None:
         return one.commission

@@ -1,4 +1,4 @@
-"""What the owner's own launches say to the planner: how well GPUs were used, and how much is rented."""
+"""GPU utilisation and rent of the owner's launches, for the planner."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 class OwnUse(msgspec.Struct, frozen=True, kw_only=True):
-    """One launch: what it cost, and how much of its GPUs was used."""
+    """One launch: its cost and the utilisation of its GPUs."""
 
     launch: Launch
     cost_usd: Decimal
     usd_gpu_hour: Decimal
-    percent: float | None  # None: the provider did not say
+    percent: float | None  # None: the provider does not report it
 
 
 class OwnRent(msgspec.Struct, frozen=True, kw_only=True):
-    """What was rented over some time."""
+    """What was rented in a period."""
 
     since: datetime
     until: datetime
@@ -45,12 +45,12 @@ class OwnRent(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_enough(self) -> bool:
-        """Does it say anything? A day at least, with something rented."""
+        """Whether it is enough to compute with: at least a day, with something rented."""
         return self.gpu_hours > 0 and self.days >= 1
 
     @property
     def days(self) -> Decimal:
-        """How long that is."""
+        """The length of the period."""
         return Decimal(str((self.until - self.since) / timedelta(days=1)))
 
 
@@ -67,10 +67,10 @@ def own_uses(settings: Settings, since: datetime) -> list[OwnUse]:
 
 
 def own_rent(settings: Settings, since: datetime, gpus: tuple[str, ...] | None) -> OwnRent:
-    """What was rented from then on, by our own reckoning.
+    """What was rented since then, as gpuwatch computes it.
 
     Args:
-        since: where the log begins later, it is counted from there.
+        since: if the first launch is later, the period starts there.
         gpus: canonical names; None: all.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The price of a part of the market over time: out of the store, or of a file of price rows."""
+"""The price of a part of the market over time, from the store or from a file of price rows."""
 
 from __future__ import annotations
 
@@ -38,20 +38,21 @@ EveryOf = Callable[[timedelta, timedelta], "PeriodLength"]
 
 
 class PriceHistoryResult(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer; without points nobody has ever looked."""
+    """The result; without points nothing was ever polled."""
 
     gpus: tuple[str, ...]
     track: PricePeriods
     every: PeriodLength
-    under: Sequence[tuple[float, TimeShare]]  # dollars per GPU-hour → how much of the time
+    under: Sequence[tuple[float, TimeShare]]  # dollars per GPU-hour → share of the time
     source: str
 
 
 class PriceHistoryRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked.
+    """The request.
 
-    `scope` without its GPUs: those are what `gpu` stands for. `every`: how long the spans are, by how long all is, and
-    how far looks lie apart.
+    Attributes:
+        scope: without GPUs; they come from `gpu`.
+        every: (length of the whole, spacing of the polls) → length of one period.
     """
 
     gpu: str
@@ -65,10 +66,10 @@ class PriceHistoryRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def price_history(settings: Settings, asked: PriceHistoryRequest) -> PriceHistoryResult:
-    """The answer.
+    """The price per period.
 
     Raises:
-        UsageError: nobody has ever spelled a GPU so, or the file is no good.
+        UsageError: no GPU has this name, or the file cannot be used.
         StoreError: the store cannot be read.
     """
     return _of_file(settings, asked) if asked.data else _of_store(settings, asked)
@@ -109,7 +110,7 @@ def _of_store(settings: Settings, asked: PriceHistoryRequest) -> PriceHistoryRes
 def _under_in_store(
     settings: Settings, database: Database, asked: PriceHistoryRequest, found: PricePeriods
 ) -> Sequence[tuple[float, TimeShare]]:
-    """To the second, where the prices themselves are still there; else by the hour."""
+    """To the second while the exact prices are kept, else by the hour."""
     from gpuwatch.storage.stored_prices import read_polls, read_tape
 
     if not asked.under_usd:
@@ -137,7 +138,7 @@ def _time_under(
 def _pricers(
     settings: Settings, market_history: MarketHistory
 ) -> tuple[Callable[[int, OfferInterval], float], Callable[[int, OfferInterval], float]]:
-    """What a GPU-hour costs, with the commission, and as it is listed."""
+    """Price functions per GPU-hour: with commission, and as listed."""
 
     def listed(listing: int, interval: OfferInterval) -> float:
         return interval.listed_microusd_hour(REFERENCE_DISK_GB) / market_history.listings[listing].identity.gpu_count
@@ -146,14 +147,14 @@ def _pricers(
 
 
 def _apart(market_history: MarketHistory) -> timedelta:
-    """How far looks lie apart, as a rule."""
+    """The usual spacing of the polls."""
 
     times = sorted({poll.at_s for poll in market_history.polls})
     return timedelta(seconds=median(later - at for at, later in pairwise(times)) if len(times) > 1 else 0)
 
 
 def _named_in(market_history: MarketHistory) -> frozenset[str]:
-    """Every GPU name and family in it."""
+    """Every GPU name and family in the history."""
     return frozenset(name for listing in market_history.listings for name in (listing.identity.gpu, listing.gpu_family))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -304,3 +305,11 @@ def test_providers_tells_blindness_and_changes_of_the_format(shell: Shell, tmp_p
     (one,) = [one for one in shell("providers", "--json").json if one["provider"] == "one_stall"]
     assert one["drift"] == [{"text": "new field: x", "first_seen_at": "1970-01-01T00:00:01Z"}]
     assert "format  changed 1 times; last new field: x" in shell("providers").out
+
+
+def test_the_screen_shows_times_in_the_configured_zone(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUWATCH_TIMEZONE", "Asia/Tokyo")
+    monkeypatch.setenv("GPUWATCH_PROVIDERS__VASTAI__ENABLED", "true")
+    shell("db", "upgrade")
+    found = shell("providers")
+    assert re.search(r"left until \d{4}-\d\d-\d\d 09:00:00 JST", found.out), found.out
