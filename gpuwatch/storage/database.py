@@ -44,6 +44,8 @@ class Database:
     def __init__(self, url: str, engine: Engine, *, read_only: bool = False) -> None:
         self.url = url
         self.engine = engine
+        self.is_sqlite = engine.dialect.name == "sqlite"  # and not PostgreSQL
+        self.path = Path(str(engine.url.database)) if self.is_sqlite else None  # SQLite's file
         self.read_only = read_only
         self._writing = threading.Lock()
         self._writer: int | None = None  # the thread inside `write`
@@ -57,16 +59,6 @@ class Database:
     def fault(self) -> str | None:
         """Why the last write, or the last read, failed; None: neither did."""
         return self._faults.get("write") or self._faults.get("read")
-
-    @property
-    def is_sqlite(self) -> bool:
-        """SQLite and not PostgreSQL."""
-        return self.engine.dialect.name == "sqlite"
-
-    @property
-    def path(self) -> Path | None:
-        """SQLite's file; None for PostgreSQL."""
-        return Path(str(self.engine.url.database)) if self.is_sqlite else None
 
     @property
     def place(self) -> str:
@@ -89,8 +81,9 @@ class Database:
         with self._writing:
             self._writer = me
             try:
-                with self._remember_fault("write"), self._translated(), self._connected() as connection:
-                    self._check_file()
+                with self._translated("write"), self._connected() as connection:
+                    if self._file_id is None:
+                        self._check_file()
                     with connection.execution_options(**{_WRITES: True}).begin():
                         yield connection
             finally:
@@ -106,8 +99,7 @@ class Database:
         if self.path is not None and self._file_id is None and not self.path.exists():
             raise no_database(self.place)
         with (
-            self._remember_fault("read"),
-            self._translated(),
+            self._translated("read"),
             self._connected() as connection,
             connection.execution_options(**{_WRITES: False}).begin(),
         ):
@@ -126,15 +118,6 @@ class Database:
         with self.engine.connect() as connection:
             yield connection
 
-    @contextmanager
-    def _remember_fault(self, way: str) -> Iterator[None]:
-        try:
-            yield
-        except StoreError as error:
-            self._faults[way] = str(error)
-            raise
-        self._faults.pop(way, None)
-
     def _check_file(self) -> None:
         """SQLite goes on writing into a file that was deleted or replaced under it: nobody would ever read that."""
         if self.path is None:
@@ -151,16 +134,22 @@ class Database:
             raise StoreError(f"the database {self.place} was moved, deleted or replaced while in use; restart gpuwatch")
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translated(self, way: str) -> Iterator[None]:
+        """Raises the driver's errors as StoreError, and remembers whether the last read or write failed."""
         translate = sqlite_error if self.is_sqlite else postgres_error
         try:
             yield
         except IntegrityError:
             raise
-        except DBAPIError as error:
-            raise translate(error.orig if isinstance(error.orig, Exception) else error, self.place) from error
-        except self._driver_error as error:  # from a cursor of the driver itself
-            raise translate(error, self.place) from error
+        except StoreError as error:
+            self._faults[way] = str(error)
+            raise
+        except (DBAPIError, self._driver_error) as error:  # the driver's own: from a cursor of the driver itself
+            cause = error.orig if isinstance(error, DBAPIError) and isinstance(error.orig, Exception) else error
+            translated = translate(cause, self.place)
+            self._faults[way] = str(translated)
+            raise translated from error
+        self._faults.pop(way, None)
 
 
 def no_database(place: str) -> StoreMissing:

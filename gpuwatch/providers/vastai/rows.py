@@ -126,6 +126,11 @@ def _field(field: msgspec.structs.FieldInfo, value: dict[str, Any]) -> Any:
         return None
 
 
+@lru_cache(maxsize=256)
+def _folded_spellings(gpus: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(fold(name) for gpu in gpus for name in catalog().spellings(gpu))
+
+
 class RowReader:
     """Turns the rows of one answer into offers.
 
@@ -151,7 +156,7 @@ class RowReader:
         self._observed_at = observed_at
         self._resolve: Callable[[str, float | None], GpuName] = catalog().resolve
         self._gpus = frozenset(gpus)
-        self._spellings = frozenset(fold(name) for gpu in gpus for name in catalog().spellings(gpu))
+        self._spellings = _folded_spellings(tuple(gpus))
         self._wanted: dict[str, bool] = {}
         self._known: KnownRows = {} if known is None else known
 
