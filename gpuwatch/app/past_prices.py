@@ -71,10 +71,10 @@ def load_prices(
         StoreError: the store cannot be read.
     """
     if data is None:
-        from gpuwatch.storage.stored_prices import read_tape
+        from gpuwatch.storage.stored_prices import read_market_history
 
         with open_store_read_only(settings) as database:
-            return read_tape(database, scope, since, until)
+            return read_market_history(database, scope, since, until)
     return _file_tape(data, scope, since, until)
 
 

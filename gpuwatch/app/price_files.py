@@ -70,7 +70,7 @@ def import_file(
     from gpuwatch.storage.price_import import import_file as join
     from gpuwatch.storage.price_import import own_poll_span
 
-    found = join(database, path, (kind, all_default_kinds()), int(now.timestamp()), dry_run=dry_run, told=told)
+    found = join(database, path, (kind, all_default_kinds()), int(now.timestamp()), dry_run=dry_run, on_progress=told)
     known = set(names())
     providers = sorted({provider for provider, _ in found.sources})
     overlaps = []

@@ -111,7 +111,7 @@ def _under_in_store(
     settings: Settings, database: Database, asked: PriceHistoryRequest, found: PricePeriods
 ) -> Sequence[tuple[float, TimeShare]]:
     """To the second while the exact prices are kept, else by the hour."""
-    from gpuwatch.storage.stored_prices import read_polls, read_tape
+    from gpuwatch.storage.stored_prices import read_market_history, read_polls
 
     if not asked.under_usd:
         return ()
@@ -119,8 +119,8 @@ def _under_in_store(
     if exact_from is not None and exact_from > asked.since:
         return [(usd, hours_under(found.series, usd * 1e6)) for usd in asked.under_usd]
     part = (database, asked.scope, asked.since, asked.until)
-    looks = [MarketPoll(one.look.at_s, one.provider, one.gpu, one.spot, True) for one in read_polls(*part)]
-    return _time_under(settings, read_tape(*part), asked, looks)
+    looks = [MarketPoll(one.poll.at_s, one.provider, one.gpu, one.spot, True) for one in read_polls(*part)]
+    return _time_under(settings, read_market_history(*part), asked, looks)
 
 
 def _time_under(

@@ -1,7 +1,7 @@
-"""What a look at the market changes in the history: an answer against what was on offer before. No SQL here.
+"""What a poll changes in the history: an answer compared with what was on offer before. No SQL here.
 
-Ten thousand offers that stayed as they were must cost a few milliseconds, so they are recognised by the quote as
-received; only what differs is priced.
+Ten thousand unchanged offers must cost a few milliseconds only, so they are recognised by the quote as received; only
+what differs is priced.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LISTED = Commission()
 
 
 class RecordedPoll(NamedTuple):
-    """One answered question, as the history sees it."""
+    """One answered search, as the history sees it."""
 
     provider: str
     lane: str
@@ -57,7 +57,7 @@ class PriceChange(NamedTuple):
 
 
 class AnswerChanges(NamedTuple):
-    """What must be written after one look."""
+    """What must be written after one poll."""
 
     seen: list[PriceChange]  # new, or at another price
     gone: list[OpenPrice]
@@ -65,7 +65,7 @@ class AnswerChanges(NamedTuple):
 
 
 def covers(answer: Answer, lane: str) -> bool:
-    """May this answer end what it does not show?"""
+    """Does an offer that this answer does not show count as gone?"""
     if lane != "sweep":
         return False
     if answer.completeness is Completeness.TRUNCATED:
@@ -73,30 +73,30 @@ def covers(answer: Answer, lane: str) -> bool:
     return answer.completeness is Completeness.COMPLETE
 
 
-def find_changes(answer: Answer, look: RecordedPoll, prices: OpenPrices) -> AnswerChanges:
+def find_changes(answer: Answer, poll: RecordedPoll, prices: OpenPrices) -> AnswerChanges:
     """Find what changed, and mark what was seen."""
-    prices.looks += 1
-    mark = prices.looks
-    shelf = prices.shelf(look.provider, look.spot)
-    odd, facts = _changed_offers(answer, shelf, mark, remember=look.lane == "sweep")
-    seen = _PriceComparison(prices, look, mark, facts).judge(odd) if odd else []
+    prices.polls += 1
+    mark = prices.polls
+    provider_prices = prices.prices_of(poll.provider, poll.spot)
+    odd, facts = _changed_offers(answer, provider_prices, mark, remember=poll.lane == "sweep")
+    seen = _PriceComparison(prices, poll, mark, facts).judge(odd) if odd else []
     gone: list[OpenPrice] = []
-    if look.covers:
-        gone = [opened for opened in shelf.within(look.gpu) if opened.mark != mark and _may_end(opened, look)]
+    if poll.covers:
+        gone = [opened for opened in provider_prices.within(poll.gpu) if opened.mark != mark and _may_end(opened, poll)]
     return AnswerChanges(seen, gone, facts)
 
 
 def _changed_offers(
-    answer: Answer, shelf: ProviderPrices, mark: int, *, remember: bool
+    answer: Answer, provider_prices: ProviderPrices, mark: int, *, remember: bool
 ) -> tuple[list[Offer], list[tuple[OpenPrice, Offer]]]:
-    """The offers that are not just as they were; this loop runs for every offer of every answer."""
+    """The offers that differ from before. This loop runs for every offer of every answer."""
     odd: list[Offer] = []
     facts: list[tuple[OpenPrice, Offer]] = []
     gpu, model = "", dict[Key, OpenPrice]()
     for offer in answer.offers:
         if offer.gpu != gpu:
             gpu = offer.gpu
-            model = shelf.models.get(gpu, {})
+            model = provider_prices.models.get(gpu, {})
         opened = model.get((offer.machine_id, offer.gpu_count))
         if (
             opened is None
@@ -124,11 +124,11 @@ def _costs_the_same(opened: OpenPrice, offer: Offer) -> bool:
 
 
 class _PriceComparison:
-    """Prices what is not as it was."""
+    """Prices the offers that differ."""
 
-    def __init__(self, prices: OpenPrices, look: RecordedPoll, mark: int, facts: list[tuple[OpenPrice, Offer]]) -> None:
+    def __init__(self, prices: OpenPrices, poll: RecordedPoll, mark: int, facts: list[tuple[OpenPrice, Offer]]) -> None:
         self._prices = prices
-        self._look = look
+        self._poll = poll
         self._mark = mark
         self._facts = facts
 
@@ -138,8 +138,8 @@ class _PriceComparison:
         for offer in offers:
             machine_id = machine_of(offer)
             gpu = clean(offer.gpu, 200)
-            shelf = self._prices.shelf(self._look.provider, int(offer.spot))
-            was = shelf.models.get(gpu, {}).get((machine_id, offer.gpu_count))
+            provider_prices = self._prices.prices_of(self._poll.provider, int(offer.spot))
+            was = provider_prices.models.get(gpu, {}).get((machine_id, offer.gpu_count))
             machine, disk = price_parts(offer)
             now = PriceChange(offer, machine_id, machine, disk, was)
             key = (gpu, machine_id, offer.gpu_count, offer.spot)
@@ -156,7 +156,7 @@ class _PriceComparison:
         if was.mark == self._mark and not cheaper:  # its twin in this answer stands unchanged and is the cheaper one
             return False
         was.mark = self._mark
-        margin = 0 if self._look.lane == "sweep" else HUNT_TOLERANCE_MICROUSD
+        margin = 0 if self._poll.lane == "sweep" else HUNT_TOLERANCE_MICROUSD
         if was.disk_microusd != now.disk_microusd or abs(was.machine_microusd - now.machine_microusd) > margin:
             return True
         if was.verification is not now.offer.verification:
@@ -165,7 +165,7 @@ class _PriceComparison:
 
 
 def remember_quote(opened: OpenPrice, offer: Offer) -> None:
-    """So that the same quote is known at sight."""
+    """So that the same quote is recognised next time."""
     opened.quoted_usd_hour = offer.quoted_usd_hour
     opened.disk_usd_gb_month = offer.disk_usd_gb_month
     opened.quoted_disk_gb = offer.quoted_disk_gb
@@ -203,7 +203,7 @@ def verification_of(offer: Offer) -> int | None:
 
 
 def verification_from(stored: int | None) -> Verification | None:
-    """As it was told."""
+    """As the provider said it."""
     return None if stored is None else VERIFICATIONS.get(stored)
 
 
@@ -224,7 +224,7 @@ def _reference(one: PriceChange) -> int:
     return reference_microusd(one.machine_microusd, one.disk_microusd)
 
 
-def _may_end(opened: OpenPrice, look: RecordedPoll) -> bool:
-    if look.complete_to_microusd is None:
+def _may_end(opened: OpenPrice, poll: RecordedPoll) -> bool:
+    if poll.complete_to_microusd is None:
         return True
-    return reference_microusd(opened.machine_microusd, opened.disk_microusd) <= look.complete_to_microusd
+    return reference_microusd(opened.machine_microusd, opened.disk_microusd) <= poll.complete_to_microusd

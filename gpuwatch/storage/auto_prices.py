@@ -16,7 +16,7 @@ from gpuwatch.domain.watches.watch import SpotPolicy, Watch
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.rows import from_ms, to_ms, upsert
-from gpuwatch.storage.stored_prices import read_tape
+from gpuwatch.storage.stored_prices import read_market_history
 from gpuwatch.storage.tables import auto_price
 from gpuwatch.storage.tables import launch as launches
 
@@ -71,7 +71,7 @@ class SqlAutoPriceWaits:
             gpu_count_max=watch.gpu_count_max,
             spot=_SPOT[watch.spot],
         )
-        market_history = read_tape(self._database, scope, now - HISTORY, now + timedelta(seconds=1))
+        market_history = read_market_history(self._database, scope, now - HISTORY, now + timedelta(seconds=1))
         return fitting_series(watch, market_history, self._commissions, REFERENCE_DISK_GB, self._commissions)
 
 

@@ -1,4 +1,4 @@
-"""The breaker in the steps of launches: tripped in the transaction of the failure, closed in that of the run."""
+"""The circuit breaker of a watch: opened in the transaction of a failure, closed in that of a successful start."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def update_breaker(connection: Connection, moved: Launch, news: OutboxAlert | No
     """After a step was written: what it means for the breaker of its watch.
 
     Args:
-        news: what the owner is told of the step; the breaker is told on the same channels.
+        news: the alert about the transition; the alert about the breaker goes to the same channels.
     """
     if moved.state is LaunchState.RUNNING:
         closed = after_run(load_pauses(connection).breaker_of(moved.watch), moved, now)

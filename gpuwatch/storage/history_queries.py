@@ -1,4 +1,4 @@
-"""What the history can be asked. Prices are listed GPU prices with the default disk, unless said otherwise."""
+"""Queries on the history. Prices are listed GPU prices with the default disk, unless a docstring says otherwise."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def track(
 
 
 def first_poll_at(database: Database) -> datetime | None:
-    """Since when anything is known; None: nothing is. Raises StoreError."""
+    """When the history begins; None without any. Raises StoreError."""
     with database.read() as connection:
         return first_poll_at_in(CoreExecutor(connection))
 
@@ -180,7 +180,7 @@ def _unfinished(executor: Executor, segments: Mapping[int, Segment], first: int,
 
 
 def _polled_hours(executor: Executor, segments: Mapping[int, Segment], first: int, after: int) -> set[int]:
-    """In which hours did somebody look at some of this?"""
+    """In which hours was any of these segments polled?"""
     covers = covers_between(executor, first * HOUR_S, after * HOUR_S, dict(segments))
     polled: set[int] = set()
     for polls in covers.values():

@@ -33,12 +33,12 @@ from gpuwatch.storage.row_quota import rows_used
 
 __all__ = ["RecordedCounts", "SqlHistoryRecorder"]
 
-_HOURS_FROM_MEMORY = 6  # looks that lie further apart are summed up from the intervals
+_HOURS_FROM_MEMORY = 6  # polls that lie further apart are summed up from the intervals
 _GRACE_S = 300  # an hour is summed up so long after its end: a slow answer may still speak of it
 
 
 class SqlHistoryRecorder:
-    """Keeps what was seen for sale. Long-lived: what is on offer stays in memory, and is read anew if others wrote."""
+    """Records polls. Long-lived: open prices stay in memory, and are read again if another process wrote."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -47,7 +47,7 @@ class SqlHistoryRecorder:
         self._lock = threading.Lock()  # one recording of this process at a time: they share the memory
 
     def record(self, answer: Answer, *, lane: str, gpu: str = "", spot: bool = False) -> RecordedCounts:
-        """Keep an answer; sum up the hour that is over, if one is.
+        """Record an answer; aggregate the hour before, if it is over.
 
         Args:
             lane: "sweep": what a complete answer does not show is gone; any other, such as "hunt", covers nothing.
@@ -66,7 +66,7 @@ class SqlHistoryRecorder:
         if self._prices.version == NEVER:
             with self._writing(seconds(answer.observed_at)):
                 pass  # the memory is loaded: what was on offer of each kind
-        return split_by_source(answer, lambda name: bool(self._prices.shelf(name, int(spot)).models))
+        return split_by_source(answer, lambda name: bool(self._prices.prices_of(name, int(spot)).models))
 
     def _record(self, answer: Answer, lane: str, gpu: str, spot: bool) -> RecordedCounts:
         with self._writing(seconds(answer.observed_at)) as executor:
@@ -78,10 +78,10 @@ class SqlHistoryRecorder:
     def record_failure(
         self, provider: str, *, lane: str, gpu: str = "", spot: bool = False, at: datetime, error: str
     ) -> None:
-        """Keep that a question was not answered: a gap, never "no offers". Raises StoreError."""
+        """Record that a search was not answered: a gap, never "no offers". Raises StoreError."""
         with self._database.write() as connection:
-            look = RecordedPoll(provider, lane, gpu, int(spot), seconds(at), False, None)
-            write_failure(CoreExecutor(connection), look, error)
+            poll = RecordedPoll(provider, lane, gpu, int(spot), seconds(at), False, None)
+            write_failure(CoreExecutor(connection), poll, error)
 
     def rows_used(self, provider: str, now: datetime) -> int:
         """Rows returned since 00:00 UTC. Raises StoreError."""

@@ -100,7 +100,7 @@ class SqlHookQueue:
         self._settle(run, attempts=run.attempts - 1)
 
     def failed(self, launch_id: str, event: str, error: str, news: OutboxAlert) -> bool:
-        """Given up, and told."""
+        """Give up, and alert the owner."""
         pending = and_(_is(launch_id, event), hook_run.c.state == "pending")
         over = {"state": "failed", "leased_until_ms": None, "last_error": error}
         with self._database.write() as connection:

@@ -35,7 +35,7 @@ _INTERVALS = """SELECT p.series_id, s.segment_id, p.seen_from_s, p.seen_to_s, p.
 _COVERS = """SELECT at_s, complete_to_microusd FROM poll
  WHERE covers = 1 AND provider = ? AND gpu = ? AND spot = ? AND at_s >= ? AND at_s < ? ORDER BY at_s"""
 _SCOPES = "SELECT DISTINCT provider, gpu, spot FROM poll WHERE covers = 1"
-_LOOKED = "SELECT DISTINCT at_s / 3600 FROM poll WHERE at_s >= ? AND at_s < ?"
+_POLLED = "SELECT DISTINCT at_s / 3600 FROM poll WHERE at_s >= ? AND at_s < ?"
 _WRITE = """INSERT INTO hourly (segment_id, hour, min_microusd, q1_microusd, median_microusd, q3_microusd, offers,
  offer_seconds, sketch) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
@@ -77,9 +77,9 @@ def intervals_in_memory(
     """The open intervals of one GPU and rental type, and those that ended since the log began."""
     for segment_id in segments:
         yield from log.of_segment(segment_id)
-    for (_, its_spot), shelf in prices.by_provider.items():
+    for (_, its_spot), provider_prices in prices.by_provider.items():
         if its_spot == spot:
-            for opened in shelf.within(gpu):
+            for opened in provider_prices.within(gpu):
                 price = reference_microusd(opened.machine_microusd, opened.disk_microusd)
                 yield PricedInterval(opened.segment_id, opened.series_id, opened.seen_from_s, None, price)
 
@@ -117,7 +117,7 @@ def covers_between(
 
 def polled_hours(executor: Executor, first: int, after: int) -> list[int]:
     """Which hours can hold anything: somebody looked in them, or not long before."""
-    looked = executor.rows(_LOOKED, (first * HOUR_S - COVER_LASTS_S, after * HOUR_S))
+    looked = executor.rows(_POLLED, (first * HOUR_S - COVER_LASTS_S, after * HOUR_S))
     reach = COVER_LASTS_S // HOUR_S
     found = {int(row[0]) + later for row in looked for later in range(reach + 1)}
     return sorted(hour for hour in found if first <= hour < after)

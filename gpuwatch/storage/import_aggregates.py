@@ -28,7 +28,7 @@ _STAYS = """SELECT p.series_id, s.segment_id, p.seen_from_s, p.seen_to_s, p.mach
 
 
 def reaggregate_hours(executor: Executor, ids: OpenPrices, name: str, moments: Iterable[int]) -> None:
-    """Sum up anew every hour that these moments speak of, as far as a look lasts."""
+    """Aggregate every hour again for which these moments are valid."""
     hours = sorted(
         {hour for at_s in moments for hour in range(at_s // HOUR_S, (at_s + COVER_LASTS_S - 1) // HOUR_S + 1)}
     )
@@ -48,12 +48,12 @@ def reaggregate_hours(executor: Executor, ids: OpenPrices, name: str, moments: I
 def _covers(
     executor: Executor, name: str, segments: dict[int, Segment], from_s: int, until_s: int
 ) -> dict[CoverScope, list[CoveringPoll]]:
-    by_shelf: dict[tuple[str, int], list[CoveringPoll]] = {}
+    by_part: dict[tuple[str, int], list[CoveringPoll]] = {}
     for gpu, spot, at_s, bound in executor.rows(_COVERS, (name, from_s, until_s)):
-        by_shelf.setdefault((gpu, spot), []).append(CoveringPoll(at_s, bound))
+        by_part.setdefault((gpu, spot), []).append(CoveringPoll(at_s, bound))
     return {
         (name, gpu, spot): sorted(
-            {*by_shelf.get((gpu, spot), ()), *by_shelf.get(("", spot), ())}, key=lambda cover: cover.at_s
+            {*by_part.get((gpu, spot), ()), *by_part.get(("", spot), ())}, key=lambda cover: cover.at_s
         )
         for _, gpu, _, spot in segments.values()
     }

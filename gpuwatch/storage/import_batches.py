@@ -12,7 +12,7 @@ from gpuwatch.storage.executor import Executor, Row
 from gpuwatch.storage.open_prices import OpenPrices
 from gpuwatch.storage.price_sources import imported_source_name
 
-MarketPart = tuple[str, bool]  # GPU ("": all, of looks), spot
+MarketPart = tuple[str, bool]  # GPU ("": all, of polls), spot
 MachineKey = tuple[str, int]  # machine, GPUs
 ObservedPrices = dict[int, int]  # moment → price
 
@@ -30,42 +30,42 @@ class ImportBatch:
 
     def __init__(self, rows: Iterable[PriceRow], survey: RowSurvey, source: PriceSource) -> None:
         self.name = imported_source_name(*source)
-        self.sightings: dict[MarketPart, dict[MachineKey, ObservedPrices]] = {}
+        self.observations: dict[MarketPart, dict[MachineKey, ObservedPrices]] = {}
         self.listings: dict[
             tuple[MarketPart, MachineKey], tuple[int, ListedOffer]
         ] = {}  # the newest row, and what it says
-        self.looks: dict[MarketPart, set[CompletePoll]] = {}
+        self.polls: dict[MarketPart, set[CompletePoll]] = {}
         self.twice = 0
         self._seen: dict[tuple[int, str, bool], int] = {}
         for row in rows:
             if not row.is_poll:
                 self._add(row, survey)
             elif row.listed_microusd_hour != SAW_NOTHING_MICROUSD:
-                gpu, look = poll_of_row(row)
-                self.looks.setdefault((gpu, row.spot), set()).add(look)
+                gpu, poll = poll_of_row(row)
+                self.polls.setdefault((gpu, row.spot), set()).add(poll)
         about = survey.sources[source]
         for at_s in sorted({at_s for at_s, _, _ in self._seen}):
             for spot in about.implied_polls_at(at_s):
                 for gpu in sorted(about.gpus):  # not of "all": another file of this source may be about others
-                    self.looks.setdefault((gpu, spot), set()).add(CompletePoll(at_s))
+                    self.polls.setdefault((gpu, spot), set()).add(CompletePoll(at_s))
 
     def seen_at(self, at_s: int, gpu: str, spot: bool) -> int:
-        """How many offers a look saw."""
+        """How many offers a poll shows."""
         return self._seen.get((at_s, gpu, spot), 0)
 
     def _add(self, row: PriceRow, survey: RowSurvey) -> None:
         listing = listing_of(row, survey.kinds)
         who = listing.identity
-        shelf, key = (who.gpu, who.spot), (who.machine_id, who.gpu_count)
-        seen = self.sightings.setdefault(shelf, {}).setdefault(key, {})
+        part, key = (who.gpu, who.spot), (who.machine_id, who.gpu_count)
+        seen = self.observations.setdefault(part, {}).setdefault(key, {})
         if row.at_s in seen:
             self.twice += 1
         else:
             for gpu in (who.gpu, ""):
                 self._seen[(row.at_s, gpu, who.spot)] = self.seen_at(row.at_s, gpu, who.spot) + 1
         seen[row.at_s] = min(row.listed_microusd_hour, seen.get(row.at_s, row.listed_microusd_hour))
-        if self.listings.get((shelf, key), (-1,))[0] <= row.at_s:
-            self.listings[(shelf, key)] = (row.at_s, listing)
+        if self.listings.get((part, key), (-1,))[0] <= row.at_s:
+            self.listings[(part, key)] = (row.at_s, listing)
 
 
 class ImportIds:
@@ -80,30 +80,30 @@ class ImportIds:
             if name == batch.name:
                 self._segments.setdefault((gpu, bool(spot)), {})[gpu_count] = number
 
-    def segments(self, shelf: MarketPart) -> Iterator[tuple[int, int]]:
+    def segments(self, part: MarketPart) -> Iterator[tuple[int, int]]:
         """Those that there are: (GPUs, number)."""
-        yield from self._segments.get(shelf, {}).items()
+        yield from self._segments.get(part, {}).items()
 
-    def series(self, shelf: MarketPart, keys: Iterable[MachineKey]) -> Mapping[MachineKey, int]:
+    def series(self, part: MarketPart, keys: Iterable[MachineKey]) -> Mapping[MachineKey, int]:
         """The numbers of offers that the batch holds; what is known of them follows the newest row."""
         by_count: dict[int, list[MachineKey]] = {}
         for key in keys:
             by_count.setdefault(key[1], []).append(key)
         found: dict[MachineKey, int] = {}
         for gpu_count, some in by_count.items():
-            segment = self._segment(shelf, some[0])
+            segment = self._segment(part, some[0])
             stored = {(row[0], gpu_count): row[1:] for row in self._executor.rows(_SERIES, (segment,))}
-            self._add([key for key in some if key not in stored], shelf, segment, found)
+            self._add([key for key in some if key not in stored], part, segment, found)
             for key in some:
                 if key in stored:
                     found[key] = stored[key][0]
-                    self._follow(stored[key], *self._batch.listings[(shelf, key)])
+                    self._follow(stored[key], *self._batch.listings[(part, key)])
         return found
 
-    def _add(self, keys: Iterable[MachineKey], shelf: MarketPart, segment: int, found: dict[MachineKey, int]) -> None:
+    def _add(self, keys: Iterable[MachineKey], part: MarketPart, segment: int, found: dict[MachineKey, int]) -> None:
         made: list[Row] = []
         for key in keys:
-            listing = self._batch.listings[(shelf, key)][1]
+            listing = self._batch.listings[(part, key)][1]
             found[key] = self._ids.next_series_id
             self._ids.next_series_id += 1
             made.append((found[key], segment, key[0], listing.offer_id, self._place(listing)))
@@ -115,12 +115,12 @@ class ImportIds:
         if (offer_id, place) != now and at_s > (self._executor.rows(_NEWEST, (series,))[0][0] or 0):
             self._executor.run(_FACTS, (*now, series))
 
-    def _segment(self, shelf: MarketPart, key: MachineKey) -> int:
-        known = self._segments.setdefault(shelf, {})
+    def _segment(self, part: MarketPart, key: MachineKey) -> int:
+        known = self._segments.setdefault(part, {})
         if key[1] not in known:
-            gpu, spot = shelf
+            gpu, spot = part
             number = 1 + max(self._ids.segments.values(), default=0)
-            listing = self._batch.listings[(shelf, key)][1]
+            listing = self._batch.listings[(part, key)][1]
             row = (self._batch.name, gpu, key[1], int(spot))
             self._executor.run(_ADD_SEGMENT, (number, *row, listing.gpu_family, listing.gpu_memory_gib))
             self._ids.segments[row] = known[key[1]] = number

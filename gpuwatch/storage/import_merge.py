@@ -1,5 +1,5 @@
-"""Joins sightings and looks with those that the store holds of the same source: what stood there is taken apart into
-sightings around the new ones, and put together again. So it does not matter which came first.
+"""Joins observations and polls with those that the store holds of the same source: what stood there is taken apart into
+observations around the new ones, and put together again. So it does not matter which came first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gpuwatch.storage.import_batches import (
 from gpuwatch.storage.open_prices import OpenPrices
 
 _FIRST, _LAST = 0, 2**31 - 1
-_LOOKS = """SELECT at_s, complete_to_microusd FROM poll
+_POLLS = """SELECT at_s, complete_to_microusd FROM poll
  WHERE covers = 1 AND provider = ? AND gpu = ? AND spot = ? AND at_s >= ? AND at_s <= ?"""
 _BEFORE = """SELECT max(at_s) FROM poll WHERE covers = 1 AND provider = ? AND gpu = ? AND spot = ? AND at_s < ?
  AND complete_to_microusd IS NULL"""
@@ -37,7 +37,7 @@ _RUNS = """SELECT s.id, s.machine_id, p.seen_from_s, p.seen_to_s, p.machine_micr
  WHERE s.segment_id = ? AND p.seen_from_s <= ? AND p.seen_to_s >= ? ORDER BY s.id, p.seen_from_s"""
 _DROP = "DELETE FROM price_interval WHERE series_id = ? AND seen_from_s = ?"
 _ADD = "INSERT INTO price_interval (series_id, seen_from_s, seen_to_s, machine_microusd_hour) VALUES (?, ?, ?, ?)"
-_ADD_LOOK = """INSERT INTO poll (provider, lane, gpu, spot, at_s, completeness, covers, complete_to_microusd, rows,
+_ADD_POLL = """INSERT INTO poll (provider, lane, gpu, spot, at_s, completeness, covers, complete_to_microusd, rows,
  skipped, elapsed_ms) VALUES (?, 'import', ?, ?, ?, ?, 1, ?, ?, 0, 0)"""
 
 
@@ -47,7 +47,7 @@ class MergeCounts(msgspec.Struct):
     new: int = 0
     known: int = 0
     twice: int = 0
-    looks: int = 0
+    polls: int = 0
     changed_s: set[int] = msgspec.field(default_factory=set)  # moments of which something new was said
 
     def __add__(self, other: MergeCounts) -> MergeCounts:
@@ -55,50 +55,50 @@ class MergeCounts(msgspec.Struct):
             self.new + other.new,
             self.known + other.known,
             self.twice + other.twice,
-            self.looks + other.looks,
+            self.polls + other.polls,
             self.changed_s | other.changed_s,
         )
 
 
 def merge(executor: Executor, ids: OpenPrices, batch: ImportBatch, *, dry_run: bool) -> MergeCounts:
     """Write what is new in a batch; `ids` gets the names and numbers that are made for it."""
-    fresh = {shelf: _new_polls(executor, batch.name, shelf, looks) for shelf, looks in batch.looks.items()}
-    total = MergeCounts(twice=batch.twice, looks=len({look.at_s for looks in fresh.values() for look in looks}))
+    fresh = {part: _new_polls(executor, batch.name, part, polls) for part, polls in batch.polls.items()}
+    total = MergeCounts(twice=batch.twice, polls=len({poll.at_s for polls in fresh.values() for poll in polls}))
     names = ImportIds(executor, ids, batch)
-    for shelf in _parts(ids, batch, fresh):
-        total += _PartMerge(executor, names, batch, shelf, _polls_about(fresh, shelf)).merge(dry_run=dry_run)
-    for (gpu, spot), looks in fresh.items():
-        total.changed_s.update(look.at_s for look in looks)
+    for part in _parts(ids, batch, fresh):
+        total += _PartMerge(executor, names, batch, part, _polls_about(fresh, part)).merge(dry_run=dry_run)
+    for (gpu, spot), polls in fresh.items():
+        total.changed_s.update(poll.at_s for poll in polls)
         if not dry_run:
             executor.run_many(
-                _ADD_LOOK, [_poll_row(batch, gpu, spot, look) for look in sorted(looks, key=lambda one: one.at_s)]
+                _ADD_POLL, [_poll_row(batch, gpu, spot, poll) for poll in sorted(polls, key=lambda one: one.at_s)]
             )
     return total
 
 
-def _poll_row(batch: ImportBatch, gpu: str, spot: bool, look: CompletePoll) -> Row:
-    word = "complete" if look.to_microusd is None else "truncated"
-    return batch.name, gpu, int(spot), look.at_s, word, look.to_microusd, batch.seen_at(look.at_s, gpu, spot)
+def _poll_row(batch: ImportBatch, gpu: str, spot: bool, poll: CompletePoll) -> Row:
+    word = "complete" if poll.to_microusd is None else "truncated"
+    return batch.name, gpu, int(spot), poll.at_s, word, poll.to_microusd, batch.seen_at(poll.at_s, gpu, spot)
 
 
-def _new_polls(executor: Executor, name: str, shelf: MarketPart, looks: set[CompletePoll]) -> set[CompletePoll]:
-    times = [look.at_s for look in looks]
-    return looks - _stored_polls(executor, name, shelf, min(times), max(times))
+def _new_polls(executor: Executor, name: str, part: MarketPart, polls: set[CompletePoll]) -> set[CompletePoll]:
+    times = [poll.at_s for poll in polls]
+    return polls - _stored_polls(executor, name, part, min(times), max(times))
 
 
-def _stored_polls(executor: Executor, name: str, shelf: MarketPart, from_s: int, to_s: int) -> set[CompletePoll]:
-    gpu, spot = shelf
-    return {CompletePoll(*row) for row in executor.rows(_LOOKS, (name, gpu, int(spot), from_s, to_s))}
+def _stored_polls(executor: Executor, name: str, part: MarketPart, from_s: int, to_s: int) -> set[CompletePoll]:
+    gpu, spot = part
+    return {CompletePoll(*row) for row in executor.rows(_POLLS, (name, gpu, int(spot), from_s, to_s))}
 
 
-def _polls_about(looks: Mapping[MarketPart, set[CompletePoll]], shelf: MarketPart) -> set[CompletePoll]:
-    """A look at all GPUs speaks of each."""
-    return looks.get(shelf, set()) | looks.get(("", shelf[1]), set())
+def _polls_about(polls: Mapping[MarketPart, set[CompletePoll]], part: MarketPart) -> set[CompletePoll]:
+    """A poll of all GPUs covers each of them."""
+    return polls.get(part, set()) | polls.get(("", part[1]), set())
 
 
 def _parts(ids: OpenPrices, batch: ImportBatch, fresh: Mapping[MarketPart, set[CompletePoll]]) -> Iterable[MarketPart]:
-    found = dict.fromkeys(batch.sightings)
-    found |= dict.fromkeys(shelf for shelf, looks in fresh.items() if looks and shelf[0])
+    found = dict.fromkeys(batch.observations)
+    found |= dict.fromkeys(part for part, polls in fresh.items() if polls and part[0])
     for name, gpu, _, spot in ids.segments:
         if name == batch.name and fresh.get(("", bool(spot))):
             found[(gpu, bool(spot))] = None
@@ -109,20 +109,20 @@ class _PartMerge:
     """One GPU and rental type of one source."""
 
     def __init__(
-        self, executor: Executor, names: ImportIds, batch: ImportBatch, shelf: MarketPart, fresh: set[CompletePoll]
+        self, executor: Executor, names: ImportIds, batch: ImportBatch, part: MarketPart, fresh: set[CompletePoll]
     ) -> None:
         self._executor = executor
         self._names = names
         self._batch = batch
-        self._shelf = shelf
+        self._part = part
         self._fresh = fresh
-        self._new = batch.sightings.get(shelf, {})
+        self._new = batch.observations.get(part, {})
         times = [at_s for seen in self._new.values() for at_s in (min(seen), max(seen))]
-        times += [look.at_s for look in fresh]
+        times += [poll.at_s for poll in fresh]
         self._from_s, self._to_s = self._window(min(times, default=_LAST), max(times, default=_FIRST))
         stored = self._stored()
-        self._stored_s = {look.at_s for look in stored}
-        self._fresh_s = {look.at_s for look in fresh}
+        self._stored_s = {poll.at_s for poll in stored}
+        self._fresh_s = {poll.at_s for poll in fresh}
         self._old_looks = PollTimeline(stored)
         self._looks = PollTimeline(stored | fresh)
 
@@ -139,7 +139,7 @@ class _PartMerge:
             dropped += [(numbers[key], run.from_s) for run in mine if run not in made]
             added += [(key, run) for run in made if run not in mine]
         if not dry_run:
-            numbers |= self._names.series(self._shelf, self._new)
+            numbers |= self._names.series(self._part, self._new)
             self._executor.run_many(_DROP, dropped)
             self._executor.run_many(_ADD, [(numbers[key], *run) for key, run in added])
         return merged
@@ -164,27 +164,27 @@ class _PartMerge:
         return points
 
     def _window(self, first_s: int, last_s: int) -> tuple[int, int]:
-        """From the last look before to the first one after: what lies beyond is not touched by what is new."""
+        """From the last poll before to the first one after: new rows do not affect what lies beyond."""
         before, after = _FIRST, _LAST
-        for gpu in (self._shelf[0], ""):
-            scope = (self._batch.name, gpu, int(self._shelf[1]))
+        for gpu in (self._part[0], ""):
+            scope = (self._batch.name, gpu, int(self._part[1]))
             before = max(before, self._executor.rows(_BEFORE, (*scope, first_s))[0][0] or _FIRST)
             after = min(after, self._executor.rows(_AFTER, (*scope, last_s))[0][0] or _LAST)
         return before, after
 
     def _stored(self) -> set[CompletePoll]:
-        gpu, spot = self._shelf
+        gpu, spot = self._part
         wanted = (self._from_s, self._to_s)
         return {
-            look
+            poll
             for name in (gpu, "")
-            for look in _stored_polls(self._executor, self._batch.name, (name, spot), *wanted)
+            for poll in _stored_polls(self._executor, self._batch.name, (name, spot), *wanted)
         }
 
     def _old_runs(self) -> tuple[dict[MachineKey, int], dict[MachineKey, list[PriceRun]]]:
         numbers: dict[MachineKey, int] = {}
         found: dict[MachineKey, list[PriceRun]] = {}
-        for gpu_count, segment in self._names.segments(self._shelf):
+        for gpu_count, segment in self._names.segments(self._part):
             rows = self._executor.rows(_RUNS, (segment, self._to_s, self._from_s))
             for (series, machine), group in groupby(rows, key=lambda row: (row[0], row[1])):
                 numbers[(machine, gpu_count)] = series

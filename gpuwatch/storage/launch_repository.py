@@ -43,7 +43,7 @@ __all__ = ["SqlLaunchRepository", "lock_reservations", "reserve"]
 
 
 class SqlLaunchRepository:
-    """All launches. Every step is one transaction: the row, its event, and what the owner is told of it."""
+    """All launches. Every transition is one transaction: the row, its event, and the alert about it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -64,12 +64,12 @@ class SqlLaunchRepository:
         return self._read(query if watch is None else query.where(launches.c.watch == watch))
 
     def events(self, launch_id: str) -> list[LaunchEvent]:
-        """Its life, step by step, oldest first. Raises StoreError."""
+        """Its transitions, oldest first. Raises StoreError."""
         of_it = select(launch_event).where(launch_event.c.launch_id == launch_id).order_by(launch_event.c.id)
         with self._database.read() as connection:
             return [event_of_row(row) for row in connection.execute(of_it)]
 
-    def move(  # noqa: PLR0913 the row, its event, and what is told and called for are one step
+    def move(  # noqa: PLR0913 the row, its event, its alert and its hook are one transition
         self,
         launch: Launch,
         to_state: LaunchState,
@@ -81,13 +81,13 @@ class SqlLaunchRepository:
         hook: str | None = None,
         **changes: Any,
     ) -> Launch:
-        """One step, if nobody took another meanwhile.
+        """One transition, unless somebody else made one meanwhile.
 
         Args:
             words: the provider's own, cleaned.
             hook: the owner's hook that it calls for.
             changes: fields of `Launch` that change with it.
-            news: what the owner is told of it, in the same transaction.
+            news: the alert about it, in the same transaction.
 
         Raises:
             LaunchMoved: somebody did; read it again.
@@ -203,7 +203,7 @@ class SqlLaunchRepository:
             return connection.execute(select(literal(1)).where(asked_for).limit(1)).first() is None
 
     def tell(self, news: OutboxAlert) -> bool:
-        """Put an alert into the outbox; False: `once_key` was told already. Raises StoreError."""
+        """Put an alert into the outbox; False: `once_key` was sent already. Raises StoreError."""
         with self._database.write() as connection:
             return outbox.enqueue(connection, news.alert, news.channels, news.expires_at, news.once_key)
 

@@ -30,7 +30,7 @@ from gpuwatch.storage.price_sources import provider_of_source
 from gpuwatch.storage.recording import seconds
 
 _LOWS = "SELECT hour, min_microusd FROM hourly WHERE segment_id = ? AND hour >= ? AND hour < ?"
-_LOOKS = """SELECT provider, gpu, spot, at_s FROM poll WHERE covers = 1 AND at_s >= ? AND at_s < ? ORDER BY at_s"""
+_POLLS = """SELECT provider, gpu, spot, at_s FROM poll WHERE covers = 1 AND at_s >= ? AND at_s < ? ORDER BY at_s"""
 _PRICES = """SELECT s.id, p.seen_from_s, coalesce(p.seen_to_s, -1), p.machine_microusd_hour,
  coalesce(p.disk_microusd_gb_month, 0) FROM series s JOIN price_interval p ON p.series_id = s.id
  WHERE s.segment_id = ? AND p.seen_from_s < ? AND (p.seen_to_s IS NULL OR p.seen_to_s >= ?)"""
@@ -58,18 +58,18 @@ def read_gpu_price_history(
     """
     span = _OverviewSpan(seconds(since), seconds(until))
     segments = matching_segments(executor, scope)
-    looks = _poll_times(executor, segments, span)
+    polls = _poll_times(executor, segments, span)
     running = unfinished_hours(executor, segments, span.hours[0], until)
     by_gpu: dict[str, dict[int, Segment]] = {}
     for number, segment in segments.items():
-        if len(looks[_scope(segment)]):
+        if len(polls[_scope(segment)]):
             by_gpu.setdefault(segment[1], {})[number] = segment
     return [
         GpuHistory(
             gpu=gpu,
-            series=_series(executor, mine, span, looks, (running, rates)),
-            intervals=_offer_intervals(executor, mine, span, looks, rates),
-            polled_s=max(int(looks[_scope(segment)][-1]) for segment in mine.values()),
+            series=_series(executor, mine, span, polls, (running, rates)),
+            intervals=_offer_intervals(executor, mine, span, polls, rates),
+            polled_s=max(int(polls[_scope(segment)][-1]) for segment in mine.values()),
         )
         for gpu, mine in sorted(by_gpu.items())
     ]
@@ -82,7 +82,7 @@ def _scope(segment: Segment) -> tuple[str, str, int]:
 def _poll_times(executor: Executor, segments: Mapping[int, Segment], span: _OverviewSpan) -> _PollTimes:
     """The covering polls of each part; one of all models counts for each."""
     times: dict[tuple[str, str, int], list[int]] = {}
-    for name, gpu, spot, at_s in executor.rows(_LOOKS, (span.start_s - COVER_LASTS_S, span.end_s)):
+    for name, gpu, spot, at_s in executor.rows(_POLLS, (span.start_s - COVER_LASTS_S, span.end_s)):
         times.setdefault((name, gpu, spot), []).append(at_s)
     found: _PollTimes = {}
     for name, gpu, spot in {_scope(segment) for segment in segments.values()}:
@@ -95,7 +95,7 @@ def _series(
     executor: Executor,
     segments: Mapping[int, Segment],
     span: _OverviewSpan,
-    looks: _PollTimes,
+    polls: _PollTimes,
     more: tuple[_Running, Mapping[str, float]],
 ) -> PriceSeries:
     running, rates = more
@@ -110,8 +110,8 @@ def _series(
             np.minimum.at(lows, hours - first, np.rint(prices * rate).astype(np.int64))
     for scope in {_scope(segment) for segment in segments.values()}:
         for reach_s in range(0, COVER_LASTS_S, HOUR_S):
-            polled[_within((looks[scope] + reach_s) // HOUR_S - first, len(polled))] = True
-        polled[_within((looks[scope] + COVER_LASTS_S - 1) // HOUR_S - first, len(polled))] = True
+            polled[_within((polls[scope] + reach_s) // HOUR_S - first, len(polled))] = True
+        polled[_within((polls[scope] + COVER_LASTS_S - 1) // HOUR_S - first, len(polled))] = True
     polled |= lows != none
     return PriceSeries(
         first_hour=first,
@@ -133,7 +133,7 @@ def _offer_intervals(
     executor: Executor,
     segments: Mapping[int, Segment],
     span: _OverviewSpan,
-    looks: _PollTimes,
+    polls: _PollTimes,
     rates: Mapping[str, float],
 ) -> OfferIntervalColumns:
     parts = []
@@ -141,29 +141,29 @@ def _offer_intervals(
         rows = executor.rows(_PRICES, (number, span.end_s, span.start_s))
         if rows:
             rate = rates.get(provider_of_source(segment[0]), 1.0) / segment[2]
-            parts.append(_offer_intervals_of(rows, looks[_scope(segment)], rate))
+            parts.append(_offer_intervals_of(rows, polls[_scope(segment)], rate))
     if not parts:
         return OfferIntervalColumns(*(np.empty(0, np.int64) for _ in OfferIntervalColumns._fields))
     return OfferIntervalColumns(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-def _offer_intervals_of(rows: Sequence[tuple[int, ...]], looks: Ints, rate: float) -> OfferIntervalColumns:
+def _offer_intervals_of(rows: Sequence[tuple[int, ...]], polls: Ints, rate: float) -> OfferIntervalColumns:
     """Of one part: an interval ended with the first covering poll after it was last seen, or with the next price."""
     table = np.array(rows, np.int64)
     series, from_s, to_s, machine, disk = table[np.lexsort((table[:, 1], table[:, 0]))].T
-    later = np.searchsorted(looks, to_s, side="right")
-    gone_s = np.where(later < len(looks), looks[np.minimum(later, len(looks) - 1)], to_s + COVER_LASTS_S)
+    later = np.searchsorted(polls, to_s, side="right")
+    gone_s = np.where(later < len(polls), polls[np.minimum(later, len(polls) - 1)], to_s + COVER_LASTS_S)
     replaced = np.append(series[1:] == series[:-1], [False])
     gone_s = np.where(replaced, np.minimum(gone_s, np.append(from_s[1:], [0])), gone_s)
-    stands = ~replaced & ((to_s == NEVER) | (to_s >= looks[-1]))
-    before = np.searchsorted(looks, from_s, side="left") - 1
+    stands = ~replaced & ((to_s == NEVER) | (to_s >= polls[-1]))
+    before = np.searchsorted(polls, from_s, side="left") - 1
     listed = machine + np.rint(disk * REFERENCE_DISK_GB / HOURS_A_MONTH)
     return OfferIntervalColumns(
         listing=series,
         from_s=from_s,
-        before_s=np.where(before >= 0, looks[np.maximum(before, 0)], NEVER),
-        seen_s=np.where(to_s == NEVER, np.maximum(from_s, looks[-1]), to_s),
+        before_s=np.where(before >= 0, polls[np.maximum(before, 0)], NEVER),
+        seen_s=np.where(to_s == NEVER, np.maximum(from_s, polls[-1]), to_s),
         gone_s=np.where(stands, NEVER, gone_s),
-        polled_s=np.full(len(series), looks[-1]),
+        polled_s=np.full(len(series), polls[-1]),
         price=np.rint(listed * rate).astype(np.int64),
     )

@@ -1,4 +1,4 @@
-"""What is on offer now, in memory: every open interval, found by identity within a fraction of a microsecond.
+"""What is on offer now, in memory: every open interval by identity.
 
 Only open prices are held: a machine that went away is looked up in the database when it comes back, so that memory
 follows the size of the market and not the length of the history.
@@ -32,7 +32,7 @@ class OpenPrice(msgspec.Struct, gc=False):
     quoted_usd_hour: float = float("nan")  # unknown: equals nothing
     disk_usd_gb_month: float | None = None
     quoted_disk_gb: float = 0.0
-    mark: int = 0  # the look that saw it last
+    mark: int = 0  # the poll that saw it last
     facts: int = 0  # a hash of what the row in `series` says; 0: unknown
 
 
@@ -76,7 +76,7 @@ class ProviderPrices:
 
 
 class OpenPrices:
-    """All shelves, the ids that are known, and the version of the database that they show."""
+    """The open prices of all providers, the known ids, and the version of the database that they show."""
 
     def __init__(self) -> None:
         self.version = NEVER  # no version: nothing is loaded yet
@@ -85,10 +85,10 @@ class OpenPrices:
         self.segments: dict[tuple[str, str, int, int], int] = {}
         self.places: dict[tuple[str, str], int] = {}
         self.next_series_id = 1
-        self.looks = 0
+        self.polls = 0
 
-    def shelf(self, provider: str, spot: int) -> ProviderPrices:
-        """One provider's shelf for a rental type; made if it is new."""
+    def prices_of(self, provider: str, spot: int) -> ProviderPrices:
+        """One provider's provider_prices for a rental type; made if it is new."""
         found = self.by_provider.get((provider, spot))
         if found is None:
             found = self.by_provider[(provider, spot)] = ProviderPrices()
@@ -96,10 +96,8 @@ class OpenPrices:
 
     def newest_change_s(self, provider: str) -> int:
         """The newest moment written about a provider."""
-        return max(
-            (shelf.newest_change("") for (name, _), shelf in self.by_provider.items() if name == provider),
-            default=NEVER,
-        )
+        mine = (prices for (name, _), prices in self.by_provider.items() if name == provider)
+        return max((prices.newest_change("") for prices in mine), default=NEVER)
 
 
 def load_ids(executor: Executor, into: OpenPrices) -> None:
@@ -118,7 +116,7 @@ def load_covers(executor: Executor, into: OpenPrices) -> None:
     for provider, gpu, spot, at_s in executor.rows(
         "SELECT provider, gpu, spot, max(at_s) FROM poll WHERE covers = 1 GROUP BY provider, gpu, spot"
     ):
-        into.shelf(provider, spot).covered_s[gpu] = at_s
+        into.prices_of(provider, spot).covered_s[gpu] = at_s
 
 
 OPEN_COLUMNS = """s.segment_id, s.machine_id, s.id, s.verification, p.seen_from_s, p.machine_microusd_hour,
@@ -129,13 +127,13 @@ OPEN_ROWS = f"""SELECT {OPEN_COLUMNS} FROM series s JOIN price_interval p ON p.s
 
 
 def load_open(rows: Iterable[Row], into: OpenPrices) -> None:
-    """Put rows of `OPEN_ROWS` on their shelves; the segments must be loaded."""
+    """Add rows of `OPEN_ROWS`; the segments must be loaded."""
     places: dict[int, tuple[ProviderPrices, str, int]] = {}
     for (provider, gpu, count, spot), number in into.segments.items():
-        places[number] = (into.shelf(provider, spot), gpu, count)
+        places[number] = (into.prices_of(provider, spot), gpu, count)
     for segment_id, machine, series_id, verification, from_s, price, disk in rows:
-        shelf, gpu, count = places[segment_id]
+        provider_prices, gpu, count = places[segment_id]
         word = None if verification is None else VERIFICATIONS.get(verification)
-        shelf.put(OpenPrice(series_id, segment_id, gpu, (machine, count), from_s, price, disk, word))
-        if from_s > shelf.changed_s.get(gpu, NEVER):
-            shelf.changed_s[gpu] = from_s
+        provider_prices.put(OpenPrice(series_id, segment_id, gpu, (machine, count), from_s, price, disk, word))
+        if from_s > provider_prices.changed_s.get(gpu, NEVER):
+            provider_prices.changed_s[gpu] = from_s

@@ -62,7 +62,7 @@ def enqueue(
         once_key: at most one alert ever bears it.
 
     Returns:
-        False if `once_key` was told already; nothing is written then.
+        False if an alert with this `once_key` exists; nothing is written then.
     """
     row = {
         "alert_id": alert.alert_id,
@@ -174,7 +174,7 @@ class Outbox:
     def expire(self, now: datetime) -> int:
         """Give up what is past its time and not being sent; how many deliveries."""
         its_alert = select(alerts.c.alert_id).where(alerts.c.alert_id == delivery.c.alert_id)
-        late = its_alert.where(alerts.c.expires_at_ms <= _ms(now)).exists()  # what waits is few, what was told is many
+        late = its_alert.where(alerts.c.expires_at_ms <= _ms(now)).exists()  # few wait, many were sent
         overdue = and_(delivery.c.state == "pending", _free(_ms(now)), late)
         with self._database.read() as connection:
             if connection.execute(select(delivery.c.alert_id).where(overdue).limit(1)).first() is None:

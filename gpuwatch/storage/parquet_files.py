@@ -33,7 +33,7 @@ def arrow() -> tuple[Any, Any]:
     return pyarrow, parquet
 
 
-def parquet_cells(path: Path, told: Any) -> Iterator[Mapping[str, str | None]]:
+def parquet_cells(path: Path, on_progress: Any) -> Iterator[Mapping[str, str | None]]:
     """Each row's cells as text; a time without a zone is UTC. Raises UsageError."""
     pyarrow, parquet = arrow()
     try:
@@ -46,7 +46,7 @@ def parquet_cells(path: Path, told: Any) -> Iterator[Mapping[str, str | None]]:
                 for values in zip(*columns, strict=True):
                     yield dict(zip(COLUMNS, values, strict=True))
                 done += batch.num_rows
-                told(done, total)
+                on_progress(done, total)
     except (pyarrow.ArrowException, ValueError) as fault:
         raise UsageError(f"{path}: it cannot be read: {' '.join(str(fault).split())}") from fault
 

@@ -23,7 +23,7 @@ from gpuwatch.storage.csv_escaping import escape_formula
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.price_sources import is_imported_source, matches_source
 from gpuwatch.storage.recording import seconds
-from gpuwatch.storage.stored_prices import read_polls, read_tape
+from gpuwatch.storage.stored_prices import read_market_history, read_polls
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")
 
@@ -47,16 +47,16 @@ def history_rows(
         wanted = scope.provider is None or matches_source(name, scope.provider)  # list prices, too, where none is named
         return wanted and (imported_too or not is_imported_source(name))
 
-    market_history = read_tape(database, scope, since, until, names=names)
-    looks: dict[_Looked, set[CompletePoll]] = {}
-    for look, provider, kind, gpu, spot in read_polls(database, scope, since, until, names=names):
+    market_history = read_market_history(database, scope, since, until, names=names)
+    polls: dict[_Looked, set[CompletePoll]] = {}
+    for poll, provider, kind, gpu, spot in read_polls(database, scope, since, until, names=names):
         for name in polled_gpus(gpu, scope):
-            looks.setdefault(((provider, kind), name, spot), set()).add(look)
-    return price_rows_of(market_history, looks, seconds(since), kinds, REFERENCE_DISK_GB)
+            polls.setdefault(((provider, kind), name, spot), set()).add(poll)
+    return price_rows_of(market_history, polls, seconds(since), kinds, REFERENCE_DISK_GB)
 
 
 def polled_gpus(gpu: str, scope: MarketFilter) -> tuple[str, ...]:
-    """The GPUs that a look ("": at all) is at, in a file about some: of the others it must say nothing."""
+    """The GPUs that a poll covers ("": all) in a file about some: it must not claim anything about the others."""
     return (gpu,) if gpu or scope.gpus is None else scope.gpus
 
 

@@ -48,18 +48,20 @@ def read_rows(path: Path) -> ReadRows:
     return ReadRows(rows=rows, skipped=dict(skipped))
 
 
-def rows_in(path: Path, skipped: Counter[str], told: OnBytesRead = lambda done, total: None) -> Iterator[PriceRow]:
+def rows_in(
+    path: Path, skipped: Counter[str], on_progress: OnBytesRead = lambda done, total: None
+) -> Iterator[PriceRow]:
     """The rows of a file, one after the other.
 
     Args:
         skipped: is added to: reason → rows that could not be understood.
-        told: is called now and then with how far it is.
+        on_progress: called now and then with the bytes read, and all bytes.
 
     Raises:
         UsageError: it cannot be read, or a column is missing.
     """
     try:
-        for cells in _cells(path, told):
+        for cells in _cells(path, on_progress):
             try:
                 row = read_row(cells)
             except ValueError as fault:
@@ -70,16 +72,16 @@ def rows_in(path: Path, skipped: Counter[str], told: OnBytesRead = lambda done, 
         raise UsageError(f"{path}: it cannot be read: {fault}") from fault
 
 
-def _cells(path: Path, told: OnBytesRead) -> Iterator[CsvCells]:
+def _cells(path: Path, on_progress: OnBytesRead) -> Iterator[CsvCells]:
     if not path.is_file():
-        raise UsageError(f"{path}: it is no file")
+        raise UsageError(f"{path}: it is not a file")
     with path.open("rb") as raw:
         first = raw.read(4)
         raw.seek(0)
         if first == _PARQUET:
             from gpuwatch.storage.parquet_files import parquet_cells  # noqa: PLC0415 an extra, and slow to come
 
-            yield from parquet_cells(path, told)
+            yield from parquet_cells(path, on_progress)
             return
         size = path.stat().st_size
         with _text(raw, zipped=first[:2] == _GZIP) as text:
@@ -88,9 +90,9 @@ def _cells(path: Path, told: OnBytesRead) -> Iterator[CsvCells]:
                 raise UsageError(f"{path}: these columns are missing: {', '.join(missing)}")
             for number, cells in enumerate(reader):
                 if not number % _PROGRESS_EVERY:
-                    told(raw.tell(), size)
+                    on_progress(raw.tell(), size)
                 yield {column: unescape_formula(text) if text else text for column, text in cells.items() if column}
-    told(size, size)
+    on_progress(size, size)
 
 
 @contextmanager
@@ -104,5 +106,5 @@ def _lines(path: Path, text: IO[str]) -> Iterator[str]:
     """Lines of a bounded length: what is no CSV may be one line of gigabytes."""
     while line := text.readline(_LONGEST_LINE):
         if len(line) == _LONGEST_LINE:
-            raise UsageError(f"{path}: a line has more than {_LONGEST_LINE:,} letters: it is no file of price rows")
+            raise UsageError(f"{path}: a line has more than {_LONGEST_LINE:,} letters: it does not contain price rows")
         yield line

@@ -1,6 +1,6 @@
-"""Prices that others recorded, into the history: beside what our own looks saw, never among it.
+"""Adds prices that others recorded to the history: beside our own polls, never among them.
 
-What a file says are sightings and looks (`analysis.row_tapes`). They are joined with those that are there already, so
+A file contains observations and polls (`analysis.history_from_rows`). They are merged with the stored ones, so
 that the order of files does not matter, a file that comes twice changes nothing, and one may fill the gaps of another.
 A file goes in by parts, each in a transaction of its own with its roll-ups: one that was cut off is finished by the
 next try, and a daemon goes on recording in between.
@@ -42,12 +42,12 @@ OnProgress = Callable[[str, int, int], None]  # what is done, how far, of how mu
 class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a file's rows: rows = new + known + twice + skipped."""
 
-    rows: int  # of offers; those that are looks are counted by themselves
+    rows: int  # of offers; those that are polls are counted by themselves
     new: int
     known: int  # the store says so already
     twice: int  # of one offer at one moment; the cheapest counts
     skipped: Mapping[str, int]  # reason → rows
-    looks: int  # moments at which somebody looked at a GPU and rental type; new ones
+    looks: int  # new moments at which a GPU and rental type was polled
     first_s: int | None  # of all rows that were understood
     last_s: int | None
     sources: Mapping[PriceSource, int]  # provider and kind → rows
@@ -60,7 +60,7 @@ def import_file(
     now_s: int,
     *,
     dry_run: bool = False,
-    told: OnProgress = lambda what, done, total: None,
+    on_progress: OnProgress = lambda what, done, total: None,
 ) -> ImportReport:
     """Join a file with the history.
 
@@ -74,12 +74,12 @@ def import_file(
     skipped: Counter[str] = Counter()
     survey = RowSurvey(kinds[1])
     span: set[int] = set()
-    for row in _rows(path, skipped, (kinds[0], now_s), lambda done, total: told("reading", done, total)):
+    for row in _rows(path, skipped, (kinds[0], now_s), lambda done, total: on_progress("reading", done, total)):
         survey.add(row)
         span = {min((row.at_s, *span)), max((row.at_s, *span))}
     _check(path, survey)
     merged = MergeCounts()
-    again = _rows(path, Counter(), (kinds[0], now_s), lambda done, total: told("importing", done, total))
+    again = _rows(path, Counter(), (kinds[0], now_s), lambda done, total: on_progress("importing", done, total))
     for part in _parts(again):
         merged += _import_part(database, part, survey, dry_run=dry_run)
     rows = {source: about.rows for source, about in survey.sources.items()}
@@ -89,7 +89,7 @@ def import_file(
         known=merged.known,
         twice=merged.twice,
         skipped=dict(skipped),
-        looks=merged.looks,
+        looks=merged.polls,
         first_s=min(span, default=None),
         last_s=max(span, default=None),
         sources=rows,
@@ -97,27 +97,27 @@ def import_file(
 
 
 def own_poll_span(database: Database, provider: str, from_s: int, to_s: int) -> tuple[datetime, datetime] | None:
-    """The first and the last of our own looks at a provider in a time; None: there was none. Raises StoreError."""
+    """The first and the last of our own polls of a provider in a period; None without any. Raises StoreError."""
     with database.read() as connection:
         first, last = CoreExecutor(connection).rows(_OWN, (provider, from_s, to_s))[0]
     return None if first is None else (datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC))
 
 
 def _check(path: Path, survey: RowSurvey) -> None:
-    """Each moment is a look at each GPU: what is no name of a GPU makes millions of them."""
+    """Each moment is a poll of each GPU: a column that is not a GPU name makes millions of them."""
     for about in survey.sources.values():
         if not about.has_explicit_polls and len(about.gpus) * len(about.moments) > _MAX_POLLS:
             raise UsageError(
-                f"{path}: {len(about.gpus):,} GPUs at {len(about.moments):,} moments are too many looks:"
+                f"{path}: {len(about.gpus):,} GPUs at {len(about.moments):,} moments are too many polls:"
                 " is gpu_name_raw the name of a GPU in every row?"
             )
 
 
 def _rows(
-    path: Path, skipped: Counter[str], terms: tuple[OfferKind | None, int], told: Callable[[int, int], None]
+    path: Path, skipped: Counter[str], terms: tuple[OfferKind | None, int], on_progress: Callable[[int, int], None]
 ) -> Iterator[PriceRow]:
     kind, now_s = terms
-    for row in rows_in(path, skipped, told):
+    for row in rows_in(path, skipped, on_progress):
         if row.at_s > now_s:
             skipped[IN_THE_FUTURE] += 1
         else:

@@ -1,8 +1,8 @@
 """Kinds of price lie apart in the history: what is rentable under its provider's name, the rest beside it.
 
 A list price that nobody could rent at must not pull a minimum or a median down. So it is kept under a name of its own,
-"azure:listed", with polls of its own; sums over all providers count what was live alone. What was imported lies apart,
-too ("vastai:history", "gcp:listed-history"): other people's looks must not end what ours saw, nor the other way round.
+"azure:listed", with polls of its own; series of all providers contain live prices only. What was imported lies apart,
+too ("vastai:history", "gcp:listed-history"): other people's polls must not end what ours saw, or vice versa.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def _prune_polls(database: Database, horizon_s: int) -> int:
 
 
 def _prune_alerts(database: Database, before_ms: int) -> int:
-    """Alerts that every channel is done with; one that is told once in a lifetime stays, or it would be told again."""
+    """Alerts that every channel is done with; one with a `once_key` stays, or it would be sent again."""
     with database.write() as connection:
         executor = CoreExecutor(connection)
         executor.run(_SETTLED_DELIVERIES, (before_ms,))

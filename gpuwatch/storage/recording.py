@@ -1,4 +1,4 @@
-"""Writes what a look at the market changed. The one code that records, for the daemon and for a quick `check`.
+"""Writes what a poll changed. The daemon and the light writer of `check` share this code.
 
 The order within a transaction: read the state, compare, write. The memory is changed by `settle`, after the commit.
 """
@@ -65,15 +65,15 @@ class EndedInterval(NamedTuple):
     segment_id: int
     series_id: int
     from_s: int
-    until_s: int  # the look that ended it
+    until_s: int  # the poll that ended it
     machine_microusd: int
     disk_microusd: int | None
 
 
 class WrittenPoll(NamedTuple):
-    """A look as it was written; to be settled once it is committed."""
+    """A poll as it was written, for `apply_to_memory` after the commit."""
 
-    look: RecordedPoll
+    poll: RecordedPoll
     changes: AnswerChanges
     opened: list[OpenPrice]  # one for each of `changes.seen`
     version: int
@@ -89,33 +89,33 @@ def write_answer(
     executor: Executor, prices: OpenPrices, answer: Answer, lane: str, gpu: str, spot: bool
 ) -> WrittenPoll:
     """Write an answer: the poll, the quota, and what changed. `prices` must show the database as it is."""
-    look = _recorded_poll(prices, answer, lane, clean(gpu, 200), int(spot))
-    changes = find_changes(answer, look, prices)
-    _write_poll(executor, look, answer)
-    add_rows(executor, look.provider, answer.observed_at, answer.rows)
-    opened = _ChangeWriter(executor, prices, look).write(changes)
-    hour = look.at_s // 3600
-    if prices.next_hour is None or hour < prices.next_hour:  # the first look, or one that comes late: sum up again
+    poll = _recorded_poll(prices, answer, lane, clean(gpu, 200), int(spot))
+    changes = find_changes(answer, poll, prices)
+    _write_poll(executor, poll, answer)
+    add_rows(executor, poll.provider, answer.observed_at, answer.rows)
+    opened = _ChangeWriter(executor, prices, poll).write(changes)
+    hour = poll.at_s // 3600
+    if prices.next_hour is None or hour < prices.next_hour:  # the first poll, or one that comes late: sum up again
         prices.next_hour = hour
         executor.run("UPDATE history_state SET next_hour = ? WHERE id = 1", (hour,))
     version = prices.version
-    if changes.seen or changes.gone or look.covers:
+    if changes.seen or changes.gone or poll.covers:
         version += 1
         executor.run("UPDATE history_state SET version = ? WHERE id = 1", (version,))
-    return WrittenPoll(look, changes, opened, version)
+    return WrittenPoll(poll, changes, opened, version)
 
 
-def write_failure(executor: Executor, look: RecordedPoll, error: str) -> None:
-    """A question without an answer: a gap."""
+def write_failure(executor: Executor, poll: RecordedPoll, error: str) -> None:
+    """A search without an answer: a gap."""
     text = clean(" ".join(error.split()), 500)
     executor.run(
         _POLL,
         (
-            clean(look.provider, 32),
-            look.lane,
-            clean(look.gpu, 200),
-            look.spot,
-            look.at_s,
+            clean(poll.provider, 32),
+            poll.lane,
+            clean(poll.gpu, 200),
+            poll.spot,
+            poll.at_s,
             "failed",
             0,
             None,
@@ -128,24 +128,24 @@ def write_failure(executor: Executor, look: RecordedPoll, error: str) -> None:
 
 
 def apply_to_memory(written: WrittenPoll, prices: OpenPrices) -> list[EndedInterval]:
-    """The memory follows what was committed; answers the intervals that ended."""
-    look, changes = written.look, written.changes
+    """Update the memory to what was committed; returns the intervals that ended."""
+    poll, changes = written.poll, written.changes
     prices.version = written.version
-    ended = [_ended_interval(opened, look.at_s) for opened in changes.gone]
-    home = prices.shelf(look.provider, look.spot)
+    ended = [_ended_interval(opened, poll.at_s) for opened in changes.gone]
+    home = prices.prices_of(poll.provider, poll.spot)
     for opened in changes.gone:
         home.drop(opened)
     for seen, opened in zip(changes.seen, written.opened, strict=True):
-        shelf = prices.shelf(look.provider, int(seen.offer.spot))
+        provider_prices = prices.prices_of(poll.provider, int(seen.offer.spot))
         if seen.was is not None and opened.seen_from_s > seen.was.seen_from_s:
-            ended.append(_ended_interval(seen.was, look.at_s))
-        opened.mark = prices.looks
-        shelf.put(opened)
-        shelf.touch(opened.gpu, look.at_s)
+            ended.append(_ended_interval(seen.was, poll.at_s))
+        opened.mark = prices.polls
+        provider_prices.put(opened)
+        provider_prices.touch(opened.gpu, poll.at_s)
     for opened, offer in changes.facts:
         opened.verification, opened.facts = offer.verification, facts_of(offer)
-    if look.covers:
-        home.covered_s[look.gpu] = look.at_s
+    if poll.covers:
+        home.covered_s[poll.gpu] = poll.at_s
     return ended
 
 
@@ -197,33 +197,32 @@ def seconds(moment: datetime) -> int:
 
 
 def _recorded_poll(prices: OpenPrices, answer: Answer, lane: str, gpu: str, spot: int) -> RecordedPoll:
-    """When did this look happen, in the history's time? A sweep is later than all it speaks of, to the second."""
+    """The poll with its time in the history: a sweep is at least a second later than everything it covers."""
     ends = covers(answer, lane)
-    shelf = prices.shelf(answer.provider, spot)
+    provider_prices = prices.prices_of(answer.provider, spot)
     at_s = seconds(answer.observed_at)
     if ends:
-        at_s = max(at_s, shelf.newest_change(gpu) + 1)
+        at_s = max(at_s, provider_prices.newest_change(gpu) + 1)
     else:
-        at_s = max(
-            at_s, max((shelf.newest_change(name) for name in {offer.gpu for offer in answer.offers}), default=NEVER)
-        )
+        gpus = {offer.gpu for offer in answer.offers}
+        at_s = max(at_s, max((provider_prices.newest_change(name) for name in gpus), default=NEVER))
     to = answer.complete_to_usd_hour if ends and answer.complete_to_usd_hour is not None else None
     bound = None if to is None or answer.completeness == "complete" else microusd(repr(to))
     return RecordedPoll(answer.provider, lane, gpu, spot, at_s, ends, bound)
 
 
-def _write_poll(executor: Executor, look: RecordedPoll, answer: Answer) -> None:
+def _write_poll(executor: Executor, poll: RecordedPoll, answer: Answer) -> None:
     executor.run(
         _POLL,
         (
-            look.provider,
-            look.lane,
-            look.gpu,
-            look.spot,
-            look.at_s,
+            poll.provider,
+            poll.lane,
+            poll.gpu,
+            poll.spot,
+            poll.at_s,
             str(answer.completeness),
-            int(look.covers),
-            look.complete_to_microusd,
+            int(poll.covers),
+            poll.complete_to_microusd,
             answer.rows,
             sum(answer.skipped.values()),
             round(answer.elapsed_s * 1000),
@@ -233,15 +232,15 @@ def _write_poll(executor: Executor, look: RecordedPoll, answer: Answer) -> None:
 
 
 class _ChangeWriter:
-    """Writes one look's changes."""
+    """Writes one poll's changes."""
 
-    def __init__(self, executor: Executor, prices: OpenPrices, look: RecordedPoll) -> None:
+    def __init__(self, executor: Executor, prices: OpenPrices, poll: RecordedPoll) -> None:
         self._executor = executor
         self._prices = prices
-        self._look = look
+        self._poll = poll
 
     def write(self, changes: AnswerChanges) -> list[OpenPrice]:
-        """All rows; answers the open price of each of `changes.seen`."""
+        """Write all rows; returns the open price of each of `changes.seen`."""
         places = self._places([one.offer for one in changes.seen] + [offer for _, offer in changes.facts])
         opened = self._opened(changes.seen, places)
         self._close(changes)
@@ -263,7 +262,7 @@ class _ChangeWriter:
 
     def _opens(self, one: PriceChange) -> bool:
         """False: it changed again within the second that opened its interval; that interval is corrected."""
-        return one.was is None or one.was.seen_from_s < self._look.at_s
+        return one.was is None or one.was.seen_from_s < self._poll.at_s
 
     def _close(self, changes: AnswerChanges) -> None:
         ending = [*changes.gone, *(one.was for one in changes.seen if one.was is not None and self._opens(one))]
@@ -272,9 +271,9 @@ class _ChangeWriter:
         )
 
     def _last_seen(self, opened: OpenPrice) -> int:
-        # all that ends here were of the look's own rental type, or sit on another shelf of the same provider
-        shelf = self._prices.shelf(self._look.provider, self._look.spot)
-        return max(opened.seen_from_s, shelf.newest_cover(opened.gpu))
+        # all that ends here has the poll's own rental type, or belongs to the same provider
+        provider_prices = self._prices.prices_of(self._poll.provider, self._poll.spot)
+        return max(opened.seen_from_s, provider_prices.newest_cover(opened.gpu))
 
     def _opened(self, seen: Sequence[PriceChange], places: dict[tuple[str, str], int]) -> list[OpenPrice]:
         segments = self._segments(one.offer for one in seen)
@@ -300,7 +299,7 @@ class _ChangeWriter:
             segment_id,
             clean(one.offer.gpu, 200),
             (one.machine_id, one.offer.gpu_count),
-            self._look.at_s if one.was is None else max(self._look.at_s, one.was.seen_from_s),
+            self._poll.at_s if one.was is None else max(self._poll.at_s, one.was.seen_from_s),
             one.machine_microusd,
             one.disk_microusd,
             verification=one.offer.verification,

@@ -1,4 +1,4 @@
-"""A stretch of the stored market as a tape: every price from when it was first seen until it was gone."""
+"""A period of the stored market: every price from when it was first seen until it was gone."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ _POLLS = """SELECT at_s, provider, gpu, spot, completeness, covers, complete_to_
 
 
 class StoredPoll(NamedTuple):
-    """A look that ends what it does not show."""
+    """A poll that covers: an offer that it does not show is gone."""
 
-    look: CompletePoll
+    poll: CompletePoll
     provider: str
     kind: OfferKind
     gpu: str
     spot: bool
 
 
-def read_tape(
+def read_market_history(
     database: Database, scope: MarketFilter, since: datetime, until: datetime, *, names: Names | None = None
 ) -> MarketHistory:
     """What was seen of a part of the market in [since, until).
@@ -94,7 +94,7 @@ def read_tape(
 def read_polls(
     database: Database, scope: MarketFilter, since: datetime, until: datetime, *, names: Names | None = None
 ) -> list[StoredPoll]:
-    """The looks in [since, until) that end what they do not show, by time. Arguments and faults as `read_tape`."""
+    """The covering polls in [since, until), by time. Arguments and errors as `read_market_history`."""
     with database.read() as connection:
         executor = CoreExecutor(connection)
         meant = _MarketFilter(executor, scope, names)
@@ -148,37 +148,37 @@ def _add_segment(
 ) -> None:
     number, name, gpu, _, spot, *_ = segment
     start_s, end_s = span
-    looks = covers.get((name, gpu, spot), [])
+    polls = covers.get((name, gpu, spot), [])
     listings, intervals = found
     rows = executor.rows(_SPELLS, (number, end_s, start_s - COVER_LASTS_S))
     facts = {row[0]: row for row in executor.rows(_LISTINGS, (number,))} if rows else {}
     for series, group in groupby(rows, key=lambda row: row[0]):
-        mine = list(_intervals_of(list(group), len(listings), looks, span))
+        mine = list(_intervals_of(list(group), len(listings), polls, span))
         if mine:
             listings.append(_listing(segment, facts[series]))
             intervals += mine
 
 
 def _intervals_of(
-    rows: Sequence[Row], listing: int, looks: list[int], span: tuple[int, int]
+    rows: Sequence[Row], listing: int, polls: list[int], span: tuple[int, int]
 ) -> Iterator[OfferInterval]:
     start_s, end_s = span
     for at, (_, from_s, to_s, machine, disk) in enumerate(rows):
         next_s = rows[at + 1][1] if at + 1 < len(rows) else end_s
-        gone_s = min(next_s, end_s if to_s is None else _first_after(looks, to_s, end_s))
+        gone_s = min(next_s, end_s if to_s is None else _first_after(polls, to_s, end_s))
         if gone_s > start_s:
-            seen_s = to_s if to_s is not None and to_s < end_s else _last_before(looks, end_s, from_s)
+            seen_s = to_s if to_s is not None and to_s < end_s else _last_before(polls, end_s, from_s)
             yield OfferInterval(listing, from_s, seen_s, gone_s if gone_s < end_s else None, machine, disk)
 
 
-def _first_after(looks: list[int], after_s: int, else_s: int) -> int:
-    at = bisect_right(looks, after_s)
-    return looks[at] if at < len(looks) else else_s
+def _first_after(polls: list[int], after_s: int, else_s: int) -> int:
+    at = bisect_right(polls, after_s)
+    return polls[at] if at < len(polls) else else_s
 
 
-def _last_before(looks: list[int], before_s: int, least_s: int) -> int:
-    at = bisect_left(looks, before_s)
-    return max(least_s, looks[at - 1]) if at else least_s
+def _last_before(polls: list[int], before_s: int, least_s: int) -> int:
+    at = bisect_left(polls, before_s)
+    return max(least_s, polls[at - 1]) if at else least_s
 
 
 def _listing(segment: Row, facts: Row) -> ListedOffer:

@@ -17,7 +17,7 @@ from gpuwatch.storage.auto_prices import SqlAutoPriceWaits
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import CoreExecutor
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.stored_prices import read_tape
+from gpuwatch.storage.stored_prices import read_market_history
 from tests.builders import an_offer
 from tests.engine.test_auto_prices import WATCH, H
 from tests.engine.uow_fakes import NOON, an_answer
@@ -100,7 +100,7 @@ def test_over_a_tape_a_limit_knows_nothing_of_what_comes_later(sqlite_database: 
     """The same limits at the same moments, whether the tape goes on behind them or not."""
     record(sqlite_database, 24 * 10, lambda at: 2.0 if at.hour < 6 else 2.5)
     scope = MarketFilter(gpus=("H100 SXM",))
-    market_history = read_tape(sqlite_database, scope, NOON - timedelta(days=20), NOON)
+    market_history = read_market_history(sqlite_database, scope, NOON - timedelta(days=20), NOON)
     assert len({limit for at, limit in limits_over(market_history, NOON)}) > 1
     for cut in (NOON - timedelta(days=6, minutes=7), NOON - timedelta(days=3)):
         assert limits_over(market_history.before(round(cut.timestamp())), cut) == limits_over(market_history, cut)

@@ -26,7 +26,7 @@ from gpuwatch.storage.migrate import upgrade
 from gpuwatch.storage.price_export import check_export_target, history_rows, write_rows
 from gpuwatch.storage.price_files import read_rows
 from gpuwatch.storage.price_import import import_file
-from gpuwatch.storage.stored_prices import read_tape
+from gpuwatch.storage.stored_prices import read_market_history
 from tests.storage.market import NOON, an_answer, an_offer
 from tests.storage.test_history_recorder_model import (
     Poll,
@@ -87,7 +87,7 @@ def test_an_import_of_an_export_is_the_same_market(
     for _ in told(database, [msgspec.structs.replace(poll, wait_s=max(1, poll.wait_s)) for poll in story]):
         pass
     moved(database, elsewhere, tmp_path_factory.mktemp("rows") / f"rows{suffix}")
-    before, after = read_tape(database, ALL, *AGES), read_tape(elsewhere, ALL, *AGES)
+    before, after = read_market_history(database, ALL, *AGES), read_market_history(elsewhere, ALL, *AGES)
     assert plainly(after) == plainly(before)
     looks = {poll[:5] for poll in before.polls if poll.lane == "sweep" and poll.answered}
     assert {poll[:5] for poll in after.polls if poll.answered} == looks
@@ -141,7 +141,7 @@ def test_an_empty_look_and_a_truncated_one_come_through(
     history.record(cut, lane="sweep")
     history.record(an_answer(after_s=120), lane="sweep")
     moved(database, elsewhere, tmp_path / "rows.csv")
-    assert plainly(read_tape(elsewhere, ALL, *AGES)) == plainly(read_tape(database, ALL, *AGES))
+    assert plainly(read_market_history(elsewhere, ALL, *AGES)) == plainly(read_market_history(database, ALL, *AGES))
     found = {
         (row.at_s - NOON_S, row.listed_microusd_hour) for row in read_rows(tmp_path / "rows.csv").rows if row.is_poll
     }
@@ -166,7 +166,7 @@ def test_a_file_about_one_gpu_does_not_say_that_there_was_no_other(
     for name, rows in (("all", history_rows(database, ALL, *AGES, {})), ("some", iter(some))):
         write_rows(tmp_path / f"{name}.csv", rows)
         import_file(elsewhere, tmp_path / f"{name}.csv", (None, {}), LATER_S)
-    assert plainly(read_tape(elsewhere, ALL, *AGES)) == plainly(read_tape(database, ALL, *AGES))
+    assert plainly(read_market_history(elsewhere, ALL, *AGES)) == plainly(read_market_history(database, ALL, *AGES))
 
 
 def test_an_unpriced_disk_is_in_the_price_of_a_row(database: Database) -> None:

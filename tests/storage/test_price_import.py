@@ -25,7 +25,7 @@ from gpuwatch.storage.price_export import write_rows
 from gpuwatch.storage.price_files import read_rows
 from gpuwatch.storage.price_import import ImportReport, import_file, own_poll_span
 from gpuwatch.storage.prune import prune
-from gpuwatch.storage.stored_prices import read_tape
+from gpuwatch.storage.stored_prices import read_market_history
 from tests.storage.market import NOON, an_answer, an_offer, machines, on_demand, price_track
 from tests.storage.test_history_recorder_model import emptied
 
@@ -348,7 +348,7 @@ def test_the_store_and_the_file_make_the_same_tape(sqlite_database: Database, pa
     done = import_file(sqlite_database, path, (OfferKind.LIVE, {}), LATER_S)
     rows = read_rows(path).rows
     assert (done.new, done.known, done.twice, dict(done.skipped)) == (len(rows), 0, 0, {})
-    whole = read_tape(
+    whole = read_market_history(
         sqlite_database, MarketFilter(), datetime(2000, 1, 1, tzinfo=UTC), datetime(2030, 1, 1, tzinfo=UTC)
     )
     assert plainly(whole) == plainly(history_of_rows(rows, "file"))

@@ -17,7 +17,7 @@ from gpuwatch.ports import Completeness
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.market_snapshot import market_at
-from gpuwatch.storage.stored_prices import read_polls, read_tape
+from gpuwatch.storage.stored_prices import read_market_history, read_polls
 from tests.storage.market import NOON, an_answer, an_offer, machines, on_demand, price_track
 from tests.storage.test_history_recorder_model import (
     Poll,
@@ -39,7 +39,7 @@ def history(database: Database) -> SqlHistoryRecorder:
 
 
 def tape_until(database: Database, second: int, since_s: int = -10, **scope: Any) -> MarketHistory:
-    return read_tape(
+    return read_market_history(
         database, MarketFilter(**scope), NOON + timedelta(seconds=since_s), NOON + timedelta(seconds=second)
     )
 
@@ -109,7 +109,7 @@ def test_the_lows_of_the_hours_are_those_of_the_tape(sqlite_database: Database, 
     sweeps = [Poll(one.wait_s, "sweep", one.gpu, one.market, Completeness.COMPLETE, None, one.restart) for one in story]
     last = [second for second, _ in told(sqlite_database, sweeps)][-1]
     until = NOON + timedelta(seconds=last + 1)
-    market_history = read_tape(sqlite_database, MarketFilter(gpus=("H100 SXM",), spot=False), NOON, until)
+    market_history = read_market_history(sqlite_database, MarketFilter(gpus=("H100 SXM",), spot=False), NOON, until)
     made = series_of(market_history, lambda listing, interval: interval.listed_microusd_hour(8))
     points = price_track(sqlite_database, on_demand("H100 SXM"), NOON, until)
     if market_history.listings:
@@ -160,7 +160,7 @@ def test_hunts_end_nothing_and_are_no_look_of_an_export(database: Database, hist
     history.record(an_answer(an_offer("c"), after_s=30), lane="hunt", gpu="H100 SXM")
     assert intervals(tape_until(database, 200)) == [("a", 0, 0, None), ("b", 0, 0, None), ("c", 30, 30, None)]
     looks = read_polls(database, ALL, NOON, NOON + timedelta(hours=1))
-    assert [(one.look.at_s, one.gpu) for one in looks] == [(NOON_S, "")]
+    assert [(one.poll.at_s, one.gpu) for one in looks] == [(NOON_S, "")]
 
 
 @pytest.mark.parametrize(

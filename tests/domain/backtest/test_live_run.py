@@ -38,7 +38,7 @@ from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.stored_prices import read_tape
+from gpuwatch.storage.stored_prices import read_market_history
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import a_watch
 from tests.engine.uow_fakes import Started
@@ -223,7 +223,7 @@ def live(daemon: Daemon, watch: Watch) -> list[Reported]:
 
 def replayed(database: Database, setting: ReplaySettings, until: datetime) -> Mapping[str, list[Reported]]:
     """The same out of what the store holds."""
-    market_history = read_tape(database, MarketFilter(gpus=GPUS), NOON - timedelta(days=1), until)
+    market_history = read_market_history(database, MarketFilter(gpus=GPUS), NOON - timedelta(days=1), until)
     players = [
         (watch, find_candidates(watch, market_history, setting.commissions, REFERENCE_DISK_GB)) for watch in WATCHES
     ]
