@@ -75,7 +75,7 @@ def test_a_file_without_one_good_row_fails(stored: Shell) -> None:
         (b"\x1f\x8b\x08rubbish", "cannot be read"),
         (gzip.compress(HEAD.encode() + b"\n" + ROW.encode() * 999, mtime=0)[:-9], "cannot be read"),
         (b"PAR1rubbishPAR1", "cannot be read"),
-        (b"x" * 300_000, "no file of price rows"),
+        (b"x" * 300_000, "does not contain price rows"),
         (HEAD.encode() + b'\n"' + b"x\n" * 200_000, "cannot be read"),
     ],
 )

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.analysis.price_series import PeriodLength, PricePeriod
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.ports import Answer, Completeness
-from gpuwatch.storage.database import Database
 from gpuwatch.storage.history_queries import track
+
+if TYPE_CHECKING:
+    from gpuwatch.storage.database import Database
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)  # a Monday
 PLAIN: dict[str, Any] = {

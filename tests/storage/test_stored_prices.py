@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory, OfferInterval, usd_gpu_hour
+from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory, OfferInterval
 from gpuwatch.domain.analysis.price_series import series_of
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import Completeness
@@ -200,5 +200,5 @@ def test_facts_and_money_come_through(database: Database, history: SqlHistoryRec
         "Texas, US", "US", 0.99, 80.0,
     )  # fmt: skip
     assert isinstance(interval, OfferInterval)
-    assert usd_gpu_hour(interval.listed_microusd_hour(8), 2) == 2.0
+    assert interval.listed_microusd_hour(8) / listing.identity.gpu_count == 2_000_000
     assert machines(market_at(database, NOON).offers) == {"m": 4_000_000}
