@@ -41,10 +41,10 @@ def summary_lines(watch: Watch, result: BacktestResult, found: Backtest, zone: Z
             f"the cheapest that fitted cost {result.median_usd_gpu_hour:.4f} half of the time"
         )
     else:
-        yield "nothing that fits was ever on offer, at any price"
+        yield "nothing that fits was ever on sale, at any price"
     if result.budget_refusals:
-        told = ", ".join(f"{reason} at {looks} polls" for reason, looks in result.budget_refusals.items())
-        yield f"over the budget: {told}"
+        reasons = ", ".join(f"{reason} at {looks} polls" for reason, looks in result.budget_refusals.items())
+        yield f"over the budget: {reasons}"
     yield from _waiting(result, found.deadline)
     if clauses := found.ignored.get(watch.name):
         yield f"the history does not record: {', '.join(clauses)}; these clauses were ignored (--strict rejects them)"
@@ -55,12 +55,12 @@ def summary_lines(watch: Watch, result: BacktestResult, found: Backtest, zone: Z
 def _counts(result: BacktestResult) -> str:
     events = main_events(result)
     reminders = sum(event.is_reminder for event in result.events)
-    told = f"it fired {_times(result.fires)}" + (f", {reminders} of them reminders" if reminders else "")
+    text = f"it fired {_times(result.fires)}" + (f", {reminders} of them reminders" if reminders else "")
     if result.launches:
         launches = "1 launch" if result.launches == 1 else f"{result.launches} launches"
-        told += f"; {launches}, {dollars(result.cost_usd)} in all"
+        text += f"; {launches}, {dollars(result.cost_usd)} in all"
     missed = sum(event.cheaper_later is not None for event in events)
-    return f"{told}; something cheaper came after {missed} of {len(events)}" if events else told
+    return f"{text}; something cheaper came after {missed} of {len(events)}" if events else text
 
 
 def _worth(watch: Watch, result: BacktestResult) -> str:

@@ -124,7 +124,7 @@ def _print(gpu: str, wanted: AdviceRequest, answered: AdviceResult, shown_for: t
 
         click.echo(f"\nMethod: {METHOD}.")
         click.echo(
-            f"{answered.source}: {advice.known_hours} hours with a look, of {advice.span_hours}, "
+            f"{answered.source}: {advice.known_hours} polled hours of {advice.span_hours}, "
             f"from {local(answered.since, zone)} to {local(answered.until, zone)}."
         )
 
@@ -172,11 +172,11 @@ def _odds_lines(answered: AdviceResult) -> Iterator[str]:
     for odds in snipe.odds:
         every = format_duration(odds.every_s)
         yield (
-            f"  a look every {every} sees {odds.chance:.1%} of them "
+            f"  polling every {every} sees {odds.chance:.1%} of them "
             f"({odds.chance_low:.1%} to {odds.chance_high:.1%}), {odds.a_day:.1f} a day"
         )
     apart = _about(snipe.poll_spacing_s)
-    yield f"  The history's own looks lie {apart} apart: what came and went between two of them is not in it."
+    yield f"  The history was polled every {apart}: offers that came and went between two polls are not in it."
     yield f"  Method: {_ODDS_METHOD}."
 
 
@@ -188,7 +188,7 @@ def _life(snipe: SnipeOdds) -> str:
 
 
 def _about(seconds: float) -> str:
-    """A duration without what nobody wants to know."""
+    """A duration rounded to what matters."""
     from gpuwatch.domain.watches.durations import format_duration
 
     step = next((step for least, step in ((86_400, 3600), (3600, 600), (600, 60)) if seconds >= least), 1)

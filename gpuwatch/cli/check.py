@@ -180,8 +180,10 @@ def _why_none(checked: Sequence[ProviderCheck]) -> str:
 def _report_line(part: ProviderCheck) -> str:
     report = part.report
     reasons = ", ".join(f"{rows} rows not understood ({reason})" for reason, rows in sorted(report.skipped.items()))
-    told = "; ".join(text for text in (reasons, report.error) if text)
-    return f"{report.provider}: {report.offers} offers in {report.elapsed_s:.1f} s" + (f" – {told}" if told else "")
+    problems = "; ".join(text for text in (reasons, report.error) if text)
+    return f"{report.provider}: {report.offers} offers in {report.elapsed_s:.1f} s" + (
+        f" – {problems}" if problems else ""
+    )
 
 
 def _explain(

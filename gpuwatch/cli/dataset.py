@@ -290,7 +290,7 @@ def _price(chosen: dict[str, Any], config: str | None) -> TrainingPrice | None:
         click.echo(f"no price out of the store: {fault}", err=True)
         return None
     if found is None:
-        known = "nobody offers it" if chosen["poll"] else "no offer of the last three hours is in the store"
+        known = "no provider offers it" if chosen["poll"] else "no offer of the last three hours is in the store"
         click.echo(
             f"no price of {gpu}: {known}; --price says one" + ("" if chosen["poll"] else ", --poll asks"), err=True
         )

@@ -193,7 +193,7 @@ def _own(machine: MachineOptions, slower: float) -> OwnedMachine:
 
 
 def _warn_of_memory(machine: MachineOptions) -> None:
-    """Cards that do not hold the model are told, not refused: they may hold another one."""
+    """Warn of cards that do not hold the model, but accept them: they may hold another one."""
     if machine.cards is None or machine.memory is None:
         return
     from gpuwatch.cli.output import note

@@ -1,4 +1,4 @@
-"""What `gpuwatch plan buy` prints: owning beside each tariff, and the sources' own reckoning."""
+"""What `gpuwatch plan buy` prints: owning beside each tariff, and the sources' own calculation."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def print_table(
         note(_log_line(own, log))
     note(METHOD)
     if any(one.tariff.name.startswith("spot") for one in found):
-        note("spot: what interruptions cost is not in it; gpuwatch plan job reckons them")
+        note("spot: the cost of interruptions is not included; gpuwatch plan job computes it")
     if log is None and best.day_usd:
         note(_differs(own, best))
 
@@ -136,7 +136,7 @@ def _figure(value: Decimal) -> str:
 
 
 def print_seed(as_json: bool) -> int:
-    """The calculator and the division of the sources, and what the corrected reckoning makes of the first."""
+    """The calculator and the division of the sources, and the corrected result of the first."""
     from decimal import Decimal
 
     from gpuwatch.app.plan_buy import plan_buy_sources_json

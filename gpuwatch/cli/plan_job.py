@@ -232,7 +232,7 @@ def _on_offers(spec: JobSpec, traffic: JobTraffic, given: dict[str, Any], config
 
 
 def _is_enough(spec: JobSpec, given: dict[str, Any]) -> None:
-    """Without these, no offer could be reckoned."""
+    """Reject a job whose cost cannot be computed on any offer."""
     if spec.hours is None and spec.tokens is None:
         raise UsageError(
             "how long does it take? Use --hours with --on, or --tokens with --tokens-per-s or --utilisation"

@@ -1,4 +1,4 @@
-"""What `plan job` prints: candidates held against each other, offers by what the job costs on them."""
+"""What `plan job` prints: candidates compared with each other, offers by what the job costs on them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PARTS: Sequence[tuple[str, Callable[[JobBill], float]]] = (
 def print_candidates(
     found: Sequence[ComparedHardware], spec: JobSpec, *, credit_usd: float, seed: bool, load_said: str | None
 ) -> None:
-    """A table, the first line being what the others are held against."""
+    """A table; the first line is what the others are compared with."""
     parts = _parts_of([one.cost for one in found])
     columns = [left("cards"), right("$ job"), right("against 1st", drop=1), right("hours", drop=2), right("$/h")]
     columns += [right("speed", drop=3), right("even at", drop=4), *(right(name, drop=5) for name, _ in parts)]
@@ -82,7 +82,7 @@ def _tell_load(found: Sequence[ComparedHardware], spec: JobSpec, seed: bool, loa
 def _tell_difference(found: Sequence[ComparedHardware], seed: bool) -> None:
     """Where and why this is not what the sources print."""
     if seed:
-        note("price × hours alone, as the sources reckon; loading, restarts, least billing and traffic are left out")
+        note("price × hours only, as the sources compute; loading, restarts, minimum billing and traffic are left out")
         return
     plain = [one.cost.high.usd_for(one.cost.high.work_h) for one in found]
     if any(abs(usd - one.cost.microusd / MICRO) >= 0.005 for usd, one in zip(plain, found, strict=True)):
@@ -144,13 +144,13 @@ def _offer_cells(
 
 
 def tell_refused(ranking: JobRanking) -> None:
-    """Why the job cannot be reckoned, or done, on the other offers."""
+    """Why the job cannot be computed, or done, on the other offers."""
     if not ranking.refused:
         return
-    told = [f"{count}: {reason}" for reason, count in ranking.refused[:_REASONS_SHOWN]]
+    reasons = [f"{count}: {reason}" for reason, count in ranking.refused[:_REASONS_SHOWN]]
     more = sum(count for _, count in ranking.refused[_REASONS_SHOWN:])
-    told += [f"{more} for other reasons"] if more else []
-    note(f"left out, of {ranking.seen} offers: {'; '.join(told)}")
+    reasons += [f"{more} for other reasons"] if more else []
+    note(f"left out, of {ranking.seen} offers: {'; '.join(reasons)}")
 
 
 def _parts_of(costs: Sequence[JobCost]) -> list[tuple[str, Callable[[JobBill], float]]]:

@@ -138,7 +138,7 @@ def _print_own(judged: Sequence[tuple[OwnUse, UtilisedPrice | None]], low: float
         note("not enough data: " + ("no provider said how its GPUs were used" if judged else "nothing was rented then"))
         return
     wasted = sum(wasted_usd(one) for one, found in judged if found is not None)
-    note(f"{METHOD}, mean of the looks at each launch; in all {dollars(wasted)} bought no work")
+    note(f"{METHOD}, mean of the samples of each launch; in all {dollars(wasted)} bought no work")
 
 
 def _own_row(one: OwnUse, found: UtilisedPrice | None, low: float, good: float) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ def test_an_adopted_instance_is_a_launch_with_price_and_deadline_from_now(
     assert abs(launch.intended_at - real_now()) < timedelta(minutes=1)
 
 
-def test_it_is_told(shell: Shell, rows: Rows, market: Marketplace) -> None:
+def test_it_is_reported(shell: Shell, rows: Rows, market: Marketplace) -> None:
     shell("adopt", rent(market, f"gpuwatch-{STRANGER}"))
     (due,) = Outbox(rows.store).lease(real_now(), 10, 60.0)
     assert (due.alert.kind, due.alert.headline) == (AlertKind.LAUNCH, "trains: adopted")

@@ -256,5 +256,5 @@ def test_asks_shows_the_quote_in_json_and_on_a_screen(house: House) -> None:
 
 def test_approve_in_json(house: House) -> None:
     ask_id = house.fires()
-    told = house.shell("approve", ask_id, "--json").json
-    assert (told["outcome"], told["launch_id"]) == ("rented", ask_id)
+    reported = house.shell("approve", ask_id, "--json").json
+    assert (reported["outcome"], reported["launch_id"]) == ("rented", ask_id)

@@ -123,13 +123,13 @@ def test_a_picture(shell: Shell, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "told"),
+    ("argv", "reported"),
     [
         (["H10O"], "did you mean H100?"),
         (["B200", "--zone", "Nowhere"], "expected a time zone"),
         (["B200", "--zone", "../../etc/passwd"], "expected a time zone"),
         (["B200", "--blocks", "night"], "NAME=WINDOW"),
-        (["B200", "--blocks", "night=25:00-08:00"], "no time of day"),
+        (["B200", "--blocks", "night=25:00-08:00"], "not a time of day"),
         (["B200", "--blocks", "night=22:30-08:00"], "on the hour"),
         (["B200", "--blocks", "all=Mon-Sun"], "no hour is left"),
         (["B200", "--blocks", "a=Sat", "--blocks", "a=Sun"], "a name of its own"),
@@ -137,8 +137,8 @@ def test_a_picture(shell: Shell, tmp_path: Path) -> None:
         ([], "Missing argument 'GPU'"),
     ],
 )
-def test_mistakes_are_told_in_a_line(shell: Shell, argv: list[str], told: str) -> None:
+def test_mistakes_are_reported_in_a_line(shell: Shell, argv: list[str], reported: str) -> None:
     ran = shell("calendar", *argv, "--data", str(PUBLIC))
     assert (ran.code, ran.out) == (2, "")
-    assert told in ran.err
+    assert reported in ran.err
     assert len(ran.err.splitlines()) == 1

@@ -94,16 +94,16 @@ def test_without_any_list_the_known_items_are_shown(shell: Shell) -> None:
 
 
 def test_doctor_says_which_watch_is_held_back(shell: Shell) -> None:
-    def told() -> list[str]:
+    def reported() -> list[str]:
         return [one["text"] for one in shell("doctor", "--json").json if one["area"] == "renting"]
 
-    (line,) = told()
+    (line,) = reported()
     assert line == (
         "Watch 'train it' rents nothing: the checklist is not complete: dry_epoch, amp, mine: a word; "
         "see: gpuwatch checklist 'train it'"
     )
     shell("checklist", "tick", "train it", "dry_epoch", "amp", "mine: a word")
-    assert told() == []
+    assert reported() == []
 
 
 def test_an_item_too_long_to_be_kept_is_a_fault_of_the_settings(shell: Shell) -> None:

@@ -136,7 +136,7 @@ def test_show_never_shows_a_secret(
     assert "launch.env" in printed.out
 
 
-def test_wrong_settings_are_told_and_exit_with_2(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_settings_are_reported_and_exit_with_2(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "gpuwatch.toml").write_text("dry_rum = true\n")
     assert run(["config", "show"]) == Exit.USAGE
     printed = capsys.readouterr()

@@ -242,7 +242,7 @@ def test_what_cannot_be_meant_is_wrong_usage(shell: Shell, rows: Rows, argv: tup
     assert (ran.code, ran.out) == (2, "")
 
 
-def test_nothing_is_asked_without_being_told_to(shell: Shell, rows: Rows, market: Marketplace) -> None:
+def test_nothing_is_fetched_without_refresh(shell: Shell, rows: Rows, market: Marketplace) -> None:
     rows.add(real_now() - DAY)
     shell("costs")
     assert [one for one in market.requests if "charges" in one.path] == []

@@ -199,11 +199,11 @@ def test_without_the_extra_it_is_what_is_named_first(
 ) -> None:
     (tmp_path / "data.jsonl").write_text('{"text": "a"}\n')
     monkeypatch.setattr("gpuwatch.app.dataset.models._places", lambda: iter(()))
-    told = shell("dataset", "audit", str(tmp_path / "data.jsonl"))
-    assert (told.code, "no embedding model on this machine" in told.err) == (2, True)
+    reported = shell("dataset", "audit", str(tmp_path / "data.jsonl"))
+    assert (reported.code, "no embedding model on this machine" in reported.err) == (2, True)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    told = shell("dataset", "audit", str(tmp_path / "data.jsonl"))
-    assert (told.code, told.err) == (
+    reported = shell("dataset", "audit", str(tmp_path / "data.jsonl"))
+    assert (reported.code, reported.err) == (
         2,
         f"this needs tokenizers, which is not installed: {install_hint('dataset')}\n",
     )

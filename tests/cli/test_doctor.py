@@ -57,7 +57,7 @@ def test_a_key_that_may_everything_is_said_to(shell: Shell, rows: Rows, market: 
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "words", "told"),
+    ("endpoint", "words", "reported"),
     [
         ("instances", "may not list instances", ("fault", "give the key the permission instance_read")),
         ("user", "may not read the credit", ("note", "give the key the permission user_read")),
@@ -65,11 +65,11 @@ def test_a_key_that_may_everything_is_said_to(shell: Shell, rows: Rows, market: 
     ],
 )
 def test_what_a_key_may_not_is_named_with_the_permission_that_it_lacks(
-    shell: Shell, rows: Rows, market: Marketplace, endpoint: str, words: str, told: tuple[str, str]
+    shell: Shell, rows: Rows, market: Marketplace, endpoint: str, words: str, reported: tuple[str, str]
 ) -> None:
     market.faults.add(endpoint, "403", times=None)
     one = the(found(shell, "vastai"), words)
-    assert (one["state"], one["mend"]) == told
+    assert (one["state"], one["mend"]) == reported
 
 
 def test_a_key_that_may_not_list_is_no_fault_where_nothing_rents(shell: Shell, rows: Rows, market: Marketplace) -> None:
@@ -109,11 +109,11 @@ def test_the_balance_is_compared_with_an_hour_of_the_dearest_that_a_watch_may_re
 
 def test_what_is_held_unlisted_or_unknown_waits_for_its_owner(shell: Shell, rows: Rows, market: Marketplace) -> None:
     rows.move(rows.move(rows.reserve(), S.UNKNOWN), S.HELD)
-    stranger = rent(market, "gpuwatch-zzzzzzzzzzzz")
+    foreign = rent(market, "gpuwatch-zzzzzzzzzzzz")
     findings = found(shell, "vastai")
     held = the(findings, f"launch {ID} is held")
     assert held["mend"] == f"gpuwatch launches resolve {ID} --absent, or --adopt INSTANCE"
-    assert the(findings, f"instance {stranger} has a label")["mend"] == f"gpuwatch adopt {stranger}"
+    assert the(findings, f"instance {foreign} has a label")["mend"] == f"gpuwatch adopt {foreign}"
     launch = rows.repository.get(ID)
     assert launch is not None
     rows.move(launch, S.STARTING, instance_id="4711")

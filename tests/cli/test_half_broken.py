@@ -58,9 +58,9 @@ def test_stop_ends_the_instance_and_says_what_was_left_out(
     rented(shell, rows, market)
     ran = shell(*argv)
     assert (ran.code, market.ledger.alive(), rows.state()) == (0, (), S.ENDED)
-    told = [record.message for record in caplog.records if record.name == "gpuwatch.bootstrap.settings_loading"]
-    assert len(told) == LEFT_OUT
-    assert all(line.endswith(" is left out") for line in told)
+    reported = [record.message for record in caplog.records if record.name == "gpuwatch.bootstrap.settings_loading"]
+    assert len(reported) == LEFT_OUT
+    assert all(line.endswith(" is left out") for line in reported)
 
 
 def test_what_reads_and_what_settles_goes_on(shell: Shell, rows: Rows, market: Marketplace) -> None:
@@ -98,7 +98,7 @@ def test_a_file_that_is_no_toml_names_what_to_end_by_hand(shell: Shell, rows: Ro
 
 
 @pytest.mark.parametrize("database", ["", "database_url = broken\n", 'database_url = "sqlite:////no/such.db"\n'])
-def test_without_a_store_the_label_alone_is_told_and_none_is_made(shell: Shell, database: str) -> None:
+def test_without_a_store_the_label_alone_is_reported_and_none_is_made(shell: Shell, database: str) -> None:
     shell.settings(f"{database}broken = [\n")
     before = sorted(shell.folder.rglob("*"))
     ran = shell("stop", "--all")
@@ -107,7 +107,7 @@ def test_without_a_store_the_label_alone_is_told_and_none_is_made(shell: Shell, 
     assert sorted(shell.folder.rglob("*")) == before
 
 
-def test_without_a_key_instance_and_label_are_told(shell: Shell, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_key_instance_and_label_are_named(shell: Shell, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VAST_API_KEY")
     launch = rows.move(rows.reserve(), S.STARTING, instance_id="4711")
     ran = shell("stop", ID)

@@ -57,7 +57,7 @@ def stored(shell: Shell, now: datetime) -> SqlHistoryRecorder:
     return history
 
 
-def test_gaps_are_told_and_do_not_count(shell: Shell, stored: SqlHistoryRecorder) -> None:
+def test_gaps_are_reported_and_do_not_count(shell: Shell, stored: SqlHistoryRecorder) -> None:
     ran = shell("history", "H100", "--since", "3d", "--under", "2.4", "--under", "3.6", "--json")
     assert ran.code == Exit.DONE, ran.err
     (gap,) = ran.json["gaps"]
@@ -146,7 +146,7 @@ def test_nobody_looked_is_not_nothing_on_offer(shell: Shell, stored: SqlHistoryR
         (("H100", "--data", "gpuwatch.toml"), "columns are missing"),
     ],
 )
-def test_what_is_wrong_is_told_in_a_line(
+def test_what_is_wrong_is_reported_in_a_line(
     shell: Shell, stored: SqlHistoryRecorder, argv: tuple[str, ...], words: str
 ) -> None:
     ran = shell("history", *argv)

@@ -110,8 +110,12 @@ def test_a_screen_shows_the_zone_of_the_settings_and_what_befell_an_instance(she
     assert "2026-11-20 13:00:00 CET" in shown
     assert "running (outbid)" in shown
     assert "2026-11-20 13:00:00 CET" in shell("launches", "show", ID).out
-    (told,) = shell("launches", "--json").json
-    assert (told["state"], told["condition"], told["running_at"]) == ("running", "outbid", "2026-11-20T12:00:00Z")
+    (shown,) = shell("launches", "--json").json
+    assert (shown["state"], shown["condition"], shown["running_at"]) == (
+        "running",
+        "outbid",
+        "2026-11-20T12:00:00Z",
+    )
 
 
 def test_nothing_rented_is_an_empty_list(shell: Shell, rows: Rows) -> None:
@@ -256,7 +260,7 @@ def test_adopt_of_what_is_not_listed_is_refused(shell: Shell, rows: Rows) -> Non
     assert shell("launches", "resolve", ID, "--adopt", "1").code == 2
 
 
-def test_adopt_without_a_list_cannot_be_told(shell: Shell, rows: Rows) -> None:
+def test_adopt_without_a_list_cannot_tell(shell: Shell, rows: Rows) -> None:
     held(rows)
     assert shell("launches", "resolve", ID, "--adopt", "1").code == 3
 

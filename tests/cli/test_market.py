@@ -106,7 +106,7 @@ def test_without_a_store_it_says_how_to_get_one(shell: Shell) -> None:
     assert "gpuwatch db upgrade" in ran.err
 
 
-def test_a_store_of_another_schema_is_told(shell: Shell, now: datetime) -> None:
+def test_a_store_of_another_schema_is_reported(shell: Shell, now: datetime) -> None:
     record(shell, now, (0, {"H100 SXM": {"a": 3.0}}))
     database = open_database(f"sqlite:///{shell.folder}/gpuwatch.db")
     with database.write() as connection:
@@ -117,7 +117,7 @@ def test_a_store_of_another_schema_is_told(shell: Shell, now: datetime) -> None:
     assert "run `gpuwatch db upgrade`" in ran.err
 
 
-def test_a_damaged_store_is_told_in_a_line(shell: Shell, now: datetime) -> None:
+def test_a_damaged_store_is_reported_in_a_line(shell: Shell, now: datetime) -> None:
     record(shell, now)
     (shell.folder / "gpuwatch.db").write_bytes(b"not a database at all" * 100)
     ran = shell("market")

@@ -21,12 +21,12 @@ UNBOUNDED = (
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf"])
 @pytest.mark.parametrize("argv", OPTIONS + UNBOUNDED)
 def test_it_is_refused_in_one_line(shell: Shell, argv: tuple[str, ...], text: str) -> None:
-    told = shell(*argv, text)
-    assert (told.code, told.out, told.err.count("\n")) == (2, "", 1)
-    assert "Invalid value for '--" in told.err
+    reported = shell(*argv, text)
+    assert (reported.code, reported.out, reported.err.count("\n")) == (2, "", 1)
+    assert "Invalid value for '--" in reported.err
 
 
 @pytest.mark.parametrize("argv", OPTIONS)
-def test_so_is_what_no_clock_and_no_purse_can_hold(shell: Shell, argv: tuple[str, ...]) -> None:
-    told = shell(*argv, "1e300")
-    assert (told.code, "1e+300 is not in the range" in told.err) == (2, True)
+def test_so_is_what_no_clock_and_no_balance_can_hold(shell: Shell, argv: tuple[str, ...]) -> None:
+    reported = shell(*argv, "1e300")
+    assert (reported.code, "1e+300 is not in the range" in reported.err) == (2, True)

@@ -79,10 +79,10 @@ def test_a_blocked_bot_gives_1_and_its_words(
     servers[0].always = BLOCKED
     assert run(["notify", "--json", "--config", config]) == 1
     printed = capsys.readouterr().out
-    told = {row["channel"]: row for row in json.loads(printed)["channels"]}
-    assert told["email"]["arrived"]
-    assert not told["telegram"]["arrived"]
-    assert "bot was blocked" in told["telegram"]["error"]
+    reported = {row["channel"]: row for row in json.loads(printed)["channels"]}
+    assert reported["email"]["arrived"]
+    assert not reported["telegram"]["arrived"]
+    assert "bot was blocked" in reported["telegram"]["error"]
     assert TOKEN not in printed
 
 

@@ -48,7 +48,7 @@ def test_the_hyperscaler(shell: Shell) -> None:
     assert (one["job_cost_usd"], four["job_cost_usd"]) == (576.00, 2304.00)
 
 
-def test_loading_costs_1_33_to_1_87_and_the_sources_slip_is_told(shell: Shell) -> None:
+def test_loading_costs_1_33_to_1_87_and_the_sources_slip_is_reported(shell: Shell) -> None:
     (h100,) = costs(shell, "4x H100 @ 4.00 for 24h", "--load", "5m-7m")
     assert [round(usd, 2) for usd in h100["load_usd"]] == [1.33, 1.87]
     assert h100["job_cost_usd"] == pytest.approx(384 + 4 * 4 * 7 / 60)
@@ -135,7 +135,7 @@ def test_the_disk_is_priced_at_the_size_that_is_said(shell: Shell, market: Marke
     assert "less than 4000 GB of disk are free" in ran.err
 
 
-def test_old_prices_are_told(shell: Shell, market: Marketplace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_prices_are_reported(shell: Shell, market: Marketplace, monkeypatch: pytest.MonkeyPatch) -> None:
     market.publish(gpu="A100 SXM4", count=4, usd_hour=4.80)
     shell("check", "--gpu", "A100", "--max-price", "9", "--count", "4")
     later = bootstrap.real_now() + timedelta(hours=4)
@@ -161,7 +161,7 @@ def test_an_empty_store_is_no_answer(shell: Shell) -> None:
     assert "--poll fetches current ones" in ran.err
 
 
-def test_a_job_that_fits_no_offer_is_told(shell: Shell, tune_market: Marketplace) -> None:
+def test_a_job_that_fits_no_offer_is_reported(shell: Shell, tune_market: Marketplace) -> None:
     ran = shell(*JOB, *TUNE, "--poll", "--gpu", "A100", "--memory-gb", "9000")
     assert ran.code == 1
     assert "do not hold 9,000 GB" in ran.err
@@ -173,7 +173,7 @@ def test_slow_offers_are_left_out(shell: Shell, tune_market: Marketplace) -> Non
     assert ran.json["refused"] == [{"reason": "it takes longer than 30 h", "offers": 1}]
 
 
-def test_a_provider_that_does_not_answer_is_told(shell: Shell, market: Marketplace) -> None:
+def test_a_provider_that_does_not_answer_is_reported(shell: Shell, market: Marketplace) -> None:
     market.faults.add("search", "502", times=None)
     ran = shell(*JOB, *TUNE, "--poll", "--timeout", "20s")
     assert ran.code == 3
@@ -192,7 +192,7 @@ def test_on_the_public_prices(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "told"),
+    ("argv", "reported"),
     [
         ((), "how long does it take?"),
         (("--hours", "72"), "on which GPUs does it take those hours?"),
@@ -215,10 +215,10 @@ def test_on_the_public_prices(shell: Shell) -> None:
         (("1x T4 @ 1 for 3h", "--size-of", "70B"), "do not hold"),
     ],
 )
-def test_wrong_options_are_one_line(shell: Shell, argv: tuple[str, ...], told: str) -> None:
+def test_wrong_options_are_one_line(shell: Shell, argv: tuple[str, ...], reported: str) -> None:
     ran = shell(*JOB, *argv)
     assert ran.code == 2
-    assert told in ran.err
+    assert reported in ran.err
     assert "Traceback" not in ran.err
     assert ran.out == ""
 

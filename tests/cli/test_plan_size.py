@@ -23,7 +23,7 @@ def test_seed_prints_the_sources_figures(shell: Shell, params: str, precision: s
 
 
 @pytest.mark.parametrize(("params", "gb"), [("7B", 28.0), ("70B", 280.0)])
-def test_the_sources_reckon_four_bytes_a_parameter_unless_told(shell: Shell, params: str, gb: float) -> None:
+def test_the_sources_count_four_bytes_a_parameter_unless_given(shell: Shell, params: str, gb: float) -> None:
     assert shell(*SIZE, "--params", params, "--seed", "--json").json["total_gb"] == gb
 
 
@@ -94,7 +94,7 @@ def test_a_config_that_is_none_is_one_line(shell: Shell, content: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         ((), "which model?"),
         (("--params", "huge"), "expected a number of parameters"),
@@ -105,10 +105,10 @@ def test_a_config_that_is_none_is_one_line(shell: Shell, content: str) -> None:
         (("--params", "70B", "--shape", "absent.json"), "absent.json"),
     ],
 )
-def test_wrong_options_are_told(shell: Shell, options: tuple[str, ...], told: str) -> None:
+def test_wrong_options_are_reported(shell: Shell, options: tuple[str, ...], reported: str) -> None:
     ran = shell(*SIZE, *options)
     assert ran.code == 2
-    assert told in ran.err
+    assert reported in ran.err
     assert "Traceback" not in ran.err
 
 

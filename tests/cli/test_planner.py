@@ -112,10 +112,10 @@ def test_a_step_takes_the_cheapest_price_of_the_store(shell: Shell, store: Datab
 )
 def test_a_scenario_file_that_is_no_good_is_one_line(shell: Shell, content: bytes, said: str) -> None:
     (shell.folder / "mine.toml").write_bytes(content)
-    told = shell("plan", "scenario", "mine.toml")
-    assert (told.code, told.out, told.err.count("\n")) == (2, "", 1)
-    assert said in told.err
-    assert "\x1b" not in told.err
+    reported = shell("plan", "scenario", "mine.toml")
+    assert (reported.code, reported.out, reported.err.count("\n")) == (2, "", 1)
+    assert said in reported.err
+    assert "\x1b" not in reported.err
 
 
 def test_seed_and_a_file_do_not_go_together(shell: Shell) -> None:
@@ -181,15 +181,15 @@ def test_the_own_launches_say_how_much_is_rented(shell: Shell, store: Database) 
     assert (one["name"], found["log"]["launches"]) == ("as you rented", 2)
     assert found["log"]["gpu_hours"] == pytest.approx(96.0, rel=1e-3)
     assert one["price_usd_hour"] == pytest.approx(4 * 3.6, rel=1e-3)
-    told = shell("plan", "buy", "--cards", "1", "--launches")
+    reported = shell("plan", "buy", "--cards", "1", "--launches")
     # 96 of the 49 hours since the first began, and of the seconds that this test has taken
-    assert re.search(r"your own cards would be busy 19[56] % of the time \(more than it can do", told.err)
-    assert "a weak guess" in told.err
+    assert re.search(r"your own cards would be busy 19[56] % of the time \(more than it can do", reported.err)
+    assert "a weak guess" in reported.err
 
 
 def test_own_launches_that_say_nothing_are_not_enough_data(shell: Shell, store: Database) -> None:
-    told = shell("plan", "buy", "--cards", "4", "--launches")
-    assert (told.code, "not enough data: nothing was rented" in told.err) == (3, True)
+    reported = shell("plan", "buy", "--cards", "4", "--launches")
+    assert (reported.code, "not enough data: nothing was rented" in reported.err) == (3, True)
 
 
 @pytest.mark.parametrize(
@@ -209,12 +209,12 @@ def test_own_launches_that_say_nothing_are_not_enough_data(shell: Shell, store: 
     ],
 )
 def test_wrong_input_to_buy_is_one_line(shell: Shell, argv: list[str], said: str) -> None:
-    told = shell("plan", "buy", *argv)
-    assert (told.code, told.out) == (2, "")
-    assert said in told.err
+    reported = shell("plan", "buy", *argv)
+    assert (reported.code, reported.out) == (2, "")
+    assert said in reported.err
 
 
-def test_cards_that_do_not_hold_the_model_are_told(shell: Shell) -> None:
+def test_cards_that_do_not_hold_the_model_are_reported(shell: Shell) -> None:
     assert "4 cards of 24 GB do not hold 140 GB" in shell("plan", "buy", "--cards", "4", "--memory", "140").err
 
 
@@ -257,8 +257,8 @@ def test_without_a_measure_there_is_not_enough_data(shell: Shell, store: Databas
     ],
 )
 def test_wrong_input_to_use(shell: Shell, argv: list[str]) -> None:
-    told = shell("plan", "use", *argv)
-    assert (told.code, told.out) == (2, "")
+    reported = shell("plan", "use", *argv)
+    assert (reported.code, reported.out) == (2, "")
 
 
 # --- fit --------------------------------------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ def test_a_list_that_is_asked_for_a_few_times_a_day_counts_as_now_for_longer(she
     assert (found["samples"], found["choices"][0]["price_usd_hour"], found["choices"][0]["offers"]) == (2, 3.0, 2)
 
 
-def test_an_old_look_is_told(shell: Shell, store: Database) -> None:
+def test_an_old_look_is_reported(shell: Shell, store: Database) -> None:
     seen(store, an_offer("1", 3.0), ago=timedelta(days=2))
     assert "(old: --poll fetches current ones)" in shell("plan", "fit").err
 
@@ -363,9 +363,9 @@ def test_a_model_may_be_named_instead_of_its_memory(shell: Shell) -> None:
     ],
 )
 def test_wrong_input_to_fit_is_one_line(shell: Shell, argv: list[str], said: str) -> None:
-    told = shell("plan", "fit", *argv)
-    assert (told.code, told.out) == (2, "")
-    assert said in told.err
+    reported = shell("plan", "fit", *argv)
+    assert (reported.code, reported.out) == (2, "")
+    assert said in reported.err
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def test_import_tells_in_json_what_became_of_each_row(stored: Shell) -> None:
     assert file["sources"] == [{"provider": "vastai", "kind": "live", "rows": 3}]
 
 
-def test_what_is_left_out_is_told_with_its_reason(stored: Shell) -> None:
+def test_what_is_left_out_is_reported_with_its_reason(stored: Shell) -> None:
     ran = stored("import", a_file(stored, HEAD, ROW, ROW.replace("false", "perhaps"), ROW.replace("2026", "2099")))
     assert ran.code == 0
     assert "skipped: 1: spot: expected true or false" in ran.out
@@ -105,7 +105,7 @@ def test_a_dry_run_writes_nothing(stored: Shell) -> None:
     assert stored("import", VASTAI, "--dry-run", "--json").json["files"][0]["new"] == 4716
 
 
-def test_an_unknown_provider_and_looks_of_our_own_are_told(stored: Shell, market: Marketplace) -> None:
+def test_an_unknown_provider_and_looks_of_our_own_are_reported(stored: Shell, market: Marketplace) -> None:
     path = a_file(stored, HEAD, ROW.replace("vastai", "vast.ai"))
     ran = stored("import", path)
     assert "unknown provider 'vast.ai'" in ran.err

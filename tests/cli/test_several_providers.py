@@ -82,7 +82,7 @@ def test_each_failure_is_one_line_on_standard_error_and_never_a_traceback(shell:
     assert ran.code == 3
 
 
-def test_nothing_for_sale_and_nothing_known_are_told_apart_over_several_providers(shell: Shell) -> None:
+def test_nothing_for_sale_and_nothing_known_are_different_over_several_providers(shell: Shell) -> None:
     empty = shell("offers")
     TWO.fails = down("two_stall")
     silent = shell("offers")
@@ -164,8 +164,8 @@ def test_groups_have_their_cheapest_their_number_and_their_median(shell: Shell) 
     TWO.sells(1.0, gpu="RTX 4090", gpu_family="RTX 4090")
     PRICES.sells(1.5)
     found = shell("offers", "--group-by", "gpu", "--json").json
-    told = [(one["group"], one["kind"], one["offers"], one["median_usd_gpu_hour"]) for one in found]
-    assert told == [("RTX 4090", "live", 1, 1.0), ("H100 SXM", "listed", 1, 1.5), ("H100 SXM", "live", 3, 3.0)]
+    reported = [(one["group"], one["kind"], one["offers"], one["median_usd_gpu_hour"]) for one in found]
+    assert reported == [("RTX 4090", "live", 1, 1.0), ("H100 SXM", "listed", 1, 1.5), ("H100 SXM", "live", 3, 3.0)]
     assert found[2]["cheapest"]["price_usd_hour"] == 2.0
     assert all(query.limit is None for query in ONE.asked), "a count of a cut list is no count"
     assert "one_stall" in shell("offers", "--group-by", "provider").out
@@ -259,10 +259,10 @@ def test_explain_says_which_clause_of_the_new_ones_refused_an_offer(shell: Shell
     ONE.sells(0.4, terms=OfferTerms(gpu_fraction=1 / 7))
     TWO.sells(2.0, cpu_arch="arm64")
     shell.settings('[[watch]]\nname = "w"\ngpu = "H100"\nmax_price = 3.0\naction = "launch"\n')
-    told = shell("check", "--explain").err
-    assert 'kind: it is a list price, and action = "launch" takes live offers only' in told
-    assert "gpu: it is a slice of H100 SXM (1/7)" in told
-    assert 'cpu_arch: it is arm64, and the watch does not say cpu_arch = "arm64" or "any"' in told
+    reported = shell("check", "--explain").err
+    assert 'kind: it is a list price, and action = "launch" takes live offers only' in reported
+    assert "gpu: it is a slice of H100 SXM (1/7)" in reported
+    assert 'cpu_arch: it is arm64, and the watch does not say cpu_arch = "arm64" or "any"' in reported
 
 
 # --- providers --------------------------------------------------------------------------------------------------------
