@@ -1,23 +1,16 @@
-"""What the recorded polls tell about asking: when the market was swept last, and what that cost."""
+"""Queries on the recorded polls: the last sweep, the last poll, and changes of a provider's format."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
 import msgspec
+from sqlalchemy import func, select
 
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import CoreExecutor
+from gpuwatch.storage.tables import poll, seen_value
 
 _ONE_ROUND_S = 86_400  # a sweep of another day belongs to GPUs that are no longer swept
-_NEWEST = """SELECT p.at_s, p.rows FROM poll p WHERE p.id IN (SELECT max(id) FROM poll
- WHERE provider = ? AND covers = 1 AND completeness = 'complete' GROUP BY gpu, spot)"""
-
-_COMPLETE = """SELECT at_s, rows, skipped, gpu, lane FROM poll WHERE provider = ?
- AND completeness IN ('complete', 'truncated') ORDER BY at_s DESC, id DESC LIMIT 1"""
-_DRIFT = (
-    "SELECT value, first_seen_ms FROM seen_value WHERE provider = ? AND kind = 'field' ORDER BY first_seen_ms, value"
-)
 
 
 class LastSweep(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +21,7 @@ class LastSweep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LastPoll(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest question that a provider answered completely."""
+    """The newest search that a provider answered completely."""
 
     at: datetime
     offers: int  # rows that were understood
@@ -45,29 +38,45 @@ class FormatChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def last_sweep(database: Database, provider: str) -> LastSweep | None:
-    """When a provider's market was read last; None: never. Raises StoreError."""
+    """The last sweep of a provider's market; None: there was none. Raises StoreError."""
+    newest = (
+        select(func.max(poll.c.id))
+        .where(poll.c.provider == provider, poll.c.covers == 1, poll.c.completeness == "complete")
+        .group_by(poll.c.gpu, poll.c.spot)
+    )
     with database.read() as connection:
-        found = CoreExecutor(connection).rows(_NEWEST, (provider,))
+        found = connection.execute(select(poll.c.at_s, poll.c.rows).where(poll.c.id.in_(newest))).all()
     if not found:
         return None
-    newest_change_s = max(at_s for at_s, _ in found)
-    rows = sum(rows for at_s, rows in found if at_s > newest_change_s - _ONE_ROUND_S)
-    return LastSweep(at=datetime.fromtimestamp(newest_change_s, UTC), rows=rows)
+    newest_s = max(at_s for at_s, _ in found)
+    rows = sum(rows for at_s, rows in found if at_s > newest_s - _ONE_ROUND_S)
+    return LastSweep(at=datetime.fromtimestamp(newest_s, UTC), rows=rows)
 
 
 def last_poll(database: Database, provider: str) -> LastPoll | None:
-    """When a provider last answered a question completely, and with what; None: never. Raises StoreError."""
+    """The last poll that a provider answered completely; None: there was none. Raises StoreError."""
+    newest = (
+        select(poll.c.at_s, poll.c.rows, poll.c.skipped, poll.c.gpu, poll.c.lane)
+        .where(poll.c.provider == provider, poll.c.completeness.in_(("complete", "truncated")))
+        .order_by(poll.c.at_s.desc(), poll.c.id.desc())
+        .limit(1)
+    )
     with database.read() as connection:
-        found = CoreExecutor(connection).rows(_COMPLETE, (provider,))
-    if not found:
+        found = connection.execute(newest).first()
+    if found is None:
         return None
-    at_s, rows, skipped, gpu, lane = found[0]
+    at_s, rows, skipped, gpu, lane = found
     at = datetime.fromtimestamp(at_s, UTC)
     return LastPoll(at=at, offers=max(0, rows - skipped), skipped=skipped, gpu=gpu, lane=lane)
 
 
 def format_changes(database: Database, provider: str) -> list[FormatChange]:
-    """What changed in a provider's format since it is watched, oldest first. Raises StoreError."""
+    """What changed in a provider's format since the first poll, oldest first. Raises StoreError."""
+    changes = (
+        select(seen_value.c.value, seen_value.c.first_seen_ms)
+        .where(seen_value.c.provider == provider, seen_value.c.kind == "field")
+        .order_by(seen_value.c.first_seen_ms, seen_value.c.value)
+    )
     with database.read() as connection:
-        found = CoreExecutor(connection).rows(_DRIFT, (provider,))
-    return [FormatChange(text=word, first_seen_at=datetime.fromtimestamp(ms / 1000, UTC)) for word, ms in found]
+        found = connection.execute(changes).all()
+    return [FormatChange(text=value, first_seen_at=datetime.fromtimestamp(ms / 1000, UTC)) for value, ms in found]

@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import msgspec
+from sqlalchemy import and_, delete, or_, select
 
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import CoreExecutor, Executor
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.hourly_rollup import COVER_LASTS_S, HOUR_S
 from gpuwatch.storage.recording import seconds
+from gpuwatch.storage.tables import alert, delivery
 
 _SERIES_A_STEP = 1000
 _POLLS_A_STEP = 5000
@@ -30,13 +32,6 @@ _BARE = """DELETE FROM series WHERE id >= ? AND id < ?
 _POLLS = """DELETE FROM poll WHERE id >= ? AND id < ? AND at_s < ?
  AND NOT (covers = 1 AND at_s = (SELECT max(n.at_s) FROM poll n WHERE n.covers = 1 AND n.provider = poll.provider
   AND n.gpu = poll.gpu AND n.spot = poll.spot AND n.at_s <= ?))"""
-
-# an expired or refused alert without `sent_at_ms` is still to be mentioned in a later message
-_SETTLED_DELIVERIES = """DELETE FROM delivery
- WHERE (state = 'sent' OR (state IN ('expired', 'refused') AND sent_at_ms IS NOT NULL))
- AND alert_id IN (SELECT a.alert_id FROM alert a WHERE a.expires_at_ms < ?)"""
-_ALERTS = """DELETE FROM alert WHERE expires_at_ms < ? AND once_key IS NULL
- AND NOT EXISTS (SELECT 1 FROM delivery d WHERE d.alert_id = alert.alert_id)"""
 
 
 class PruneReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,9 +108,14 @@ def _prune_polls(database: Database, horizon_s: int) -> int:
 def _prune_alerts(database: Database, before_ms: int) -> int:
     """Alerts that every channel is done with; one with a `once_key` stays, or it would be sent again."""
     with database.write() as connection:
-        executor = CoreExecutor(connection)
-        executor.run(_SETTLED_DELIVERIES, (before_ms,))
-        return executor.run(_ALERTS, (before_ms,))
+        # an expired or refused delivery without `sent_at_ms` is still to be mentioned in a later message
+        mentioned = and_(delivery.c.state.in_(("expired", "refused")), delivery.c.sent_at_ms.is_not(None))
+        old = select(alert.c.alert_id).where(alert.c.expires_at_ms < before_ms)
+        settled = and_(or_(delivery.c.state == "sent", mentioned), delivery.c.alert_id.in_(old))
+        connection.execute(delete(delivery).where(settled))
+        waiting = select(delivery.c.alert_id).where(delivery.c.alert_id == alert.c.alert_id).exists()
+        done = and_(alert.c.expires_at_ms < before_ms, alert.c.once_key.is_(None), ~waiting)
+        return connection.execute(delete(alert).where(done)).rowcount
 
 
 def _steps(database: Database, table: str, size: int) -> Iterator[tuple[int, int]]:
