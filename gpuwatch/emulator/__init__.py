@@ -1,7 +1,7 @@
 """A marketplace on loopback that speaks vast.ai's protocol, for the demo, tests and benchmarks.
 
-It is built from the protocol's documents and recorded answers, not from gpuwatch's own client: that the two understand
-each other proves something. docs/emulator.md tells what it can do.
+It follows the protocol's documents and recorded answers, not gpuwatch's own client: so the tests compare two
+independent readings of the protocol. docs/emulator.md describes it.
 """
 
 from gpuwatch.emulator.clock import ManualClock

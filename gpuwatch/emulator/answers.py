@@ -1,4 +1,4 @@
-"""What goes back over the wire, and every refusal in the marketplace's own words."""
+"""HTTP answers, and every refusal in the marketplace's own words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How the bytes travel: faults change it, handlers never do."""
+    """How the bytes are sent: faults change it, handlers never do."""
 
     delay_s: float = 0.0  # before the first byte
     drip_s: float = 0.0  # between small pieces of the body
@@ -35,12 +35,12 @@ class EmulatorReply:
     rows: int = 0  # offers in the body: what the daily quota counts
 
     def delivered(self, **how: Any) -> EmulatorReply:
-        """Answer the same bytes, delivered in another way."""
+        """Return the same bytes, delivered in another way."""
         return replace(self, delivery=replace(self.delivery, **how))
 
 
 class RefusedRequest(Exception):
-    """The marketplace says no; carries the whole answer."""
+    """The marketplace refuses a request; carries the whole answer."""
 
     def __init__(self, reply: EmulatorReply) -> None:
         super().__init__(f"HTTP {reply.status}")

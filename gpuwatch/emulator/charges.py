@@ -1,4 +1,4 @@
-"""GET charges/: what each contract cost, in whole UTC days, out of the marketplace's own books.
+"""GET charges/: what each contract cost, in whole UTC days, from the marketplace's own ledger.
 
 Source: the documentation of the endpoint (2026-08) and its example: `start` and `end` are the midnights of the first
 and the last charged day; amounts have three decimals; `limit` is 100 unless sent, at most 500; the latest come first.
@@ -24,7 +24,7 @@ KINDS = ("gpu", "disk", "bwd", "bwu")
 
 
 class ChargeItem(NamedTuple):
-    """So much of something at one price, on one day: hours at USD per hour, or GB at USD per GB."""
+    """A quantity at one price, on one day: hours at USD per hour, or GB at USD per GB."""
 
     day: int  # midnight, Unix seconds
     kind: str
@@ -52,7 +52,7 @@ def charges(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
 
 
 def days(filters: dict[str, Any]) -> tuple[int, int]:
-    """Answer the midnights of the first and the last day that are asked for.
+    """Return the midnights of the first and the last day that are asked for.
 
     Raises:
         Refused: an end is missing or is not a number.
@@ -80,7 +80,7 @@ def metered(meter: BillingMeter, first: int, last: int, books_at: float) -> Iter
 
 
 def row_of(instance: EmulatedInstance, found: list[ChargeItem], decimals: int) -> dict[str, Any]:
-    """Answer one contract's row: an item for each kind at each price."""
+    """Return one contract's row: an item for each kind at each price."""
     start, end = min(one.day for one in found), max(one.day for one in found)
     count = (end - start) // DAY_S + 1
     said = f"Instance {instance.id} Charges"
@@ -100,7 +100,7 @@ def row_of(instance: EmulatedInstance, found: list[ChargeItem], decimals: int) -
 
 
 def item_of(group: list[ChargeItem], decimals: int) -> dict[str, Any]:
-    """Answer one line under a contract's row."""
+    """Return one line under a contract's row."""
     one, quantity = group[0], sum((one.quantity for one in group), Decimal(0))
     what, per = ("hours", "hour") if one.kind in ("gpu", "disk") else ("GB", "GB")
     return {

@@ -16,7 +16,7 @@ class ManualClock:
         self._lock = threading.Lock()
 
     def __call__(self) -> float:
-        """Answer the present moment, Unix seconds."""
+        """Return the present moment, Unix seconds."""
         with self._lock:
             return self._now
 

@@ -82,7 +82,7 @@ STORED = frozenset(
 
 
 def describe(instance: EmulatedInstance, now: float) -> dict[str, Any]:
-    """Answer an instance as the marketplace shows it."""
+    """Return an instance as the marketplace shows it."""
     row = {name: instance.row[name] for name in FROM_ROW}
     gpu, disk = instance.base_usd_hour, instance.disk_usd_hour
     ram = instance.row["gpu_total_ram"]
@@ -124,13 +124,13 @@ def without_premium(costs: dict[str, Any]) -> dict[str, Any]:
 
 
 def statuses(instance: EmulatedInstance) -> dict[str, Any]:
-    """Answer the five fields that say what state it is in."""
+    """Return the five fields that say what state it is in."""
     names = ("actual_status", "intended_status", "cur_state", "next_state", "status_msg")
     return {name: getattr(instance, name) for name in names}
 
 
 def origin(instance: EmulatedInstance) -> dict[str, Any]:
-    """Answer what the create said."""
+    """Return what the create said."""
     body = instance.body
     env = body.get("env") or {}
     return {
@@ -148,7 +148,7 @@ def origin(instance: EmulatedInstance) -> dict[str, Any]:
 
 
 def access(instance: EmulatedInstance) -> dict[str, Any]:
-    """Answer where it can be reached: ssh soon after the create, ports only while running."""
+    """Return where it can be reached: ssh soon after the create, ports only while running."""
     has_ssh, running = instance.has_ssh, instance.actual_status == "running"
     first = 40_000 + instance.id % 20_000
     host, port = instance.ssh or ("ssh5.vast.ai", 10_000 + instance.id % 50_000)
@@ -169,7 +169,7 @@ def access(instance: EmulatedInstance) -> dict[str, Any]:
 
 
 def opened(body: dict[str, Any]) -> list[str]:
-    """Answer the container ports that a create opened with `-p HOST:PORT` in its `env`."""
+    """Return the container ports that a create opened with `-p HOST:PORT` in its `env`."""
     env = body.get("env")
     wishes = [name.split()[1] for name in env if name.startswith("-p ")] if isinstance(env, dict) else []
     ports = [wish.rpartition(":")[2] for wish in wishes]
@@ -177,12 +177,12 @@ def opened(body: dict[str, Any]) -> list[str]:
 
 
 def mapping(port: int) -> list[dict[str, str]]:
-    """Answer one port of the host, under both protocols."""
+    """Return one port of the host, under both protocols."""
     return [{"HostIp": "0.0.0.0", "HostPort": str(port)}, {"HostIp": "::", "HostPort": str(port)}]  # noqa: S104
 
 
 def load(instance: EmulatedInstance, now: float) -> dict[str, Any]:
-    """Answer the figures of a running instance; null until they are measured."""
+    """Return the figures of a running instance; null until they are measured."""
     on, use = instance.measured, instance.utilisation(now)
     busy = (use or 0.0) > 0
     since = instance.running_since
@@ -217,7 +217,7 @@ def listed(rows: list[dict[str, Any]], filters: Any, order: Any) -> list[dict[st
 
 
 def aslist(order: Any) -> list[Any]:
-    """Answer the wanted order as a list, whatever was sent."""
+    """Return the wanted order as a list, whatever was sent."""
     return order if isinstance(order, list) else [order] if order else []
 
 

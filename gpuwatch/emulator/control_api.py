@@ -1,4 +1,4 @@
-"""/control: publish, reprice and look into the books from another process; only there when switched on."""
+"""/control: publish, reprice and read the ledger from another process, if the marketplace was started with it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Action = Callable[[MarketControls, dict[str, Any]], dict[str, Any]]
 
 
 def control(market: MarketControls, request: EmulatorRequest) -> EmulatorReply:
-    """Answer a request under /control/; what is wrong with it comes back as 400 in one sentence."""
+    """Answer a request under /control/; an invalid one gets a 400 with one sentence."""
     name = request.path.removeprefix("/control/").strip("/")
     action = ACTIONS.get((request.method, name))
     if action is None:
@@ -34,7 +34,7 @@ def control(market: MarketControls, request: EmulatorRequest) -> EmulatorReply:
 
 
 def publish(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
-    """List a new offer; answers its id and the moment it became visible.
+    """List a new offer; returns its id and the moment it became visible.
 
     With `"warm": true` large answers are encoded anew first: a benchmark then measures its subject and not this server.
     """
@@ -83,22 +83,22 @@ def credit(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def propose_increase(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
-    """Let a host announce a price rise; answers its number."""
+    """Let a host announce a price rise; returns its number."""
     return {"success": True, "pending_price_increase_id": market.propose_increase(**body)}
 
 
 def order(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
-    """Answer the body of the create that made an instance, secrets included."""
+    """Return the body of the create that made an instance, secrets included."""
     return {"order": market.ordered(**body)}
 
 
 def instances(market: MarketControls, _: dict[str, Any]) -> dict[str, Any]:
-    """Answer the living instances as they are, whatever lists say."""
+    """Return the living instances as they are, whatever the lists show."""
     return {"instances": market.instances()}
 
 
 def happening(name: str) -> Action:
-    """Make a control of a method that answers nothing."""
+    """A control for a method that returns nothing."""
 
     def act(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
         getattr(market, name)(**body)
@@ -108,19 +108,19 @@ def happening(name: str) -> Action:
 
 
 def advance(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
-    """Move a clock that was made to be moved."""
+    """Advance a manual clock."""
     if not isinstance(market.clock, ManualClock):
         raise TypeError("this marketplace runs on the real clock")
     return {"now": market.clock.advance(float(body["seconds"]))}
 
 
 def ledger(market: MarketControls, _: dict[str, Any]) -> dict[str, Any]:
-    """Answer the books."""
+    """Return the ledger."""
     return market.ledger.summary()
 
 
 def requests(market: MarketControls, _: dict[str, Any]) -> dict[str, Any]:
-    """Answer the request log."""
+    """Return the request log."""
     return {"requests": [one._asdict() for one in market.requests]}
 
 

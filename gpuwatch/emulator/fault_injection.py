@@ -1,4 +1,4 @@
-"""What each fault does to a request: before it, instead of it, or to its answer."""
+"""What each fault does to a request or its answer."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ QUIRKS = LIES | {
 
 
 def apply_fault(simulation: Simulation, request: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:
-    """Let a fault happen to a request."""
+    """Apply a fault to a request."""
     handler = FAULT_HANDLERS.get(fault.kind)
     if handler is None:
         request.quirk = fault

@@ -1,4 +1,4 @@
-"""Which requests go wrong, and how: rules that are drawn per request."""
+"""Which requests fail, and how: rules that are drawn per request."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ class FaultRules:
         Args:
             endpoint: a name of `routes.ROUTES`, or `search`, `list`, `any`.
             kind: see docs/emulator.md; `KINDS` holds all.
-            times: for the next so many requests; None until `clear`.
-            probability: that a request which the rule covers goes wrong.
-            skip: so many requests go well first.
-            settings: what the kind knows, such as `shape`, `delay_s`, `hold_s`, `after_s`.
+            times: number of requests to fail; None: until `clear`.
+            probability: that a covered request fails.
+            skip: number of requests that succeed first.
+            settings: options of the kind, such as `shape`, `delay_s`, `hold_s`, `after_s`.
 
         Raises:
             ValueError: no such endpoint or kind.
@@ -80,7 +80,7 @@ class FaultRules:
             self._rules.clear()
 
     def draw(self, endpoint: str) -> Fault | None:
-        """Answer the fault of this request, if any, and count it."""
+        """Return the fault of this request, if any, and count it."""
         if not self._rules:
             return None
         with self._lock:

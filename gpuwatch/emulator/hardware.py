@@ -52,7 +52,7 @@ BY_NAME = {gpu.name: gpu for gpu in reversed(GPUS)}
 
 
 def gpu_named(name: str) -> GpuModel:
-    """Answer the model of this wire spelling; an unknown name gets the figures of an RTX 4090."""
+    """Return the model of this wire spelling; an unknown name gets the figures of an RTX 4090."""
     return BY_NAME.get(name) or GPUS[0]._replace(name=name)
 
 

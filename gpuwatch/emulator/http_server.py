@@ -1,4 +1,4 @@
-"""HTTP by hand on plain sockets: quick keep-alive, and every way an answer can go astray."""
+"""A small HTTP server on plain sockets: quick keep-alive, and control over how an answer fails."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class LoopbackServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             self._open.pop(connection, None)
 
     def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
-        """Close without a polite shutdown first: a reset must stay one."""
+        """Close without a shutdown first: a reset must stay a reset."""
         self.close_request(request)
 
     def close(self) -> None:

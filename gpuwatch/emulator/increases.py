@@ -1,4 +1,4 @@
-"""Price rises that hosts announce on running contracts, and the renter's answers to them.
+"""Price increases that hosts announce for running contracts, and the renter's answers.
 
 Source: the generated specification and the official client (2026-08): one row per announcement, known by a number of
 its own; the new rate comes into force at the contract's present end, never before; a refused row leads to nothing. The
@@ -46,7 +46,7 @@ class Increase:
     created_at: float
 
     def row(self) -> dict[str, Any]:
-        """Answer it as the list shows it; what does not change is null on both sides, as in the vendor's example."""
+        """Return it as the list shows it; what does not change is null on both sides, as in the vendor's example."""
         disk = self.new_storage_cost
         fee = (self.new_fee, self.old_fee) if self.new_fee is not None else (None, None)
         return {

@@ -1,4 +1,4 @@
-"""One rented instance: what the marketplace knows of it, and what it looked like a while ago."""
+"""One rented instance, with its earlier states for delayed lists."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class EmulatedInstance:
         return self.base_usd_hour if self.actual_status in GPU_BILLED else 0.0
 
     def utilisation(self, now: float) -> float | None:
-        """Answer its GPU use, percent: the trace's last entry that is due, else what it was set to."""
+        """Return its GPU use, percent: the trace's last entry that is due, else what it was set to."""
         due = [percent for at, percent in self.trace if at <= now]
         return due[-1] if due else self.gpu_util
 
@@ -88,7 +88,7 @@ class EmulatedInstance:
         self.history.append((at, tuple(getattr(self, name) for name in REMEMBERED)))
 
     def as_of(self, then: float) -> EmulatedInstance:
-        """Answer it as it was; at its oldest when it did not exist yet."""
+        """Return it as it was; at its oldest when it did not exist yet."""
         known = [looks for at, looks in self.history if at <= then] or [looks for _, looks in self.history[:1]]
         past = copy.copy(self)
         for name, value in zip(REMEMBERED, known[-1] if known else (), strict=False):

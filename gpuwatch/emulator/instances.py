@@ -34,7 +34,7 @@ class Fleet:
 
     Args:
         market: gives and takes GPUs.
-        ledger: the books that every create, destroy and rate is written to.
+        ledger: the ledger that that records every create, destroy and rate.
         clock: Unix seconds.
         credit_usd: what the account can spend; at zero everything stops.
         delays: how long each stage of a start takes.
@@ -52,7 +52,7 @@ class Fleet:
         self.charge_factor = 1.0  # what is really charged, as a multiple of what is listed
         self.ssh_at: tuple[str, int] | None = None  # where the ssh server of every new instance really is
 
-    # --- the renter's doings ---------------------------------------------------------------------------------
+    # --- the renter's actions --------------------------------------------------------------------------------
 
     def create(
         self, listing: EmulatedListing, body: dict[str, Any], now: float, *, won: bool = True
@@ -127,7 +127,7 @@ class Fleet:
         again = Delays(running_s=instance.delays.reboot_s, measured_s=instance.delays.measured_s)
         instance.steps = up(now, again, instance.image)
 
-    # --- what befalls an instance ----------------------------------------------------------------------------
+    # --- events --------------------------------------------------------------------------------------------
 
     def outbid(
         self,
@@ -181,7 +181,7 @@ class Fleet:
         self._meter(instance, now)
 
     def announce(self, instance: EmulatedInstance, asked: Proposal, now: float) -> int:
-        """The host announces another price for the time after the contract's end; answers the announcement's number."""
+        """The host announces another price for the time after the contract's end; returns the announcement's number."""
         if asked.effective_after_s is not None:
             self.end_at(instance, now + asked.effective_after_s, now)
         old_fee, new_fee = asked.fees or (None, None)
@@ -242,11 +242,11 @@ class Fleet:
                 self._resume(instance, now)
 
     def credit(self, now: float) -> float:
-        """Answer what the account has left, USD."""
+        """Return what the account has left, USD."""
         return self.credit_usd - float(self.ledger.spent_usd(now))
 
     def can_pay(self, now: float) -> bool:
-        """Say whether a micro-dollar is left."""
+        """Whether a micro-dollar is left."""
         return round(self.credit(now), 6) > 0
 
     def _happen(self, due: float) -> None:

@@ -1,4 +1,4 @@
-"""What really happened, kept apart from what the protocol admits: for tests to audit, append-only."""
+"""What really happened, apart from what the protocol shows: append-only, for audits by tests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class MeteredSpan(NamedTuple):
         return (self.gpu_usd_hour + self.disk_usd_hour) * self.seconds / 3600
 
     def within(self, start: float, end: float) -> MeteredSpan:
-        """Answer the part of it that lies in [start, end)."""
+        """Return the part of it that lies in [start, end)."""
         return self._replace(since=max(self.since, start), until=min(self.until, end))
 
 
@@ -93,16 +93,16 @@ class BillingMeter:
         self.closed_usd += lump.gb * lump.usd_gb
 
     def usd(self, now: float) -> Decimal:
-        """Answer the whole cost up to now, USD, unrounded."""
+        """Return the whole cost up to now, USD, unrounded."""
         return self.closed_usd + self._open(now).usd
 
     def between(self, start: float, end: float, now: float) -> list[MeteredSpan]:
-        """Answer what was metered in [start, end) and before now, oldest first."""
+        """Return what was metered in [start, end) and before now, oldest first."""
         parts = [span.within(start, end) for span in [*self.spans, self._open(now)]]
         return [part for part in parts if part.usd]
 
     def traffic(self, start: float, end: float) -> list[TrafficCharge]:
-        """Answer the traffic of [start, end)."""
+        """Return the traffic of [start, end)."""
         return [lump for lump in self.lumps if start <= lump.at < end]
 
     def _open(self, now: float) -> MeteredSpan:
@@ -129,7 +129,7 @@ class Ledger:
         self._entries.append(entry)
 
     def meter(self, instance_id: int) -> BillingMeter:
-        """Answer the meter of an instance, a new one at first."""
+        """Return the meter of an instance, a new one at first."""
         if instance_id not in self._meters:
             self._meters[instance_id] = self._open[instance_id] = BillingMeter()
         return self._meters[instance_id]
@@ -146,7 +146,7 @@ class Ledger:
         self._orders[instance_id] = body
 
     def order(self, instance_id: int) -> dict[str, Any]:
-        """Answer the body of the create that made an instance, as it was sent."""
+        """Return the body of the create that made an instance, as it was sent."""
         self.settle()
         return dict(self._orders[instance_id])
 
@@ -171,13 +171,13 @@ class Ledger:
         return dict(Counter(entry.label for entry in self.creates))
 
     def alive(self) -> tuple[int, ...]:
-        """Answer the instances that were made and neither destroyed nor deleted by the marketplace, by id."""
+        """Return the instances that were made and neither destroyed nor deleted by the marketplace, by id."""
         entries = self.entries
         gone = {entry.instance_id for entry in entries if entry.kind in ENDS}
         return tuple(e.instance_id for e in entries if e.kind == "create" and e.instance_id not in gone)
 
     def bill_microusd(self, instance_id: int | None = None) -> int:
-        """Answer what one instance, or everything, has cost so far, in whole micro-dollars."""
+        """Return what one instance, or everything, has cost so far, in whole micro-dollars."""
         now = self.settle()
         return micro(self.spent_usd(now, instance_id))
 
@@ -188,11 +188,11 @@ class Ledger:
         return sum((meter.usd(now) for meter in self._open.values()), self._closed_usd)
 
     def burn_usd_hour(self) -> Decimal:
-        """Answer what is being spent just now, USD per hour."""
+        """Return what is being spent just now, USD per hour."""
         return sum((meter.usd_hour for meter in self._open.values()), Decimal(0))
 
     def summary(self) -> dict[str, Any]:
-        """Answer everything as one JSON object, for other processes."""
+        """Return everything as one JSON object, for other processes."""
         return {
             "creates": [asdict(entry) for entry in self.creates],
             "destroys": [asdict(entry) for entry in self.destroys],

@@ -1,4 +1,4 @@
-"""The courses an instance's life can take, each a list of timed changes."""
+"""The possible lifecycles of an instance, each a list of timed changes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Delays:
     start_s: float = 1.0  # from stopped to running again
 
     def before_running(self) -> tuple[float, float, float]:
-        """Answer created, ssh and loading, moved forward where the whole start is shorter than they are."""
+        """Return created, ssh and loading, moved forward where the whole start is shorter than they are."""
         most = self.running_s
         return min(self.created_s, 0.1 * most), min(self.ssh_s, 0.2 * most), min(self.loading_s, 0.3 * most)
 
@@ -85,7 +85,7 @@ def up(now: float, delays: Delays, image: str) -> list[LifecycleStep]:
 
 
 def with_fate(steps: list[LifecycleStep], fate: str, after_s: float) -> list[LifecycleStep]:
-    """Bend a start-up towards another end.
+    """Change a start-up so that it ends differently.
 
     Args:
         steps: the start-up as it would go.

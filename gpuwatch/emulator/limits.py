@@ -1,4 +1,4 @@
-"""How often an endpoint may be asked, and how many rows a day: both off unless switched on."""
+"""Rate limits per endpoint, and a daily row quota; both off by default."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Limits:
 
     Args:
         intervals: whether the minimum intervals are enforced.
-        shape: which of the shapes of 429 tells it.
+        shape: shape of the 429.
         rows_per_day: rows that searches may return until midnight UTC; None is no quota.
     """
 
@@ -46,7 +46,7 @@ class Limits:
         self._rows: dict[tuple[str, int], int] = {}
 
     def too_soon(self, endpoint: str, identity: str, now: float) -> EmulatorReply | None:
-        """Answer the 429 of a call that follows the last one too closely, or None and remember the call."""
+        """Return the 429 of a call that follows the last one too closely, or None and remember the call."""
         threshold = THRESHOLD_S.get(endpoint)
         if not self.intervals or threshold is None:
             return None
@@ -57,7 +57,7 @@ class Limits:
         return None
 
     def quota(self, identity: str, now: float) -> EmulatorReply | None:
-        """Answer the 429 of a spent row quota, or None."""
+        """Return the 429 of a spent row quota, or None."""
         if self.rows_per_day is None or self.rows_today(identity, now) < self.rows_per_day:
             return None
         return quota_spent(self.rows_per_day, now)
@@ -69,5 +69,5 @@ class Limits:
             self._rows[day] = self._rows.get(day, 0) + rows
 
     def rows_today(self, identity: str, now: float) -> int:
-        """Answer how many rows this identity got since midnight UTC."""
+        """Return how many rows this identity got since midnight UTC."""
         return self._rows.get((identity, int(now // 86_400)), 0)

@@ -1,4 +1,4 @@
-"""The endpoints that show instances, and every way in which they lie."""
+"""The endpoints that list instances, and every way in which a list can be wrong."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Rows = list[dict[str, Any]]
 def lied(
     lie: Fault, rows: Rows, cut: Rows, token: str | None, limit: int, request: EmulatorRequest
 ) -> tuple[Rows, Rows, str | None]:
-    """Tell a list wrongly; answers all rows (for the counts), the page, and the token that it ends with."""
+    """Falsify a list; returns all rows (for the counts), the page, and the token that it ends with."""
     match lie.kind:
         case "list_empty":
             return [], [], None
@@ -88,7 +88,7 @@ def chosen_columns(rows: Rows, columns: Any) -> Rows:
 
 
 def visible(simulation: Simulation, request: EmulatorRequest) -> Rows:
-    """Answer what a list shows: with a lag all is as it was, and without those that it omits for a while."""
+    """Return what a list shows: with a lag all is as it was, and without those that it omits for a while."""
     lag = simulation.options.list_lag_s
     if request.has_quirk("list_lag") and request.quirk is not None:
         lag = float(request.quirk.get("seconds", 30.0))
@@ -100,7 +100,7 @@ def visible(simulation: Simulation, request: EmulatorRequest) -> Rows:
 
 
 def omitted(simulation: Simulation, request: EmulatorRequest, instance: EmulatedInstance) -> bool:
-    """Say whether an instance is too young for a list."""
+    """Whether an instance is too young for a list."""
     seconds = simulation.options.list_omits_s
     if request.has_quirk("list_omits") and request.quirk is not None:
         seconds = float(request.quirk.get("seconds", 30.0))

@@ -57,7 +57,7 @@ class EmulatedMachine:
     stale_slices: bool = False
 
     def is_free(self, gpus: tuple[int, ...]) -> bool:
-        """Say whether nobody holds any of these GPUs."""
+        """Whether nobody holds any of these GPUs."""
         return not any(gpu in self.holders for gpu in gpus)
 
     def cut(self, gpus: tuple[int, ...]) -> Slice:
@@ -83,7 +83,7 @@ class EmulatedListing:
     _heads: dict[PriceView, bytes] = field(default_factory=dict)
 
     def prices(self, view: PriceView) -> dict[str, Any]:
-        """Answer the fields that follow from the price under this view."""
+        """Return the fields that follow from the price under this view."""
         found = self._prices.get(view)
         if found is None:
             if len(self._prices) >= 16:
@@ -93,11 +93,11 @@ class EmulatedListing:
         return found
 
     def row(self, view: PriceView, now: float) -> dict[str, Any]:
-        """Answer the whole offer as a search shows it."""
+        """Return the whole offer as a search shows it."""
         return {**self._timeless(view), "duration": self.slice.row["end_date"] - now}
 
     def encoded(self, view: PriceView, now: float) -> bytes:
-        """Answer the whole offer as JSON; all but the time left is kept from the last call."""
+        """Return the whole offer as JSON; all but the time left is kept from the last call."""
         head = self._heads.get(view)
         if head is None:
             head = self._heads[view] = msgspec.json.encode(self._timeless(view))[:-1] + b',"duration":'
@@ -231,7 +231,7 @@ def machine_fields(gpu: GpuModel, now: float, size: int) -> dict[str, Any]:
 
 
 def chance_fields(rng: random.Random, gpu: GpuModel, now: float) -> dict[str, Any]:
-    """Answer what differs from machine to machine, spread as in recorded searches."""
+    """Return what differs from machine to machine, spread as in recorded searches."""
     cpu_name, cores, ghz, cpu_arch = rng.choice(CPUS)
     driver, driver_vers, cuda = rng.choice(DRIVERS)
     down = rng.choice((0.0, 210.4, 780.9, 2523.8, 8023.8)) * rng.uniform(0.8, 1.2)

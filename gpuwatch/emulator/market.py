@@ -1,4 +1,4 @@
-"""The market itself: who lists what at which price, and how that changes from tick to tick."""
+"""The market: machines, listings and prices, and how a tick changes them."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class EmulatedMarket:
         self.machines.pop(machine_id, None)
 
     def ids_of(self, machine_id: int) -> list[int]:
-        """Answer the offer ids under which a machine is listed now."""
+        """Return the offer ids under which a machine is listed now."""
         return list(self._ids.get(machine_id, ()))
 
     # --- renting ---------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def doubled(
 
 
 def can_start(listing: EmulatedListing, body: dict[str, Any]) -> bool:
-    """Say whether the GPUs can be had now: not rented out, and the bid is high enough."""
+    """Whether the GPUs can be had now: not rented out, and the bid is high enough."""
     price = body.get("price")
     return bool(listing.slice.row["rentable"]) and (price is None or price >= listing.slice.min_bid_usd_hour)
 
@@ -105,7 +105,7 @@ def doom(simulation: Simulation, instance: EmulatedInstance, quirk: Fault | None
 
 
 def ask_number(request: EmulatorRequest) -> int:
-    """Answer the offer id in the path."""
+    """Return the offer id in the path."""
     if not request.ids[0].isdigit():
         raise bad_create(None, "error 400/3467: Invalid args: 'id' is required and must be a valid offer ID")
     return int(request.ids[0])
@@ -158,7 +158,7 @@ def is_env(env: Any) -> bool:
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Say whether a JSON value is a finite number."""
+    """Whether a JSON value is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
 
 
@@ -189,7 +189,7 @@ def bulk_create(simulation: Simulation, request: EmulatorRequest) -> EmulatorRep
 
 
 def instance_of(simulation: Simulation, contract: int) -> EmulatedInstance:
-    """Answer a living instance.
+    """Return a living instance.
 
     Raises:
         Refused: 404, it is gone or was never ours.
@@ -282,7 +282,7 @@ def reject_increase(simulation: Simulation, request: EmulatorRequest) -> Emulato
 
 
 def increase_number(simulation: Simulation, request: EmulatorRequest) -> int:
-    """Answer the announcement that the body names.
+    """Return the announcement that the body names.
 
     Raises:
         Refused: 400 unless that number is all the body holds; 404 for one that is not pending.

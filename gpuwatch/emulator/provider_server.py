@@ -1,4 +1,4 @@
-"""What the emulators of all providers share: a server on loopback, routes, a log of requests, faults on demand."""
+"""The base of a provider's emulator: a server on loopback, routes, a log of requests, faults on demand."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ProviderServer:
         """Open the socket and serve in threads of its own."""
         self._wire = wire = LoopbackServer(self._port, self._answer)
         self._thread = threading.Thread(
-            target=lambda: wire.serve_forever(poll_interval=0.01), name="stage", daemon=True
+            target=lambda: wire.serve_forever(poll_interval=0.01), name="provider-server", daemon=True
         )
         self._thread.start()
         return self
@@ -81,7 +81,7 @@ class ProviderServer:
     def url(self) -> str:
         """The base URL, without a slash at its end."""
         if self._wire is None:
-            raise RuntimeError("the stage is not open: use it in a with statement, or call start()")
+            raise RuntimeError("the server is not open: use it in a with statement, or call start()")
         return self._wire.url
 
     def fail(  # noqa: PLR0913 each is a way to fail

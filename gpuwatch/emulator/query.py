@@ -66,7 +66,7 @@ class QueryCondition:
     operand: Any
 
     def accepts(self, value: Any) -> bool:
-        """Say whether a value passes; a missing value passes nothing, as in SQL."""
+        """Whether a value passes; a missing value passes nothing, as in SQL."""
         return value is not None and OPERATORS[self.operator](value, self.operand)
 
 
@@ -81,12 +81,12 @@ class OfferQuery:
 
     @property
     def is_timeless(self) -> bool:
-        """Say whether the same market gives the same rows at any time."""
+        """Whether the same market gives the same rows at any time."""
         columns = {condition.column for condition in self.conditions} | {column for column, _ in self.order}
         return not columns & {"duration", "rented"}
 
     def accepts(self, listing: EmulatedListing, now: float) -> bool:
-        """Say whether an offer passes all conditions."""
+        """Whether an offer passes all conditions."""
         return all(one.accepts(column_value(listing, one.column, self.view, now)) for one in self.conditions)
 
     def sort(self, listings: list[EmulatedListing], now: float) -> None:
@@ -101,7 +101,7 @@ class OfferQuery:
 
     @property
     def gpu_names(self) -> tuple[str, ...] | None:
-        """Answer the only GPU names that can pass, or None: lets a search skip the rest of the market."""
+        """Return the only GPU names that can pass, or None: lets a search skip the rest of the market."""
         for one in self.conditions:
             if one.column == "gpu_name" and one.operator in ("eq", "in"):
                 return (one.operand,) if one.operator == "eq" else tuple(one.operand)
@@ -109,7 +109,7 @@ class OfferQuery:
 
 
 def column_value(listing: EmulatedListing, column: str, view: PriceView, now: float) -> Any:
-    """Answer what a column holds for an offer; several columns are not fields of the answer."""
+    """Return what a column holds for an offer; several columns are not fields of the answer."""
     if column in PRICE_COLUMNS:
         return listing.prices(view)[column]
     row = listing.slice.row
@@ -132,7 +132,7 @@ _READERS: dict[str, Callable[[EmulatedListing], Any]] = {
 
 
 def country_of(place: str | None) -> str | None:
-    """Answer the two letters behind the last comma of a place."""
+    """Return the two letters behind the last comma of a place."""
     return place.rpartition(",")[2].strip() if place else None
 
 
@@ -181,7 +181,7 @@ def parse_condition(column: str, wanted: type, op: str, value: Any) -> QueryCond
 
 
 def column_type(column: str) -> type:
-    """Answer the type a column is compared as."""
+    """Return the type a column is compared as."""
     if column in COMPUTED:
         return COMPUTED[column]
     name = ALIASES.get(column, column)

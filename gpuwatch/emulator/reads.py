@@ -99,7 +99,7 @@ def user(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
 
 
 def spend_rate(simulation: Simulation, _: EmulatorRequest) -> EmulatorReply:
-    """GET users/spend-rate/: what is burnt per hour just now."""
+    """GET users/spend-rate/: what is being spent per hour."""
     alive = list(simulation.fleet.alive.values())
     gpu = sum(one.base_usd_hour for one in alive if one.actual_status in GPU_BILLED)
     return reply(

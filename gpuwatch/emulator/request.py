@@ -20,7 +20,7 @@ class Fault(NamedTuple):
     settings: dict[str, Any]
 
     def get(self, name: str, default: Any) -> Any:
-        """Answer a setting."""
+        """Return a setting."""
         return self.settings.get(name, default)
 
 
@@ -55,7 +55,7 @@ class EmulatorRequest:
         return decode(self.raw) if self.raw else {}
 
     def param(self, name: str, default: Any = None) -> Any:
-        """Answer a query parameter decoded from JSON; text that is not JSON stays text."""
+        """Return a query parameter decoded from JSON; text that is not JSON stays text."""
         sent = self.params.get(name)
         if sent is None:
             return default
@@ -65,7 +65,7 @@ class EmulatorRequest:
             return sent
 
     def contract(self) -> int:
-        """Answer the id in the path.
+        """Return the id in the path.
 
         Raises:
             Refused: it is not a number.
@@ -75,7 +75,7 @@ class EmulatorRequest:
         return int(self.ids[0])
 
     def has_quirk(self, *kinds: str) -> bool:
-        """Say whether one of these faults was drawn for this request."""
+        """Whether one of these faults was drawn for this request."""
         return self.quirk is not None and self.quirk.kind in kinds
 
 

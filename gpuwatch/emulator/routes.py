@@ -80,12 +80,12 @@ def route_of(request: EmulatorRequest) -> Route | None:
 
 
 def fits(parts: list[str], pattern: list[str]) -> bool:
-    """Say whether every segment is the wanted one, or stands where any may."""
+    """Whether every segment is the wanted one, or stands where any may."""
     return all((wanted == "*" and part) or wanted == part for part, wanted in zip(parts, pattern, strict=True))
 
 
 def handle(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
-    """Answer a request whose faults have been dealt with; runs under the exchange's lock."""
+    """Answer a request after its faults were applied; runs under the simulation's lock."""
     with simulation.lock:
         request.now = simulation.settle()
         route = route_of(request)

@@ -1,4 +1,4 @@
-"""Answering searches quickly: the market's index, remembered results, and rows encoded once."""
+"""Answers searches quickly: an index of the market, cached results, and rows encoded once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Search:
         self._large: dict[bytes, tuple[Any, bool]] = {}
 
     def answer(self, raw: Any, now: float, keyed: bool) -> EmulatorReply:
-        """Answer a decoded query as `{"offers": […]}`."""
+        """Answer a decoded query with `{"offers": […]}`."""
         found = self.find(raw, now)
         rows = self._rows(found.query, keyed)
         count = len(found.listings) if rows is None else min(rows, len(found.listings))
@@ -59,7 +59,7 @@ class Search:
         return EmulatorReply(200, self._body(found, count, now), rows=count)
 
     def warm(self, now: float) -> None:
-        """Make the bodies of large answers anew after a change, before anybody asks."""
+        """Make the bodies of large answers anew after a change, before the next request."""
         for raw, keyed in list(self._large.values())[-4:]:
             self.answer(raw, now, keyed)
 

@@ -32,13 +32,13 @@ class Numbers:
     contract: int = 44_700_000
 
     def next(self, kind: str) -> int:
-        """Answer a new id of this kind, greater than all before."""
+        """Return a new id of this kind, greater than all before."""
         value: int = getattr(self, kind) + self.rng.randrange(1, 9)
         setattr(self, kind, value)
         return value
 
     def gpus(self, count: int) -> tuple[int, ...]:
-        """Answer ids for this many GPUs, neighbours as on one machine."""
+        """Return ids for this many GPUs, neighbours as on one machine."""
         first = self.next("gpu")
         self.gpu += count
         return tuple(range(first, first + count))

@@ -1,4 +1,4 @@
-"""The embedded marketplace as tests, demo and benchmarks use it."""
+"""The embedded marketplace, for tests, demo and benchmarks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Marketplace(MarketControls):
         control: whether /control answers.
         tick_every_s: let the market move by itself; None leaves that to `tick`.
         clock: Unix seconds; a `ManualClock` lets a test skip hours.
-        options: the fields of `exchange.Options`: seed, key, size, delays, limits and so on.
+        options: the fields of `simulation.MarketplaceOptions`: seed, key, size, delays, limits and so on.
     """
 
     def __init__(

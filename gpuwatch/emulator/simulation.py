@@ -1,4 +1,4 @@
-"""The marketplace without its wire: market, instances and account under one lock and one clock."""
+"""The marketplace without its HTTP server: market, instances and account under one lock and one clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpuwatch.emulator.search import CAP_ROWS, Search
 
 @dataclass(slots=True, kw_only=True)
 class MarketplaceOptions:
-    """Everything that can be chosen about a marketplace; each is explained in docs/emulator.md."""
+    """The options of a marketplace; docs/emulator.md explains each."""
 
     seed: int = 7
     key: str = "demo-key"

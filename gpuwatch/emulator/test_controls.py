@@ -1,4 +1,4 @@
-"""What a test, a demo or /control lets happen to instances, contracts and the account."""
+"""What a test, the demo or /control can do to the market, instances, contracts and the account."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ CHANGEABLE = frozenset(
 
 
 def loses_bid(simulation: Simulation, one: EmulatedInstance, now: float, **terms: Any) -> None:
-    """Somebody pays more, as documented."""
+    """Another renter outbids, in the documented form."""
     simulation.fleet.outbid(one, now, as_stop=False, **terms)
 
 
 def loses_bid_as_stop(simulation: Simulation, one: EmulatedInstance, now: float, **terms: Any) -> None:
-    """Somebody pays more, as seen live."""
+    """Another renter outbids, in the form seen live."""
     simulation.fleet.outbid(one, now, as_stop=True, **terms)
 
 
 def has_load(_: Simulation, one: EmulatedInstance, __: float, *, gpu_util: float) -> None:
-    """Use its GPUs to so many percent, until something else is said."""
+    """Set its GPU utilisation, in percent."""
     one.gpu_util, one.trace = float(gpu_util), []
 
 
 def is_stopped_by_host(simulation: Simulation, one: EmulatedInstance, now: float) -> None:
-    """Look like a stop by the renter, but the GPUs are gone: a start is queued until `give_back`."""
+    """Looks like a stop by the renter, but the GPUs are taken: a start is queued until `give_back`."""
     simulation.fleet.stop(one, now)
     simulation.market.hold(one.machine, one.gpus, SOMEBODY)
 
 
 def is_stuck(_: Simulation, one: EmulatedInstance, __: float) -> None:
-    """Stay as it is for ever."""
+    """Stays in its state for ever."""
     one.steps = []
 
 
 def differs(_: Simulation, one: EmulatedInstance, __: float, **shown: Any) -> None:
-    """Show other fields than what was rented."""
+    """Shows other fields than those of the offer that was rented."""
     one.shown |= shown
 
 
 def has_ssh_at(_: Simulation, one: EmulatedInstance, __: float, *, host: str, port: int) -> None:
-    """Have its ssh server, through the proxy and directly, where a test has put one."""
+    """Puts its SSH server, proxy and direct, where a test has started one."""
     one.ssh = (str(host), int(port))
 
 
@@ -157,7 +157,7 @@ class MarketControls:
             self._simulation.search.warm(self.clock())
 
     def offers(self) -> list[dict[str, Any]]:
-        """Answer all listed offers as an on-demand search with 8 GB shows them."""
+        """Return all listed offers as an on-demand search with 8 GB shows them."""
         with self._simulation.lock:
             now = self.clock()
             found = self._simulation.search.find({}, now)
@@ -166,13 +166,13 @@ class MarketControls:
     # --- instances -------------------------------------------------------------------------------------------
 
     def instances(self) -> list[dict[str, Any]]:
-        """Answer the living instances as the API shows them."""
+        """Return the living instances as the API shows them."""
         with self._simulation.lock:
             now = self._simulation.settle()
             return [describe(one, now) for one in self._simulation.fleet.alive.values()]
 
     def ordered(self, instance_id: int) -> dict[str, Any]:
-        """Answer the body of the create that made an instance, secrets included; no log holds it."""
+        """Return the body of the create that made an instance, secrets included; no log holds it."""
         return self._simulation.ledger.order(instance_id)
 
     def change(self, **options: Any) -> None:
@@ -194,7 +194,7 @@ class MarketControls:
     # --- an instance -----------------------------------------------------------------------------------------
 
     def befall(self, instance_id: int, what: str, **changes: Any) -> None:
-        """Let something happen to an instance.
+        """Trigger an event on an instance.
 
         Args:
             instance_id: a living instance.
@@ -275,14 +275,14 @@ class MarketControls:
             return self._simulation.fleet.announce(self._instance(instance_id), asked, now)
 
     def increase_answers(self) -> dict[int, str]:
-        """Answer what became of announced rises: `accepted`, `rejected`, `lapsed`, `withdrawn`, `pending`."""
+        """Return what became of announced rises: `accepted`, `rejected`, `lapsed`, `withdrawn`, `pending`."""
         with self._simulation.lock:
             self._simulation.settle()
             found = self._simulation.fleet.increases
             return dict.fromkeys(found.pending, "pending") | found.answers
 
     def raise_price(self, instance_id: int, factor: float) -> None:
-        """Let a running contract cost so many times more at once, disk included, without an announcement."""
+        """Multiply the price of a running contract at once, disk included, without an announcement."""
         with self._simulation.lock:
             now = self._simulation.settle()
             one = self._instance(instance_id)
