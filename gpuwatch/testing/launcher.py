@@ -121,8 +121,8 @@ class LauncherSuite(Suite):
         launcher.create(self.order(offers[0].offer_id))
         self.ended(place)
         [found] = launcher.list_instances()
-        told = found.listed_usd_hour
-        assert told is None or offers[0].quoted_usd_hour / 3 < told < offers[0].quoted_usd_hour * 3, (
+        stated = found.listed_usd_hour
+        assert stated is None or offers[0].quoted_usd_hour / 3 < stated < offers[0].quoted_usd_hour * 3, (
             "cents, or per GPU?"
         )
         assert found.gpu in (None, offers[0].gpu)

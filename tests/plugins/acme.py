@@ -52,7 +52,7 @@ def build(settings: ProviderSettings, tools: Tools) -> Adapter:
 
 def ordering(name: str, told: ErrorBody, got: HttpReply, now: datetime) -> OrderError:
     gone = got.status == 409 and told.has("sold out")
-    return OfferGone(f"{name}: {told.told}") if gone else ordering_error(name, told, got, now)
+    return OfferGone(f"{name}: {told.summary}") if gone else ordering_error(name, told, got, now)
 
 
 class Market:

@@ -42,7 +42,7 @@ class CatalogCache:
         self._prices: TtlCache[PriceList] = TtlCache(_PRICES_S, monotonic)
         self._zones: TtlCache[Mapping[str, str]] = TtlCache(_ZONES_S, monotonic)
         self._regions: TtlCache[tuple[str, ...]] = TtlCache(_REGIONS_S, monotonic)
-        self._strangers: TtlCache[Mapping[str, InstanceType]] = TtlCache(_ZONES_S, monotonic)
+        self._foreign_links: TtlCache[Mapping[str, InstanceType]] = TtlCache(_ZONES_S, monotonic)
         self._seen: dict[str, PriceList] = {}
         self._lock = threading.Lock()
 
@@ -85,7 +85,9 @@ class CatalogCache:
         """What these instance types are; those without GPUs are left out. Raises ProviderError."""
         known = table()
         new = tuple(sorted(set(names) - known.keys()))
-        return {**known, **self._strangers.get(lambda: self._described(region, new), (region, new))} if new else known
+        return (
+            {**known, **self._foreign_links.get(lambda: self._described(region, new), (region, new))} if new else known
+        )
 
     def regions(self) -> tuple[str, ...]:
         """All regions in which there may be instances. Raises ProviderError."""

@@ -73,7 +73,7 @@ def reading_error(error: Exception, where: str) -> ProviderError:
         where: the region.
     """
     name, code, status = type(error).__name__, code_of(error), _status(error)
-    line = f"aws: {where}: {told(error)}"
+    line = f"aws: {where}: {error_text(error)}"
     if _is_about_the_key(code, status, name):
         return KeyRejected(line)
     if code in _TOO_FAST or status == 429:
@@ -88,7 +88,7 @@ def reading_error(error: Exception, where: str) -> ProviderError:
 def ordering_error(error: Exception, where: str) -> OrderError:
     """The error of an order; only a refusal by AWS itself proves that nothing was made."""
     name, code, status = type(error).__name__, code_of(error), _status(error)
-    line = f"aws: {where}: {told(error)}"
+    line = f"aws: {where}: {error_text(error)}"
     if _is_about_the_key(code, status, name):
         return OrderRefused(line, RefusalKind.KEY)
     if code in _TOO_FAST or status == 429:
@@ -123,7 +123,7 @@ def code_of(error: Exception) -> str:
     return code if isinstance(code, str) else ""
 
 
-def told(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """The error for people, on one line, without secrets."""
     name = type(error).__name__
     if name in _WORDS:

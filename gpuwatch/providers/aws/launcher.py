@@ -29,9 +29,9 @@ class AwsLauncher(BasicLauncher):
 
     name = "aws"
 
-    def __init__(self, account: AwsClient, shelf: CatalogCache, settings: ProviderSettings) -> None:
+    def __init__(self, account: AwsClient, catalog: CatalogCache, settings: ProviderSettings) -> None:
         self._account = account
-        self._shelf = shelf
+        self._catalog = catalog
         self._options = settings.options
         self._spot: TtlCache[dict[SpotKey, SpotPrice]] = TtlCache(_SPOT_S, account.tools.monotonic)
 
@@ -53,10 +53,10 @@ class AwsLauncher(BasicLauncher):
         """Every instance of the account, in all its regions, all pages; gpuwatch's own with their current price.
 
         Raises:
-            ProviderError: a region did not answer, or oddly: a short list is no list.
+            ProviderError: a region did not answer, or oddly: a short list is an error.
         """
         found: dict[str, Instance] = {}
-        for listed in self._account.everywhere(self._shelf.regions(), self._listed).values():
+        for listed in self._account.everywhere(self._catalog.regions(), self._listed).values():
             if isinstance(listed, ProviderError):
                 raise listed
             found |= {instance.instance_id: instance for instance in listed}
@@ -91,7 +91,7 @@ class AwsLauncher(BasicLauncher):
     def _priced(self, found: list[Instance], rows: list[object], region: str) -> list[Instance]:
         """The instances with prices as far as they are known: a list without prices is still a list."""
         try:
-            prices = self._shelf.prices(region)
+            prices = self._catalog.prices(region)
         except ProviderError:
             prices = PriceList()
         places = _places(rows, region)
@@ -104,7 +104,7 @@ class AwsLauncher(BasicLauncher):
         if not types:
             return {}
         try:
-            return self._spot.get(lambda: self._shelf.spot_prices(region, types, {})[0], (region, types))
+            return self._spot.get(lambda: self._catalog.spot_prices(region, types, {})[0], (region, types))
         except ProviderError:
             return {}
 

@@ -25,9 +25,9 @@ class AwsMarket:
 
     name = "aws"
 
-    def __init__(self, account: AwsClient, shelf: CatalogCache) -> None:
+    def __init__(self, account: AwsClient, catalog: CatalogCache) -> None:
         self._account = account
-        self._shelf = shelf
+        self._catalog = catalog
 
     def search(self, query: Query) -> Answer:
         """The offers that match. A region that does not answer makes the answer partial.
@@ -44,13 +44,13 @@ class AwsMarket:
 
     def _look(self, region: str, query: Query, observed_at: datetime) -> ParseResult:
         offered = self._offered(region)
-        machines = self._shelf.machines(region, (key.type for key in offered))
+        machines = self._catalog.machines(region, (key.type for key in offered))
         wanted = {name: one for name, one in machines.items() if is_wanted(one, query)}
         new = [name for name in machines if name not in table()]
         seen = ParseResult(rows=len(offered), drift={f"new instance type: {name[:40]}": None for name in new})
         keys = [key for key in offered if key.type in wanted]
         if keys:
-            place = RegionZones(region, self._shelf.zones(region), observed_at)
+            place = RegionZones(region, self._catalog.zones(region), observed_at)
             add = self._add_spot if query.spot else self._add_on_demand
             add(seen, place, keys, wanted, new)
         return seen
@@ -80,7 +80,7 @@ class AwsMarket:
         wanted: Mapping[str, InstanceType],
         new: Iterable[str],
     ) -> None:
-        prices = self._shelf.prices(place.region, new)
+        prices = self._catalog.prices(place.region, new)
         _add_counts(seen, prices.skipped)
         for key in keys:
             price = prices.types.get(key.type)
@@ -97,7 +97,7 @@ class AwsMarket:
         wanted: Mapping[str, InstanceType],
         new: Iterable[str],
     ) -> None:
-        found, rows = self._shelf.spot_prices(place.region, {key.type for key in keys}, seen.skipped)
+        found, rows = self._catalog.spot_prices(place.region, {key.type for key in keys}, seen.skipped)
         seen.rows += rows
         prices = self._list_prices(place.region, new)
         for key in keys:
@@ -109,7 +109,7 @@ class AwsMarket:
     def _list_prices(self, region: str, new: Iterable[str]) -> PriceList:
         """Adds the disk's price and the machine's size: a spot price is right without them."""
         try:
-            return self._shelf.prices(region, new)
+            return self._catalog.prices(region, new)
         except ProviderError:
             return PriceList()
 

@@ -108,8 +108,8 @@ def _origin(url: str) -> tuple[str, str | None, int | None] | None:
 
 def _regions(option: object) -> tuple[str, ...]:
     """Names of regions as the filter needs them: lower case, no blanks; others would break the filter."""
-    told = option if isinstance(option, tuple) else ()
-    names = (str(one).replace(" ", "").lower() for one in told)
+    stated = option if isinstance(option, tuple) else ()
+    names = (str(one).replace(" ", "").lower() for one in stated)
     return tuple(dict.fromkeys(name for name in names if _REGION.fullmatch(name)))
 
 

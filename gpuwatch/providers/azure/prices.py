@@ -156,14 +156,14 @@ def _once(offers: Iterable[Offer]) -> list[Offer]:
 def _without_false_spot(offers: list[Offer]) -> list[Offer]:
     """Spot at the full price means that there is no discount to give: the offer is kept, with a note."""
     full = {offer.machine_id: offer.quoted_usd_hour for offer in offers if not offer.spot}
-    told = []
+    stated = []
     for offer in offers:
         if offer.spot and offer.quoted_usd_hour >= full.get(offer.machine_id, float("inf")):
             sku = offer.terms.instance_type or ""
             terms = _terms(sku, offer.terms.gpu_fraction, "spot without a discount: the full price of this region")
             offer = msgspec.structs.replace(offer, terms=terms)  # noqa: PLW2901
-        told.append(offer)
-    return told
+        stated.append(offer)
+    return stated
 
 
 def _note_drift(seen: ParseResult, row: object) -> None:

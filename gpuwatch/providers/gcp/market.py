@@ -200,14 +200,14 @@ def _next(page: object) -> str:
 
 
 def _weekly_url(settings: ProviderSettings, info: ProviderInfo) -> str:
-    told = settings.options.get("pricing_url")
-    if isinstance(told, str) and told:
-        return told
+    url = settings.options.get("pricing_url")
+    if isinstance(url, str) and url:
+        return url
     return WEEKLY_URL if settings.base_url == info.base_url else f"{settings.base_url.rstrip('/')}/pricing.yml"
 
 
-def _reading(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
+def _reading(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
     """A key that is not valid is answered with 400 there."""
-    if reply.status == 400 and told.has("api key", "api_key_invalid"):
-        return KeyRejected(f"{name}: {told.told}")
-    return reading_error(name, told, reply, now)
+    if reply.status == 400 and body.has("api key", "api_key_invalid"):
+        return KeyRejected(f"{name}: {body.summary}")
+    return reading_error(name, body, reply, now)

@@ -286,8 +286,8 @@ def _collected(version: str) -> datetime | None:
 
 
 def _texts(settings: ProviderSettings, option: str) -> tuple[str, ...]:
-    told = settings.options.get(option)
-    return tuple(map(str, told)) if isinstance(told, tuple) else ()
+    stated = settings.options.get(option)
+    return tuple(map(str, stated)) if isinstance(stated, tuple) else ()
 
 
 def _short(text: str) -> str:

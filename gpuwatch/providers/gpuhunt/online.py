@@ -78,10 +78,10 @@ def ask(seller: str) -> Sequence[Any]:
     except ImportError as error:
         raise ProviderDown(f"gpuhunt: this version of the library cannot query {seller}") from error
     except Exception as error:
-        raise _told(seller, error) from None
+        raise _error_text(seller, error) from None
 
 
-def _told(seller: str, error: Exception) -> ProviderError:
+def _error_text(seller: str, error: Exception) -> ProviderError:
     kind = type(error).__name__
     status = getattr(getattr(error, "response", None), "status_code", None)
     if kind == "MissingCredsError":

@@ -189,22 +189,22 @@ def bad_order(what: str) -> OrderRefused:
     return OrderRefused(f"lambda: nothing was sent: {what}", RefusalKind.BAD_ORDER)
 
 
-def launch_error(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
+def launch_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
     """The error of an order; the vendor says to rely on its code alone."""
-    line = f"{name}: {told.told}"
+    line = f"{name}: {body.summary}"
     if reply.status >= 500 or reply.status == 408:
         return OutcomeUnknown(line)
-    if told.code == _NO_CAPACITY:
+    if body.code == _NO_CAPACITY:
         return OfferGone(line)
-    if told.code == _NO_OBJECT:  # its message alone says of what
-        if told.has("instance type", "region") and not told.has("ssh", "key", "image"):
+    if body.code == _NO_OBJECT:  # its message alone says of what
+        if body.has("instance type", "region") and not body.has("ssh", "key", "image"):
             return OfferGone(line)
         return _InstanceGone(f"{line} (an SSH key, image or instance of that name)", RefusalKind.BAD_ORDER)
-    if told.code in _ACCOUNT:
-        return OrderRefused(line, _ACCOUNT[told.code])
+    if body.code in _ACCOUNT:
+        return OrderRefused(line, _ACCOUNT[body.code])
     if reply.status == 429:
         return OrderRateLimited(line, retry_after_s(reply, now) or _LAUNCH_S)
-    return ordering_error(name, told, reply, now)
+    return ordering_error(name, body, reply, now)
 
 
 def created(reply: HttpReply) -> Created:
@@ -220,7 +220,7 @@ def parse_instances(value: object) -> list[Instance]:
     """The instances of `GET /instances` that have not ended.
 
     Raises:
-        PayloadChanged: it is no list, or one of its rows has no id or status: it might be gpuwatch's.
+        PayloadChanged: it has no list, or one of its rows has no id or status: it might be gpuwatch's.
     """
     rows = at(value, "data")
     if not isinstance(rows, list):

@@ -103,33 +103,33 @@ def parse_types(value: object, observed_at: datetime) -> ParseResult:
     return seen
 
 
-def parse_type(told: object) -> LambdaInstanceType | None:
+def parse_type(stated: object) -> LambdaInstanceType | None:
     """One `instance_type`, of the catalogue or of an instance; None: it has no GPU.
 
     Raises:
         LambdaTypeSkipped: it is no type, or its numbers are none.
     """
-    if not isinstance(told, dict):
+    if not isinstance(stated, dict):
         raise LambdaTypeSkipped("no instance type")
-    count = whole(at(told, "specs", "gpus"), 0, 1_000)
+    count = whole(at(stated, "specs", "gpus"), 0, 1_000)
     if count is None:
         raise LambdaTypeSkipped("no number of GPUs")
     if not count:
         return None
-    name, cents = told.get("name"), number(told.get("price_cents_per_hour"))
+    name, cents = stated.get("name"), number(stated.get("price_cents_per_hour"))
     price = None if cents is None else usd_hour(cents / 100)
     if not isinstance(name, str) or not _PLAIN.fullmatch(name):
         raise LambdaTypeSkipped("no name")
     if price is None:
         raise LambdaTypeSkipped("no usable price")
-    return _kind(told, name, count, price)
+    return _kind(stated, name, count, price)
 
 
-def _kind(told: Mapping[str, Any], name: str, count: int, price: float) -> LambdaInstanceType:
+def _kind(stated: Mapping[str, Any], name: str, count: int, price: float) -> LambdaInstanceType:
     in_name = _NAME.fullmatch(name)
     if in_name is not None and int(in_name[1]) != count:
         raise LambdaTypeSkipped("its name and its specs tell different numbers of GPUs")
-    wire = _wire(told, name, count)
+    wire = _wire(stated, name, count)
     size, form = _SIZE.search(wire), _FORM.search(wire)
     memory_gib = number(size[1], 1) if size else None
     gpu = catalog().resolve(wire, memory_gib)
@@ -140,10 +140,10 @@ def _kind(told: Mapping[str, Any], name: str, count: int, price: float) -> Lambd
         gpu_count=count,
         gpu_memory_gib=memory_gib,
         usd_hour=price,
-        cpu_arch=word(told.get("architecture"), 20),
-        vcpu=number(at(told, "specs", "vcpus"), 1, _MOST),
-        ram_gib=number(at(told, "specs", "memory_gib"), 1, _MOST),
-        disk_gb=_gb(number(at(told, "specs", "storage_gib"), 1, _MOST * 100)),
+        cpu_arch=word(stated.get("architecture"), 20),
+        vcpu=number(at(stated, "specs", "vcpus"), 1, _MOST),
+        ram_gib=number(at(stated, "specs", "memory_gib"), 1, _MOST),
+        disk_gb=_gb(number(at(stated, "specs", "storage_gib"), 1, _MOST * 100)),
         terms=OfferTerms(
             instance_type=name,
             fungible=True,
@@ -155,12 +155,12 @@ def _kind(told: Mapping[str, Any], name: str, count: int, price: float) -> Lambd
     )
 
 
-def _wire(told: Mapping[str, Any], name: str, count: int) -> str:
+def _wire(stated: Mapping[str, Any], name: str, count: int) -> str:
     """The GPU as Lambda describes it: the description is right where it and the name disagree."""
-    described = word(told.get("gpu_description"), 80)
+    described = word(stated.get("gpu_description"), 80)
     if described is not None:
         return described
-    described = word(told.get("description"), 80)
+    described = word(stated.get("description"), 80)
     if described is not None:
         return re.sub(r"^\d{1,3}x ", "", described)
     model = re.sub(r"^gpu_\d{1,3}x_", "", name)
@@ -224,8 +224,8 @@ def _offer(kind: LambdaInstanceType, region: Mapping[str, Any], observed_at: dat
 
 def _country(region: Mapping[str, Any]) -> str | None:
     place = word(region.get("description")) or ""
-    told = _COUNTRIES.get(place.rpartition(",")[2].strip())
-    return told or ("US" if region["name"].startswith("us-") else None)
+    stated = _COUNTRIES.get(place.rpartition(",")[2].strip())
+    return stated or ("US" if region["name"].startswith("us-") else None)
 
 
 def _gb(gib: float | None) -> float | None:

@@ -150,9 +150,9 @@ def _sound(source: PriceSource) -> PriceSource:
     return source
 
 
-def paths(told: Paths) -> tuple[str, ...]:
+def paths(stated: Paths) -> tuple[str, ...]:
     """One or several, as several."""
-    return (told,) if isinstance(told, str) else told
+    return (stated,) if isinstance(stated, str) else stated
 
 
 def _faults(source: PriceSource) -> Iterator[str]:
@@ -172,16 +172,16 @@ def _faults(source: PriceSource) -> Iterator[str]:
         "paging: size at least 1": source.paging is None or source.paging.size >= 1,
     }
     yield from (fault for fault, sound in checks.items() if not sound)
-    yield from _told(partial(check_rows_path, source.rows))
+    yield from _reported(partial(check_rows_path, source.rows))
     for path in _field_paths(source):
-        yield from _told(partial(check_field_path, path))
+        yield from _reported(partial(check_field_path, path))
     for pattern in _patterns(source):
-        yield from _told(partial(_check_pattern, pattern))
+        yield from _reported(partial(_check_pattern, pattern))
     if source.body is not None:
-        yield from _told(partial(msgspec.json.decode, source.body))
+        yield from _reported(partial(msgspec.json.decode, source.body))
 
 
-def _told(check: Callable[[], object]) -> Iterator[str]:
+def _reported(check: Callable[[], object]) -> Iterator[str]:
     try:
         check()
     except ValueError as error:

@@ -81,11 +81,11 @@ def goods_of(source: PriceSource, row: Row, seen: ParseResult) -> Goods:
 
 def _memory_gib(source: PriceSource, row: Row) -> float | None:
     """Memory as stated, of one GPU or of all; also out of a text with its unit, "80Gi"."""
-    told = first(row, paths(source.fields.memory))
-    if isinstance(told, str) and (found := _WITH_UNIT.fullmatch(told[:20])):
+    stated = first(row, paths(source.fields.memory))
+    if isinstance(stated, str) and (found := _WITH_UNIT.fullmatch(stated[:20])):
         memory_gib = float(found[1])
     else:
-        memory_gib = (number(told, 0.0) or 0.0) * GIB[source.memory_unit]
+        memory_gib = (number(stated, 0.0) or 0.0) * GIB[source.memory_unit]
     return memory_gib if 0 < memory_gib < _MOST_GIB else None
 
 
@@ -114,14 +114,14 @@ def _spellings(source: PriceSource, row: Row, declared: DeclaredMachine) -> tupl
     """Spellings of the GPU, the fullest first, and the number of GPUs that stands in them."""
     if declared.gpu is not None:
         return [declared.gpu], None
-    told = list(texts(row, paths(source.fields.gpu)))
-    if source.gpu_pattern is None or not told:
-        return told, None
-    found = _compiled(source.gpu_pattern).fullmatch(told[0])
+    stated = list(texts(row, paths(source.fields.gpu)))
+    if source.gpu_pattern is None or not stated:
+        return stated, None
+    found = _compiled(source.gpu_pattern).fullmatch(stated[0])
     if found is None:
-        return told, None
+        return stated, None
     groups = found.groupdict()
-    return [groups.get("gpu") or told[0]], whole(groups.get("count"), 1, 1000)
+    return [groups.get("gpu") or stated[0]], whole(groups.get("count"), 1, 1000)
 
 
 def _count(source: PriceSource, row: Row, said: tuple[int | None, ...]) -> int | None:
@@ -130,11 +130,11 @@ def _count(source: PriceSource, row: Row, said: tuple[int | None, ...]) -> int |
     in_field = whole(value, 0, 1000)
     if value is not None and in_field is None:
         raise GoodsSkipped("no number of GPUs")
-    told = {one for one in (*said, in_field or None) if one is not None}
-    if len(told) > 1:
+    stated = {one for one in (*said, in_field or None) if one is not None}
+    if len(stated) > 1:
         raise GoodsSkipped("two different numbers of GPUs")
-    if told:
-        return told.pop()
+    if stated:
+        return stated.pop()
     if source.fields.count and source.count is None:
         raise GoodsLeftOut if source.mixed else GoodsSkipped("no number of GPUs")
     return source.count
@@ -167,11 +167,11 @@ def _card_gib(spellings: list[str]) -> float | None:
     return card.memory_gib if card else None
 
 
-def _sold_gib(gpu: GpuName, told_gib: float | None, declared: DeclaredMachine, fraction: float) -> float | None:
+def _sold_gib(gpu: GpuName, stated_gib: float | None, declared: DeclaredMachine, fraction: float) -> float | None:
     if fraction < 1:
-        return told_gib
-    if told_gib is not None:
-        return catalog().sold_memory_gib(gpu.name, told_gib)
+        return stated_gib
+    if stated_gib is not None:
+        return catalog().sold_memory_gib(gpu.name, stated_gib)
     card = catalog().get(gpu.name)
     return declared.card_gib or (card.memory_gib if card else None)
 

@@ -129,5 +129,5 @@ def _join(seen: ParseResult, source: PriceSource, found: ParseResult, query: Que
     seen.partial |= found.partial
     seen.drift |= found.drift
     for reason, rows in found.skipped.items():
-        told = f"{source.name}: {reason}"
-        seen.skipped[told] = seen.skipped.get(told, 0) + rows
+        stated = f"{source.name}: {reason}"
+        seen.skipped[stated] = seen.skipped.get(stated, 0) + rows

@@ -92,9 +92,9 @@ def texts(row: Row, templates: Sequence[str]) -> Iterator[str]:
     """
     for template in templates:
         whole = _BRACES.sub(lambda found: _text(field(row, found[1])), template) if "{" in template else None
-        told = _text(" ".join(whole.split())) if whole is not None else _text(field(row, template))
-        if told:
-            yield told
+        stated = _text(" ".join(whole.split())) if whole is not None else _text(field(row, template))
+        if stated:
+            yield stated
 
 
 def text(row: Row, templates: Sequence[str]) -> str | None:

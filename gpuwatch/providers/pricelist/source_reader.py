@@ -28,7 +28,7 @@ from gpuwatch.providers.toolkit.validation import number, whole
 PROVIDER: Final = "pricelist"
 _ID_LENGTH: Final = 64
 _COUNTS: Final = (1, 2, 4, 8, 16)
-_TOLD_IF_GONE: Final = ("gpu", "count", "memory", "machine", "host", "region", "free", "least_count")
+_REPORTED_IF_GONE: Final = ("gpu", "count", "memory", "machine", "host", "region", "free", "least_count")
 Rates = Callable[[str], ExchangeRate | None]
 
 
@@ -44,8 +44,8 @@ class SourceReader:
         self._source = source
         self._rates = rates
         self._observed_at = observed_at
-        self._told = 0  # rows about GPUs, with a price
-        self._unseen = {name for name in _TOLD_IF_GONE if getattr(source.fields, name)}
+        self._reported = 0  # rows about GPUs, with a price
+        self._gone_fields = {name for name in _REPORTED_IF_GONE if getattr(source.fields, name)}
         self._terms: dict[object, OfferTerms] = {}
 
     def page(self, value: object, place: str = "") -> None:
@@ -63,11 +63,11 @@ class SourceReader:
 
     def done(self) -> ParseResult:
         """All that was read. Raises PayloadChanged: fewer rows about GPUs than the declaration believes."""
-        if self._told < self._source.least_rows:
+        if self._reported < self._source.least_rows:
             raise PayloadChanged(
-                f"{self._told} of {self.seen.rows} rows tell of GPUs, and {self._source.least_rows} at least are usual"
+                f"{self._reported} of {self.seen.rows} rows are about GPUs, usually at least {self._source.least_rows}"
             )
-        for name in sorted(self._unseen) if self._told else ():
+        for name in sorted(self._gone_fields) if self._reported else ():
             self.seen.drift[f"{self._source.name}: field gone: {name}"] = None
         if self._source.kind == "listed":  # on a live market a bargain is no placeholder
             self.seen.offers = without_placeholders(self.seen.offers, self.seen)
@@ -80,8 +80,8 @@ class SourceReader:
         goods = goods_of(source, row, self.seen)
         free = whole(first(row, paths(source.fields.free)))
         prices = list(self._prices(row, goods))
-        self._told += 1
-        self._unseen -= {name for name in self._unseen if _has(row, paths(getattr(source.fields, name)))}
+        self._reported += 1
+        self._gone_fields -= {name for name in self._gone_fields if _has(row, paths(getattr(source.fields, name)))}
         if free == 0:
             raise GoodsLeftOut  # nothing of it is available now
         for spot, usd, rate in prices:
@@ -176,12 +176,12 @@ def _parts(source: PriceSource, row: Row, goods: Goods, usd: float, free: int | 
             yield count, usd * count / goods.gpus
 
 
-def _has(row: Row, told: tuple[str, ...]) -> bool:
-    return first(row, told) is not None or text(row, told) is not None
+def _has(row: Row, stated: tuple[str, ...]) -> bool:
+    return first(row, stated) is not None or text(row, stated) is not None
 
 
-def _country(told: str | None) -> str | None:
-    return told.upper() if told and len(told) == 2 and told.isascii() and told.isalpha() else None
+def _country(stated: str | None) -> str | None:
+    return stated.upper() if stated and len(stated) == 2 and stated.isascii() and stated.isalpha() else None
 
 
 def _short(name: str) -> str:

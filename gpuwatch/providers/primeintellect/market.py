@@ -203,8 +203,8 @@ def _price(row: Mapping[str, Any], rates: Rates) -> _ConfigurationPrice:
     order = ("onDemand", "communityPrice")
     if row.get("security") == "community_cloud":
         order = ("communityPrice", "onDemand")
-    told = next((at(prices, key) for key in order if at(prices, key) is not None), None)
-    hour = number(told, 0.0)
+    stated = next((at(prices, key) for key in order if at(prices, key) is not None), None)
+    hour = number(stated, 0.0)
     if not hour:
         raise _ListingSkipped("a row without its price")
     total = usd_hour((hour + sum(_surcharge(row, part) for part in _PARTS)) * rate.usd)
@@ -271,7 +271,7 @@ def _terms(
 
 def _notes(gpu: GpuName, money: _ConfigurationPrice, stock: str, row: Mapping[str, Any]) -> list[str]:
     hours = number(row.get("prepaidTime"), 0.0, 1e6)
-    told = (
+    stated = (
         (f"{hours or 0:g} hours are charged at once", bool(hours)),
         ("the price may change", at(row, "prices", "isVariable") is True),
         ("little stock", stock == "low"),
@@ -279,7 +279,7 @@ def _notes(gpu: GpuName, money: _ConfigurationPrice, stock: str, row: Mapping[st
         (gpu.reason or "", not gpu.certain),
         (money.rate.note or "", bool(money.rate.note)),
     )
-    return [text for text, holds in told if holds]
+    return [text for text, holds in stated if holds]
 
 
 def _count(row: Mapping[str, Any]) -> int:

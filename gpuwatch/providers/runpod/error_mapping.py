@@ -28,7 +28,7 @@ from gpuwatch.providers.runpod.quota import windows_of
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody
 from gpuwatch.providers.toolkit.error_mapping import ordering_error as plain_ordering_error
 from gpuwatch.providers.toolkit.error_mapping import reading_error as plain_reading_error
-from gpuwatch.providers.toolkit.error_mapping import retry_after_s as told_wait_s
+from gpuwatch.providers.toolkit.error_mapping import retry_after_s as stated_wait_s
 from gpuwatch.providers.toolkit.validation import objects, word
 from gpuwatch.redaction import redact
 
@@ -53,9 +53,9 @@ class PodGone(OrderRefused):
     """The API itself says that there is no such pod."""
 
 
-def reading_error(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
+def reading_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
     """The error of a request that only reads."""
-    line = _line(name, told)
+    line = _line(name, body)
     if reply.status == 429:
         return RateLimited(line, wait_s(reply, now))
     if reply.status == 403 and any(mark in reply.body[:4_000] for mark in _EDGE):
@@ -64,38 +64,38 @@ def reading_error(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -
         return KeyRejected(f"{line} (the key is missing, wrong or expired)")
     if reply.status == 403:
         return KeyRejected(f"{line} (the key lacks the right to do this)")
-    return plain_reading_error(name, told, reply, now)
+    return plain_reading_error(name, body, reply, now)
 
 
-def ordering_error(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
+def ordering_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
     """The error of a create. A plain refusal proves that nothing was made."""
-    line = _line(name, told)
-    if told.has(*NO_CAPACITY) and reply.status >= 400:
+    line = _line(name, body)
+    if body.has(*NO_CAPACITY) and reply.status >= 400:
         return OfferGone(line)
     if reply.status == 429:
         return OrderRateLimited(line, wait_s(reply, now))
     if reply.status == 422:
         return OrderRefused(line, RefusalKind.BAD_ORDER)
-    if reply.status == 404 and told.value is not None:
+    if reply.status == 404 and body.value is not None:
         return PodGone(line)
     if reply.status == 400:
-        return _bad_request(line, told)
+        return _bad_request(line, body)
     if reply.status == 408 or reply.status >= 500:
         return OutcomeUnknown(f"{line}: it may have been made")
-    return plain_ordering_error(name, told, reply, now)
+    return plain_ordering_error(name, body, reply, now)
 
 
-def _bad_request(line: str, told: ErrorBody) -> OrderError:
-    if told.has(*_NO_MONEY):
+def _bad_request(line: str, body: ErrorBody) -> OrderError:
+    if body.has(*_NO_MONEY):
         return OrderRefused(line, RefusalKind.NO_CREDIT)
-    return OrderRefused(line, RefusalKind.BAD_ORDER) if told.has(*_ORDERS_FAULT) else OfferGone(line)
+    return OrderRefused(line, RefusalKind.BAD_ORDER) if body.has(*_ORDERS_FAULT) else OfferGone(line)
 
 
 def wait_s(reply: HttpReply, now: datetime) -> float | None:
     """Seconds to wait after a 429: by `Retry-After`, else until the windows that are empty are full again."""
-    told = told_wait_s(reply, now)
-    if told is not None:
-        return told
+    body = stated_wait_s(reply, now)
+    if body is not None:
+        return body
     return max((float(t) for left, t in windows_of(reply.headers.get("ratelimit")).values() if left <= 0), default=None)
 
 
@@ -119,9 +119,9 @@ def graphql_data(value: Any, name: str) -> Any:
     return data
 
 
-def _line(name: str, told: ErrorBody) -> str:
+def _line(name: str, body: ErrorBody) -> str:
     """Status, sentence, and the message in `errors` about each wrong field."""
-    value = told.value.get("errors") if isinstance(told.value, dict) else None
+    value = body.value.get("errors") if isinstance(body.value, dict) else None
     rows = [one for one in (value if isinstance(value, list) else [])[:_LINES] if isinstance(one, str)]
     lines = [text for one in rows if (text := word(redact(one), _LINE_LENGTH))]
-    return f"{name}: {told.told}" + (f" ({'; '.join(lines)})" if lines else "")
+    return f"{name}: {body.summary}" + (f" ({'; '.join(lines)})" if lines else "")

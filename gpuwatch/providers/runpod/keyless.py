@@ -124,9 +124,9 @@ def _places(rows: Any, asked: CatalogueRequest) -> dict[str, list[str]]:
     return found
 
 
-def _is_in_stock(told: Any) -> bool:
+def _is_in_stock(stated: Any) -> bool:
     """Title case here, upper case in REST; null and unknown words are no proof of stock."""
-    status = told.get("stockStatus") if isinstance(told, dict) else None
+    status = stated.get("stockStatus") if isinstance(stated, dict) else None
     return isinstance(status, str) and _IN_STOCK.get(status.lower(), False)
 
 

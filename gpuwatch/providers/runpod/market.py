@@ -44,7 +44,7 @@ class RunpodMarket:
         self._account = account
         self._default_disk_gb = default_disk_gb
         self._clouds = clouds if isinstance(clouds, tuple) else ("SECURE", "COMMUNITY")
-        self._told: TtlCache[_CatalogueReply] = TtlCache(_FRESH_S, account.tools.monotonic)
+        self._reported: TtlCache[_CatalogueReply] = TtlCache(_FRESH_S, account.tools.monotonic)
 
     def search(self, query: Query) -> Answer:
         """Offers that fit: one request for each cloud and number of GPUs; without a key one in all.
@@ -70,17 +70,17 @@ class RunpodMarket:
 
     def _with_key(self, query: Query) -> tuple[ParseResult, datetime]:
         """All catalogues as one; those that fail beside others make it partial. Raises ProviderError."""
-        told, failed = [], list[ProviderError]()
+        stated, failed = [], list[ProviderError]()
         for cloud in self._clouds:
             try:
-                told += self._catalogues(cloud, query, failed)
+                stated += self._catalogues(cloud, query, failed)
             except KeyRejected:
                 raise
             except ProviderError as error:
                 failed.append(error)
-        observed_at = min((one.observed_at for one in told), default=self._account.tools.now())
-        total = ParseResult(searches=len(told))
-        for one in told:
+        observed_at = min((one.observed_at for one in stated), default=self._account.tools.now())
+        total = ParseResult(searches=len(stated))
+        for one in stated:
             asked = CatalogueRequest(one.cloud, one.count, self._disk_gb(query), observed_at)
             try:
                 _add(total, parse_catalogue(one.value, asked))
@@ -95,17 +95,17 @@ class RunpodMarket:
         """For each number of GPUs that is wanted, and that any type is sold in. Raises ProviderError: not even one."""
         first = self._catalogue(cloud, query.count_min)
         most = min(most_gpus(gpu_types(first.value), cloud, query.gpus), query.count_max or MOST_GPUS, MOST_GPUS)
-        told = [first]
+        stated = [first]
         for count in range(query.count_min + 1, most + 1):
             try:
-                told.append(self._catalogue(cloud, count))
+                stated.append(self._catalogue(cloud, count))
             except ProviderError as error:
                 failed.append(error)
                 break  # the rest would fare no better, and each would be tried three times
-        return told
+        return stated
 
     def _catalogue(self, cloud: str, count: int) -> _CatalogueReply:
-        return self._told.get(lambda: self._fetch(cloud, count), (cloud, count))
+        return self._reported.get(lambda: self._fetch(cloud, count), (cloud, count))
 
     def _fetch(self, cloud: str, count: int) -> _CatalogueReply:
         params = {"include": "AVAILABILITY", "product": "POD", "count": str(count), "cloud": cloud}
@@ -116,7 +116,7 @@ class RunpodMarket:
         """One query for everything. Raises ProviderError."""
         counts = range(query.count_min, min(query.count_max or KEYLESS_GPUS, MOST_GPUS) + 1)
         text = catalogue_query(counts, self._clouds)
-        told = self._told.get(
+        stated = self._reported.get(
             lambda: _CatalogueReply("", 0, self._account.graphql(text), self._account.tools.now()), text
         )
         total = ParseResult()
@@ -124,9 +124,11 @@ class RunpodMarket:
             for count in counts:
                 _add(
                     total,
-                    parse_keyless(told.value, CatalogueRequest(cloud, count, self._disk_gb(query), told.observed_at)),
+                    parse_keyless(
+                        stated.value, CatalogueRequest(cloud, count, self._disk_gb(query), stated.observed_at)
+                    ),
                 )
-        return total, told.observed_at
+        return total, stated.observed_at
 
 
 def _add(total: ParseResult, more: ParseResult) -> None:

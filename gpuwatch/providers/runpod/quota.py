@@ -46,12 +46,12 @@ class Quota:
 
     def on_reply(self, status: int, headers: Mapping[str, str]) -> None:
         """Record the quota in an answer. A 429 without an empty window closes all of them for `Retry-After`."""
-        told = windows_of(headers.get("ratelimit"))
+        stated = windows_of(headers.get("ratelimit"))
         with self._lock:
             now = self._monotonic()
-            for name, (left, seconds) in told.items():
+            for name, (left, seconds) in stated.items():
                 self._windows[name] = _Window(left, now + min(seconds, _WAIT_MAX_S))
-            if status == 429 and all(left > 0 for left, _ in told.values()):
+            if status == 429 and all(left > 0 for left, _ in stated.values()):
                 wait_s = number(headers.get("retry-after"), 0.0, _WAIT_MAX_S) or 1.0
                 self._windows["told to wait"] = _Window(0, now + wait_s)
 

@@ -185,16 +185,16 @@ def bad_order(what: str) -> OrderRefused:
     return OrderRefused(f"shadeform: nothing was sent: {what}", RefusalKind.BAD_ORDER)
 
 
-def create_error(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
+def create_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
     """What an order's answer other than success means. Only 409 OUT_OF_STOCK is on record; else the status decides."""
-    line = f"{name}: {told.told}"
-    code = word(at(told.value, "error_code")) or ""
+    line = f"{name}: {body.summary}"
+    code = word(at(body.value, "error_code")) or ""
     if 400 <= reply.status < 500 and reply.status not in (401, 403, 408, 429):
-        if reply.status in (404, 410) or code.casefold() in _NO_STOCK or told.has(*_NO_STOCK):
+        if reply.status in (404, 410) or code.casefold() in _NO_STOCK or body.has(*_NO_STOCK):
             return OfferGone(line)
-        if told.has(*_NO_MONEY):
+        if body.has(*_NO_MONEY):
             return OrderRefused(line, RefusalKind.NO_CREDIT)
-    return ordering_error(name, told, reply, now)
+    return ordering_error(name, body, reply, now)
 
 
 def created(reply: HttpReply) -> Created:
@@ -212,7 +212,7 @@ def parse_instances(value: object) -> list[Instance]:
     """The instances of `GET /instances` that are not deleted.
 
     Raises:
-        PayloadChanged: it is no list, or one of its rows has no id or status: it might be gpuwatch's.
+        PayloadChanged: it has no list, or one of its rows has no id or status: it might be gpuwatch's.
     """
     rows = at(value, "instances")
     if not isinstance(rows, list):

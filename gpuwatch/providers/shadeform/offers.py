@@ -100,7 +100,7 @@ def parse_types(value: object, observed_at: datetime) -> ParseResult:
     """The offers of `GET /instances/types`: one for each type and each region where it is available.
 
     Raises:
-        PayloadChanged: it is no list of types, or none of them can be used.
+        PayloadChanged: it has no list of types, or none of them can be used.
     """
     types = at(value, "instance_types")
     if not isinstance(types, list) or not types:
@@ -125,9 +125,9 @@ def hardware_of(configuration: object) -> Hardware:
         raise ShadeformTypeSkipped("no number of GPUs")
     memory_gib = number(at(configuration, "vram_per_gpu_in_gb"), 1, 5_000)
     socket = word(at(configuration, "interconnect"), 20)
-    told = socket_of(wire.replace("_", " "))  # "H100_nvl" is kept as it is, even beside "pcie"
+    stated = socket_of(wire.replace("_", " "))  # "H100_nvl" is kept as it is, even beside "pcie"
     return Hardware(
-        gpu=catalog().resolve(wire, memory_gib, None if told else socket),
+        gpu=catalog().resolve(wire, memory_gib, None if stated else socket),
         gpu_wire=wire,
         gpu_count=count,
         gpu_memory_gib=memory_gib,

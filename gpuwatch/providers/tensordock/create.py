@@ -73,12 +73,12 @@ def created(reply: HttpReply, now: datetime) -> Created:
     Raises:
         OrderError: the answer's error; OutcomeUnknown if it names no machine.
     """
-    told = read_error_body(reply)
-    if not 200 <= status_of(reply, told.value) < 300:
-        raise ordering(NAME, told, reply, now)
-    machine_id = at(told.value, "data", "id") or at(told.value, "id")
+    stated = read_error_body(reply)
+    if not 200 <= status_of(reply, stated.value) < 300:
+        raise ordering(NAME, stated, reply, now)
+    machine_id = at(stated.value, "data", "id") or at(stated.value, "id")
     if not isinstance(machine_id, str) or not PLACE.fullmatch(machine_id):
-        raise OutcomeUnknown(f"{NAME}: {told.status} an answer that names no machine")
+        raise OutcomeUnknown(f"{NAME}: {stated.status} an answer that names no machine")
     return Created(instance_id=machine_id)
 
 
@@ -88,11 +88,11 @@ def ended(reply: HttpReply, now: datetime) -> None:
     Raises:
         OrderError: the answer's error; NoSuchMachine if it is gone already.
     """
-    told = read_error_body(reply)
-    if not 200 <= status_of(reply, told.value) < 300:
-        raise ordering(NAME, told, reply, now)
-    if reply.status != 204 and not isinstance(told.value, dict):
-        raise OutcomeUnknown(f"{NAME}: {told.status} an unexpected answer")
+    stated = read_error_body(reply)
+    if not 200 <= status_of(reply, stated.value) < 300:
+        raise ordering(NAME, stated, reply, now)
+    if reply.status != 204 and not isinstance(stated.value, dict):
+        raise OutcomeUnknown(f"{NAME}: {stated.status} an unexpected answer")
 
 
 def _check(order: Order) -> None:

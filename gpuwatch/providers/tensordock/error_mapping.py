@@ -56,8 +56,8 @@ def status_of(reply: HttpReply, value: Any) -> int:
         return 400  # what did not pass the validation, one object for each fault
     if not isinstance(value, dict):
         return reply.status
-    told = value.get("status")
-    status = None if isinstance(told, str) else whole(told, 400, 599)  # an instance's own status is a word
+    body = value.get("status")
+    status = None if isinstance(body, str) else whole(body, 400, 599)  # an instance's own status is a word
     if status is not None:
         return status
     return _UNSAID if "data" not in value and "id" not in value and _says_error(value) else reply.status
@@ -75,47 +75,47 @@ def accepted(reply: HttpReply, now: datetime) -> Any:
     return value
 
 
-def reading(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
+def reading(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
     """The error of a read."""
-    status, told = _meant(reply, told)
-    line = f"{name}: {told.told}"
+    status, body = _meant(reply, body)
+    line = f"{name}: {body.summary}"
     if status == _UNSAID:
-        return KeyRejected(line) if told.has(*_KEY) else ProviderDown(line)
-    if status == 400 and isinstance(told.value, list) and reply.status < 300:
+        return KeyRejected(line) if body.has(*_KEY) else ProviderDown(line)
+    if status == 400 and isinstance(body.value, list) and reply.status < 300:
         return PayloadChanged(f"{name}: a list where an object was expected")
     if status == 404:
         return NotFound(line)
-    return error_mapping.reading_error(name, told, msgspec.structs.replace(reply, status=status), now)
+    return error_mapping.reading_error(name, body, msgspec.structs.replace(reply, status=status), now)
 
 
-def ordering(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
+def ordering(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
     """The error of an order. Nothing was made only where known words say so."""
-    status, told = _meant(reply, told)
-    line = f"{name}: {told.told}"
-    if told.has(*_LOST):
+    status, body = _meant(reply, body)
+    line = f"{name}: {body.summary}"
+    if body.has(*_LOST):
         return OutcomeUnknown(line)
-    if _is_gone(told, status):
+    if _is_gone(body, status):
         return NoSuchMachine(line)
-    if status == 410 or (status < 500 and told.has(*_CAPACITY)):
+    if status == 410 or (status < 500 and body.has(*_CAPACITY)):
         return OfferGone(line)
-    if status < 500 and status != 429 and told.has(*_BALANCE):
+    if status < 500 and status != 429 and body.has(*_BALANCE):
         return OrderRefused(line, RefusalKind.NO_CREDIT)
     if status == _UNSAID:
-        return OrderRefused(line, RefusalKind.KEY) if told.has(*_KEY) else OutcomeUnknown(line)
-    return error_mapping.ordering_error(name, told, msgspec.structs.replace(reply, status=status), now)
+        return OrderRefused(line, RefusalKind.KEY) if body.has(*_KEY) else OutcomeUnknown(line)
+    return error_mapping.ordering_error(name, body, msgspec.structs.replace(reply, status=status), now)
 
 
-def _is_gone(told: ErrorBody, status: int) -> bool:
-    if not _says_error(told.value):
+def _is_gone(body: ErrorBody, status: int) -> bool:
+    if not _says_error(body.value):
         return False
-    return status == 404 or (status in (_UNSAID, 400, 409, 410) and told.has(*_GONE))
+    return status == 404 or (status in (_UNSAID, 400, 409, 410) and body.has(*_GONE))
 
 
 def _says_error(value: Any) -> bool:
     return isinstance(value, dict) and bool(value.get("error") or value.get("errors"))
 
 
-def _meant(reply: HttpReply, told: ErrorBody) -> tuple[int, ErrorBody]:
+def _meant(reply: HttpReply, body: ErrorBody) -> tuple[int, ErrorBody]:
     """The status that an answer means, and its message with that status in front."""
-    status = status_of(reply, told.value)
-    return status, msgspec.structs.replace(told, status=status or reply.status)
+    status = status_of(reply, body.value)
+    return status, msgspec.structs.replace(body, status=status or reply.status)

@@ -28,8 +28,8 @@ def gpu_of(v0_name: str, shown: str | None) -> tuple[GpuName, float | None]:
     memory_gb = float(found[1]) if found else None
     name = catalog().resolve(v0_name, memory_gb)
     if not name.known and shown:
-        told = catalog().resolve(shown, memory_gb)
-        name = told if told.known else name
+        stated = catalog().resolve(shown, memory_gb)
+        name = stated if stated.known else name
     return name, memory_gb
 
 

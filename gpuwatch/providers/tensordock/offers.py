@@ -232,14 +232,14 @@ def _rates(gpu: Mapping[str, Any]) -> _UnitPrices:
     return _UnitPrices(price, *parts)
 
 
-def _room(told: Any) -> _Capacity:
-    if told is None:
-        told = {}
+def _room(stated: Any) -> _Capacity:
+    if stated is None:
+        stated = {}
 
     def most(*keys: str) -> float:
-        values = [at(told, key) for key in keys]
+        values = [at(stated, key) for key in keys]
         bounds = [number(value, 0.0) for value in values if value is not None]
-        if not isinstance(told, dict) or None in bounds:
+        if not isinstance(stated, dict) or None in bounds:
             raise _StockSkipped("resources that are no numbers")
         return min((bound for bound in bounds if bound is not None), default=float("inf"))
 

@@ -46,7 +46,7 @@ class ErrorBody(msgspec.Struct, frozen=True):
     value: Any  # the decoded body; None: it is not JSON
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """Status and sentence for people, redacted, on one line."""
         return f"{self.status} {self.sentence}".strip()
 
@@ -80,9 +80,9 @@ def read_error_body(reply: HttpReply) -> ErrorBody:
     )
 
 
-def reading_error(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
+def reading_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
     """The error of a request that only reads (a search, a list), by its status."""
-    line = f"{name}: {told.told}"
+    line = f"{name}: {body.summary}"
     if reply.status == 429:
         return RateLimited(line, retry_after_s(reply, now))
     if reply.status in (401, 403):
@@ -94,9 +94,9 @@ def reading_error(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -
     return PayloadChanged(line)
 
 
-def ordering_error(name: str, told: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
+def ordering_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
     """The error of a request that changes something, by its status: a plain refusal proves that nothing was made."""
-    line = f"{name}: {told.told}"
+    line = f"{name}: {body.summary}"
     if reply.status in (301, 307, 308):
         return OrderRefused(f"{name}: {reply.status}, a redirect, not followed. Is `base_url` right?")
     if not 400 <= reply.status < 500 or reply.status == 408:

@@ -101,7 +101,7 @@ def created(reply: HttpReply, now: datetime) -> Created:
         return Created(instance_id=instance_id, starting=success)
     if success is False and contract is None and refusal.code in _PLAIN_REFUSALS:
         raise ordering_error(HttpReply(400, reply.headers, reply.body), now)
-    raise OutcomeUnknown(f"vastai: {refusal.told}: an unexpected answer", instance_id)
+    raise OutcomeUnknown(f"vastai: {refusal.summary}: an unexpected answer", instance_id)
 
 
 def _runtype(order: Order) -> str | None:

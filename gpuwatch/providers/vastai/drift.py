@@ -17,7 +17,7 @@ from gpuwatch.domain.market.text import clean_word
 from gpuwatch.providers.vastai.rows import VastRow
 
 _READ: Final = frozenset(field.name for field in msgspec.structs.fields(VastRow))
-_TOLD_MAX: Final = 20  # names of one kind; an answer of another format would fill a page
+_REPORTED_MAX: Final = 20  # names of one kind; an answer of another format would fill a page
 
 
 def drift(seen: Iterable[str]) -> tuple[str, ...]:
@@ -29,8 +29,8 @@ def drift(seen: Iterable[str]) -> tuple[str, ...]:
     names = set(seen)
     if not names:
         return ()
-    new = sorted(clean_word(name) for name in names - _known())[:_TOLD_MAX]
-    gone = sorted(_READ - names)[:_TOLD_MAX]
+    new = sorted(clean_word(name) for name in names - _known())[:_REPORTED_MAX]
+    gone = sorted(_READ - names)[:_REPORTED_MAX]
     return tuple([f"new field: {name}" for name in new] + [f"field gone: {name}" for name in gone])
 
 

@@ -59,7 +59,7 @@ class VastErrorBody(msgspec.Struct, frozen=True):
         return self.status == 401 or (self.status in (400, 403, 404) and any(word in self.text for word in _KEY_WORDS))
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """For a person: status and sentence, redacted."""
         return f"{self.status} {self.sentence}".strip()
 
@@ -75,49 +75,49 @@ def read_error_body(reply: HttpReply) -> VastErrorBody:
         return VastErrorBody(reply.status, "", _fit(sentence or "an answer that is not JSON"), sentence.lower(), {})
     error = value.get("error")
     code = error if isinstance(error, str) else ""
-    told = [value.get(name) for name in ("msg", "message", "detail")]
-    sentence = " ".join(part for part in told if isinstance(part, str))[:400]
+    line = [value.get(name) for name in ("msg", "message", "detail")]
+    sentence = " ".join(part for part in line if isinstance(part, str))[:400]
     return VastErrorBody(reply.status, code[:80], _fit(sentence or code), f"{code} {sentence}".lower(), value)
 
 
 def reading_error(name: str, _: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
     """The error of a request that only reads (a search, a list), by vast.ai's own reading of the body."""
     refusal = read_error_body(reply)
-    told = f"vastai: {refusal.told}"
+    line = f"vastai: {refusal.summary}"
     if reply.status == 429:
         if _QUOTA in refusal.text:
-            return QuotaSpent(told, quota_resets_at(reply, refusal, now))
-        return RateLimited(told, retry_after_s(reply, refusal, now))
+            return QuotaSpent(line, quota_resets_at(reply, refusal, now))
+        return RateLimited(line, retry_after_s(reply, refusal, now))
     if refusal.is_key_error:
-        return KeyRejected(told)
+        return KeyRejected(line)
     if reply.status >= 500 or reply.status == 408:
-        return ProviderDown(told)
+        return ProviderDown(line)
     if 300 <= reply.status < 400:
         return ProviderDown(f"vastai: {reply.status}, sent elsewhere: not followed. Is `base_url` right?")
     if 200 <= reply.status < 300:
-        return PayloadChanged(f"{told}: an unexpected answer")
-    return KeyRejected(told) if reply.status == 403 else PayloadChanged(told)
+        return PayloadChanged(f"{line}: an unexpected answer")
+    return KeyRejected(line) if reply.status == 403 else PayloadChanged(line)
 
 
 def ordering_error(reply: HttpReply, now: datetime) -> OrderError:
     """The error of an order; only a plain refusal proves that nothing was made."""
     refusal = read_error_body(reply)
-    told = f"vastai: {refusal.told}"
+    line = f"vastai: {refusal.summary}"
     if reply.status in _MOVED:
         return OrderRefused(f"vastai: {reply.status}, sent elsewhere: not followed. Is `base_url` right?")
     if not 400 <= reply.status < 500 or reply.status == 408:
-        return OutcomeUnknown(told)
+        return OutcomeUnknown(line)
     if reply.status == 429:
-        return OrderRateLimited(told, retry_after_s(reply, refusal, now))
+        return OrderRateLimited(line, retry_after_s(reply, refusal, now))
     if refusal.is_key_error:
-        return OrderRefused(told, RefusalKind.KEY)
+        return OrderRefused(line, RefusalKind.KEY)
     if "insufficient_credit" in refusal.text or "missing_billing" in refusal.text or "lack credit" in refusal.text:
-        return OrderRefused(told, RefusalKind.NO_CREDIT)
+        return OrderRefused(line, RefusalKind.NO_CREDIT)
     if reply.status in (404, 410) or "no_such_ask" in refusal.text:
-        return OfferGone(told)
+        return OfferGone(line)
     if "invalid_price" in refusal.text or "bid price" in refusal.text:
-        return OrderRefused(told, RefusalKind.BID_TOO_LOW)
-    return OrderRefused(told, RefusalKind.BAD_ORDER if reply.status == 400 else RefusalKind.OTHER)
+        return OrderRefused(line, RefusalKind.BID_TOO_LOW)
+    return OrderRefused(line, RefusalKind.BAD_ORDER if reply.status == 400 else RefusalKind.OTHER)
 
 
 def retry_after_s(reply: HttpReply, refusal: VastErrorBody, now: datetime) -> float | None:

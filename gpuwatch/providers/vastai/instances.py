@@ -103,7 +103,7 @@ def parse_page(body: bytes) -> tuple[InstancePage, list[Instance]]:
         page = msgspec.json.decode(body, type=InstancePage)
         rows = [_row(raw) for raw in page.instances]
     except UNREADABLE as error:
-        raise PayloadChanged(f"vastai: the list of instances has another form: {_told(error)}") from error
+        raise PayloadChanged(f"vastai: the list of instances has another form: {_error_text(error)}") from error
     if not page.success:
         raise PayloadChanged("vastai: the list of instances says success: false")
     return page, [_instance(row) for row in rows]
@@ -207,8 +207,8 @@ def _disk_price(row: _Row) -> float | None:
     """The disk alone. `instance.totalHour` is not always that: one documented example holds the running price there."""
     if row.storage_total_cost is not None:
         return _price(row.storage_total_cost)
-    told = (row.instance or {}).get("diskHour")
-    return _price(float(told)) if isinstance(told, int | float) and not isinstance(told, bool) else None
+    stated = (row.instance or {}).get("diskHour")
+    return _price(float(stated)) if isinstance(stated, int | float) and not isinstance(stated, bool) else None
 
 
 def _price(usd_hour: float | None) -> float | None:
@@ -230,5 +230,5 @@ def _status(row: _Row) -> str:
     return redact(clean(": ".join(part for part in (row.actual_status or "new", message) if part), _STATUS_LENGTH))
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return redact(clean(str(error), _STATUS_LENGTH))

@@ -94,7 +94,7 @@ class VastLauncher:
         if reply.status == 404 and not read_error_body(reply).is_key_error:
             if read_error_body(reply).code in {"no_such_instance", "not_found"}:
                 return
-            raise OutcomeUnknown(f"vastai: {read_error_body(reply).told}", instance_id)
+            raise OutcomeUnknown(f"vastai: {read_error_body(reply).summary}", instance_id)
         self._need_success(reply)
 
     def label(self, instance_id: str, label: str) -> None:
@@ -190,7 +190,7 @@ class VastLauncher:
         if reply.status == 200 and refusal.values.get("success") is True:
             return
         if reply.status == 200:
-            raise OutcomeUnknown(f"vastai: {refusal.told}: an unexpected answer")
+            raise OutcomeUnknown(f"vastai: {refusal.summary}: an unexpected answer")
         error = ordering_error(reply, self._client.tools.now())
         raise OrderRefused(str(error)) if isinstance(error, OfferGone) else error
 

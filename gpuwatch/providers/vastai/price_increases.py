@@ -67,8 +67,8 @@ def increase_rows(body: bytes) -> list[IncreaseRow]:
     try:
         answer = msgspec.json.decode(body, type=_IncreasesAnswer)
     except UNREADABLE as error:
-        told = redact(clean(str(error), _SHOWN))
-        raise PayloadChanged(f"vastai: the price increases have another form: {told}") from error
+        stated = redact(clean(str(error), _SHOWN))
+        raise PayloadChanged(f"vastai: the price increases have another form: {stated}") from error
     if not answer.success:
         raise PayloadChanged("vastai: the price increases say success: false")
     for row in answer.pending_price_increases:
@@ -115,12 +115,12 @@ def _gpus(old_usd_hour: float | None, instance: Instance) -> int | None:
 
 
 def _words(row: IncreaseRow) -> list[str]:
-    told = []
+    stated = []
     for key, name, factor, unit in _OTHERS:
         old, new = getattr(row, f"old_{key}"), getattr(row, f"new_{key}")
         if new is not None and new != old:
-            told.append(f"{name} {_shown(old, factor)} -> {_shown(new, factor)} {unit}")
-    return told
+            stated.append(f"{name} {_shown(old, factor)} -> {_shown(new, factor)} {unit}")
+    return stated
 
 
 def _shown(value: float | None, factor: float = 1.0) -> str:

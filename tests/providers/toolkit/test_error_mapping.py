@@ -56,14 +56,14 @@ def reply(status: int, body: object = b"{}", **headers: str) -> HttpReply:
 def test_the_code_and_the_sentence_are_found(body: object, code: str, sentence: str) -> None:
     told = read_error_body(reply(400, body))
     assert (told.code, told.sentence) == (code, sentence)
-    assert told.told == f"400 {sentence}"
+    assert told.summary == f"400 {sentence}"
 
 
 def test_what_is_told_is_one_line_cut_and_without_secrets() -> None:
     told = read_error_body(reply(400, {"error": "wrong\r\nkey: Bearer abcdef123456 " + "x" * 500}))
-    assert "abcdef123456" not in told.told
-    assert "\n" not in told.told
-    assert len(told.told) < 200
+    assert "abcdef123456" not in told.summary
+    assert "\n" not in told.summary
+    assert len(told.summary) < 200
 
 
 def test_words_are_looked_for_in_small_letters() -> None:
@@ -81,8 +81,8 @@ def test_words_are_looked_for_in_small_letters() -> None:
 ).map(lambda value: json.dumps(value).encode()))  # fmt: skip
 def test_no_answer_breaks_the_reader(body: bytes) -> None:
     told = read_error_body(HttpReply(400, {}, body))
-    assert told.told.startswith("400")
-    assert told.told.isprintable()
+    assert told.summary.startswith("400")
+    assert told.summary.isprintable()
 
 
 @pytest.mark.parametrize(
@@ -158,5 +158,5 @@ def test_half_a_key_is_shown_of_no_answer_wherever_it_is_cut(before: int) -> Non
     key = "Kq7-zW3.mB9_pX5+tR1vN8sD4"
     register_secret(key)
     for body in (f"{'y' * before} {key} and more", {"error": f"{'y' * before} {key}"}):
-        told = read_error_body(reply(401, body.encode() if isinstance(body, str) else body)).told
+        told = read_error_body(reply(401, body.encode() if isinstance(body, str) else body)).summary
         assert key[:6] not in told, told
