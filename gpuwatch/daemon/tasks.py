@@ -80,7 +80,7 @@ def _remind(service: Service) -> int:
 
 
 def _renew_auto_prices(service: Service) -> None:
-    service.auto_prices.beat(service.settings.watches, real_now())
+    service.auto_prices.update(service.settings.watches, real_now())
 
 
 def _guard(guard: ProviderGuard) -> Callable[[], None]:

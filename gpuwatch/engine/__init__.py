@@ -1,1 +1,1 @@
-"""The beats: hunt, sweep, act, follow, reconcile, deliver. Written against ports; joined by rows, not by calls."""
+"""The daemon's periodic tasks, written against ports: hunt, sweep, rent, reconcile, guard, deliver."""

@@ -1,4 +1,4 @@
-"""The owner's word on an ask, carried out on exactly what was quoted: that machine, at that price or less."""
+"""Carries out an approval on exactly what was quoted: that machine, at that price or less."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _NOT_REACHED = (EndReason.NOT_SENT, EndReason.NOT_CHECKED)
 
 
 class ApprovalOutcome(StrEnum):
-    """What came of the owner's word."""
+    """What came of an approval or a denial."""
 
     RENTED = "rented"
     WOULD_RENT = "would_rent"  # dry run
@@ -60,7 +60,7 @@ class ApprovalOutcome(StrEnum):
 
 
 class ApprovalReply(msgspec.Struct, frozen=True, kw_only=True):
-    """What the owner hears. `text` is one line; `launch` is set if one was begun."""
+    """The answer to the owner. `text` is one line; `launch` is set if one was started."""
 
     outcome: ApprovalOutcome
     text: str
@@ -75,10 +75,10 @@ class RunsLaunch(Protocol):
 
 
 class ApprovalHandler:
-    """Carries out what the owner says to an ask. Works beside a daemon and without one.
+    """Carries out approvals and denials. Works beside a daemon and without one.
 
     Args:
-        market_of: where a provider's offers are looked at.
+        market_of: where a provider's offers are searched.
         acts_at: who rents at a provider. Both raise UsageError where the settings do not allow it.
     """
 
@@ -102,8 +102,8 @@ class ApprovalHandler:
         """Rent what was quoted, at that price or less, or nothing.
 
         Raises:
-            UsageError: there is no such ask, or the settings do not allow it any more.
-            StoreError: whether it was begun stands in the store: see `gpuwatch launches`.
+            UsageError: there is no such approval, or the settings no longer allow it.
+            StoreError: whether it was started is in the store: see `gpuwatch launches`.
         """
         ask = self._known(ask_id)
         if ask.state_at(self._clock()) is not ApprovalState.OPEN:
@@ -126,7 +126,7 @@ class ApprovalHandler:
         return self._begin(ask, watch_bound_to_quote(ask, watch), quote, actor)
 
     def deny(self, ask_id: str, why: str = "") -> ApprovalReply:
-        """Not this one. Raises UsageError (there is no such ask), StoreError."""
+        """Deny it. Raises UsageError (there is no such approval), StoreError."""
         ask = self._known(ask_id)
         if not self._asks.deny(ask_id, why, self._clock()):
             closed = self._closed(self._known(ask_id))
@@ -204,7 +204,7 @@ def watch_bound_to_quote(ask: Approval, watch: Watch) -> Watch:
 
 
 def _query(watch: Watch, ask: Approval, terms: ApprovalTerms) -> Query | None:
-    """All offers of that size at any price: a dearer one is to be told with its price. None: not this rental type."""
+    """All offers of that size at any price, to report a dearer one with its price. None: another rental type."""
     offer = ask.match.offer
     commission = terms.commissions.get(offer.provider, NO_COMMISSION)
     for query in queries_for(watch, commission, limit=None):
@@ -220,7 +220,7 @@ def _query(watch: Watch, ask: Approval, terms: ApprovalTerms) -> Query | None:
 
 
 def _quote(ask: Approval, watch: Watch, answer: Answer, terms: ApprovalTerms, now: datetime) -> Match | str | None:
-    """The very offer as it is now; a text: why it is not what was quoted; None: that cannot be told."""
+    """The same offer as it is now; a text: why it is not what was quoted; None: unknown."""
     was = ask.match
     found = next((offer for offer in answer.offers if offer.identity == was.offer.identity), None)
     if found is None:
@@ -238,7 +238,7 @@ def _quote(ask: Approval, watch: Watch, answer: Answer, terms: ApprovalTerms, no
 
 
 def _exact(match: Match) -> str:
-    """To the micro-dollar: a rise of one must be seen."""
+    """To the micro-dollar: a rise by one must show."""
     return f"${price_text(usd(match.price.price_microusd_hour), most=6)}"
 
 

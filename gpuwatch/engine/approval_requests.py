@@ -1,4 +1,4 @@
-"""Asking first: a firing watch puts a question to its owner instead of renting."""
+"""Requests an approval: a firing watch with `action = "ask"` asks its owner instead of renting."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class ApprovalTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for all asks."""
+    """What applies to all approvals."""
 
     budget: Budget
     dry_run: bool
@@ -33,9 +33,9 @@ class ApprovalTerms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a firing watch tells its owner. `ask` None: it was not asked, `did` says why."""
+    """What the alert of a firing watch says. `ask` None: no approval was requested, `did` says why."""
 
-    decision: Decision  # the offer that is asked about comes first
+    decision: Decision  # the offer to approve comes first
     ask: Approval | None
     did: str
 
@@ -47,7 +47,7 @@ def request_approval(
     intent_of: Callable[[Sequence[Match]], Intent],
     terms: ApprovalTerms,
 ) -> ApprovalRequest | None:
-    """Ask about the cheapest offer that could be rented; None: the owner denied all of them, so that nothing is told.
+    """Request approval of the cheapest offer that could be rented; None: the owner denied all of them: no alert.
 
     Args:
         decision: one that fires.
@@ -65,7 +65,7 @@ def request_approval(
     rearmed = decision.reason is DecisionReason.FIRST_MATCH
     got = uow.ask(intent_of(quotes), terms.budget, deadline, now, rearmed)
     if got is None:
-        log.info("watch %s: every offer was denied lately; nothing is told", watch.name, extra={"watch": watch.name})
+        log.info("watch %s: every offer was denied lately; no alert", watch.name, extra={"watch": watch.name})
         return None
     if isinstance(got, LaunchRefusal):
         return ApprovalRequest(decision=decision, ask=None, did=f"Not asked: {got.text}.")
@@ -76,7 +76,7 @@ def request_approval(
 
 
 def payable_quote(match: Match, watch: Watch, commissions: Mapping[str, Commission]) -> Match | None:
-    """What is quoted for an offer: what would be paid; None: its least bid is over the limit."""
+    """The price to be paid for an offer; None: its lowest bid is over the limit."""
     return payable_match(match, watch, commissions.get(match.offer.provider, NO_COMMISSION))
 
 
@@ -86,4 +86,4 @@ def _did(ask: Approval, now: datetime, terms: ApprovalTerms) -> str:
     if ask.created_at < now:
         asked = f"You were asked already; that question stands until {until}."
     dry = " An approval rents nothing, and says what it would rent (dry_run = true)." if terms.dry_run else ""
-    return f"{asked} Without your word nothing is rented.{dry}"
+    return f"{asked} Nothing is rented without your approval.{dry}"

@@ -1,6 +1,6 @@
-"""Watches with `max_price = "auto"`: which limit is in force. Everything behind it sees a watch with that `max_price`.
+"""Watches with `max_price = "auto"`: the limit of this moment. Everything behind it sees a watch with that `max_price`.
 
-The history is read every half hour; how much time is left is asked at every look, and whether a wait begins anew.
+The history is read every half hour; the time left, and whether a wait starts again, are checked at every poll.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ANEW = timedelta(minutes=1)  # a deadline that moved by more asks for limits of
 
 
 class AutoPriceLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the wait of a watch stands."""
+    """The limit of a watch at this moment."""
 
     limit_usd_gpu_hour: Decimal
     deadline: datetime
@@ -40,18 +40,20 @@ class _ComputedPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AutoPrices:
-    """The limits of one daemon's watches. Safe to be called from the hunts of several providers at once."""
+    """The limits of one daemon's watches. Safe to call from the hunts of several providers at once."""
 
     def __init__(self, waits: AutoPriceRepository, every: timedelta = RECOMPUTE_EVERY) -> None:
         self._waits = waits
         self._every = every
         self._computed: dict[str, _ComputedPlan] = {}
-        self._told: dict[str, tuple[Decimal, bool]] = {}  # watch → the limit that was told, and if the history says it
+        self._logged: dict[
+            str, tuple[Decimal, bool]
+        ] = {}  # watch → the limit logged last, and whether the history gives it
         self._forgot = False  # were the waits of watches that are no more ended?
         self._lock = threading.Lock()
 
     def with_current_limit(self, watch: Watch, now: datetime) -> Watch:
-        """The watch with the limit of this moment. The first look reads the history. Raises StoreError."""
+        """The watch with the limit of this moment. The first call reads the history. Raises StoreError."""
         if watch.auto is None:
             return watch
         return msgspec.structs.replace(watch, max_price_usd_gpu_hour=self.standing(watch, now).limit_usd_gpu_hour)
@@ -61,13 +63,13 @@ class AutoPrices:
         auto = _auto(watch)
         found = self._known(watch, now)
         if found is None:
-            with self._lock:  # the hunts of all providers come at once; the first of them reads
+            with self._lock:  # the hunts of all providers come at once; the first one reads
                 found = self._known(watch, now) or self._compute(watch, now)
         limit = limit_at(found.plan, auto, found.deadline, now)
         return AutoPriceLimit(limit_usd_gpu_hour=limit, deadline=found.deadline, why_none=found.plan.why_none)
 
-    def beat(self, watches: Sequence[Watch], now: datetime) -> None:
-        """Read the history anew where it is due; keep and log what changed. Raises StoreError: the old limits stay."""
+    def update(self, watches: Sequence[Watch], now: datetime) -> None:
+        """Read the history again where that is due; store and log what changed. Raises StoreError: old limits stay."""
         if not self._forgot:
             self._waits.forget_except([watch.name for watch in watches if watch.auto is not None])
             self._forgot = True
@@ -86,7 +88,7 @@ class AutoPrices:
         return self.with_current_limit(watch, now)
 
     def _known(self, watch: Watch, now: datetime) -> _ComputedPlan | None:
-        """What was reckoned and still holds. A launch that ended begins the wait anew, at this very look."""
+        """The computed plan if it still holds. A launch that ended starts the wait again, at this poll."""
         found = self._computed.get(watch.name)
         if found is None or found.auto != watch.auto:
             return None
@@ -109,10 +111,10 @@ class AutoPrices:
         """A limit is logged when it changes, and that the history is not enough once."""
         standing = self.standing(watch, now)
         limit, is_known = standing.limit_usd_gpu_hour, standing.why_none is None
-        if self._told.get(watch.name) == (limit, is_known):
+        if self._logged.get(watch.name) == (limit, is_known):
             return
         self._waits.save_limit(watch, limit, now)
-        self._told[watch.name] = (limit, is_known)
+        self._logged[watch.name] = (limit, is_known)
         if is_known:
             log.info(
                 "watch %s: at or under $%s per GPU-hour now, until %s",

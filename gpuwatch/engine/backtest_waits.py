@@ -1,4 +1,4 @@
-"""What a watch with `max_price = "auto"` would have known at each moment of a tape: for `gpuwatch backtest`."""
+"""What a watch with `max_price = "auto"` would have known at each moment of the history, for `gpuwatch backtest`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gpuwatch.domain.backtest.candidates import fitting_series
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.watch import Watch
 
-BACKTEST_RECOMPUTE_EVERY = timedelta(hours=6)  # of the tape's time
+BACKTEST_RECOMPUTE_EVERY = timedelta(hours=6)  # in the time of the history
 
 
 class BacktestWaits:
-    """Implements `ports.waits.Waits` over a tape. Of an hour that is not over at a moment, nothing is known at it.
+    """Implements `ports.waits.Waits` over a recorded market. An hour is known once it is over.
 
     Args:
         reference_disk_gb: the disk that a quote holds where none is asked for.
@@ -27,27 +27,27 @@ class BacktestWaits:
     def __init__(
         self, market_history: MarketHistory, commissions: Mapping[str, Commission], reference_disk_gb: float
     ) -> None:
-        self._tape = market_history
+        self._history = market_history
         self._commissions = commissions
         self._disk_gb = reference_disk_gb
         self._began: dict[str, datetime] = {}
         self._whole: dict[str, PriceSeries] = {}
 
     def began(self, watch: Watch, now: datetime) -> datetime:
-        """The first moment that it was asked at."""
+        """The first moment it was polled at."""
         return self._began.setdefault(watch.name, now)
 
     def save_limit(self, watch: Watch, limit_usd_gpu_hour: Decimal, now: datetime) -> None:
-        """Nobody asks for it."""
+        """Nothing reads it."""
 
     def forget_except(self, watches: Collection[str]) -> None:
         """There is nothing to forget."""
 
     def series(self, watch: Watch, now: datetime) -> PriceSeries:
-        """The hours of the tape that were over."""
+        """The hours that were over."""
         whole = self._whole.get(watch.name)
         if whole is None:
-            whole = fitting_series(watch, self._tape, self._commissions, self._disk_gb)
+            whole = fitting_series(watch, self._history, self._commissions, self._disk_gb)
             self._whole[watch.name] = whole
         known = max(0, int(now.timestamp()) // HOUR_S - whole.first_hour)
         return msgspec.structs.replace(whole, lows=whole.lows[:known], polled=whole.polled[:known])

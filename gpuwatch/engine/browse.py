@@ -1,4 +1,4 @@
-"""Looking around in a market without a watch: `gpuwatch offers`. One provider at a time; `compare` joins them."""
+"""Searches a market without a watch, for `gpuwatch offers`. One provider at a time; `offer_groups` joins them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COUNT = re.compile(r"(\d+)(?:\s*-\s*(\d+))?")
 
 
 class OfferFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person looks for; None: any."""
+    """The offers a person wants to see; None: any."""
 
     gpu_names: tuple[str, ...] = ()
     count_min: int = 1
@@ -72,7 +72,7 @@ def search_offers(market: Market, wanted: OfferFilter, commission: Commission, l
     """The offers that fit at one provider.
 
     Args:
-        limit: how many will be shown; None: all there are, and an answer that was cut short is told as an error.
+        limit: how many will be shown; None: all there are, and an answer that was cut short counts as an error.
     """
     found: list[Match] = []
     errors: dict[str, None] = {}

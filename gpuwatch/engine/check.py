@@ -1,8 +1,8 @@
-"""One poll now, for `gpuwatch check`: few questions for many watches, and an honest word on what is not known.
+"""One poll now, for `gpuwatch check`: few queries for many watches, and a report of what stays unknown.
 
-A daemon asks per watch, every half minute, and may take its time between the questions. A person waits, and two
-searches lie seconds apart (`search_interval`), so watches that differ in GPU, price and disk alone share one question;
-a watch for which the shared answer does not settle the matter gets a question of its own.
+A daemon polls per watch and may take its time. A person waits, and two searches are seconds apart (`search_interval`),
+so watches that differ only in GPU, price and disk share one query; a watch that the shared answer does not settle gets
+a query of its own.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ProviderCheck(msgspec.Struct, frozen=True, kw_only=True):
 def check_provider(
     market: Market, watches: Sequence[Watch], commission: Commission, clock: Callable[[], datetime]
 ) -> ProviderCheck:
-    """Ask one provider about all watches. Never raises a ProviderError: the report tells."""
+    """Poll one provider for all watches. Never raises a ProviderError: the report has it."""
     round_ = _Round(market, commission, clock)
     for query, asked in shared_queries(watches, commission).items():
         round_.ask(query, asked)
@@ -53,13 +53,13 @@ def check_provider(
 
 
 def not_checked(provider: str, error: str) -> ProviderCheck:
-    """A provider that could not be asked at all."""
+    """A provider that could not be polled at all."""
     report = ProviderReport(provider=provider, ok=False, offers=0, skipped={}, elapsed_s=0.0, error=error)
     return ProviderCheck(report=report, answers=(), matches={})
 
 
 def shared_queries(watches: Sequence[Watch], commission: Commission) -> dict[Query, list[Watch]]:
-    """As few questions as the rental types and filters allow."""
+    """As few queries as the rental types and filters allow."""
     groups: dict[tuple[bool, bool | None, float | None], list[tuple[Query, Watch]]] = {}
     for watch in watches:
         for query in queries_for(watch, commission, SHARED_ROWS):
@@ -68,7 +68,7 @@ def shared_queries(watches: Sequence[Watch], commission: Commission) -> dict[Que
 
 
 def _shared(queries: Sequence[Query]) -> Query:
-    """One question whose answer holds everything that each of these asks for."""
+    """One query whose answer holds everything each of these asks for."""
     if len(queries) == 1:
         return queries[0]
     disks = [query.disk_gb for query in queries]
@@ -85,7 +85,7 @@ def _shared(queries: Sequence[Query]) -> Query:
 
 
 class _Round:
-    """The questions of one check at one provider, and what came of them."""
+    """The queries of one check at one provider, and their answers."""
 
     def __init__(self, market: Market, commission: Commission, clock: Callable[[], datetime]) -> None:
         self._market = market
@@ -93,8 +93,8 @@ class _Round:
         self._clock = clock
         self._answers: list[tuple[Query, Answer]] = []
         self._errors: list[str] = []
-        self._in_vain_s = 0.0  # spent on what was not answered
-        self._open: set[str] = set()  # watches of which not everything is known
+        self._failed_s = 0.0  # spent on queries without an answer
+        self._open: set[str] = set()  # watches not fully known
 
     def ask(self, query: Query, watches: Sequence[Watch]) -> None:
         answer = self._search(query, watches)
@@ -120,7 +120,7 @@ class _Round:
         try:
             answer = self._market.search(query)
         except ProviderError as error:
-            self._in_vain_s += max(0.0, (self._clock() - began).total_seconds())
+            self._failed_s += max(0.0, (self._clock() - began).total_seconds())
             self._errors.append(str(error).removeprefix(f"{self._market.name}: "))
             self._open.update(watch.name for watch in watches)
             return None
@@ -149,7 +149,7 @@ class _Round:
             ok=not self._errors,
             offers=len(seen),
             skipped=_added_up(answer.skipped for _, answer in self._answers),
-            elapsed_s=sum(answer.elapsed_s for _, answer in self._answers) + self._in_vain_s,
+            elapsed_s=sum(answer.elapsed_s for _, answer in self._answers) + self._failed_s,
             error="; ".join(dict.fromkeys(self._errors)) or None,
         )
         return ProviderCheck(report=report, answers=self._answers, matches=found)
@@ -158,7 +158,7 @@ class _Round:
         best = {}
         for _, answer in self._answers:
             for match in self._matches(watch, answer):
-                best[match.offer.identity] = match  # a later answer is the newer look
+                best[match.offer.identity] = match  # a later answer is newer
         return tuple(sorted(best.values(), key=rank))
 
 

@@ -1,4 +1,4 @@
-"""From an answer to what follows: look at each watch, decide, write it down in one transaction, start the launches."""
+"""Evaluates watches: observe an answer, decide, store what follows in one transaction, start the launches."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class StartsLaunches(Protocol):
 
 
 class EvaluationRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for all watches."""
+    """What applies to all watches."""
 
     commissions: Mapping[str, Commission]
     budget: Budget
@@ -119,7 +119,7 @@ class Evaluator:
         self._cycles: dict[str, PollCycle] = {}
         self._indexes: dict[tuple[str, bool, tuple[str, ...]], tuple[tuple[Watch, ...], WatchIndex]] = {}
         self._reasons: dict[str, DecisionReason] = {}
-        self._unasked: set[str] = set()  # watches that could ask nothing when they last fired
+        self._unasked: set[str] = set()  # watches that could request no approval when they last fired
         self._reported_not_ready: dict[str, str] = {}  # watch → the text of its alert while nothing could be tried
         self._lock = threading.Lock()
 
@@ -188,7 +188,7 @@ class Evaluator:
         return self._memories.get(watch.name, WatchMemory())
 
     def _log_changes(self, decided: Sequence[tuple[Watch, Decision]]) -> None:
-        """The log tells changes, not heartbeats: a reason when it becomes another one, and every telling."""
+        """Log changes, not heartbeats: a new reason, and every alert."""
         for watch, decision in decided:
             if decision.fires or self._reasons.get(watch.name) is not decision.reason:
                 best = decision.best
@@ -260,9 +260,9 @@ class Evaluator:
         return reserved
 
     def _ask(self, uow: UnitOfWork, watch: Watch, decision: Decision, now: datetime) -> None:
-        """The question and the alert that puts it, in the transaction of the decision.
+        """Request an approval and alert about it, in the transaction of the decision.
 
-        What could not be asked is asked when it can; what was approved and was no more, at its new price.
+        What could not be asked before is asked now; what was approved but gone is asked again at its new price.
         """
         again = watch.name in self._unasked or uow.has_lapsed_approval(watch.name, now)
         if not decision.fires and not (decision.true_now and again):
@@ -281,7 +281,7 @@ class Evaluator:
         if question.ask is not None:
             self._unasked.discard(watch.name)
         elif watch.name in self._unasked and not decision.fires:
-            return  # told already
+            return  # reported already
         else:
             self._unasked.add(watch.name)
         until = now if question.ask is None else question.ask.deadline
@@ -292,13 +292,13 @@ class Evaluator:
         return decision.memory != self._memory(watch)
 
     def _wants(self, watch: Watch, decision: Decision) -> bool:
-        """Is there something to be done while it stays true?"""
+        """Is there something to do while it stays true?"""
         return self._wants_launch(watch, decision) or (watch.action is Action.ASK and decision.true_now)
 
     def _wants_launch(self, watch: Watch, decision: Decision) -> bool:
         if watch.action is not Action.LAUNCH or not decision.true_now:
             return False
-        return decision.fires or not self._rules.dry_run  # a dry run is told when it is news, not at every poll
+        return decision.fires or not self._rules.dry_run  # a dry run is reported when it is news, not at every poll
 
     def _reserve(
         self, uow: UnitOfWork, watch: Watch, decision: Decision, now: datetime
@@ -350,7 +350,7 @@ class Evaluator:
         until: datetime | None = None,
         once_key: str | None = None,
     ) -> None:
-        """`until`: it is worth sending at least so long."""
+        """`until`: the alert is worth sending at least that long."""
         channels = self._rules.channels if watch.notify is None else watch.notify
         uow.tell(alert, channels, max(now + alert_lifetime(AlertKind.OFFER), until or now), once_key)
 
@@ -371,11 +371,11 @@ def _reserved_first(reserved: Match, left: Sequence[Match]) -> tuple[Match, ...]
 
 
 def _is_under(watch: Watch, match: Match) -> bool:
-    """A limit out of the history may have fallen since another provider's offers were looked at."""
+    """A limit from the history may have fallen since another provider was polled."""
     most = threshold_microusd(watch.max_price_usd_gpu_hour, match.offer.gpu_count)
     return watch.auto is None or match.price.price_microusd_hour <= most
 
 
 def _without_numbers(did: str) -> str:
-    """A balance that falls by a cent is no news."""
+    """A balance that falls by a cent is not news."""
     return re.sub(r"[0-9]+", "", did)

@@ -1,4 +1,4 @@
-"""Why not: the offers nearest to a watch, and the clauses that refused them, as lines for a person."""
+"""Why a watch does not match: the nearest offers and the clauses that refused them, as lines for a person."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOOKED_AT = 64  # offers per rental type: enough to hold the nearest
 def decision_line(
     watch: Watch, checked: Sequence[ProviderCheck], memory: WatchMemory | None, now: datetime, zone: str
 ) -> str:
-    """The reason that the daemon would find on this look, as alert and log show it."""
+    """The reason the daemon would find in this poll, as alert and log show it."""
     found = sorted((match for part in checked for match in part.matches.get(watch.name, ())), key=rank)
     known = all(part.report.ok for part in checked)
     look = Observation(matches=tuple(found), known=known, near=bool(found), observed_at=now)
@@ -33,7 +33,7 @@ def decision_line(
 
 
 def explain(watch: Watch, market: Market, commissions: Mapping[str, Commission], now: datetime) -> Iterator[str]:
-    """Ask for the watch's GPUs at any price and host, and say of the nearest what refused them."""
+    """Search the watch's GPUs at any price and host; say what refused the nearest offers."""
     yield f"{watch.name} at {market.name}:"
     lines = 0
     for query in queries_for(watch, commissions.get(market.name, Commission()), LOOKED_AT):

@@ -1,6 +1,6 @@
-"""A provider that gives no list of instances while something is rented there: told once, and when the list is back.
+"""A provider that does not list its instances while something is rented there: reported once, and its return once.
 
-The hunt has eyes of its own (`sight`); a key that may search and not list leaves those open, and what runs unseen.
+The hunt has a check of its own (`health_monitor`): a key that may search but not list leaves that one healthy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ALERT_AFTER_S = 600.0
 
 
 class InstanceListMonitor:
-    """How long one provider's instances have not been seen.
+    """How long one provider's instance list has been unavailable.
 
     Args:
         monotonic: seconds.
@@ -33,25 +33,27 @@ class InstanceListMonitor:
         self._provider = provider
         self._monotonic = monotonic
         self._since_s: float | None = None
-        self._told = False
+        self._reported = False
 
     def failed(self, error: ProviderError, alive: int, now: datetime) -> None:
         """No usable list, while so many launches are alive there."""
         if self._since_s is None:
             self._since_s = self._monotonic()
-        elif alive and not self._told and self._monotonic() - self._since_s > ALERT_AFTER_S:
-            self._told = self._tell(self._launch_alerts.instance_list_missing(self._provider, alive, str(error), now))
+        elif alive and not self._reported and self._monotonic() - self._since_s > ALERT_AFTER_S:
+            self._reported = self._enqueue(
+                self._launch_alerts.instance_list_missing(self._provider, alive, str(error), now)
+            )
 
     def saw(self, now: datetime) -> None:
-        """A whole list came."""
+        """A complete list came."""
         self._since_s = None
-        if self._told:
-            self._told = not self._tell(self._launch_alerts.instance_list_back(self._provider, now))
+        if self._reported:
+            self._reported = not self._enqueue(self._launch_alerts.instance_list_back(self._provider, now))
 
-    def _tell(self, news: OutboxAlert) -> bool:
+    def _enqueue(self, news: OutboxAlert) -> bool:
         try:
             self._repository.tell(news)
         except StoreError as error:
-            log.warning("not told yet: %s: %s", news.alert.headline, error)
+            log.warning("not reported yet: %s: %s", news.alert.headline, error)
             return False
         return True

@@ -1,4 +1,4 @@
-"""What an alert says of a watch that goes by the cost of its job: the limit, the cost, what it is made of. Pure."""
+"""What an alert says about a watch with a limit for the whole job: the limit, the cost, its parts. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The offers of several providers as one list: in one order, resold stock once, or summed up by group. Pure."""
+"""Offers of several providers as one list: sorted, resold stock once, or grouped. Pure."""
 
 from __future__ import annotations
 

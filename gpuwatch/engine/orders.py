@@ -1,4 +1,4 @@
-"""From a launch and its candidate to the order that is sent. Pure."""
+"""Builds the order for a launch and its candidate. Pure."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def build_order(launch: Launch, match: Match, watch: Watch) -> Order:
 
 
 def launch_environment(launch: Launch) -> dict[str, str]:
-    """What every instance is told of its launch."""
-    told = {"GPUWATCH_LAUNCH_ID": launch.launch_id, "GPUWATCH_WATCH": launch.watch}
+    """What every instance gets to know about its launch."""
+    variables = {"GPUWATCH_LAUNCH_ID": launch.launch_id, "GPUWATCH_WATCH": launch.watch}
     if launch.deadline is not None:
-        told["GPUWATCH_DEADLINE"] = launch.deadline.strftime("%Y-%m-%dT%H:%M:%SZ")
-    return told
+        variables["GPUWATCH_DEADLINE"] = launch.deadline.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return variables
 
 
 def _registry(spec: RegistrySpec | None) -> Registry | None:

@@ -13,7 +13,7 @@ RENTAL_TYPES = {SpotPolicy.NO: (False,), SpotPolicy.ONLY: (True,), SpotPolicy.AN
 def queries_for(watch: Watch, commission: Commission, limit: int | None = HUNT_ROWS) -> tuple[Query, ...]:
     """What to ask a market for one watch: one query per rental type that it wants.
 
-    Only filters that marketplaces are known to apply rightly are sent; the rest is checked on our side.
+    Only filters that marketplaces apply correctly are sent; the rest is checked here.
     """
     ceiling = listed_ceiling_usd(watch.max_price_usd_gpu_hour, watch.gpu_count_max, commission)
     return tuple(

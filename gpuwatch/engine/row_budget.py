@@ -1,4 +1,4 @@
-"""The day's rows at a provider, planned and not hit: two lanes share what is left of them.
+"""Plans the day's rows at a provider, so that the quota is never hit: two lanes share what is left.
 
 The *hunt* asks per watch for a handful of rows at or under the threshold: while nothing is for sale at that price it
 costs nothing. A watch that stays matched would cost its handful at every poll, so it is asked less often. The *sweep*

@@ -1,4 +1,4 @@
-"""The doors to the owner: alerts, the channels that take them, and the outbox between."""
+"""The ports to the owner: alerts, the channels that deliver them, and the outbox between."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""  # why now
     did: str = ""  # what gpuwatch did
     can_do: tuple[str, ...] = ()  # what the owner can do
-    parts: tuple[Alert, ...] = ()  # several watches fired in one poll: one alert each, told in one message
+    parts: tuple[Alert, ...] = ()  # several watches fired in one poll: one alert each, sent in one message
 
 
 class OutboxAlert(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,4 +161,4 @@ class DeliveryQueue(Protocol):
         """Keep it for the next start."""
 
     def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
-        """Put an alert in; False: `once_key` was told already."""
+        """Put an alert in; False: an alert with this `once_key` is there already."""

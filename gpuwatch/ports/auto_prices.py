@@ -1,4 +1,4 @@
-"""The door to what a watch with `max_price = "auto"` waits by: when it began, and the history that fits it."""
+"""The port for watches with `max_price = "auto"`: when the wait began, and the history that fits the watch."""
 
 from __future__ import annotations
 

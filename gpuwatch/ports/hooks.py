@@ -1,4 +1,4 @@
-"""The doors to the owner's hooks: the rows that call for them, and what carries them out."""
+"""The ports to the owner's hooks: the rows that call for them, and what runs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The door to what providers charged, as it is kept."""
+"""The port to what providers charged, as it is stored."""
 
 from __future__ import annotations
 

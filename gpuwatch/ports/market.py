@@ -1,4 +1,4 @@
-"""The door to a marketplace: what is asked of it, what it answers."""
+"""The port to a marketplace: the query and the answer."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     rows: int  # rows returned, counted against the quota
     searches: int = 1
     skipped: Mapping[str, int] = {}  # reason → rows that were not understood
-    drift: Sequence[str] = ()  # "new field: x", "field gone: y"; each told once
+    drift: Sequence[str] = ()  # "new field: x", "field gone: y"; each reported once
     complete_to_usd_hour: float | None = None
     elapsed_s: float = 0.0
 

@@ -1,4 +1,4 @@
-"""The door to an instance itself: does it answer, and what is it? And to what was seen of its GPU use."""
+"""The ports to an instance itself (does it answer, what is it?) and to the samples of its GPU utilisation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LoginRefused(GpuwatchError):
 
 
 class InstanceProbe(Protocol):
-    """Looks at an instance from outside and inside. Each call may take its whole time limit: never within a beat."""
+    """Checks an instance from outside and inside. Each call may take its whole time limit: never within a task."""
 
     def banner(self, host: str, port: int) -> str:
         """What an SSH server says first, cleaned. Raises NoAnswer."""
@@ -30,7 +30,7 @@ class InstanceProbe(Protocol):
     def inside(
         self, host: str, port: int, key_file: str, *, download: bool, user: str | None = None
     ) -> MeasuredInstance:
-        """Log in and measure; what cannot be told there is None.
+        """Log in and measure; what is unknown there is None.
 
         Args:
             key_file: the private key.

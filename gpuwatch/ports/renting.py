@@ -1,4 +1,4 @@
-"""The door to rented instances."""
+"""The port to rented instances."""
 
 from __future__ import annotations
 

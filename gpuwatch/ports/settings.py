@@ -1,4 +1,4 @@
-"""What the adapters and channels are told by the settings. Secrets never show in a repr."""
+"""What adapters and channels get from the settings. Secrets never show in a repr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doors to what is kept: decisions, launches, prices."""
+"""The ports to the store: decisions, launches, prices."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 
 class ProviderHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a provider's answers; kept in the store."""
+    """Whether a provider answers; kept in the store."""
 
     complete_at: datetime | None = None  # the newest complete answer
-    blind_since: datetime | None = None  # set once the owner was told
+    blind_since: datetime | None = None  # set once it was reported
     last_error: str | None = None
 
 
 class UnitOfWork(Protocol):
-    """One open transaction of the desk: what follows from a decision is kept whole, or not at all."""
+    """One open transaction: what follows from a decision is stored completely or not at all."""
 
     def remember(self, watch: str, remembered: WatchMemory) -> None:
         """Keep what a watch remembers."""
@@ -46,8 +46,8 @@ class UnitOfWork(Protocol):
     ) -> Approval | LaunchRefusal | None:
         """Ask the owner about the first offer that could be rented now; the intent's id becomes the ask's.
 
-        An open ask for the same offer stands if that costs no more now. A refusal: nothing could be rented, and nothing
-        is asked. None: the owner denied all of them lately; `rearmed` forgets that.
+        An open approval for the same offer stands if that costs no more now. A refusal: nothing could be rented, and
+        none is requested. None: the owner denied all of them lately; `rearmed` forgets that.
         """
 
     def unticked(self, watch: Watch) -> Sequence[str]:
@@ -57,7 +57,7 @@ class UnitOfWork(Protocol):
         """Did the owner approve a quote lately that was no more, and was not asked again since?"""
 
     def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
-        """Put an alert into the outbox; False: `once_key` was told already."""
+        """Put an alert into the outbox; False: an alert with this `once_key` is there already."""
 
     def save_health(self, provider: str, health: ProviderHealth) -> None:
         """Keep what is known of a provider's answers."""
@@ -67,7 +67,7 @@ class UnitOfWork(Protocol):
 
 
 class UnitOfWorkFactory(Protocol):
-    """Where decisions are written down."""
+    """Where decisions are stored."""
 
     def memories(self) -> Mapping[str, WatchMemory]:
         """What each watch remembers. Raises StoreError."""
@@ -112,7 +112,7 @@ class PollHistory(Protocol):
 
 
 class LaunchRepository(Protocol):
-    """The launches, as the beats see them. Each step is durable, with its alert, or did not happen."""
+    """The launches. Each transition is durable, with its alert, or did not happen."""
 
     def get(self, launch_id: str) -> Launch | None:
         """One launch. Raises StoreError."""
@@ -120,7 +120,7 @@ class LaunchRepository(Protocol):
     def alive(self, provider: str | None = None) -> Sequence[Launch]:
         """Those that are not over, oldest first. Raises StoreError."""
 
-    def move(  # noqa: PLR0913 the row, its event, and what is told of it are one step
+    def move(  # noqa: PLR0913 the row, its event and its alert are one step
         self,
         launch: Launch,
         to_state: LaunchState,
@@ -153,4 +153,4 @@ class LaunchRepository(Protocol):
         """Was no instance ever asked for? Dry runs and adopted ones aside. Raises StoreError."""
 
     def tell(self, news: OutboxAlert) -> bool:
-        """Put an alert into the outbox; False: `once_key` was told already. Raises StoreError."""
+        """Put an alert into the outbox; False: an alert with this `once_key` is there already. Raises StoreError."""

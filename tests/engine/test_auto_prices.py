@@ -109,7 +109,7 @@ def test_too_little_history_is_told_once_and_the_cap_counts(caplog: pytest.LogCa
     prices = AutoPrices(Waits(short))
     with caplog.at_level(logging.WARNING):
         for minute in range(3):
-            prices.beat([WATCH], NOON + timedelta(minutes=minute))
+            prices.update([WATCH], NOON + timedelta(minutes=minute))
     assert prices.with_current_limit(WATCH, NOON).max_price_usd_gpu_hour == Decimal("3.50")
     assert [record.message for record in caplog.records] == [
         "watch h100: the history is not enough for max_price = auto (somebody looked in 10 hours; 72 are needed); "
@@ -132,17 +132,17 @@ def test_the_history_is_read_every_half_hour_and_the_time_left_asked_at_every_lo
     waits = Waits(nightly())
     prices = AutoPrices(waits)
     for minute in range(61):
-        prices.beat([WATCH, a_watch(name="plain")], NOON + timedelta(minutes=minute))
+        prices.update([WATCH, a_watch(name="plain")], NOON + timedelta(minutes=minute))
     assert (waits.read, waits.known) == (3, [["h100"]])
-    prices.beat([WATCH], NOON + 47.5 * H)
+    prices.update([WATCH], NOON + 47.5 * H)
     assert waits.limits[0] < waits.limits[-1] == Decimal("3.50")
 
 
 def test_a_clock_that_was_put_back_does_not_keep_old_limits_for_ever() -> None:
     waits = Waits(nightly())
     prices = AutoPrices(waits)
-    prices.beat([WATCH], NOON)
-    prices.beat([WATCH], NOON - timedelta(days=1))
+    prices.update([WATCH], NOON)
+    prices.update([WATCH], NOON - timedelta(days=1))
     assert waits.read == 2
 
 
@@ -157,7 +157,7 @@ def test_without_a_store_the_old_limit_stays_and_a_first_one_is_not_made_up() ->
     before = prices.with_current_limit(WATCH, NOON)
     waits.broken = True
     with pytest.raises(StoreError):
-        prices.beat([WATCH], NOON + 2 * H)
+        prices.update([WATCH], NOON + 2 * H)
     assert prices.with_current_limit(WATCH, NOON) == before
     with pytest.raises(StoreError):
         prices.with_current_limit(msgspec.structs.replace(WATCH, name="another"), NOON)

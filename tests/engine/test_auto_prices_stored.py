@@ -112,7 +112,7 @@ def limits_over(market_history: MarketHistory, until: datetime) -> list[tuple[da
     prices = AutoPrices(BacktestWaits(market_history, {"vastai": Commission("0.20")}, 8.0), every=timedelta(hours=6))
     found, at = [], NOON - timedelta(days=10)
     while at < until:
-        prices.beat([watch], at)
+        prices.update([watch], at)
         found.append((at, prices.with_current_limit(watch, at).max_price_usd_gpu_hour))
         at += timedelta(minutes=50)
     return found
