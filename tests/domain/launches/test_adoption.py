@@ -34,3 +34,23 @@ def test_what_stands_still_when_it_is_adopted_is_not_ended_for_that(state: Insta
     )
     assert outcome.effects == ()
     assert cost_microusd(launch, NOON + timedelta(hours=1)) == 24_000
+
+
+def test_an_adopted_launch_keeps_the_label_of_its_instance() -> None:
+    instance = Instance(
+        instance_id="7",
+        label="gpuwatch-bbbbbbbbbbbb mine",
+        state=InstanceState.RUNNING,
+        status="running",
+        listed_usd_hour=3.0,
+    )
+    launch = adopted_launch(
+        instance,
+        launch_id="aaaaaaaaaaab",
+        watch=a_watch(),
+        alive=[],
+        provider="vastai",
+        commission=Commission("0.20"),
+        now=NOON,
+    )
+    assert launch.label == instance.label

@@ -354,3 +354,10 @@ def test_budgets_are_used_by_price_with_commission() -> None:
     assert percent == {"max_usd_hour": 90.0, "max_usd_day": 10.0, "max_usd_month": 10.0}
     assert uses["max_usd_month"].forecast_running == 11 * 3_600_000
     assert budget_uses(None, Budget(), launches, NOON) == []
+
+
+def test_a_launch_that_is_being_verified_costs_what_it_is_billed() -> None:
+    launch = a_launch(
+        state=S.STARTING, instance_id="1", running_at=NOON, spans=(PriceSpan(NOON, 5_000_000, 6_000_000),)
+    )
+    assert remaining_cost(launch, NOON, NOON + HOUR) == (5_000_000, 6_000_000)

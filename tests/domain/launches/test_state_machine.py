@@ -317,3 +317,14 @@ class Life(RuleBasedStateMachine):
 
 Life.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 TestLife = Life.TestCase
+
+
+def test_an_instance_missing_from_the_list_ends_once_it_is_late() -> None:
+    outcome = transition(alive(S.STARTING), InstanceUnlisted(AbsenceVerdict.LOOKING), at(901))
+    assert outcome.transition is not None
+    assert outcome.transition.changes["end_reason"].startswith(EndReason.NOT_READY.value)
+
+
+def test_an_unavailable_list_holds_nothing_while_the_search_goes_on() -> None:
+    lost = changed(requested(), state=S.UNKNOWN)
+    assert transition(lost, ListUnavailable(AbsenceVerdict.LOOKING), at()) == NO_TRANSITION

@@ -131,3 +131,8 @@ def test_what_is_wasted_is_what_did_not_work() -> None:
     assert wasted_microusd(10_000_000, 15.0) == 8_500_000
     assert wasted_microusd(10_000_000, 0.0) == 10_000_000
     assert wasted_microusd(10_000_000, 120.0) == 0
+
+
+def test_the_idle_time_starts_at_the_oldest_low_sample() -> None:
+    cause = idle_cause([at(0, 90), at(60, 3), at(120, 2), at(180, 1)], 10, 120, NOON + timedelta(seconds=180))
+    assert cause == (EndReason.IDLE, "1 % GPU use, under 10 % since 12:01 UTC")

@@ -90,3 +90,7 @@ def test_the_order_is_kept_and_nothing_is_lost_that_has_no_twin() -> None:
 )
 def test_a_seller_has_one_name(spelled: str, name: str) -> None:
     assert known_as(spelled) == name
+
+
+def test_nothing_folds_to_nothing() -> None:
+    assert fold_resold([], keep_first=True) == []

@@ -98,3 +98,8 @@ def test_a_slice_is_no_name_of_a_card(text: str) -> None:
     assert (found.known, found.name) == (False, text)
     assert found.reason is not None
     assert "a slice" in found.reason
+
+
+@pytest.mark.parametrize(("plan", "share"), [("g6f.large", 1 / 8), ("g6f.2xlarge", 1 / 4), ("gr6f.4xlarge", 1 / 2)])
+def test_an_ec2_plan_with_a_part_of_a_gpu(plan: str, share: float) -> None:
+    assert gpu_fraction(plan) == share

@@ -40,3 +40,13 @@ def test_equally_far_misses_come_cheapest_first() -> None:
 
 def test_no_more_are_named_than_asked_for() -> None:
     assert len(_ids(*(an_offer(offer_id=str(number)) for number in range(9)), limit=3)) == 3
+
+
+def test_five_near_misses_are_shown_by_default() -> None:
+    offers = [an_offer(offer_id=str(number), machine_id=str(number), cuda_max=12.0) for number in range(9)]
+    assert len(nearest(a_watch(min_cuda=12.4), offers, VAST, NOON)) == 5
+
+
+def test_the_distance_of_a_number_is_the_missing_share() -> None:
+    (miss,) = nearest(a_watch(min_ram_gib=100.0), [an_offer(ram_gib=75.0)], VAST, NOON)
+    assert [failure.off for failure in miss.failures if failure.clause == "min_ram_gib"] == [0.25]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from contextlib import suppress
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -281,3 +282,14 @@ def test_whatever_is_written_is_a_watch_or_a_fault(values: dict[str, Any]) -> No
     """No value crashes the schema."""
     with suppress(ValidationError):
         WatchTable.model_validate({"name": "w", "gpu": "H100", "max_price": 1, **values}).value()
+
+
+@pytest.mark.parametrize(
+    ("text", "deadline"), [("2d", 172_800.0), ("2026-12-01T08:00:00Z", "2026-12-01T08:00:00+00:00")]
+)
+def test_a_deadline_is_a_duration_or_a_time_as_text(text: str, deadline: object) -> None:
+    table = WatchTable(
+        name="a", gpu=("H100",), max_price="auto", max_price_cap=Decimal(3), deadline=text, action="launch", launch={}
+    )  # type: ignore[arg-type]
+    found = table.deadline
+    assert (found.isoformat() if isinstance(found, datetime) else found) == deadline

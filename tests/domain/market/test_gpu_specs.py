@@ -1,0 +1,18 @@
+"""What the data sheets say: which GPUs have matrix units for half precision."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuwatch.domain.market.gpu_specs import gpu_specs
+
+
+@pytest.mark.parametrize("name", ["H100 SXM", "A100 PCIe 80GB", "RTX 4090", "MI300X"])
+def test_matrix_units_by_architecture_or_module(name: str) -> None:
+    assert gpu_specs()[name].has_tensor_cores
+
+
+@pytest.mark.parametrize("name", ["GTX 1660 Ti", "Tesla P100 PCIe", "GTX 1080 Ti"])
+def test_no_matrix_units(name: str) -> None:
+    found = [specs for specs in gpu_specs().values() if specs.name == name or specs.name == name.removeprefix("Tesla ")]
+    assert not any(specs.has_tensor_cores for specs in found)

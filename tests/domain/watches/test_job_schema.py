@@ -1,0 +1,22 @@
+"""`[watch.job]`: durations as one value or two, and a model that only sets the memory."""
+
+from __future__ import annotations
+
+from gpuwatch.domain.planning.figures import FigureRange
+from gpuwatch.domain.watches.job_schema import job_from
+
+
+def test_setup_and_load_take_one_duration_or_two() -> None:
+    job = job_from({"hours": 1, "setup": "5m", "load": "5m-7m"})
+    assert (job.setup_s, job.load_s) == (FigureRange(300.0, 300.0), FigureRange(300.0, 420.0))
+
+
+def test_a_model_beside_hours_sets_the_memory_and_no_arithmetic() -> None:
+    job = job_from({"hours": 1, "model": "7B", "method": "inference"})
+    assert job.flop is None
+    assert job.memory_gb > 0
+
+
+def test_a_utilisation_is_kept() -> None:
+    job = job_from({"tokens": "1B", "model": "7B", "utilisation": "0.35-0.45"})
+    assert job.utilisation == FigureRange(0.35, 0.45)
