@@ -63,7 +63,7 @@ def create_approval(
 
 
 def has_lapsed_approval(connection: Connection, watch: str, now: datetime) -> bool:
-    """Did the owner say yes lately to a quote that was no more, so that the newest question has no answer?"""
+    """Did the owner lately approve a quote that was no longer valid, so that the newest approval led to nothing?"""
     newest = select(approval.c.state, approval.c.answered_at_ms).where(approval.c.watch == watch)
     row = connection.execute(newest.order_by(approval.c.created_at_ms.desc(), approval.c.approval_id).limit(1)).first()
     return row is not None and row.state == ApprovalState.REFUSED.value and row.answered_at_ms > to_ms(now - LATELY)
@@ -78,7 +78,7 @@ def _expire_late(connection: Connection, watch: str, now: datetime, rearmed: boo
 
 
 def _denied_identities(connection: Connection, watch: str, now: datetime) -> set[object]:
-    """Identities that the owner does not want to be asked about.
+    """Identities whose approval the owner denied lately.
 
     A silence that ends later than it can from now was written before the clock was set back.
     """
@@ -124,7 +124,7 @@ def _close(connection: Connection, ask_id: str, state: ApprovalState, words: str
 
 
 class SqlApprovalRepository:
-    """All asks (see `ports.Asks`)."""
+    """All approvals (see `ports.ApprovalRepository`)."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -167,12 +167,12 @@ class SqlApprovalRepository:
             return undone.refusal
 
     def refuse(self, ask_id: str, words: str, now: datetime) -> bool:
-        """What was quoted is no more; False: it was not open. Raises StoreError."""
+        """The quote is no longer valid; False: the approval was not open. Raises StoreError."""
         with self._database.write() as connection:
             return _close(connection, ask_id, ApprovalState.REFUSED, words, now)
 
     def deny(self, ask_id: str, why: str, now: datetime) -> bool:
-        """The owner says no, also after the deadline; False: it was answered already. Raises StoreError."""
+        """The owner denies it, also after the deadline; False: it was answered already. Raises StoreError."""
         unanswered = and_(approval.c.approval_id == ask_id, approval.c.state.in_((_OPEN, ApprovalState.EXPIRED.value)))
         values = {
             "state": ApprovalState.DENIED.value,

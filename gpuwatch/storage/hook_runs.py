@@ -51,7 +51,7 @@ def schedule_hook(
 
 
 class SqlHookQueue:
-    """Implements `ports.hooks.HookBook` over the database."""
+    """Implements `ports.hooks.HookQueue` over the database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

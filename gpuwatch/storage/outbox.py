@@ -88,7 +88,7 @@ def enqueue(
 
 
 class Outbox:
-    """The sender's side of the outbox (see `ports.Outgoing`), and what `doctor` asks of it."""
+    """The sender's side of the outbox (see `ports.DeliveryQueue`), and the queries of `doctor`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""The desk: one transaction for all that follows from a decision."""
+"""One transaction over all repositories that a decision changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gpuwatch.storage.database import Database
 
 
 class SqlDecisionStore:
-    """Implements `ports.Desk` over the database."""
+    """Implements `ports.DecisionStore` over the database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -36,7 +36,7 @@ class SqlDecisionStore:
             return decision_rows.load_watch_states(connection)
 
     def provider_health(self) -> Mapping[str, ProviderHealth]:
-        """What is known of each provider's answers."""
+        """The health of each provider."""
         with self._database.read() as connection:
             return decision_rows.load_provider_health(connection)
 
@@ -48,13 +48,13 @@ class SqlDecisionStore:
 
 
 class SqlUnitOfWork:
-    """Implements `ports.Page` on an open connection."""
+    """Implements `ports.UnitOfWork` on an open connection."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def remember(self, watch: str, remembered: WatchMemory) -> None:
-        """Keep what a watch remembers."""
+        """Save what a watch remembers."""
         decision_rows.save_watch_state(self._connection, watch, remembered)
 
     def reserve(self, intent: Intent, budget: Budget, now: datetime) -> tuple[Launch, Match] | LaunchRefusal:
@@ -72,7 +72,7 @@ class SqlUnitOfWork:
         return unticked(watch, ticked_items(self._connection, watch))
 
     def has_lapsed_approval(self, watch: str, now: datetime) -> bool:
-        """Did the owner approve a quote lately that was no more?"""
+        """Did the owner lately approve a quote that was no longer valid?"""
         return approvals.has_lapsed_approval(self._connection, watch, now)
 
     def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
@@ -80,9 +80,9 @@ class SqlUnitOfWork:
         return outbox.enqueue(self._connection, alert, channels, expires_at, once_key)
 
     def save_health(self, provider: str, sight: ProviderHealth) -> None:
-        """Keep what is known of a provider's answers."""
+        """Save the health of a provider."""
         decision_rows.save_provider_health(self._connection, provider, sight)
 
     def record_new_value(self, provider: str, kind: str, word: str, now: datetime) -> bool:
-        """Note a word; True: never met before."""
+        """Record a value; True: never seen before."""
         return not decision_rows.was_seen_before(self._connection, provider, kind, word, now)
