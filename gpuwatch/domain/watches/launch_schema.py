@@ -83,7 +83,7 @@ class LaunchTable(Table):
     try_for: SpanFrom1s = Field(default=120.0, description="Total duration of these tries (default 2m).")
     quote_ttl: Span = Field(
         default=5.0,
-        description="Age under which an answer is not checked again before the order (default 5s).",
+        description="Duration for which an answer is not checked again before the order (default 5s).",
     )
     approve_within: SpanFrom1s = Field(
         default=900.0, description='Duration for which a quote of action = "ask" can be approved (default 15m).'
@@ -128,7 +128,7 @@ class LaunchTable(Table):
         default=None, description="Hook to run before it is destroyed; delays that by its time-out at most."
     )
     on_ended: Hook | None = Field(default=None, description="Hook to run when it is over.")
-    hook_timeout: HookSpan = Field(default=30.0, description="Time-out of one hook, 1s to 5m (default 30s).")
+    hook_timeout: HookSpan = Field(default=30.0, description="Longest duration of one hook, 1s to 5m (default 30s).")
 
     @model_validator(mode="after")
     def _idle_pair(self) -> LaunchTable:

@@ -200,7 +200,7 @@ class WatchTable(Table):
     static_ip: Switch | None = Field(default=None, description="true: only with a static IP address.")
     available_for: Span | None = Field(default=None, description="Minimum duration for which the host stays available.")
     hold_for: Span = Field(
-        default=0.0, description="How long an offer must stay under the threshold before it fires (default 0s)."
+        default=0.0, description="Duration that an offer must stay under the threshold before it fires (default 0s)."
     )
     active: Annotated[
         tuple[Window, ...], BeforeValidator(one_or_many, json_schema_input_type=Window | list[Window])
