@@ -1,4 +1,4 @@
-"""Instances that carry gpuwatch's label and that no launch accounts for: taken over, or noted as somebody else's."""
+"""Instances with gpuwatch's label but without a launch: adopt one, or mark it as foreign."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def adopt(settings: Settings, instance_id: str, provider: str | None, watch: str | None) -> Launch:
-    """Make a launch of it: from now on it is followed, guarded, counted, and ended as if it had been rented now.
+    """Record a launch for the instance. From now on gpuwatch manages it as if it had just rented it.
 
     Args:
         provider: None: the only one that is enabled.
@@ -63,7 +63,7 @@ def adopt(settings: Settings, instance_id: str, provider: str | None, watch: str
 
 
 def mark_foreign(settings: Settings, instance_id: str, provider: str | None) -> bool:
-    """Note that it is not of this installation; False: that was noted before.
+    """Record that the instance belongs to another installation; False: it was recorded before.
 
     Raises:
         UsageError: it is not listed, not labelled, or a launch has it.
@@ -101,7 +101,7 @@ def _labelled(settings: Settings, http: HttpClient, provider: str, instance_id: 
 
 
 def _free_id(repository: SqlLaunchRepository, provider: str, instance: Instance) -> str:
-    """The launch id of its label, if no launch ever had it; else a new one."""
+    """The launch id in its label if no launch has it, else a new one."""
     _refuse_if_ours(repository, provider, instance.instance_id)
     labelled = launch_id_in(instance.label)
     known = None if labelled is None else repository.get(labelled)

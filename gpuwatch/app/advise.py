@@ -1,4 +1,4 @@
-"""What `gpuwatch advise` answers out of: the past of a part of the market, as a series and as lives of offers."""
+"""Wait or buy: advice from the recorded prices of a part of the market and the lifetimes of its offers."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ _MICRO = 1e6
 
 
 class AdviceRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked."""
+    """The request."""
 
     scope: MarketFilter
     since: datetime
     until: datetime
     data: Path | None
     hours: int  # until the deadline
-    under_usd: float | None  # for the odds; None: the price that most starts met within the deadline
-    every_s: float  # between two looks
-    is_until_now: bool = True  # False: "now" is the end of the stretch that is asked about
+    under_usd: float | None  # for the odds; None: the price that most starts reached within the deadline
+    every_s: float  # the poll interval
+    is_until_now: bool = True  # False: "now" is the end of the period
 
 
 class AdviceResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known."""
+    """The result."""
 
     advice: Advice | None
     why_none: str | None
     snipe: SnipeOdds | None
     under_usd: float | None
-    since: datetime | None  # the first hour anybody looked in
+    since: datetime | None  # the first polled hour
     until: datetime | None
     source: str
 
 
 def _as_of_now(advice: Advice, age_s: float) -> Advice:
-    """What was seen long ago says nothing of the price now; the limits hold as they did."""
+    """Old prices do not tell the current price: drop it. The limits stay valid."""
 
     if age_s <= POLL_LASTS_S:
         return advice
@@ -60,7 +60,7 @@ def _as_of_now(advice: Advice, age_s: float) -> Advice:
 
 
 def give_advice(settings: Settings, wanted: AdviceRequest) -> AdviceResult:
-    """Raises UsageError for a file that is no good, StoreError for a store that cannot be read."""
+    """Compute the advice. Raises UsageError (the file cannot be used), StoreError."""
 
     market_history = load_prices(settings, wanted.scope, wanted.since, wanted.until, wanted.data)
     price = pricer(settings, market_history)

@@ -1,4 +1,4 @@
-"""The owner's word on an ask, from whichever face it comes. Works beside a running daemon, and without one."""
+"""Approvals: list them, approve or deny one. Works with and without a running daemon."""
 
 from __future__ import annotations
 
@@ -40,36 +40,36 @@ if TYPE_CHECKING:
 
 
 def approve(settings: Settings, ask_id: str) -> ApprovalReply:
-    """Rent what was quoted, at that price or less, and wait for the provider's answer.
+    """Rent the quoted offer at its price or less, and wait for the provider's answer.
 
     Raises:
-        UsageError: there is no such question, or the settings do not allow it any more.
-        StoreError: nothing was begun, or what was begun stands in the store.
+        UsageError: no such approval, or the settings no longer allow it.
+        StoreError: nothing was started, or the store records what was started.
     """
-    with _respondent(settings) as respondent:
-        return respondent.approve(ask_id)
+    with _handler(settings) as handler:
+        return handler.approve(ask_id)
 
 
 def deny(settings: Settings, ask_id: str, why: str = "") -> ApprovalReply:
-    """Do not rent it, and do not ask about it again for a day. Raises UsageError, StoreError."""
-    with _respondent(settings) as respondent:
-        return respondent.deny(ask_id, why)
+    """Do not rent the quoted offer, and do not request it again for a day. Raises UsageError, StoreError."""
+    with _handler(settings) as handler:
+        return handler.deny(ask_id, why)
 
 
 def recent_approvals(settings: Settings) -> list[Approval]:
-    """Open questions, and those of the last week, newest first. Raises StoreError."""
+    """Open approvals and those of the last week, newest first. Raises StoreError."""
     with open_store_read_only(settings) as store:
         return SqlApprovalRepository(store).recent(real_now())
 
 
 @contextmanager
-def _respondent(settings: Settings) -> Iterator[ApprovalHandler]:
+def _handler(settings: Settings) -> Iterator[ApprovalHandler]:
     with open_store(settings) as store, http_client(settings) as http:
-        yield build_respondent(settings, store, http)
+        yield build_approval_handler(settings, store, http)
 
 
-def build_respondent(settings: Settings, store: Database, http: HttpClient) -> ApprovalHandler:
-    """Who carries the owner's word out, over an opened store. Nothing is asked of anybody before there is a word."""
+def build_approval_handler(settings: Settings, store: Database, http: HttpClient) -> ApprovalHandler:
+    """The handler of approvals over an open store. It sends no request before there is a decision."""
     terms = ApprovalTerms(
         budget=settings.budget,
         dry_run=settings.dry_run,
@@ -111,14 +111,14 @@ def _actor(settings: Settings, store: Database, http: HttpClient, name: str) -> 
 
 
 def _channels_of(settings: Settings) -> Callable[[str], tuple[str, ...]]:
-    """A watch's channels by its name; by default all that are configured."""
+    """A watch's name → its channels; by default all that are configured."""
     everything = tuple(settings.channels)
     own = {watch.name: watch.notify for watch in settings.watches if watch.notify is not None}
     return lambda name: own.get(name, everything)
 
 
 def approval_json(ask: Approval, now: datetime) -> dict[str, Any]:
-    """One question; `offer` is CONTRACT §3, JSON of one offer."""
+    """JSON of one approval; `offer` is CONTRACT §3, JSON of one offer."""
 
     return {
         "ask_id": ask.ask_id,

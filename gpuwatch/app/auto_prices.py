@@ -1,4 +1,4 @@
-"""Limits out of the history for one answer, as `gpuwatch check` needs them."""
+"""Limits of watches with `max_price = "auto"`, for one answer of `gpuwatch check`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 class LimitsInForce(msgspec.Struct, frozen=True, kw_only=True):
-    """The watches with the limits of this moment; of those out of the history, where they stand."""
+    """The watches with their current limits."""
 
     watches: Sequence[Watch]
-    standing: dict[str, AutoPriceLimit]  # by the watch's name
-    fault: str | None = None  # the store could not be read: the caps count
+    standing: dict[str, AutoPriceLimit]  # by watch; only automatic limits
+    fault: str | None = None  # the store could not be read, and the caps apply
 
 
 def limits_in_force(settings: Settings, watches: Sequence[Watch], keep: bool) -> LimitsInForce:
-    """Opens the store only if a watch has such a limit.
+    """The current limits. Opens the store only if a watch has an automatic one.
 
     Args:
         keep: note when a watch was first looked at; False: nothing is written.

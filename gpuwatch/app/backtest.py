@@ -1,4 +1,4 @@
-"""What a backtest is made of: the watches as the history can judge them, the tape, and the rules that hold for all."""
+"""Backtests: replay recorded prices through the decisions of watches."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 _P = ParamSpec("_P")
 _AUTO_HISTORY = timedelta(days=90)
-ReportProgress = Callable[[str, int, int], None]  # what is being done, how far, of how much
+ReportProgress = Callable[[str, int, int], None]  # (what, done, total)
 
 
 class BacktestPeriod(msgspec.Struct, frozen=True, kw_only=True):
-    """Which stretch of the past, and from where."""
+    """The period, and the source of the prices."""
 
     since: datetime
     until: datetime
@@ -53,26 +53,26 @@ class BacktestPeriod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BacktestOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How the replay is to be judged."""
+    """How to evaluate the replay."""
 
     job: timedelta | None  # how long a launch is needed; None: its `max_runtime`
     deadline: timedelta  # how far ahead a cheaper offer counts as missed
-    strict: bool = False  # a clause that the history cannot judge is a fault
+    strict: bool = False  # a clause that the history cannot evaluate is an error
 
 
 class Backtest(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was found."""
+    """The result."""
 
     results: Sequence[tuple[Watch, BacktestResult | None]]
-    ignored: dict[str, tuple[str, ...]]  # watch → clauses that the history cannot judge
+    ignored: dict[str, tuple[str, ...]]  # watch → clauses that the history cannot evaluate
     source: str
-    intervals: int  # prices that were read
+    intervals: int  # prices read
     looks: int
     deadline: timedelta
 
 
 def _at_rest(work: Callable[_P, Backtest]) -> Callable[_P, Backtest]:
-    """Half a million small values come and stay: the collector would walk over all of them again and again."""
+    """Switch the garbage collector off: it would scan half a million small values that stay, again and again."""
 
     @wraps(work)
     def done(*args: _P.args, **kwargs: _P.kwargs) -> Backtest:
@@ -94,11 +94,11 @@ def run_backtest(
     """What these watches would have done together.
 
     Raises:
-        UsageError: the file is no good, or a clause cannot be judged and must be.
+        UsageError: the file cannot be used, or `strict` is set and a clause cannot be evaluated.
         StoreError: the store cannot be read.
     """
 
-    market_history = _tape(settings, watches, span, stage)
+    market_history = _history(settings, watches, span, stage)
     setting = _with_limits(settings, _setting(settings, terms), watches, span, stage)
     players, ignored = [], {}
     for watch in watches:
@@ -128,9 +128,9 @@ def run_sweep(
     terms: BacktestOptions,
     stage: ReportProgress,
 ) -> Backtest:
-    """One watch at many thresholds, each by itself. Faults as `run_backtest`."""
+    """One watch at many thresholds, each on its own. Errors as `run_backtest`."""
 
-    market_history = _tape(settings, [watch], span, stage)
+    market_history = _history(settings, [watch], span, stage)
     setting = _setting(settings, terms)
     judged, ignored = _judged(watch, market_history, terms)
     found = _candidates(with_threshold(judged, max(prices)), market_history, setting, stage)
@@ -162,14 +162,16 @@ def _candidates(
     watch: Watch, market_history: MarketHistory, setting: ReplaySettings, stage: ReportProgress
 ) -> list[BacktestCandidate]:
 
-    def told(done: int, of: int) -> None:
+    def report(done: int, of: int) -> None:
         stage("judging prices", done, of)
 
-    return find_candidates(watch, market_history, setting.commissions, setting.reference_disk_gb, told)
+    return find_candidates(watch, market_history, setting.commissions, setting.reference_disk_gb, report)
 
 
-def _tape(settings: Settings, watches: Sequence[Watch], span: BacktestPeriod, stage: ReportProgress) -> MarketHistory:
-    """What was live; and list prices, where a watch takes them."""
+def _history(
+    settings: Settings, watches: Sequence[Watch], span: BacktestPeriod, stage: ReportProgress
+) -> MarketHistory:
+    """Live prices, and list prices if a watch accepts them."""
 
     stage("reading", 0, 1)
     gpus = tuple(dict.fromkeys(gpu for watch in watches for gpu in watch.gpu_names))
@@ -180,15 +182,15 @@ def _tape(settings: Settings, watches: Sequence[Watch], span: BacktestPeriod, st
 
 
 def _listing(settings: Settings, watches: Sequence[Watch]) -> list[str]:
-    """The providers whose list prices a watch takes."""
+    """The providers whose list prices a watch accepts."""
 
     listing = [name for name in settings.providers if OfferKind.LISTED in providers.info(name).kinds]
     return [name for name in listing if any(is_polled_for(name, watch) and watch.listed for watch in watches)]
 
 
-def _joined(tapes: Sequence[MarketHistory]) -> MarketHistory:
+def _joined(histories: Sequence[MarketHistory]) -> MarketHistory:
 
-    first, *others = tapes
+    first, *others = histories
     if not any(market_history.polls for market_history in others):
         return first
     listings, intervals, polls = list(first.listings), list(first.intervals), list(first.polls)
@@ -205,7 +207,7 @@ def _joined(tapes: Sequence[MarketHistory]) -> MarketHistory:
 
 def _setting(settings: Settings, terms: BacktestOptions) -> ReplaySettings:
 
-    least = timedelta(seconds=POLL_LASTS_S)  # a look counts so long wherever the past is asked
+    least = timedelta(seconds=POLL_LASTS_S)  # how long a recorded price counts
     known = {name: providers.info(name).commission for name in providers.names()}
     cannot = unrentable(settings)
     return ReplaySettings(
@@ -223,13 +225,13 @@ def _setting(settings: Settings, terms: BacktestOptions) -> ReplaySettings:
 def _with_limits(
     settings: Settings, setting: ReplaySettings, watches: Sequence[Watch], span: BacktestPeriod, stage: ReportProgress
 ) -> ReplaySettings:
-    """`max_price = "auto"`: the limits that the daemon would have had, out of what was known at each moment."""
+    """`max_price = "auto"`: the limits that the daemon would have used, from what was known at each moment."""
 
     auto = [watch for watch in watches if watch.auto is not None]
     if not auto:
         return setting
-    longer = msgspec.structs.replace(span, since=span.since - _AUTO_HISTORY)  # it was known when the replay begins
-    waits = BacktestWaits(_tape(settings, auto, longer, stage), setting.commissions, setting.reference_disk_gb)
+    longer = msgspec.structs.replace(span, since=span.since - _AUTO_HISTORY)  # what is known when the replay starts
+    waits = BacktestWaits(_history(settings, auto, longer, stage), setting.commissions, setting.reference_disk_gb)
     return msgspec.structs.replace(setting, limit=AutoPrices(waits, BACKTEST_RECOMPUTE_EVERY).renew)
 
 
@@ -250,7 +252,7 @@ WAITING_METHOD = (
 
 
 def backtest_json(found: Backtest, is_sweep: bool) -> dict[str, Any]:
-    """The whole answer."""
+    """JSON of `gpuwatch backtest`."""
     known = [result for _, result in found.results if result is not None]
     one = step_json if is_sweep else _watch_json
     return {
@@ -316,7 +318,7 @@ def _waiting_json(result: BacktestResult) -> dict[str, Any]:
 
 
 def event_json(event: BacktestEvent) -> dict[str, Any]:
-    """One event."""
+    """JSON of one event."""
     offer, later = event.offer, event.cheaper_later
     return {
         "at": rfc3339(event.at),

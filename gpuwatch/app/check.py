@@ -1,4 +1,4 @@
-"""What the one-shot commands need, built for one answer and closed again."""
+"""One check: poll the providers of some watches, explain the decision, store the answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def check_markets(settings: Settings, watches: Sequence[Watch], only: Sequence[str]) -> list[ProviderCheck]:
-    """Ask every provider that the watches name, each in its own thread; one's trouble never delays another.
+    """Poll every provider of the watches in its own thread: a slow or failing one never delays another.
 
     A provider that cannot be asked at all answers with a report that says so.
     """
@@ -55,7 +55,7 @@ def check_markets(settings: Settings, watches: Sequence[Watch], only: Sequence[s
 def explain_lines(
     settings: Settings, watches: Sequence[Watch], checked: Sequence[ProviderCheck], only: Sequence[str]
 ) -> Iterator[str]:
-    """What the daemon would decide on this look, and why; for the nearest offers, which clause failed, and by how much.
+    """What the daemon would decide now and why; for the nearest offers, which clause failed and by how much.
 
     Asks once more, without a price.
     """
@@ -77,7 +77,7 @@ def explain_lines(
 
 
 def _memories(settings: Settings) -> Mapping[str, WatchMemory]:
-    """What the daemon's watches remember; nothing without a store. Raises StoreError: it cannot be read."""
+    """The state of the daemon's watches; empty without a store. Raises StoreError: it cannot be read."""
     from gpuwatch.bootstrap import open_store_read_only
     from gpuwatch.storage.unit_of_work import SqlDecisionStore
 
@@ -89,7 +89,7 @@ def _memories(settings: Settings) -> Mapping[str, WatchMemory]:
 
 
 def store_check(settings: Settings, checked: Sequence[ProviderCheck]) -> None:
-    """Keep what a check saw. Raises StoreError."""
+    """Store the answers of a check. Raises StoreError."""
     from gpuwatch.storage.light_writer import record_answers
 
     answers = [(query, answer) for part in checked for query, answer in part.answers if answer.searches]
@@ -131,14 +131,14 @@ def check_json(
 
 
 def _limit_json(watch: Watch) -> dict[str, float | None]:
-    """What offers are held against: a price, or the cost of the job."""
+    """The limit of a watch: a price, or the cost of the job."""
     if watch.max_job_cost_usd is None:
         return {"max_price": float(watch.max_price_usd_gpu_hour)}
     return {"max_price": None, "max_job_cost_usd": float(watch.max_job_cost_usd)}
 
 
 def _auto_json(watch: Watch, standing: AutoPriceLimit | None) -> dict[str, Any]:
-    """Of a limit out of the history, what it rests on; nothing for a price of the owner's own."""
+    """What an automatic limit is based on; empty for a fixed price."""
 
     if watch.auto is None:
         return {}

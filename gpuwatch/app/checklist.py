@@ -1,4 +1,4 @@
-"""The checklists of the watches: see, tick, untick. Works beside a running daemon, at its next look."""
+"""Checklists of watches: show, tick, untick. A running daemon applies a change at its next poll."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class ChecklistStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One watch's checklist as it stands."""
+    """The checklist of one watch."""
 
     watch: Watch
-    ticks: tuple[ChecklistTick, ...]  # oldest first; also of what is not required any more
+    ticks: tuple[ChecklistTick, ...]  # oldest first; includes items that are no longer required
 
     @property
     def required(self) -> tuple[str, ...]:
@@ -34,16 +34,16 @@ class ChecklistStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What is not ticked yet."""
+        """Required items without a tick."""
         return unticked(self.watch, {tick.item for tick in self.ticks})
 
     def tick_of(self, item: str) -> ChecklistTick | None:
-        """When it was ticked; None: it was not."""
+        """The tick of an item, if any."""
         return next((tick for tick in self.ticks if tick.item == item), None)
 
 
 def checklist_statuses(settings: Settings, name: str | None) -> list[ChecklistStatus]:
-    """The checklist of one watch, or of all that require something. Raises UsageError, StoreError."""
+    """The checklist of one watch, or of every watch with requirements. Raises UsageError, StoreError."""
     wanted = [_watch(settings, name)] if name is not None else [w for w in settings.watches if w.require]
     if not wanted:
         return []
@@ -53,7 +53,7 @@ def checklist_statuses(settings: Settings, name: str | None) -> list[ChecklistSt
 
 
 def tick(settings: Settings, name: str, items: Sequence[str], words: str) -> ChecklistStatus:
-    """Keep that these items of a watch are done.
+    """Record that these items of a watch are done.
 
     Raises:
         UsageError: there is no such watch, or it does not require one of them: a slip must not count as done.
@@ -69,7 +69,7 @@ def tick(settings: Settings, name: str, items: Sequence[str], words: str) -> Che
 
 
 def untick(settings: Settings, name: str, items: Sequence[str]) -> tuple[list[str], ChecklistStatus]:
-    """They are to be done again; none named: all.
+    """Remove the ticks of these items; none: of all.
 
     Returns:
         Those that were ticked, and the list as it is then.
@@ -90,7 +90,7 @@ def untick(settings: Settings, name: str, items: Sequence[str]) -> tuple[list[st
 
 
 def held_back(settings: Settings, store: Database | None) -> list[str]:
-    """Watches that rent nothing because of their checklists, a sentence each. Raises StoreError.
+    """Watches that rent nothing because of their checklists, one sentence each. Raises StoreError.
 
     Args:
         store: None: there is none yet, so nothing was ticked.
@@ -124,7 +124,7 @@ def _check_required(watch: Watch, item: str) -> None:
 
 
 def checklist_json(one: ChecklistStatus) -> dict[str, Any]:
-    """One watch's list; `ready`: the list keeps it from nothing."""
+    """JSON of one checklist; `ready`: it does not keep the watch from renting."""
 
     blocks = one.watch.action is not Action.ALERT and one.watch.require_policy is ChecklistPolicy.BLOCK
     gone = [tick_.item for tick_ in one.ticks if tick_.item not in one.required]

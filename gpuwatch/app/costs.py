@@ -1,4 +1,4 @@
-"""What was spent, where the month is heading, and what the charges say: from the store, and on wish from providers."""
+"""Costs: spending, forecast and charges of a month, from the store and on request from the providers."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ KEYS: Mapping[str, Callable[[InvoiceLine], str]] = {
 
 
 class CostReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A month's costs. `forecast` None: the month is not the one that runs."""
+    """The costs of a month. `forecast` is None for other months than the current one."""
 
     now: datetime
     first: date
@@ -73,11 +73,11 @@ class CostReport(msgspec.Struct, frozen=True, kw_only=True):
     burn: BurnRate
     forecast: Forecast | None
     budgets: list[BudgetUse]
-    launches: dict[str, Launch]  # those of the lines, by id
+    launches: dict[str, Launch]  # of the lines, by id
 
 
 def cost_report(settings: Settings, by: str, month: date | None = None) -> CostReport:
-    """The costs of a month (its first day; None: this one, UTC), from the store alone. Raises StoreError."""
+    """The costs of a month (its first day; None: the current one, UTC), from the store alone. Raises StoreError."""
     now = real_now()
     with open_store_read_only(settings) as store:
         launches, charges = SqlLaunchRepository(store).all(), SqlInvoiceRepository(store).all()
@@ -99,7 +99,7 @@ def cost_report(settings: Settings, by: str, month: date | None = None) -> CostR
 
 
 def fetch_charges(settings: Settings, only: str | None = None) -> list[str]:
-    """Ask the providers now what they charged, where something is not final yet. Returns a line for each trouble.
+    """Fetch the charges that are not final yet from the providers. Returns one line per problem.
 
     Raises:
         UsageError: no provider of that name is known.
@@ -109,16 +109,16 @@ def fetch_charges(settings: Settings, only: str | None = None) -> list[str]:
     with open_store(settings) as store, http_client(settings) as http:
         repository, book = SqlLaunchRepository(store), SqlInvoiceRepository(store)
         launches = repository.all()
-        told = (
+        problems = (
             _refreshed(settings, http, name, launches, book, now)
             for name in _names(settings, launches, only)
             if open_days((one for one in launches if one.provider == name), book.final(name), now)
         )
-        return [trouble for trouble in told if trouble is not None]
+        return [trouble for trouble in problems if trouble is not None]
 
 
 def calibrations(settings: Settings, only: str | None = None) -> list[Calibration]:
-    """Which commission fits the stored charges of each provider that was rented at. Raises UsageError, StoreError."""
+    """The commission that fits the stored charges best, per provider with launches. Raises UsageError, StoreError."""
     now = real_now()
     with open_store_read_only(settings) as store:
         launches, charges = SqlLaunchRepository(store).all(), SqlInvoiceRepository(store).all()
@@ -127,7 +127,7 @@ def calibrations(settings: Settings, only: str | None = None) -> list[Calibratio
 
 
 def budgets_used(settings: Settings, launches: Sequence[Launch]) -> list[BudgetUse]:
-    """How much of each limit in dollars is used now: of the budget over everything first, then of each watch's."""
+    """How much of each dollar limit is used now: first of the overall budget, then of each watch's."""
     return list(_budgets(settings, launches, None, real_now()))
 
 
@@ -135,14 +135,14 @@ def _sorted(found: list[InvoiceSummary], by: str) -> list[InvoiceSummary]:
     if by == "day":
         return sorted(found, key=lambda one: one.key)
     if by == "launch":
-        return found  # cells come oldest launch first
+        return found  # the lines come oldest launch first
     return sorted(found, key=lambda one: (-one.cost.effective, one.key))
 
 
 def _budgets(
     settings: Settings, launches: Sequence[Launch], past: datetime | None, now: datetime
 ) -> Iterable[BudgetUse]:
-    """Every budget that is set: the one over everything first. `past`: the beginning of a month that is over."""
+    """Every budget, the overall one first. `past`: the first moment of a month that is over."""
     scopes: list[tuple[str | None, Budget, list[Launch]]] = [(None, settings.budget, list(launches))]
     scopes += [(watch.name, watch.budget, [o for o in launches if o.watch == watch.name]) for watch in settings.watches]
     for name, budget, mine in scopes:
@@ -153,7 +153,7 @@ def _budgets(
 
 
 def _names(settings: Settings, launches: Iterable[Launch], only: str | None) -> list[str]:
-    """The provider that is meant, or each that was rented at."""
+    """The named provider, or every provider with launches."""
     rented = dict.fromkeys(one.provider for one in launches if not one.dry_run)
     if only is None:
         return sorted(rented)
@@ -163,7 +163,7 @@ def _names(settings: Settings, launches: Iterable[Launch], only: str | None) -> 
 
 
 def _commission(settings: Settings, name: str) -> Commission:
-    """As it is set; of a provider that left the settings, as gpuwatch knows it."""
+    """As configured; its default for a provider that left the settings."""
     if name in settings.providers:
         return settings.providers[name].commission
     return providers.info(name).commission if name in providers.names() else Commission()
@@ -177,7 +177,7 @@ def _refreshed(
     book: SqlInvoiceRepository,
     now: datetime,
 ) -> str | None:
-    """Ask one provider; None: done. Else a line that says why not."""
+    """Fetch the charges of one provider. Returns None, or one line that says why it failed."""
     known = settings.providers.get(name)
     if known is None or not has_credentials(known):
         return f"{name}: there is no key for it; what it charged was not asked"
@@ -188,7 +188,7 @@ def _refreshed(
         kept = InvoiceCollector(name, launcher, lambda: launches, book, monotonic).collect(now)
     except ProviderError as error:
         return str(error)
-    return f"{name} does not tell what it charged" if kept is None else None
+    return f"{name} does not report what it charged" if kept is None else None
 
 
 RUNNING_METHOD = "what runs goes on, to its max_runtime at most; nothing new is rented"
@@ -198,7 +198,7 @@ MEAN_METHOD = "each day that is left costs the mean of the days so far"
 
 
 def cost_report_json(report: CostReport, by: str) -> dict[str, Any]:
-    """The shape of docs/costs.md."""
+    """JSON of `gpuwatch costs`, described in docs/costs.md."""
     return {
         "at": rfc3339(report.now),
         "month": f"{report.first:%Y-%m}",
@@ -217,7 +217,7 @@ def cost_report_json(report: CostReport, by: str) -> dict[str, Any]:
 
 
 def line_name(report: CostReport, one: InvoiceSummary, by: str) -> dict[str, Any]:
-    """What the line is of."""
+    """The first columns of a line: what it is about."""
     if by != "launch":
         return {by: one.key}
     launch = report.launches[one.key]
@@ -297,7 +297,7 @@ def _percent(value: float | None) -> float | None:
 
 
 def calibration_json(found: Calibration) -> dict[str, Any]:
-    """The shape of docs/costs.md."""
+    """JSON of `gpuwatch costs --calibrate` for one provider."""
     return {
         "provider": found.provider,
         "launches": found.launches,

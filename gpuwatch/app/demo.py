@@ -1,4 +1,4 @@
-"""The whole daemon against the embedded marketplace, in one process: a night with gpuwatch, in 30 seconds.
+"""`gpuwatch demo`: the whole daemon against the emulator, in one process and 30 seconds.
 
 Nothing here is staged but the market: settings are read from a file, polls and orders go over HTTP, history and
 launches into a database. All of it lives in a temporary folder; the user's own settings and database are not looked at.
@@ -65,7 +65,7 @@ max_runtime = "1h"
 
 
 class DemoFailed(Exception):
-    """A step did not happen in its time; the text says which."""
+    """A step did not happen in time; the message says which."""
 
 
 class ScreenChannel:
@@ -83,7 +83,7 @@ class ScreenChannel:
 
 
 def play(say: Say) -> bool:
-    """Run the demo; False: something did not happen as it should, and was said."""
+    """Run the demo. Returns whether every step happened; a failure is reported."""
     with TemporaryDirectory(prefix="gpuwatch-demo-") as folder:
         try:
             with _market() as (market, offer_id), open_store(_settings(market, folder)) as store:

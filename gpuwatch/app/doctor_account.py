@@ -1,4 +1,4 @@
-"""What `gpuwatch doctor` says of an account: what its key may do, whether it can pay, what is rented there.
+"""Account checks of `gpuwatch doctor`: what the key may do, whether the balance suffices, what is rented.
 
 Everything here is a question that reads: nothing is rented, changed or ended.
 """
@@ -35,18 +35,18 @@ _MAY: Mapping[str, str] = {"list": "list instances", "credit": "read the credit"
 
 
 class KnownLaunches(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store knows of launches, newest first."""
+    """The launches in the store, newest first."""
 
     launches: Sequence[Launch] = ()
-    not_mine: Mapping[str, frozenset[str]] = {}  # by provider: labelled instances that the owner, or an alert, settled
+    not_mine: Mapping[str, frozenset[str]] = {}  # by provider: labelled instances that are known to be foreign
 
     def alive(self, provider: str) -> list[Launch]:
-        """Those at one provider that are not over."""
+        """The living launches at one provider."""
         return [one for one in self.launches if one.provider == provider and not one.is_over]
 
 
 class AccountAnswers(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider answered. An error stands where it did not."""
+    """The answers of a provider; an error in place of a missing one."""
 
     instances: Sequence[Instance] | GpuwatchError
     credit_usd: float | GpuwatchError | None
@@ -54,12 +54,12 @@ class AccountAnswers(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def errors(self) -> dict[str, GpuwatchError]:
-        """What was not answered, by what it is."""
+        """The errors, by query."""
         return {name: one for name, one in self._found.items() if isinstance(one, GpuwatchError)}
 
     @property
-    def told(self) -> frozenset[str]:
-        """What was answered; None is a provider that does not tell it to any key."""
+    def answered(self) -> frozenset[str]:
+        """The answered queries. None means that the provider never reports it."""
         return frozenset(name for name, one in self._found.items() if not isinstance(one, GpuwatchError | None))
 
     @property
@@ -70,14 +70,14 @@ class AccountAnswers(msgspec.Struct, frozen=True, kw_only=True):
 def account_findings(
     settings: Settings, name: str, launcher: Launcher, rights: Mapping[str, str], repository: KnownLaunches
 ) -> Iterator[Finding]:
-    """An account with a key, asked.
+    """Query an account with a key.
 
     Args:
         rights: what the provider calls the permission to "list", "rent", read "credit" and "charges".
     """
     account = query_account(launcher)
     wanting = renting_watches(settings, name)
-    if not account.told and account.errors and all(isinstance(one, KeyRejected) for one in account.errors.values()):
+    if not account.answered and account.errors and all(isinstance(one, KeyRejected) for one in account.errors.values()):
         why = account.errors["list"]
         yield Finding(area=name, state="fault", text=f"the key does not work: {why}", mend="renew the key")
     else:
@@ -90,7 +90,7 @@ def account_findings(
 
 
 def query_account(launcher: Launcher) -> AccountAnswers:
-    """Three questions that read."""
+    """Send three queries that only read."""
     yesterday = real_now().date() - timedelta(days=1)
     return AccountAnswers(
         instances=_answer(launcher.list_instances),
@@ -105,7 +105,7 @@ def renting_watches(settings: Settings, provider: str) -> list[Watch]:
 
 
 def image_findings(settings: Settings, provider: str) -> Iterator[Finding]:
-    """Where virtual machines are rented, a watch's `image` names nothing."""
+    """A watch's `image` has no effect where gpuwatch rents virtual machines."""
     if providers.info(provider).runs_images:
         return
     for watch in renting_watches(settings, provider):
@@ -118,7 +118,7 @@ def image_findings(settings: Settings, provider: str) -> Iterator[Finding]:
 
 
 def rented_findings(name: str, listed: Sequence[Instance] | None, repository: KnownLaunches) -> Iterator[Finding]:
-    """What waits for its owner, and where the provider's list and the launches do not agree.
+    """Launches that wait for the owner, and differences between the provider's list and the launches.
 
     Args:
         listed: None: what is there is not known.
@@ -158,7 +158,7 @@ def _answer(question: Callable[[], Any]) -> Any:
 
 
 def _rights(name: str, account: AccountAnswers, rights: Mapping[str, str], rents: bool) -> Iterator[Finding]:
-    may = [words for what, words in _MAY.items() if what in account.told]
+    may = [words for what, words in _MAY.items() if what in account.answered]
     if may:
         credit = account.credit_usd
         known = isinstance(credit, float | int)
@@ -175,7 +175,7 @@ def _rights(name: str, account: AccountAnswers, rights: Mapping[str, str], rents
 
 
 def _may_rent(name: str, rights: Mapping[str, str], repository: KnownLaunches) -> Iterator[Finding]:
-    """No question tells whether the key may rent; what became of the last rent does, for the key of then."""
+    """No query shows whether the key may rent; the last launch shows it for the key of that time."""
     called = f" ({rights['rent']})" if "rent" in rights else ""
     tried = [one for one in repository.launches if one.provider == name and not one.dry_run]
     last = next((one for one in tried if one.instance_id is not None or one.ended_because(EndReason.KEY)), None)
@@ -191,7 +191,7 @@ def _may_rent(name: str, rights: Mapping[str, str], repository: KnownLaunches) -
 
 
 def _hour(settings: Settings, name: str, watch: Watch, credit_usd: float) -> Finding:
-    """Is the balance enough for one hour of the dearest that a watch may rent?"""
+    """Whether the balance covers an hour of the most expensive offer that a watch may rent."""
     bid = watch.launch.bid if watch.launch else None
     per_gpu = max(watch.max_price_usd_gpu_hour, bid.max_usd_gpu_hour if bid else Decimal(0))
     hour = per_gpu * watch.gpu_count_max

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def offer_json(offer: Offer, price: OfferPrice) -> dict[str, Any]:
-    """CONTRACT §3, JSON of one offer; more keys may follow, none is renamed."""
+    """JSON of one offer (CONTRACT §3): keys may be added, none is renamed."""
     price_usd_hour = price.price_microusd_hour / MICRO
     return {
         "provider": offer.provider,
@@ -62,7 +62,7 @@ def offer_json(offer: Offer, price: OfferPrice) -> dict[str, Any]:
 
 
 def match_json(match: Match) -> dict[str, Any]:
-    """The same of a watch's match; with what its job costs there, where the watch goes by that."""
+    """JSON of a watch's match: the offer, and the cost of the job if the watch has one."""
     found = offer_json(match.offer, match.price)
     return found if match.job_microusd is None else found | {"job_cost_usd": match.job_microusd / MICRO}
 
@@ -87,7 +87,7 @@ def _terms_json(terms: OfferTerms) -> dict[str, Any]:
 
 
 def providers_that_sell(settings: Settings, wanted: OfferFilter, only: Sequence[str]) -> list[str]:
-    """The enabled providers that give prices of the wanted kinds, or those that are named. Raises UsageError."""
+    """The enabled providers that have prices of the wanted kinds, or the named ones. Raises UsageError."""
     from gpuwatch import providers
 
     named = named_providers(settings, only)
@@ -101,7 +101,7 @@ def providers_that_sell(settings: Settings, wanted: OfferFilter, only: Sequence[
 def markets_now(
     settings: Settings, wanted: OfferFilter, names: Sequence[str], limit: int | None, within_s: float
 ) -> Iterator[ProviderOffers]:
-    """What each of these providers has on offer, as soon as it has answered; at the end, who has not, in a line each.
+    """The offers of each provider as soon as it answers; at the end an error for each that did not.
 
     Args:
         limit: of each provider; None: everything.
@@ -124,13 +124,13 @@ def markets_now(
                 waiting.discard(outcome.name)
             yield outcome.result or ProviderOffers(provider=outcome.name, error=outcome.error)
     finally:
-        stop.set()  # what still waits for its turn gives up
-        if not waiting:  # what is on its way is left to the end of the process
+        stop.set()  # ends waits for the rate limit
+        if not waiting:  # requests in progress end with the process
             http.close()
 
 
 def named_providers(settings: Settings, only: Sequence[str]) -> list[str]:
-    """The enabled providers, or those of them that were named. Raises UsageError for one that is not enabled."""
+    """The enabled providers, or the named ones. Raises UsageError: one is not enabled."""
     for name in only:
         if name not in settings.providers:
             enabled = ", ".join(settings.providers) or "none"

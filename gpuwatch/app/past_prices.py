@@ -75,7 +75,7 @@ def load_prices(
 
         with open_store_read_only(settings) as database:
             return read_market_history(database, scope, since, until)
-    return _file_tape(data, scope, since, until)
+    return _file_history(data, scope, since, until)
 
 
 def load_hourly_lows(
@@ -124,7 +124,7 @@ def commission_rates(settings: Settings) -> Mapping[str, float]:
     return found | {name: float(one.commission.on_top_rate(None)) for name, one in settings.providers.items()}
 
 
-def _file_tape(data: Path, scope: MarketFilter, since: datetime, until: datetime) -> MarketHistory:
+def _file_history(data: Path, scope: MarketFilter, since: datetime, until: datetime) -> MarketHistory:
 
     found = read_rows(data)
     for reason, count in found.skipped.items():

@@ -132,12 +132,12 @@ def _in_file(settings: Settings, data: Path) -> _Found:
     offers = []
     for interval in market_history.intervals:
         if interval.gone_s is None and ends_s - interval.seen_s <= FRESH.total_seconds():
-            offers.append(_from_tape(market_history.listings[interval.listing], interval))
+            offers.append(_from_history(market_history.listings[interval.listing], interval))
     as_of = None if market_history.ends_s is None else datetime.fromtimestamp(ends_s, UTC)
     return _Found(offers=offers, as_of=as_of, source=data.name)
 
 
-def _from_tape(listing: ListedOffer, interval: OfferInterval) -> Offer:
+def _from_history(listing: ListedOffer, interval: OfferInterval) -> Offer:
 
     who, disk = listing.identity, interval.disk_microusd_gb_month
     return _offer(

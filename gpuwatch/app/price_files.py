@@ -1,4 +1,4 @@
-"""Files of price rows into the store, and the store into files."""
+"""Import files of price rows into the store, and export the store into files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ReportProgress = Callable[[str, int, int], None]
 
 
 class Overlap(msgspec.Struct, frozen=True, kw_only=True):
-    """The store's own looks in the time of an import."""
+    """The store's own polls in the period of an import."""
 
     provider: str
     since: datetime
@@ -40,10 +40,10 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileImport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a file, and what its owner should know."""
+    """The result of an import."""
 
     found: ImportReport
-    unknown: tuple[str, ...]  # providers that gpuwatch has no adapter for
+    unknown: tuple[str, ...]  # providers without an adapter
     overlaps: tuple[Overlap, ...]
 
 
@@ -58,14 +58,14 @@ def writable_store(settings: Settings, *, dry_run: bool) -> Iterator[Database]:
 def import_file(
     database: Database, path: Path, kind: OfferKind | None, now: datetime, *, dry_run: bool, told: ReportProgress
 ) -> FileImport:
-    """Join a file with the history.
+    """Merge a file into the history.
 
     Args:
-        kind: what all its prices are; None: as the file says, else as is usual for the provider.
+        kind: of all its prices; None: as the file says, else the provider's usual kind.
 
     Raises:
-        UsageError: the file is no good.
-        StoreError: the database did not take it.
+        UsageError: the file cannot be used.
+        StoreError: the database rejected it.
     """
     from gpuwatch.storage.price_import import import_file as join
     from gpuwatch.storage.price_import import own_poll_span
@@ -84,13 +84,13 @@ def import_file(
 
 
 def all_default_kinds() -> dict[str, OfferKind]:
-    """What the prices of each provider are where nothing says it."""
+    """The kind of price of each provider whose rows do not say it."""
 
     return default_kinds(set(names()))
 
 
 def export_file(path: Path, rows: Iterator[PriceRow]) -> int:
-    """Write rows; answers how many there are. Raises UsageError, GpuwatchError."""
+    """Write rows. Returns their number. Raises UsageError, GpuwatchError."""
     from gpuwatch.storage.price_export import write_rows
 
     first = next(rows, None)
@@ -98,7 +98,7 @@ def export_file(path: Path, rows: Iterator[PriceRow]) -> int:
 
 
 def known_names_of_all(settings: Settings, texts: tuple[str, ...], data: Path | None) -> tuple[str, ...] | None:
-    """Canonical names of what an owner wrote; None: all. Raises UsageError, StoreError."""
+    """The canonical names that some texts mean; None: all. Raises UsageError, StoreError."""
 
     return tuple(dict.fromkeys(name for text in texts for name in known_gpu_names_of(settings, text, data))) or None
 
@@ -113,14 +113,14 @@ def exported_rows(
     *,
     imported_too: bool,
 ) -> Iterator[Iterator[PriceRow]]:
-    """The rows that an export writes.
+    """The rows of an export.
 
     Args:
         data: a file instead of the store.
-        skipped: is added to: reason → rows of the file that could not be understood.
+        skipped: receives reason → number of rows that were not understood.
 
     Raises:
-        UsageError: the file is no good.
+        UsageError: the file cannot be used.
         StoreError: the store cannot be read.
     """
     from gpuwatch.storage.price_export import history_rows
@@ -184,5 +184,5 @@ def import_json(path: Path, done: FileImport, dry_run: bool) -> dict[str, Any]:
 
 
 def moment_of(stored_s: int | None) -> datetime | None:
-    """A stored time."""
+    """A stored time as a datetime."""
     return None if stored_s is None else datetime.fromtimestamp(stored_s, UTC)

@@ -1,4 +1,4 @@
-"""Where each provider stands, read from settings and store: for `gpuwatch providers` and `doctor`. Asks no provider."""
+"""The status of each provider, from settings and store, for `gpuwatch providers` and `doctor`. Sends no request."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 class ProviderStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One provider as it stands."""
+    """The status of one provider."""
 
     info: ProviderInfo
-    settings: ProviderSettings  # of one that is off: as it would be
+    settings: ProviderSettings  # of a disabled one: its defaults
     is_on: bool
     has_key: bool  # in the settings or the environment
     can_launch: bool
-    missing_extra: str | None  # what has to be installed before it can be asked
+    missing_extra: str | None  # what must be installed before it can be polled
     plan: RowPlan
     health: ProviderHealth
-    last_poll: LastPoll | None  # the newest that was answered completely
-    drift: Sequence[FormatChange]  # changes of its format that were met
+    last_poll: LastPoll | None  # the newest complete one
+    drift: Sequence[FormatChange]  # changes of its format
     swept_at: datetime | None
     next_sweep_at: datetime | None
 
@@ -63,7 +63,7 @@ def provider_statuses(settings: Settings) -> list[ProviderStatus]:
 
 
 def all_provider_statuses(settings: Settings) -> list[ProviderStatus]:
-    """Every provider that gpuwatch knows, those that are asked first. Raises StoreError."""
+    """Every known provider, enabled ones first. Raises StoreError."""
 
     off = [_as_it_would_be(providers.info(name)) for name in providers.names() if name not in settings.providers]
     with open_store_read_only(settings) as store:
@@ -72,7 +72,7 @@ def all_provider_statuses(settings: Settings) -> list[ProviderStatus]:
 
 
 def broken_plugins() -> Mapping[str, str]:
-    """Plugins that cannot be used: name → why."""
+    """Plugins that cannot be used: name → reason."""
 
     return providers.broken()
 
@@ -121,12 +121,12 @@ def _standing(store: Database, provider: ProviderSettings, is_on: bool) -> Provi
 
 
 def _key_lies_there(info: ProviderInfo) -> bool:
-    """Of one that is off, whether the environment holds a key of the ecosystem's name; the key itself is not read."""
+    """For a disabled provider: whether the environment holds a key. The key itself is not read."""
     return any(os.environ.get(name) or os.environ.get(f"{name}_FILE") for name in info.key_names)
 
 
 def credentials_text(standing: ProviderStatus) -> str:
-    """Whether there are any, and where from; never a value."""
+    """Whether there are credentials, and where from; never their value."""
     if standing.has_key:
         return "key set"
     if standing.info.own_credentials is not None:

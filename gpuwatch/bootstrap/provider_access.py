@@ -1,4 +1,4 @@
-"""What the settings let gpuwatch do at each provider: search, rent, or neither. Asks nobody."""
+"""What gpuwatch may do at each provider, by the settings: search, rent, or neither. Sends no request."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
 
 def has_credentials(provider: ProviderSettings) -> bool:
-    """Is there a key, or has the provider a way of its own to find one?"""
+    """Whether there is a key, or the provider finds credentials itself."""
     return provider.api_key is not None or providers.info(provider.name).own_credentials is not None
 
 
 def can_rent(provider: ProviderSettings) -> bool:
-    """May gpuwatch rent there, as far as can be told without asking?"""
+    """Whether gpuwatch may rent there, as far as is known without a request."""
     return providers.info(provider.name).launches and has_credentials(provider)
 
 
 def providers_with_key(settings: Settings) -> frozenset[str]:
-    """The providers whose account can be looked at."""
+    """The providers whose account can be queried."""
     return frozenset(name for name, provider in settings.providers.items() if has_credentials(provider))
 
 
 def providers_to_follow(settings: Settings, http: HttpClient, names: Iterable[str]) -> frozenset[str]:
-    """Of these providers, those where what runs can be looked after: set up, with a key, and its renting side there.
+    """Of these providers, those whose launches gpuwatch can manage: configured, with a key and a launcher.
 
-    A key alone is not enough: a plugin may not load, an extra may be missing, an option may leave only prices.
+    A key alone is not enough: a plugin may fail to load, an extra may be missing, an option may allow only prices.
     """
     from gpuwatch.bootstrap import build_adapters, missing_extra_hint
 
@@ -48,7 +48,7 @@ def providers_to_follow(settings: Settings, http: HttpClient, names: Iterable[st
 
 
 def unrentable(settings: Settings) -> UnavailableProviders:
-    """Where nothing can be rented, and for which of the two reasons."""
+    """The providers where gpuwatch cannot rent, by reason."""
     from gpuwatch.engine.candidates import UnavailableProviders
 
     no_launcher = frozenset(name for name in settings.providers if not providers.info(name).launches)
@@ -58,7 +58,7 @@ def unrentable(settings: Settings) -> UnavailableProviders:
 
 
 def is_polled_for(name: str, watch: Watch) -> bool:
-    """Is a provider asked for this watch? One that gives list prices alone is not where only live ones count."""
+    """Whether a provider is polled for a watch. One with list prices alone is not, if only live prices count."""
     if watch.providers is not None and name not in watch.providers:
         return False
     live_only = watch.action is not Action.ALERT or not watch.listed
@@ -66,7 +66,7 @@ def is_polled_for(name: str, watch: Watch) -> bool:
 
 
 def providers_polled_for(watch: Watch, names: Iterable[str]) -> list[str]:
-    """Which of these providers are asked for a watch."""
+    """Those of these providers that are polled for a watch."""
     return [name for name in names if is_polled_for(name, watch)]
 
 
@@ -107,7 +107,7 @@ _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def resolve_provider(settings: Settings, name: str | None) -> str:
-    """The one that is meant: named, or the only one that is enabled."""
+    """The named provider, or the only enabled one."""
     if name is not None and name in settings.providers:
         return name
     enabled = ", ".join(settings.providers) or "none"

@@ -1,4 +1,4 @@
-"""What holds for all watches of the daemon, from the settings: who is asked for what, how long a view is fresh."""
+"""The rules for all watches, from the settings: who is polled for what, how long an answer counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.market.pricing import Commission
     from gpuwatch.settings import Settings
 
-_LOOKS_MISSED = 3  # so many looks may fail before what they would have shown is not known any more
+_LOOKS_MISSED = 3  # this many polls may fail before the market counts as unknown
 _SLACK = timedelta(seconds=60)
 
 
@@ -25,10 +25,10 @@ def build_rules(
     names: Collection[str],
     channels: tuple[str, ...],
 ) -> EvaluationRules:
-    """The rules of one daemon.
+    """The rules of a daemon.
 
     Args:
-        names: the providers that can be asked.
+        names: the providers that can be polled.
     """
     ages = max_ages(settings, names)
     return EvaluationRules(
@@ -51,12 +51,12 @@ def build_rules(
 
 
 def commissions_of(settings: Settings) -> Mapping[str, Commission]:
-    """Provider → what is reckoned on its listed prices; of those that are enabled."""
+    """Provider → its commission; enabled providers only."""
     return {name: provider.commission for name, provider in settings.providers.items()}
 
 
 def max_ages(settings: Settings, names: Collection[str]) -> Mapping[str, timedelta]:
-    """Provider → how old a view of it may be: three of its own rounds, whose questions lie `search_interval` apart."""
+    """Provider → how old its answer may be: three of its rounds, whose queries are `search_interval` apart."""
     ages = {}
     for name in names:
         provider = settings.providers[name]

@@ -1,4 +1,4 @@
-"""Settings for a command: with the GPU spellings that were met at providers, and where they are half broken."""
+"""Load the settings for a command: with GPU names from the store, and best-effort for commands that stop costs."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _UNKNOWN_GPU = "unknown GPU"
-_SHOWN = 20  # of what is to be ended by hand
+_SHOWN = 20  # of the instances to end by hand
 
 
 def load_settings(config: str | None, *, for_stopping: bool = False) -> Settings:
-    """The settings; a GPU that only the store has met is known, too.
+    """The settings. GPU names that only the store has recorded are known, too.
 
-    The store is looked at only if a name is unknown: most starts never open it for this.
+    Opens the store only if a name is unknown.
 
     Args:
-        for_stopping: what is wrong is left out and warned of, a line each, as long as the database is right: for
-            commands that end or hold back what costs money. Nothing is rented with such settings.
+        for_stopping: leave out what is wrong, with one warning each, as long as the database setting is right. For
+            commands that end or prevent costs; nothing is rented with such settings.
 
     Raises:
-        SettingsError: they are wrong; for stopping, the last lines say what to do by hand.
+        SettingsError: they are wrong. With `for_stopping` the last lines say what to do by hand.
     """
     try:
         return _load(config)
@@ -63,11 +63,11 @@ def _met(url: str) -> frozenset[str]:
         finally:
             store.close()
     except StoreError:
-        return frozenset()  # no store yet: then nothing was met
+        return frozenset()  # no store yet: nothing is recorded
 
 
 def _by_hand(config: str | None) -> list[str]:
-    """What runs, as far as a store that is only guessed at tells; else how to know it at the provider."""
+    """What may be running, from the store that was probably meant; else how to recognise it at the provider."""
     from gpuwatch.domain.launches.launch import LABEL_PREFIX
 
     lines = []

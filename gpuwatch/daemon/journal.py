@@ -1,4 +1,4 @@
-"""systemd's journal, spoken natively: each record's fields can be searched (`journalctl PROVIDER=vastai`).
+"""systemd's journal in its native protocol: every field can be searched (`journalctl PROVIDER=vastai`).
 
 Protocol: "Native Journal Protocol", systemd.io/JOURNAL_NATIVE_PROTOCOL.
 """
@@ -23,7 +23,7 @@ _FIELD_LENGTH_MAX = 64
 
 
 class JournalHandler(logging.Handler):
-    """One datagram a record; when the journal does not take it, its message goes to the stream instead."""
+    """Sends one datagram per record. If the journal rejects it, the message goes to the stream."""
 
     def __init__(self, address: str, stream: TextIO, redact: Redact) -> None:
         super().__init__()
@@ -34,36 +34,36 @@ class JournalHandler(logging.Handler):
         self._line.settimeout(1.0)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Send it; what neither the journal nor the stream takes is lost in silence."""
-        said = safe_record(record, self._redact)
+        """Send it. A record that neither the journal nor the stream takes is lost."""
+        safe = safe_record(record, self._redact)
         try:
-            self._line.sendto(datagram(said), self._address)
+            self._line.sendto(datagram(safe), self._address)
         except OSError:
-            self._fall_back(said)
+            self._fall_back(safe)
 
     def close(self) -> None:
         """Close the socket."""
         self._line.close()
         super().close()
 
-    def _fall_back(self, said: SafeRecord) -> None:
+    def _fall_back(self, safe: SafeRecord) -> None:
         try:
-            self._stream.write(f"<{_priority(said.level)}>{said.message}\n")
+            self._stream.write(f"<{_priority(safe.level)}>{safe.message}\n")
             self._stream.flush()
         except (OSError, ValueError):
             return
 
 
-def datagram(said: SafeRecord) -> bytes:
+def datagram(safe: SafeRecord) -> bytes:
     """The record as the journal's fields; extras in upper case."""
-    message = f"{said.message}\n{said.trace}" if said.trace else said.message
+    message = f"{safe.message}\n{safe.trace}" if safe.trace else safe.message
     fields = {
-        "PRIORITY": str(_priority(said.level)),
+        "PRIORITY": str(_priority(safe.level)),
         "SYSLOG_IDENTIFIER": "gpuwatch",
-        "LOGGER": said.logger,
+        "LOGGER": safe.logger,
         "MESSAGE": message,
     }
-    for key, value in said.extra.items():
+    for key, value in safe.extra.items():
         fields[_field_name(key)] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return b"".join(_field(name, value.encode("utf-8", "backslashreplace")) for name, value in fields.items())
 

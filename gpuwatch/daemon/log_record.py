@@ -1,4 +1,4 @@
-"""A log record made safe: secrets blanked, no control characters, no megabytes. Every way of logging starts here."""
+"""A log record made safe: without secrets, control characters and megabytes. Every log format starts here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SEPARATORS = ("\u2028", "\u2029")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SafeRecord:
-    """What may be shown of one record.
+    """What a log may show of one record.
 
     Attributes:
         created_s: seconds since 1970, UTC.
@@ -70,7 +70,7 @@ def _is_hostile(character: str) -> bool:
 
 
 def _line(text: str, redact: Redact, max_length: int) -> str:
-    """Redacted first: a secret that was cut or escaped would not be known again."""
+    """Redact first: a secret that is cut or escaped could not be recognised."""
     line = escaped(redact(text))
     return line if len(line) <= max_length else line[: max_length - 1] + "…"
 
@@ -78,14 +78,14 @@ def _line(text: str, redact: Redact, max_length: int) -> str:
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception:  # a slip in a log call must not cost the line, and never the beat
+    except Exception:  # an error in a log call must not cost the line, nor the task
         return f"{_text(record.msg)} (its arguments do not fit it)"
 
 
 def _value(key: str, value: object, redact: Redact, depth: int) -> object:
     if value is None or isinstance(value, (bool, int, float)):
         return value
-    if redact(f"{key}=probe0123456789") != f"{key}=probe0123456789":  # the name alone says that it is secret
+    if redact(f"{key}=probe0123456789") != f"{key}=probe0123456789":  # the name alone marks it as secret
         return _MASK
     if depth and isinstance(value, Mapping):
         return {
@@ -100,7 +100,7 @@ def _value(key: str, value: object, redact: Redact, depth: int) -> object:
 def _text(value: object) -> str:
     try:
         return str(value)
-    except Exception:  # a value that cannot be said must not cost the line
+    except Exception:  # a value without a text must not cost the line
         return f"<{type(value).__name__}>"
 
 
@@ -114,5 +114,5 @@ def _trace(record: logging.LogRecord, redact: Redact) -> str:
         return ""
     text = redact(text.rstrip("\n"))
     if len(text) > TRACE_MAX:
-        text = "…" + text[-TRACE_MAX:]  # the end names the fault
+        text = "…" + text[-TRACE_MAX:]  # the end names the error
     return "\n".join("    " + escaped(line) for line in text.split("\n"))

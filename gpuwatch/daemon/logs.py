@@ -19,7 +19,7 @@ from gpuwatch.daemon.journal import JOURNAL, JournalHandler
 from gpuwatch.daemon.log_record import Redact, SafeRecord, safe_record
 
 STYLES = ("auto", "text", "json", "journal")
-_CHATTY = ("alembic", "apscheduler", "httpcore", "httpx")  # they tell heartbeats; we tell changes
+_CHATTY = ("alembic", "apscheduler", "httpcore", "httpx")  # they log heartbeats; gpuwatch logs changes
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 def configure(style: str = "auto", level: int = logging.INFO, redact: Redact = str) -> None:
     """Send all logging of this process to standard error, or to the journal behind it.
 
-    Warnings of Python and threads that die are logged, too: a traceback of theirs would not be redacted.
+    Python's warnings and dying threads are logged, too: otherwise their tracebacks would not be redacted.
 
     Args:
         style: one of STYLES; "auto" chooses by what standard error is.
@@ -71,7 +71,7 @@ class LineHandler(logging.Handler):
         self._redact = redact
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write it; what cannot be written is lost in silence, for there is no other place to say so."""
+        """Write it. A record that cannot be written is lost: there is no other place to report it."""
         try:
             line = self._write(safe_record(record, self._redact))
             encoding = self._stream.encoding or "utf-8"
@@ -81,25 +81,25 @@ class LineHandler(logging.Handler):
             return
 
 
-def as_text(said: SafeRecord) -> str:
+def as_text(safe: SafeRecord) -> str:
     """`2026-11-21T04:36:00Z warning  the message  key=value`, then the traceback."""
-    extra = "".join(f"  {key}={_shown(value)}" for key, value in said.extra.items())
-    level = logging.getLevelName(said.level).lower()
-    line = f"{_utc(said.created_s)} {level:<8} {said.message}{extra}"
-    return f"{line}\n{said.trace}" if said.trace else line
+    extra = "".join(f"  {key}={_shown(value)}" for key, value in safe.extra.items())
+    level = logging.getLevelName(safe.level).lower()
+    line = f"{_utc(safe.created_s)} {level:<8} {safe.message}{extra}"
+    return f"{line}\n{safe.trace}" if safe.trace else line
 
 
-def as_json(said: SafeRecord) -> str:
+def as_json(safe: SafeRecord) -> str:
     """One object: `at`, `level`, `logger`, `message`, the extras, `exception`."""
     own: dict[str, object] = {
-        "at": _utc(said.created_s),
-        "level": logging.getLevelName(said.level).lower(),
-        "logger": said.logger,
-        "message": said.message,
+        "at": _utc(safe.created_s),
+        "level": logging.getLevelName(safe.level).lower(),
+        "logger": safe.logger,
+        "message": safe.message,
     }
-    if said.trace:
-        own["exception"] = said.trace
-    extra = {(f"{key}_" if key in own else key): _finite(value) for key, value in said.extra.items()}
+    if safe.trace:
+        own["exception"] = safe.trace
+    extra = {(f"{key}_" if key in own else key): _finite(value) for key, value in safe.extra.items()}
     return json.dumps({**own, **extra}, ensure_ascii=False, allow_nan=False)
 
 

@@ -1,6 +1,6 @@
-"""Tell the service manager how we are: systemd's notification protocol, without a library.
+"""Report the daemon's state to the service manager: systemd's notification protocol, without a library.
 
-Protocol: sd_notify(3). Nothing here can fail the daemon: without a socket, or with a deaf one, it is silent.
+Protocol: sd_notify(3). Nothing here can fail the daemon: without a working socket it does nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gpuwatch.domain.market.text import clean
 
 
 class Notifier:
-    """One line to the service manager. Without an address every call does nothing."""
+    """Sends lines to the service manager. Without an address every call does nothing."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Notifier:
 
     @property
     def watchdog_every_s(self) -> float | None:
-        """Seconds within which the manager wants to hear `watchdog`; None if it does not listen for it."""
+        """The seconds within which the manager expects `watchdog`; None: it does not."""
         return self._watchdog_every_s
 
     def ready(self) -> None:
@@ -46,11 +46,11 @@ class Notifier:
         self._send(f"STATUS={clean(text)}")
 
     def watchdog(self) -> None:
-        """Still alive; to be said well within `watchdog_every_s`."""
+        """Still alive; call it well within `watchdog_every_s`."""
         self._send("WATCHDOG=1")
 
     def stopping(self) -> None:
-        """The end has begun."""
+        """The daemon is stopping."""
         self._send("STOPPING=1")
 
     def reloading(self) -> None:
@@ -61,7 +61,7 @@ class Notifier:
         if self._address is None:
             return
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
-            line.setblocking(False)  # a manager whose queue is full must not hold a hunt up
+            line.setblocking(False)  # a manager with a full queue must not delay a hunt
             line.sendto(message.encode(), self._address)
 
 

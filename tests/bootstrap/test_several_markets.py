@@ -93,7 +93,9 @@ def test_a_watch_that_rents_does_not_wait_for_who_gives_list_prices_alone(settin
     assert "vastai" in renting
 
 
-def test_where_gpuwatch_can_rent_is_told_from_where_it_cannot_and_where_a_key_is_missing(settings: Any) -> None:
+def test_where_gpuwatch_can_rent_and_where_not_or_for_want_of_a_key(
+    settings: Any,
+) -> None:
     unable = rules(settings(RENTS, GPUWATCH_PROVIDERS__SHUT_STALL__ENABLED="true")).unable
     assert unable.why_not("vastai") is None
     assert unable.why_not("one_stall") == "gpuwatch cannot rent at one_stall"
@@ -117,7 +119,7 @@ def test_a_cheaper_offer_where_nothing_can_be_rented_never_keeps_the_daemon_from
     assert any("A cheaper offer was skipped: gpuwatch cannot rent at one_stall." in did for did in told)
 
 
-def test_a_list_price_is_told_by_the_daemon_and_starts_nothing(settings: Any) -> None:
+def test_a_list_price_is_reported_by_the_daemon_and_starts_nothing(settings: Any) -> None:
     PRICES.sells(1.0)
     loaded = settings(RENTS + ALERTS)
     with open_store(loaded) as store, build_service(loaded, store) as service:

@@ -334,7 +334,7 @@ def test_numbers_that_json_does_not_know_are_said_in_words() -> None:
     assert json.loads(as_json(_record(price=float("nan"), prices=[float("inf")])))["prices"] == ["inf"]
 
 
-def test_a_slip_in_a_log_call_costs_neither_the_line_nor_the_beat() -> None:
+def test_a_slip_in_a_log_call_costs_neither_the_line_nor_the_task() -> None:
     assert "%d watches (its arguments do not fit it)" in text(_record("%d watches", "three"))
 
 

@@ -55,7 +55,7 @@ def test_a_command_that_goes_well_says_nothing(runner: HookRunner, tmp_path: Pat
     assert (tmp_path / "got").read_text() == f"on_ended abcdefghijkl\n{BODY}"
 
 
-def test_a_command_that_fails_is_told_with_its_code_and_last_line(runner: HookRunner) -> None:
+def test_a_command_that_fails_is_reported_with_its_code_and_last_line(runner: HookRunner) -> None:
     assert runner(call(HookSpec(command="echo no space; exit 7"))) == "it ended with code 7: no space"
     assert runner(call(HookSpec(command="exit 7"))) == "it ended with code 7"
 

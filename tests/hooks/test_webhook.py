@@ -62,7 +62,7 @@ def test_without_a_secret_nothing_is_signed(http: HttpxClient) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 403, 500, 503])
-def test_a_refusal_is_told_with_its_last_line(http: HttpxClient, status: int) -> None:
+def test_a_refusal_is_reported_with_its_last_line(http: HttpxClient, status: int) -> None:
     with serving(lambda _, wire: wire.answer(status, b"long story\nthe disk is full\n")) as server:
         error = post_signed(http, call(server))
     assert error == f"the receiver answered {status}: the disk is full"
