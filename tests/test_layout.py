@@ -247,3 +247,18 @@ def test_the_build_needs_nothing_that_is_not_locked() -> None:
 def test_python_3_11_is_enough() -> None:
     assert PROJECT["project"]["requires-python"] == ">=3.11"
     assert PROJECT["tool"]["ruff"]["target-version"] == "py311"
+
+
+CLOCKS = {"datetime.now", "datetime.utcnow", "time.time", "time.monotonic", "time.monotonic_ns", "time.perf_counter"}
+MAY_READ_THE_CLOCK = ("bootstrap/", "emulator/", "testing/")  # the emulator's market runs in real time by itself
+JOINS_THREADS = {"engine/alert_delivery.py"}  # how long real threads get to end
+
+
+def test_only_bootstrap_reads_the_clock() -> None:
+    """Elsewhere a clock is an argument; a function may be named as its default."""
+    for path in PACKAGE.rglob("*.py"):
+        place = path.relative_to(PACKAGE).as_posix()
+        if place.startswith(MAY_READ_THE_CLOCK) or place in JOINS_THREADS:
+            continue
+        calls = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+        assert [call.lineno for call in calls if ast.unparse(call.func) in CLOCKS] == [], place

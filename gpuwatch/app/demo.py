@@ -15,7 +15,7 @@ from textwrap import wrap
 from typing import TypeVar
 
 from gpuwatch.app.stop import stop
-from gpuwatch.bootstrap import open_store, real_now
+from gpuwatch.bootstrap import open_store, real_monotonic, real_now
 from gpuwatch.bootstrap.service import Service
 from gpuwatch.daemon.process import running
 from gpuwatch.domain.launches.launch import Launch, LaunchState, cost_microusd
@@ -144,8 +144,8 @@ def _in_state(service: Service, state: LaunchState) -> Launch | None:
 
 
 def _until(look: Callable[[], T | None], what: str, within_s: float = 25.0) -> T:
-    ends_at = time.monotonic() + within_s
-    while time.monotonic() < ends_at:
+    ends_at = real_monotonic() + within_s
+    while real_monotonic() < ends_at:
         found = look()
         if found:
             return found

@@ -1,4 +1,4 @@
-"""Several providers at once, each in a thread of its own: a slow or broken one holds up neither the others nor us."""
+"""Query several providers at the same time, each in its own thread: a slow or failing one delays no other."""
 
 from __future__ import annotations
 
@@ -19,32 +19,35 @@ T = TypeVar("T")
 
 
 class ParallelResult(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """What came of one. Exactly one of `result` and `error` is set."""
+    """The result for one name. Exactly one of `result` and `error` is set."""
 
     name: str
     result: T | None = None
     error: str | None = None  # one line, without secrets
-    late: bool = False  # it was not done in time; whatever it does yet, nobody hears of it
+    late: bool = False  # not done in time; whatever it still does is ignored
 
 
 def run_in_parallel(
-    names: Iterable[str], do: Callable[[str], T], within_s: float | None = None
+    names: Iterable[str],
+    do: Callable[[str], T],
+    within_s: float | None = None,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> Iterator[ParallelResult[T]]:
-    """Run `do` for each name at once; outcomes come as they are there, those that are not there in time at the end.
+    """Run `do` for all names at once. Results come as they arrive; names without a result in time come last.
 
-    The threads are daemons: a process ends without them.
+    The threads are daemon threads: the process does not wait for them.
 
     Args:
-        within_s: real seconds for all of them together; None: as long as it takes.
+        within_s: time limit for all of them together; None: none.
     """
     done: queue.SimpleQueue[ParallelResult[T]] = queue.SimpleQueue()
     waiting = dict.fromkeys(names)
-    until = None if within_s is None else time.monotonic() + within_s
+    until = None if within_s is None else monotonic() + within_s
     for name in waiting:
         threading.Thread(target=_run, args=(name, do, done), name=f"ask {name}", daemon=True).start()
     while waiting:
         try:
-            outcome = done.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
+            outcome = done.get(timeout=None if until is None else max(0.0, until - monotonic()))
         except queue.Empty:
             break
         del waiting[outcome.name]
@@ -58,7 +61,7 @@ def _run(name: str, do: Callable[[str], T], done: queue.SimpleQueue[ParallelResu
         done.put(ParallelResult(name=name, result=do(name)))
     except GpuwatchError as error:
         done.put(ParallelResult(name=name, error=str(error).removeprefix(f"{name}: ")))
-    except BaseException as error:  # whatever it is, it is one line, and nobody waits for this one for ever
+    except BaseException as error:  # whatever it is, it becomes one line: a caller must not wait forever
         log.debug("%s failed", name, exc_info=True)
         what = " ".join(redact(f"{type(error).__name__}: {error}").split())[:200]
         done.put(ParallelResult(name=name, error=f"a fault in gpuwatch ({what})"))
