@@ -1,4 +1,4 @@
-"""What the owner is told: decisions and events as alerts. Pure; channels lay them out and escape them."""
+"""Alerts for the owner: decisions and events as text. Pure; channels lay them out and escape them."""
 
 from __future__ import annotations
 
@@ -77,18 +77,7 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
     decision = msgspec.structs.replace(decision, matches=tuple(one.shown for one in folded))
     best = decision.matches[0]
     line = offer_line(best, links)
-    facts = [
-        ("GPU", f"{line.gpu} × {line.gpu_count}" + (", interruptible (spot)" if line.spot else "")),
-        ("Price", f"${line.price_usd_gpu_hour} per GPU-hour with commission; listed ${line.listed_usd_gpu_hour}"),
-        ("Total", f"${line.price_usd_hour} per hour for {_gpus(line.gpu_count)}"),
-        *job_facts(watch, best),
-        ("Threshold", _threshold(watch)),
-        ("Place", line.place),
-        ("Reliability", line.reliability + _VERIFIED[line.verified]),
-    ]
-    facts += rare_facts(folded[0])
-    if traffic := _traffic(watch, best.offer):
-        facts.append(("Traffic", traffic))
+    facts = _offer_facts(watch, folded[0], line)
     if approval is not None:
         facts += _quote_facts(approval, watch, zone)
     if budget_note:
@@ -110,6 +99,23 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
         did=did or "Nothing: the decision is yours.",
         can_do=(*(can_do or _can_do(best.offer, approval)), f"Check again: gpuwatch check {shlex.quote(watch.name)}"),
     )
+
+
+def _offer_facts(watch: Watch, folded: FoldedOffer[Match], line: OfferLine) -> list[tuple[str, str]]:
+    match = folded.shown
+    facts = [
+        ("GPU", f"{line.gpu} × {line.gpu_count}" + (", interruptible (spot)" if line.spot else "")),
+        ("Price", f"${line.price_usd_gpu_hour} per GPU-hour with commission; listed ${line.listed_usd_gpu_hour}"),
+        ("Total", f"${line.price_usd_hour} per hour for {_gpus(line.gpu_count)}"),
+        *job_facts(watch, match),
+        ("Threshold", _threshold(watch)),
+        ("Place", line.place),
+        ("Reliability", line.reliability + _VERIFIED[line.verified]),
+    ]
+    facts += rare_facts(folded)
+    if traffic := _traffic(watch, match.offer):
+        facts.append(("Traffic", traffic))
+    return facts
 
 
 def _threshold(watch: Watch) -> str:

@@ -1,4 +1,4 @@
-"""What the owner is told about a launch. Pure."""
+"""Alerts about launches. Pure."""
 
 from __future__ import annotations
 

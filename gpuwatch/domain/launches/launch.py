@@ -165,7 +165,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     promised: Promise = Promise()
     tries: int = 1  # offers that were ordered
     relaunch_of: str | None = None  # the launch that was preempted
-    offer_slot: int = 0  # tells launches of the same offer apart, where the offer is a stock
+    offer_slot: int = 0  # distinguishes launches of the same offer, where the offer is stock
     version: int = 0
 
     @property

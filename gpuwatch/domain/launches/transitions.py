@@ -18,11 +18,11 @@ class NotificationTopic(StrEnum):
     NOT_RENTED = "not rented"
     HELD = "held"
     UNLISTED = "unlisted"
-    CONDITION_CHANGED = "befallen"  # it runs, stopped, or has another price: this may flap
+    CONDITION_CHANGED = "condition changed"  # it runs, stopped, or has another price: this may flap
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """What the owner is told, recorded in the transaction of the transition."""
+    """The alert for the owner, recorded in the transaction of the transition."""
 
     headline: str
     why: str

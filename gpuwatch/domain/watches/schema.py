@@ -97,7 +97,7 @@ _DEADLINE_SCHEMA = {
     "examples": ["2d", "2026-12-01T08:00:00Z"],
 }
 HIGHEST_USD = Decimal(10_000)  # no GPU is that dear
-_LOWEST_USD = Decimal("0.000001")  # no GPU is that cheap: where the job cannot be reckoned on any
+_LOWEST_USD = Decimal("0.000001")  # no GPU is that cheap: used where no GPU can run the job
 _VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,5}")
 _WINDOW_SCHEMA = {
     "type": "string",
