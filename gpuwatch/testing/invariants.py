@@ -49,7 +49,7 @@ def instance_problems(instance: Instance) -> list[str]:
     numbers = ("listed_usd_hour", "stopped_usd_hour", "bid_usd_hour", "min_bid_usd_hour", "gpu_utilisation", "disk_gb")
     found = [f"{name} is {getattr(instance, name)!r}" for name in numbers if not _is_0_or_more(getattr(instance, name))]
     if not isinstance(instance.instance_id, str) or not 0 < len(instance.instance_id) <= _ID_LENGTH:
-        found.append(f"instance_id is no text of 1 to {_ID_LENGTH} characters: {instance.instance_id!r:.80}")
+        found.append(f"instance_id is not a text of 1 to {_ID_LENGTH} characters: {instance.instance_id!r:.80}")
     for name in ("started_at", "ends_at", "maintenance_at"):
         moment = getattr(instance, name)
         if moment is not None and not _is_utc(moment):

@@ -117,7 +117,9 @@ class LauncherSuite(Suite):
         launcher.destroy(made.instance_id)  # again: no error
         assert list(launcher.list_instances()) == []
 
-    def test_what_runs_is_told_with_its_price(self, launcher: Launcher, offers: Sequence[Offer], place: Any) -> None:
+    def test_what_runs_is_reported_with_its_price(
+        self, launcher: Launcher, offers: Sequence[Offer], place: Any
+    ) -> None:
         launcher.create(self.order(offers[0].offer_id))
         self.ended(place)
         [found] = launcher.list_instances()
@@ -165,7 +167,7 @@ class LauncherSuite(Suite):
                 launcher.list_instances()
 
     @part("gone")
-    def test_an_offer_that_is_gone_is_told(self, launcher: Launcher, offers: Sequence[Offer], place: Any) -> None:
+    def test_an_offer_that_is_gone_is_reported(self, launcher: Launcher, offers: Sequence[Offer], place: Any) -> None:
         assert self.bench.sell_out is not None, "give the bench a sell_out, or let it leave out `gone` with a reason"
         self.bench.sell_out(place, offers[0].offer_id)
         with pytest.raises(OfferGone):
@@ -239,7 +241,7 @@ class LauncherSuite(Suite):
         assert list(launcher.list_instances()) == []
 
     @part("lost")
-    def test_an_end_that_fails_is_told(self, launcher: Launcher, offers: Sequence[Offer], relay: Relay) -> None:
+    def test_an_end_that_fails_is_reported(self, launcher: Launcher, offers: Sequence[Offer], relay: Relay) -> None:
         made = launcher.create(self.order(offers[0].offer_id))
         for status in (401, 429, 500):
             relay.mend()
@@ -364,7 +366,7 @@ class LauncherSuite(Suite):
 
     # --- money -------------------------------------------------------------------------------------------------------
 
-    def test_what_is_told_of_money_is_sound(self, launcher: Launcher) -> None:
+    def test_reported_money_is_sound(self, launcher: Launcher) -> None:
         credit = launcher.credit_usd()
         assert credit is None or math.isfinite(credit)
         charges = launcher.charges(DAY, DAY)
@@ -372,7 +374,7 @@ class LauncherSuite(Suite):
         assert list(launcher.price_increases()) == []
 
     @part("lists")
-    def test_money_that_cannot_be_read_is_an_error_or_not_told(self, launcher: Launcher, relay: Relay) -> None:
+    def test_money_that_cannot_be_read_is_an_error_or_left_out(self, launcher: Launcher, relay: Relay) -> None:
         relay.fail("", 500)
         for ask in (launcher.credit_usd, lambda: launcher.charges(DAY, DAY)):
             try:

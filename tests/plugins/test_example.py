@@ -90,6 +90,7 @@ def test_the_page_builds_a_provider_in_60_lines() -> None:
 
 @pytest.mark.slow
 def test_the_installed_package_is_a_provider_like_ours(site: Path, tmp_path: Path) -> None:
+    assert run(site, tmp_path, "-m", "gpuwatch", "db", "upgrade").returncode == 0
     done = run(site, tmp_path, "-m", "gpuwatch", "providers", "--json", MYCLOUD_API_KEY="demo-key")
     assert done.returncode == 0, done.stderr
     [mine] = [one for one in json.loads(done.stdout) if one["provider"] == "mycloud"]

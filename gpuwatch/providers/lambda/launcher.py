@@ -224,7 +224,7 @@ def parse_instances(value: object) -> list[Instance]:
     """
     rows = at(value, "data")
     if not isinstance(rows, list):
-        raise PayloadChanged("lambda: the answer is no list of instances")
+        raise PayloadChanged("lambda: the answer is not a list of instances")
     require_whole_list(value, len(rows), PROVIDER)
     return [_instance(row) for row in rows if word(at(row, "status")) not in _ENDED]
 

@@ -46,7 +46,7 @@ def rows_of(value: object, path: str, place: str = "") -> list[Row]:
     """All rows of an answer.
 
     Raises:
-        PayloadChanged: there is no list or object where the rows should lie, or there are far too many.
+        PayloadChanged: there is not a list or object where the rows should lie, or there are far too many.
     """
     rows: list[Row] = [((place, value),)]
     for level, keys in enumerate(_levels(path)):

@@ -53,7 +53,7 @@ class Quota:
                 self._windows[name] = _Window(left, now + min(seconds, _WAIT_MAX_S))
             if status == 429 and all(left > 0 for left, _ in stated.values()):
                 wait_s = number(headers.get("retry-after"), 0.0, _WAIT_MAX_S) or 1.0
-                self._windows["told to wait"] = _Window(0, now + wait_s)
+                self._windows["asked to wait"] = _Window(0, now + wait_s)
 
     def take(self, urgent: bool) -> float:
         """Take one request out of every window, or return the seconds to wait before the next try."""

@@ -216,7 +216,7 @@ def parse_instances(value: object) -> list[Instance]:
     """
     rows = at(value, "instances")
     if not isinstance(rows, list):
-        raise PayloadChanged("shadeform: the answer is no list of instances")
+        raise PayloadChanged("shadeform: the answer is not a list of instances")
     require_whole_list(value, len(rows), PROVIDER)
     return [_instance(row) for row in rows if word(at(row, "status")) != _GONE]
 

@@ -104,7 +104,7 @@ def parse_types(value: object, observed_at: datetime) -> ParseResult:
     """
     types = at(value, "instance_types")
     if not isinstance(types, list) or not types:
-        raise PayloadChanged("shadeform: the answer is no list of instance types")
+        raise PayloadChanged("shadeform: the answer is not a list of instance types")
     seen = ParseResult(rows=len(types))
     understood = sum(_read(row, seen, observed_at) for row in types)
     if not understood:

@@ -96,7 +96,7 @@ def parse_locations(value: Any, recipe: Recipe, observed_at: datetime) -> ParseR
     """Offers of `GET /locations`: for each GPU model of each location one for 1, 2, … GPUs.
 
     Raises:
-        PayloadChanged: there is no list of locations.
+        PayloadChanged: there is not a list of locations.
     """
     seen = ParseResult()
     for row in _rows(value, "locations"):
@@ -117,7 +117,7 @@ def parse_hostnodes(value: Any, recipe: Recipe, observed_at: datetime) -> ParseR
     """Offers of `GET /hostnodes`, each of one known machine.
 
     Raises:
-        PayloadChanged: there is no list of hosts.
+        PayloadChanged: there is not a list of hosts.
     """
     seen = ParseResult()
     for row in _rows(value, "hostnodes"):

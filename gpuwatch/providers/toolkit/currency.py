@@ -73,7 +73,7 @@ def read_fixing(body: bytes) -> Fixing:
     for currency, spelled in _RATE.findall(text, days[0].end(), end):
         units = number(spelled, 1e-6, 1e9)
         if units is None or found.setdefault(currency, units) != units:
-            raise PayloadChanged(f"the exchange rate of {currency} is no number")
+            raise PayloadChanged(f"the exchange rate of {currency} is not a number")
     if not _PLAUSIBLE[0] < found.get("USD", 0.0) < _PLAUSIBLE[1]:
         raise PayloadChanged("the exchange rates have no plausible dollar")
     try:

@@ -59,7 +59,7 @@ def word(value: object, max_length: int = MAX_TEXT_LENGTH) -> str | None:
 
 
 def objects(value: object) -> list[Mapping[str, Any]]:
-    """The objects in a list, without its other entries; empty for anything that is no list."""
+    """The objects in a list, without its other entries; empty for anything that is not a list."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 

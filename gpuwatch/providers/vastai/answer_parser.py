@@ -63,7 +63,7 @@ def parse_offers(
         on_offers: gets offers as soon as they are parsed, before the answer is complete.
 
     Raises:
-        PayloadChanged: it is no list of offers, or none of its rows can be used.
+        PayloadChanged: it is not a list of offers, or none of its rows can be used.
         ProviderDown: it breaks off in the middle.
     """
     parser = _Parser(reader, on_offers)

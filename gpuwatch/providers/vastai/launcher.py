@@ -64,7 +64,7 @@ class VastLauncher:
         return created(reply, self._client.tools.now())
 
     def list_instances(self) -> Sequence[Instance]:
-        """Every instance of the account, all pages; a list that does not add up is no list.
+        """Every instance of the account, all pages; a list that does not add up is not a list.
 
         Raises:
             ProviderError: a page is missing or odd.
@@ -142,7 +142,7 @@ class VastLauncher:
             OrderError: not done, or not known.
         """
         if not (increase_id.isascii() and increase_id.isdigit()):
-            raise OrderRefused("vastai: that is no number of a price increase", RefusalKind.BAD_ORDER)
+            raise OrderRefused("vastai: that is not a number of a price increase", RefusalKind.BAD_ORDER)
         word = "accept" if accept else "reject"
         body = {"pending_price_increase_id": int(increase_id)}  # with any other key it is refused
         self._need_success(self._change(word, "PUT", f"/api/v0/instances/{word}-price-increase/", body))

@@ -17,7 +17,7 @@ from gpuwatch.providers.vastai.query import DEFAULT_DISK_GB, SILENT_CAP, rows_as
 from gpuwatch.providers.vastai.rows import PROVIDER, KnownRows, RowReader
 
 _PAGES_MAX: Final = 400  # 25,600 rows at 64 a page: six times the market of 2026
-_NUDGE: Final = 1e-9  # past a price that fills a whole page by itself
+_PRICE_STEP: Final = 1e-9  # past a price that fills a whole page by itself
 _KINDS_MAX: Final = 8  # kinds of query, by rental type and disk, whose rows are kept
 _HAIR: Final = 1e-6  # a price's last digits, in dollars
 OnOffers = Callable[[Sequence[Offer]], None]
@@ -146,7 +146,7 @@ class _PagedSearch:
         elif not new:
             # A full page at one price: other offers at that price cannot be reached.
             self._truncate(done=last_usd_hour != from_usd_hour)
-            self.from_usd_hour = last_usd_hour + _NUDGE
+            self.from_usd_hour = last_usd_hour + _PRICE_STEP
 
     @property
     def _truncated(self) -> bool:
