@@ -1,4 +1,4 @@
-"""Questions to the owner, as rows. An ask leaves `open` by one UPDATE, in the transaction of what follows from it."""
+"""Approvals as rows. One leaves `open` by one UPDATE, in the transaction of what follows from the answer."""
 
 from __future__ import annotations
 
