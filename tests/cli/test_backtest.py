@@ -160,7 +160,7 @@ def test_a_market_without_a_fitting_offer_and_one_that_nobody_looked_at(shell: S
     assert (never.code, "it never fired" in never.out) == (0, True)
     assert "the data is shorter than the deadline (1d)" in never.out
     two = shell("backtest", "--gpu", "H100", "--count", "2", "--max-price", "2", "--data", data)
-    assert "nothing that fits was ever on offer" in two.out
+    assert "nothing that fits was ever on sale" in two.out
     nobody = shell("backtest", "--gpu", "B200", "--max-price", "2", "--data", data)
     assert (nobody.code, "was not polled" in nobody.out) == (3, True)
     assert shell("backtest", "--gpu", "B200", "--max-price", "2", "--data", data, "--json").json["since"] is None
