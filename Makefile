@@ -27,11 +27,12 @@ demo: $(VENV)/.demo-stamp ## The whole daemon against a marketplace on loopback:
 test: $(VENV)/.dev-stamp $(OFFICIAL)/.stamp check ## Set everything up, then all checks and all tests
 	$(BIN)/pytest $(PYTEST_ARGS)
 
-check: $(VENV)/.dev-stamp ## Lint, format, types, import contracts, call counts
+check: $(VENV)/.dev-stamp ## Lint, format, types, import contracts, words, call counts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python tools/check_words.py
 	$(BIN)/python -m benchmarks.call_counts
 
 quick: $(VENV)/.dev-stamp ## The pure core and the units, for the inner loop

@@ -19,13 +19,7 @@ import numpy as np
 
 from gpuwatch.domain.analysis.advice import why_too_little_data
 from gpuwatch.domain.analysis.history_from_rows import history_of_rows
-from gpuwatch.domain.analysis.optimal_stopping import (
-    Floats,
-    best_stopping_rule,
-    level_of,
-    price_path_of,
-    rule_costs,
-)
+from gpuwatch.domain.analysis.optimal_stopping import Floats, best_stopping_rule, level_of, price_path_of, rule_costs
 from gpuwatch.domain.analysis.optimal_stopping import PricePath as Prices
 from gpuwatch.domain.analysis.price_rows import PriceRow, identity_of
 from gpuwatch.domain.analysis.price_series import PriceSeries, series_of

@@ -23,13 +23,7 @@ import msgspec
 
 from benchmarks.seeded_market import START, Market
 from gpuwatch import settings
-from gpuwatch.app.backtest import (
-    Backtest,
-    BacktestOptions,
-    BacktestPeriod,
-    run_backtest,
-    run_sweep,
-)
+from gpuwatch.app.backtest import Backtest, BacktestOptions, BacktestPeriod, run_backtest, run_sweep
 from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.settings import Settings

@@ -74,7 +74,7 @@ def starts(bench: Path, folder: Path, rounds: int) -> Runs:
     return in_turn(commands, rounds, environment(folder), str(folder))
 
 
-def told(runs: Runs, size: int) -> None:
+def reported(runs: Runs, size: int) -> None:
     print(f"\n{size} offers")
     for name, mine in runs.items():
         peak_mb = sorted(run.peak_mb for run in mine)[len(mine) // 2]
@@ -104,7 +104,7 @@ def report(sizes: list[int], rounds: int) -> None:
             place = Path(folder, str(size))
             place.mkdir()
             move = lambda size=size: control("evolve", size)  # noqa: E731
-            told(checks(bench, control.url(size), place, rounds, move), size)
+            reported(checks(bench, control.url(size), place, rounds, move), size)
 
 
 def main() -> None:

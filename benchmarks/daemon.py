@@ -112,14 +112,14 @@ def polled(side: str, url: str, folder: Path) -> Iterator[Callable[[], dict[str,
     """A side in a process of its own; the callable lets it poll once."""
     command = [sys.executable, "-m", "benchmarks.daemon", "--child", side, url, str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        given, told = process.stdin, process.stdout
+        given, reported = process.stdin, process.stdout
         assert given is not None
-        assert told is not None
+        assert reported is not None
 
         def poll() -> dict[str, float]:
             given.write("poll\n")
             given.flush()
-            found: dict[str, float] = json.loads(told.readline())
+            found: dict[str, float] = json.loads(reported.readline())
             return found
 
         yield poll
@@ -139,10 +139,10 @@ def report(offers: int, polls: int, paired: int) -> None:
                 if number < paired:
                     both["floor"].append(one())
                 both["gpuwatch"].append(other())
-        told(offers, both)
+        reported(offers, both)
 
 
-def told(offers: int, both: dict[str, list[dict[str, float]]]) -> None:
+def reported(offers: int, both: dict[str, list[dict[str, float]]]) -> None:
     ours, base = both["gpuwatch"], both["floor"]
     warm = slice(3, len(base))
     print(f"{offers} offers, 100 watches; {len(base)} polls in turn, {len(ours)} of gpuwatch")

@@ -3,9 +3,9 @@
     python -m benchmarks.reaction [--sizes 64 10000] [--trials 60]
 
 gpuwatch's service is built as the daemon builds it (hunt, evaluation, one FULL transaction with decision, alert and
-intent, actor on its thread, adapter over HTTP), with real settings and a database file; only its beat is called by hand
-and not by the scheduler. Each trial: the list without the bargain is looked at (connections warm, the watch re-armed),
-the bargain appears, both look at once; in turn, in one process. Milliseconds by the server's clock alone.
+intent, actor on its thread, adapter over HTTP), with real settings and a database file; only its hunt is called by hand
+and not by the scheduler. Each trial: both poll the list without the bargain (connections warm, the watch re-armed),
+the bargain appears, both poll; in turn, in one process. Milliseconds by the server's clock alone.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Engine:
         (self._hunter,) = (station.hunter for station in self._service.workers.values())
 
     def look(self) -> None:
-        """One beat of the hunt, whatever was asked when."""
+        """One round of the hunt, whatever was polled when."""
         assert self._hunter is not None
         self._hunter._polled_at.clear()  # a trial follows another at once
         self._station.hunt()
@@ -126,7 +126,7 @@ def trial(look: Callable[[], None], control: Control, size: int, number: int) ->
     return float(arrived_ns - visible["visible_ns"]) / 1e6
 
 
-def told(size: int, floor: list[float], ours: list[float]) -> None:
+def reported(size: int, floor: list[float], ours: list[float]) -> None:
     ratio = statistics.median(mine / base for mine, base in zip(ours, floor, strict=True))
     print(f"{size} offers, {len(ours)} trials")
     for name, values in (("bare httpx + msgspec + commit", floor), ("gpuwatch", ours)):
@@ -159,7 +159,7 @@ def report(sizes: list[int], trials: int) -> None:
                     if number >= 3:
                         times[0].append(one[0])
                         times[1].append(one[1])
-                told(size, *times)
+                reported(size, *times)
 
 
 def main() -> None:

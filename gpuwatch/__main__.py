@@ -30,9 +30,9 @@ def _prepared_help() -> str:
 
 def _is_wide() -> bool:
     """Eighty columns or more, or no terminal: click lays its help out alike for all of them."""
-    told = os.environ.get("COLUMNS")
-    if told is not None:
-        return told.isdecimal() and int(told) >= 80
+    reported = os.environ.get("COLUMNS")
+    if reported is not None:
+        return reported.isdecimal() and int(reported) >= 80
     try:
         return os.get_terminal_size(sys.stdout.fileno()).columns >= 80
     except (OSError, ValueError):

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from gpuwatch.testing.loopback import (
-    Answer,
-    ReceivedRequest,
-    ReplyWriter,
-    Server,
-    serving,
-)
+from gpuwatch.testing.loopback import Answer, ReceivedRequest, ReplyWriter, Server, serving
 
 __all__ = ["Answer", "ReceivedRequest", "ReplyWriter", "Server", "serving"]

@@ -1,4 +1,4 @@
-"""A real SSH server on loopback (asyncssh): it lets one key in, and runs what it is told with a shell of its own."""
+"""A real SSH server on loopback (asyncssh): it lets one key in, and runs what it gets with a shell of its own."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def by_key(row: SettingRow) -> str:
 
 
 def general_rows() -> list[SettingRow]:
-    """All settings but what is told of one provider on its own page."""
+    """All settings but what is reported of one provider on its own page."""
     return [row for row in setting_rows() if row.path[0] != "providers" or row.path[1] == "vastai"]
 
 

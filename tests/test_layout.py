@@ -23,7 +23,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LINES_MAX = 400
 LONGER = {
     "tests/engine/test_launch_model.py",  # one state machine
-    "tests/engine/test_alert_delivery.py",  # all rules of one beat
+    "tests/engine/test_alert_delivery.py",  # all rules of one task
 }
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 LOCKS = {
@@ -94,8 +94,8 @@ def test_the_http_client_alone_knows_httpx() -> None:
     assert {name.rpartition("/")[0] for name in _importers("httpx")} == {"providers/toolkit/http"}
 
 
-def test_the_clockwork_alone_knows_apscheduler() -> None:
-    assert _importers("apscheduler") == {"daemon/process.py"}
+def test_the_scheduler_alone_knows_apscheduler() -> None:
+    assert _importers("apscheduler") == {"daemon/scheduler.py"}
 
 
 def test_storage_alone_knows_sqlalchemy_and_alembic() -> None:

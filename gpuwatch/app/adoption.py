@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuwatch.app.launches import (
-    ProviderStateUnknown,
-    list_instances_of,
-    open_launches,
-)
+from gpuwatch.app.launches import ProviderStateUnknown, list_instances_of, open_launches
 from gpuwatch.bootstrap import http_client, new_id, real_now
 from gpuwatch.bootstrap.provider_access import resolve_provider
 from gpuwatch.domain.launches.adoption import adopted_launch

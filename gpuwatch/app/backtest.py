@@ -240,6 +240,7 @@ def _looks(market_history: MarketHistory) -> int:
 
 
 METHOD = (
+    # word-check: allow - a value of the JSON
     "replay of the recorded looks through the daemon's decisions; an offer stands until a look misses it; launches run "
     "at once and to their end"
 )

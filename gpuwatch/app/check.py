@@ -6,11 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpuwatch.app.offers import match_json, named_providers
-from gpuwatch.bootstrap import (
-    build_adapters,
-    http_client,
-    real_now,
-)
+from gpuwatch.bootstrap import build_adapters, http_client, real_now
 from gpuwatch.domain.market.json_values import number, rfc3339
 from gpuwatch.errors import StoreError, StoreMissing, UsageError
 

@@ -9,25 +9,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch import providers
-from gpuwatch.bootstrap import (
-    build_adapters,
-    http_client,
-    monotonic,
-    open_store,
-    open_store_read_only,
-    real_now,
-)
+from gpuwatch.bootstrap import build_adapters, http_client, monotonic, open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import has_credentials
 from gpuwatch.domain.launches.calibration import Calibration, calibrate
 from gpuwatch.domain.launches.costs import BurnRate, burn_rate, month_of
-from gpuwatch.domain.launches.forecast import (
-    LEAST_DAYS,
-    BudgetUse,
-    Forecast,
-    budget_uses,
-    forecast,
-    past_uses,
-)
+from gpuwatch.domain.launches.forecast import LEAST_DAYS, BudgetUse, Forecast, budget_uses, forecast, past_uses
 from gpuwatch.domain.launches.invoices import (
     CHARGE_KINDS,
     InvoicedAmounts,

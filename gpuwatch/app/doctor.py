@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING
 from gpuwatch import notifiers
 from gpuwatch.app.checklist import held_back
 from gpuwatch.app.costs import budgets_used
-from gpuwatch.app.doctor_account import (
-    KnownLaunches,
-    account_findings,
-    image_findings,
-    rented_findings,
-)
+from gpuwatch.app.doctor_account import KnownLaunches, account_findings, image_findings, rented_findings
 from gpuwatch.app.notify import notify_sections
 from gpuwatch.app.pauses import renting_lines
 from gpuwatch.app.provider_status import provider_statuses

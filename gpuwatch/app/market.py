@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.app.past_prices import (
-    commission_rates,
-    gpu_names_of,
-    load_prices,
-    narrow_to_scope,
-    pricer,
-)
+from gpuwatch.app.past_prices import commission_rates, gpu_names_of, load_prices, narrow_to_scope, pricer
 from gpuwatch.domain.analysis.gpu_status import METHOD, gpu_histories_of, gpu_status_of
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.money import usd_number

@@ -90,7 +90,7 @@ def plan_buy_sources_json(seed: SourceCalculation, plain: SimplePayback) -> dict
     corrected = zip(("with_running_cost", "slower", "both"), map(number, source_payback_corrected()), strict=True)
     figures = {key: value for key, value in msgspec.structs.asdict(seed).items() if key != "verdict"}
     return {
-        "method": "the sources' own reckoning",
+        "method": "the sources' own reckoning",  # word-check: allow - a value of the JSON
         "samples": 0,
         "calculator": {key: number(value) for key, value in figures.items()} | {"verdict": seed.verdict.value},
         "corrected_payback_days": dict(corrected),

@@ -17,12 +17,7 @@ from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.market.gpu_specs import gpu_specs
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.offer import Offer, OfferKind
-from gpuwatch.domain.market.pricing import (
-    MICRO,
-    Commission,
-    OfferPrice,
-    price_of,
-)
+from gpuwatch.domain.market.pricing import MICRO, Commission, OfferPrice, price_of
 from gpuwatch.domain.planning.figures import FigureRange, exactly
 from gpuwatch.domain.planning.job import METHOD_TEXT, JobCost, load_usd
 from gpuwatch.domain.watches.durations import parse_duration
@@ -214,6 +209,7 @@ def job_candidates_json(
 ) -> dict[str, Any]:
     """JSON of `gpuwatch plan job` for named hardware."""
     return {
+        # word-check: allow - a value of the JSON
         "method": "price × hours, as the sources reckon" if seed else METHOD_TEXT,
         "seed": seed,
         "candidates": [_compared_json(one, found[0], spec, credit_usd, load_said) for one in found],

@@ -56,7 +56,7 @@ def writable_store(settings: Settings, *, dry_run: bool) -> Iterator[Database]:
 
 
 def import_file(
-    database: Database, path: Path, kind: OfferKind | None, now: datetime, *, dry_run: bool, told: ReportProgress
+    database: Database, path: Path, kind: OfferKind | None, now: datetime, *, dry_run: bool, reported: ReportProgress
 ) -> FileImport:
     """Merge a file into the history.
 
@@ -70,7 +70,9 @@ def import_file(
     from gpuwatch.storage.price_import import import_file as join
     from gpuwatch.storage.price_import import own_poll_span
 
-    found = join(database, path, (kind, all_default_kinds()), int(now.timestamp()), dry_run=dry_run, on_progress=told)
+    found = join(
+        database, path, (kind, all_default_kinds()), int(now.timestamp()), dry_run=dry_run, on_progress=reported
+    )
     known = set(names())
     providers = sorted({provider for provider, _ in found.sources})
     overlaps = []

@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.app.past_prices import (
-    commission_rates,
-    gpu_names_of,
-    load_prices,
-    narrow_to_scope,
-    pricer,
-)
+from gpuwatch.app.past_prices import commission_rates, gpu_names_of, load_prices, narrow_to_scope, pricer
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.analysis.market_history import MarketPoll
 from gpuwatch.domain.analysis.price_periods import price_periods_of, time_under
@@ -159,6 +153,7 @@ def _named_in(market_history: MarketHistory) -> frozenset[str]:
 
 
 METHOD = (
+    # word-check: allow - a value of the JSON
     "prices weighted by the time they were on offer; a look vouches for what it showed until the next one, at most 3 h"
 )
 

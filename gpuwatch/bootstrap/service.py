@@ -9,20 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from gpuwatch.bootstrap import (
-    build_adapters,
-    build_channels,
-    build_hooks,
-    http_client,
-    monotonic,
-    new_id,
-    real_now,
-)
-from gpuwatch.bootstrap.provider_access import (
-    has_credentials,
-    is_polled_for,
-    providers_to_follow,
-)
+from gpuwatch.bootstrap import build_adapters, build_channels, build_hooks, http_client, monotonic, new_id, real_now
+from gpuwatch.bootstrap.provider_access import has_credentials, is_polled_for, providers_to_follow
 from gpuwatch.bootstrap.rules import build_rules, commissions_of
 from gpuwatch.engine.alert_delivery import AlertDelivery
 from gpuwatch.engine.answer_recorder import AnswerRecorder

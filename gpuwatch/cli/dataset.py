@@ -239,7 +239,7 @@ def _rules(chosen: dict[str, Any]) -> RemovalRules:
 def _models(chosen: dict[str, Any]) -> AuditModels:
     from gpuwatch.app.dataset.audit import AuditModels
     from gpuwatch.app.dataset.embedding import open_embedder
-    from gpuwatch.app.dataset.models import TokenCounter, find_model
+    from gpuwatch.app.dataset.onnx_models import TokenCounter, find_model
     from gpuwatch.app.dataset.perplexity import CausalModel
 
     threads = chosen["threads"] or _processors()

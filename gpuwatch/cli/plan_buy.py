@@ -16,12 +16,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from gpuwatch.app.plan_use import OwnRent
-    from gpuwatch.domain.planning.buy import (
-        MachineUsage,
-        OwnedMachine,
-        RentComparison,
-        RentTariff,
-    )
+    from gpuwatch.domain.planning.buy import MachineUsage, OwnedMachine, RentComparison, RentTariff
 
 _EXAMPLE_CARD = "RTX 4090"
 _EXAMPLE_GB = 140.0

@@ -14,12 +14,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from gpuwatch.app.plan_use import OwnRent
-    from gpuwatch.domain.planning.buy import (
-        MachineUsage,
-        OwnedMachine,
-        RentComparison,
-        SourceCalculation,
-    )
+    from gpuwatch.domain.planning.buy import MachineUsage, OwnedMachine, RentComparison, SourceCalculation
 
 _FEW_DAYS = 7
 

@@ -16,13 +16,7 @@ from gpuwatch.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.app.plan_fit import CurrentPrices
-    from gpuwatch.domain.planning.fit import (
-        ClassChoice,
-        CostMeasure,
-        PricedClass,
-        SourceClass,
-        TaskNeeds,
-    )
+    from gpuwatch.domain.planning.fit import ClassChoice, CostMeasure, PricedClass, SourceClass, TaskNeeds
     from gpuwatch.domain.planning.fit import RankedClasses as Fitting
 
 _LATENCIES = ("realtime", "interactive", "batch")
@@ -157,12 +151,7 @@ def fit(
 def _wish(
     task: str | None, vram: float | None, workload: WorkloadOptions, latency: str, max_cards: int, any_link: bool
 ) -> TaskNeeds:
-    from gpuwatch.domain.planning.fit import (
-        TOKEN_S,
-        GpuTask,
-        LatencyClass,
-        TaskNeeds,
-    )
+    from gpuwatch.domain.planning.fit import TOKEN_S, GpuTask, LatencyClass, TaskNeeds
 
     asked = LatencyClass(latency)
     if workload.params is None and workload.shape is None:

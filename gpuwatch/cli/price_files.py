@@ -65,7 +65,7 @@ def import_(files: tuple[Path, ...], kind: str | None, dry_run: bool, as_json: b
     with writable_store(loaded, dry_run=dry_run) as database:
         for path in files:
             with progress(f"{path.name}: ") as report:
-                done = import_file(database, path, wanted, real_now(), dry_run=dry_run, told=report)
+                done = import_file(database, path, wanted, real_now(), dry_run=dry_run, reported=report)
             made.append(import_json(path, done, dry_run))
             all_good &= bool(done.found.sources) or not done.found.rows
             if not as_json:

@@ -6,12 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gpuwatch.emulator.answers import (
-    EmulatorReply,
-    RefusedRequest,
-    refuse,
-    reply,
-)
+from gpuwatch.emulator.answers import EmulatorReply, RefusedRequest, refuse, reply
 from gpuwatch.emulator.clock import ManualClock
 from gpuwatch.emulator.request import EmulatorRequest
 from gpuwatch.emulator.test_controls import MarketControls

@@ -11,14 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from gpuwatch.emulator.answers import (
-    EmulatorReply,
-    quota_spent,
-    refuse,
-    reply,
-    text,
-    too_frequent,
-)
+from gpuwatch.emulator.answers import EmulatorReply, quota_spent, refuse, reply, text, too_frequent
 from gpuwatch.emulator.lists import LIES
 from gpuwatch.emulator.request import EmulatorRequest, Fault
 from gpuwatch.emulator.simulation import Simulation

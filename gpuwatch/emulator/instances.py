@@ -7,21 +7,9 @@ from typing import Any
 
 from gpuwatch.emulator.clock import Clock
 from gpuwatch.emulator.increases import Increases, Proposal
-from gpuwatch.emulator.instance import (
-    GPU_BILLED,
-    NEVER,
-    Cutover,
-    EmulatedInstance,
-)
+from gpuwatch.emulator.instance import GPU_BILLED, NEVER, Cutover, EmulatedInstance
 from gpuwatch.emulator.ledger import Ledger, LedgerEntry, micro
-from gpuwatch.emulator.lifecycles import (
-    QUEUED,
-    Delays,
-    LifecycleStep,
-    startup,
-    up,
-    with_fate,
-)
+from gpuwatch.emulator.lifecycles import QUEUED, Delays, LifecycleStep, startup, up, with_fate
 from gpuwatch.emulator.machines import EmulatedListing, PriceView
 from gpuwatch.emulator.market import EmulatedMarket
 from gpuwatch.emulator.prices import price_fields

@@ -8,13 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gpuwatch.emulator.hardware import (
-    BOARDS,
-    CPUS,
-    DRIVERS,
-    PLACES,
-    GpuModel,
-)
+from gpuwatch.emulator.hardware import BOARDS, CPUS, DRIVERS, PLACES, GpuModel
 from gpuwatch.emulator.prices import HOURS_A_MONTH, price_fields
 
 DAY_S = 86_400.0

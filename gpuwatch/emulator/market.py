@@ -8,12 +8,7 @@ from typing import Any
 
 from gpuwatch.emulator.clock import Clock
 from gpuwatch.emulator.hardware import gpu_named
-from gpuwatch.emulator.machines import (
-    EmulatedListing,
-    EmulatedMachine,
-    GpuHolder,
-    machine_fields,
-)
+from gpuwatch.emulator.machines import EmulatedListing, EmulatedMachine, GpuHolder, machine_fields
 from gpuwatch.emulator.seeding import Numbers, odd_machines, overlapping, seeded_machine
 
 SOMEBODY = "somebody else"

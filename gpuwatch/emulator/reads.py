@@ -7,13 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.emulator.answers import (
-    EmulatorReply,
-    bare,
-    refuse,
-    reply,
-    text,
-)
+from gpuwatch.emulator.answers import EmulatorReply, bare, refuse, reply, text
 from gpuwatch.emulator.hardware import GPUS
 from gpuwatch.emulator.instance import GPU_BILLED
 from gpuwatch.emulator.orders import instance_of

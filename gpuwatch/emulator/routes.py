@@ -6,13 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gpuwatch.emulator import lists, orders, reads
-from gpuwatch.emulator.answers import (
-    EmulatorReply,
-    RefusedRequest,
-    bad_key,
-    no_key,
-    refuse,
-)
+from gpuwatch.emulator.answers import EmulatorReply, RefusedRequest, bad_key, no_key, refuse
 from gpuwatch.emulator.charges import charges
 from gpuwatch.emulator.request import EmulatorRequest
 from gpuwatch.emulator.simulation import Simulation

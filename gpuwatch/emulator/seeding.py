@@ -11,12 +11,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.emulator.hardware import GPUS, GpuModel, gpu_named
-from gpuwatch.emulator.machines import (
-    EmulatedMachine,
-    Slice,
-    chance_fields,
-    machine_fields,
-)
+from gpuwatch.emulator.machines import EmulatedMachine, Slice, chance_fields, machine_fields
 
 MACHINE_SIZES = (1, 1, 2, 2, 4, 4, 8, 8, 8, 10)
 

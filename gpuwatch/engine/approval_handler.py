@@ -11,24 +11,12 @@ from typing import Protocol
 import msgspec
 
 from gpuwatch.domain.launches.approval import Approval, ApprovalState, is_approval_id
-from gpuwatch.domain.launches.launch import (
-    EndReason,
-    Intent,
-    Launch,
-    LaunchConflict,
-    LaunchRefusal,
-    LaunchState,
-)
+from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.market.money import price_text
 from gpuwatch.domain.market.pricing import MICRO, usd
 from gpuwatch.domain.market.text import clean
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.match import (
-    NO_COMMISSION,
-    failures,
-    match_of,
-    price_for,
-)
+from gpuwatch.domain.watches.match import NO_COMMISSION, failures, match_of, price_for
 from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
 from gpuwatch.domain.watches.windows import is_open
 from gpuwatch.engine.alerts import format_moment
@@ -36,13 +24,7 @@ from gpuwatch.engine.approval_requests import ApprovalTerms, payable_quote
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.queries import queries_for
 from gpuwatch.errors import ProviderError, UsageError
-from gpuwatch.ports import (
-    Answer,
-    ApprovalRepository,
-    Completeness,
-    Market,
-    Query,
-)
+from gpuwatch.ports import Answer, ApprovalRepository, Completeness, Market, Query
 
 _QUOTE_LIVES_S = 60.0  # from the new quote to the order: one transaction, and no further look that might differ
 _ROUNDED_UP = Context(prec=28, rounding=ROUND_CEILING)

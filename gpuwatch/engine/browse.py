@@ -10,12 +10,7 @@ import msgspec
 
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Offer, OfferKind
-from gpuwatch.domain.market.pricing import (
-    Commission,
-    listed_ceiling_usd,
-    price_of,
-    threshold_microusd,
-)
+from gpuwatch.domain.market.pricing import Commission, listed_ceiling_usd, price_of, threshold_microusd
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.errors import ProviderError, UsageError
 from gpuwatch.ports import Completeness, Market, Query

@@ -8,12 +8,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.domain.launches.events import (
-    AnswerLost,
-    ClockReading,
-    InstanceCreated,
-    NothingCreated,
-)
+from gpuwatch.domain.launches.events import AnswerLost, ClockReading, InstanceCreated, NothingCreated
 from gpuwatch.domain.launches.launch import (
     EndReason,
     Launch,
@@ -31,20 +26,8 @@ from gpuwatch.engine.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.orders import build_order
 from gpuwatch.engine.requoter import Requoter
 from gpuwatch.engine.transition_executor import TransitionExecutor
-from gpuwatch.errors import (
-    OfferGone,
-    OrderRateLimited,
-    OrderRefused,
-    OutcomeUnknown,
-    ProviderError,
-    RefusalKind,
-)
-from gpuwatch.ports import (
-    Created,
-    Launcher,
-    LaunchRepository,
-    Market,
-)
+from gpuwatch.errors import OfferGone, OrderRateLimited, OrderRefused, OutcomeUnknown, ProviderError, RefusalKind
+from gpuwatch.ports import Created, Launcher, LaunchRepository, Market
 
 log = logging.getLogger(__name__)
 

@@ -14,20 +14,9 @@ import msgspec
 
 from gpuwatch.domain.launches.approval import Approval
 from gpuwatch.domain.launches.checklist import checklist_warning
-from gpuwatch.domain.launches.launch import (
-    Intent,
-    Launch,
-    LaunchRefusal,
-)
+from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
 from gpuwatch.domain.market.pricing import Commission, threshold_microusd
-from gpuwatch.domain.watches.decide import (
-    Decision,
-    DecisionReason,
-    Match,
-    Observation,
-    WatchMemory,
-    decide,
-)
+from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.index import WatchIndex
 from gpuwatch.domain.watches.match import is_near, matches, rank
 from gpuwatch.domain.watches.poll_cycle import PollCycle, cycle_members
@@ -43,14 +32,7 @@ from gpuwatch.engine.candidates import (
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.launch_alerts import NOT_READY, next_steps
 from gpuwatch.engine.launch_slots import LaunchSlots
-from gpuwatch.ports import (
-    Alert,
-    AlertKind,
-    Answer,
-    Completeness,
-    UnitOfWork,
-    UnitOfWorkFactory,
-)
+from gpuwatch.ports import Alert, AlertKind, Answer, Completeness, UnitOfWork, UnitOfWorkFactory
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,7 @@ from gpuwatch.domain.market.pricing import usd
 from gpuwatch.engine.alerts import alert_lifetime
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.errors import StoreError
-from gpuwatch.ports import (
-    Alert,
-    AlertKind,
-    LaunchRepository,
-    OutboxAlert,
-)
+from gpuwatch.ports import Alert, AlertKind, LaunchRepository, OutboxAlert
 
 log = logging.getLogger(__name__)
 

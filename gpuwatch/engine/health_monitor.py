@@ -8,19 +8,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.engine.alerts import (
-    alert_lifetime,
-    blind_alert,
-    quota_alert,
-    recovery_alert,
-)
+from gpuwatch.engine.alerts import alert_lifetime, blind_alert, quota_alert, recovery_alert
 from gpuwatch.errors import ProviderError, QuotaSpent
-from gpuwatch.ports import (
-    Alert,
-    AlertKind,
-    ProviderHealth,
-    UnitOfWorkFactory,
-)
+from gpuwatch.ports import Alert, AlertKind, ProviderHealth, UnitOfWorkFactory
 
 BLIND_AFTER_INTERVALS = 3
 

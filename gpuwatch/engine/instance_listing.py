@@ -18,12 +18,7 @@ from gpuwatch.domain.launches.absence_proof import (
     count_missing,
     has_canary,
 )
-from gpuwatch.domain.launches.launch import (
-    LABEL_PREFIX,
-    Launch,
-    LaunchState,
-    launch_id_in,
-)
+from gpuwatch.domain.launches.launch import LABEL_PREFIX, Launch, LaunchState, launch_id_in
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.ports import Instance, LaunchRepository
 
@@ -112,7 +107,7 @@ def report_orphans(
     Raises:
         StoreError: it could not be reported; the next listing tries again.
     """
-    strangers: list[str] = []
+    foreign: list[str] = []
     settled = repository.known_foreign_instances(provider) | {
         launch.instance_id for launch in repository.alive(provider)
     }
@@ -124,8 +119,8 @@ def report_orphans(
             continue
         repository.tell(launch_alerts.orphan(provider, instance, why, now))
         if launch is None and launch_id is not None:
-            strangers.append(instance.instance_id)
-    return strangers
+            foreign.append(instance.instance_id)
+    return foreign
 
 
 def _why_orphan(launch: Launch | None, instance: Instance) -> str | None:

@@ -9,13 +9,7 @@ from decimal import Decimal
 from math import isfinite
 
 from gpuwatch.domain.launches.costs import midnight
-from gpuwatch.domain.launches.invoices import (
-    CHARGE_KINDS,
-    NO_CHARGE,
-    InvoiceRow,
-    open_days,
-    unbroken_runs,
-)
+from gpuwatch.domain.launches.invoices import CHARGE_KINDS, NO_CHARGE, InvoiceRow, open_days, unbroken_runs
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.pricing import microusd
 from gpuwatch.errors import ProviderError, StoreError

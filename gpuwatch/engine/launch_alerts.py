@@ -9,26 +9,14 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.domain.launches.launch import (
-    EndReason,
-    Launch,
-    LaunchRefusal,
-    LaunchState,
-    RefusalReason,
-    cost_microusd,
-)
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason, cost_microusd
 from gpuwatch.domain.launches.machines import AVOID_FOR, MACHINE_FAULTS
 from gpuwatch.domain.launches.transitions import Notification, NotificationTopic
 from gpuwatch.domain.market.money import dollars, price_text
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts import alert_lifetime
-from gpuwatch.ports import (
-    Alert,
-    AlertKind,
-    Instance,
-    OutboxAlert,
-)
+from gpuwatch.ports import Alert, AlertKind, Instance, OutboxAlert
 from gpuwatch.redaction import redact
 
 _PRICE_STEP = 1.03  # prices closer than this count as one when they are reported

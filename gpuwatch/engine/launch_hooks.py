@@ -14,13 +14,7 @@ from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec, Watch
 from gpuwatch.engine.alerts import alert_lifetime
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
-from gpuwatch.ports.hooks import (
-    BEFORE_STOP,
-    HookCall,
-    HookInvoker,
-    HookRun,
-    HookRunRepository,
-)
+from gpuwatch.ports.hooks import BEFORE_STOP, HookCall, HookInvoker, HookRun, HookRunRepository
 from gpuwatch.redaction import redact
 
 log = logging.getLogger(__name__)

@@ -22,18 +22,8 @@ from gpuwatch.domain.launches.events import (
     ListUnavailable,
     watch_terms,
 )
-from gpuwatch.domain.launches.launch import (
-    Launch,
-    LaunchConflict,
-    LaunchState,
-    launch_id_in,
-)
-from gpuwatch.domain.launches.transitions import (
-    Destroy,
-    Effect,
-    RaiseBid,
-    SlotFreed,
-)
+from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchState, launch_id_in
+from gpuwatch.domain.launches.transitions import Destroy, Effect, RaiseBid, SlotFreed
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.failpoint import failpoint
@@ -42,12 +32,7 @@ from gpuwatch.engine.instance_listing import AbsenceTracker, InstanceListing, re
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.transition_executor import TransitionExecutor
 from gpuwatch.errors import GpuwatchError, OrderError, ProviderError, StoreError
-from gpuwatch.ports import (
-    Instance,
-    InstanceState,
-    Launcher,
-    LaunchRepository,
-)
+from gpuwatch.ports import Instance, InstanceState, Launcher, LaunchRepository
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -130,7 +115,7 @@ class LaunchReconciler:
         self._may_destroy = may_destroy
         self._executor = TransitionExecutor(repository, launch_alerts)
         self._absence = AbsenceTracker(monotonic, wait_s)
-        self._unseen = InstanceListMonitor(repository, launch_alerts, launcher.name, monotonic)
+        self._list_monitor = InstanceListMonitor(repository, launch_alerts, launcher.name, monotonic)
         self._first_seen_s: dict[tuple[str, LaunchState], float] = {}  # monotonic: when it was first in this state
         self._stopping_since_s: dict[str, float] = {}
         self._destroyed: set[str] = set()  # launches whose destroy was acknowledged
@@ -196,10 +181,10 @@ class LaunchReconciler:
         except ProviderError as error:
             log.warning("could not list instances: %s", error, extra={"provider": self._launcher.name})
             self._without_list(mine, now)
-            self._unseen.failed(error, len(alive), now)
+            self._list_monitor.failed(error, len(alive), now)
             return False
         self._listed_last = listing.by_id
-        self._unseen.saw(now)
+        self._list_monitor.saw(now)
         failpoint("reconcile.listed")
         for launch in mine:
             self._isolated(launch, lambda each: self._process(each, listing, alive, now))

@@ -5,12 +5,7 @@ from __future__ import annotations
 from gpuwatch.domain.launches.bids import quoted_bid_usd_hour
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import (
-    LaunchSpec,
-    RegistrySpec,
-    VolumeSpec,
-    Watch,
-)
+from gpuwatch.domain.watches.watch import LaunchSpec, RegistrySpec, VolumeSpec, Watch
 from gpuwatch.ports import Order, Registry, Volume
 
 

@@ -10,12 +10,7 @@ import msgspec
 from gpuwatch.domain.launches.events import ClockReading, LifecycleEvent, WatchTerms
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchState
 from gpuwatch.domain.launches.state_machine import transition
-from gpuwatch.domain.launches.transitions import (
-    Destroy,
-    Effect,
-    Transition,
-    TransitionResult,
-)
+from gpuwatch.domain.launches.transitions import Destroy, Effect, Transition, TransitionResult
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.errors import StoreError

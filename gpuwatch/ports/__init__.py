@@ -33,10 +33,7 @@ from gpuwatch.ports.renting import (
     Registry,
     Volume,
 )
-from gpuwatch.ports.settings import (
-    ChannelSettings,
-    ProviderSettings,
-)
+from gpuwatch.ports.settings import ChannelSettings, ProviderSettings
 from gpuwatch.ports.store import (
     ApprovalRepository,
     LaunchRepository,

@@ -62,7 +62,7 @@ class HookRunRepository(Protocol):
         """It was not run: there was no time for it."""
 
     def failed(self, launch_id: str, event: str, error: str, news: OutboxAlert) -> bool:
-        """Given up, and told, in one transaction; False: it was over already."""
+        """Given up, and reported, in one transaction; False: it was over already."""
 
 
 class HookInvoker(Protocol):

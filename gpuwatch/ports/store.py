@@ -14,12 +14,7 @@ from gpuwatch.ports.market import Answer
 
 if TYPE_CHECKING:
     from gpuwatch.domain.launches.approval import Approval
-    from gpuwatch.domain.launches.launch import (
-        Intent,
-        Launch,
-        LaunchRefusal,
-        LaunchState,
-    )
+    from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState
     from gpuwatch.domain.watches.decide import Match, WatchMemory
     from gpuwatch.domain.watches.watch import Budget, Watch
 

@@ -19,11 +19,7 @@ from gpuwatch.settings.errors import InvalidSettings, Location, error_line
 from gpuwatch.settings.interpolation import ResolvedSettings, resolve
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.options import KeyPath
-from gpuwatch.settings.sources import (
-    ExternalValue,
-    Sources,
-    UnreadableValues,
-)
+from gpuwatch.settings.sources import ExternalValue, Sources, UnreadableValues
 from gpuwatch.settings.validate import validate
 
 _IN_DOUBT = ("base_url", "api_key", "options")  # an option may name the account or region to search

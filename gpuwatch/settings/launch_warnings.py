@@ -10,13 +10,7 @@ from gpuwatch import providers
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.planning.job_hours import HOUR_S, JobHours, hours_on
 from gpuwatch.domain.watches.durations import format_duration
-from gpuwatch.domain.watches.watch import (
-    Action,
-    Budget,
-    LaunchSpec,
-    SpotPolicy,
-    Watch,
-)
+from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
 from gpuwatch.settings.model import Settings
 
 _HOURS = {"max_usd_hour": 1.0, "max_usd_day": 24.0, "max_usd_month": 31 * 24.0}  # the longest time that each counts

@@ -10,24 +10,12 @@ from typing import Any
 
 from gpuwatch import providers as known_providers
 from gpuwatch.errors import SettingsError, UsageError
-from gpuwatch.settings.cache import (
-    CachedSettings,
-    cache_key,
-    load_cached,
-    store_cached,
-)
+from gpuwatch.settings.cache import CachedSettings, cache_key, load_cached, store_cached
 from gpuwatch.settings.interpolation import ResolvedSettings, resolve
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.options import KeyPath
 from gpuwatch.settings.secrets import database_url, from_file, secrets_in, with_secrets, without_secrets
-from gpuwatch.settings.sources import (
-    ExternalValue,
-    Sources,
-    UnreadableValues,
-    collect,
-    merge,
-    parse_file,
-)
+from gpuwatch.settings.sources import ExternalValue, Sources, UnreadableValues, collect, merge, parse_file
 from gpuwatch.settings.warnings import log_warnings
 
 

@@ -10,16 +10,7 @@ from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema, field_va
 
 from gpuwatch.domain.market.pricing import CommissionMode
 from gpuwatch.domain.watches.durations import DURATION_PATTERN
-from gpuwatch.domain.watches.fields import (
-    Span,
-    SpanFrom1s,
-    Switch,
-    Table,
-    Whole,
-    Words,
-    number,
-    seconds,
-)
+from gpuwatch.domain.watches.fields import Span, SpanFrom1s, Switch, Table, Whole, Words, number, seconds
 from gpuwatch.domain.watches.launch_schema import BudgetTable
 from gpuwatch.domain.watches.schema import WatchTable, check_gpus
 from gpuwatch.ports.declarations import parse_token, parse_url

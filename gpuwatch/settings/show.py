@@ -17,13 +17,7 @@ from gpuwatch.settings.options import KeyPath
 from gpuwatch.settings.reference import SettingRow, setting_rows, watch_rows
 from gpuwatch.settings.schema import Root
 from gpuwatch.settings.secrets import database_url
-from gpuwatch.settings.sources import (
-    ExternalValue,
-    Sources,
-    collect,
-    merge,
-    parse_file,
-)
+from gpuwatch.settings.sources import ExternalValue, Sources, collect, merge, parse_file
 
 MASK = "********"
 

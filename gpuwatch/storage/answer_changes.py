@@ -10,20 +10,9 @@ import math
 from typing import NamedTuple
 
 from gpuwatch.domain.market.offer import Offer, Verification
-from gpuwatch.domain.market.pricing import (
-    HOURS_A_MONTH,
-    MICRO,
-    Commission,
-    price_of,
-)
+from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO, Commission, price_of
 from gpuwatch.ports import Answer, Completeness
-from gpuwatch.storage.open_prices import (
-    VERIFICATIONS,
-    Key,
-    OpenPrice,
-    OpenPrices,
-    ProviderPrices,
-)
+from gpuwatch.storage.open_prices import VERIFICATIONS, Key, OpenPrice, OpenPrices, ProviderPrices
 
 REFERENCE_DISK_GB = 8  # source: vast.ai quotes this disk where none is asked for (vastai docs, read 2026-08)
 # The machine's price is worked out from quotes with different disks, each rounded by itself; a hunt's answer that

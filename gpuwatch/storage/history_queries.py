@@ -18,19 +18,9 @@ from gpuwatch.domain.analysis.price_series import (
 )
 from gpuwatch.storage.executor import CoreExecutor, Executor
 from gpuwatch.storage.hourly_aggregates import aggregate_hours, covers_between
-from gpuwatch.storage.hourly_rollup import (
-    COVER_LASTS_S,
-    HOUR_S,
-    HourlyAggregate,
-    Segment,
-)
+from gpuwatch.storage.hourly_rollup import COVER_LASTS_S, HOUR_S, HourlyAggregate, Segment
 from gpuwatch.storage.price_sources import matches_source, provider_of_source
-from gpuwatch.storage.quantile_sketch import (
-    STEP,
-    SketchWeights,
-    merge_sketches,
-    quantile,
-)
+from gpuwatch.storage.quantile_sketch import STEP, SketchWeights, merge_sketches, quantile
 from gpuwatch.storage.recording import seconds
 
 if TYPE_CHECKING:

@@ -11,12 +11,7 @@ from gpuwatch.ports import Answer
 from gpuwatch.storage.answer_changes import RecordedPoll
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import CoreExecutor, Executor
-from gpuwatch.storage.hourly_aggregates import (
-    EndedIntervalLog,
-    aggregate_from_memory,
-    aggregate_from_store,
-    write_hour,
-)
+from gpuwatch.storage.hourly_aggregates import EndedIntervalLog, aggregate_from_memory, aggregate_from_store, write_hour
 from gpuwatch.storage.hourly_rollup import HOUR_S
 from gpuwatch.storage.open_prices import NEVER, OPEN_ROWS, OpenPrices, load_covers, load_ids, load_open
 from gpuwatch.storage.price_sources import split_by_source

@@ -9,20 +9,9 @@ from itertools import groupby
 
 import msgspec
 
-from gpuwatch.domain.analysis.offer_intervals import (
-    CompletePoll,
-    PollTimeline,
-    PriceRun,
-    price_runs,
-)
+from gpuwatch.domain.analysis.offer_intervals import CompletePoll, PollTimeline, PriceRun, price_runs
 from gpuwatch.storage.executor import Executor, Row
-from gpuwatch.storage.import_batches import (
-    ImportBatch,
-    ImportIds,
-    MachineKey,
-    MarketPart,
-    ObservedPrices,
-)
+from gpuwatch.storage.import_batches import ImportBatch, ImportIds, MachineKey, MarketPart, ObservedPrices
 from gpuwatch.storage.open_prices import OpenPrices
 
 _FIRST, _LAST = 0, 2**31 - 1

@@ -16,14 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from gpuwatch.domain.launches.admission import AdmissionState, admit_launch, alive_launches
 from gpuwatch.domain.launches.budget import all_budgets_refusal
-from gpuwatch.domain.launches.launch import (
-    EndReason,
-    Intent,
-    Launch,
-    LaunchRefusal,
-    LaunchState,
-    RefusalReason,
-)
+from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.launches.machines import (
     AVOID_FOR,
     AvoidedMachine,

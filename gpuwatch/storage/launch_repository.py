@@ -28,12 +28,7 @@ from gpuwatch.storage.answer_changes import clean
 from gpuwatch.storage.circuit_breaker import may_open_breaker, update_breaker
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.launch_admission import admit_retarget, refusal_before_send, reserve
-from gpuwatch.storage.launch_rows import (
-    event_of_row,
-    launch_of,
-    row_of,
-    row_of_event,
-)
+from gpuwatch.storage.launch_rows import event_of_row, launch_of, row_of, row_of_event
 from gpuwatch.storage.pauses import lock_reservations
 from gpuwatch.storage.rows import insert_if_absent, to_ms
 from gpuwatch.storage.tables import OVER_STATES, foreign_instance, launch_event

@@ -8,14 +8,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Row
 
-from gpuwatch.domain.launches.launch import (
-    InstanceCondition,
-    Launch,
-    LaunchEvent,
-    LaunchState,
-    PriceSpan,
-    Promise,
-)
+from gpuwatch.domain.launches.launch import InstanceCondition, Launch, LaunchEvent, LaunchState, PriceSpan, Promise
 from gpuwatch.storage.rows import from_ms, to_ms
 
 _TIMES = ("intended_at", "requested_at", "running_at", "ended_at", "condition_since")

@@ -29,12 +29,7 @@ from gpuwatch.storage.open_prices import (
     load_open,
 )
 from gpuwatch.storage.price_sources import split_by_source
-from gpuwatch.storage.recording import (
-    apply_to_memory,
-    clock_stepped_back,
-    seconds,
-    write_answer,
-)
+from gpuwatch.storage.recording import apply_to_memory, clock_stepped_back, seconds, write_answer
 from gpuwatch.storage.schema_head import HEAD
 from gpuwatch.storage.sqlite_driver import configure_connection, sqlite_driver
 

@@ -9,12 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-from gpuwatch.domain.analysis.price_rows import (
-    COLUMNS,
-    PriceRow,
-    csv_cells,
-    missing_columns,
-)
+from gpuwatch.domain.analysis.price_rows import COLUMNS, PriceRow, csv_cells, missing_columns
 from gpuwatch.errors import UsageError
 from gpuwatch.installation import install_hint
 

@@ -8,13 +8,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import NamedTuple
 
-from gpuwatch.domain.analysis.market_history import (
-    ListedOffer,
-    MarketFilter,
-    MarketHistory,
-    MarketPoll,
-    OfferInterval,
-)
+from gpuwatch.domain.analysis.market_history import ListedOffer, MarketFilter, MarketHistory, MarketPoll, OfferInterval
 from gpuwatch.domain.analysis.offer_intervals import CompletePoll
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Identity, OfferKind

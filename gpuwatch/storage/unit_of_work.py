@@ -14,12 +14,7 @@ from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
 from gpuwatch.domain.watches.decide import Match, WatchMemory
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.ports import Alert, ProviderHealth
-from gpuwatch.storage import (
-    approvals,
-    decision_rows,
-    launch_repository,
-    outbox,
-)
+from gpuwatch.storage import approvals, decision_rows, launch_repository, outbox
 from gpuwatch.storage.checklists import ticked_items
 from gpuwatch.storage.database import Database
 

@@ -1,4 +1,4 @@
-"""A key alone does not look after what runs."""
+"""A key alone does not follow what runs."""
 
 from __future__ import annotations
 

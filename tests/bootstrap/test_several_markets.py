@@ -12,13 +12,7 @@ import pytest
 
 from gpuwatch.app.doctor import _extras
 from gpuwatch.app.doctor_account import image_findings
-from gpuwatch.bootstrap import (
-    build_adapters,
-    http_client,
-    open_store,
-    provider_access,
-    real_now,
-)
+from gpuwatch.bootstrap import build_adapters, http_client, open_store, provider_access, real_now
 from gpuwatch.bootstrap.rules import build_rules
 from gpuwatch.bootstrap.service import Service, build_service
 from gpuwatch.daemon.tasks import periodic_tasks
@@ -112,11 +106,11 @@ def test_a_cheaper_offer_where_nothing_can_be_rented_never_keeps_the_daemon_from
         run(service, "follow vastai", "hunt one_stall", "hunt vastai")
         service.actor.shutdown(wait=True)
         (launch,) = service.ledger.all()
-        told = [due.alert.did for due in Outbox(store).lease(real_now(), 10, 60.0, ["telegram"])]
+        reported = [due.alert.did for due in Outbox(store).lease(real_now(), 10, 60.0, ["telegram"])]
     assert launch.provider == "vastai"
     assert len(market.ledger.creates) == 1
-    assert told[0] == "Not rented: gpuwatch cannot rent at one_stall."
-    assert any("A cheaper offer was skipped: gpuwatch cannot rent at one_stall." in did for did in told)
+    assert reported[0] == "Not rented: gpuwatch cannot rent at one_stall."
+    assert any("A cheaper offer was skipped: gpuwatch cannot rent at one_stall." in did for did in reported)
 
 
 def test_a_list_price_is_reported_by_the_daemon_and_starts_nothing(settings: Any) -> None:
@@ -159,10 +153,10 @@ def test_a_provider_whose_extra_is_missing_is_left_out_and_named(
     ],
 )
 def test_a_watch_that_rents_where_it_cannot_or_not_what_it_names_is_warned_of(
-    settings: Any, caplog: pytest.LogCaptureFixture, providers: str, told: str
+    settings: Any, caplog: pytest.LogCaptureFixture, providers: str, reported: str
 ) -> None:
     settings(RENTS + f"providers = {providers}\n", GPUWATCH_PROVIDERS__MACHINES_STALL__ENABLED="true")
-    assert told in caplog.text
+    assert reported in caplog.text
 
 
 def test_doctor_says_where_the_image_of_a_watch_is_not_used_and_which_extra_is_missing(

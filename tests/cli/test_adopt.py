@@ -36,7 +36,7 @@ name = "looks"
 gpu = ["A100"]
 max_price = 1.0
 """
-STRANGER = "zzzzzzzzzzzz"
+FOREIGN_INSTANCE = "zzzzzzzzzzzz"
 
 
 @pytest.fixture(autouse=True)
@@ -55,12 +55,12 @@ def adopted(rows: Rows) -> Launch:
 def test_an_adopted_instance_is_a_launch_with_price_and_deadline_from_now(
     shell: Shell, rows: Rows, market: Marketplace
 ) -> None:
-    instance_id = rent(market, f"gpuwatch-{STRANGER}")
+    instance_id = rent(market, f"gpuwatch-{FOREIGN_INSTANCE}")
     ran = shell("adopt", instance_id)
     assert ran.code == 0, ran.err
     launch = adopted(rows)
     assert (launch.launch_id, launch.instance_id, launch.state, launch.watch) == (
-        STRANGER,
+        FOREIGN_INSTANCE,
         instance_id,
         S.STARTING,
         "trains",
@@ -71,19 +71,19 @@ def test_an_adopted_instance_is_a_launch_with_price_and_deadline_from_now(
 
 
 def test_it_is_reported(shell: Shell, rows: Rows, market: Marketplace) -> None:
-    shell("adopt", rent(market, f"gpuwatch-{STRANGER}"))
+    shell("adopt", rent(market, f"gpuwatch-{FOREIGN_INSTANCE}"))
     (due,) = Outbox(rows.store).lease(real_now(), 10, 60.0)
     assert (due.alert.kind, due.alert.headline) == (AlertKind.LAUNCH, "trains: adopted")
 
 
 def test_what_was_adopted_can_be_stopped(shell: Shell, market: Marketplace) -> None:
-    shell("adopt", rent(market, f"gpuwatch-{STRANGER}"))
-    assert shell("stop", STRANGER).code == 0
+    shell("adopt", rent(market, f"gpuwatch-{FOREIGN_INSTANCE}"))
+    assert shell("stop", FOREIGN_INSTANCE).code == 0
     assert market.ledger.alive() == ()
 
 
 def test_another_watch_may_be_named_and_a_slip_is_refused(shell: Shell, rows: Rows, market: Marketplace) -> None:
-    instance_id = rent(market, f"gpuwatch-{STRANGER}")
+    instance_id = rent(market, f"gpuwatch-{FOREIGN_INSTANCE}")
     assert shell("adopt", instance_id, "--watch", "lok").code == 2
     assert shell("adopt", instance_id, "--watch", "looks").code == 0
     assert adopted(rows).watch == "looks"
@@ -117,7 +117,7 @@ def test_without_a_list_nothing_is_adopted(shell: Shell, rows: Rows, monkeypatch
 
 
 def test_what_is_not_mine_is_noted_and_left_alone(shell: Shell, rows: Rows, market: Marketplace) -> None:
-    instance_id = rent(market, f"gpuwatch-{STRANGER}")
+    instance_id = rent(market, f"gpuwatch-{FOREIGN_INSTANCE}")
     assert shell("adopt", instance_id, "--not-mine").code == 0
     assert rows.repository.known_foreign_instances("vastai") == {instance_id}
     assert shell("adopt", "99999", "--not-mine").code == 2
@@ -128,13 +128,15 @@ def test_what_is_not_mine_is_noted_and_left_alone(shell: Shell, rows: Rows, mark
 # --- stop --all -------------------------------------------------------------------------------------------------------
 
 
-def test_stop_all_lists_what_it_ends_and_leaves_strangers_alone(shell: Shell, rows: Rows, market: Marketplace) -> None:
+def test_stop_all_lists_what_it_ends_and_leaves_foreign_instances_alone(
+    shell: Shell, rows: Rows, market: Marketplace
+) -> None:
     rows.move(rows.reserve(), S.STARTING, instance_id=rent(market, f"gpuwatch-{ID}"))
-    stranger, foreign = rent(market, f"gpuwatch-{STRANGER}"), rent(market, "somebody-else")
+    foreign_instance, foreign = rent(market, f"gpuwatch-{FOREIGN_INSTANCE}"), rent(market, "somebody-else")
     ran = shell("stop", "--all")
     assert ran.code == 0, ran.err
     assert ("3.600" in ran.out, ID in ran.out) == (True, True)
-    assert f"not touched: instance {stranger}" in ran.err
+    assert f"not touched: instance {foreign_instance}" in ran.err
     assert foreign not in ran.err
     assert rows.state() is S.ENDED
     assert len(market.ledger.alive()) == 2

@@ -110,7 +110,7 @@ def test_what_the_store_saw_long_ago_is_not_the_price_now(shell: Shell) -> None:
 
 
 def test_snipe_odds_of_offers_that_come_and_go(shell: Shell) -> None:
-    """An offer of 20 minutes every other hour, in a file with a look every 10 minutes."""
+    """An offer of 20 minutes every other hour, in a file with a poll every 10 minutes."""
     path = shell.folder / "come-and-go.csv.gz"
     start = datetime(2026, 3, 1, tzinfo=UTC)
     with gzip.open(path, "wt", newline="") as file:

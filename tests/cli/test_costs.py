@@ -17,13 +17,7 @@ from gpuwatch.bootstrap.service import build_service
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.daemon.tasks import periodic_tasks
 from gpuwatch.domain.launches.invoices import InvoiceRow
-from gpuwatch.domain.launches.launch import (
-    Intent,
-    Launch,
-    LaunchState,
-    Promise,
-    new_launch,
-)
+from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState, Promise, new_launch
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from gpuwatch.emulator import Delays, ManualClock, Marketplace
 from gpuwatch.ports import Order

@@ -11,12 +11,7 @@ import pytest
 from gpuwatch.bootstrap import http_client, real_now
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.domain.launches.end_rules import late_start, overdue
-from gpuwatch.domain.launches.launch import (
-    InstanceCondition,
-    Intent,
-    Launch,
-    LaunchState,
-)
+from gpuwatch.domain.launches.launch import InstanceCondition, Intent, Launch, LaunchState
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.emulator import Marketplace
 from gpuwatch.ports import Order
@@ -245,7 +240,7 @@ def test_adopt_takes_the_instance(shell: Shell, rows: Rows, market: Marketplace)
 def test_what_was_held_for_long_has_its_time_from_its_adoption_on(
     shell: Shell, rows: Rows, market: Marketplace
 ) -> None:
-    """Else the next look would end it as late: `ready_within` and the deadline passed while it was held."""
+    """Else the next poll would end it as late: `ready_within` and the deadline passed while it was held."""
     instance_id = rent(market, held(rows).label)
     assert shell("launches", "resolve", ID, "--adopt", instance_id).code == 0
     found = rows.repository.get(ID)

@@ -9,14 +9,7 @@ import pytest
 
 from gpuwatch.bootstrap import real_now
 from gpuwatch.daemon.tasks import pause_summary
-from gpuwatch.domain.launches.launch import (
-    EndReason,
-    Intent,
-    Launch,
-    LaunchRefusal,
-    LaunchState,
-    RefusalReason,
-)
+from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository

@@ -13,12 +13,7 @@ import pytest
 from sqlalchemy import insert
 
 from gpuwatch.bootstrap import real_now
-from gpuwatch.domain.launches.launch import (
-    Intent,
-    Launch,
-    LaunchState,
-    new_launch,
-)
+from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState, new_launch
 from gpuwatch.domain.launches.utilisation import UtilisationSample
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.watches.watch import Action, LaunchSpec

@@ -16,21 +16,10 @@ from gpuwatch.emulator.clock import Clock
 from gpuwatch.emulator.provider_server import ProviderServer
 from gpuwatch.emulator.request import EmulatorRequest
 from tests.clouds.runpod_graphql import InvalidQuery, answered
-from tests.clouds.runpod_pods import (
-    EmulatedPod,
-    Lags,
-    crossed,
-    faults_of,
-    moment,
-)
+from tests.clouds.runpod_pods import EmulatedPod, Lags, crossed, faults_of, moment
 from tests.clouds.runpod_quota import QuotaMeter, Quotas
 from tests.clouds.runpod_schema import Resolver
-from tests.clouds.runpod_stock import (
-    PLACES,
-    GpuType,
-    rendered,
-    seeded,
-)
+from tests.clouds.runpod_stock import PLACES, GpuType, rendered, seeded
 
 NO_CAPACITY = (
     "There are no longer any instances available with the requested specifications. Please refresh and try again."

@@ -219,7 +219,7 @@ def test_standard_output_stays_free() -> None:
     )
     assert done.stdout == ""
     said = [json.loads(line) for line in done.stderr.splitlines()]
-    assert [line["message"].split(":")[0] for line in said] == ["told", "thread worker died", "<string>"]
+    assert [line["message"].split(":")[0] for line in said] == ["logged", "thread worker died", "<string>"]
     assert said[1]["exception"].endswith("ValueError: ***")
     assert SECRET not in done.stderr
 
@@ -230,8 +230,8 @@ from gpuwatch.redaction import redact, register_secret
 from gpuwatch.daemon import logs
 register_secret({SECRET!r})
 logs.configure("json", redact=redact)
-logging.getLogger("gpuwatch").info("told")
-logging.getLogger("gpuwatch").debug("not told")
+logging.getLogger("gpuwatch").info("logged")
+logging.getLogger("gpuwatch").debug("left out")
 logging.getLogger("apscheduler.scheduler").info("Added job")
 logging.getLogger("httpx").info("HTTP Request: GET https://host/?api_key={SECRET}")
 def die():

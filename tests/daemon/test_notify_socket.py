@@ -1,4 +1,4 @@
-"""The service manager is told how we are, over a real datagram socket, and can never hold us up."""
+"""The service manager gets our status, over a real datagram socket, and can never hold us up."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Opened:
 
 @pytest.fixture
 def opened() -> Iterator[Open]:
-    """Opens marketplaces, empty and on a manual clock unless told otherwise, and closes them after the test."""
+    """Opens marketplaces, empty and on a manual clock unless reported otherwise, and closes them after the test."""
     with ExitStack() as stack:
 
         def make(**options: Any) -> Opened:

@@ -10,12 +10,7 @@ from typing import Any
 from gpuwatch.domain.launches.end_rules import EndCause
 from gpuwatch.domain.launches.instance_verification import MeasuredInstance
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState
-from gpuwatch.domain.watches.watch import (
-    Action,
-    Budget,
-    LaunchSpec,
-    Watch,
-)
+from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.engine.guard import ProviderGuard
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.ports import Alert, Instance, InstanceState, PriceIncrease
@@ -55,7 +50,7 @@ class Host(LyingProvider):
 
 
 class Looker:
-    """A probe that finds what it is told to."""
+    """A probe that finds what it is reported to."""
 
     def __init__(self) -> None:
         self.on_banner: list[InstanceUnreachable] = []
@@ -80,7 +75,7 @@ class Looker:
 
 
 class GuardWorld:
-    """One watch, its launches, and what their owner was told."""
+    """One watch, its launches, and what their owner was reported."""
 
     def __init__(self, store: Database, overall: Budget | None = None, **watch: Any) -> None:
         self.store = store
@@ -95,7 +90,7 @@ class GuardWorld:
         self.probe = Looker()
         self.ids = (f"{'a' * 9}{chr(97 + n // 26)}{chr(97 + n % 26)}b" for n in itertools.count())
         self.held: list[Callable[[], None]] | None = None
-        self._told = 0
+        self._reported = 0
         self.start_process()
 
     def start_process(self) -> None:
@@ -160,7 +155,7 @@ class GuardWorld:
         return self.now
 
     def alerts(self) -> list[Alert]:
-        """What was told since the last question."""
+        """What was reported since the last question."""
         outbox = Outbox(self.store)
         found = outbox.lease(self.now, 1000, 60.0)
         for due in found:

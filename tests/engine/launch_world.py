@@ -6,20 +6,10 @@ import itertools
 from collections.abc import Callable
 from datetime import UTC, timedelta
 
-from gpuwatch.domain.launches.launch import (
-    Intent,
-    Launch,
-    LaunchRefusal,
-    LaunchState,
-)
+from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import (
-    Action,
-    Budget,
-    LaunchSpec,
-    Watch,
-)
+from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.engine.candidate_loop import ProviderContext
 from gpuwatch.engine.guard import ProviderGuard
 from gpuwatch.engine.launch_alerts import LaunchAlerts
@@ -119,7 +109,7 @@ class World:
         assert found is not None
         return found.state
 
-    def told(self) -> list[AlertKind]:
+    def reported(self) -> list[AlertKind]:
         return [alert.kind for alert in self.alerts()]
 
     def alerts(self) -> list[Alert]:

@@ -6,14 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import date
 
 from gpuwatch.errors import OrderError, OutcomeUnknown, ProviderError
-from gpuwatch.ports import (
-    Created,
-    Instance,
-    InstanceState,
-    Order,
-    PriceIncrease,
-    ProviderCharge,
-)
+from gpuwatch.ports import Created, Instance, InstanceState, Order, PriceIncrease, ProviderCharge
 from tests.builders import changed
 
 

@@ -1,4 +1,4 @@
-"""The beat from the outbox to the owner: nothing lost, nothing doubled, no channel waits for another."""
+"""The task from the outbox to the owner: nothing lost, nothing doubled, no channel waits for another."""
 
 from __future__ import annotations
 
@@ -16,12 +16,7 @@ from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.email import EmailChannel, EmailSettings
 from gpuwatch.notifiers.telegram import TelegramChannel, TelegramSettings
 from gpuwatch.notifiers.toolkit import as_text
-from gpuwatch.ports import (
-    Alert,
-    AlertKind,
-    Channel,
-    DueDelivery,
-)
+from gpuwatch.ports import Alert, AlertKind, Channel, DueDelivery
 from gpuwatch.providers.toolkit.http.client import HttpxClient
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.outbox import Outbox
@@ -77,7 +72,7 @@ class Several(Scripted):
 
 
 class Bench:
-    """A deliverer over a real outbox, with a clock that stands still within a beat."""
+    """A deliverer over a real outbox, with a clock that stands still within a task."""
 
     def __init__(self, database: Database, *channels: Channel, patience_s: float = 10) -> None:
         self.outbox = Outbox(database)
@@ -121,7 +116,7 @@ def test_an_alert_is_sent_once_by_each_channel(database: Database) -> None:
     assert [telegram_.tries, email.tries] == [["a1"], ["a1"]]
 
 
-def test_alerts_arrive_in_the_order_they_were_told(db: Database) -> None:
+def test_alerts_arrive_in_the_order_they_were_reported(db: Database) -> None:
     channel = Scripted("telegram")
     bench = Bench(db, channel)
     for number in range(5):
@@ -259,7 +254,7 @@ def test_after_an_outage_the_fresh_arrives_in_order_and_the_stale_is_mentioned(d
     assert ["headline of stale" in as_text(alert) for alert in channel.sent] == [True, False, False]
 
 
-def test_what_expired_with_nothing_behind_it_is_told_by_itself(db: Database) -> None:
+def test_what_expired_with_nothing_behind_it_is_reported_by_itself(db: Database) -> None:
     channel = Scripted("telegram", *[DeliverLater("502")] * 100)
     bench = Bench(db, channel)
     bench.tell("stale", AlertKind.OFFER)
@@ -300,7 +295,7 @@ def test_a_broken_channel_plugin_loses_nothing(db: Database) -> None:
 
 
 # --- a channel that will not -----------------------------------------------------------------------------------------
-def test_a_refusing_channel_is_told_by_the_others_with_what_it_refused(db: Database) -> None:
+def test_a_refusing_channel_is_reported_by_the_others_with_what_it_refused(db: Database) -> None:
     """A05."""
     broken, other = Scripted("telegram", DeliveryRefused("telegram: 403 Forbidden: bot was blocked")), Scripted("email")
     bench = Bench(db, broken, other)
@@ -308,8 +303,8 @@ def test_a_refusing_channel_is_told_by_the_others_with_what_it_refused(db: Datab
     bench.send_due(1)
     bench.send_due(2)
     assert {alert.kind for alert in other.sent} == {AlertKind.HELD, AlertKind.CHANNEL}
-    told = next(alert for alert in other.sent if alert.kind is AlertKind.CHANNEL)
-    assert "403 Forbidden: bot was blocked" in as_text(told)
+    reported = next(alert for alert in other.sent if alert.kind is AlertKind.CHANNEL)
+    assert "403 Forbidden: bot was blocked" in as_text(reported)
     assert [fault.channel for fault in bench.outbox.broken_channels()] == ["telegram"]
 
 
@@ -334,7 +329,7 @@ def test_a_wrong_password_is_used_three_times_an_hour_at_most(db: Database) -> N
 
 
 def test_alerts_about_refused_alerts_do_not_feed_on_themselves(db: Database) -> None:
-    """A19: both channels refuse everything for six hours, and something new is told every minute."""
+    """A19: both channels refuse everything for six hours, and something new is reported every minute."""
     channels = [Scripted(name, *[DeliveryRefused("403")] * 10_000) for name in ("telegram", "email")]
     bench = Bench(db, *channels)
     for minute in range(360):
@@ -345,7 +340,7 @@ def test_alerts_about_refused_alerts_do_not_feed_on_themselves(db: Database) -> 
         assert len(channel.tries) <= 3 * 6 + 1
 
 
-def test_a_broken_channel_is_not_told_twice_within_an_hour(db: Database) -> None:
+def test_a_broken_channel_is_not_reported_twice_within_an_hour(db: Database) -> None:
     """Also not where a full hour of the clock lies between."""
     broken, other = Scripted("telegram", *[DeliveryRefused("403")] * 2), Scripted("email")
     bench = Bench(db, broken, other)
@@ -484,7 +479,7 @@ def test_telegram_and_mail_get_the_same_alert(db: Database) -> None:
         assert "headline of a1" in box.texts()[0]  # type: ignore[attr-defined]
 
 
-def test_a_blocked_bot_is_told_by_mail(db: Database) -> None:
+def test_a_blocked_bot_is_reported_by_mail(db: Database) -> None:
     with both_servers(db) as (bot, box, bench):
         bot.always = BLOCKED  # type: ignore[attr-defined]
         bench.tell()
@@ -493,7 +488,7 @@ def test_a_blocked_bot_is_told_by_mail(db: Database) -> None:
         assert any("bot was blocked by the user" in text for text in box.texts())  # type: ignore[attr-defined]
 
 
-def test_a_moved_chat_is_used_told_and_known_after_a_restart(db: Database) -> None:
+def test_a_moved_chat_is_used_reported_and_known_after_a_restart(db: Database) -> None:
     """A04."""
     with both_servers(db) as (bot, box, bench):
         bot.chats, bot.faults = {"-1007"}, [moved(-1007)]  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What the owner is told, in words."""
+"""The texts of alerts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def a_match(listed_usd_hour: float = 6.0, **changes: Any) -> Match:
     return Match(offer, price_of(offer, None, Commission("0.20")))
 
 
-def told(
+def reported(
     *matches: Match, watch: Watch = WATCH, reason: DecisionReason = DecisionReason.FIRST_MATCH, **extra: Any
 ) -> Alert:
     decision = Decision(watch=watch.name, reason=reason, decided_at=NOON, matches=matches or (a_match(),))
@@ -60,9 +60,9 @@ def facts(alert: Alert) -> dict[str, str]:
 
 
 # --- an offer --------------------------------------------------------------------------------------------------------
-def test_an_offer_is_told_with_every_number_that_decides() -> None:
+def test_an_offer_is_reported_with_every_number_that_decides() -> None:
     """Listed 6.00 for two GPUs is 3.00 a GPU, and 3.60 with 20 %."""
-    alert = told()
+    alert = reported()
     assert alert.headline == "h100-night: H100 SXM × 2 at $3.60 per GPU-hour"
     assert facts(alert) == {
         "GPU": "H100 SXM × 2",
@@ -78,17 +78,17 @@ def test_an_offer_is_told_with_every_number_that_decides() -> None:
 
 
 def test_what_a_provider_does_not_say_is_unknown() -> None:
-    alert = told(a_match(region=None, country=None, reliability=None, verification=None))
+    alert = reported(a_match(region=None, country=None, reliability=None, verification=None))
     assert facts(alert)["Place"] == "unknown"
     assert facts(alert)["Reliability"] == "unknown"
 
 
 def test_an_interruptible_offer_says_so() -> None:
-    assert facts(told(a_match(spot=True)))["GPU"] == "H100 SXM × 2, interruptible (spot)"
+    assert facts(reported(a_match(spot=True)))["GPU"] == "H100 SXM × 2, interruptible (spot)"
 
 
 def test_the_cheapest_three_are_listed() -> None:
-    alert = told(*(a_match(5.0 + n / 10, offer_id=str(n)) for n in range(5)))
+    alert = reported(*(a_match(5.0 + n / 10, offer_id=str(n)) for n in range(5)))
     assert [line.offer_id for line in alert.offers] == ["0", "1", "2"]
     assert alert.why.endswith("4 more fit.")
 
@@ -101,31 +101,31 @@ def test_the_cheapest_three_are_listed() -> None:
         (DecisionReason.REPEAT_DUE, "Still at or under the threshold; reminder every 6h (repeat_due)."),
     ],
 )
-def test_the_reason_is_told_in_words_and_as_it_is_logged(reason: DecisionReason, words: str) -> None:
-    assert told(reason=reason).why == words
+def test_the_reason_is_reported_in_words_and_as_it_is_logged(reason: DecisionReason, words: str) -> None:
+    assert reported(reason=reason).why == words
 
 
 @pytest.mark.parametrize("reason", DecisionReason)
 def test_every_reason_has_words(reason: DecisionReason) -> None:
-    assert f"({reason.value})" in told(reason=reason).why
+    assert f"({reason.value})" in reported(reason=reason).why
 
 
 def test_a_held_watch_says_for_how_long() -> None:
     watch = msgspec.structs.replace(WATCH, hold_for_s=600.0)
-    assert "has been for 10m" in told(watch=watch).why
+    assert "has been for 10m" in reported(watch=watch).why
 
 
 def test_a_link_is_made_from_the_providers_console() -> None:
     links = {"vastai": "https://cloud.vast.ai/create/?id={offer_id}"}
-    assert told(links=links).offers[0].url == "https://cloud.vast.ai/create/?id=28123456"
-    assert told(a_match(offer_id='"><a&b'), links=links).offers[0].url == (
+    assert reported(links=links).offers[0].url == "https://cloud.vast.ai/create/?id=28123456"
+    assert reported(a_match(offer_id='"><a&b'), links=links).offers[0].url == (
         "https://cloud.vast.ai/create/?id=%22%3E%3Ca%26b"
     )
-    assert told().offers[0].url is None
+    assert reported().offers[0].url is None
 
 
 def test_what_helps_is_what_the_caller_says_and_a_last_look() -> None:
-    assert told(can_do=("End it: gpuwatch stop abc",)).can_do == (
+    assert reported(can_do=("End it: gpuwatch stop abc",)).can_do == (
         "End it: gpuwatch stop abc",
         "Check again: gpuwatch check h100-night",
     )
@@ -133,33 +133,33 @@ def test_what_helps_is_what_the_caller_says_and_a_last_look() -> None:
 
 def test_a_command_with_an_odd_watch_name_can_be_pasted() -> None:
     watch = msgspec.structs.replace(WATCH, name="my watch; rm -rf /")
-    assert told(watch=watch).can_do[-1] == "Check again: gpuwatch check 'my watch; rm -rf /'"
+    assert reported(watch=watch).can_do[-1] == "Check again: gpuwatch check 'my watch; rm -rf /'"
 
 
 def test_a_jobs_traffic_is_shown_apart() -> None:
     watch = msgspec.structs.replace(WATCH, download_gb=500.0, upload_gb=100.0)
-    alert = told(a_match(download_usd_gb=0.01, upload_usd_gb=0.02), watch=watch)
+    alert = reported(a_match(download_usd_gb=0.01, upload_usd_gb=0.02), watch=watch)
     assert facts(alert)["Traffic"] == "$7.00 listed for one job (500 GB down, 100 GB up), not in the price"
-    assert facts(alert)["Price"] == facts(told())["Price"]
+    assert facts(alert)["Price"] == facts(reported())["Price"]
 
 
-def test_the_budget_is_told_if_there_is_something_to_tell() -> None:
-    assert facts(told(budget_note="$12.80 of $20.00 per hour left"))["Budget"] == "$12.80 of $20.00 per hour left"
+def test_the_budget_is_reported_if_there_is_something_to_tell() -> None:
+    assert facts(reported(budget_note="$12.80 of $20.00 per hour left"))["Budget"] == "$12.80 of $20.00 per hour left"
 
 
 # --- several in one --------------------------------------------------------------------------------------------------
 def test_two_alerts_of_one_watch_are_not_two_watches() -> None:
-    group = alerts.grouped_alert([told(alert_id="first"), told(a_match(5.0), alert_id="second")])
+    group = alerts.grouped_alert([reported(alert_id="first"), reported(a_match(5.0), alert_id="second")])
     assert group.headline == "h100-night: 2 alerts, from $3.00 per GPU-hour"
 
 
 def test_one_alert_stays_as_it_is() -> None:
-    assert alerts.grouped_alert([told()]) == told()
+    assert alerts.grouped_alert([reported()]) == reported()
 
 
 def test_several_alerts_become_one_that_names_the_cheapest() -> None:
     other = msgspec.structs.replace(WATCH, name="h100-day")
-    dear, cheap = told(a_match(7.0), alert_id="dear"), told(a_match(5.0), alert_id="cheap", watch=other)
+    dear, cheap = reported(a_match(7.0), alert_id="dear"), reported(a_match(5.0), alert_id="cheap", watch=other)
     group = alerts.grouped_alert([dear, cheap])
     assert group.headline == "2 watches have offers, from $3.00 per GPU-hour"
     text = as_text(group)
@@ -167,7 +167,7 @@ def test_several_alerts_become_one_that_names_the_cheapest() -> None:
 
 
 def test_a_group_sent_again_bears_the_same_id() -> None:
-    both = [told(alert_id="a"), told(alert_id="b")]
+    both = [reported(alert_id="a"), reported(alert_id="b")]
     assert alerts.grouped_alert(both).alert_id == alerts.grouped_alert(both).alert_id
     assert alerts.grouped_alert(both).alert_id != alerts.grouped_alert(both[::-1]).alert_id
 
@@ -200,9 +200,9 @@ def test_a_changed_format_lists_what_changed() -> None:
 
 
 def test_what_never_arrived_is_counted_and_named() -> None:
-    alert = alerts.with_missed(told(), ["one", "two", "three", "four"])
+    alert = alerts.with_missed(reported(), ["one", "two", "three", "four"])
     assert facts(alert)["Not delivered here"] == "4 earlier alerts (1 more and: two; three; four)"
-    assert alerts.with_missed(told(), []) == told()
+    assert alerts.with_missed(reported(), []) == reported()
 
 
 @pytest.mark.parametrize("kind", AlertKind)

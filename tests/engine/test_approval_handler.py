@@ -1,4 +1,4 @@
-"""The owner's word on an ask: exactly what was quoted is rented, once, or nothing is."""
+"""The owner's answer to an approval: exactly what was quoted is rented, once, or nothing is."""
 
 from __future__ import annotations
 
@@ -14,19 +14,8 @@ from gpuwatch.domain.launches.launch import Intent, LaunchState
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission, threshold_microusd
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import (
-    Action,
-    Budget,
-    LaunchSpec,
-    SpotPolicy,
-    Watch,
-)
-from gpuwatch.engine.approval_handler import (
-    ApprovalHandler,
-    ApprovalOutcome,
-    ApprovalReply,
-    watch_bound_to_quote,
-)
+from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
+from gpuwatch.engine.approval_handler import ApprovalHandler, ApprovalOutcome, ApprovalReply, watch_bound_to_quote
 from gpuwatch.engine.approval_requests import ApprovalTerms
 from gpuwatch.errors import OfferGone, OrderRefused, ProviderDown, ProviderError, RefusalKind, UsageError
 from gpuwatch.ports import Answer, Completeness, Market, Query
@@ -293,7 +282,7 @@ def test_outside_its_windows_a_watch_that_ends_there_rents_nothing(office: Offic
     assert office.respondent(closed).approve(ID).outcome is ApprovalOutcome.RENTED
 
 
-# --- what cannot be told, and what binds ------------------------------------------------------------------------------
+# --- what cannot be reported, and what binds --------------------------------------------------------------------------
 
 
 def test_without_an_answer_the_question_stays_open(office: Office) -> None:
@@ -343,7 +332,7 @@ def test_a_crash_between_the_approval_and_the_order_leaves_a_launch_that_is_look
     assert (found.state in {S.FAILED, S.HELD}, office.orders) == (True, [])
 
 
-def test_the_providers_refusal_is_told(office: Office) -> None:
+def test_the_providers_refusal_is_reported(office: Office) -> None:
     office.world.provider.on_create = [OrderRefused("no credit left", RefusalKind.NO_CREDIT)]
     reply = office.approve()
     assert reply.outcome is ApprovalOutcome.REFUSED

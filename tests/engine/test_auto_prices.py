@@ -18,12 +18,7 @@ from gpuwatch.domain.analysis.price_series import PriceSeries
 from gpuwatch.domain.launches.launch import LaunchRefusal, RefusalReason
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import DecisionReason
-from gpuwatch.domain.watches.watch import (
-    Action,
-    AutoPrice,
-    LaunchSpec,
-    Watch,
-)
+from gpuwatch.domain.watches.watch import Action, AutoPrice, LaunchSpec, Watch
 from gpuwatch.engine.auto_prices import AutoPrices
 from gpuwatch.engine.hunt import Hunter
 from gpuwatch.errors import StoreError
@@ -104,7 +99,7 @@ def test_a_price_that_the_history_holds_is_under_its_own_limit() -> None:
     assert limit_at(found, AUTO, NOON + 2 * H, NOON) == Decimal("2.0001")
 
 
-def test_too_little_history_is_told_once_and_the_cap_counts(caplog: pytest.LogCaptureFixture) -> None:
+def test_too_little_history_is_reported_once_and_the_cap_counts(caplog: pytest.LogCaptureFixture) -> None:
     short = PriceSeries(first_hour=0, lows=[2_000_000] * 10, polled=[True] * 10, source="a test")
     prices = AutoPrices(Waits(short))
     with caplog.at_level(logging.WARNING):
@@ -118,14 +113,14 @@ def test_too_little_history_is_told_once_and_the_cap_counts(caplog: pytest.LogCa
 
 
 def test_a_deadline_far_away_uses_what_the_history_allows() -> None:
-    """Eight days of history say nothing of a month, but of two days; a longer wait holds out for as much."""
+    """Eight days of history prove nothing for a month, but of two days; a longer wait holds out for as much."""
     far = AutoPrice(cap_usd_gpu_hour=Decimal("3.50"), deadline_s=30 * 86_400.0)
     found = limit_schedule(nightly(days=8), far, NOON + timedelta(days=30), NOON)
     assert (found.why_none, len(found.limits_usd)) == (None, 49)
     assert limit_at(found, far, NOON + timedelta(days=30), NOON) < Decimal(3)
 
 
-# --- when it is reckoned ----------------------------------------------------------------------------------------------
+# --- when it is computed ----------------------------------------------------------------------------------------------
 
 
 def test_the_history_is_read_every_half_hour_and_the_time_left_asked_at_every_look() -> None:
@@ -264,7 +259,7 @@ def test_while_no_limit_is_known_nothing_is_asked(caplog: pytest.LogCaptureFixtu
     assert len(hunt.bench.uow_factory.alerts) == 1
 
 
-def test_a_limit_that_cannot_be_reckoned_blinds_no_other_watch(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_limit_that_cannot_be_computed_blinds_no_other_watch(caplog: pytest.LogCaptureFixture) -> None:
     def with_current_limit(watch: Watch, now: datetime) -> Watch:
         if watch.auto:
             raise ZeroDivisionError

@@ -1,4 +1,4 @@
-"""`max_price = "auto"` out of a store and over a tape: what a wait remembers, and what the limit knows."""
+"""`max_price = "auto"` out of a store and over a history: what a wait remembers, and what the limit knows."""
 
 from __future__ import annotations
 
@@ -93,11 +93,11 @@ def test_out_of_a_store_it_holds_out_for_what_the_store_has_seen(sqlite_database
     assert prices.standing(WATCH, NOON).deadline == NOON + timedelta(days=2)
 
 
-# --- over a tape ------------------------------------------------------------------------------------------------------
+# --- over a history ---------------------------------------------------------------------------------------------------
 
 
-def test_over_a_tape_a_limit_knows_nothing_of_what_comes_later(sqlite_database: Database) -> None:
-    """The same limits at the same moments, whether the tape goes on behind them or not."""
+def test_over_a_history_a_limit_knows_nothing_of_what_comes_later(sqlite_database: Database) -> None:
+    """The same limits at the same moments, whether the history goes on behind them or not."""
     record(sqlite_database, 24 * 10, lambda at: 2.0 if at.hour < 6 else 2.5)
     scope = MarketFilter(gpus=("H100 SXM",))
     market_history = read_market_history(sqlite_database, scope, NOON - timedelta(days=20), NOON)

@@ -8,20 +8,9 @@ from decimal import Decimal
 
 import pytest
 
-from gpuwatch.domain.launches.launch import (
-    EndReason,
-    Launch,
-    LaunchRefusal,
-    LaunchState,
-    RefusalReason,
-)
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.watches.watch import (
-    BidSpec,
-    LaunchSpec,
-    RegistrySpec,
-    VolumeSpec,
-)
+from gpuwatch.domain.watches.watch import BidSpec, LaunchSpec, RegistrySpec, VolumeSpec
 from gpuwatch.engine.balance_cache import STALE_S, BalanceCache
 from gpuwatch.engine.orders import build_order
 from gpuwatch.errors import OfferGone, PayloadChanged, ProviderDown, ProviderError, RateLimited

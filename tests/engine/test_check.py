@@ -75,14 +75,14 @@ def test_a_watch_that_stays_unsettled_makes_the_report_say_so() -> None:
     assert "cut short" in (part.report.error or "")
 
 
-def test_a_provider_that_does_not_answer_is_told_and_never_raises() -> None:
+def test_a_provider_that_does_not_answer_is_reported_and_never_raises() -> None:
     part = checked(ScriptedMarket(ProviderDown("vastai: HTTP 502")), WATCH)
     assert not part.report.ok
     assert part.report.error == "HTTP 502"
     assert part.matches["h100"] == ()
 
 
-def test_time_that_was_spent_in_vain_is_told() -> None:
+def test_time_that_was_spent_in_vain_is_reported() -> None:
     ticks = count()
     market = ScriptedMarket(ProviderDown("vastai: no answer in time"))
     part = check_provider(market, [WATCH], TWENTY, lambda: NOON + timedelta(seconds=30 * next(ticks)))

@@ -14,20 +14,9 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from gpuwatch.domain.launches.checklist import checklist_refusal, unticked
-from gpuwatch.domain.launches.launch import (
-    Intent,
-    Launch,
-    LaunchRefusal,
-    RefusalReason,
-)
+from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason
 from gpuwatch.domain.market.pricing import Commission
-from gpuwatch.domain.watches.watch import (
-    Action,
-    Budget,
-    ChecklistPolicy,
-    LaunchSpec,
-    Watch,
-)
+from gpuwatch.domain.watches.watch import Action, Budget, ChecklistPolicy, LaunchSpec, Watch
 from gpuwatch.engine.evaluator import EvaluationRules, Evaluator
 from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.storage.approvals import SqlApprovalRepository
@@ -75,7 +64,7 @@ class Bench:
     def tick(self, *items: str) -> None:
         SqlChecklistRepository(self.store).tick(self.watch.name, items, "", NOON)
 
-    def told(self) -> list[dict[str, Any]]:
+    def reported(self) -> list[dict[str, Any]]:
         with self.store.read() as connection:
             rows = connection.execute(select(alerts.c.body).order_by(alerts.c.created_at_ms, alerts.c.alert_id))
             return [json.loads(row.body) for row in rows]
@@ -86,7 +75,7 @@ def test_a_watch_that_blocks_rents_nothing_and_says_what_is_missing(database: Da
     bench.look()
     bench.look()
     assert bench.started == []
-    (alert,) = bench.told()
+    (alert,) = bench.reported()
     assert alert["did"] == (
         "Not rented: the checklist is not complete: dry_epoch, my own words; see: gpuwatch checklist h100."
     )
@@ -105,7 +94,7 @@ def test_the_last_tick_lets_it_rent_at_the_next_look(database: Database) -> None
     bench.tick("my own words")
     bench.look()
     assert len(bench.started) == 1
-    assert "Not ticked" not in bench.told()[-1]["did"]
+    assert "Not ticked" not in bench.reported()[-1]["did"]
 
 
 def test_a_watch_that_warns_rents_and_says_what_is_missing(database: Database) -> None:
@@ -113,36 +102,36 @@ def test_a_watch_that_warns_rents_and_says_what_is_missing(database: Database) -
     bench.tick("dry_epoch")
     bench.look()
     assert len(bench.started) == 1
-    assert bench.told()[0]["did"].endswith("Not ticked in the checklist: my own words.")
+    assert bench.reported()[0]["did"].endswith("Not ticked in the checklist: my own words.")
 
 
 def test_a_dry_run_is_held_back_as_the_real_one_would_be(database: Database) -> None:
     bench = Bench(database, RENTS, dry_run=True)
     bench.look()
-    assert "the checklist is not complete" in bench.told()[0]["did"]
+    assert "the checklist is not complete" in bench.reported()[0]["did"]
 
 
 def test_a_watch_that_only_alerts_reminds_its_owner(database: Database) -> None:
     bench = Bench(database, changed(RENTS, action=Action.ALERT, launch=None))
     bench.look()
-    assert bench.told()[0]["did"].endswith("Not ticked in the checklist: dry_epoch, my own words.")
+    assert bench.reported()[0]["did"].endswith("Not ticked in the checklist: dry_epoch, my own words.")
 
 
 def test_a_watch_that_asks_does_not_ask_before_all_is_ticked_and_then_asks_once(database: Database) -> None:
     bench = Bench(database, changed(RENTS, action=Action.ASK))
     bench.look()
     bench.look()
-    assert [alert["did"][:9] for alert in bench.told()] == ["Not asked"]
+    assert [alert["did"][:9] for alert in bench.reported()] == ["Not asked"]
     bench.tick("dry_epoch", "my own words")
     bench.look()
     bench.look()
-    assert [alert["did"][:9] for alert in bench.told()] == ["Not asked", "Asked you"]
+    assert [alert["did"][:9] for alert in bench.reported()] == ["Not asked", "Asked you"]
 
 
 def test_a_watch_that_asks_and_warns_says_it_in_the_question(database: Database) -> None:
     bench = Bench(database, changed(RENTS, action=Action.ASK, require_policy=ChecklistPolicy.WARN))
     bench.look()
-    assert bench.told()[0]["did"].endswith("Not ticked in the checklist: dry_epoch, my own words.")
+    assert bench.reported()[0]["did"].endswith("Not ticked in the checklist: dry_epoch, my own words.")
 
 
 def test_what_was_unticked_after_the_question_refuses_the_approval_and_leaves_it_open(database: Database) -> None:
@@ -185,7 +174,7 @@ def test_it_is_refused_exactly_if_it_blocks_and_something_is_missing(
 
 
 @pytest.mark.parametrize(("count", "end"), [(5, "item 4"), (7, "item 4 and 2 more")])
-def test_a_long_list_is_cut_in_what_is_told(count: int, end: str) -> None:
+def test_a_long_list_is_cut_in_what_is_reported(count: int, end: str) -> None:
     watch = changed(RENTS, require=tuple(f"item {n}" for n in range(count)))
     refused = checklist_refusal(watch, ())
     assert refused is not None

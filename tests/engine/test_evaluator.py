@@ -15,12 +15,7 @@ from gpuwatch.domain.launches.launch import LaunchRefusal, RefusalReason
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import DecisionReason
-from gpuwatch.domain.watches.watch import (
-    Action,
-    Budget,
-    LaunchSpec,
-    Watch,
-)
+from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.engine.evaluator import EvaluationRules, Evaluator, unanswered
 from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.ports import Completeness
@@ -30,7 +25,7 @@ from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.tables import alert as alerts
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import a_watch, an_offer
-from tests.engine.uow_fakes import NOON, FakeExecutor, MemoryDesk, Started, an_answer, evaluate
+from tests.engine.uow_fakes import NOON, FakeExecutor, MemoryUnitOfWork, Started, an_answer, evaluate
 
 WATCH = a_watch(name="h100", gpu_names=("H100 SXM",), max_price_usd_gpu_hour=Decimal("3.60"))
 RENTS = msgspec.structs.replace(WATCH, action=Action.LAUNCH, launch=LaunchSpec())
@@ -44,7 +39,7 @@ class Bench:
     """An evaluator over a desk in memory."""
 
     def __init__(self, *watches: Watch, dry_run: bool = False, refusal: LaunchRefusal | None = None) -> None:
-        self.uow_factory = MemoryDesk(refusal)
+        self.uow_factory = MemoryUnitOfWork(refusal)
         self.executor = FakeExecutor()
         self.slots = LaunchSlots()
         ids = (f"id{n:010d}" for n in itertools.count())
@@ -78,7 +73,7 @@ def test_three_dollars_listed_fires_at_three_sixty_and_a_cent_more_does_not() ->
     assert Bench(WATCH).sees(h100(3.01)) is DecisionReason.NO_OFFER
 
 
-def test_a_firing_watch_is_told_once_and_remembered_in_the_same_transaction() -> None:
+def test_a_firing_watch_is_reported_once_and_remembered_in_the_same_transaction() -> None:
     bench = Bench(WATCH)
     bench.sees(h100())
     bench.sees(h100(), after_s=30)
@@ -142,9 +137,9 @@ def test_an_alert_of_a_rent_names_what_helps_with_this_very_launch() -> None:
 def test_an_alert_of_a_refused_rent_says_what_helps_against_that(refusal: LaunchRefusal, help_: str) -> None:
     bench = Bench(RENTS, refusal=refusal)
     bench.sees(h100())
-    told = bench.uow_factory.alerts[0][0].can_do
-    assert told[0] == help_
-    assert not any("gpuwatch stop" in line for line in told), "nothing was begun that could be stopped"
+    reported = bench.uow_factory.alerts[0][0].can_do
+    assert reported[0] == help_
+    assert not any("gpuwatch stop" in line for line in reported), "nothing was begun that could be stopped"
 
 
 def test_a_live_watch_tries_again_while_the_offer_stands_a_dry_run_does_not() -> None:
@@ -202,7 +197,7 @@ def test_nothing_is_rented_where_launches_are_not_reconciled_yet() -> None:
     assert "looked up" in bench.uow_factory.alerts[0][0].did
 
 
-def test_what_was_told_as_not_rented_is_told_when_it_is_rented_after_all() -> None:
+def test_what_was_reported_as_not_rented_is_reported_when_it_is_rented_after_all() -> None:
     bench = Bench(RENTS)
     why = ["it is being looked up"]
     bench.executor.why = lambda provider, price: why[0] if why else None
@@ -216,7 +211,7 @@ def test_what_was_told_as_not_rented_is_told_when_it_is_rented_after_all() -> No
 
 
 def test_an_offer_where_nothing_can_be_rented_now_stands_before_no_other_and_is_never_fallen_back_on() -> None:
-    """A provider without a key, or one that was not looked at yet, is only told of."""
+    """A provider without a key, or one that was not looked at yet, is only reported of."""
     for cheap, dear in (("elsewhere", "vastai"), ("vastai", "elsewhere")):
         bench = Bench(RENTS)
         rules = msgspec.structs.replace(
@@ -286,7 +281,7 @@ def test_a_watch_that_asks_puts_one_question_with_its_alert_and_starts_nothing()
     assert (bench.started, bench.uow_factory.launches) == ([], [])
 
 
-def test_what_cannot_be_rented_is_told_and_not_asked() -> None:
+def test_what_cannot_be_rented_is_reported_and_not_asked() -> None:
     bench = Bench(ASKS, refusal=LaunchRefusal(RefusalReason.MAX_ACTIVE, "watch 'h100' has 1 alive (max_active = 1)"))
     bench.sees(h100())
     ((alert, _),) = bench.uow_factory.alerts
@@ -295,7 +290,7 @@ def test_what_cannot_be_rented_is_told_and_not_asked() -> None:
     assert not any("approve" in line for line in alert.can_do)
 
 
-def test_what_could_not_be_asked_is_told_once_and_asked_when_it_can_be() -> None:
+def test_what_could_not_be_asked_is_reported_once_and_asked_when_it_can_be() -> None:
     bench = Bench(ASKS, refusal=LaunchRefusal(RefusalReason.MAX_ACTIVE, "watch 'h100' has 1 alive (max_active = 1)"))
     bench.sees(h100())
     bench.sees(h100(), after_s=30)

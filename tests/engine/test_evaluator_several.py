@@ -12,17 +12,12 @@ import msgspec
 
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.watches.decide import DecisionReason
-from gpuwatch.domain.watches.watch import (
-    Action,
-    Budget,
-    LaunchSpec,
-    Watch,
-)
+from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.engine.candidates import UnavailableProviders
 from gpuwatch.engine.evaluator import EvaluationRules, Evaluator
 from gpuwatch.engine.launch_slots import LaunchSlots
 from tests.builders import a_watch, an_offer
-from tests.engine.uow_fakes import NOON, FakeExecutor, MemoryDesk, Started, an_answer, evaluate
+from tests.engine.uow_fakes import NOON, FakeExecutor, MemoryUnitOfWork, Started, an_answer, evaluate
 
 WATCH = a_watch(name="h100", gpu_names=("H100 SXM",), max_price_usd_gpu_hour=Decimal("3.60"))
 RENTS = msgspec.structs.replace(WATCH, action=Action.LAUNCH, launch=LaunchSpec())
@@ -33,7 +28,7 @@ class Several:
     """A watch over several providers, each with a pace of its own."""
 
     def __init__(self, watch: Watch, poll_minutes: dict[str, float], dry_run: bool = False, **rules: Any) -> None:
-        self.uow_factory, self.watch, self.at = MemoryDesk(), watch, NOON
+        self.uow_factory, self.watch, self.at = MemoryUnitOfWork(), watch, NOON
         self.executor = FakeExecutor()
         ids = (f"id{n:010d}" for n in itertools.count())
         ages = {name: timedelta(minutes=3 * minutes) for name, minutes in poll_minutes.items()}
@@ -137,7 +132,7 @@ def test_a_question_is_never_about_what_cannot_be_rented() -> None:
     assert ask.match.offer.provider == "vastai"
 
 
-def test_a_list_price_is_told_by_a_watch_that_alerts_and_rented_by_none() -> None:
+def test_a_list_price_is_reported_by_a_watch_that_alerts_and_rented_by_none() -> None:
     listed = {"kind": OfferKind.LISTED}
     assert Several(WATCH, {"azure": 360.0}).sees("azure", 1.0, **listed) is DecisionReason.FIRST_MATCH
     assert Several(RENTS, {"azure": 360.0}).sees("azure", 1.0, **listed) is DecisionReason.NO_OFFER

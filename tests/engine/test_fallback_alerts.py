@@ -1,4 +1,4 @@
-"""A database out of order is told past the outbox: after a moment, once an hour, by every channel."""
+"""A broken database is reported past the outbox: after a moment, once an hour, by every channel."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ class Ear:
 
 def test_it_waits_a_moment_then_tells_every_channel_once_an_hour() -> None:
     ears = {"telegram": Ear("telegram"), "email": Ear("email", breaks=True)}
-    distress = FallbackAlerts(ears, lambda: "aaaaaaaaaaaa")
-    assert not distress.check(FULL, NOON)
-    assert distress.check(FULL, NOON + PATIENCE)
-    assert not distress.check(FULL, NOON + PATIENCE + timedelta(minutes=59))
-    assert distress.check(FULL, NOON + PATIENCE + REPEAT_AFTER)
+    fallback = FallbackAlerts(ears, lambda: "aaaaaaaaaaaa")
+    assert not fallback.check(FULL, NOON)
+    assert fallback.check(FULL, NOON + PATIENCE)
+    assert not fallback.check(FULL, NOON + PATIENCE + timedelta(minutes=59))
+    assert fallback.check(FULL, NOON + PATIENCE + REPEAT_AFTER)
     assert all(ear.called.wait(5) for ear in ears.values())
     assert FULL in str(ears["telegram"].heard[0].facts)
 
 
-def test_what_mends_itself_at_once_is_not_told() -> None:
-    distress = FallbackAlerts({}, lambda: "aaaaaaaaaaaa")
-    assert not distress.check(FULL, NOON)
-    assert not distress.check(None, NOON + PATIENCE)
-    assert not distress.check(FULL, NOON + 2 * PATIENCE)
+def test_what_mends_itself_at_once_is_not_reported() -> None:
+    fallback = FallbackAlerts({}, lambda: "aaaaaaaaaaaa")
+    assert not fallback.check(FULL, NOON)
+    assert not fallback.check(None, NOON + PATIENCE)
+    assert not fallback.check(FULL, NOON + 2 * PATIENCE)
 
 
 def test_a_clock_that_steps_back_silences_nothing() -> None:
-    distress = FallbackAlerts({}, lambda: "aaaaaaaaaaaa")
-    distress.check(FULL, NOON)
-    assert distress.check(FULL, NOON - timedelta(hours=1))
+    fallback = FallbackAlerts({}, lambda: "aaaaaaaaaaaa")
+    fallback.check(FULL, NOON)
+    assert fallback.check(FULL, NOON - timedelta(hours=1))

@@ -1,4 +1,4 @@
-"""The guard on a real database: what ends a launch, what its owner is told, each once."""
+"""The guard on a real database: what ends a launch, what alerts say, each once."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def test_a_look_that_tells_nothing_ends_nothing(database: Database) -> None:
     assert world.look(launch, gpu_utilisation=3.0) is not None
 
 
-def test_waste_is_told_with_what_it_wasted_once_a_day_and_anew_after_it_recovered(database: Database) -> None:
+def test_waste_is_reported_with_what_it_wasted_once_a_day_and_anew_after_it_recovered(database: Database) -> None:
     world = GuardWorld(database, launch=WASTE)
     launch = world.running()
 
-    def told_in_an_hour_at(percent: float) -> int:
+    def reported_in_an_hour_at(percent: float) -> int:
         for _ in range(6):
             world.pass_(minutes=10)
             assert world.look(launch, gpu_utilisation=percent) is None
@@ -71,14 +71,14 @@ def test_waste_is_told_with_what_it_wasted_once_a_day_and_anew_after_it_recovere
     facts = dict(alert.facts)
     assert facts["Useful hour"] == "$26.67 per useful GPU-hour, at $4.00 per GPU-hour"
     assert facts["Wasted so far"] == "$1.70"  # 85 % of half an hour
-    assert told_in_an_hour_at(15.0) == 0
+    assert reported_in_an_hour_at(15.0) == 0
     world.start_process()
-    assert told_in_an_hour_at(15.0) == 0
-    assert told_in_an_hour_at(95.0) == 0
-    assert told_in_an_hour_at(20.0) == 1
-    assert told_in_an_hour_at(20.0) == 0
+    assert reported_in_an_hour_at(15.0) == 0
+    assert reported_in_an_hour_at(95.0) == 0
+    assert reported_in_an_hour_at(20.0) == 1
+    assert reported_in_an_hour_at(20.0) == 0
     world.pass_(hours=24)
-    assert told_in_an_hour_at(20.0) == 1
+    assert reported_in_an_hour_at(20.0) == 1
 
 
 class Full(SqlUtilisationRepository):
@@ -100,7 +100,7 @@ def test_a_store_that_fails_hides_no_other_rule(database: Database) -> None:
 
 
 # --- time -------------------------------------------------------------------------------------------------------------
-def test_windows_end_it_and_are_told_ten_minutes_ahead(database: Database) -> None:
+def test_windows_end_it_and_are_reported_ten_minutes_ahead(database: Database) -> None:
     spec = LaunchSpec(stop_outside=True)
     world = GuardWorld(database, launch=spec, active=("08:00-14:00",))
     launch = world.running()
@@ -117,7 +117,7 @@ def test_windows_end_it_and_are_told_ten_minutes_ahead(database: Database) -> No
     assert world.guard.due(launch, world.now) == (EndReason.OUTSIDE, "08:00-14:00")
 
 
-def test_the_end_of_its_time_is_told_once(database: Database) -> None:
+def test_the_end_of_its_time_is_reported_once(database: Database) -> None:
     world = GuardWorld(database, launch=LaunchSpec(max_runtime_s=36_000.0))
     launch = world.running()
     world.pass_(hours=8)
@@ -129,7 +129,7 @@ def test_the_end_of_its_time_is_told_once(database: Database) -> None:
     assert alert.can_do[-1] == f"End it now: gpuwatch stop {launch.launch_id}"
 
 
-def test_a_contract_that_ends_too_early_is_told_and_again_in_its_last_hour(database: Database) -> None:
+def test_a_contract_that_ends_too_early_is_reported_and_again_in_its_last_hour(database: Database) -> None:
     world = GuardWorld(database, launch=LaunchSpec(max_runtime_s=36_000.0))
     launch = world.running()
     ends_at = NOON + timedelta(hours=6)
@@ -143,7 +143,7 @@ def test_a_contract_that_ends_too_early_is_told_and_again_in_its_last_hour(datab
     assert soon.headline == "h100: its host ends the contract in less than an hour"
 
 
-def test_maintenance_is_told_once(database: Database) -> None:
+def test_maintenance_is_reported_once(database: Database) -> None:
     world = GuardWorld(database)
     launch = world.running()
     for _ in range(2):
@@ -182,8 +182,8 @@ def test_a_host_that_stays_offline(database: Database, relaunch: bool, fault: ob
     launch = world.running(condition=InstanceCondition.OFFLINE, condition_since=NOON)
     world.pass_(minutes=15)
     assert world.look(launch, state=InstanceState.OFFLINE, status="offline") == fault
-    told = [alert.headline for alert in world.alerts()]
-    assert told == ([] if relaunch else ["h100: its host is still offline"])
+    reported = [alert.headline for alert in world.alerts()]
+    assert reported == ([] if relaunch else ["h100: its host is still offline"])
 
 
 def test_a_host_that_is_back_ends_nothing(database: Database) -> None:
@@ -194,7 +194,7 @@ def test_a_host_that_is_back_ends_nothing(database: Database) -> None:
 
 
 # --- budgets ----------------------------------------------------------------------------------------------------------
-def test_a_budget_is_told_at_80_percent_and_at_its_end_and_only_told(database: Database) -> None:
+def test_a_budget_is_reported_at_80_percent_and_at_its_end_and_only_reported(database: Database) -> None:
     world = GuardWorld(database, Budget(max_usd_day=Decimal(10)))
     launch = world.running()
     for minutes in (119, 1, 10, 20, 10):

@@ -35,7 +35,7 @@ def proposed(world: GuardWorld, instance_id: str | None, **changes: Any) -> None
     world.host.proposals = [PriceIncrease(**(plain | changes))]
 
 
-def test_a_proposal_is_told_at_once_with_what_it_costs_and_once(database: Database) -> None:
+def test_a_proposal_is_reported_at_once_with_what_it_costs_and_once(database: Database) -> None:
     world = a_world(database, OnIncrease.ALERT)
     launch = world.running()
     proposed(world, launch.instance_id)
@@ -103,7 +103,7 @@ def test_a_price_under_the_threshold_is_accepted_once(database: Database) -> Non
     assert alert.kind is AlertKind.LAUNCH
 
 
-def test_a_yes_is_tried_again_until_it_is_taken_and_then_told(database: Database) -> None:
+def test_a_yes_is_tried_again_until_it_is_taken_and_then_reported(database: Database) -> None:
     world = a_world(database, OnIncrease.ACCEPT_UNDER)
     launch = world.running()
     proposed(world, launch.instance_id)

@@ -1,4 +1,4 @@
-"""Blindness is told once, and once more when it is over; "no offers" is not blindness."""
+"""Blindness is reported once, and once more when it is over; "no offers" is not blindness."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from gpuwatch.engine.health_monitor import HealthMonitor
 from gpuwatch.errors import ProviderDown, QuotaSpent
 from gpuwatch.ports import AlertKind
-from tests.engine.uow_fakes import NOON, MemoryDesk
+from tests.engine.uow_fakes import NOON, MemoryUnitOfWork
 
 INTERVAL_S = 30.0
 
 
-def health_monitor(uow_factory: MemoryDesk, started_at: datetime = NOON) -> HealthMonitor:
+def health_monitor(uow_factory: MemoryUnitOfWork, started_at: datetime = NOON) -> HealthMonitor:
     ids = (f"a{n}" for n in itertools.count())
     return HealthMonitor("vastai", uow_factory, ("telegram",), lambda: next(ids), started_at)
 
@@ -22,12 +22,12 @@ def later(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
-def kinds(uow_factory: MemoryDesk) -> list[AlertKind]:
+def kinds(uow_factory: MemoryUnitOfWork) -> list[AlertKind]:
     return [alert.kind for alert, _ in uow_factory.alerts]
 
 
-def test_three_silent_intervals_are_told_once() -> None:
-    uow_factory = MemoryDesk()
+def test_three_silent_intervals_are_reported_once() -> None:
+    uow_factory = MemoryUnitOfWork()
     guard = health_monitor(uow_factory)
     guard.failed(ProviderDown("HTTP 502"), later(30))
     for second in range(0, 600, 10):
@@ -37,7 +37,7 @@ def test_three_silent_intervals_are_told_once() -> None:
 
 
 def test_a_complete_answer_in_time_is_no_blindness() -> None:
-    uow_factory = MemoryDesk()
+    uow_factory = MemoryUnitOfWork()
     guard = health_monitor(uow_factory)
     for second in range(0, 600, 30):
         guard.answered(later(second))
@@ -45,8 +45,8 @@ def test_a_complete_answer_in_time_is_no_blindness() -> None:
     assert uow_factory.alerts == []
 
 
-def test_its_return_is_told_once() -> None:
-    uow_factory = MemoryDesk()
+def test_its_return_is_reported_once() -> None:
+    uow_factory = MemoryUnitOfWork()
     guard = health_monitor(uow_factory)
     guard.check(INTERVAL_S, later(300))
     guard.answered(later(400))
@@ -55,7 +55,7 @@ def test_its_return_is_told_once() -> None:
 
 
 def test_a_spent_quota_is_blindness_at_once() -> None:
-    uow_factory = MemoryDesk()
+    uow_factory = MemoryUnitOfWork()
     guard = health_monitor(uow_factory)
     guard.failed(QuotaSpent("spent", datetime(2026, 11, 22, tzinfo=UTC)), NOON)
     guard.failed(QuotaSpent("spent", datetime(2026, 11, 22, tzinfo=UTC)), later(30))
@@ -63,7 +63,7 @@ def test_a_spent_quota_is_blindness_at_once() -> None:
 
 
 def test_a_restart_while_blind_does_not_tell_it_again() -> None:
-    uow_factory = MemoryDesk()
+    uow_factory = MemoryUnitOfWork()
     health_monitor(uow_factory).check(INTERVAL_S, later(300))
     again = health_monitor(uow_factory, started_at=later(310))
     again.check(INTERVAL_S, later(900))
@@ -71,7 +71,7 @@ def test_a_restart_while_blind_does_not_tell_it_again() -> None:
 
 
 def test_a_restart_after_a_week_off_is_not_a_week_of_blindness() -> None:
-    uow_factory = MemoryDesk()
+    uow_factory = MemoryUnitOfWork()
     health_monitor(uow_factory).answered(NOON)
     again = health_monitor(uow_factory, started_at=NOON + timedelta(days=7))
     again.check(INTERVAL_S, NOON + timedelta(days=7, seconds=40))

@@ -29,7 +29,7 @@ def test_nothing_is_reconciled_before_a_whole_list_came(world: World) -> None:
     assert world.follower.reconciled
 
 
-def test_a_second_instance_with_the_label_of_a_launch_is_told(world: World) -> None:
+def test_a_second_instance_with_the_label_of_a_launch_is_reported(world: World) -> None:
     launch = running(world)
     world.provider.foreign("9999", label=launch.label)
     world.look(3)
@@ -40,29 +40,29 @@ def test_a_second_instance_with_the_label_of_a_launch_is_told(world: World) -> N
     assert world.provider.destroys == []
 
 
-def test_an_instance_of_a_launch_that_is_over_is_told_and_not_destroyed(world: World) -> None:
+def test_an_instance_of_a_launch_that_is_over_is_reported_and_not_destroyed(world: World) -> None:
     launch = running(world)
     end(world, launch)
     destroys = len(world.provider.destroys)
     world.provider.foreign("9001", label=launch.label)
     world.look(3)
-    assert AlertKind.ORPHAN in world.told()
+    assert AlertKind.ORPHAN in world.reported()
     assert len(world.provider.destroys) == destroys
 
 
 @pytest.mark.parametrize("label", ["gpuwatch-", "gpuwatch-AAAAAAAAAAAA", "gpuwatch-abcdefghijkl2", "gpuwatch-x\ny"])
-def test_what_is_labelled_like_ours_is_told_and_never_touched(world: World, label: str) -> None:
+def test_what_is_labelled_like_ours_is_reported_and_never_touched(world: World, label: str) -> None:
     world.provider.foreign("5", label=label)
     world.look(3)
-    assert world.told() == [AlertKind.ORPHAN]
+    assert world.reported() == [AlertKind.ORPHAN]
     assert world.provider.destroys == []
 
 
-def test_after_a_lost_database_every_labelled_instance_is_told_at_the_first_look(world: World) -> None:
+def test_after_a_lost_database_every_labelled_instance_is_reported_at_the_first_look(world: World) -> None:
     for n in range(3):
         world.provider.foreign(str(n), label=f"gpuwatch-{'abc'[n] * 12}")
     world.look()
-    assert world.told() == [AlertKind.ORPHAN] * 3
+    assert world.reported() == [AlertKind.ORPHAN] * 3
 
 
 @pytest.mark.parametrize("label", [None, "my own", "gpuwatch-" + "c" * 12])
@@ -91,7 +91,7 @@ def test_a_lost_answer_that_names_what_was_there_before_is_not_believed(world: W
     assert (launch.state, launch.instance_id) == (S.UNKNOWN, None)
 
 
-def test_adopted_is_the_first_of_two_and_the_other_is_told(world: World) -> None:
+def test_adopted_is_the_first_of_two_and_the_other_is_reported(world: World) -> None:
     world.provider.on_create = ["lost"]
     launch = world.rent()
     world.provider.foreign("9999", label=launch.label)
@@ -99,7 +99,7 @@ def test_adopted_is_the_first_of_two_and_the_other_is_told(world: World) -> None
     found = world.repository.get(launch.launch_id)
     assert found is not None
     assert found.instance_id == "9000"
-    assert AlertKind.ORPHAN in world.told()
+    assert AlertKind.ORPHAN in world.reported()
 
 
 def test_a_new_database_beside_labelled_instances_rents_nothing_until_they_are_settled(world: World) -> None:
@@ -125,4 +125,4 @@ def test_a_database_that_launched_before_rents_on_beside_instances_of_another_on
     )
     world.look()
     assert world.follower.not_ready() is None
-    assert world.told().count(AlertKind.ORPHAN) == 1
+    assert world.reported().count(AlertKind.ORPHAN) == 1

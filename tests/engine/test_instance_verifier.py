@@ -94,7 +94,7 @@ def test_a_slow_line_is_measured_twice_before_it_ends(database: Database) -> Non
     assert [world.verify(other) for _ in range(3)] == [False, False, True]
 
 
-def test_a_speed_that_could_not_be_told_is_not_slow(database: Database) -> None:
+def test_a_speed_that_could_not_be_reported_is_not_slow(database: Database) -> None:
     world = GuardWorld(database, launch=KEYED, min_download_mbps=500.0)
     launch = world.starting()
     world.probe.on_inside = [MeasuredInstance()]
@@ -110,7 +110,7 @@ def test_nothing_is_downloaded_where_no_speed_is_wanted(database: Database) -> N
     assert world.probe.downloads == [False]
 
 
-def test_a_login_that_stays_refused_is_told_and_the_instance_believed(database: Database) -> None:
+def test_a_login_that_stays_refused_is_reported_and_the_instance_believed(database: Database) -> None:
     world = GuardWorld(database, launch=KEYED, min_download_mbps=500.0)
     launch = world.starting()
     world.probe.on_inside = [LoginRefused("Permission denied (publickey)")]

@@ -1,4 +1,4 @@
-"""The beat that fetches charges: which days it asks for, what it keeps, and that nothing stops at its trouble."""
+"""The task that fetches charges: which days it asks for, what it keeps, and that nothing stops at its trouble."""
 
 from __future__ import annotations
 
@@ -10,19 +10,9 @@ from typing import Any
 import pytest
 
 from gpuwatch.domain.launches.invoices import NO_CHARGE
-from gpuwatch.domain.launches.launch import (
-    Intent,
-    Launch,
-    LaunchState,
-    new_launch,
-)
+from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState, new_launch
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
-from gpuwatch.engine.invoices import (
-    FETCH_EVERY_S,
-    FIRST_AFTER_S,
-    InvoiceCollector,
-    invoice_rows,
-)
+from gpuwatch.engine.invoices import FETCH_EVERY_S, FIRST_AFTER_S, InvoiceCollector, invoice_rows
 from gpuwatch.errors import ProviderDown, ProviderError
 from gpuwatch.ports import ProviderCharge
 from gpuwatch.storage.database import Database
@@ -134,8 +124,8 @@ def test_collect_says_that_the_provider_does_not_tell(sqlite_database: Database)
 ASKED = {TODAY - 4 * DAY: frozenset({"1", "2"}), YESTERDAY: frozenset({"1"})}
 
 
-def kept(*told: ProviderCharge) -> dict[tuple[str, date, str], tuple[int, bool]]:
-    rows = invoice_rows("vastai", told, ASKED, ["1", "2"], NOON)
+def kept(*reported: ProviderCharge) -> dict[tuple[str, date, str], tuple[int, bool]]:
+    rows = invoice_rows("vastai", reported, ASKED, ["1", "2"], NOON)
     return {(row.instance_id, row.day, row.kind): (row.microusd, row.final) for row in rows}
 
 

@@ -13,12 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.launches.launch import (
-    LaunchRefusal,
-    LaunchState,
-    RefusalReason,
-    most_microusd_hour,
-)
+from gpuwatch.domain.launches.launch import LaunchRefusal, LaunchState, RefusalReason, most_microusd_hour
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.planning.figures import exactly, parse_gpu_config
@@ -26,14 +21,7 @@ from gpuwatch.domain.planning.job_hours import GpuRate, JobSpec
 from gpuwatch.domain.watches.decide import DecisionReason, Match
 from gpuwatch.domain.watches.job_cost import dearest_microusd, highest_usd_gpu_hour, job_microusd
 from gpuwatch.domain.watches.match import match_of, matches, price_for
-from gpuwatch.domain.watches.watch import (
-    Action,
-    BidSpec,
-    Budget,
-    LaunchSpec,
-    SpotPolicy,
-    Watch,
-)
+from gpuwatch.domain.watches.watch import Action, BidSpec, Budget, LaunchSpec, SpotPolicy, Watch
 from gpuwatch.engine import alerts
 from gpuwatch.engine.check import check_provider
 from gpuwatch.engine.evaluator import EvaluationRules, Evaluator
@@ -46,14 +34,7 @@ from gpuwatch.storage.database import Database
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import a_watch, an_offer, seen_at
 from tests.engine.launch_world import World
-from tests.engine.uow_fakes import (
-    NOON,
-    FakeExecutor,
-    MemoryDesk,
-    ScriptedMarket,
-    an_answer,
-    evaluate,
-)
+from tests.engine.uow_fakes import NOON, FakeExecutor, MemoryUnitOfWork, ScriptedMarket, an_answer, evaluate
 
 VAST = {"vastai": Commission("0.20")}
 GPUS = ("A100 SXM 80GB", "H100 SXM")
@@ -108,7 +89,7 @@ def an_evaluator(watch: Watch, uow_factory: UnitOfWorkFactory, executor: FakeExe
 
 
 def test_the_daemon_tells_the_cheapest_job_first_with_what_it_costs() -> None:
-    watch, uow_factory = a_job_watch(), MemoryDesk()
+    watch, uow_factory = a_job_watch(), MemoryUnitOfWork()
     (decision,) = evaluate(an_evaluator(watch, uow_factory), [watch], an_answer(a100(), h100()), False, NOON)
     assert decision.reason is DecisionReason.FIRST_MATCH
     ((alert, _),) = uow_factory.alerts
@@ -127,7 +108,7 @@ def test_before_a_job_is_rented_the_whole_list_is_read(action: Action, asked: in
     uow = an_answer(a100(4.75), completeness=Completeness.TRUNCATED, complete_to=4.9)
     market = ScriptedMarket(uow, an_answer(a100(4.75), h100(13.50)))
     executor = FakeExecutor()
-    evaluator = an_evaluator(watch, MemoryDesk(), executor)
+    evaluator = an_evaluator(watch, MemoryUnitOfWork(), executor)
     hunter = Hunter(market, [watch], VAST["vastai"], evaluator, lambda *_: None, threading.Event())
     hunter.run_round(lambda: NOON, 30.0, 30.0)
     assert len(market.asked) == asked
@@ -139,7 +120,7 @@ def test_while_nothing_may_be_rented_the_whole_list_is_not_read_at_every_poll(re
     """It would use up the day's rows, and all other watches would be blind until midnight."""
     watch = a_job_watch(action=Action.LAUNCH, launch=LaunchSpec(max_runtime_s=360_000.0))
     uow = an_answer(a100(4.75), completeness=Completeness.TRUNCATED, complete_to=4.9)
-    market, uow_factory = ScriptedMarket(uow), MemoryDesk(LaunchRefusal(reason, "not now"))
+    market, uow_factory = ScriptedMarket(uow), MemoryUnitOfWork(LaunchRefusal(reason, "not now"))
     evaluator = an_evaluator(watch, uow_factory)
     hunter = Hunter(market, [watch], VAST["vastai"], evaluator, lambda *_: None, threading.Event())
     for poll in range(5):
@@ -153,7 +134,7 @@ def test_an_alert_names_the_parts_of_a_range_and_what_is_not_known() -> None:
     job = msgspec.structs.replace(JOB, load_s=exactly(3600.0), image_gb=10.0)
     watch = a_job_watch("600", job=job)
     match = matched(watch, a100(download_mbps=None))
-    decision = evaluate(an_evaluator(watch, MemoryDesk()), [watch], an_answer(a100()), False, NOON)[0]
+    decision = evaluate(an_evaluator(watch, MemoryUnitOfWork()), [watch], an_answer(a100()), False, NOON)[0]
     alert = alerts.offer_alert(
         watch, msgspec.structs.replace(decision, matches=(match,)), alert_id="a", zone=ZoneInfo("UTC"), did=""
     )
@@ -162,8 +143,8 @@ def test_an_alert_names_the_parts_of_a_range_and_what_is_not_known() -> None:
     assert facts["Not in it"] == "the time of its downloads, what downloads cost: not known"
 
 
-def test_a_watch_by_price_is_told_as_ever() -> None:
-    watch, uow_factory = a_watch(), MemoryDesk()
+def test_a_watch_by_price_is_reported_as_ever() -> None:
+    watch, uow_factory = a_watch(), MemoryUnitOfWork()
     evaluate(an_evaluator(watch, uow_factory), [watch], an_answer(an_offer(observed_at=NOON)), False, NOON)
     ((alert, _),) = uow_factory.alerts
     assert "job" not in alert.headline
@@ -173,7 +154,7 @@ def test_a_watch_by_price_is_told_as_ever() -> None:
 def test_the_launch_takes_the_cheapest_job_and_the_others_behind_it() -> None:
     watch = a_job_watch(action=Action.LAUNCH, launch=LaunchSpec(max_runtime_s=360_000.0))
     executor = FakeExecutor()
-    evaluate(an_evaluator(watch, MemoryDesk(), executor), [watch], an_answer(a100(), h100()), False, NOON)
+    evaluate(an_evaluator(watch, MemoryUnitOfWork(), executor), [watch], an_answer(a100(), h100()), False, NOON)
     start = executor.started[0]
     assert start.launch.gpu == "H100 SXM"
     assert [match.offer.offer_id for match in start.candidates] == ["h", "a"]
@@ -199,7 +180,7 @@ def test_a_bid_is_never_begun_at_which_the_job_is_too_dear(bid: BidSpec | None, 
 
 
 def test_a_question_about_a_job_is_kept_with_its_cost(database: Database) -> None:
-    """Asked, kept in the store, read back, told: it is the same job."""
+    """Asked, kept in the store, read back, reported: it is the same job."""
     watch = a_job_watch(action=Action.ASK, launch=LaunchSpec(max_runtime_s=360_000.0))
     evaluator = an_evaluator(watch, SqlDecisionStore(database))
     evaluate(evaluator, [watch], an_answer(a100(), h100()), False, NOON)

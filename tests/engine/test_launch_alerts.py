@@ -1,4 +1,4 @@
-"""The words in which a launch is told."""
+"""The texts about a launch."""
 
 from __future__ import annotations
 
@@ -7,12 +7,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from gpuwatch.domain.launches.launch import (
-    EndReason,
-    InstanceCondition,
-    Launch,
-    LaunchState,
-)
+from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, Launch, LaunchState
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.ports import Alert
 from tests.builders import NOON

@@ -114,7 +114,7 @@ def test_a_machine_that_failed_lately_is_no_next_candidate(world: World) -> None
 # --- what the owner hears ---------------------------------------------------------------------------------------------
 
 
-def test_an_offer_that_became_dearer_is_told(world: World) -> None:
+def test_an_offer_that_became_dearer_is_reported(world: World) -> None:
     world.market.script = [an_answer(an_offer(quoted_usd_hour=3.01))]
     world.execute(reserved(world), a_match(), seen_s_ago=30)
     (alert,) = world.alerts()
@@ -122,13 +122,13 @@ def test_an_offer_that_became_dearer_is_told(world: World) -> None:
     assert "threshold" in alert.why
 
 
-def test_offers_that_flap_are_told_once_an_hour(world: World) -> None:
+def test_offers_that_flap_are_reported_once_an_hour(world: World) -> None:
     world.provider.on_create = [OfferGone("gone")] * 3
     world.market.script = [an_answer()]
     for _ in range(3):
         world.rent()
         world.pass_s(300)
-    assert world.told() == [AlertKind.LAUNCH]
+    assert world.reported() == [AlertKind.LAUNCH]
 
 
 # --- two at one row ---------------------------------------------------------------------------------------------------

@@ -12,12 +12,7 @@ import msgspec
 import pytest
 
 from gpuwatch.domain.launches.launch import Launch, LaunchState
-from gpuwatch.domain.watches.watch import (
-    Action,
-    HookSpec,
-    LaunchSpec,
-    Watch,
-)
+from gpuwatch.domain.watches.watch import Action, HookSpec, LaunchSpec, Watch
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_hooks import MAX_ATTEMPTS, RETRY_AFTER_S, LaunchHooks
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
@@ -36,7 +31,7 @@ WATCH = a_watch(action=Action.LAUNCH, launch=SPEC)
 SAVES = msgspec.structs.replace(WATCH, launch=LaunchSpec(max_runtime_s=3600.0, before_stop=HOOK))
 
 
-class Shelf:
+class Snapshot:
     """Hooks over a world's store; what runs them is written by the test."""
 
     def __init__(self, store: Database, watch: Watch = WATCH) -> None:
@@ -81,7 +76,7 @@ class Shelf:
         return [call.event for call in self.calls]
 
     def said(self) -> list[str]:
-        """What alerts tell of hooks."""
+        """What alerts say about hooks."""
         alerts = [alert for alert in self.world.alerts() if "hook" in alert.headline]
         return [dict(alert.facts)["Said"] for alert in alerts]
 
@@ -100,128 +95,128 @@ class Shelf:
 
 
 @pytest.fixture
-def shelf(database: Database) -> Shelf:
-    return Shelf(database)
+def snapshot(database: Database) -> Snapshot:
+    return Snapshot(database)
 
 
 @pytest.fixture
-def saves(database: Database) -> Shelf:
-    return Shelf(database, SAVES)
+def saves(database: Database) -> Snapshot:
+    return Snapshot(database, SAVES)
 
 
 # --- on_running, on_ended ---------------------------------------------------------------------------------------------
 
 
-def test_a_launch_calls_for_its_hooks_when_it_runs_and_when_it_is_over(shelf: Shelf) -> None:
-    launch = running(shelf.world)
-    assert shelf.run_due() == 1
-    stop(shelf.world, launch)
-    shelf.world.look(5)
-    shelf.run_due()
-    assert shelf.events() == ["on_running", "on_ended"]
-    states = [json.loads(call.body)["state"] for call in shelf.calls]
+def test_a_launch_calls_for_its_hooks_when_it_runs_and_when_it_is_over(snapshot: Snapshot) -> None:
+    launch = running(snapshot.world)
+    assert snapshot.run_due() == 1
+    stop(snapshot.world, launch)
+    snapshot.world.look(5)
+    snapshot.run_due()
+    assert snapshot.events() == ["on_running", "on_ended"]
+    states = [json.loads(call.body)["state"] for call in snapshot.calls]
     assert states == ["running", "ended"]
-    assert shelf.run_due(10_000) == 0
+    assert snapshot.run_due(10_000) == 0
 
 
 def test_a_watch_without_a_hook_runs_nothing(database: Database) -> None:
-    plain = Shelf(database, msgspec.structs.replace(WATCH, launch=LaunchSpec(max_runtime_s=3600.0)))
+    plain = Snapshot(database, msgspec.structs.replace(WATCH, launch=LaunchSpec(max_runtime_s=3600.0)))
     running(plain.world)
     plain.run_due()
     assert (plain.calls, plain.run_due(10_000)) == ([], 0)
 
 
-def test_a_failure_is_tried_again_with_growing_rests_and_told_once_at_the_end(shelf: Shelf) -> None:
-    shelf.answer = lambda call: "it ended with code 1: no space"
-    running(shelf.world)
-    assert shelf.run_due() == 1
+def test_a_failure_is_tried_again_with_growing_rests_and_reported_once_at_the_end(snapshot: Snapshot) -> None:
+    snapshot.answer = lambda call: "it ended with code 1: no space"
+    running(snapshot.world)
+    assert snapshot.run_due() == 1
     for rest_s in RETRY_AFTER_S:
-        assert shelf.run_due(rest_s - 1) == 0
-        assert shelf.run_due(1) == 1
-    assert len(shelf.calls) == MAX_ATTEMPTS
-    assert shelf.said() == ["it ended with code 1: no space"]
-    assert shelf.run_due(86_400) == 0
+        assert snapshot.run_due(rest_s - 1) == 0
+        assert snapshot.run_due(1) == 1
+    assert len(snapshot.calls) == MAX_ATTEMPTS
+    assert snapshot.said() == ["it ended with code 1: no space"]
+    assert snapshot.run_due(86_400) == 0
     assert sum(RETRY_AFTER_S) < 3600
 
 
-def test_a_failure_that_mends_is_not_told(shelf: Shelf) -> None:
+def test_a_failure_that_mends_is_not_reported(snapshot: Snapshot) -> None:
     answers = iter(["code 1", None])
-    shelf.answer = lambda call: next(answers)
-    running(shelf.world)
-    shelf.run_due()
-    shelf.run_due(RETRY_AFTER_S[0])
-    assert (len(shelf.calls), shelf.said(), shelf.run_due(10_000)) == (2, [], 0)
+    snapshot.answer = lambda call: next(answers)
+    running(snapshot.world)
+    snapshot.run_due()
+    snapshot.run_due(RETRY_AFTER_S[0])
+    assert (len(snapshot.calls), snapshot.said(), snapshot.run_due(10_000)) == (2, [], 0)
 
 
-def test_what_a_crash_cut_off_is_run_again(shelf: Shelf) -> None:
+def test_what_a_crash_cut_off_is_run_again(snapshot: Snapshot) -> None:
     """Leased, and never settled: at least once means sometimes twice."""
-    running(shelf.world)
-    assert SqlHookQueue(shelf.world.store).lease(shelf.world.now, 10, 40.0)
-    shelf.hooks = shelf.started()
-    assert shelf.run_due(41) == 1
-    assert shelf.events() == ["on_running"]
+    running(snapshot.world)
+    assert SqlHookQueue(snapshot.world.store).lease(snapshot.world.now, 10, 40.0)
+    snapshot.hooks = snapshot.started()
+    assert snapshot.run_due(41) == 1
+    assert snapshot.events() == ["on_running"]
 
 
-def test_a_hook_that_never_comes_to_an_end_is_given_up_and_told(shelf: Shelf) -> None:
-    running(shelf.world)
+def test_a_hook_that_never_comes_to_an_end_is_given_up_and_reported(snapshot: Snapshot) -> None:
+    running(snapshot.world)
     for n in range(MAX_ATTEMPTS):
-        assert SqlHookQueue(shelf.world.store).lease(shelf.world.now + timedelta(seconds=50 * n), 1, 40.0)
-    assert shelf.run_due(50.0 * MAX_ATTEMPTS) == 1
-    assert shelf.calls == []
-    assert "restarted" in shelf.said()[0]
+        assert SqlHookQueue(snapshot.world.store).lease(snapshot.world.now + timedelta(seconds=50 * n), 1, 40.0)
+    assert snapshot.run_due(50.0 * MAX_ATTEMPTS) == 1
+    assert snapshot.calls == []
+    assert "restarted" in snapshot.said()[0]
 
 
-def test_what_our_own_end_cut_off_does_not_count_as_a_try(shelf: Shelf) -> None:
+def test_what_our_own_end_cut_off_does_not_count_as_a_try(snapshot: Snapshot) -> None:
     def cut_off(call: HookCall) -> str | None:
-        shelf.stopping.set()
+        snapshot.stopping.set()
         return "it was ended"
 
-    shelf.answer = cut_off
-    running(shelf.world)
-    shelf.run_due()
-    assert shelf.run_due() == 0  # nothing is begun any more
-    shelf.stopping.clear()
-    (run,) = SqlHookQueue(shelf.world.store).lease(shelf.world.now, 1, 40.0)
+    snapshot.answer = cut_off
+    running(snapshot.world)
+    snapshot.run_due()
+    assert snapshot.run_due() == 0  # nothing is begun any more
+    snapshot.stopping.clear()
+    (run,) = SqlHookQueue(snapshot.world.store).lease(snapshot.world.now, 1, 40.0)
     assert run.attempts == 1
 
 
-def test_a_slow_hook_holds_no_beat_up(shelf: Shelf) -> None:
+def test_a_slow_hook_holds_no_task_up(snapshot: Snapshot) -> None:
     gate = threading.Event()
-    shelf.answer = lambda call: None if gate.wait(20) else "late"
-    running(shelf.world)
-    assert shelf.hooks.run_due(shelf.world.now) == 1  # returns while the hook runs
-    assert shelf.hooks.run_due(shelf.world.now) == 0  # which nobody else begins meanwhile
+    snapshot.answer = lambda call: None if gate.wait(20) else "late"
+    running(snapshot.world)
+    assert snapshot.hooks.run_due(snapshot.world.now) == 1  # returns while the hook runs
+    assert snapshot.hooks.run_due(snapshot.world.now) == 0  # which nobody else begins meanwhile
     gate.set()
-    shelf.settle()
-    assert len(shelf.calls) == 1
+    snapshot.settle()
+    assert len(snapshot.calls) == 1
 
 
-def test_what_a_hook_says_is_hostile_text_and_may_hold_a_secret(shelf: Shelf) -> None:
-    shelf.answer = lambda call: "code 1: \x1b[31mtoken=abcdef123456 \u202e" + "x" * 5000
-    running(shelf.world)
+def test_what_a_hook_says_is_hostile_text_and_may_hold_a_secret(snapshot: Snapshot) -> None:
+    snapshot.answer = lambda call: "code 1: \x1b[31mtoken=abcdef123456 \u202e" + "x" * 5000
+    running(snapshot.world)
     for rest_s in (0.0, *RETRY_AFTER_S):
-        shelf.run_due(rest_s)
-    (said,) = shelf.said()
+        snapshot.run_due(rest_s)
+    (said,) = snapshot.said()
     assert not {"\x1b", "\u202e"} & set(said)
     assert "abcdef123456" not in said
     assert len(said) <= 200
 
 
-def test_a_fault_of_ours_is_a_failure_and_no_crash(shelf: Shelf) -> None:
+def test_a_fault_of_ours_is_a_failure_and_no_crash(snapshot: Snapshot) -> None:
     def broken(call: HookCall) -> str | None:
         raise ZeroDivisionError
 
-    shelf.answer = broken
-    running(shelf.world)
+    snapshot.answer = broken
+    running(snapshot.world)
     for rest_s in (0.0, *RETRY_AFTER_S):
-        shelf.run_due(rest_s)
-    assert shelf.said() == ["ZeroDivisionError"]
+        snapshot.run_due(rest_s)
+    assert snapshot.said() == ["ZeroDivisionError"]
 
 
-def test_a_command_is_told_the_launch_in_its_environment(shelf: Shelf) -> None:
-    launch = running(shelf.world)
-    shelf.run_due()
-    assert hook_environment(shelf.calls[0]) == {
+def test_a_command_is_reported_the_launch_in_its_environment(snapshot: Snapshot) -> None:
+    launch = running(snapshot.world)
+    snapshot.run_due()
+    assert hook_environment(snapshot.calls[0]) == {
         "GPUWATCH_EVENT": "on_running",
         "GPUWATCH_LAUNCH_ID": launch.launch_id,
         "GPUWATCH_WATCH": "h100",
@@ -231,29 +226,29 @@ def test_a_command_is_told_the_launch_in_its_environment(shelf: Shelf) -> None:
     }
 
 
-def test_closing_waits_for_what_is_being_ended(shelf: Shelf) -> None:
-    shelf.answer = lambda call: "it was ended" if shelf.stopping.wait(20) else "late"
-    running(shelf.world)
-    shelf.hooks.run_due(shelf.world.now)
-    shelf.hooks.close(within_s=20.0)
-    assert not shelf.hooks._running
-    assert [run.attempts for run in SqlHookQueue(shelf.world.store).lease(shelf.world.now, 1, 40.0)] == [1]
+def test_closing_waits_for_what_is_being_ended(snapshot: Snapshot) -> None:
+    snapshot.answer = lambda call: "it was ended" if snapshot.stopping.wait(20) else "late"
+    running(snapshot.world)
+    snapshot.hooks.run_due(snapshot.world.now)
+    snapshot.hooks.close(within_s=20.0)
+    assert not snapshot.hooks._running
+    assert [run.attempts for run in SqlHookQueue(snapshot.world.store).lease(snapshot.world.now, 1, 40.0)] == [1]
 
 
 # --- before_stop ------------------------------------------------------------------------------------------------------
 
 
-def stopping(shelf: Shelf) -> Launch:
-    launch = running(shelf.world)
-    shelf.follow_with_hooks()
-    stop(shelf.world, launch)
-    now = shelf.world.repository.get(launch.launch_id)
+def stopping(snapshot: Snapshot) -> Launch:
+    launch = running(snapshot.world)
+    snapshot.follow_with_hooks()
+    stop(snapshot.world, launch)
+    now = snapshot.world.repository.get(launch.launch_id)
     assert now is not None
     assert now.running_at is not None
     return now
 
 
-def test_a_destroy_waits_for_before_stop_and_then_comes(saves: Shelf) -> None:
+def test_a_destroy_waits_for_before_stop_and_then_comes(saves: Snapshot) -> None:
     gate = threading.Event()
     saves.answer = lambda call: None if gate.wait(20) else "late"
     launch = stopping(saves)
@@ -266,7 +261,7 @@ def test_a_destroy_waits_for_before_stop_and_then_comes(saves: Shelf) -> None:
     assert (saves.events(), saves.said()) == (["before_stop"], [])
 
 
-def test_a_hook_that_hangs_holds_a_destroy_up_for_its_time_and_no_longer(saves: Shelf) -> None:
+def test_a_hook_that_hangs_holds_a_destroy_up_for_its_time_and_no_longer(saves: Snapshot) -> None:
     gate = threading.Event()
     saves.answer = lambda call: None if gate.wait(20) else "late"
     stopping(saves)
@@ -280,7 +275,7 @@ def test_a_hook_that_hangs_holds_a_destroy_up_for_its_time_and_no_longer(saves: 
     saves.settle()
 
 
-def test_a_failing_hook_blocks_nothing_and_is_told_once(saves: Shelf) -> None:
+def test_a_failing_hook_blocks_nothing_and_is_reported_once(saves: Snapshot) -> None:
     saves.answer = lambda call: "it ended with code 1: disk full"
     launch = stopping(saves)
     saves.world.look()
@@ -290,7 +285,7 @@ def test_a_failing_hook_blocks_nothing_and_is_told_once(saves: Shelf) -> None:
     assert (saves.events(), saves.said()) == (["before_stop"], ["it ended with code 1: disk full"])
 
 
-def test_after_a_restart_it_is_not_run_again_and_that_it_was_cut_off_is_told(saves: Shelf) -> None:
+def test_after_a_restart_it_is_not_run_again_and_that_it_was_cut_off_is_reported(saves: Snapshot) -> None:
     launch = stopping(saves)
     assert SqlHookQueue(saves.world.store).begin(launch, "before_stop", saves.world.now, 40.0)  # … and the process dies
     again = saves.started()
@@ -302,7 +297,7 @@ def test_after_a_restart_it_is_not_run_again_and_that_it_was_cut_off_is_told(sav
     assert ["restarted" in said for said in saves.said()] == [True]
 
 
-def test_after_a_restart_a_hook_that_was_over_is_not_told(saves: Shelf) -> None:
+def test_after_a_restart_a_hook_that_was_over_is_not_reported(saves: Snapshot) -> None:
     launch = stopping(saves)
     saves.world.look()
     saves.settle()
@@ -311,7 +306,7 @@ def test_after_a_restart_a_hook_that_was_over_is_not_told(saves: Shelf) -> None:
     assert (len(saves.calls), saves.said()) == (1, [])
 
 
-def test_while_another_process_runs_it_nothing_is_destroyed(saves: Shelf) -> None:
+def test_while_another_process_runs_it_nothing_is_destroyed(saves: Snapshot) -> None:
     gate = threading.Event()
     saves.answer = lambda call: None if gate.wait(20) else "late"
     launch = stopping(saves)
@@ -324,18 +319,18 @@ def test_while_another_process_runs_it_nothing_is_destroyed(saves: Shelf) -> Non
     assert len(saves.calls) == 1
 
 
-def test_a_launch_that_never_ran_has_nothing_to_save(saves: Shelf) -> None:
+def test_a_launch_that_never_ran_has_nothing_to_save(saves: Snapshot) -> None:
     launch = saves.world.rent()
     assert saves.hooks.may_destroy(launch, saves.world.now)
     assert saves.calls == []
 
 
-def test_a_watch_that_left_the_settings_holds_nothing_up(saves: Shelf) -> None:
+def test_a_watch_that_left_the_settings_holds_nothing_up(saves: Snapshot) -> None:
     launch = msgspec.structs.replace(stopping(saves), watch="gone")
     assert saves.hooks.may_destroy(launch, saves.world.now)
 
 
-def test_a_store_that_fails_blocks_no_destroy(saves: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_fails_blocks_no_destroy(saves: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise StoreError("the disk is full")
 

@@ -1,6 +1,6 @@
 """Any order of lost and late answers, stale and empty lists, dying processes and jumping clocks keeps the promises.
 
-The provider's own books are the truth that the table is held against. What the model does, marketplaces were seen to
+The provider's own books are the truth that the table is compared with. What the model does, marketplaces were seen to
 do: a create lands up to a minute late, a list lags half a minute, is empty or fails. An acknowledged end is an end.
 """
 
@@ -19,35 +19,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from sqlalchemy import select
 
-from gpuwatch.domain.launches.launch import (
-    LABEL_PREFIX,
-    EndReason,
-    Intent,
-    Launch,
-    LaunchState,
-    launch_id_in,
-)
+from gpuwatch.domain.launches.launch import LABEL_PREFIX, EndReason, Intent, Launch, LaunchState, launch_id_in
 from gpuwatch.domain.market.pricing import Commission
-from gpuwatch.domain.watches.watch import (
-    Action,
-    Budget,
-    LaunchSpec,
-    Watch,
-)
+from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.engine.candidate_loop import ProviderContext
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_executor import LaunchExecutor
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.errors import OfferGone, OrderError, OrderRefused, OutcomeUnknown, ProviderDown, RefusalKind
-from gpuwatch.ports import (
-    Created,
-    Instance,
-    InstanceState,
-    Order,
-    PriceIncrease,
-    ProviderCharge,
-)
+from gpuwatch.ports import Created, Instance, InstanceState, Order, PriceIncrease, ProviderCharge
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.tables import alert, metadata
@@ -80,7 +61,7 @@ class Died(BaseException):
 
 
 class Marketplace:
-    """Rents, lists, ends; lies as told; keeps the truth."""
+    """Rents, lists, ends; lies as reported; keeps the truth."""
 
     name = "vastai"
 
@@ -167,8 +148,8 @@ class Marketplace:
 class Renting(RuleBasedStateMachine):
     """gpuwatch over that marketplace."""
 
-    @initialize(stranger=st.booleans())
-    def begin(self, stranger: bool) -> None:
+    @initialize(foreign_instance=st.booleans())
+    def begin(self, foreign_instance: bool) -> None:
         self.folder = tempfile.TemporaryDirectory(dir=_MEMORY)
         self.store = open_database(f"sqlite:///{self.folder.name}/launches.db")
         metadata.create_all(self.store.engine)
@@ -179,7 +160,7 @@ class Renting(RuleBasedStateMachine):
         self.ids = (f"{'a' * 8}{''.join(letters)}" for letters in itertools.product("bcdefghijk", repeat=4))
         self.orphans: set[str] = set()
         self.watches = dict(WATCHES)
-        if stranger:
+        if foreign_instance:
             self.place.alive["1"] = Instance(instance_id="1", label=None, state=InstanceState.RUNNING, status="running")
         self.restart()
 
@@ -290,7 +271,7 @@ class Renting(RuleBasedStateMachine):
     def look_well(self, times: int, every_s: float) -> None:
         """The list says what is."""
         self.look("true", times, every_s)
-        self.every_labelled_instance_is_known_or_told()
+        self.every_labelled_instance_is_known_or_reported()
 
     @rule(listing=st.sampled_from(["stale", "empty", "empty", "down"]), times=st.integers(1, 6), every_s=_EVERY_S)
     def look(self, listing: str, times: int, every_s: float) -> None:
@@ -300,8 +281,8 @@ class Renting(RuleBasedStateMachine):
             self.wait(every_s)
             self.follower.reconcile(self.now)
         with self.store.read() as connection:
-            told = connection.execute(select(alert.c.body).where(alert.c.kind == "orphan")).scalars().all()
-        self.orphans = {dict(msgspec.json.decode(body)["facts"])["Instance"] for body in told}
+            reported = connection.execute(select(alert.c.body).where(alert.c.kind == "orphan")).scalars().all()
+        self.orphans = {dict(msgspec.json.decode(body)["facts"])["Instance"] for body in reported}
 
     @rule(seconds=st.sampled_from([20.0, 90.0, 700.0, 3600.0]))
     def wait(self, seconds: float) -> None:
@@ -395,7 +376,7 @@ class Renting(RuleBasedStateMachine):
             launch = _of_label(rows, instance.label)
             assert launch is None or not launch.is_over or instance.instance_id in self.orphans
 
-    def every_labelled_instance_is_known_or_told(self) -> None:
+    def every_labelled_instance_is_known_or_reported(self) -> None:
         for instance in self.place.alive.values():
             launch = self._launch(instance.label)
             if instance.label and (launch is None or launch.is_over):

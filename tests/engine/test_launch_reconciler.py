@@ -35,13 +35,13 @@ def test_a_provider_that_is_down_ends_nothing_that_runs(world: World) -> None:
     assert (world.state(launch), world.provider.destroys) == (S.RUNNING, [])
 
 
-def test_what_is_in_no_list_for_long_is_told_and_never_destroyed(world: World) -> None:
+def test_what_is_in_no_list_for_long_is_reported_and_never_destroyed(world: World) -> None:
     """A list that is falsely empty must not cost the owner the work of a day."""
     launch = running(world)
     world.provider.on_list = ["empty"] * 40
     world.look(40, every_s=30)
     assert (world.state(launch), world.provider.destroys) == (S.RUNNING, [])
-    assert world.told() == [AlertKind.LAUNCH, AlertKind.HELD]
+    assert world.reported() == [AlertKind.LAUNCH, AlertKind.HELD]
 
 
 def test_what_is_gone_while_others_are_listed_is_over(world: World) -> None:
@@ -121,7 +121,7 @@ def test_an_end_that_is_acknowledged_and_not_true_is_asked_for_again(world: Worl
     assert len(world.provider.destroys) == 20
 
 
-def test_a_slow_end_is_told_once_an_hour(world: World) -> None:
+def test_a_slow_end_is_reported_once_an_hour(world: World) -> None:
     launch = running(world)
     world.provider.destroy_works = False
     stop(world, launch)
@@ -192,7 +192,7 @@ def test_a_lost_answer_goes_to_the_owner_even_if_no_list_ever_comes(world: World
     world.provider.on_list = [ProviderDown("410")] * 100
     world.look(70, every_s=30)
     assert world.state(launch) is S.HELD
-    assert AlertKind.HELD in world.told()
+    assert AlertKind.HELD in world.reported()
 
 
 def test_what_is_held_is_adopted_when_it_turns_up(world: World) -> None:
@@ -230,7 +230,7 @@ def test_one_launch_in_trouble_does_not_keep_the_others_from_their_end(world: Wo
     assert world.provider.alive == {}
 
 
-def test_a_provider_that_lists_nothing_while_something_runs_there_is_told_once_and_when_it_is_back(
+def test_a_provider_that_lists_nothing_while_something_runs_there_is_reported_once_and_when_it_is_back(
     world: World,
 ) -> None:
     """A key that may search and not list leaves the hunt its eyes: nobody else would say it."""
@@ -239,9 +239,9 @@ def test_a_provider_that_lists_nothing_while_something_runs_there_is_told_once_a
     world.provider.on_list = [KeyRejected("403 not_authorized")] * 40
     world.look(40, every_s=30)
     world.look(2)
-    told = [due.alert.kind for due in Outbox(world.store).lease(world.now + timedelta(hours=1), 100, 60.0)]
-    assert told.count(AlertKind.BLIND) == 1
-    assert told.count(AlertKind.RECOVERED) == 1
+    reported = [due.alert.kind for due in Outbox(world.store).lease(world.now + timedelta(hours=1), 100, 60.0)]
+    assert reported.count(AlertKind.BLIND) == 1
+    assert reported.count(AlertKind.RECOVERED) == 1
 
 
 def test_a_short_outage_or_one_with_nothing_rented_is_no_news(world: World) -> None:
@@ -250,11 +250,11 @@ def test_a_short_outage_or_one_with_nothing_rented_is_no_news(world: World) -> N
     running(world)
     world.provider.on_list = [ProviderDown("502")] * 10
     world.look(11, every_s=30)
-    assert not {AlertKind.BLIND, AlertKind.RECOVERED} & set(world.told())
+    assert not {AlertKind.BLIND, AlertKind.RECOVERED} & set(world.reported())
 
 
 def headlines(world: World) -> list[str]:
-    """Of all that ever was told."""
+    """Of all that ever was reported."""
     with world.store.read() as connection:
         bodies = connection.execute(select(alerts.c.body)).scalars()
         return [msgspec.json.decode(body, type=Alert).headline.removeprefix("h100: ") for body in bodies]
@@ -262,7 +262,7 @@ def headlines(world: World) -> list[str]:
 
 @pytest.mark.parametrize("spot", [False, True])
 def test_what_flaps_floods_nobody(world: World, spot: bool) -> None:
-    """A marketplace whose price, or word, is another at every look: every step is kept, and told now and then."""
+    """A marketplace whose price, or word, is another at every poll: every step is kept, and reported now and then."""
     launch = running(world)
     for n in range(60):
         if spot:
@@ -276,7 +276,7 @@ def test_what_flaps_floods_nobody(world: World, spot: bool) -> None:
     assert 3 <= len(headlines(world)) <= 6
 
 
-def test_a_price_that_rises_and_rises_is_told_each_time(world: World) -> None:
+def test_a_price_that_rises_and_rises_is_reported_each_time(world: World) -> None:
     running(world)
     for dollars in (3.3, 3.6, 4.0, 5.0):
         world.provider.turns(InstanceState.RUNNING, listed_usd_hour=dollars)

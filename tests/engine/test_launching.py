@@ -8,13 +8,7 @@ from decimal import Decimal
 import pytest
 
 from gpuwatch.domain.launches.absence_proof import ABSENCE_WAIT_S
-from gpuwatch.domain.launches.launch import (
-    Launch,
-    LaunchConflict,
-    LaunchRefusal,
-    LaunchState,
-    RefusalReason,
-)
+from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.watches.watch import Budget, LaunchSpec, SpotPolicy
 from gpuwatch.errors import OfferGone, OrderRateLimited, OrderRefused, OutcomeUnknown, ProviderDown, RefusalKind
 from gpuwatch.ports import AlertKind, InstanceState
@@ -93,11 +87,11 @@ def test_no_more_than_max_tries_offers_are_asked_for(world: World) -> None:
 
 
 @pytest.mark.parametrize("kind", [RefusalKind.NO_CREDIT, RefusalKind.KEY, RefusalKind.BAD_ORDER])
-def test_a_refusal_that_only_a_person_can_mend_is_told_and_not_repeated(world: World, kind: RefusalKind) -> None:
+def test_a_refusal_that_only_a_person_can_mend_is_reported_and_not_repeated(world: World, kind: RefusalKind) -> None:
     world.provider.on_create = [OrderRefused("vastai: 400 no", kind)]
     launch = world.rent()
     assert launch.state is S.FAILED
-    assert world.told() == [AlertKind.REFUSED]
+    assert world.reported() == [AlertKind.REFUSED]
     again = world.reserve()
     assert isinstance(again, LaunchRefusal)
     assert again.reason is RefusalReason.COOLING
@@ -135,7 +129,7 @@ def test_a_lost_answer_is_never_sent_again_and_found_by_its_label(world: World) 
     assert len(world.provider.orders) == 1
 
 
-def test_a_contract_that_does_not_start_is_destroyed_and_told(world: World) -> None:
+def test_a_contract_that_does_not_start_is_destroyed_and_reported(world: World) -> None:
     world.provider.on_create = ["stopped"]
     launch = world.rent()
     assert launch.state is S.STOPPING
@@ -227,14 +221,14 @@ def test_whoever_holds_an_old_version_cannot_move_a_launch(world: World) -> None
 # --- while it lives ---------------------------------------------------------------------------------------------------
 
 
-def test_it_runs_when_the_provider_says_so_and_is_told(world: World) -> None:
+def test_it_runs_when_the_provider_says_so_and_is_reported(world: World) -> None:
     launch = world.rent()
     world.provider.turns(InstanceState.RUNNING)
     world.look()
     found = world.repository.get(launch.launch_id)
     assert found is not None
     assert (found.state, found.running_at) == (S.RUNNING, world.now)
-    assert world.told() == [AlertKind.LAUNCH]
+    assert world.reported() == [AlertKind.LAUNCH]
 
 
 def test_not_running_in_time_is_destroyed_and_its_machine_is_avoided(world: World) -> None:
@@ -297,7 +291,7 @@ def test_an_empty_list_never_proves_that_nothing_was_made(world: World) -> None:
     launch = world.rent()
     world.look(300, every_s=30)
     assert world.state(launch) is S.HELD
-    assert AlertKind.HELD in world.told()
+    assert AlertKind.HELD in world.reported()
     assert len(world.provider.orders) == 1
 
 
@@ -351,7 +345,7 @@ def test_an_end_is_a_state_until_the_list_no_longer_shows_it(world: World) -> No
     stop(world, launch)
     world.look(10, every_s=60)
     assert world.state(launch) is S.STOPPING
-    assert AlertKind.HELD in world.told()
+    assert AlertKind.HELD in world.reported()
     world.provider.destroy_works = True
     world.look(5)
     assert world.state(launch) is S.ENDED
@@ -381,16 +375,16 @@ def test_a_process_that_died_after_the_send_adopts_its_instance(world: World) ->
     assert (found.state, found.instance_id) == (S.RUNNING, "9100")
 
 
-def test_a_labelled_instance_that_nobody_knows_is_told_once_and_never_destroyed(world: World) -> None:
+def test_a_labelled_instance_that_nobody_knows_is_reported_once_and_never_destroyed(world: World) -> None:
     world.provider.foreign("5", label="gpuwatch-zzzzzzzzzzzz")
     world.look(5)
-    assert world.told() == [AlertKind.ORPHAN]
+    assert world.reported() == [AlertKind.ORPHAN]
     assert world.provider.destroys == []
 
 
-def test_a_label_that_only_looks_like_ours_is_told_and_left_alone(world: World) -> None:
+def test_a_label_that_only_looks_like_ours_is_reported_and_left_alone(world: World) -> None:
     world.provider.foreign("5", label="gpuwatch-mine")
     world.provider.foreign("6", label="somebody-else")
     world.look(5)
-    assert world.told() == [AlertKind.ORPHAN]
+    assert world.reported() == [AlertKind.ORPHAN]
     assert world.provider.destroys == []

@@ -16,7 +16,7 @@ from gpuwatch.ports import Alert
 from tests.builders import NOON, a_match, a_watch, an_offer
 
 
-def told(*matches: Match, action: Action = Action.ALERT) -> Alert:
+def reported(*matches: Match, action: Action = Action.ALERT) -> Alert:
     watch = a_watch(name="w", max_price_usd_gpu_hour=Decimal(5), action=action)
     decision = Decision(watch="w", reason=DecisionReason.FIRST_MATCH, decided_at=NOON, matches=matches)
     return offer_alert(watch, decision, alert_id="abc", zone=ZoneInfo("UTC"), did="")
@@ -27,19 +27,19 @@ def sold(provider: str, **changes: Any) -> Match:
 
 
 def test_a_plain_offer_has_none_of_these_facts() -> None:
-    labels = [label for label, _ in told(sold("vastai")).facts]
+    labels = [label for label, _ in reported(sold("vastai")).facts]
     assert not {"Kind", "Sold by", "Elsewhere", "Processor", "Terms", "Note"} & set(labels)
 
 
 def test_a_list_price_says_so_in_subject_fact_line_and_advice() -> None:
-    alert = told(sold("azure", kind=OfferKind.LISTED, terms=OfferTerms(instance_type="ND96isr H100 v5")))
+    alert = reported(sold("azure", kind=OfferKind.LISTED, terms=OfferTerms(instance_type="ND96isr H100 v5")))
     assert alert.headline.endswith("per GPU-hour (listed)")
     assert dict(alert.facts)["Kind"] == "listed: a list price; stock is unknown"
     assert alert.can_do[0] == "Check whether azure has it: ND96isr H100 v5"
     assert "· azure (listed) azure-1" in as_text(alert)
 
 
-def test_seller_currency_payment_and_processor_are_told_in_words() -> None:
+def test_seller_currency_payment_and_processor_are_reported_in_words() -> None:
     terms = OfferTerms(
         seller="oracle",
         currency="EUR",
@@ -48,7 +48,7 @@ def test_seller_currency_payment_and_processor_are_told_in_words() -> None:
         prepaid=True,
         note="SXM or PCIe is not known",
     )
-    facts = dict(told(sold("pricelist", terms=terms, cpu_arch="arm64")).facts)
+    facts = dict(reported(sold("pricelist", terms=terms, cpu_arch="arm64")).facts)
     assert facts["Sold by"] == "oracle, through pricelist"
     assert facts["Terms"] == "EUR at 1.16 of 2026-11-20, prepaid"
     assert facts["Processor"] == "Arm: images for x86 do not run there"
@@ -56,14 +56,14 @@ def test_seller_currency_payment_and_processor_are_told_in_words() -> None:
 
 
 def test_what_a_seller_writes_stays_text() -> None:
-    text = as_text(told(sold("pricelist", terms=OfferTerms(seller="evil\n\x1b[31m<b>", note="a\nb"))))
+    text = as_text(reported(sold("pricelist", terms=OfferTerms(seller="evil\n\x1b[31m<b>", note="a\nb"))))
     assert "evil [31m<b>, through pricelist" in text
     assert "Note: a b" in text
 
 
 def test_resold_stock_is_one_line_of_the_alert_and_counts_once() -> None:
     resold = sold("shadeform", quoted_usd_hour=2.99, terms=OfferTerms(seller="lambda"))
-    alert = told(resold, sold("lambda"), sold("vastai", quoted_usd_hour=3.5))
+    alert = reported(resold, sold("lambda"), sold("vastai", quoted_usd_hour=3.5))
     assert [(line.provider, line.marks) for line in alert.offers] == [
         ("lambda", ("also via shadeform",)),
         ("vastai", ()),
@@ -72,9 +72,9 @@ def test_resold_stock_is_one_line_of_the_alert_and_counts_once() -> None:
     assert "1 more fits" in alert.why
 
 
-def test_what_is_rented_is_what_is_told_first_whoever_sells_it() -> None:
+def test_what_is_rented_is_what_is_reported_first_whoever_sells_it() -> None:
     resold = sold("shadeform", quoted_usd_hour=2.99, terms=OfferTerms(seller="lambda"))
-    alert = told(resold, sold("lambda"), action=Action.LAUNCH)
+    alert = reported(resold, sold("lambda"), action=Action.LAUNCH)
     assert [(line.provider, line.marks) for line in alert.offers] == [
         ("shadeform", ("via lambda", "also at lambda")),
     ]

@@ -6,12 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuwatch.domain.launches.launch import (
-    EndReason,
-    Launch,
-    LaunchRefusal,
-    LaunchState,
-)
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState
 from gpuwatch.domain.launches.machines import MachineNote, MachineVerdict
 from gpuwatch.domain.launches.pause import Pause
 from gpuwatch.errors import OfferGone

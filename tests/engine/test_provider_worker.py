@@ -19,12 +19,7 @@ from gpuwatch.ports import Alert, AlertKind, Answer, ProviderSettings, Query
 from tests.builders import changed
 from tests.engine.test_evaluator import WATCH, Bench, h100
 from tests.engine.test_hunt import TWENTY
-from tests.engine.uow_fakes import (
-    NOON,
-    MemoryDesk,
-    ScriptedMarket,
-    an_answer,
-)
+from tests.engine.uow_fakes import NOON, MemoryUnitOfWork, ScriptedMarket, an_answer
 
 SETTINGS = ProviderSettings(name="vastai", base_url="http://127.0.0.1", sweep_every_s=600.0)
 
@@ -65,7 +60,7 @@ class Post:
         self.now = NOON
         self.bench = Bench(WATCH)
         self.market = ScriptedMarket(an_answer(h100()))
-        uow_factory: MemoryDesk = self.bench.uow_factory
+        uow_factory: MemoryUnitOfWork = self.bench.uow_factory
         health_monitor = HealthMonitor("vastai", uow_factory, ("telegram",), lambda: "x", NOON)
         drift_detector = DriftDetector("vastai", uow_factory, ("telegram",), lambda: "y")
         self.recorder = AnswerRecorder("vastai", history, health_monitor, drift_detector)
@@ -82,7 +77,7 @@ class Post:
             swept_at=swept_at,
         )
 
-    def told(self) -> list[AlertKind]:
+    def reported(self) -> list[AlertKind]:
         alerts: list[tuple[Alert, tuple[str, ...]]] = self.bench.uow_factory.alerts
         return [alert.kind for alert, _ in alerts]
 
@@ -95,14 +90,14 @@ def test_a_restart_does_not_cost_a_sweep() -> None:
     assert post.worker.sweep_if_due()
 
 
-def test_spent_rows_ask_nothing_and_are_told_once() -> None:
+def test_spent_rows_ask_nothing_and_are_reported_once() -> None:
     post = Post(CountingHistory(used=20_000))
     post.worker.hunt()
     post.now += timedelta(seconds=60)
     post.worker.hunt()
     assert not post.worker.sweep_if_due()
     assert post.market.asked == []
-    assert post.told() == [AlertKind.BLIND]
+    assert post.reported() == [AlertKind.BLIND]
 
 
 def test_the_next_day_has_its_rows_again() -> None:
@@ -119,7 +114,7 @@ def test_a_full_disk_loses_prices_and_not_the_hunt(caplog: pytest.LogCaptureFixt
     history.full = True
     post = Post(history)
     post.worker.hunt()
-    assert post.told() == [AlertKind.OFFER]
+    assert post.reported() == [AlertKind.OFFER]
     assert "not kept" in caplog.text
     assert post.worker.finished_rounds == 1
 
@@ -129,16 +124,16 @@ def test_where_nothing_is_asked_silence_is_no_blindness() -> None:
     post = Post(CountingHistory(), hunts=False, targets=())
     post.now += timedelta(hours=12)
     post.worker.check_health()
-    assert post.told() == []
+    assert post.reported() == []
 
 
 def test_what_is_only_swept_is_blind_after_three_sweeps_and_not_after_three_hunts() -> None:
     post = Post(CountingHistory(), settings=changed(SETTINGS, rows_per_day=0), hunts=False)
     post.recorder.record_sweep("H100 SXM", False, ProviderDown("vastai: 502"), NOON)
-    for minutes, told in ((5, []), (31, []), (33, [AlertKind.BLIND])):
+    for minutes, reported in ((5, []), (31, []), (33, [AlertKind.BLIND])):
         post.now = NOON + timedelta(minutes=minutes)
         post.worker.check_health()
-        assert post.told() == told
+        assert post.reported() == reported
 
 
 def test_an_answer_for_which_nobody_was_asked_is_no_sight() -> None:
@@ -150,7 +145,7 @@ def test_an_answer_for_which_nobody_was_asked_is_no_sight() -> None:
         post.recorder.record_hunt(Query(gpus=("H100 SXM",)), ProviderDown("vastai: 502"), post.now)
         post.recorder.record_sweep("H100", False, unasked, post.now)
         post.worker.check_health()
-    assert post.told() == [AlertKind.BLIND]
+    assert post.reported() == [AlertKind.BLIND]
 
 
 def test_where_every_question_needs_no_request_there_is_no_blindness() -> None:
@@ -161,4 +156,4 @@ def test_where_every_question_needs_no_request_there_is_no_blindness() -> None:
         post.now = NOON + timedelta(minutes=minutes)
         post.recorder.record_hunt(Query(spot=True), changed(an_answer(), searches=0), post.now)
         post.worker.check_health()
-    assert (post.told(), history.kept) == ([], 0)
+    assert (post.reported(), history.kept) == ([], 0)

@@ -95,7 +95,7 @@ def test_trouble_with_one_launch_keeps_no_other_from_its_end(world: World) -> No
     assert "9001" not in world.provider.alive
 
 
-def test_what_came_to_life_while_nobody_looked_ends_at_the_moment_that_its_instance_was_told(world: World) -> None:
+def test_what_came_to_life_while_nobody_looked_ends_at_the_moment_that_its_instance_was_reported(world: World) -> None:
     """The machine slept for eight hours, or the daemon was down: it may have run all the while."""
     launch = world.rent()
     world.look()
@@ -159,7 +159,7 @@ def test_a_clock_that_was_far_ahead_when_it_came_to_life_does_not_lengthen_it_by
     assert (world.state(launch), world.provider.alive) == (S.STOPPING, {})
 
 
-def test_a_slow_end_that_cannot_be_told_is_asked_for_all_the_same(world: World) -> None:
+def test_a_slow_end_that_cannot_be_reported_is_asked_for_all_the_same(world: World) -> None:
     launch = running(world)
     stop(world, launch)
     world.provider.destroy_works = False

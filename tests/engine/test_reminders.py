@@ -1,4 +1,4 @@
-"""What waits for its owner is told once a day."""
+"""What waits for its owner is reported once a day."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpuwatch.engine.reminders import send_reminders
 from gpuwatch.storage.database import Database
 from tests.engine.launch_world import World, running
 
-HERALD = LaunchAlerts(lambda _watch: ("telegram",), iter(f"id{n}" for n in range(1000)).__next__)
+LAUNCH_ALERTS = LaunchAlerts(lambda _watch: ("telegram",), iter(f"id{n}" for n in range(1000)).__next__)
 
 
 @pytest.fixture
@@ -21,23 +21,23 @@ def world(sqlite_database: Database) -> Iterator[World]:
     return World(sqlite_database)
 
 
-def told(world: World, keyed: set[str], days: int, words: str) -> int:
-    """How many alerts say so after so many more days, with a look every hour."""
+def reported(world: World, keyed: set[str], days: int, words: str) -> int:
+    """How many alerts say so after so many more days, with a poll every hour."""
     for _ in range(days * 24):
-        send_reminders(world.repository, HERALD, keyed, world.now)
+        send_reminders(world.repository, LAUNCH_ALERTS, keyed, world.now)
         world.now += timedelta(hours=1)
     return sum(words in alert.headline for alert in world.alerts())
 
 
-def test_a_held_launch_is_told_every_day_until_it_is_settled(world: World) -> None:
+def test_a_held_launch_is_reported_every_day_until_it_is_settled(world: World) -> None:
     world.provider.on_create = ["lost"]
     held = world.repository.move(world.rent(), LaunchState.HELD, "a test", world.now)
-    assert told(world, {"vastai"}, 2, "held") == 3  # from noon to noon: three dates
+    assert reported(world, {"vastai"}, 2, "held") == 3  # from noon to noon: three dates
     world.repository.move(held, LaunchState.FAILED, "a test", world.now, ended_at=world.now)
-    assert told(world, {"vastai"}, 1, "held") == 3
+    assert reported(world, {"vastai"}, 1, "held") == 3
 
 
-def test_what_runs_where_nobody_looks_is_told_every_day(world: World) -> None:
+def test_what_runs_where_nobody_looks_is_reported_every_day(world: World) -> None:
     running(world)
-    assert told(world, {"vastai"}, 1, "can no longer manage it") == 0
-    assert told(world, set(), 1, "can no longer manage it") == 2
+    assert reported(world, {"vastai"}, 1, "can no longer manage it") == 0
+    assert reported(world, set(), 1, "can no longer manage it") == 2

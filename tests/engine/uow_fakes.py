@@ -10,24 +10,13 @@ import msgspec
 
 from gpuwatch.domain.launches.approval import Approval
 from gpuwatch.domain.launches.checklist import unticked
-from gpuwatch.domain.launches.launch import (
-    Intent,
-    Launch,
-    LaunchRefusal,
-    new_launch,
-)
+from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, new_launch
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.decide import Decision, Match, WatchMemory
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.engine.evaluator import Evaluator
 from gpuwatch.errors import ProviderError
-from gpuwatch.ports import (
-    Alert,
-    Answer,
-    Completeness,
-    ProviderHealth,
-    Query,
-)
+from gpuwatch.ports import Alert, Answer, Completeness, ProviderHealth, Query
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -69,7 +58,7 @@ class ScriptedMarket:
         return entry
 
 
-class MemoryDesk:
+class MemoryUnitOfWork:
     """Keeps what is written; a block that raises leaves nothing."""
 
     def __init__(self, refusal: LaunchRefusal | None = None) -> None:
@@ -102,8 +91,8 @@ class MemoryDesk:
 
 
 class MemoryPage:
-    def __init__(self, uow_factory: MemoryDesk) -> None:
-        self._desk = uow_factory
+    def __init__(self, uow_factory: MemoryUnitOfWork) -> None:
+        self._unit_of_work = uow_factory
         self.remembered: dict[str, WatchMemory] = {}
         self.launches: list[Launch] = []
         self.alerts: list[tuple[Alert, tuple[str, ...]]] = []
@@ -113,8 +102,8 @@ class MemoryPage:
         self.remembered[watch] = remembered
 
     def reserve(self, intent: Intent, budget: Budget, now: datetime) -> tuple[Launch, Match] | LaunchRefusal:
-        if self._desk.refusal is not None:
-            return self._desk.refusal
+        if self._unit_of_work.refusal is not None:
+            return self._unit_of_work.refusal
         launch = new_launch(intent, slot=0, now=now)
         self.launches.append(launch)
         return launch, intent.match
@@ -122,8 +111,8 @@ class MemoryPage:
     def ask(
         self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, rearmed: bool
     ) -> Approval | LaunchRefusal | None:
-        if self._desk.refusal is not None:
-            return self._desk.refusal
+        if self._unit_of_work.refusal is not None:
+            return self._unit_of_work.refusal
         self.asks.append(
             Approval(
                 ask_id=intent.launch_id,
@@ -136,22 +125,22 @@ class MemoryPage:
         return self.asks[-1]
 
     def unticked(self, watch: Watch) -> Sequence[str]:
-        return unticked(watch, self._desk.ticked)
+        return unticked(watch, self._unit_of_work.ticked)
 
     def has_lapsed_approval(self, watch: str, now: datetime) -> bool:
-        return self._desk.left_open
+        return self._unit_of_work.left_open
 
     def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
         self.alerts.append((alert, tuple(channels)))
         return True
 
     def save_health(self, provider: str, health: ProviderHealth) -> None:
-        self._desk.kept_sights[provider] = health
+        self._unit_of_work.kept_sights[provider] = health
 
     def record_new_value(self, provider: str, kind: str, word: str, now: datetime) -> bool:
         key = (provider, kind, word)
-        new = key not in self._desk.words
-        self._desk.words.add(key)
+        new = key not in self._unit_of_work.words
+        self._unit_of_work.words.add(key)
         return new
 
 

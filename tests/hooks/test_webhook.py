@@ -13,12 +13,7 @@ from gpuwatch.domain.watches.watch import HookSpec
 from gpuwatch.hooks.webhook import post_signed, signature
 from gpuwatch.ports.hooks import HookCall
 from gpuwatch.providers.toolkit.http.client import HttpxClient
-from gpuwatch.testing.loopback import (
-    ReceivedRequest,
-    ReplyWriter,
-    Server,
-    serving,
-)
+from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, Server, serving
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 SECRET = "a long shared secret"

@@ -57,7 +57,7 @@ def test_each_service_gets_it_once_though_another_fails() -> None:
     assert took == [URLS[0], URLS[1]]
 
 
-def test_an_unknown_address_is_told_by_its_number() -> None:
+def test_an_unknown_address_is_reported_by_its_number() -> None:
     made, took = channel(URLS, set())
     with pytest.raises(DeliveryRefused, match=r"urls\[3\]") as caught:
         made.send(an_alert())

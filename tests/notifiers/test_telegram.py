@@ -160,7 +160,7 @@ def test_a_limit_is_waited_for_as_long_as_it_says_and_a_little_longer(
     assert 37 <= (caught.value.retry_after_s or 0) <= 40
 
 
-def test_a_limit_told_by_a_proxy_in_its_header_counts(channel: TelegramChannel, server: TelegramDouble) -> None:
+def test_a_limit_reported_by_a_proxy_in_its_header_counts(channel: TelegramChannel, server: TelegramDouble) -> None:
     server.faults = [Fault(429, raw=b"<html>slow down</html>", headers={"Retry-After": "12"})]
     with pytest.raises(DeliverLater) as caught:
         channel.send(an_alert())

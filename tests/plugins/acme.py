@@ -29,13 +29,7 @@ from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error
 from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
-from gpuwatch.providers.toolkit.validation import (
-    UNREADABLE,
-    at,
-    usd_hour,
-    whole,
-    word,
-)
+from gpuwatch.providers.toolkit.validation import UNREADABLE, at, usd_hour, whole, word
 from gpuwatch.testing import Bench
 
 INFO = ProviderInfo(
@@ -50,9 +44,9 @@ def build(settings: ProviderSettings, tools: Tools) -> Adapter:
     return Adapter(name="acme", info=INFO, market=Market(rest), launcher=Launcher(rest))
 
 
-def ordering(name: str, told: ErrorBody, got: HttpReply, now: datetime) -> OrderError:
-    gone = got.status == 409 and told.has("sold out")
-    return OfferGone(f"{name}: {told.summary}") if gone else ordering_error(name, told, got, now)
+def ordering(name: str, reported: ErrorBody, got: HttpReply, now: datetime) -> OrderError:
+    gone = got.status == 409 and reported.has("sold out")
+    return OfferGone(f"{name}: {reported.summary}") if gone else ordering_error(name, reported, got, now)
 
 
 class Market:

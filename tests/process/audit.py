@@ -106,24 +106,24 @@ class Audit:
                 yield f"{watch} rented {counted[watch]} in all"
 
     def _orphans(self) -> Iterable[str]:
-        """A living instance belongs to a launch that is not over, or the owner was told of it."""
-        told = [alert["body"] for alert in self._alerts if alert["kind"] == "orphan"]
+        """A living instance belongs to a launch that is not over, or the owner was reported of it."""
+        reported = [alert["body"] for alert in self._alerts if alert["kind"] == "orphan"]
         for entry in self._alive:
             row = self._launches.get(entry.label)
             mine = row is not None and row["state"] not in OVER
             if mine and row is not None and row["instance_id"] in {None, str(entry.instance_id)}:
                 continue
-            if not any(str(entry.instance_id) in body for body in told):
+            if not any(str(entry.instance_id) in body for body in reported):
                 yield f"instance {entry.instance_id} ({entry.label}) is nobody's: {row and row['state']}"
 
     def _untold_steps(self) -> Iterable[str]:
-        """A launch's coming to life and its end each have an alert; one that is still on its way has been told of."""
+        """A launch's coming to life and its end each have an alert; one on its way has been reported."""
         for row in self._launches.values():
-            told = sum(row["launch_id"] in alert["body"] for alert in self._alerts)
+            reported = sum(row["launch_id"] in alert["body"] for alert in self._alerts)
             steps = {event["to_state"] for event in self._events if event["launch_id"] == row["launch_id"]}
             wanted = ("running" in steps) + bool(steps & OVER)
-            if told < wanted and not row["dry_run"]:
-                yield f"launch {row['launch_id']} went through {sorted(steps)} with {told} alerts"
+            if reported < wanted and not row["dry_run"]:
+                yield f"launch {row['launch_id']} went through {sorted(steps)} with {reported} alerts"
 
     def _lost_alerts(self) -> Iterable[str]:
         if self._double is None:

@@ -239,9 +239,9 @@ class Case:
 def _play(cases: Sequence[Case], folder: Path, template: Path) -> None:
     began = time.monotonic()
     longest_first = sorted(cases, key=lambda case: -len(case.deaths))
-    with ThreadPoolExecutor(AT_ONCE) as crew:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         folders = (folder / str(n) for n in range(len(cases)))
-        found = list(crew.map(lambda case, own: case.faults(own, template), longest_first, folders))
+        found = list(pool.map(lambda case, own: case.faults(own, template), longest_first, folders))
     wrong = {case.name: faults for case, faults in zip(longest_first, found, strict=True) if faults}
     assert wrong == {}, json.dumps(wrong, indent=1)
     print(f"{len(cases)} cases in {time.monotonic() - began:.0f} s: 0 double, 0 orphan, 0 lost alert")

@@ -50,9 +50,9 @@ def test_fifty_kills_at_random_moments_under_faults(tmp_path: Path) -> None:
         assert code == 0
         _no_launch_was_doubled(market)
         assert 1 <= len(market.ledger.creates) <= MAX_TOTAL
-        told = _alerts(tmp_path)
-        assert told
-        assert told <= {alert_id for alert_id in told for shown in double.shown if alert_id in shown.text}
+        reported = _alerts(tmp_path)
+        assert reported
+        assert reported <= {alert_id for alert_id in reported for shown in double.shown if alert_id in shown.text}
 
 
 def _no_launch_was_doubled(market: Marketplace) -> None:

@@ -46,7 +46,7 @@ def test_sigterm_does_not_wait_for_a_provider_that_hangs(market: Marketplace, tm
     assert took_s < 10
 
 
-def test_systemd_is_told_ready_status_watchdog_and_stopping(market: Marketplace, tmp_path: Path) -> None:
+def test_systemd_is_reported_ready_status_watchdog_and_stopping(market: Marketplace, tmp_path: Path) -> None:
     path = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(path)
@@ -128,7 +128,7 @@ def test_a_dry_run_rents_nothing_and_says_what_it_would_have(market: Marketplace
         assert "would have rented" in launch["end_reason"]
 
 
-def test_blindness_is_told_once_and_its_end_too(market: Marketplace, tmp_path: Path) -> None:
+def test_blindness_is_reported_once_and_its_end_too(market: Marketplace, tmp_path: Path) -> None:
     with telegram() as double:
         home = Home(tmp_path, market.url, action="alert", extra='timeout = "1s"\n' + notify_by(double))
         market.faults.add("search", "502", times=None)

@@ -63,18 +63,18 @@ def in_order(home: Home, market: Marketplace, double: TelegramDouble) -> None:
     assert "Traceback" not in home.log()
 
 
-def told(double: TelegramDouble) -> bool:
+def reported(double: TelegramDouble) -> bool:
     return any(CANNOT in message.text for message in double.shown)
 
 
-def test_a_full_disk_rents_nothing_is_told_and_goes_on_by_itself(
+def test_a_full_disk_rents_nothing_is_reported_and_goes_on_by_itself(
     home: Home, market: Marketplace, double: TelegramDouble
 ) -> None:
     """B03, B04: no file of the process may grow or be written beyond 48 kB, as on a disk without space."""
     with watching(home) as child:
         resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (48 << 10, resource.RLIM_INFINITY))
         bargain(market)
-        wait_for(lambda: told(double), within_s=30)
+        wait_for(lambda: reported(double), within_s=30)
         assert market.ledger.creates == ()
         assert "a decision could not be kept" in home.log()
         resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -116,7 +116,7 @@ def test_a_lock_of_ten_seconds_delays_and_loses_nothing(
     in_order(home, market, double)
 
 
-def test_a_file_that_is_deleted_under_it_rents_nothing_and_is_told(
+def test_a_file_that_is_deleted_under_it_rents_nothing_and_is_reported(
     home: Home, market: Marketplace, double: TelegramDouble, tmp_path: Path
 ) -> None:
     """B07; the next start finds no database, makes one, and rents as its settings say."""
@@ -125,7 +125,7 @@ def test_a_file_that_is_deleted_under_it_rents_nothing_and_is_told(
             if not path.name.endswith(".lock"):
                 path.unlink()
         bargain(market)
-        wait_for(lambda: told(double), within_s=40)
+        wait_for(lambda: reported(double), within_s=40)
         assert market.ledger.creates == ()
         assert "was moved, deleted or replaced while in use" in home.log()
         assert terminate(child)[0] == 0
@@ -217,7 +217,7 @@ def test_a_postgresql_that_only_reads_rents_nothing_and_goes_on_when_it_writes_a
         with watching(home) as child:
             _read_only(url, "on")
             bargain(market)
-            wait_for(lambda: told(double), within_s=30)
+            wait_for(lambda: reported(double), within_s=30)
             assert market.ledger.creates == ()
             assert "is read-only" in home.log()
             _read_only(url, "off")

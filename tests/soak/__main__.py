@@ -25,11 +25,11 @@ def main() -> int:
     counts: Counter[str] = Counter()
     lies: Counter[str] = Counter()
     broken: list[int] = []
-    with ProcessPoolExecutor(wanted.processes) as crew:
-        results = crew.map(played, seeds, [min(A_CHAPTER, wanted.launches)] * len(seeds))
-        for seed, (found, told) in zip(seeds, results, strict=True):
+    with ProcessPoolExecutor(wanted.processes) as pool:
+        results = pool.map(played, seeds, [min(A_CHAPTER, wanted.launches)] * len(seeds))
+        for seed, (found, reported) in zip(seeds, results, strict=True):
             counts.update(found)
-            lies.update(told)
+            lies.update(reported)
             broken += [seed] if any(found[promise] for promise in PROMISES) else []
     show(counts, lies)
     print(f"seeds {seeds.start} to {seeds.stop - 1}, {time.monotonic() - began:.0f} s")

@@ -26,13 +26,7 @@ from gpuwatch.domain.launches.launch import (
     launch_id_in,
 )
 from gpuwatch.domain.market.pricing import Commission
-from gpuwatch.domain.watches.watch import (
-    Action,
-    BidSpec,
-    Budget,
-    LaunchSpec,
-    Watch,
-)
+from gpuwatch.domain.watches.watch import Action, BidSpec, Budget, LaunchSpec, Watch
 from gpuwatch.engine.candidate_loop import ProviderContext
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_executor import LaunchExecutor
@@ -85,10 +79,10 @@ class Chapter:
         self._now: datetime = NOON
         self._ids = ("".join(letters) for letters in itertools.product("abcdefghijklmnop", repeat=12))
         self._offers = itertools.count(1)
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._watch_of: dict[str, str] = {}
         if self._rng.random() < 0.8:  # an account with somebody else's instance: absence can be proven
-            self._stranger("1", None)
+            self._foreign_instance("1", None)
         self._start()
 
     def play(self, launches: int) -> None:
@@ -179,7 +173,9 @@ class Chapter:
         elif lot < 0.15:
             self._owner_stops()
         elif lot < 0.17:
-            self._stranger(f"s{next(self._offers)}", LABEL_PREFIX + "z" * 10 + self._rng.choice(("aa", "bb", "cc")))
+            self._foreign_instance(
+                f"s{next(self._offers)}", LABEL_PREFIX + "z" * 10 + self._rng.choice(("aa", "bb", "cc"))
+            )
         elif lot < 0.60:
             self._wait(self._rng.choice((60.0, 700.0, 3600.0)))
         self._owner_resolves()
@@ -209,7 +205,7 @@ class Chapter:
                 reason = EndReason.RESOLVED_ABSENT.text()
                 self._repository.move(launch, S.FAILED, reason, self._now, ended_at=self._now, end_reason=reason)
 
-    def _stranger(self, instance_id: str, label: str | None) -> None:
+    def _foreign_instance(self, instance_id: str, label: str | None) -> None:
         self.market.alive[instance_id] = Instance(
             instance_id=instance_id, label=label, state=InstanceState.RUNNING, status="running"
         )
@@ -251,14 +247,14 @@ class Chapter:
         """What lives, carries our label and belongs to no living launch, without the owner knowing."""
         with self._store.read() as connection:
             bodies = connection.execute(select(alert.c.body).where(alert.c.kind == "orphan")).scalars().all()
-        told = {dict(msgspec.json.decode(body)["facts"])["Instance"] for body in bodies}
+        reported = {dict(msgspec.json.decode(body)["facts"])["Instance"] for body in bodies}
         for instance_id, instance in self.market.alive.items():
             if not (instance.label or "").startswith(LABEL_PREFIX):
                 continue
             launch_id = launch_id_in(instance.label)
             launch = None if launch_id is None else self._repository.get(launch_id)
             if launch is None or launch.is_over:
-                self.counts["told of strangers" if instance_id in told else "orphans"] += 1
+                self.counts["reported foreign instances" if instance_id in reported else "orphans"] += 1
 
     def _count_alerts(self) -> None:
         with self._store.read() as connection:
@@ -284,7 +280,7 @@ def chapter(seed: int) -> Iterator[Chapter]:
 
 
 def played(seed: int, launches: int) -> tuple[Counter[str], dict[str, int]]:
-    """The counts of one chapter, and the lies that were told in it."""
+    """The counts of one chapter, and the lies that were reported in it."""
     with chapter(seed) as one:
         one.play(launches)
         return one.counts, one.market.lies

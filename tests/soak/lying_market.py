@@ -10,14 +10,7 @@ from datetime import date
 import msgspec
 
 from gpuwatch.errors import OfferGone, OrderError, OrderRefused, OutcomeUnknown, ProviderDown, RefusalKind
-from gpuwatch.ports import (
-    Created,
-    Instance,
-    InstanceState,
-    Order,
-    PriceIncrease,
-    ProviderCharge,
-)
+from gpuwatch.ports import Created, Instance, InstanceState, Order, PriceIncrease, ProviderCharge
 
 LATE_S = 60.0  # so late a create, or an acknowledged destroy, may take effect
 LAG_S = 30.0  # so old a list may be, and so long a new instance may be missing from it

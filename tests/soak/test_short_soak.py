@@ -24,6 +24,6 @@ def test_the_audit_sees_a_double_and_an_orphan() -> None:
         one.market.made.append(label)
         one._audit()
         assert one.counts["doubles"] == 1
-        one._stranger("9999", label)
+        one._foreign_instance("9999", label)
         one._count_orphans()
         assert one.counts["orphans"] == 1

@@ -13,20 +13,9 @@ import pytest
 from sqlalchemy import func, select
 
 from gpuwatch.domain.launches.approval import Approval, ApprovalState
-from gpuwatch.domain.launches.launch import (
-    Intent,
-    Launch,
-    LaunchRefusal,
-    LaunchState,
-    RefusalReason,
-)
+from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import (
-    Action,
-    Budget,
-    LaunchSpec,
-    Watch,
-)
+from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.storage import approvals
 from gpuwatch.storage.approvals import SqlApprovalRepository
 from gpuwatch.storage.database import Database, open_database

@@ -1,6 +1,6 @@
 """No admitted intent exceeds a budget, in any order of reserving, running, ending, price rises and days that pass.
 
-What is spent and what may still come is reckoned here once more, in exact fractions, from what the test did and not
+What is spent and what may still come is computed here once more, in exact fractions, from what the test did and not
 from what the ledger wrote down. A refusal must be true as well: it would have been too much.
 """
 
@@ -17,21 +17,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from gpuwatch.domain.launches.launch import (
-    Intent,
-    Launch,
-    LaunchRefusal,
-    LaunchState,
-    PriceSpan,
-    RefusalReason,
-)
+from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState, PriceSpan, RefusalReason
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import (
-    Action,
-    Budget,
-    LaunchSpec,
-    Watch,
-)
+from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.tables import metadata
@@ -66,7 +54,7 @@ _WHICH = st.integers(0, 50)
 _MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
-class Told:
+class Reported:
     """What the test knows of one launch: its rates in dollars an hour, from moments on."""
 
     def __init__(self, watch: str, since: datetime, rate: Fraction) -> None:
@@ -108,7 +96,7 @@ class Spending(RuleBasedStateMachine):
         self.now = NOON
         self.ids = ("".join(letters) for letters in itertools.product("abcdefgh", repeat=12))
         self.offers = itertools.count(1)
-        self.told: dict[str, Told] = {}
+        self.reported: dict[str, Reported] = {}
 
     def teardown(self) -> None:
         self.store.close()
@@ -129,22 +117,22 @@ class Spending(RuleBasedStateMachine):
     def reserve(self, name: str, listed: float) -> None:
         watch, launch_id, match = WATCHES[name], next(self.ids), self.match(listed)
         intent = Intent(watch=watch, match=match, launch_id=launch_id, dry_run=False)
-        before = dict(self.told)
-        self.told[launch_id] = Told(name, self.now, rate_of(listed))
+        before = dict(self.reported)
+        self.reported[launch_id] = Reported(name, self.now, rate_of(listed))
         with self.store.write() as connection:
             got = launch_or_refusal(connection, intent, GLOBAL, self.now)
         self.judge(got, watch)
         if isinstance(got, LaunchRefusal):
-            self.told = before
+            self.reported = before
 
     @rule(name=_NAMES, listed=_LISTED, minutes=st.sampled_from([45, 200, 500]))
     def one_that_ran(self, name: str, listed: float, minutes: int) -> None:
         """A whole life: what is spent must count as what may come does."""
-        known = set(self.told)
+        known = set(self.reported)
         self.reserve(name, listed)
-        for launch_id in set(self.told) - known:
-            self.told[launch_id].running_at = self.now
-            self.told[launch_id].rates = [(self.now, self.told[launch_id].bound)]
+        for launch_id in set(self.reported) - known:
+            self.reported[launch_id].running_at = self.now
+            self.reported[launch_id].rates = [(self.now, self.reported[launch_id].bound)]
             launch = self.repository.get(launch_id)
             assert launch is not None
             launch = self.repository.move(launch, S.RUNNING, "a test", self.now, instance_id="1", running_at=self.now)
@@ -152,20 +140,20 @@ class Spending(RuleBasedStateMachine):
             self.repository.move(
                 launch, S.ENDED, "a test", self.now, ended_at=self.now, end_reason="stopped by the owner"
             )
-            self.told[launch_id].over_at = self.now
+            self.reported[launch_id].over_at = self.now
 
     @rule(which=_WHICH, listed=_LISTED)
     def retarget(self, which: int, listed: float) -> None:
         launch = self.one_of(which, S.REQUESTED)
         if launch is None:
             return
-        told, watch = self.told[launch.launch_id], WATCHES[launch.watch]
-        kept = told.bound, told.rates
-        told.bound, told.rates = rate_of(listed), [(told.rates[0][0], rate_of(listed))]
+        reported, watch = self.reported[launch.launch_id], WATCHES[launch.watch]
+        kept = reported.bound, reported.rates
+        reported.bound, reported.rates = rate_of(listed), [(reported.rates[0][0], rate_of(listed))]
         got = self.repository.retarget(launch, self.match(listed), watch, GLOBAL, self.now)
         self.judge(got, watch)
         if isinstance(got, LaunchRefusal):
-            told.bound, told.rates = kept
+            reported.bound, reported.rates = kept
 
     @rule(which=_WHICH)
     def run(self, which: int) -> None:
@@ -174,19 +162,19 @@ class Spending(RuleBasedStateMachine):
             return
         span = PriceSpan(self.now, launch.listed_microusd_hour, launch.price_microusd_hour)
         self.repository.move(launch, S.RUNNING, "a test", self.now, instance_id="1", running_at=self.now, spans=(span,))
-        told = self.told[launch.launch_id]
-        told.running_at = self.now
-        told.rates = [(told.rates[0][0], Fraction(0)), (self.now, told.bound)]
+        reported = self.reported[launch.launch_id]
+        reported.running_at = self.now
+        reported.rates = [(reported.rates[0][0], Fraction(0)), (self.now, reported.bound)]
 
     @rule(which=_WHICH, factor=st.sampled_from([2, 3]), known=st.booleans())
     def price_rises(self, which: int, factor: int, known: bool) -> None:
         launch = self.one_of(which, S.RUNNING)
         if launch is None:
             return
-        told = self.told[launch.launch_id]
-        told.bound *= factor
-        told.rates.append((self.now, told.bound))
-        price = round(told.bound * 1_000_000)
+        reported = self.reported[launch.launch_id]
+        reported.bound *= factor
+        reported.rates.append((self.now, reported.bound))
+        price = round(reported.bound * 1_000_000)
         changes = {"price_microusd_hour": price} if known else {}
         spans = (*launch.spans, PriceSpan(self.now, price, price))
         self.repository.move(launch, S.RUNNING, "dearer", self.now, spans=spans, **changes)
@@ -204,7 +192,7 @@ class Spending(RuleBasedStateMachine):
             self.repository.move(
                 launch, S.ENDED, "a test", self.now, ended_at=self.now, end_reason="stopped by the owner"
             )
-            self.told[launch.launch_id].over_at = self.now
+            self.reported[launch.launch_id].over_at = self.now
 
     @rule(which=_WHICH)
     def fail(self, which: int) -> None:
@@ -213,8 +201,8 @@ class Spending(RuleBasedStateMachine):
             self.repository.move(
                 launch, S.FAILED, "a test", self.now, ended_at=self.now, end_reason="every offer was gone"
             )
-            told = self.told[launch.launch_id]
-            told.over_at, told.was_made = self.now, False
+            reported = self.reported[launch.launch_id]
+            reported.over_at, reported.was_made = self.now, False
             self.now += 2 * HOUR  # past the rest after failures
 
     @rule(which=_WHICH)
@@ -230,23 +218,25 @@ class Spending(RuleBasedStateMachine):
     # --- what must hold -----------------------------------------------------------------------------------------------
 
     def judge(self, got: Launch | LaunchRefusal, watch: Watch) -> None:
-        """`told` holds the new launch already."""
-        over = [*self.over(GLOBAL, list(self.told.values()))]
-        over += self.over(watch.budget, [told for told in self.told.values() if told.watch == watch.name])
+        """`reported` holds the new launch already."""
+        over = [*self.over(GLOBAL, list(self.reported.values()))]
+        over += self.over(
+            watch.budget, [reported for reported in self.reported.values() if reported.watch == watch.name]
+        )
         if isinstance(got, Launch):
             assert all(by <= DUST for _, by in over), (got, over)
             return
         assert got.reason in MONEY, got
         assert got.reason in {reason for reason, by in over if by > -DUST}, (got, over)
 
-    def over(self, budget: Budget, mine: list[Told]) -> list[tuple[RefusalReason, Fraction]]:
+    def over(self, budget: Budget, mine: list[Reported]) -> list[tuple[RefusalReason, Fraction]]:
         """By how many dollars (or instances) each limit would be exceeded."""
-        alive = [told for told in mine if told.over_at is None]
+        alive = [reported for reported in mine if reported.over_at is None]
         midnight = self.now.replace(hour=0, minute=0, second=0, microsecond=0)
         found = []
         for reason, limit, amount in (
             (RefusalReason.MAX_INSTANCES, budget.max_instances, Fraction(len(alive))),
-            (RefusalReason.MAX_USD_HOUR, budget.max_usd_hour, sum((told.bound for told in alive), Fraction(0))),
+            (RefusalReason.MAX_USD_HOUR, budget.max_usd_hour, sum((reported.bound for reported in alive), Fraction(0))),
             (RefusalReason.MAX_USD_DAY, budget.max_usd_day, self.bound(mine, midnight, DAY)),
             (RefusalReason.MAX_USD_MONTH, budget.max_usd_month, self.bound(mine, midnight.replace(day=1), 31 * DAY)),
         ):
@@ -254,8 +244,10 @@ class Spending(RuleBasedStateMachine):
                 found.append((reason, amount - Fraction(limit)))
         return found
 
-    def bound(self, mine: list[Told], since: datetime, window: timedelta) -> Fraction:
-        return sum((told.spent(since, self.now) + told.still(self.now, window) for told in mine), Fraction(0))
+    def bound(self, mine: list[Reported], since: datetime, window: timedelta) -> Fraction:
+        return sum(
+            (reported.spent(since, self.now) + reported.still(self.now, window) for reported in mine), Fraction(0)
+        )
 
     def one_of(self, which: int, *states: LaunchState) -> Launch | None:
         found = [launch for launch in self.repository.alive() if launch.state in states]

@@ -1,4 +1,4 @@
-"""The door to the database: transactions, and every trouble told in one line."""
+"""The door to the database: transactions, and every trouble reported in one line."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_reading_a_database_that_is_not_there_makes_none(tmp_path: Path) -> None
     database.close()
 
 
-def test_a_missing_folder_is_told(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     database = open_database(f"sqlite:///{tmp_path / 'no' / 'gpuwatch.db'}")
     with pytest.raises(StoreError, match="folder exists"):
         upgrade(database)
@@ -132,7 +132,7 @@ def test_the_folder_of_the_default_place_is_made(tmp_path: Path) -> None:
     assert (tmp_path / "state" / "gpuwatch").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_file_that_is_no_database_is_told_and_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_reported_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "gpuwatch.db"
     path.write_bytes(b"dear diary, " * 1000)
     database = open_database(f"sqlite:///{path}")
@@ -142,7 +142,7 @@ def test_a_file_that_is_no_database_is_told_and_left_alone(tmp_path: Path) -> No
     assert path.read_bytes().startswith(b"dear diary")
 
 
-def test_a_damaged_page_is_told(sqlite_url: str, tmp_path: Path) -> None:
+def test_a_damaged_page_is_reported(sqlite_url: str, tmp_path: Path) -> None:
     path = tmp_path / "gpuwatch.db"
     database = open_database(sqlite_url)
     with database.write() as connection:
@@ -157,7 +157,7 @@ def test_a_damaged_page_is_told(sqlite_url: str, tmp_path: Path) -> None:
     database.close()
 
 
-def test_a_lock_held_for_too_long_is_told(sqlite_url: str, tmp_path: Path) -> None:
+def test_a_lock_held_for_too_long_is_reported(sqlite_url: str, tmp_path: Path) -> None:
     other = sqlite_driver().connect(str(tmp_path / "gpuwatch.db"))
     other.execute("BEGIN IMMEDIATE")
     database = open_database(sqlite_url)
@@ -171,7 +171,7 @@ def test_a_lock_held_for_too_long_is_told(sqlite_url: str, tmp_path: Path) -> No
     database.close()
 
 
-def test_a_full_disk_is_told_and_once_there_is_room_it_goes_on(sqlite_database: Database) -> None:
+def test_a_full_disk_is_reported_and_once_there_is_room_it_goes_on(sqlite_database: Database) -> None:
     def fill(limit: str) -> None:
         with sqlite_database.write() as connection:
             connection.exec_driver_sql(f"PRAGMA max_page_count={limit}")
@@ -201,7 +201,7 @@ def _write_until_too_big(url: str, pipe: object) -> None:
     database.close()
 
 
-def test_a_write_that_the_disk_refuses_is_told_and_nothing_acknowledged_is_lost(sqlite_url: str) -> None:
+def test_a_write_that_the_disk_refuses_is_reported_and_nothing_acknowledged_is_lost(sqlite_url: str) -> None:
     context = multiprocessing.get_context("spawn")
     mine, theirs = context.Pipe()
     process = context.Process(target=_write_until_too_big, args=(sqlite_url, theirs))
@@ -218,7 +218,7 @@ def test_a_write_that_the_disk_refuses_is_told_and_nothing_acknowledged_is_lost(
     database.close()
 
 
-def test_a_file_deleted_under_us_is_told(sqlite_database: Database) -> None:
+def test_a_file_deleted_under_us_is_reported(sqlite_database: Database) -> None:
     with sqlite_database.write() as connection:
         connection.exec_driver_sql(NOTE.format(1))
     assert sqlite_database.path is not None
@@ -227,7 +227,7 @@ def test_a_file_deleted_under_us_is_told(sqlite_database: Database) -> None:
         pass
 
 
-def test_a_read_only_file_is_told(sqlite_url: str, tmp_path: Path) -> None:
+def test_a_read_only_file_is_reported(sqlite_url: str, tmp_path: Path) -> None:
     if os.geteuid() == 0:
         pytest.skip("root may write everything")
     (tmp_path / "gpuwatch.db").chmod(0o444)
@@ -237,7 +237,7 @@ def test_a_read_only_file_is_told(sqlite_url: str, tmp_path: Path) -> None:
     database.close()
 
 
-def test_an_old_schema_is_told_with_what_to_do(tmp_path: Path) -> None:
+def test_an_old_schema_is_reported_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "gpuwatch.db").touch()
     database = open_database(f"sqlite:///{tmp_path / 'gpuwatch.db'}")
     with pytest.raises(StoreError, match="gpuwatch db upgrade"):
@@ -255,12 +255,12 @@ def test_an_old_schema_is_told_with_what_to_do(tmp_path: Path) -> None:
         ("", "not an address"),
     ],
 )
-def test_an_address_that_cannot_be_meant_is_told(url: str, said: str) -> None:
+def test_an_address_that_cannot_be_meant_is_reported(url: str, said: str) -> None:
     with pytest.raises(StoreError, match=said):
         open_database(url)
 
 
-def test_a_postgresql_that_does_not_answer_is_told_without_the_password() -> None:
+def test_a_postgresql_that_does_not_answer_is_reported_without_the_password() -> None:
     database = open_database("postgresql://me:s3cret@127.0.0.1:9/gpuwatch")
     with pytest.raises(StoreError, match="does not answer") as caught, database.read():
         pass
@@ -335,8 +335,8 @@ def test_kill_9_in_a_write_loop_keeps_every_acknowledged_row(sqlite_url: str, tm
         process.join()
         process.close()
         database = open_database(sqlite_url)
-        told = {int(line) for line in acknowledged.read_text().splitlines()}
-        assert told <= set(days(database))
+        reported = {int(line) for line in acknowledged.read_text().splitlines()}
+        assert reported <= set(days(database))
         with database.read() as connection:
             assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
         database.close()

@@ -16,13 +16,7 @@ from gpuwatch.storage.database import Database
 from gpuwatch.storage.history_queries import first_poll_at, kept_from, known_gpu_names, track
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.prune import prune
-from gpuwatch.storage.quantile_sketch import (
-    encode_sketch,
-    merge_sketches,
-    price_of_step,
-    quantile,
-    step_of,
-)
+from gpuwatch.storage.quantile_sketch import encode_sketch, merge_sketches, price_of_step, quantile, step_of
 from tests.storage.market import NOON, an_answer, an_offer, on_demand, price_track
 
 NOON_HOUR = int(NOON.timestamp()) // 3600

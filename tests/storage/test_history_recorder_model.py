@@ -69,7 +69,7 @@ def after(poll: Poll, market: Market) -> Market:
     return stays | {name: market[name] if name in close else price for name, price in poll.market.items()}
 
 
-def told(database: Database, story: list[Poll]) -> Iterator[tuple[int, Market]]:
+def reported(database: Database, story: list[Poll]) -> Iterator[tuple[int, Market]]:
     """Record a story; answers (moment, the market from then on as the model has it)."""
     history, market, now = SqlHistoryRecorder(database), Market(), 0
     for poll in story:
@@ -108,7 +108,7 @@ def shown(database: Database, second: int) -> Market:
 @given(story=st.lists(a_poll(), min_size=1, max_size=14))
 def test_every_moment_is_reconstructed_exactly(database: Database, story: list[Poll]) -> None:
     emptied(database)
-    steps = list(told(database, story))
+    steps = list(reported(database, story))
     for (start, market), (end, _) in zip(steps, [*steps[1:], (steps[-1][0] + 100, {})], strict=True):
         if end == start:  # several looks in one second: the last one counts
             continue
@@ -123,7 +123,7 @@ def test_the_roll_up_of_the_running_process_equals_the_one_from_the_intervals(
     database: Database, story: list[Poll]
 ) -> None:
     emptied(database)
-    for _ in told(database, story):
+    for _ in reported(database, story):
         pass
     with database.read() as connection:
         executor = CoreExecutor(connection)

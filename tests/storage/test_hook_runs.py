@@ -8,12 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpuwatch.domain.launches.launch import (
-    Intent,
-    Launch,
-    LaunchConflict,
-    LaunchState,
-)
+from gpuwatch.domain.launches.launch import Intent, Launch, LaunchConflict, LaunchState
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
 from gpuwatch.ports.hooks import BEFORE_STOP, ON_ENDED, ON_RUNNING, HookRun
@@ -59,10 +54,10 @@ def test_a_step_that_calls_for_a_hook_writes_its_row_with_the_launch_as_it_is_th
 ) -> None:
     runs(database, launch)
     (run,) = leased(database)
-    told = json.loads(run.body)
+    reported = json.loads(run.body)
     assert (run.launch_id, run.watch, run.event, run.attempts) == (ID, "h100", ON_RUNNING, 1)
-    assert (told["event"], told["state"], told["instance_id"]) == ("on_running", "running", "9000")
-    assert told["running_at"] == "2026-11-21T12:00:00Z"
+    assert (reported["event"], reported["state"], reported["instance_id"]) == ("on_running", "running", "9000")
+    assert reported["running_at"] == "2026-11-21T12:00:00Z"
 
 
 def test_a_step_that_did_not_happen_calls_for_nothing(database: Database, launch: Launch) -> None:
@@ -118,7 +113,7 @@ def test_a_clock_that_is_set_back_keeps_no_hook_waiting(database: Database, laun
     assert len(leased(database, 1)) == 1  # a rest until tomorrow
 
 
-def test_given_up_and_told_are_one_transaction_and_happen_once(database: Database, launch: Launch) -> None:
+def test_given_up_and_reported_are_one_transaction_and_happen_once(database: Database, launch: Launch) -> None:
     runs(database, launch)
     leased(database)
     assert SqlHookQueue(database).failed(ID, ON_RUNNING, "code 1", NEWS)
@@ -127,7 +122,7 @@ def test_given_up_and_told_are_one_transaction_and_happen_once(database: Databas
     assert leased(database, 10_000) == []
 
 
-def test_before_stop_is_begun_once_and_never_by_the_beat(database: Database, launch: Launch) -> None:
+def test_before_stop_is_begun_once_and_never_by_the_task(database: Database, launch: Launch) -> None:
     book = SqlHookQueue(database)
     assert book.begin(launch, BEFORE_STOP, NOON, LEASE_S) is not None
     assert book.begin(launch, BEFORE_STOP, NOON, LEASE_S) is None

@@ -11,22 +11,10 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from gpuwatch.domain.launches.launch import (
-    Intent,
-    Launch,
-    LaunchConflict,
-    LaunchRefusal,
-    LaunchState,
-    RefusalReason,
-)
+from gpuwatch.domain.launches.launch import Intent, Launch, LaunchConflict, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.launches.machines import AvoidedMachine, offer_machine_refusal
 from gpuwatch.domain.market.offer import OfferTerms
-from gpuwatch.domain.watches.watch import (
-    Action,
-    Budget,
-    LaunchSpec,
-    Watch,
-)
+from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
@@ -157,8 +145,8 @@ def test_every_step_is_an_event_with_its_cause(database: Database) -> None:
 def test_a_step_and_its_alert_are_one_transaction(database: Database) -> None:
     launch = reserve(database, renting(), "1", "a" * 12)
     repository = SqlLaunchRepository(database)
-    told = Alert(alert_id="1" * 12, kind=AlertKind.LAUNCH, created_at=NOON, headline="running")
-    news = OutboxAlert(alert=told, channels=("telegram",), expires_at=NOON)
+    reported = Alert(alert_id="1" * 12, kind=AlertKind.LAUNCH, created_at=NOON, headline="running")
+    news = OutboxAlert(alert=reported, channels=("telegram",), expires_at=NOON)
     repository.move(launch, S.STARTING, "created", NOON, instance_id="1")
     with pytest.raises(LaunchConflict):
         repository.move(launch, S.UNKNOWN, "late", NOON, news)

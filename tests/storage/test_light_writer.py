@@ -60,7 +60,7 @@ def test_a_clock_that_stepped_back_is_left_to_the_slow_way(sqlite_url: str, sqli
     assert machines(market_at(sqlite_database, NOON + timedelta(seconds=1)).offers) == {"a": 2_000_000}
 
 
-def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
     (tmp_path / "x.db").write_bytes(b"dear diary, " * 1000)
     with pytest.raises(StoreError, match="is not a database"):
         record(f"sqlite:///{tmp_path / 'x.db'}", an_answer(an_offer()))

@@ -11,12 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.gpu_status import (
-    GpuHistory,
-    gpu_status_of,
-    lifetime_curve_at,
-    median_price,
-)
+from gpuwatch.domain.analysis.gpu_status import GpuHistory, gpu_status_of, lifetime_curve_at, median_price
 from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.analysis.survival import kaplan_meier
 from gpuwatch.storage.database import Database

@@ -25,7 +25,7 @@ def an_alert(alert_id: str = "a1", at: datetime = NOON, headline: str = "H100 at
     return Alert(alert_id=alert_id, kind=AlertKind.OFFER, created_at=at, headline=headline)
 
 
-def told(
+def reported(
     database: Database,
     *ids: str,
     channels: Sequence[str] = ("telegram",),
@@ -69,23 +69,23 @@ def test_an_alert_is_kept_only_if_its_transaction_is(database: Database) -> None
 
 
 def test_one_delivery_per_channel(database: Database) -> None:
-    box = told(database, "a1", channels=("telegram", "email", "telegram"))
+    box = reported(database, "a1", channels=("telegram", "email", "telegram"))
     assert sorted((due.alert.alert_id, due.channel) for due in lease(box)) == [("a1", "email"), ("a1", "telegram")]
 
 
-def test_a_once_key_is_told_once(database: Database) -> None:
+def test_a_once_key_is_reported_once(database: Database) -> None:
     with database.write() as connection:
         assert module.enqueue(connection, an_alert("a1"), ["telegram"], NOON + HOUR, once_key="blind:vastai")
         assert not module.enqueue(connection, an_alert("a2"), ["telegram"], NOON + HOUR, once_key="blind:vastai")
     assert ids(lease(Outbox(database))) == ["a1"]
 
 
-def test_alerts_without_a_once_key_are_all_told(database: Database) -> None:
-    assert ids(lease(told(database, "a1", "a2"))) == ["a1", "a2"]
+def test_alerts_without_a_once_key_are_all_reported(database: Database) -> None:
+    assert ids(lease(reported(database, "a1", "a2"))) == ["a1", "a2"]
 
 
 def test_no_channel_records_the_alert_and_sends_nothing(database: Database) -> None:
-    assert lease(told(database, "a1", channels=())) == ()
+    assert lease(reported(database, "a1", channels=())) == ()
 
 
 def test_an_alert_comes_back_as_it_was(database: Database) -> None:
@@ -104,21 +104,21 @@ def test_an_alert_comes_back_as_it_was(database: Database) -> None:
 
 # --- leased ----------------------------------------------------------------------------------------------------------
 def test_a_leased_alert_is_given_to_nobody_else(database: Database) -> None:
-    box = told(database, "a1")
+    box = reported(database, "a1")
     assert ids(lease(box)) == ["a1"]
     assert lease(box) == ()
 
 
 def test_nothing_of_a_channel_is_leased_while_an_earlier_alert_is_under_way(database: Database) -> None:
     """Otherwise a second daemon would overtake the first."""
-    box = told(database, "a1", "a2")
+    box = reported(database, "a1", "a2")
     lease(box, limit=1)
     assert lease(box) == ()
 
 
 def test_a_lease_that_ran_out_is_given_again(database: Database) -> None:
     """A crash between sending and settling costs at most one duplicate, and no alert."""
-    box = told(database, "a1")
+    box = reported(database, "a1")
     lease(box, after_s=60, lease_s=30)
     again = lease(box, after_s=91)
     assert ids(again) == ["a1"]
@@ -126,14 +126,14 @@ def test_a_lease_that_ran_out_is_given_again(database: Database) -> None:
 
 
 def test_a_released_lease_is_due_at_once_and_counts_no_attempt(database: Database) -> None:
-    box = told(database, "a1")
+    box = reported(database, "a1")
     box.release(lease(box)[0])
     assert lease(box)[0].attempts == 0
 
 
 def test_the_only_daemon_takes_over_the_leases_of_the_one_before(sqlite_database: Database) -> None:
     """So that what a kill interrupted is sent at the next start, not a lease later."""
-    box = told(sqlite_database, "a1", "a2")
+    box = reported(sqlite_database, "a1", "a2")
     lease(box)
     box.start(["telegram"])
     assert ids(lease(box)) == ["a1", "a2"]
@@ -141,7 +141,7 @@ def test_the_only_daemon_takes_over_the_leases_of_the_one_before(sqlite_database
 
 def test_one_of_several_daemons_leaves_the_leases_of_the_others(postgres: Postgres) -> None:
     database = open_database(postgres.upgraded())
-    box = told(database, "a1")
+    box = reported(database, "a1")
     lease(box)
     box.start(["telegram"])
     assert lease(box) == ()
@@ -149,7 +149,7 @@ def test_one_of_several_daemons_leaves_the_leases_of_the_others(postgres: Postgr
 
 
 def test_what_waits_for_a_channel_that_is_gone_goes_to_the_others(database: Database) -> None:
-    box = told(database, "a1", channels=("telegram", "email"))
+    box = reported(database, "a1", channels=("telegram", "email"))
     box.tell(an_alert("a2"), ["telegram"], NOON + HOUR)
     assert box.start(["email", "apprise"]) == 2
     assert sorted((due.alert.alert_id, due.channel) for due in lease(box)) == [
@@ -163,13 +163,13 @@ def test_what_waits_for_a_channel_that_is_gone_goes_to_the_others(database: Data
 
 
 def test_without_any_channel_what_waits_goes_on_waiting(database: Database) -> None:
-    box = told(database, "a1")
+    box = reported(database, "a1")
     assert box.start([]) == 0
     assert ids(lease(box)) == ["a1"]
 
 
 def test_who_lost_the_lease_settles_nothing(database: Database) -> None:
-    box = told(database, "a1")
+    box = reported(database, "a1")
     slow = lease(box, after_s=60, lease_s=30)[0]
     lease(box, after_s=100)
     box.settle_refused(slow, "too late", NOON + HOUR)
@@ -177,7 +177,7 @@ def test_who_lost_the_lease_settles_nothing(database: Database) -> None:
 
 
 def test_a_message_that_was_sent_is_sent_even_if_its_lease_ran_out(database: Database) -> None:
-    box = told(database, "a1")
+    box = reported(database, "a1")
     slow = lease(box, after_s=60, lease_s=30)[0]
     lease(box, after_s=100)
     box.settle_sent(slow, NOON + timedelta(seconds=110))
@@ -185,12 +185,12 @@ def test_a_message_that_was_sent_is_sent_even_if_its_lease_ran_out(database: Dat
 
 
 def test_only_the_channels_asked_for_are_leased(database: Database) -> None:
-    box = told(database, "a1", channels=("telegram", "email"))
+    box = reported(database, "a1", channels=("telegram", "email"))
     assert [due.channel for due in box.lease(NOON, 10, 60, ("email",))] == ["email"]
 
 
 def test_of_several_daemons_one_gets_each_alert(database: Database) -> None:
-    told(database, *(f"a{n:02}" for n in range(20)))
+    reported(database, *(f"a{n:02}" for n in range(20)))
     got: list[str] = []
 
     def work() -> None:
@@ -212,21 +212,21 @@ def test_of_several_daemons_one_gets_each_alert(database: Database) -> None:
 
 # --- settled ---------------------------------------------------------------------------------------------------------
 def test_what_was_sent_is_not_sent_again(database: Database) -> None:
-    box = told(database, "a1")
+    box = reported(database, "a1")
     box.settle_sent(lease(box)[0], NOON)
     assert lease(box, after_s=3000) == ()
 
 
 def test_a_channel_rests_until_the_next_try_and_keeps_its_order(database: Database) -> None:
     """The wait holds for the alerts behind it too: a limit is the channel's, not the message's."""
-    box = told(database, "a1", "a2")
+    box = reported(database, "a1", "a2")
     box.settle_later(lease(box, limit=1)[0], NOON + timedelta(seconds=97), "429")
     assert lease(box, after_s=96.9) == ()
     assert ids(lease(box, after_s=97)) == ["a1", "a2"]
 
 
 def test_a_wait_outlives_the_alert_that_met_it(database: Database) -> None:
-    box = told(database, "a1", life=timedelta(seconds=90))
+    box = reported(database, "a1", life=timedelta(seconds=90))
     box.settle_later(lease(box)[0], NOON + timedelta(seconds=7200), "429")
     box.expire(NOON + timedelta(seconds=100))
     box.tell(an_alert("a2", NOON + HOUR), ["telegram"], NOON + 3 * HOUR)
@@ -235,7 +235,7 @@ def test_a_wait_outlives_the_alert_that_met_it(database: Database) -> None:
 
 
 def test_channels_do_not_rest_for_each_other(database: Database) -> None:
-    box = told(database, "a1", channels=("telegram", "email"))
+    box = reported(database, "a1", channels=("telegram", "email"))
     dues = {due.channel: due for due in lease(box)}
     box.settle_later(dues["telegram"], NOON + HOUR, "429")
     box.settle_sent(dues["email"], NOON)
@@ -244,7 +244,7 @@ def test_channels_do_not_rest_for_each_other(database: Database) -> None:
 
 
 def test_one_greylisted_recipient_holds_up_nobody_behind(database: Database) -> None:
-    box = told(database, "a1", "a2", channels=("email",))
+    box = reported(database, "a1", "a2", channels=("email",))
     box.settle_later(lease(box, limit=1)[0], NOON + timedelta(seconds=360), "451", taken=("k1", "!k2"))
     behind = lease(box, after_s=61)
     assert ids(behind) == ["a2"]
@@ -255,21 +255,21 @@ def test_one_greylisted_recipient_holds_up_nobody_behind(database: Database) -> 
 
 
 def test_a_refusing_channel_is_probed_and_not_hammered(database: Database) -> None:
-    box = told(database, "a1", "a2")
+    box = reported(database, "a1", "a2")
     box.settle_refused(lease(box, limit=1)[0], "403 blocked", NOON + timedelta(seconds=1260))
     assert lease(box, after_s=1259) == ()
     assert ids(lease(box, after_s=1260)) == ["a2"]
 
 
 def test_an_alert_can_be_sent_by_other_channels_too(database: Database) -> None:
-    box = told(database, "a1")
+    box = reported(database, "a1")
     lease(box)
     assert box.also("a1", ("telegram", "email")) == 1
     assert [due.channel for due in lease(box)] == ["email"]
 
 
 def test_no_secret_is_kept_in_last_error(database: Database) -> None:
-    box = told(database, "a1")
+    box = reported(database, "a1")
     token = "8123456789:AAHfTelegramTokenTelegramTokenTelegr"
     box.settle_later(lease(box)[0], NOON + HOUR, f"POST https://api.telegram.org/bot{token}/sendMessage failed")
     with database.read() as connection:
@@ -279,20 +279,20 @@ def test_no_secret_is_kept_in_last_error(database: Database) -> None:
 
 # --- expired ---------------------------------------------------------------------------------------------------------
 def test_an_alert_past_its_time_is_expired_and_not_sent(database: Database) -> None:
-    box = told(database, "a1")
+    box = reported(database, "a1")
     assert lease(box, after_s=3601) == ()
     assert box.expire(NOON + timedelta(seconds=3601)) == 1
     assert state_of(database) == "expired"
 
 
 def test_what_is_being_sent_does_not_expire(database: Database) -> None:
-    box = told(database, "a1")
+    box = reported(database, "a1")
     lease(box, after_s=3590)
     assert box.expire(NOON + timedelta(seconds=3601)) == 0
 
 
 def test_the_next_alert_mentions_what_was_missed_once(database: Database) -> None:
-    box = told(database, "a1", "a2", life=timedelta(seconds=10))
+    box = reported(database, "a1", "a2", life=timedelta(seconds=10))
     box.expire(NOON + HOUR)
     box.tell(an_alert("a3", NOON + HOUR), ["telegram"], NOON + 2 * HOUR)
     due = lease(box, after_s=3600)[0]
@@ -303,7 +303,7 @@ def test_the_next_alert_mentions_what_was_missed_once(database: Database) -> Non
 
 
 def test_what_was_missed_is_mentioned_again_if_the_mention_did_not_arrive(database: Database) -> None:
-    box = told(database, "a1", life=timedelta(seconds=10))
+    box = reported(database, "a1", life=timedelta(seconds=10))
     box.expire(NOON + HOUR)
     box.tell(an_alert("a2", NOON + HOUR), ["telegram"], NOON + 2 * HOUR)
     box.settle_later(lease(box, after_s=3600)[0], NOON + HOUR, "503")
@@ -311,7 +311,7 @@ def test_what_was_missed_is_mentioned_again_if_the_mention_did_not_arrive(databa
 
 
 def test_a_channel_with_nothing_left_to_mention_its_losses_is_unsaid(database: Database) -> None:
-    box = told(database, "a1", "a2", life=timedelta(seconds=10))
+    box = reported(database, "a1", "a2", life=timedelta(seconds=10))
     assert box.unreported_failures() == {}
     box.expire(NOON + HOUR)
     assert box.unreported_failures() == {"telegram": 2}
@@ -320,7 +320,7 @@ def test_a_channel_with_nothing_left_to_mention_its_losses_is_unsaid(database: D
 
 
 def test_losses_of_a_broken_channel_wait_until_it_works(database: Database) -> None:
-    box = told(database, "a1", "a2", life=timedelta(seconds=100))
+    box = reported(database, "a1", "a2", life=timedelta(seconds=100))
     box.settle_refused(lease(box, limit=1)[0], "403", NOON + HOUR)
     box.expire(NOON + HOUR)
     assert box.unreported_failures() == {}
@@ -328,19 +328,19 @@ def test_losses_of_a_broken_channel_wait_until_it_works(database: Database) -> N
 
 # --- clocks that jump ------------------------------------------------------------------------------------------------
 def test_a_clock_set_back_holds_no_new_alert(database: Database) -> None:
-    box = told(database, "a1")
+    box = reported(database, "a1")
     assert ids(lease(box, after_s=-7200)) == ["a1"]
 
 
 def test_a_clock_set_back_by_days_frees_leases_and_waits(database: Database) -> None:
-    box = told(database, "a1", life=timedelta(days=9))
+    box = reported(database, "a1", life=timedelta(days=9))
     lease(box, after_s=0)
     assert ids(lease(box, after_s=-7 * 86_400)) == ["a1"]
 
 
 # --- what doctor asks ------------------------------------------------------------------------------------------------
 def test_pending_counts_by_channel(database: Database) -> None:
-    box = told(database, "a1", "a2", channels=("telegram", "email"))
+    box = reported(database, "a1", "a2", channels=("telegram", "email"))
     due = next(due for due in lease(box) if due.channel == "telegram")
     box.settle_later(due, NOON + HOUR, "502 bad gateway")
     waiting = {row.channel: row for row in box.pending()}
@@ -350,7 +350,7 @@ def test_pending_counts_by_channel(database: Database) -> None:
 
 
 def test_a_channel_is_broken_from_its_refusal_until_it_takes_something(database: Database) -> None:
-    box = told(database, "a1", "a2", "a3")
+    box = reported(database, "a1", "a2", "a3")
     assert box.broken_channels() == []
     box.settle_sent(lease(box, limit=1)[0], NOON + timedelta(seconds=60))
     box.settle_refused(lease(box, limit=1)[0], "403 blocked", NOON + timedelta(seconds=1260))

@@ -22,12 +22,7 @@ from gpuwatch.domain.launches.launch import (
 from gpuwatch.domain.launches.machines import MachineNote, MachineVerdict
 from gpuwatch.domain.launches.pause import Pause
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import (
-    Action,
-    Budget,
-    LaunchSpec,
-    Watch,
-)
+from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
@@ -89,8 +84,8 @@ def rented(store: Database, launch_id: str, **how: Any) -> Launch:
 
 
 def news(at: datetime) -> OutboxAlert:
-    told = Alert(alert_id=f"{next(_ALERTS):012}", kind=AlertKind.LAUNCH, created_at=at, headline="not rented")
-    return OutboxAlert(alert=told, channels=("telegram",), expires_at=at + HOUR)
+    reported = Alert(alert_id=f"{next(_ALERTS):012}", kind=AlertKind.LAUNCH, created_at=at, headline="not rented")
+    return OutboxAlert(alert=reported, channels=("telegram",), expires_at=at + HOUR)
 
 
 def fail(store: Database, launch: Launch, at: datetime, end: EndReason = EndReason.BROKEN) -> None:
@@ -162,8 +157,8 @@ def test_a_longer_pause_replaces_a_shorter_one(database: Database) -> None:
 def test_every_alert_that_is_sent_says_what_is_paused(database: Database) -> None:
     box, book = Outbox(database), SqlPauseRepository(database)
     for name, watch in (("a1", None), ("a2", "h100"), ("a3", "another")):
-        told = Alert(alert_id=name, kind=AlertKind.HELD, created_at=NOON, headline="x", watch=watch)
-        box.tell(told, ("telegram", "email"), NOON + HOUR)
+        reported = Alert(alert_id=name, kind=AlertKind.HELD, created_at=NOON, headline="x", watch=watch)
+        box.tell(reported, ("telegram", "email"), NOON + HOUR)
     book.pause(Pause(watch=None, at=NOON, until=NOON + HOUR))
     book.pause(Pause(watch="h100", at=NOON, why="mine"))
     dues = {due.alert.alert_id: due for due in box.lease(NOON, 10, 60.0, ("telegram",))}
@@ -199,7 +194,7 @@ def test_one_try_after_an_hour_and_it_closes_when_that_runs(database: Database) 
     assert isinstance(reserve(database, "z" * 12, at=at + MINUTE), Launch)
 
 
-def test_a_try_that_fails_is_another_hour_and_is_not_told_again(database: Database) -> None:
+def test_a_try_that_fails_is_another_hour_and_is_not_reported_again(database: Database) -> None:
     at = trip(database) + HOUR
     fail(database, rented(database, "y" * 12, at=at), at)
     assert isinstance(reserve(database, "z" * 12, at=at + 59 * MINUTE), LaunchRefusal)
@@ -318,7 +313,7 @@ def test_a_database_that_never_rented_knows_it(database: Database) -> None:
     assert not repository.never_launched()
 
 
-def test_an_instance_is_adopted_once_and_is_no_stranger_then(database: Database, database_url: str) -> None:
+def test_an_instance_is_adopted_once_and_is_no_foreign_instance_then(database: Database, database_url: str) -> None:
     repository = SqlLaunchRepository(database)
     assert repository.mark_foreign("vastai", "4711", NOON)
     assert not repository.mark_foreign("vastai", "4711", NOON)

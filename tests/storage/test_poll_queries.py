@@ -7,14 +7,7 @@ from datetime import timedelta
 from gpuwatch.ports import Completeness
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.poll_queries import (
-    FormatChange,
-    LastPoll,
-    LastSweep,
-    format_changes,
-    last_poll,
-    last_sweep,
-)
+from gpuwatch.storage.poll_queries import FormatChange, LastPoll, LastSweep, format_changes, last_poll, last_sweep
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import changed
 from tests.storage.market import NOON, an_answer
@@ -48,7 +41,7 @@ def test_the_last_poll_is_the_newest_that_was_answered_and_counts_what_was_under
     assert last_poll(database, "runpod") is None
 
 
-def test_changes_of_a_format_are_told_oldest_first_and_other_words_are_none(database: Database) -> None:
+def test_changes_of_a_format_are_reported_oldest_first_and_other_words_are_none(database: Database) -> None:
     with SqlDecisionStore(database).open() as page:
         page.record_new_value("vastai", "field", "field gone: b", NOON + timedelta(hours=1))
         page.record_new_value("vastai", "field", "new field: a", NOON)

@@ -28,20 +28,8 @@ from gpuwatch.storage.price_files import read_rows
 from gpuwatch.storage.price_import import import_file
 from gpuwatch.storage.stored_prices import read_market_history
 from tests.storage.market import NOON, an_answer, an_offer
-from tests.storage.test_history_recorder_model import (
-    Poll,
-    a_poll,
-    emptied,
-    told,
-)
-from tests.storage.test_price_import import (
-    KINDS,
-    LATER_S,
-    NOON_S,
-    a_look,
-    a_row,
-    each_file,
-)
+from tests.storage.test_history_recorder_model import Poll, a_poll, emptied, reported
+from tests.storage.test_price_import import KINDS, LATER_S, NOON_S, a_look, a_row, each_file
 
 ALL = MarketFilter()
 AGES = datetime(2000, 1, 1, tzinfo=UTC), datetime(2030, 1, 1, tzinfo=UTC)
@@ -84,7 +72,7 @@ def test_an_import_of_an_export_is_the_same_market(
 ) -> None:
     """But what comes and goes within one second: a row has no place for that."""
     emptied(database)
-    for _ in told(database, [msgspec.structs.replace(poll, wait_s=max(1, poll.wait_s)) for poll in story]):
+    for _ in reported(database, [msgspec.structs.replace(poll, wait_s=max(1, poll.wait_s)) for poll in story]):
         pass
     moved(database, elsewhere, tmp_path_factory.mktemp("rows") / f"rows{suffix}")
     before, after = read_market_history(database, ALL, *AGES), read_market_history(elsewhere, ALL, *AGES)

@@ -204,7 +204,7 @@ def test_the_order_of_files_and_their_parts_do_not_matter(
 def test_each_look_shows_what_any_file_says_of_it(
     sqlite_database: Database, tmp_path_factory: pytest.TempPathFactory, files: list[list[PriceRow]]
 ) -> None:
-    """The plainest model: at a look, what any file has of that moment was on offer, and nothing else."""
+    """The plainest model: at a poll, what any file has of that moment was on offer, and nothing else."""
     folder = tmp_path_factory.mktemp("rows")
     emptied(sqlite_database)
     seen: dict[int, dict[tuple[Any, ...], int]] = {}
@@ -344,7 +344,7 @@ def test_our_own_looks_in_the_time_of_a_file_are_found(database: Database) -> No
 
 
 @each_file
-def test_the_store_and_the_file_make_the_same_tape(sqlite_database: Database, path: Path) -> None:
+def test_the_store_and_the_file_make_the_same_history(sqlite_database: Database, path: Path) -> None:
     done = import_file(sqlite_database, path, (OfferKind.LIVE, {}), LATER_S)
     rows = read_rows(path).rows
     assert (done.new, done.known, done.twice, dict(done.skipped)) == (len(rows), 0, 0, {})

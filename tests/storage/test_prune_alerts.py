@@ -29,7 +29,7 @@ def send_all(database: Database) -> None:
         sending.settle_sent(due, NOON)
 
 
-def test_a_told_alert_goes_one_that_waits_or_is_told_once_stays(database: Database) -> None:
+def test_a_reported_alert_goes_one_that_waits_or_is_reported_once_stays(database: Database) -> None:
     put(database, "told")
     put(database, "once", once_key="orphan:vastai:5")
     send_all(database)

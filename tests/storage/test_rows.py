@@ -37,7 +37,7 @@ def test_a_sight_comes_back_as_it_was_kept(database: Database) -> None:
         assert load_provider_health(connection) == {"vastai": sight}
 
 
-def test_a_word_is_told_once(database: Database) -> None:
+def test_a_word_is_reported_once(database: Database) -> None:
     with database.write() as connection:
         assert not was_seen_before(connection, "vastai", "gpu", "H900", NOON)
         assert was_seen_before(connection, "vastai", "gpu", "H900", NOON)

@@ -1,4 +1,4 @@
-"""The tape of the store says of every moment what the store says of it."""
+"""The price history read from the store shows every moment as the store does."""
 
 from __future__ import annotations
 
@@ -19,12 +19,7 @@ from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.market_snapshot import market_at
 from gpuwatch.storage.stored_prices import read_market_history, read_polls
 from tests.storage.market import NOON, an_answer, an_offer, machines, on_demand, price_track
-from tests.storage.test_history_recorder_model import (
-    Poll,
-    a_poll,
-    emptied,
-    told,
-)
+from tests.storage.test_history_recorder_model import Poll, a_poll, emptied, reported
 
 ALL = MarketFilter()
 NOON_S = int(NOON.timestamp())
@@ -38,7 +33,7 @@ def history(database: Database) -> SqlHistoryRecorder:
     return SqlHistoryRecorder(database)
 
 
-def tape_until(database: Database, second: int, since_s: int = -10, **scope: Any) -> MarketHistory:
+def history_until(database: Database, second: int, since_s: int = -10, **scope: Any) -> MarketHistory:
     return read_market_history(
         database, MarketFilter(**scope), NOON + timedelta(seconds=since_s), NOON + timedelta(seconds=second)
     )
@@ -58,7 +53,7 @@ def intervals(market_history: MarketHistory) -> list[tuple[str, int, int, int | 
 
 
 def standing(market_history: MarketHistory, second: int) -> dict[tuple[str, str], int]:
-    """(machine, GPU) → listed price at a moment, out of the tape."""
+    """(machine, GPU) → listed price at a moment, out of the history."""
     at_s = NOON_S + second
     return {
         (who.machine_id, who.gpu): interval.listed_microusd_hour(8)
@@ -76,10 +71,10 @@ def stored(database: Database, second: int) -> dict[tuple[str, str], int]:
 @pytest.mark.slow
 @fresh_each_time
 @given(story=st.lists(a_poll(), min_size=1, max_size=12))
-def test_a_tape_says_of_each_moment_what_the_store_says(database: Database, story: list[Poll]) -> None:
+def test_a_history_says_of_each_moment_what_the_store_says(database: Database, story: list[Poll]) -> None:
     emptied(database)
-    moments = sorted({0, *(second for second, _ in told(database, story))})
-    market_history = tape_until(database, moments[-1] + 100)
+    moments = sorted({0, *(second for second, _ in reported(database, story))})
+    market_history = history_until(database, moments[-1] + 100)
     for second in {*moments, *(second - 1 for second in moments[1:]), moments[-1] + 99}:
         assert standing(market_history, second) == stored(database, second)
 
@@ -87,13 +82,13 @@ def test_a_tape_says_of_each_moment_what_the_store_says(database: Database, stor
 @pytest.mark.slow
 @fresh_each_time
 @given(story=st.lists(a_poll(), min_size=2, max_size=12), share=st.floats(0, 1))
-def test_a_tape_that_is_cut_off_knows_nothing_of_later(
+def test_a_history_that_is_cut_off_knows_nothing_of_later(
     sqlite_database: Database, story: list[Poll], share: float
 ) -> None:
     emptied(sqlite_database)
-    ends = [second for second, _ in told(sqlite_database, story)]
+    ends = [second for second, _ in reported(sqlite_database, story)]
     until = 1 + int(ends[-1] * share)
-    whole, part = tape_until(sqlite_database, ends[-1] + 100), tape_until(sqlite_database, until)
+    whole, part = history_until(sqlite_database, ends[-1] + 100), history_until(sqlite_database, until)
     assert {(part.listings[one.listing].identity, one.from_s, one.gone_s) for one in part.intervals} == {
         (whole.listings[one.listing].identity, one.from_s, one.gone_s) for one in whole.before(NOON_S + until).intervals
     }
@@ -103,11 +98,11 @@ def test_a_tape_that_is_cut_off_knows_nothing_of_later(
 @pytest.mark.slow
 @fresh_each_time
 @given(story=st.lists(a_poll(), min_size=1, max_size=12))
-def test_the_lows_of_the_hours_are_those_of_the_tape(sqlite_database: Database, story: list[Poll]) -> None:
-    """One GPU is told of, by sweeps: a look at one beside another counts for both on a tape."""
+def test_the_lows_of_the_hours_are_those_of_the_history(sqlite_database: Database, story: list[Poll]) -> None:
+    """One GPU is reported of, by sweeps: a look at one beside another counts for both on a history."""
     emptied(sqlite_database)
     sweeps = [Poll(one.wait_s, "sweep", one.gpu, one.market, Completeness.COMPLETE, None, one.restart) for one in story]
-    last = [second for second, _ in told(sqlite_database, sweeps)][-1]
+    last = [second for second, _ in reported(sqlite_database, sweeps)][-1]
     until = NOON + timedelta(seconds=last + 1)
     market_history = read_market_history(sqlite_database, MarketFilter(gpus=("H100 SXM",), spot=False), NOON, until)
     made = series_of(market_history, lambda listing, interval: interval.listed_microusd_hour(8))
@@ -123,42 +118,45 @@ def test_the_lows_of_the_hours_are_those_of_the_tape(sqlite_database: Database, 
 def test_an_offer_that_stays_is_one_spell(database: Database, history: SqlHistoryRecorder) -> None:
     for after_s in (0, 60, 120):
         history.record(an_answer(an_offer(), after_s=after_s), lane="sweep")
-    assert intervals(tape_until(database, 200)) == [("m1", 0, 120, None)]
+    assert intervals(history_until(database, 200)) == [("m1", 0, 120, None)]
 
 
 def test_what_a_later_look_ended_has_not_ended_before_it(database: Database, history: SqlHistoryRecorder) -> None:
     history.record(an_answer(an_offer()), lane="sweep")
     history.record(an_answer(after_s=20_000), lane="sweep")
-    assert intervals(tape_until(database, 15_000)) == [("m1", 0, 0, None)]
-    assert intervals(tape_until(database, 20_001)) == [("m1", 0, 0, 20_000)]
+    assert intervals(history_until(database, 15_000)) == [("m1", 0, 0, None)]
+    assert intervals(history_until(database, 20_001)) == [("m1", 0, 0, 20_000)]
 
 
 def test_what_was_gone_before_the_stretch_is_not_in_it(database: Database, history: SqlHistoryRecorder) -> None:
     history.record(an_answer(an_offer("a"), an_offer("b")), lane="sweep")
     history.record(an_answer(an_offer("b"), after_s=60), lane="sweep")
-    assert intervals(tape_until(database, 200, since_s=60)) == [("b", 0, 60, None)]
-    assert intervals(tape_until(database, 200, since_s=59)) == [("a", 0, 0, 60), ("b", 0, 60, None)]
+    assert intervals(history_until(database, 200, since_s=60)) == [("b", 0, 60, None)]
+    assert intervals(history_until(database, 200, since_s=59)) == [("a", 0, 0, 60), ("b", 0, 60, None)]
 
 
 def test_a_gpu_that_was_looked_for_and_never_seen_is_no_gap(database: Database, history: SqlHistoryRecorder) -> None:
     history.record(an_answer(), lane="sweep", gpu="H200 SXM")
     history.record(an_answer(an_offer(), after_s=60), lane="sweep", gpu="H100 SXM")
-    market_history = tape_until(database, 200, gpus=("H200 SXM",))
+    market_history = history_until(database, 200, gpus=("H200 SXM",))
     assert [(poll.gpu, poll.answered) for poll in market_history.polls] == [("H200 SXM", True)]
     assert series_of(market_history, lambda listing, interval: 1).lows[0] is None
     assert series_of(market_history, lambda listing, interval: 1).polled[0]
 
 
-def test_a_failed_look_is_told_and_answered_nothing(database: Database, history: SqlHistoryRecorder) -> None:
+def test_a_failed_look_is_reported_and_answered_nothing(database: Database, history: SqlHistoryRecorder) -> None:
     history.record(an_answer(an_offer()), lane="sweep")
     history.record_failure("vastai", lane="sweep", at=NOON + timedelta(seconds=60), error="500")
-    assert [(poll.answered, poll.failed) for poll in tape_until(database, 200).polls] == [(True, False), (False, True)]
+    assert [(poll.answered, poll.failed) for poll in history_until(database, 200).polls] == [
+        (True, False),
+        (False, True),
+    ]
 
 
 def test_hunts_end_nothing_and_are_no_look_of_an_export(database: Database, history: SqlHistoryRecorder) -> None:
     history.record(an_answer(an_offer("a"), an_offer("b")), lane="sweep")
     history.record(an_answer(an_offer("c"), after_s=30), lane="hunt", gpu="H100 SXM")
-    assert intervals(tape_until(database, 200)) == [("a", 0, 0, None), ("b", 0, 0, None), ("c", 30, 30, None)]
+    assert intervals(history_until(database, 200)) == [("a", 0, 0, None), ("b", 0, 0, None), ("c", 30, 30, None)]
     looks = read_polls(database, ALL, NOON, NOON + timedelta(hours=1))
     assert [(one.poll.at_s, one.gpu) for one in looks] == [(NOON_S, "")]
 
@@ -177,7 +175,7 @@ def test_hunts_end_nothing_and_are_no_look_of_an_export(database: Database, hist
         ({"gpus": ("A100 SXM 80GB",)}, {"a100"}),
     ],
 )
-def test_a_tape_holds_what_was_asked_for(
+def test_a_history_holds_what_was_asked_for(
     database: Database, history: SqlHistoryRecorder, scope: dict[str, Any], found: set[str]
 ) -> None:
     offers = [
@@ -188,13 +186,13 @@ def test_a_tape_holds_what_was_asked_for(
     ]
     history.record(an_answer(*offers), lane="sweep")
     history.record(an_answer(an_offer("spot", spot=True)), lane="sweep", spot=True)
-    market_history = tape_until(database, 100, **scope)
+    market_history = history_until(database, 100, **scope)
     assert {listing.identity.machine_id for listing in market_history.listings} == found
 
 
 def test_facts_and_money_come_through(database: Database, history: SqlHistoryRecorder) -> None:
     history.record(an_answer(an_offer("m", 4.0, gpu_count=2)), lane="sweep")
-    market_history = tape_until(database, 10)
+    market_history = history_until(database, 10)
     (listing,), (interval,) = market_history.listings, market_history.intervals
     assert (listing.region, listing.country, listing.reliability, listing.gpu_memory_gib) == (
         "Texas, US", "US", 0.99, 80.0,

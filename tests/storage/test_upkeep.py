@@ -198,7 +198,7 @@ def _hold(url: str, held: object, over: object) -> None:
         over.wait()  # type: ignore[attr-defined]
 
 
-def test_a_second_daemon_on_one_sqlite_file_is_told_who_holds_it(sqlite_url: str) -> None:
+def test_a_second_daemon_on_one_sqlite_file_is_reported_who_holds_it(sqlite_url: str) -> None:
     context = multiprocessing.get_context("spawn")
     held, over = context.Event(), context.Event()
     process = context.Process(target=_hold, args=(sqlite_url, held, over))

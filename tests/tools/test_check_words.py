@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.check_words import WordList, of_document, of_python
+from tools.check_words import WordList, complaints, of_document, of_python
 
 WORDS = WordList()
 
@@ -49,3 +49,11 @@ def test_a_complaint_names_the_line_and_the_better_word() -> None:
         (2, "'is told': write reported, logged, sent"),
         (2, "'told of': write reported, logged, sent"),
     ]
+
+
+def test_the_reason_may_stand_in_the_line_above() -> None:
+    assert list(of_python("# word-check: allow - a value\ntold = 1", WORDS)) == []
+
+
+def test_the_project_is_clean() -> None:
+    assert list(complaints()) == []

@@ -12,7 +12,7 @@ import numpy as np
 from gpuwatch.app.dataset.clusters import Labels, RowClusters, cluster_rows
 from gpuwatch.app.dataset.duplicates import NO_ROW, RowNumbers, exact_duplicates, near_duplicates
 from gpuwatch.app.dataset.embedding import Embedder, Vectors
-from gpuwatch.app.dataset.models import Array, TokenCounter
+from gpuwatch.app.dataset.onnx_models import Array, TokenCounter
 from gpuwatch.app.dataset.perplexity import CausalModel, Perplexities, measure_perplexity
 from gpuwatch.app.dataset.rows import FieldSelection
 from gpuwatch.app.dataset.scan import AuditProgress, NoUsableRows, ScannedFile, scan_file

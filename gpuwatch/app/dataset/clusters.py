@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from gpuwatch.app.dataset.embedding import Vectors
-from gpuwatch.app.dataset.models import Array, import_extra
+from gpuwatch.app.dataset.onnx_models import Array, import_extra
 
 CROWDED_SHARE = 0.9  # of the rows in a tenth of the clusters: the sources' own threshold
 JOIN_COSINE = 0.8  # of two centres; values from 0.7 to 0.9 distinguish the same sets

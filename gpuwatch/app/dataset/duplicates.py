@@ -14,7 +14,7 @@ import numpy as np
 
 from gpuwatch.app.dataset.clusters import Labels, split_cluster
 from gpuwatch.app.dataset.embedding import Vectors
-from gpuwatch.app.dataset.models import Array
+from gpuwatch.app.dataset.onnx_models import Array
 from gpuwatch.app.dataset.scan import AuditProgress, ScannedFile, wording_similarity
 
 MIN_WORDING_SIMILARITY = 0.8  # of the runs of words, if the model cut a text

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gpuwatch.app.dataset.models import Array, ModelFolder, OnnxModel, find_model, import_extra, read_tokenizer
+from gpuwatch.app.dataset.onnx_models import Array, ModelFolder, OnnxModel, find_model, import_extra, read_tokenizer
 from gpuwatch.errors import UsageError
 
 Vectors = np.ndarray[Any, np.dtype[np.float32]]

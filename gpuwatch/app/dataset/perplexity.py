@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuwatch.app.dataset.models import Array, OnnxModel, file_digest, read_tokenizer
+from gpuwatch.app.dataset.onnx_models import Array, OnnxModel, file_digest, read_tokenizer
 from gpuwatch.app.dataset.scan import AuditProgress, ScannedFile, blocks, fingerprint
 from gpuwatch.app.dataset.work_folder import WorkFolder
 from gpuwatch.errors import UsageError

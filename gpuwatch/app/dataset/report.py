@@ -11,7 +11,7 @@ import numpy as np
 from gpuwatch.app.dataset.audit import Audit, RemovalReason
 from gpuwatch.app.dataset.clusters import CROWDED_SHARE
 from gpuwatch.app.dataset.duplicates import MIN_WORDING_SIMILARITY, NO_ROW, RowNumbers
-from gpuwatch.app.dataset.models import Array
+from gpuwatch.app.dataset.onnx_models import Array
 from gpuwatch.app.dataset.rows import UnusableLine, parse_line, read_lines, row_text
 from gpuwatch.app.dataset.saving import TrainingSaving
 from gpuwatch.domain.market.text import clean

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from gpuwatch.app.dataset.embedding import Embedder, Vectors
-from gpuwatch.app.dataset.models import Array, TokenCounter
+from gpuwatch.app.dataset.onnx_models import Array, TokenCounter
 from gpuwatch.app.dataset.rows import (
     FieldSelection,
     FileLine,

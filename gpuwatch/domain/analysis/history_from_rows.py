@@ -10,25 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from gpuwatch.domain.analysis.market_history import (
-    ListedOffer,
-    MarketHistory,
-    MarketPoll,
-    OfferInterval,
-)
-from gpuwatch.domain.analysis.offer_intervals import (
-    CompletePoll,
-    PollTimeline,
-    price_runs,
-    run_end,
-)
-from gpuwatch.domain.analysis.price_rows import (
-    SAW_NOTHING_MICROUSD,
-    PriceRow,
-    canonical_gpu,
-    listing_of,
-    offer_kind_of,
-)
+from gpuwatch.domain.analysis.market_history import ListedOffer, MarketHistory, MarketPoll, OfferInterval
+from gpuwatch.domain.analysis.offer_intervals import CompletePoll, PollTimeline, price_runs, run_end
+from gpuwatch.domain.analysis.price_rows import SAW_NOTHING_MICROUSD, PriceRow, canonical_gpu, listing_of, offer_kind_of
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Identity, OfferKind
 

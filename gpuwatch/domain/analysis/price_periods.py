@@ -9,12 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwatch.domain.analysis.market_history import (
-    ListedOffer,
-    MarketHistory,
-    MarketPoll,
-    OfferInterval,
-)
+from gpuwatch.domain.analysis.market_history import ListedOffer, MarketHistory, MarketPoll, OfferInterval
 from gpuwatch.domain.analysis.price_series import (
     HOUR_S,
     POLL_LASTS_S,

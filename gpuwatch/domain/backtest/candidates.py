@@ -13,21 +13,9 @@ from gpuwatch.domain.analysis.market_history import ListedOffer, MarketHistory, 
 from gpuwatch.domain.analysis.price_series import PriceSeries, series_of
 from gpuwatch.domain.backtest.offers import offer_of, without_unrecorded_clauses
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import (
-    HOURS_A_MONTH,
-    MICRO,
-    Commission,
-    OfferPrice,
-    threshold_microusd,
-)
+from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO, Commission, OfferPrice, threshold_microusd
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.match import (
-    NO_COMMISSION,
-    accepts,
-    match_of,
-    price_for,
-    rank,
-)
+from gpuwatch.domain.watches.match import NO_COMMISSION, accepts, match_of, price_for, rank
 from gpuwatch.domain.watches.watch import Watch
 
 QueryKey = tuple[str, str, bool]  # provider, GPU, spot: one query of a sweep

@@ -20,20 +20,9 @@ from gpuwatch.domain.backtest.known_offers import HUNT, KnownOffers
 from gpuwatch.domain.backtest.simulated_launches import SimulatedLaunch, SimulatedLaunches
 from gpuwatch.domain.launches.launch import LaunchRefusal
 from gpuwatch.domain.market.pricing import Commission, threshold_microusd
-from gpuwatch.domain.watches.decide import (
-    Decision,
-    DecisionReason,
-    Match,
-    WatchMemory,
-    decide,
-)
+from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match, WatchMemory, decide
 from gpuwatch.domain.watches.poll_cycle import PollCycle, cycle_members
-from gpuwatch.domain.watches.watch import (
-    Action,
-    Budget,
-    SpotPolicy,
-    Watch,
-)
+from gpuwatch.domain.watches.watch import Action, Budget, SpotPolicy, Watch
 
 _PROGRESS_EVERY = 1024
 _NONE = -1.0

@@ -14,22 +14,10 @@ import msgspec
 from gpuwatch.domain.launches.budget import all_budgets_refusal
 from gpuwatch.domain.launches.checklist import checklist_refusal
 from gpuwatch.domain.launches.circuit_breaker import CircuitBreaker, breaker_refusal
-from gpuwatch.domain.launches.launch import (
-    Intent,
-    Launch,
-    LaunchRefusal,
-    LaunchState,
-    RefusalReason,
-    new_launch,
-)
+from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState, RefusalReason, new_launch
 from gpuwatch.domain.launches.machines import AvoidedMachine, ProviderMachine, offer_machine_refusal
 from gpuwatch.domain.launches.pause import Pause, pause_refusal
-from gpuwatch.domain.launches.watch_limits import (
-    cooldown_refusal,
-    free_offer_slot,
-    free_slot,
-    replaced_launch_id,
-)
+from gpuwatch.domain.launches.watch_limits import cooldown_refusal, free_offer_slot, free_slot, replaced_launch_id
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, LaunchSpec
 

@@ -6,13 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from gpuwatch.domain.launches.instance import Instance, InstanceState
-from gpuwatch.domain.launches.launch import (
-    Launch,
-    LaunchState,
-    PriceSpan,
-    Promise,
-    label_of,
-)
+from gpuwatch.domain.launches.launch import Launch, LaunchState, PriceSpan, Promise, label_of
 from gpuwatch.domain.market.pricing import MICRO, Commission, threshold_microusd
 from gpuwatch.domain.watches.watch import LaunchSpec, Watch
 

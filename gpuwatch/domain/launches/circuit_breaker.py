@@ -17,13 +17,7 @@ from itertools import pairwise
 
 import msgspec
 
-from gpuwatch.domain.launches.launch import (
-    EndReason,
-    Launch,
-    LaunchRefusal,
-    LaunchState,
-    RefusalReason,
-)
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.launches.machines import MACHINE_FAULTS
 
 FAILURE_THRESHOLD = 3

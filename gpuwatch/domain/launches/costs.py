@@ -13,12 +13,7 @@ from math import isfinite
 
 import msgspec
 
-from gpuwatch.domain.launches.launch import (
-    FINAL_STATES,
-    Launch,
-    LaunchState,
-    billed_spans,
-)
+from gpuwatch.domain.launches.launch import FINAL_STATES, Launch, LaunchState, billed_spans
 from gpuwatch.domain.market.pricing import MICRO
 
 _MS = timedelta(milliseconds=1)

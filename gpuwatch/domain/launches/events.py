@@ -11,12 +11,7 @@ from gpuwatch.domain.launches.end_rules import EndCause
 from gpuwatch.domain.launches.instance import Instance
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.watches.job_cost import ceiling_microusd
-from gpuwatch.domain.watches.watch import (
-    Action,
-    BidSpec,
-    OnIncrease,
-    Watch,
-)
+from gpuwatch.domain.watches.watch import Action, BidSpec, OnIncrease, Watch
 
 
 class InstanceCreated(msgspec.Struct, frozen=True):

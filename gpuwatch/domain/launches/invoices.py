@@ -7,13 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import msgspec
 
-from gpuwatch.domain.launches.costs import (
-    LaunchCost,
-    billed_days,
-    midnight,
-    predicted_cost,
-    total_cost,
-)
+from gpuwatch.domain.launches.costs import LaunchCost, billed_days, midnight, predicted_cost, total_cost
 from gpuwatch.domain.launches.launch import Launch
 
 CHARGE_KINDS = ("gpu", "disk", "download", "upload", "other")

@@ -236,7 +236,7 @@ class RefusalReason(StrEnum):
     BREAKER = "breaker"  # too many launches of this watch failed
     CHECKLIST = "checklist"  # required items are not ticked
     NO_CREDIT = "no_credit"
-    STRANGERS = "strangers"  # a new database, but instances with a gpuwatch label
+    STRANGERS = "strangers"  # word-check: allow - a stored value; a new database, but instances with a gpuwatch label
 
 
 class LaunchRefusal(msgspec.Struct, frozen=True):
@@ -397,5 +397,4 @@ def _disk_rate(launch: Launch, listed: bool) -> int:
 
 
 def _overlap_ms(start: datetime, end: datetime, since: datetime | None) -> int:
-    begin = start if since is None else max(start, since)
-    return max(0, (end - begin) // timedelta(milliseconds=1))
+    return max(0, (end - max(start, since or start)) // timedelta(milliseconds=1))

@@ -8,12 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from gpuwatch.domain.launches.launch import (
-    EndReason,
-    Launch,
-    LaunchRefusal,
-    RefusalReason,
-)
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, RefusalReason
 from gpuwatch.domain.market.offer import Offer
 
 AVOID_FOR = timedelta(days=1)  # otherwise a failing machine stays the cheapest and is rented again

@@ -7,12 +7,7 @@ from datetime import datetime, timedelta, tzinfo
 from enum import StrEnum
 
 from gpuwatch.domain.launches.end_rules import EndCause
-from gpuwatch.domain.launches.launch import (
-    EndReason,
-    InstanceCondition,
-    Launch,
-    LaunchState,
-)
+from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, Launch, LaunchState
 from gpuwatch.domain.market.pricing import MAX_USD_HOUR, MICRO
 from gpuwatch.domain.watches.watch import OnIncrease, Watch
 from gpuwatch.domain.watches.windows import is_open

@@ -15,13 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from gpuwatch.domain.launches.absence_proof import AbsenceVerdict
-from gpuwatch.domain.launches.end_rules import (
-    EndCause,
-    billed_rates,
-    end_cause,
-    late_start,
-    overdue,
-)
+from gpuwatch.domain.launches.end_rules import EndCause, billed_rates, end_cause, late_start, overdue
 from gpuwatch.domain.launches.events import (
     AnswerLost,
     BidRaised,
@@ -36,14 +30,7 @@ from gpuwatch.domain.launches.events import (
     WatchTerms,
 )
 from gpuwatch.domain.launches.instance import Instance, InstanceState
-from gpuwatch.domain.launches.launch import (
-    LOST_STATES,
-    EndReason,
-    InstanceCondition,
-    Launch,
-    LaunchState,
-    PriceSpan,
-)
+from gpuwatch.domain.launches.launch import LOST_STATES, EndReason, InstanceCondition, Launch, LaunchState, PriceSpan
 from gpuwatch.domain.launches.rebid import next_bid
 from gpuwatch.domain.launches.transitions import (
     NO_TRANSITION,
@@ -61,12 +48,8 @@ from gpuwatch.domain.watches.watch import OnIncrease
 
 S = LaunchState
 OUTBID_PATIENCE = timedelta(minutes=2)  # how long a sufficient bid may take to win again
-_UNFIT = (
-    EndReason.NOT_READY,
-    EndReason.NO_SSH,
-    EndReason.TOO_SLOW,
-    EndReason.NOT_AS_PROMISED,
-)  # it never matched what was wanted
+# it never matched what was wanted
+_UNFIT = (EndReason.NOT_READY, EndReason.NO_SSH, EndReason.TOO_SLOW, EndReason.NOT_AS_PROMISED)
 
 
 def transition(
@@ -360,7 +343,7 @@ def _held(launch: Launch) -> TransitionResult:
     return TransitionResult(Transition(to_state=S.HELD, cause="absence could not be proven", notify=notify))
 
 
-# --- there is no list -------------------------------------------------------------------------------------------------
+# --- without a list --------------------------------------------------------------------------------------------------
 def _no_list(launch: Launch, event: ListUnavailable, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
     """The list is unavailable, but the instance is billed.
 

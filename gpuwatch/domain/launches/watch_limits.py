@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from gpuwatch.domain.launches.launch import (
-    EndReason,
-    Launch,
-    LaunchRefusal,
-    LaunchState,
-    RefusalReason,
-)
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.watch import LaunchSpec
 

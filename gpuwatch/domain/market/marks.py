@@ -5,12 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Final
 
-from gpuwatch.domain.market.offer import (
-    PLAIN_TERMS,
-    Offer,
-    OfferKind,
-    OfferTerms,
-)
+from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer, OfferKind, OfferTerms
 
 X86_64: Final = "x86_64"
 ARM64: Final = "arm64"

@@ -13,19 +13,8 @@ from gpuwatch.domain.market.gpu_specs import gpu_specs
 from gpuwatch.domain.market.marks import is_slice
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.pricing import MICRO, OfferPrice, microusd
-from gpuwatch.domain.planning.figures import (
-    FigureRange,
-    GpuAllocation,
-    exactly,
-    parse_gpu_config,
-)
-from gpuwatch.domain.planning.job import (
-    JobCost,
-    JobTraffic,
-    PricedGpus,
-    cost_on,
-    priced_gpus_of,
-)
+from gpuwatch.domain.planning.figures import FigureRange, GpuAllocation, exactly, parse_gpu_config
+from gpuwatch.domain.planning.job import JobCost, JobTraffic, PricedGpus, cost_on, priced_gpus_of
 from gpuwatch.domain.planning.job_hours import JobSpec
 
 # --- offers -----------------------------------------------------------------------------------------------------------

@@ -17,21 +17,9 @@ from typing import Any
 import msgspec
 
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import (
-    HOURS_A_MONTH,
-    Commission,
-    OfferPrice,
-    listed_ceiling_usd,
-    threshold_microusd,
-)
+from gpuwatch.domain.market.pricing import HOURS_A_MONTH, Commission, OfferPrice, listed_ceiling_usd, threshold_microusd
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.match import (
-    NO_COMMISSION,
-    accepts,
-    match_of,
-    price_for,
-    rank,
-)
+from gpuwatch.domain.watches.match import NO_COMMISSION, accepts, match_of, price_for, rank
 from gpuwatch.domain.watches.watch import Watch
 
 _HAIR = 1e-6  # dollars: more than float arithmetic can lose when a quote is compared with a ceiling

@@ -18,20 +18,9 @@ from gpuwatch.domain.planning.figures import (
 from gpuwatch.domain.planning.job import inference_flop, training_flop
 from gpuwatch.domain.planning.job_hours import GpuRate, JobSpec
 from gpuwatch.domain.planning.language_models import LanguageModel, model_of
-from gpuwatch.domain.planning.memory_need import (
-    Precision,
-    TrainingMethod,
-    Workload,
-    memory_need,
-)
+from gpuwatch.domain.planning.memory_need import Precision, TrainingMethod, Workload, memory_need
 from gpuwatch.domain.watches.durations import parse_duration
-from gpuwatch.domain.watches.fields import (
-    Measure,
-    Number,
-    SpanFrom1s,
-    Table,
-    Whole,
-)
+from gpuwatch.domain.watches.fields import Measure, Number, SpanFrom1s, Table, Whole
 
 
 def _config(value: Any) -> Any:

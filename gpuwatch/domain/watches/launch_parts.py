@@ -9,14 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema, model_validator
 
-from gpuwatch.domain.watches.fields import (
-    Line,
-    Measure,
-    Number,
-    Table,
-    Usd,
-    seconds,
-)
+from gpuwatch.domain.watches.fields import Line, Measure, Number, Table, Usd, seconds
 from gpuwatch.domain.watches.launch_text import (
     MAX_ONSTART,
     OWN_VARIABLES,
@@ -26,12 +19,7 @@ from gpuwatch.domain.watches.launch_text import (
     check_value,
     check_word,
 )
-from gpuwatch.domain.watches.watch import (
-    BidSpec,
-    HookSpec,
-    RegistrySpec,
-    VolumeSpec,
-)
+from gpuwatch.domain.watches.watch import BidSpec, HookSpec, RegistrySpec, VolumeSpec
 
 LABEL_EXTRA_MAX = 38  # of 60 in all: "gpuwatch-", an id of 12, a blank, and this
 MAX_HOOK_S = 300.0

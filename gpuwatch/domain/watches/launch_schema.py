@@ -6,15 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from gpuwatch.domain.watches.fields import (
-    Line,
-    Span,
-    SpanFrom1s,
-    Switch,
-    Table,
-    Usd,
-    Whole,
-)
+from gpuwatch.domain.watches.fields import Line, Span, SpanFrom1s, Switch, Table, Usd, Whole
 from gpuwatch.domain.watches.launch_parts import (
     BidTable,
     EnvName,
@@ -29,13 +21,7 @@ from gpuwatch.domain.watches.launch_parts import (
     VolumeTable,
     float_or_none,
 )
-from gpuwatch.domain.watches.watch import (
-    Budget,
-    LaunchSpec,
-    OnBudget,
-    OnIncrease,
-    Verify,
-)
+from gpuwatch.domain.watches.watch import Budget, LaunchSpec, OnBudget, OnIncrease, Verify
 
 
 class LaunchTable(Table):

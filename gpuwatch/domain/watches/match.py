@@ -18,21 +18,10 @@ from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.marks import arch_of, is_slice, slice_text
 from gpuwatch.domain.market.money import above_text
 from gpuwatch.domain.market.offer import Identity, Offer, OfferKind
-from gpuwatch.domain.market.pricing import (
-    Commission,
-    OfferPrice,
-    price_of,
-    threshold_microusd,
-    usd,
-)
+from gpuwatch.domain.market.pricing import Commission, OfferPrice, price_of, threshold_microusd, usd
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.job_cost import job_cost, job_microusd, most_microusd
-from gpuwatch.domain.watches.watch import (
-    Action,
-    CpuArch,
-    SpotPolicy,
-    Watch,
-)
+from gpuwatch.domain.watches.watch import Action, CpuArch, SpotPolicy, Watch
 
 NO_COMMISSION = Commission()
 _WORD = re.compile(r"[^_\W]+")

@@ -33,14 +33,7 @@ from gpuwatch.domain.watches.job_cost import highest_usd_gpu_hour
 from gpuwatch.domain.watches.job_schema import JobTable
 from gpuwatch.domain.watches.launch_parts import float_or_none
 from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
-from gpuwatch.domain.watches.watch import (
-    Action,
-    AutoPrice,
-    ChecklistPolicy,
-    CpuArch,
-    SpotPolicy,
-    Watch,
-)
+from gpuwatch.domain.watches.watch import Action, AutoPrice, ChecklistPolicy, CpuArch, SpotPolicy, Watch
 from gpuwatch.domain.watches.windows import WINDOW_PATTERN, parse_window
 
 # Spellings that providers use and no catalogue knows; a context: `value()` needs them after validation, too.

@@ -10,13 +10,7 @@ from typing import Final
 
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import ProviderSettings
-from gpuwatch.ports.declarations import (
-    Adapter,
-    Billing,
-    OptionSpec,
-    ProviderInfo,
-    Tools,
-)
+from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, Tools
 from gpuwatch.ports.settings import Option
 
 _REGION: Final = re.compile(r"[a-z]{2,4}(-[a-z]+){1,3}-\d{1,2}")

@@ -16,13 +16,7 @@ import msgspec
 
 from gpuwatch.domain.market.gpu_names import GpuName, catalog
 from gpuwatch.ports import Query
-from gpuwatch.providers.toolkit.validation import (
-    at,
-    number,
-    objects,
-    whole,
-    word,
-)
+from gpuwatch.providers.toolkit.validation import at, number, objects, whole, word
 
 _MIB: Final = 1024.0
 _NVLINK, _PCIE = "NVLink", "PCIe"

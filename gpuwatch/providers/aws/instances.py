@@ -17,13 +17,7 @@ from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.providers.aws.create import INSTANCE_ID, TAG_BID, TAG_DISK, TAG_LABEL
 from gpuwatch.providers.aws.instance_types import table
 from gpuwatch.providers.aws.offers import machine_id
-from gpuwatch.providers.toolkit.validation import (
-    at,
-    number,
-    objects,
-    usd_hour,
-    word,
-)
+from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, word
 from gpuwatch.redaction import redact
 
 _STATES: Final = {

@@ -9,13 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from gpuwatch.providers.toolkit.validation import (
-    UNREADABLE,
-    at,
-    number,
-    usd_hour,
-    word,
-)
+from gpuwatch.providers.toolkit.validation import UNREADABLE, at, number, usd_hour, word
 
 # Old accounts get the second name.
 PRODUCTS: Final = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")

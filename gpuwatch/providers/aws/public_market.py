@@ -22,20 +22,14 @@ from gpuwatch.providers.aws.offers import RegionZones, on_demand_offer
 from gpuwatch.providers.aws.prices import ListPrice, ram_gib
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
-from gpuwatch.providers.toolkit.validation import (
-    at,
-    number,
-    objects,
-    usd_hour,
-    word,
-)
+from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, word
 
 _SPOT_HOST: Final = "https://website.spot.ec2.aws.a2z.com"
 _ON_DEMAND_HOST: Final = "https://b0.p.awsstatic.com"
 _ON_DEMAND: Final = "/pricing/2.0/meteredUnitMaps/ec2/USD/current/ec2-ondemand-without-sec-sel/{}/Linux/index.json"
 _SPOT_S: Final = 1800.0  # rewritten once an hour
 _ON_DEMAND_S: Final = 6 * 3600.0
-_NOTE: Final = "from AWS's price page; zone and disk (EBS) are not told"
+_NOTE: Final = "from AWS's price page; zone and disk (EBS) are not told"  # word-check: allow - a value of the JSON
 
 # The names of regions on the page of on-demand prices.
 _LOCATIONS: Final = {

@@ -7,12 +7,7 @@ from __future__ import annotations
 
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import ProviderSettings
-from gpuwatch.ports.declarations import (
-    Adapter,
-    OptionSpec,
-    ProviderInfo,
-    Tools,
-)
+from gpuwatch.ports.declarations import Adapter, OptionSpec, ProviderInfo, Tools
 
 INFO = ProviderInfo(
     name="azure",

@@ -10,13 +10,7 @@ from typing import Final
 
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import ProviderSettings
-from gpuwatch.ports.declarations import (
-    Adapter,
-    OptionSpec,
-    ProviderInfo,
-    Tools,
-    web_address,
-)
+from gpuwatch.ports.declarations import Adapter, OptionSpec, ProviderInfo, Tools, web_address
 
 INFO: Final = ProviderInfo(
     name="gcp",

@@ -14,12 +14,7 @@ from gpuwatch.ports import Answer, ProviderSettings, Query
 from gpuwatch.ports.declarations import ProviderInfo, Tools
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.gcp.machine_types import MACHINES, GcpMachine
-from gpuwatch.providers.gcp.skus import (
-    PartPrices,
-    machine_price,
-    read_skus,
-    regions_of,
-)
+from gpuwatch.providers.gcp.skus import PartPrices, machine_price, read_skus, regions_of
 from gpuwatch.providers.gcp.weekly import WeeklyPrices, read_weekly
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, reading_error
@@ -122,7 +117,9 @@ def parse_parts(parts: PartPrices, seen: ParseResult, observed_at: datetime) -> 
 def parse_weekly(weekly: WeeklyPrices, seen: ParseResult, observed_at: datetime) -> list[Offer]:
     """The machines with GPUs of a weekly file. One that was made over a month ago is history."""
     old = weekly.made_at is not None and observed_at - weekly.made_at > _OLD_AFTER
+    # word-check: allow - a value of the JSON
     made = "at a time that is not told" if weekly.made_at is None else f"on {weekly.made_at.date()}"
+    # word-check: allow - a value of the JSON
     note = f"reckoned {made} from Google's price list by a public project; disks and addresses come on top"
     priced = [
         MachinePrice(MACHINES[name], region, spot, text)

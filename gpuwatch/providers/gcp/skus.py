@@ -14,12 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from gpuwatch.providers.gcp.machine_types import SLICE, GcpMachine
 from gpuwatch.providers.toolkit.post_processing import ParseResult
-from gpuwatch.providers.toolkit.validation import (
-    at,
-    number,
-    objects,
-    word,
-)
+from gpuwatch.providers.toolkit.validation import at, number, objects, word
 
 HOURS_A_MONTH: Final = 730.0  # source: the vendor's own definition of a month
 _MOST_USD: Final = 1000.0  # of one part in an hour

@@ -12,12 +12,7 @@ from typing import Final
 
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import ProviderSettings
-from gpuwatch.ports.declarations import (
-    Adapter,
-    OptionSpec,
-    ProviderInfo,
-    Tools,
-)
+from gpuwatch.ports.declarations import Adapter, OptionSpec, ProviderInfo, Tools
 
 # gpuhunt's names of the clouds whose catalogs it publishes → gpuwatch's.
 SELLERS: Final = {

@@ -33,12 +33,7 @@ from gpuwatch.providers.gpuhunt.online import TimeBox, ask
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.list_prices import RowCountGuard, is_plausible, without_placeholders
 from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
-from gpuwatch.providers.toolkit.validation import (
-    number,
-    usd_hour,
-    whole,
-    word,
-)
+from gpuwatch.providers.toolkit.validation import number, usd_hour, whole, word
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +44,7 @@ _ZIP_BYTES_MAX: Final = 32 * 2**20
 _CSV_BYTES_MAX: Final = 128 * 2**20
 _FOLDER: Final = "GPUHUNT_CATALOG_DIR"  # the library reads {seller}.csv from there, without a server
 _ID_LENGTH: Final = 64
-_ASKED: Final = "asked through gpuhunt; whether it can be had is not told"
+_ASKED: Final = "asked through gpuhunt; whether it can be had is not told"  # word-check: allow - a value of the JSON
 _VENDORS: Final = frozenset({"nvidia", "amd", "intel"})
 # What these clouds are known to sell, where the catalog drops the socket. source: their own pages of machine types.
 _SOCKETS: Final = {"aws": "sxm", "gcp": "sxm", "nebius": "sxm", "oci": "sxm", "verda": "sxm"}
@@ -194,7 +189,7 @@ def stamp(version: str, observed_at: datetime) -> tuple[str, OfferKind]:
     """The note about a catalog's rows, and their kind: rows that were collected days ago are history."""
     collected = _collected(version)
     old = collected is not None and observed_at - collected > _OLD_AFTER
-    note = f"gpuhunt's catalog {version}; the age of its prices is not told"
+    note = f"gpuhunt's catalog {version}; the age of its prices is not told"  # word-check: allow - a value of the JSON
     return note, OfferKind.HISTORY if old else OfferKind.LISTED
 
 

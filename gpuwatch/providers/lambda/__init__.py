@@ -8,13 +8,7 @@ source: the vendor's OpenAPI 1.10.0 and billing page, and public clients, read 2
 from __future__ import annotations
 
 from gpuwatch.ports import ProviderSettings
-from gpuwatch.ports.declarations import (
-    Adapter,
-    Billing,
-    OptionSpec,
-    ProviderInfo,
-    Tools,
-)
+from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, Tools
 
 INFO = ProviderInfo(
     name="lambda",

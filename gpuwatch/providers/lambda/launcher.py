@@ -27,20 +27,9 @@ from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error, retry_after_s
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
-from gpuwatch.providers.toolkit.validation import (
-    at,
-    decoded,
-    objects,
-    require_whole_list,
-    word,
-)
+from gpuwatch.providers.toolkit.validation import at, decoded, objects, require_whole_list, word
 
-from .offers import (
-    PROVIDER,
-    LambdaInstanceType,
-    LambdaTypeSkipped,
-    parse_type,
-)
+from .offers import PROVIDER, LambdaInstanceType, LambdaTypeSkipped, parse_type
 
 _REQUEST_S: Final = 1.0  # one request a second, of any kind
 _LAUNCH_S: Final = 12.0  # one launch in twelve seconds

@@ -15,13 +15,7 @@ from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Answer, Query
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
-from gpuwatch.providers.toolkit.validation import (
-    at,
-    number,
-    usd_hour,
-    whole,
-    word,
-)
+from gpuwatch.providers.toolkit.validation import at, number, usd_hour, whole, word
 
 PROVIDER: Final = "lambda"
 _CATALOGUE_S: Final = 5.0

@@ -9,13 +9,7 @@ from pathlib import Path
 
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import ProviderSettings
-from gpuwatch.ports.declarations import (
-    Adapter,
-    OptionSpec,
-    ProviderInfo,
-    Tools,
-    web_address,
-)
+from gpuwatch.ports.declarations import Adapter, OptionSpec, ProviderInfo, Tools, web_address
 from gpuwatch.ports.settings import Option
 
 

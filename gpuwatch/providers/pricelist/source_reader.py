@@ -12,13 +12,7 @@ from gpuwatch.domain.market.pricing import MAX_USD_HOUR
 from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.pricelist.declaration import PriceSource, paths
-from gpuwatch.providers.pricelist.goods import (
-    GIB,
-    Goods,
-    GoodsLeftOut,
-    GoodsSkipped,
-    goods_of,
-)
+from gpuwatch.providers.pricelist.goods import GIB, Goods, GoodsLeftOut, GoodsSkipped, goods_of
 from gpuwatch.providers.pricelist.paths import Row, first, rows_of, says, text
 from gpuwatch.providers.toolkit.currency import ExchangeRate
 from gpuwatch.providers.toolkit.list_prices import is_plausible, without_placeholders

@@ -7,14 +7,7 @@ from __future__ import annotations
 
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import ProviderSettings
-from gpuwatch.ports.declarations import (
-    Adapter,
-    Billing,
-    OptionSpec,
-    ProviderInfo,
-    Tools,
-    web_address,
-)
+from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, Tools, web_address
 
 INFO = ProviderInfo(
     name="primeintellect",

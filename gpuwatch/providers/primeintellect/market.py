@@ -21,13 +21,7 @@ from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.primeintellect import INFO
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
-from gpuwatch.providers.toolkit.validation import (
-    at,
-    number,
-    usd_hour,
-    whole,
-    word,
-)
+from gpuwatch.providers.toolkit.validation import at, number, usd_hour, whole, word
 
 if TYPE_CHECKING:
     from gpuwatch.providers.toolkit.currency import ExchangeRate
@@ -275,6 +269,7 @@ def _notes(gpu: GpuName, money: _ConfigurationPrice, stock: str, row: Mapping[st
         (f"{hours or 0:g} hours are charged at once", bool(hours)),
         ("the price may change", at(row, "prices", "isVariable") is True),
         ("little stock", stock == "low"),
+        # word-check: allow - a value of the JSON
         ("its stock is told in a word that is not known", stock not in _LIVE),
         (gpu.reason or "", not gpu.certain),
         (money.rate.note or "", bool(money.rate.note)),

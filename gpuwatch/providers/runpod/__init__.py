@@ -6,13 +6,7 @@ source: its REST v2 specification, its GraphQL guide, recorded answers; read 202
 from __future__ import annotations
 
 from gpuwatch.ports import ProviderSettings
-from gpuwatch.ports.declarations import (
-    Adapter,
-    Billing,
-    OptionSpec,
-    ProviderInfo,
-    Tools,
-)
+from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, Tools
 
 INFO = ProviderInfo(
     name="runpod",

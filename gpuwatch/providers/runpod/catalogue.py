@@ -19,22 +19,9 @@ from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.domain.market.slices import gpu_fraction
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.providers.runpod.offer_ids import (
-    SECURE,
-    PodPlacement,
-    country_of,
-    is_place,
-    machine_id,
-    offer_id,
-)
+from gpuwatch.providers.runpod.offer_ids import SECURE, PodPlacement, country_of, is_place, machine_id, offer_id
 from gpuwatch.providers.toolkit.post_processing import ParseResult
-from gpuwatch.providers.toolkit.validation import (
-    number,
-    objects,
-    usd_hour,
-    whole,
-    word,
-)
+from gpuwatch.providers.toolkit.validation import number, objects, usd_hour, whole, word
 
 PROVIDER: Final = "runpod"
 # 0.10 $ a month for each GB of container disk while it runs; their month is taken as 730 h, gpuwatch's has 720.

@@ -12,23 +12,11 @@ from typing import Any, Final
 
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.providers.runpod.catalogue import (
-    PROVIDER,
-    SENTINEL,
-    CatalogueRequest,
-    need_one,
-    offer_of,
-)
+from gpuwatch.providers.runpod.catalogue import PROVIDER, SENTINEL, CatalogueRequest, need_one, offer_of
 from gpuwatch.providers.runpod.error_mapping import graphql_data
 from gpuwatch.providers.runpod.offer_ids import SECURE, PodPlacement, is_place
 from gpuwatch.providers.toolkit.post_processing import ParseResult
-from gpuwatch.providers.toolkit.validation import (
-    number,
-    objects,
-    usd_hour,
-    whole,
-    word,
-)
+from gpuwatch.providers.toolkit.validation import number, objects, usd_hour, whole, word
 
 KEYLESS_GPUS: Final = 8  # in one pod, where the query has no maximum: each number makes the GraphQL query longer
 BALANCE: Final = "query { myself { clientBalance } }"

@@ -7,13 +7,7 @@ from datetime import date
 from typing import Final
 
 from gpuwatch.errors import OfferGone, OrderRefused
-from gpuwatch.ports import (
-    Created,
-    Instance,
-    Order,
-    ProviderCharge,
-    ProviderSettings,
-)
+from gpuwatch.ports import Created, Instance, Order, ProviderCharge, ProviderSettings
 from gpuwatch.providers.runpod.catalogue import PROVIDER
 from gpuwatch.providers.runpod.charges import charges_of, charges_params
 from gpuwatch.providers.runpod.client import RunpodClient

@@ -19,15 +19,7 @@ from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.providers.runpod.catalogue import DISK_USD_GB_HOUR, PROVIDER, STOPPED_DISK_USD_GB_HOUR
 from gpuwatch.providers.runpod.create import POD_ID
 from gpuwatch.providers.runpod.offer_ids import PodPlacement, is_place, machine_id
-from gpuwatch.providers.toolkit.validation import (
-    at,
-    number,
-    objects,
-    require_whole_list,
-    usd_hour,
-    whole,
-    word,
-)
+from gpuwatch.providers.toolkit.validation import at, number, objects, require_whole_list, usd_hour, whole, word
 from gpuwatch.redaction import redact
 
 _STATES: Final = {

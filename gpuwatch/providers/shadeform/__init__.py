@@ -6,13 +6,7 @@ source: the vendor's OpenAPI 1.0.0 and guides, and public clients, read 2026-11.
 from __future__ import annotations
 
 from gpuwatch.ports import ProviderSettings
-from gpuwatch.ports.declarations import (
-    Adapter,
-    Billing,
-    OptionSpec,
-    ProviderInfo,
-    Tools,
-)
+from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, Tools
 
 INFO = ProviderInfo(
     name="shadeform",

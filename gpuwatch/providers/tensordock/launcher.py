@@ -12,20 +12,8 @@ from gpuwatch.errors import KeyRejected, ProviderError
 from gpuwatch.ports import Created, Instance, Order
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.tensordock.create import bad_order, create_body, created, ended
-from gpuwatch.providers.tensordock.error_mapping import (
-    NAME,
-    NoSuchMachine,
-    NotFound,
-    accepted,
-)
-from gpuwatch.providers.tensordock.machines import (
-    GONE,
-    MachineRow,
-    instance_of,
-    is_settled,
-    machine_of,
-    rows_of,
-)
+from gpuwatch.providers.tensordock.error_mapping import NAME, NoSuchMachine, NotFound, accepted
+from gpuwatch.providers.tensordock.machines import GONE, MachineRow, instance_of, is_settled, machine_of, rows_of
 from gpuwatch.providers.tensordock.names import PLACE
 from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher

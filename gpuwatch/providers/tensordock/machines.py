@@ -13,14 +13,7 @@ from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.providers.tensordock.error_mapping import NAME
 from gpuwatch.providers.tensordock.names import PLACE, gpu_of
-from gpuwatch.providers.toolkit.validation import (
-    at,
-    number,
-    objects,
-    require_whole_list,
-    whole,
-    word,
-)
+from gpuwatch.providers.toolkit.validation import at, number, objects, require_whole_list, whole, word
 
 GONE: Final = frozenset({"deleted", "terminated"})
 _S: Final = InstanceState

@@ -9,12 +9,7 @@ from typing import Any, Final
 from gpuwatch.ports import Answer, ProviderSettings, Query
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.ports.settings import Option
-from gpuwatch.providers.tensordock.error_mapping import (
-    NAME,
-    accepted,
-    ordering,
-    reading,
-)
+from gpuwatch.providers.tensordock.error_mapping import NAME, accepted, ordering, reading
 from gpuwatch.providers.tensordock.offers import Recipe, parse_hostnodes, parse_locations
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer

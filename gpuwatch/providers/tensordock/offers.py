@@ -15,22 +15,9 @@ from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.tensordock.error_mapping import NAME
-from gpuwatch.providers.tensordock.names import (
-    GPU,
-    ID_LENGTH,
-    PLACE,
-    OfferKey,
-    country_of,
-    gpu_of,
-)
+from gpuwatch.providers.tensordock.names import GPU, ID_LENGTH, PLACE, OfferKey, country_of, gpu_of
 from gpuwatch.providers.toolkit.post_processing import ParseResult
-from gpuwatch.providers.toolkit.validation import (
-    at,
-    number,
-    usd_hour,
-    whole,
-    word,
-)
+from gpuwatch.providers.toolkit.validation import at, number, usd_hour, whole, word
 
 LEAST_DISK_GB: Final = 100.0
 GPUS_MAX: Final = 64  # of one machine; more is a fault

@@ -5,13 +5,6 @@ An adapter, built-in or a plugin's, needs this package and the ports, and nothin
 
 from __future__ import annotations
 
-from gpuwatch.ports.declarations import (
-    Adapter,
-    Billing,
-    OptionSpec,
-    ProviderInfo,
-    Tools,
-    web_address,
-)
+from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, Tools, web_address
 
 __all__ = ["Adapter", "Billing", "OptionSpec", "ProviderInfo", "Tools", "web_address"]

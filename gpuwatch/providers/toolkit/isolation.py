@@ -8,17 +8,7 @@ from datetime import date
 from typing import TypeVar
 
 from gpuwatch.errors import GpuwatchError, OutcomeUnknown, PayloadChanged, ProviderError
-from gpuwatch.ports import (
-    Answer,
-    Created,
-    Instance,
-    Launcher,
-    Market,
-    Order,
-    PriceIncrease,
-    ProviderCharge,
-    Query,
-)
+from gpuwatch.ports import Answer, Created, Instance, Launcher, Market, Order, PriceIncrease, ProviderCharge, Query
 from gpuwatch.ports.declarations import Adapter, ProviderInfo
 
 T = TypeVar("T")

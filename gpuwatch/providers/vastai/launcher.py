@@ -8,29 +8,11 @@ from typing import Final
 
 import msgspec
 
-from gpuwatch.errors import (
-    OfferGone,
-    OrderRefused,
-    OutcomeUnknown,
-    PayloadChanged,
-    ProviderError,
-    RefusalKind,
-)
-from gpuwatch.ports import (
-    Created,
-    Instance,
-    Order,
-    PriceIncrease,
-    ProviderCharge,
-)
+from gpuwatch.errors import OfferGone, OrderRefused, OutcomeUnknown, PayloadChanged, ProviderError, RefusalKind
+from gpuwatch.ports import Created, Instance, Order, PriceIncrease, ProviderCharge
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.toolkit.validation import UNREADABLE
-from gpuwatch.providers.vastai.charges import (
-    ChargeItem,
-    charges_of,
-    charges_page,
-    charges_params,
-)
+from gpuwatch.providers.vastai.charges import ChargeItem, charges_of, charges_page, charges_params
 from gpuwatch.providers.vastai.client import VastClient
 from gpuwatch.providers.vastai.create import ID, LABEL_LENGTH, check_bid, create_body, created
 from gpuwatch.providers.vastai.error_mapping import ordering_error, read_error_body

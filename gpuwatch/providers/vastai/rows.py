@@ -12,12 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from gpuwatch.domain.market.gpu_names import GpuName, catalog, fold
-from gpuwatch.domain.market.offer import (
-    PLAIN_TERMS,
-    Offer,
-    OfferTerms,
-    Verification,
-)
+from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer, OfferTerms, Verification
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MAX_USD_HOUR
 from gpuwatch.domain.market.text import clean_word
 from gpuwatch.providers.toolkit.validation import UNREADABLE

@@ -15,8 +15,8 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import load_file
 
-from gpuwatch.app.dataset import models
-from gpuwatch.app.dataset.models import find_model
+from gpuwatch.app.dataset import onnx_models as models
+from gpuwatch.app.dataset.onnx_models import find_model
 
 PACKAGED = Path(models.__file__).with_name("all-minilm-l6-v2.onnx")
 OPSET, IR = 20, 9  # 20: the first with Gelu

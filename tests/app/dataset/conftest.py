@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch.app.dataset.audit import Audit, AuditModels, RemovalRules, audit_file
 from gpuwatch.app.dataset.embedding import Embedder, open_embedder
-from gpuwatch.app.dataset.models import TokenCounter, find_model
+from gpuwatch.app.dataset.onnx_models import TokenCounter, find_model
 from gpuwatch.app.dataset.perplexity import CausalModel
 from gpuwatch.app.dataset.scan import read_as
 from gpuwatch.app.dataset.work_folder import open_work_folder

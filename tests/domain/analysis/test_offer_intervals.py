@@ -5,13 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.offer_intervals import (
-    CompletePoll,
-    PollTimeline,
-    PriceRun,
-    price_runs,
-    run_end,
-)
+from gpuwatch.domain.analysis.offer_intervals import CompletePoll, PollTimeline, PriceRun, price_runs, run_end
 
 MOMENTS = st.integers(0, 20)
 PRICES = st.sampled_from([100, 200])

@@ -10,12 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import percentileofscore
 
-from gpuwatch.domain.analysis.market_history import (
-    ListedOffer,
-    MarketHistory,
-    MarketPoll,
-    OfferInterval,
-)
+from gpuwatch.domain.analysis.market_history import ListedOffer, MarketHistory, MarketPoll, OfferInterval
 from gpuwatch.domain.analysis.price_periods import price_periods_of, time_under
 from gpuwatch.domain.analysis.price_series import (
     HOUR_S,

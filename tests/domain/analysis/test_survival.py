@@ -9,12 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.market_history import (
-    ListedOffer,
-    MarketHistory,
-    MarketPoll,
-    OfferInterval,
-)
+from gpuwatch.domain.analysis.market_history import ListedOffer, MarketHistory, MarketPoll, OfferInterval
 from gpuwatch.domain.analysis.snipe import OfferLifetime, lifetime_curve, offer_lifetimes
 from gpuwatch.domain.analysis.survival import kaplan_meier
 from gpuwatch.domain.market.offer import Identity

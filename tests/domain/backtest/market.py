@@ -9,12 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.market_history import (
-    ListedOffer,
-    MarketHistory,
-    MarketPoll,
-    OfferInterval,
-)
+from gpuwatch.domain.analysis.market_history import ListedOffer, MarketHistory, MarketPoll, OfferInterval
 from gpuwatch.domain.backtest.candidates import find_candidates
 from gpuwatch.domain.backtest.replay import ReplaySettings, WatchReplay, replay
 from gpuwatch.domain.market.offer import Identity

@@ -22,13 +22,7 @@ from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import Decision, Match, WatchMemory
-from gpuwatch.domain.watches.watch import (
-    Action,
-    Budget,
-    LaunchSpec,
-    SpotPolicy,
-    Watch,
-)
+from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
 from gpuwatch.engine.evaluator import EvaluationRules, Evaluator
 from gpuwatch.engine.hunt import Hunter
 from gpuwatch.engine.launch_slots import LaunchSlots

@@ -17,12 +17,7 @@ from gpuwatch.domain.backtest.offers import offer_of
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.match import is_near, matches, price_for
-from gpuwatch.domain.watches.watch import (
-    Budget,
-    LaunchSpec,
-    SpotPolicy,
-    Watch,
-)
+from gpuwatch.domain.watches.watch import Budget, LaunchSpec, SpotPolicy, Watch
 from tests.domain.backtest.market import (
     START_S,
     a_renting_rule,

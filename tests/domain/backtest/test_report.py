@@ -15,13 +15,7 @@ from gpuwatch.domain.backtest.replay import replay
 from gpuwatch.domain.backtest.report import BacktestResult, result_of
 from gpuwatch.domain.backtest.threshold_sweep import sweep_thresholds
 from gpuwatch.domain.watches.watch import LaunchSpec, Watch
-from tests.domain.backtest.market import (
-    a_renting_rule,
-    a_rule,
-    a_setting,
-    a_story,
-    history_of,
-)
+from tests.domain.backtest.market import a_renting_rule, a_rule, a_setting, a_story, history_of
 
 HOUR = 3600
 

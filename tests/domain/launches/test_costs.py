@@ -1,4 +1,4 @@
-"""What launches cost by our reckoning, beside what was charged; where the month is heading."""
+"""What launches cost by our own computation, beside what was charged; where the month is heading."""
 
 from __future__ import annotations
 
@@ -320,7 +320,7 @@ def test_what_is_being_stopped_costs_no_more(state: LaunchState) -> None:
     assert remaining_cost(launch, NOON + HOUR, NOON + DAY) == (0, 0)
 
 
-def test_what_starts_is_reckoned_with_its_whole_price() -> None:
+def test_what_starts_is_computed_with_its_whole_price() -> None:
     starting = a_launch(state=S.STARTING, instance_id="1", max_runtime_s=3600.0, ready_within_s=0.0)
     assert remaining_cost(starting, NOON, NOON + DAY) == (3_000_000, 3_600_000)
 

@@ -51,7 +51,7 @@ def test_what_was_promised_is_no_fault_and_more_is_none_either() -> None:
         ({"cuda": 12.4}, "CUDA: 12.4 of 12.8"),
     ],
 )
-def test_less_than_promised_is_told_in_one_line(less: dict[str, Any], words: str) -> None:
+def test_less_than_promised_is_reported_in_one_line(less: dict[str, Any], words: str) -> None:
     assert listing_mismatch(LAUNCH, listed(**less)) == (EndReason.NOT_AS_PROMISED, words)
 
 
@@ -93,7 +93,7 @@ def test_a_spelling_that_nobody_knows_is_no_fault() -> None:
 
 @pytest.mark.parametrize("promised", ["H100", "H100 SXM"])
 @pytest.mark.parametrize("given", ["H100", "H100 SXM"])
-def test_a_card_whose_socket_nobody_told_is_no_other_card(promised: str, given: str) -> None:
+def test_a_card_whose_socket_nobody_reported_is_no_other_card(promised: str, given: str) -> None:
     launch = a_running_launch(gpu=promised, gpu_count=4, promised=PROMISED)
     assert listing_mismatch(launch, listed(gpu=given)) is None
     assert listing_mismatch(launch, listed(gpu="A100 80GB")) == (

@@ -282,7 +282,7 @@ def test_a_canary_is_every_instance_that_is_believed_alive() -> None:
     assert not has_canary({"1"}, {"1", "2"}, set())
 
 
-def test_with_none_alive_a_stranger_who_was_there_before_is_canary() -> None:
+def test_with_none_alive_a_foreign_instance_who_was_there_before_is_canary() -> None:
     assert has_canary({"9"}, set(), {"9"})
     assert not has_canary({"9"}, set(), {"8"})
     assert not has_canary(set(), set(), set())

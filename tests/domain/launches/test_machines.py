@@ -1,4 +1,4 @@
-"""Which machines are left alone: by what failed on them, and by the owner's word. And what an outbid launch counts."""
+"""Which machines are left alone: by what failed on them, and by the owner's decision. What an outbid launch counts."""
 
 from __future__ import annotations
 
@@ -9,21 +9,8 @@ from typing import Any
 import pytest
 
 from gpuwatch.domain.launches.budget import all_budgets_refusal, budget_refusal
-from gpuwatch.domain.launches.launch import (
-    EndReason,
-    Intent,
-    Launch,
-    LaunchState,
-    PriceSpan,
-    RefusalReason,
-    new_launch,
-)
-from gpuwatch.domain.launches.machines import (
-    MachineNote,
-    MachineVerdict,
-    find_avoided_machines,
-    machine_refusal,
-)
+from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchState, PriceSpan, RefusalReason, new_launch
+from gpuwatch.domain.launches.machines import MachineNote, MachineVerdict, find_avoided_machines, machine_refusal
 from gpuwatch.domain.launches.pause import Pause, pause_refusal
 from gpuwatch.domain.launches.watch_limits import replaced_launch_id
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec

@@ -56,11 +56,13 @@ def test_the_close_is_seen_ten_minutes_ahead() -> None:
 
 
 @pytest.mark.parametrize(("runtime_h", "told_after_min"), [(10, 480), (0.5, 20), (0.1, -4)])
-def test_its_time_is_told_at_80_percent_and_ten_minutes_before_at_least(runtime_h: float, told_after_min: int) -> None:
+def test_its_time_is_reported_at_80_percent_and_ten_minutes_before_at_least(
+    runtime_h: float, reported_after_min: int
+) -> None:
     launch = a_running_launch(max_runtime_s=runtime_h * 3600)
-    told_at = NOON + told_after_min * MINUTE
-    assert not runtime_nearly_over(launch, told_at - timedelta(seconds=1))
-    assert runtime_nearly_over(launch, told_at)
+    reported_at = NOON + reported_after_min * MINUTE
+    assert not runtime_nearly_over(launch, reported_at - timedelta(seconds=1))
+    assert runtime_nearly_over(launch, reported_at)
     assert not runtime_nearly_over(launch, NOON + runtime_h * HOUR)
 
 

@@ -5,18 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from gpuwatch.domain.launches.launch import (
-    EndReason,
-    Launch,
-    LaunchState,
-    PriceSpan,
-)
-from gpuwatch.domain.launches.spending import (
-    BudgetStatus,
-    budget_statuses,
-    current_rate_microusd_hour,
-    launches_to_end,
-)
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState, PriceSpan
+from gpuwatch.domain.launches.spending import BudgetStatus, budget_statuses, current_rate_microusd_hour, launches_to_end
 from gpuwatch.domain.watches.watch import Budget, OnBudget
 from tests.builders import NOON, changed
 from tests.domain.launches.guard_values import a_running_launch
@@ -31,7 +21,7 @@ def looked(launches: list[Launch], budget: Budget, now: datetime, watch: str | N
     )
 
 
-def test_a_day_is_told_at_80_percent_and_full_at_100() -> None:
+def test_a_day_is_reported_at_80_percent_and_full_at_100() -> None:
     launch = a_running_launch()
     assert looked([launch], STOPS, NOON + 1.99 * HOUR) == []
     (nearly,) = looked([launch], STOPS, NOON + 2 * HOUR)

@@ -38,20 +38,8 @@ from gpuwatch.domain.launches.launch import (
     new_launch,
 )
 from gpuwatch.domain.launches.state_machine import transition
-from gpuwatch.domain.launches.transitions import (
-    NO_TRANSITION,
-    Destroy,
-    RaiseBid,
-    SlotFreed,
-    TransitionResult,
-)
-from gpuwatch.domain.watches.watch import (
-    Action,
-    AutoPrice,
-    BidSpec,
-    LaunchSpec,
-    OnIncrease,
-)
+from gpuwatch.domain.launches.transitions import NO_TRANSITION, Destroy, RaiseBid, SlotFreed, TransitionResult
+from gpuwatch.domain.watches.watch import Action, AutoPrice, BidSpec, LaunchSpec, OnIncrease
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 
 S = LaunchState
@@ -203,7 +191,7 @@ def test_a_new_price_is_billed_from_then_on_or_ends_it(policy: OnIncrease, liste
         assert spent == round(listed * 1e6)
 
 
-def test_a_launch_that_is_in_no_list_is_told_once_and_comes_back() -> None:
+def test_a_launch_that_is_in_no_list_is_reported_once_and_comes_back() -> None:
     launch = alive(S.RUNNING)
     launch = after(launch, transition(launch, InstanceUnlisted(AbsenceVerdict.CANNOT_PROVE), at()))
     assert launch.condition is InstanceCondition.UNLISTED

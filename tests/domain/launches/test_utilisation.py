@@ -93,7 +93,7 @@ def test_it_is_idle_only_if_every_known_sample_of_the_span_is_low(looks: list[tu
 
 
 @given(steps, st.sets(st.integers(1, 20_000), max_size=20))
-def test_looks_that_told_nothing_change_nothing(looks: list[tuple[int, float | None]], unknown: set[int]) -> None:
+def test_looks_that_reported_nothing_change_nothing(looks: list[tuple[int, float | None]], unknown: set[int]) -> None:
     samples = _samples(looks)
     now = samples[-1].at
     more = sorted([*samples, *(at(second, None) for second in unknown)], key=lambda one: one.at)

@@ -10,15 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.market.gpu_names import (
-    MAX_NAME_LENGTH,
-    CatalogGpu,
-    GpuCatalog,
-    GpuName,
-    catalog,
-    clean_name,
-    fold,
-)
+from gpuwatch.domain.market.gpu_names import MAX_NAME_LENGTH, CatalogGpu, GpuCatalog, GpuName, catalog, clean_name, fold
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "vastai" / "gpu_names.json"
 MARKET_NAMES: list[str] = json.loads(RECORDED.read_text(encoding="utf-8"))["names"]
@@ -43,7 +35,7 @@ def test_every_name_on_the_marketplaces_list_is_known_or_knowingly_unknown(name:
     ("spelling", "name"),
     [
         ("A10g", "A10G"),
-        ("A100 PCIE", "A100 PCIe"),  # 40 or 80 GB: its memory is not told here
+        ("A100 PCIE", "A100 PCIe"),  # 40 or 80 GB: its memory is not reported here
         ("B200", "B200 SXM"),
         ("GH200 SXM", "GH200 96GB"),
         ("H200", "H200 SXM"),

@@ -36,8 +36,8 @@ def test_a_plain_live_offer_has_no_mark() -> None:
         ({"terms": OfferTerms(tax_included=True)}, "tax included"),
     ],
 )
-def test_what_is_rare_is_marked(fields: dict[str, Any], told: str) -> None:
-    assert marks(an_offer(**fields)) == (told,)
+def test_what_is_rare_is_marked(fields: dict[str, Any], reported: str) -> None:
+    assert marks(an_offer(**fields)) == (reported,)
 
 
 def test_several_marks_stand_in_a_fixed_order() -> None:
@@ -46,10 +46,10 @@ def test_several_marks_stand_in_a_fixed_order() -> None:
 
 
 @pytest.mark.parametrize(("fraction", "text"), [(1 / 7, "1/7"), (0.25, "1/4"), (3 / 8, "3/8"), (0.001, "0.001")])
-def test_a_fraction_is_told_as_people_write_it(fraction: float, text: str) -> None:
+def test_a_fraction_is_reported_as_people_write_it(fraction: float, text: str) -> None:
     assert slice_text(fraction) == text
 
 
 @pytest.mark.parametrize(("told", "arch"), [("AMD64", "x86_64"), ("arm64", "arm64"), ("riscv", None), (None, None)])
-def test_an_architecture_has_one_name(told: str | None, arch: str | None) -> None:
-    assert arch_of(an_offer(cpu_arch=told)) == arch
+def test_an_architecture_has_one_name(reported: str | None, arch: str | None) -> None:
+    assert arch_of(an_offer(cpu_arch=reported)) == arch

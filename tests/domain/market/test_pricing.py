@@ -52,7 +52,7 @@ def _listed(quoted: float, disk_gb: float | None, held_gb: float, disk_rate: flo
 def test_a_price_is_exact_arithmetic_rounded_half_even_once(
     quoted: float, disk_gb: float | None, held_gb: float, disk_rate: float | None, rate: str
 ) -> None:
-    """The commission is reckoned on the unrounded listed price; each figure is rounded a single time."""
+    """The commission is computed on the unrounded listed price; each figure is rounded a single time."""
     offer = an_offer(quoted_usd_hour=quoted, quoted_disk_gb=held_gb, disk_usd_gb_month=disk_rate)
     listed = _listed(quoted, disk_gb, held_gb, disk_rate)
     if listed <= Fraction(1, 10**9):

@@ -45,7 +45,7 @@ from gpuwatch.domain.market.slices import WHOLE, gpu_fraction
         ("0.125 GPU", 1 / 8),
     ],
 )
-def test_a_slice_is_told_with_its_share(text: str, share: float) -> None:
+def test_a_slice_is_reported_with_its_share(text: str, share: float) -> None:
     assert gpu_fraction(text) == pytest.approx(share)
     assert gpu_fraction(text.upper()) == pytest.approx(share)
     assert gpu_fraction(text.lower()) == pytest.approx(share)

@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.planning.language_models import (
-    MODELS,
-    LanguageModel,
-    model_from_config,
-    model_of,
-    of_size,
-)
+from gpuwatch.domain.planning.language_models import MODELS, LanguageModel, model_from_config, model_of, of_size
 from gpuwatch.domain.planning.memory_need import (
     OPTIMIZER_BYTES,
     MemoryNeed,

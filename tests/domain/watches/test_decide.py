@@ -24,7 +24,7 @@ from gpuwatch.domain.watches.watch import Watch
 from tests.builders import NOON, a_match, a_watch, an_offer
 
 HOUR = timedelta(hours=1)
-TOLD = WatchMemory(fired_at=NOON - HOUR, fired_microusd_gpu_hour=3_600_000.0, under_since=NOON - HOUR)
+REPORTED = WatchMemory(fired_at=NOON - HOUR, fired_microusd_gpu_hour=3_600_000.0, under_since=NOON - HOUR)
 
 
 def a_look(*listed: float, **changes: Any) -> Observation:
@@ -42,7 +42,7 @@ def reason(look: Observation, memory: WatchMemory, now: datetime = NOON, **watch
 
 
 class Player:
-    """A watch over time: one look after another, its memory kept as the store keeps it."""
+    """A watch over time: one watch another, its memory kept as the store keeps it."""
 
     def __init__(self, **watch: Any) -> None:
         self.watch: Watch = a_watch(**watch)
@@ -64,27 +64,27 @@ class Player:
     ("look", "memory", "watch", "expected"),
     [
         (a_look(3.0), WatchMemory(), {}, DecisionReason.FIRST_MATCH),
-        (a_look(2.85), TOLD, {}, DecisionReason.CHEAPER),
-        (a_look(2.86), TOLD, {}, DecisionReason.NOTHING_NEW),
-        (a_look(3.0), TOLD, {}, DecisionReason.NOTHING_NEW),
-        (a_look(3.0), TOLD, {"repeat_every_s": 3600.0}, DecisionReason.REPEAT_DUE),
-        (a_look(3.0), TOLD, {"repeat_every_s": 3601.0}, DecisionReason.NOTHING_NEW),
-        (a_look(3.0), TOLD, {"repeat_every_s": None}, DecisionReason.NOTHING_NEW),
-        (a_look(2.85), TOLD, {"repeat_every_s": 3600.0}, DecisionReason.CHEAPER),
-        (a_look(2.7), TOLD, {"improve_by": 0.1}, DecisionReason.CHEAPER),
-        (a_look(2.71), TOLD, {"improve_by": 0.1}, DecisionReason.NOTHING_NEW),
-        (a_look(2.999), TOLD, {"improve_by": 0.0}, DecisionReason.CHEAPER),
-        (a_look(3.0), TOLD, {"improve_by": 0.0}, DecisionReason.NOTHING_NEW),
+        (a_look(2.85), REPORTED, {}, DecisionReason.CHEAPER),
+        (a_look(2.86), REPORTED, {}, DecisionReason.NOTHING_NEW),
+        (a_look(3.0), REPORTED, {}, DecisionReason.NOTHING_NEW),
+        (a_look(3.0), REPORTED, {"repeat_every_s": 3600.0}, DecisionReason.REPEAT_DUE),
+        (a_look(3.0), REPORTED, {"repeat_every_s": 3601.0}, DecisionReason.NOTHING_NEW),
+        (a_look(3.0), REPORTED, {"repeat_every_s": None}, DecisionReason.NOTHING_NEW),
+        (a_look(2.85), REPORTED, {"repeat_every_s": 3600.0}, DecisionReason.CHEAPER),
+        (a_look(2.7), REPORTED, {"improve_by": 0.1}, DecisionReason.CHEAPER),
+        (a_look(2.71), REPORTED, {"improve_by": 0.1}, DecisionReason.NOTHING_NEW),
+        (a_look(2.999), REPORTED, {"improve_by": 0.0}, DecisionReason.CHEAPER),
+        (a_look(3.0), REPORTED, {"improve_by": 0.0}, DecisionReason.NOTHING_NEW),
         (a_look(3.0), WatchMemory(), {"hold_for_s": 60.0}, DecisionReason.HOLDING),
         (a_look(3.0), WatchMemory(under_since=NOON - HOUR), {"hold_for_s": 3600.0}, DecisionReason.FIRST_MATCH),
         (a_look(3.0), WatchMemory(under_since=NOON - HOUR), {"hold_for_s": 3601.0}, DecisionReason.HOLDING),
         (a_look(3.0), WatchMemory(), {"active": ("13:00-14:00",)}, DecisionReason.OUTSIDE_WINDOW),
         (a_look(3.0), WatchMemory(), {"active": ("11:00-12:01",)}, DecisionReason.FIRST_MATCH),
-        (a_look(2.0), TOLD, {"active": ("13:00-14:00",)}, DecisionReason.OUTSIDE_WINDOW),
+        (a_look(2.0), REPORTED, {"active": ("13:00-14:00",)}, DecisionReason.OUTSIDE_WINDOW),
         (a_look(), WatchMemory(), {}, DecisionReason.NO_OFFER),
-        (a_look(), TOLD, {"active": ("13:00-14:00",)}, DecisionReason.NO_OFFER),
+        (a_look(), REPORTED, {"active": ("13:00-14:00",)}, DecisionReason.NO_OFFER),
         (BLIND, WatchMemory(), {}, DecisionReason.NO_DATA),
-        (BLIND, TOLD, {"repeat_every_s": 1.0}, DecisionReason.NO_DATA),
+        (BLIND, REPORTED, {"repeat_every_s": 1.0}, DecisionReason.NO_DATA),
     ],
 )
 def test_the_reason_of_one_look(
@@ -97,7 +97,7 @@ def test_the_reason_of_one_look(
 
 
 def test_a_decision_names_the_matches_cheapest_first_also_when_it_is_quiet() -> None:
-    decision = decide(a_watch(), a_look(3.0, 2.9), TOLD, NOON)
+    decision = decide(a_watch(), a_look(3.0, 2.9), REPORTED, NOON)
     assert decision.reason is DecisionReason.NOTHING_NEW
     assert decision.best is decision.matches[0]
     assert decision.best.offer.quoted_usd_hour == 2.9
@@ -110,13 +110,13 @@ def test_a_watch_fires_if_it_is_true_at_the_start_and_is_quiet_while_nothing_is_
 
 def test_it_reminds_no_more_often_than_repeat_every() -> None:
     watch = Player(repeat_every_s=900.0)
-    told = [watch.sees(3.0) for _ in range(7)]
-    assert [reason.name for reason in told] == (
+    reported = [watch.sees(3.0) for _ in range(7)]
+    assert [reason.name for reason in reported] == (
         ["FIRST_MATCH", "NOTHING_NEW", "NOTHING_NEW", "REPEAT_DUE", "NOTHING_NEW", "NOTHING_NEW", "REPEAT_DUE"]
     )
 
 
-def test_cheaper_is_measured_against_the_price_last_told() -> None:
+def test_cheaper_is_measured_against_the_price_last_reported() -> None:
     """Small steps add up: 2 % is no news, 6 % since the last word is."""
     watch = Player()
     assert [watch.sees(price) for price in (3.0, 2.94, 2.88, 2.82, 2.76)] == [
@@ -162,7 +162,7 @@ def test_misses_with_a_match_between_do_not() -> None:
 
 
 def test_with_rearm_above_one_a_near_offer_keeps_it_from_arming() -> None:
-    """A price that flutters around the threshold is told once."""
+    """A price that flutters around the threshold is reported once."""
     watch = Player(rearm=1.1)
     assert watch.sees(3.0) is DecisionReason.FIRST_MATCH
     for _ in range(3):
@@ -180,7 +180,7 @@ def test_no_data_is_never_a_miss() -> None:
 
 
 def test_no_data_changes_nothing_that_is_remembered() -> None:
-    assert decide(a_watch(), BLIND, TOLD, NOON + HOUR).memory == TOLD
+    assert decide(a_watch(), BLIND, REPORTED, NOON + HOUR).memory == REPORTED
 
 
 def test_a_match_is_a_match_although_the_rest_is_not_known() -> None:
@@ -248,14 +248,14 @@ def test_firing_remembers_when_and_at_what_gpu_price() -> None:
 
 @given(
     fired_at=st.none() | st.datetimes(timezones=st.just(UTC)),
-    told=st.none() | st.floats(1, 1e10),
+    reported=st.none() | st.floats(1, 1e10),
     under_since=st.none() | st.datetimes(timezones=st.just(UTC)),
     misses=st.integers(0, 2),
 )
 def test_the_memory_survives_the_store(
-    fired_at: datetime | None, told: float | None, under_since: datetime | None, misses: int
+    fired_at: datetime | None, reported: float | None, under_since: datetime | None, misses: int
 ) -> None:
-    memory = WatchMemory(fired_at=fired_at, fired_microusd_gpu_hour=told, under_since=under_since, misses=misses)
+    memory = WatchMemory(fired_at=fired_at, fired_microusd_gpu_hour=reported, under_since=under_since, misses=misses)
     assert msgspec.json.decode(msgspec.json.encode(memory), type=WatchMemory) == memory
 
 
@@ -278,7 +278,7 @@ def test_whatever_is_seen_a_watch_speaks_only_when_it_may(  # noqa: C901 one rul
 ) -> None:
     """Between two FIRST_MATCH lie two complete misses in a row; CHEAPER and REPEAT_DUE keep their distances."""
     watch = Player(repeat_every_s=repeat_every_s, improve_by=improve_by, hold_for_s=hold_for_s, rearm=1.1)
-    misses, armed, told_at, told_price, under_since = 0, True, None, Decimal(0), None
+    misses, armed, reported_at, reported_price, under_since = 0, True, None, Decimal(0), None
     for kind, listed, seconds in steps:
         prices = (listed,) if "match" in kind else ()
         known = kind not in {"blind", "partial match"}
@@ -296,15 +296,15 @@ def test_whatever_is_seen_a_watch_speaks_only_when_it_may(  # noqa: C901 one rul
         if found is DecisionReason.FIRST_MATCH:
             assert armed
         elif found is DecisionReason.CHEAPER:
-            assert price <= told_price * (1 - Decimal(str(improve_by)))
-            assert price < told_price
+            assert price <= reported_price * (1 - Decimal(str(improve_by)))
+            assert price < reported_price
         elif found is DecisionReason.REPEAT_DUE:
-            assert told_at is not None
+            assert reported_at is not None
             assert repeat_every_s is not None
-            assert (watch.now - told_at).total_seconds() >= repeat_every_s
+            assert (watch.now - reported_at).total_seconds() >= repeat_every_s
         elif found is DecisionReason.NOTHING_NEW:
             assert not armed
-            assert price > told_price * (1 - Decimal(str(improve_by))) or price >= told_price
+            assert price > reported_price * (1 - Decimal(str(improve_by))) or price >= reported_price
         assert (found is DecisionReason.NO_DATA) is (kind == "blind")
         if found in FIRING_REASONS:
-            armed, told_at, told_price = False, watch.now, price
+            armed, reported_at, reported_price = False, watch.now, price

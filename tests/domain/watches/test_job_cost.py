@@ -16,26 +16,10 @@ from gpuwatch.domain.market.pricing import Commission, threshold_microusd
 from gpuwatch.domain.planning.figures import FigureRange, exactly, parse_gpu_config
 from gpuwatch.domain.planning.job import JobCost
 from gpuwatch.domain.planning.job_hours import GpuRate, JobSpec
-from gpuwatch.domain.watches.decide import (
-    DecisionReason,
-    Observation,
-    WatchMemory,
-    decide,
-)
+from gpuwatch.domain.watches.decide import DecisionReason, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.index import WatchIndex
-from gpuwatch.domain.watches.job_cost import (
-    ceiling_microusd,
-    highest_usd_gpu_hour,
-    job_cost,
-    most_microusd,
-)
-from gpuwatch.domain.watches.match import (
-    accepts,
-    failures,
-    is_near,
-    matches,
-    price_for,
-)
+from gpuwatch.domain.watches.job_cost import ceiling_microusd, highest_usd_gpu_hour, job_cost, most_microusd
+from gpuwatch.domain.watches.match import accepts, failures, is_near, matches, price_for
 from gpuwatch.domain.watches.watch import SpotPolicy, Watch
 from gpuwatch.engine.queries import queries_for
 from tests.builders import NOON, a_watch, an_offer, changed
@@ -97,7 +81,7 @@ def test_the_cheapest_job_comes_first_though_its_hour_is_dearer() -> None:
     assert found[0].price_microusd_gpu_hour > found[1].price_microusd_gpu_hour
 
 
-def test_a_gpu_whose_pace_nobody_said_is_never_taken_and_told() -> None:
+def test_a_gpu_whose_pace_nobody_said_is_never_taken_and_reported() -> None:
     offer = an_offer(gpu="RTX 4090", gpu_count=4, quoted_usd_hour=0.10)
     watch = a_job_watch()
     assert ids(watch, offer) == []
@@ -155,7 +139,7 @@ def look(watch: Watch, *offers: Offer) -> Observation:
     return Observation(matches=found, known=True, near=bool(found), observed_at=NOON)
 
 
-def test_it_is_told_again_when_the_job_gets_cheaper_and_not_the_hour() -> None:
+def test_it_is_reported_again_when_the_job_gets_cheaper_and_not_the_hour() -> None:
     watch = a_job_watch()
     first = decide(watch, look(watch, a100(4.80)), WatchMemory(), NOON)
     assert first.reason is DecisionReason.FIRST_MATCH

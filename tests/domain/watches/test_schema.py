@@ -16,13 +16,7 @@ from pydantic import ValidationError
 from gpuwatch.domain.watches.env_text import EnvText
 from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
 from gpuwatch.domain.watches.schema import SEEN, WatchTable
-from gpuwatch.domain.watches.watch import (
-    Action,
-    Budget,
-    LaunchSpec,
-    SpotPolicy,
-    Watch,
-)
+from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
 
 LEAST = 'name = "w"\ngpu = "H100"\nmax_price = 3.60\n'
 

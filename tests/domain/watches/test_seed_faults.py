@@ -14,12 +14,7 @@ import msgspec
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission
-from gpuwatch.domain.watches.decide import (
-    DecisionReason,
-    Observation,
-    WatchMemory,
-    decide,
-)
+from gpuwatch.domain.watches.decide import DecisionReason, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.match import failures, matches, price_for
 from gpuwatch.domain.watches.watch import Watch
 from tests.builders import NOON, a_watch, an_offer
@@ -51,10 +46,10 @@ def test_a_name_that_nobody_knows_is_a_fault_with_a_suggestion() -> None:
 
 def test_a_truncated_page_without_a_match_is_no_data() -> None:
     """It proves nothing: neither "no offers" nor a step towards firing anew."""
-    told = WatchMemory(fired_at=NOON, fired_microusd_gpu_hour=3_600_000.0, misses=1)
-    decision = decide(a_watch(), _look(a_watch(), complete=False), told, NOON)
+    reported = WatchMemory(fired_at=NOON, fired_microusd_gpu_hour=3_600_000.0, misses=1)
+    decision = decide(a_watch(), _look(a_watch(), complete=False), reported, NOON)
     assert decision.reason is DecisionReason.NO_DATA
-    assert decision.memory == told
+    assert decision.memory == reported
 
 
 def test_the_cheapest_is_taken_not_the_first() -> None:
@@ -74,15 +69,15 @@ def test_the_price_of_one_gpu_is_compared_not_that_of_the_offer() -> None:
 
 
 def test_nothing_is_said_again_every_five_minutes() -> None:
-    """Twelve hours at the same price: told at the start and, by the default, once every six hours."""
-    memory, told = WatchMemory(), []
+    """Twelve hours at the same price: reported at the start and, by the default, once every six hours."""
+    memory, reported = WatchMemory(), []
     for step in range(12 * 12 + 1):
         now = NOON + step * FIVE_MINUTES
         decision = decide(a_watch(), _look(a_watch(), an_offer()), memory, now)
         memory = decision.memory
-        told += [(now - NOON, decision.reason)] if decision.fires else []
+        reported += [(now - NOON, decision.reason)] if decision.fires else []
     hours = [timedelta(hours=count) for count in (0, 6, 12)]
-    assert told == list(
+    assert reported == list(
         zip(hours, [DecisionReason.FIRST_MATCH, DecisionReason.REPEAT_DUE, DecisionReason.REPEAT_DUE], strict=True)
     )
 

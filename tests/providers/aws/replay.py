@@ -57,7 +57,7 @@ def _ended() -> Any:
 
 
 def _errors() -> Any:
-    return [_told(case) for case in json.loads((RECORDED / "errors.json").read_bytes())]
+    return [_reported(case) for case in json.loads((RECORDED / "errors.json").read_bytes())]
 
 
 READERS: dict[str, Callable[[], Any]] = {
@@ -70,7 +70,7 @@ READERS: dict[str, Callable[[], Any]] = {
 }
 
 
-def _told(case: dict[str, Any]) -> Any:
+def _reported(case: dict[str, Any]) -> Any:
     error = AwsErrorAnswer(case["status"], case["body_text"].encode())
     return {
         "status": case["status"],

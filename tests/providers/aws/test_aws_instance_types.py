@@ -1,4 +1,4 @@
-"""Which instance type has which GPUs: the table, held against EC2's own type data, and types that it lacks."""
+"""Which instance type has which GPUs: the table, compared with EC2's own type data, and types that it lacks."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def test_the_type_data_has_gpus_to_compare_with() -> None:
 
 @pytest.mark.parametrize("row", WITH_GPU, ids=lambda row: row["InstanceType"])
 def test_the_table_says_what_ec2_says(row: dict[str, Any]) -> None:
-    told, ours = parse_instance_type(row), table()[row["InstanceType"]]
-    assert told is not None
-    assert (told.wire, told.count, told.memory_mib, told.fraction, told.arch) == (
+    reported, ours = parse_instance_type(row), table()[row["InstanceType"]]
+    assert reported is not None
+    assert (reported.wire, reported.count, reported.memory_mib, reported.fraction, reported.arch) == (
         ours.wire, ours.count, ours.memory_mib, ours.fraction, ours.arch,
     )  # fmt: skip
 

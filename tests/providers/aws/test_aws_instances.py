@@ -7,14 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from gpuwatch import providers
-from gpuwatch.errors import (
-    OrderError,
-    OrderRateLimited,
-    OrderRefused,
-    OutcomeUnknown,
-    PayloadChanged,
-    ProviderDown,
-)
+from gpuwatch.errors import OrderError, OrderRateLimited, OrderRefused, OutcomeUnknown, PayloadChanged, ProviderDown
 from gpuwatch.ports import Instance, InstanceState, Launcher, Query
 from tests.clouds.aws import Ec2
 from tests.providers.aws.aws_bench import NOW, Clock, asking, order
@@ -59,7 +52,7 @@ def _refusal(code: str, message: str = "words") -> bytes:
 # --- the list ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_runs_is_told_as_it_is(launcher: Launcher) -> None:
+def test_what_runs_is_reported_as_it_is(launcher: Launcher) -> None:
     launcher.create(order())
     assert _only(launcher).state is InstanceState.STARTING
     found = _only(launcher)
@@ -224,7 +217,7 @@ def test_what_is_no_id_is_not_sent(place: Ec2, launcher: Launcher, instance_id: 
          OutcomeUnknown),
     ],
 )  # fmt: skip
-def test_an_end_that_was_not_carried_out_is_told(
+def test_an_end_that_was_not_carried_out_is_reported(
     place: Ec2, launcher: Launcher, status: int, body: bytes, error: type[OrderError]
 ) -> None:
     made = launcher.create(order())

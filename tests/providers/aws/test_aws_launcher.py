@@ -213,7 +213,7 @@ def test_no_capacity_is_an_offer_gone_in_that_zone_alone(place: Ec2, launcher: L
     assert launcher.create(order("us-east-1/us-east-1b/g5.xlarge/on-demand")).starting
 
 
-def test_a_bid_under_the_price_of_now_is_told_so(launcher: Launcher) -> None:
+def test_a_bid_under_the_price_of_now_is_reported_so(launcher: Launcher) -> None:
     with pytest.raises(OrderRefused) as caught:
         launcher.create(order(SPOT_ID, bid_usd_hour=0.2))
     assert caught.value.kind is RefusalKind.BID_TOO_LOW
@@ -251,7 +251,7 @@ def test_an_impossible_bid_is_not_sent(place: Ec2, launcher: Launcher, bid: floa
 
 
 @pytest.mark.parametrize("value", ["sg-1", "us-east-1="])
-def test_an_option_in_another_form_is_told_and_nothing_is_sent(place: Ec2, value: str) -> None:
+def test_an_option_in_another_form_is_reported_and_nothing_is_sent(place: Ec2, value: str) -> None:
     with asking(place.url, security_groups=(value,)) as adapter, pytest.raises(OrderRefused, match="not like"):
         _launcher(adapter).create(order())
     assert place.requests == []

@@ -57,7 +57,7 @@ def test_every_type_in_every_zone_is_an_offer_whatever_the_pages(adapter: provid
     assert (answer.completeness, answer.skipped, answer.searches) == (Completeness.COMPLETE, {}, 2)
 
 
-def test_an_on_demand_offer_is_told_as_it_is(adapter: providers.Adapter) -> None:
+def test_an_on_demand_offer_is_reported_as_it_is(adapter: providers.Adapter) -> None:
     [offer] = [
         o for o in adapter.market.search(Query(gpus=("H100 SXM",), count_min=8)).offers if o.region == "us-east-1"
     ]
@@ -90,7 +90,7 @@ def test_a_slice_is_no_gpu_and_an_arm_machine_is_one(adapter: providers.Adapter)
     assert {o.cpu_arch for o in adapter.market.search(Query(gpus=("T4G",))).offers} == {"arm64"}
 
 
-def test_a_type_that_is_new_is_asked_about_priced_and_told(place: Ec2) -> None:
+def test_a_type_that_is_new_is_asked_about_priced_and_reported(place: Ec2) -> None:
     place.market.append(NEW)
     place.types.append(NEW_TYPE)
     with asking(place.url) as adapter:
@@ -268,7 +268,7 @@ def test_a_stop_ends_the_wait_for_regions(place: Ec2) -> None:
 
 
 @pytest.mark.parametrize("key", ["someone-else:demo-secret", "demo-key"])
-def test_a_wrong_key_is_told(place: Ec2, key: str) -> None:
+def test_a_wrong_key_is_reported(place: Ec2, key: str) -> None:
     with asking(place.url, key) as adapter, pytest.raises(KeyRejected) as caught:
         adapter.market.search(Query())
     assert key not in str(caught.value)
@@ -309,7 +309,7 @@ def test_a_profile_of_the_chain_is_used(place: Ec2, chain: pytest.MonkeyPatch, t
 
 
 @pytest.mark.usefixtures("chain")
-def test_a_chain_without_credentials_is_told_and_nothing_is_sent(place: Ec2) -> None:
+def test_a_chain_without_credentials_is_reported_and_nothing_is_sent(place: Ec2) -> None:
     with asking(place.url, None) as adapter, pytest.raises(KeyRejected, match="credential chain"):
         adapter.market.search(Query())
     assert place.requests == []

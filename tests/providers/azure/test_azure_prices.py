@@ -60,7 +60,7 @@ def test_a_price_under_a_fifth_of_its_types_median_is_a_placeholder() -> None:
     assert seen.skipped == {"a placeholder: far under the median of its type over the regions": 1}
 
 
-def test_spot_is_told_by_the_meters_name_and_a_full_price_says_so() -> None:
+def test_spot_is_reported_by_the_meters_name_and_a_full_price_says_so() -> None:
     spot = {"meterName": "NC40ads H100 v5 Spot"}
     rows = [
         price_row(NVL, "eastus", 6.98),
@@ -105,7 +105,7 @@ def test_a_part_of_a_gpu_is_no_gpu(sku: str, parts: int, gib: float) -> None:
     assert (offer.gpu, offer.gpu_count, offer.gpu_memory_gib) == ("A10", 1, gib)
 
 
-def test_an_unknown_machine_is_told_by_name_and_never_guessed() -> None:
+def test_an_unknown_machine_is_reported_by_name_and_never_guessed() -> None:
     seen = parse_prices([REAL, price_row("Standard_ND96ixr_H100_v7", "eastus", 88.0)], NOW)
     assert len(seen.offers) == 1
     assert "new machine type: Standard_ND96ixr_H100_v7" in seen.drift

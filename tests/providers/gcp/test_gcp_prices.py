@@ -17,13 +17,7 @@ from gpuwatch.errors import KeyRejected, PayloadChanged
 from gpuwatch.ports import Completeness, Query
 from gpuwatch.providers.gcp.machine_types import MACHINES
 from gpuwatch.providers.gcp.market import WEEKLY_URL, parse_weekly
-from gpuwatch.providers.gcp.skus import (
-    PartPrices,
-    PricedPart,
-    machine_price,
-    part_of,
-    read_skus,
-)
+from gpuwatch.providers.gcp.skus import PartPrices, PricedPart, machine_price, part_of, read_skus
 from gpuwatch.providers.gcp.weekly import read_weekly
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.testing.bench import Bench
@@ -80,7 +74,7 @@ def test_what_is_priced_on_demand_and_not_sold_so_is_left_out() -> None:
     assert "a3-highgpu-8g/us-central1" in found()
 
 
-def test_parts_of_a_gpu_are_told_and_keep_their_share_of_the_memory() -> None:
+def test_parts_of_a_gpu_are_reported_and_keep_their_share_of_the_memory() -> None:
     offers = found()
     half = offers["g4-standard-24/us-central1"]
     assert (half.terms.gpu_fraction, half.gpu_memory_gib, half.gpu_count) == (0.5, 48, 1)
@@ -133,7 +127,7 @@ def test_a_page_that_fails_makes_the_answer_a_part_that_is_not_kept() -> None:
 
 
 @pytest.mark.parametrize("key", ["wrong-key", "another"])
-def test_a_key_that_google_refuses_is_told_as_such(key: str) -> None:
+def test_a_key_that_google_refuses_is_reported_as_such(key: str) -> None:
     place = GooglePrices()
     with asked(place, key) as asking, pytest.raises(KeyRejected, match="API key not valid"):
         asking.search(Query())
@@ -177,7 +171,7 @@ def test_a_file_of_last_month_is_history() -> None:
         assert {offer.kind for offer in asking.search(Query()).offers} == {OfferKind.HISTORY}
 
 
-def test_a_machine_that_was_reckoned_without_its_gpus_is_no_bargain() -> None:
+def test_a_machine_that_was_computed_without_its_gpus_is_no_bargain() -> None:
     """A public feed had an 8 × H100 for 10 USD for a week of 2024."""
     place = GooglePrices()
     place.weekly |= {("a3-megagpu-8g", region): (10.2, 4.1) for region in ("us-central1", "us-east4")}
@@ -204,7 +198,7 @@ def test_the_recorded_file_is_read_as_it_was_published() -> None:
         "compute:\n  instance:\n    a2-highgpu-1g:\n      cost:\n        us-central1:\n              hour: 3",
     ],
 )  # fmt: skip
-def test_a_file_of_another_form_is_told_and_not_guessed_at(text: str) -> None:
+def test_a_file_of_another_form_is_reported_and_not_guessed_at(text: str) -> None:
     with pytest.raises(PayloadChanged):
         read_weekly(text.encode("utf-8", "surrogateescape"))
 

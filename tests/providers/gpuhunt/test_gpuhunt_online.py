@@ -83,7 +83,7 @@ def test_a_cloud_that_is_silent_costs_no_more_than_its_time(droplets: Droplets) 
 
 
 @pytest.mark.parametrize(("status", "error"), [(401, KeyRejected), (403, KeyRejected), (503, ProviderDown)])
-def test_what_it_answers_is_told_without_its_words(droplets: Droplets, status: int, error: type[Exception]) -> None:
+def test_what_it_answers_is_reported_without_its_words(droplets: Droplets, status: int, error: type[Exception]) -> None:
     droplets.fail("GET", status, {"message": "your key demo-key"}, times=9)
     with pytest.raises(error) as caught:
         ask("digitalocean")

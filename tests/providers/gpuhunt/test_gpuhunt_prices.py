@@ -22,13 +22,7 @@ from gpuwatch.ports import Answer, Completeness, Query
 from gpuwatch.providers.gpuhunt import INFO, SELLERS
 from gpuwatch.providers.gpuhunt.catalogs import named, read_items, unpacked
 from gpuwatch.testing.bench import Bench
-from tests.clouds.gpuhunt import (
-    COLUMNS,
-    GpuhuntCatalogs,
-    archive,
-    market,
-    row,
-)
+from tests.clouds.gpuhunt import COLUMNS, GpuhuntCatalogs, archive, market, row
 
 
 @contextmanager
@@ -94,7 +88,7 @@ def test_a_socket_that_the_catalog_drops_is_taken_from_what_the_cloud_sells_or_s
     assert named(seller, instance, wire, memory).name == name
 
 
-def test_an_open_socket_is_told_with_its_candidates() -> None:
+def test_an_open_socket_is_reported_with_its_candidates() -> None:
     offer = only(row("h100.1", "nc", 1.99, "H100", 80.0), seller="cloudrift")
     assert (offer.gpu, offer.gpu_family) == ("H100", "H100")
     assert (offer.terms.note or "").startswith("it may be H100 SXM or H100 PCIe; ")
@@ -105,12 +99,12 @@ def test_a_figure_that_is_known_to_be_wrong_is_put_right() -> None:
     assert (offer.gpu, offer.gpu_memory_gib) == ("MI325X", 256.0)
 
 
-def test_a_part_of_a_gpu_is_told() -> None:
+def test_a_part_of_a_gpu_is_reported() -> None:
     offer = only(row("g6f.xlarge", "us-east-1", 0.24, "L4", 3.0), seller="aws")
     assert offer.terms.gpu_fraction == 1 / 8
 
 
-def test_an_arm_machine_is_told() -> None:
+def test_an_arm_machine_is_reported() -> None:
     offer = only(row("gh200", "x", 2.0, "GH200", 96.0, cpu_arch="arm"))
     assert (offer.cpu_arch, offer.gpu) == ("arm64", "GH200 96GB")
 

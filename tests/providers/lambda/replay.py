@@ -32,21 +32,21 @@ def _read(path: Path) -> Any:
     value = json.loads(path.read_bytes())
     if path.name.startswith("instance-types-"):
         types = {name: _kind(row["instance_type"]) for name, row in value["data"].items()}
-        return {"types": types, "answer": _told(lambda: offers.parse_types(value, NOW))}
+        return {"types": types, "answer": _reported(lambda: offers.parse_types(value, NOW))}
     if path.name.startswith(("instance-", "instances-")):
         one = isinstance(value["data"], dict)
-        return _told(lambda: renting.parse_instances({"data": [value["data"]]} if one else value))
+        return _reported(lambda: renting.parse_instances({"data": [value["data"]]} if one else value))
     if path.name.startswith("terminate-"):
-        return _told(lambda: renting.parse_instances({"data": value["data"]["terminated_instances"]}))
+        return _reported(lambda: renting.parse_instances({"data": value["data"]["terminated_instances"]}))
     if path.name.startswith("launch-"):
-        return _told(lambda: renting.created(HttpReply(200, {}, path.read_bytes())))
+        return _reported(lambda: renting.created(HttpReply(200, {}, path.read_bytes())))
     if path.name.startswith("errors-"):
         return {name: _refusals(case["http_status"], case["body"]) for name, case in value.items()}
     return _refusals(503, value)
 
 
-def _kind(told: Any) -> Any:
-    kind = offers.parse_type(told)
+def _kind(reported: Any) -> Any:
+    kind = offers.parse_type(reported)
     return f"{kind.gpu_count} x {kind.gpu.name}, {kind.gpu_memory_gib} GiB, {kind.usd_hour} $/h, {kind.cpu_arch}"
 
 
@@ -58,7 +58,7 @@ def _refusals(status: int, body: Any) -> Any:
     }
 
 
-def _told(read: Callable[[], Any]) -> Any:
+def _reported(read: Callable[[], Any]) -> Any:
     try:
         return read()
     except GpuwatchError as error:

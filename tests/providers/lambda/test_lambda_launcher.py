@@ -105,12 +105,12 @@ def test_variables_and_start_commands_are_user_data_and_nowhere_given_back(
     ],
 )
 def test_the_image_of_the_options_is_a_family_or_an_id(
-    place: LambdaCloud, clock: Clock, image: str, told: dict[str, str]
+    place: LambdaCloud, clock: Clock, image: str, reported: dict[str, str]
 ) -> None:
     with at(place, clock, image=image) as adapter:
         assert adapter.launcher is not None
         adapter.launcher.create(an_order())
-    assert sent(place)["image"] == told
+    assert sent(place)["image"] == reported
 
 
 def test_without_an_ssh_key_nothing_is_sent_and_the_line_to_add_is_named(place: LambdaCloud, clock: Clock) -> None:
@@ -236,9 +236,9 @@ def test_a_type_that_came_to_its_end_is_the_next_candidates_turn_and_a_wrong_key
 
 def test_a_key_as_the_user_of_http_basic_is_taken_by_the_emulator(place: LambdaCloud) -> None:
     for key, status in (("demo-key", 200), ("another", 401)):
-        told = {"Authorization": f"Basic {b64encode(f'{key}:'.encode()).decode()}"}
+        reported = {"Authorization": f"Basic {b64encode(f'{key}:'.encode()).decode()}"}
         http = HttpxClient()
-        assert http.ask("GET", f"{place.url}/api/v1/instances", headers=told).status == status
+        assert http.ask("GET", f"{place.url}/api/v1/instances", headers=reported).status == status
         http.close()
 
 
@@ -307,7 +307,7 @@ def test_a_burst_over_candidates_keeps_the_distance_of_launches(clock: Clock) ->
     assert len(sent_at) == 3
 
 
-def test_too_many_launches_are_told_with_the_time_to_wait(clock: Clock) -> None:
+def test_too_many_launches_are_reported_with_the_time_to_wait(clock: Clock) -> None:
     with LambdaCloud(clock=clock, strict=True) as place, at(place, clock) as one, at(place, clock) as another:
         assert one.launcher is not None
         assert another.launcher is not None  # another process with the same key

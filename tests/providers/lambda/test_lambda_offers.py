@@ -25,7 +25,7 @@ NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 class Clock:
-    """Passes when told."""
+    """Passes when reported."""
 
     seconds = 100.0
 
@@ -121,13 +121,13 @@ def test_an_offer_is_live_in_dollars_with_its_disk_included() -> None:
     assert (offer.terms.interconnect, offer.terms.multi_node) == ("NVLink", False)
 
 
-def test_gh200_machines_are_arm64_whether_told_or_not() -> None:
-    for told in ({"architecture": "arm64"}, {}):
-        assert arch_of(the_offer("gpu_1x_gh200", "GH200 (96 GB)", **told)) == ARM64
+def test_gh200_machines_are_arm64_whether_reported_or_not() -> None:
+    for reported in ({"architecture": "arm64"}, {}):
+        assert arch_of(the_offer("gpu_1x_gh200", "GH200 (96 GB)", **reported)) == ARM64
     assert the_offer("gpu_1x_a10", "A10 (24 GB PCIe)", architecture="arm64").cpu_arch == "arm64"
 
 
-def test_a_form_factor_that_is_not_told_is_noted() -> None:
+def test_a_form_factor_that_is_not_reported_is_noted() -> None:
     assert "V100 PCIe 16GB" in (the_offer("gpu_8x_v100", "Tesla V100 (16 GB)").terms.note or "")
     assert the_offer("gpu_1x_a10", "A10 (24 GB PCIe)").terms.note is None
 
@@ -168,7 +168,7 @@ def test_what_is_no_map_of_types_is_no_market_without_offers(value: Any) -> None
         parsed(value)
 
 
-def test_a_new_field_is_told() -> None:
+def test_a_new_field_is_reported() -> None:
     assert list(parsed({"data": {"x": a_type("gpu_1x_a10", "A10", description="", preemptible=True)}}).drift) == [
         "new field: preemptible"
     ]

@@ -1,4 +1,4 @@
-"""Declarations: those that ship are sound, and a wrong one is told in one line, as a fault of the settings."""
+"""Declarations: those that ship are sound, and a wrong one is reported in one line, as a fault of the settings."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_an_owners_file_is_asked_too_and_takes_the_place_of_one_that_ships(decla
         (("title", "name"), "overwrite"),
     ],
 )
-def test_a_wrong_declaration_is_told_in_one_line(declared: Path, change: tuple[str, str], fault: str) -> None:
+def test_a_wrong_declaration_is_reported_in_one_line(declared: Path, change: tuple[str, str], fault: str) -> None:
     declared.write_text(GOOD.replace(*change, 1))
     with pytest.raises(ValueError, match=r"mine\.toml: ") as caught:
         read_source(declared)
@@ -97,7 +97,7 @@ def test_a_wrong_declaration_is_told_in_one_line(declared: Path, change: tuple[s
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_no_text_too_large_or_not_there_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_no_text_too_large_or_not_there_is_reported(tmp_path: Path) -> None:
     for name, body in {"a": b"\xff\xfe", "b": b"#" * 300_000, "c": b"x = " + b"[" * 100_000}.items():
         (tmp_path / name).write_bytes(body)
         with pytest.raises(ValueError, match=f"{name}: "):

@@ -19,8 +19,8 @@ from tests.clouds.pricelist import PriceListServer
 
 
 def bench(*sources: str, **options: Any) -> Bench:
-    told: Mapping[str, Any] = {"sources": sources or None, **options}
-    return Bench(name="pricelist", place=PriceListServer, gpu="L40S", options=told)
+    reported: Mapping[str, Any] = {"sources": sources or None, **options}
+    return Bench(name="pricelist", place=PriceListServer, gpu="L40S", options=reported)
 
 
 def test_every_source_is_asked_and_names_itself_as_the_seller() -> None:
@@ -50,10 +50,10 @@ def test_the_log_says_once_why_a_source_fails_and_when_it_is_back(caplog: pytest
         place.fail("/oracle/", 200, {"items": "none"}, times=2)
         for _ in range(3):
             adapter.market.search(Query())
-        told = [record.getMessage() for record in caplog.records if "oracle" in record.getMessage()]
-        assert len(told) == 2
-        assert "no rows where they should be" in told[0]
-        assert "answers again" in told[1]
+        reported = [record.getMessage() for record in caplog.records if "oracle" in record.getMessage()]
+        assert len(reported) == 2
+        assert "no rows where they should be" in reported[0]
+        assert "answers again" in reported[1]
 
 
 def test_if_all_fail_it_is_an_error_and_never_an_empty_market() -> None:
@@ -95,14 +95,14 @@ def test_no_key_is_ever_sent() -> None:
         assert {request.headers.get("authorization") for request in place.requests} == {None}
 
 
-def test_euros_are_reckoned_with_the_rate_that_is_served() -> None:
+def test_euros_are_computed_with_the_rate_that_is_served() -> None:
     with PriceListServer() as place, bench("ovh").pointed_at(place.url) as adapter:
         offer = next(o for o in adapter.market.search(Query()).offers if o.gpu == "L40S")
         assert offer.quoted_usd_hour == pytest.approx(1.4 * 1.15)
         assert (offer.terms.usd_rate, str(offer.terms.usd_rate_on), offer.terms.note) == (1.15, "2026-11-20", None)
 
 
-def test_without_a_rate_from_outside_the_offer_says_what_it_was_reckoned_with() -> None:
+def test_without_a_rate_from_outside_the_offer_says_what_it_was_computed_with() -> None:
     with PriceListServer() as place, bench("ovh").pointed_at(place.url) as adapter:
         place.fixing = "<html>closed</html>"
         offer = next(o for o in adapter.market.search(Query()).offers if o.gpu == "L40S")

@@ -47,7 +47,7 @@ def test_oracle_sells_whole_machines_at_a_price_for_each_gpu() -> None:
     assert len(offers("oracle")) == 7  # no licences, no other metrics, no unknown part numbers
 
 
-def test_scaleway_is_reckoned_from_euros_and_tells_the_rate() -> None:
+def test_scaleway_is_computed_from_euros_and_tells_the_rate() -> None:
     offer = offers("scaleway")["H100-2-80G/fr-par-2/2"]
     assert (offer.gpu, offer.gpu_count, offer.region) == ("H100 PCIe", 2, "fr-par-2")
     assert offer.quoted_usd_hour == pytest.approx(5.46 * 1.15)
@@ -82,7 +82,7 @@ def test_a_vultr_plan_is_an_offer_in_every_place_and_none_where_it_is_sold_out()
     assert {offer.kind for offer in found.values()} == {OfferKind.LISTED}
 
 
-def test_a_socket_that_is_not_told_is_not_guessed() -> None:
+def test_a_socket_that_is_not_reported_is_not_guessed() -> None:
     offer = offers("vultr-metal")["vbm-112c-2048gb-8-h100-gpu/sea/8"]
     assert offer.gpu_family == "H100"
     assert offer.gpu not in {"H100 SXM", "H100 PCIe"}
@@ -90,7 +90,7 @@ def test_a_socket_that_is_not_told_is_not_guessed() -> None:
     assert offer.terms.seller == "vultr"
 
 
-def test_a_new_machine_with_a_gpu_is_told_by_name() -> None:
+def test_a_new_machine_with_a_gpu_is_reported_by_name() -> None:
     seen = read(built_in()["vultr-metal"], recorded("vultr-metal"))
     assert "vultr-metal: a machine that is not declared: vbm-256c-4096gb-8-x9000-gpu" in seen.drift
     assert seen.skipped == {"a machine that is not declared": 1}
@@ -200,7 +200,7 @@ def test_a_long_name_keeps_a_stable_id_that_fits_the_store() -> None:
         ("scaleway", "gpu", "count"),
     ],
 )
-def test_a_field_that_no_row_has_any_more_is_told(name: str, word: str, field: str) -> None:
+def test_a_field_that_no_row_has_any_more_is_reported(name: str, word: str, field: str) -> None:
     body = json.dumps(recorded(name))
     assert not [line for line in read(built_in()[name], json.loads(body), "here").drift if "field gone" in line]
     seen = read(built_in()[name], json.loads(body.replace(f'"{word}":', f'"{word}_":')), "here")

@@ -45,13 +45,13 @@ def parsed(*rows: Any) -> ParseResult:
 
 
 def one(**fields: Any) -> Offer:
-    told = {"gpu": "H100_80GB", "socket": "PCIe", "usd_hour": 2.0} | fields
-    [offer] = parsed(row("runpod", "NVIDIA H100 PCIe", told.pop("gpu"), told.pop("socket"), **told)).offers
+    reported = {"gpu": "H100_80GB", "socket": "PCIe", "usd_hour": 2.0} | fields
+    [offer] = parsed(row("runpod", "NVIDIA H100 PCIe", reported.pop("gpu"), reported.pop("socket"), **reported)).offers
     return offer
 
 
-def prices(**told: Any) -> dict[str, Any]:
-    return {"prices": {"onDemand": 2.0, "communityPrice": None, "isVariable": None, "currency": "USD"} | told}
+def prices(**reported: Any) -> dict[str, Any]:
+    return {"prices": {"onDemand": 2.0, "communityPrice": None, "isVariable": None, "currency": "USD"} | reported}
 
 
 # --- the price --------------------------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def test_more_disk_costs_its_rate_by_the_month() -> None:
 
 @pytest.mark.parametrize("name", ["disk", "vcpu", "memory"])
 @pytest.mark.parametrize("unit", [None, "dear", -1, float("nan")])
-def test_a_part_whose_price_is_not_told_makes_no_price(name: str, unit: Any) -> None:
+def test_a_part_whose_price_is_not_reported_makes_no_price(name: str, unit: Any) -> None:
     more = {name: part(defaultCount=80, pricePerUnit=unit, defaultIncludedInPrice=False)}
     seen = parsed(row("runpod", "x", "H100_80GB", "PCIe", 2.0, **more))
     assert (seen.offers, seen.skipped) == ([], {f"{name} costs more, and nobody says how much": 1})
@@ -89,7 +89,7 @@ def test_a_community_offer_has_its_own_price() -> None:
     assert one(security="community_cloud", **prices()).quoted_usd_hour == 2.0
 
 
-def test_euros_become_dollars_by_a_dated_rate_that_is_told() -> None:
+def test_euros_become_dollars_by_a_dated_rate_that_is_reported() -> None:
     disk = part(defaultCount=100, pricePerUnit=0.001, defaultIncludedInPrice=False)
     offer = one(disk=disk, **prices(currency="EUR"))
     assert offer.quoted_usd_hour == pytest.approx(2.1 * 1.25)
@@ -149,8 +149,10 @@ def test_what_is_sold_out_or_has_no_gpu_is_left_out_without_a_fault() -> None:
         ("B300_262GB", "SXM6", 262, "B300 SXM", 262), ("H200_141GB", "PCIe", 141, "H200 NVL", 141),
     ],
 )  # fmt: skip
-def test_names_are_understood_with_their_socket(wire: str, socket: str, told: int, name: str, memory: float) -> None:
-    offer = one(gpu=wire, socket=socket, gpuMemory=told)
+def test_names_are_understood_with_their_socket(
+    wire: str, socket: str, reported: int, name: str, memory: float
+) -> None:
+    offer = one(gpu=wire, socket=socket, gpuMemory=reported)
     assert (offer.gpu, offer.gpu_known, offer.gpu_memory_gib) == (name, True, memory)
 
 
@@ -160,19 +162,19 @@ def test_a_gpu_that_leaves_its_socket_open_is_not_guessed() -> None:
     assert "H100 SXM or H100 PCIe" in str(offer.terms.note)
 
 
-def test_a_part_of_a_card_is_told_by_its_sellers_plan() -> None:
+def test_a_part_of_a_card_is_reported_by_its_sellers_plan() -> None:
     [offer] = parsed(row("vultr", "vcg-a16-2c-8g-2vram", "A16_16GB", "PCIe", 0.06, gpuMemory=2)).offers
     assert offer.terms.gpu_fraction == pytest.approx(2 / 16)
     assert one().terms.gpu_fraction == 1.0
 
 
-def test_hours_that_are_charged_at_once_are_told() -> None:
+def test_hours_that_are_charged_at_once_are_reported() -> None:
     terms = one(prepaidTime=720).terms
     assert (terms.prepaid, terms.min_billing_s, terms.note) == (True, 720 * 3600, "720 hours are charged at once")
     assert one().terms.prepaid is None
 
 
-def test_an_offer_is_told_from_others_of_the_same_cloud_id() -> None:
+def test_an_offer_is_reported_from_others_of_the_same_cloud_id() -> None:
     rows = [
         row("runpod", "x", "H100_80GB", "PCIe", 2.0, **more)
         for more in ({}, {"dataCenter": "A"}, {"gpuCount": 2}, {"isSpot": True}, {"security": "community_cloud"})
@@ -192,7 +194,7 @@ def test_one_offer_that_comes_twice_is_shown_once_at_its_lower_price(adapter: Ad
     assert [(offer.quoted_usd_hour, offer.datacenter) for offer in offers] == [(0.4, False)]
 
 
-def test_spot_is_told_from_on_demand(adapter: Adapter) -> None:
+def test_spot_is_reported_from_on_demand(adapter: Adapter) -> None:
     [spot] = adapter.market.search(Query(spot=True)).offers
     [plain] = adapter.market.search(Query(gpus=("A100 SXM 80GB",))).offers
     assert (spot.quoted_usd_hour, spot.terms.currency) == (0.8, "USD")

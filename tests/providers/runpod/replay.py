@@ -17,12 +17,7 @@ from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.runpod.catalogue import CatalogueRequest, parse_catalogue
 from gpuwatch.providers.runpod.charges import charges_of
 from gpuwatch.providers.runpod.create import created
-from gpuwatch.providers.runpod.error_mapping import (
-    graphql_data,
-    ordering_error,
-    reading_error,
-    wait_s,
-)
+from gpuwatch.providers.runpod.error_mapping import graphql_data, ordering_error, reading_error, wait_s
 from gpuwatch.providers.runpod.keyless import parse_keyless
 from gpuwatch.providers.runpod.pods import RestartDetector, parse_pods
 from gpuwatch.providers.runpod.quota import windows_of
@@ -54,7 +49,7 @@ def _read(path: Path) -> Any:
         "v2-billing": lambda value: charges_of(value, date(2026, 5, 31), date(2026, 6, 2), NOW),
         "v2-ratelimit": _quota,
         "graphql-gputypes": _types,
-        "graphql-error": lambda value: _told(lambda: graphql_data(value, "runpod")),
+        "graphql-error": lambda value: _reported(lambda: graphql_data(value, "runpod")),
         "graphql-uptime": _series,
         "gpu-types-table": _names,
         "v1-gputypeids": lambda ids: _names([{"id": one} for one in ids]),
@@ -75,7 +70,7 @@ def _keyless(value: Any) -> ParseResult:
 
 
 def _types(value: Any) -> Any:
-    return _names(value["data"]["gpuTypes"]) | {"offers": _told(lambda: _keyless(value))}
+    return _names(value["data"]["gpuTypes"]) | {"offers": _reported(lambda: _keyless(value))}
 
 
 def _made(row: Any) -> Any:
@@ -106,14 +101,14 @@ def _series(value: Any) -> Any:
 
 
 def _refusals(reply: HttpReply) -> Any:
-    told = read_error_body(reply)
+    reported = read_error_body(reply)
     return {
-        name: _shown(of("runpod", told, reply, NOW))
+        name: _shown(of("runpod", reported, reply, NOW))
         for name, of in (("asking", reading_error), ("ordering", ordering_error))
     }
 
 
-def _told(read: Callable[[], Any]) -> Any:
+def _reported(read: Callable[[], Any]) -> Any:
     try:
         return read()
     except GpuwatchError as error:

@@ -20,13 +20,7 @@ from gpuwatch.errors import KeyRejected, PayloadChanged, RateLimited
 from gpuwatch.ports import Completeness, ProviderSettings, Query
 from gpuwatch.providers.runpod.catalogue import CatalogueRequest, parse_catalogue
 from gpuwatch.providers.runpod.keyless import catalogue_query, parse_keyless
-from gpuwatch.providers.runpod.offer_ids import (
-    PodPlacement,
-    country_of,
-    machine_id,
-    offer_id,
-    read_offer_id,
-)
+from gpuwatch.providers.runpod.offer_ids import PodPlacement, country_of, machine_id, offer_id, read_offer_id
 from gpuwatch.providers.toolkit.http.client import HttpxClient
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from tests.clouds.runpod import RunPod
@@ -131,7 +125,7 @@ def test_cuda_is_what_every_host_has_at_least() -> None:
     assert [of_versions(), of_versions("11.8"), of_versions("12.8", "x"), of_versions(None)] == [None] * 4
 
 
-def test_a_slice_is_told_and_a_whole_card_is_none() -> None:
+def test_a_slice_is_reported_and_a_whole_card_is_none() -> None:
     mig = "NVIDIA RTX PRO 6000 Blackwell Server Edition MIG 1g.24gb"
     offers = of(a_type(id=mig, memory=24), a_type(id="NVIDIA RTX PRO 6000 Blackwell Server Edition", memory=96)).offers
     assert [is_slice(offer) for offer in offers] == [True, False]
@@ -255,10 +249,10 @@ def test_a_place_without_the_type_is_no_place_of_it() -> None:
         "securePrice": 0.44,
         "secure1": {"stockStatus": "Low"},
     }
-    told = [("EU-RO-1", True, "Low"), ("US-KS-2", False, "Low"), ("CA-MTL-1", True, None)]
+    reported = [("EU-RO-1", True, "Low"), ("US-KS-2", False, "Low"), ("CA-MTL-1", True, None)]
     places = [
         {"id": place, "n1": [{"gpuTypeId": "NVIDIA L4", "available": there, "stockStatus": stock}]}
-        for place, there, stock in told
+        for place, there, stock in reported
     ]
     seen = parse_keyless({"data": {"gpuTypes": [row], "dataCenters": places}}, SECURE)
     assert [offer.region for offer in seen.offers] == ["EU-RO-1"]
@@ -277,14 +271,14 @@ def test_an_answer_of_several_requests_is_as_old_as_the_first() -> None:
     assert {offer.observed_at for offer in answer.offers} == {answer.observed_at}
 
 
-def test_a_key_that_is_wrong_is_told_and_not_asked_without() -> None:
+def test_a_key_that_is_wrong_is_reported_and_not_asked_without() -> None:
     with BENCH.place() as place, BENCH.pointed_at(place.url, "wrong-key-1234") as adapter:
         with pytest.raises(KeyRejected, match="401"):
             adapter.market.search(Query())
         assert place.count("POST /graphql") == 0
 
 
-def test_a_quota_that_is_used_up_is_told_with_its_wait() -> None:
+def test_a_quota_that_is_used_up_is_reported_with_its_wait() -> None:
     headers = {"RateLimit": '"hour";r=0;t=1800', "Retry-After": "1800"}
     with RunPod() as place, BENCH.pointed_at(place.url) as adapter:
         place.fail("GET /v2", 429, {"title": "x", "status": 429, "detail": "rate limit exceeded"}, headers=headers)

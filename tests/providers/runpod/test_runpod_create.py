@@ -134,7 +134,7 @@ def test_the_recorded_answer_names_the_pod() -> None:
     assert (made.instance_id, made.starting) == ("7h9k2m4n6p", True)
 
 
-def test_a_pod_that_is_made_and_does_not_run_is_told_so() -> None:
+def test_a_pod_that_is_made_and_does_not_run_is_reported_so() -> None:
     assert created(HttpReply(201, {}, b'{"id": "a1", "status": "EXITED"}')).starting is False
 
 

@@ -1,4 +1,4 @@
-"""RunPod's renting side against its emulator: refusals told apart, lost answers, quotas."""
+"""RunPod's renting side against its emulator: refusals distinguished, lost answers, quotas."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def a_problem(status: int, detail: str, **more: Any) -> dict[str, Any]:
         (504, b"", OutcomeUnknown, None),
     ],
 )
-def test_every_answer_to_a_create_is_told_apart(
+def test_every_answer_to_a_create_is_distinguished(
     place: RunPod, launcher: Launcher, status: int, body: Any, error: type[Exception], kind: RefusalKind | None
 ) -> None:
     place.fail("POST /v2/pods", status, body)
@@ -95,7 +95,7 @@ def test_every_answer_to_a_create_is_told_apart(
     assert place.count("POST /v2/pods") == 1
 
 
-def test_the_fields_that_a_422_names_are_told(place: RunPod, launcher: Launcher) -> None:
+def test_the_fields_that_a_422_names_are_reported(place: RunPod, launcher: Launcher) -> None:
     place.fail("POST", 422, a_problem(422, "Request validation failed.", errors=["$: missing property 'dataCenter'"]))
     with pytest.raises(OrderRefused, match="missing property 'dataCenter'"):
         launcher.create(an_order())
@@ -176,7 +176,7 @@ def test_an_end_that_is_refused_is_not_done(place: RunPod, launcher: Launcher, s
     assert list(place.pods) == [made.instance_id]
 
 
-def test_what_was_charged_is_told(place: RunPod, launcher: Launcher, clock: Clock) -> None:
+def test_what_was_charged_is_reported(place: RunPod, launcher: Launcher, clock: Clock) -> None:
     made = launcher.create(an_order(disk_gb=73.0))
     clock.seconds += 3600
     launcher.destroy(made.instance_id)

@@ -58,9 +58,9 @@ def test_what_is_terminated_is_no_instance() -> None:
 
 
 def test_a_pod_costs_its_rate_and_its_disks_and_stopped_its_volume() -> None:
-    told = read()  # 50 GB of container disk, a volume of 20 GB
-    assert told.listed_usd_hour == pytest.approx(0.44 + 70 * 0.10 / 730)
-    assert told.stopped_usd_hour == pytest.approx(20 * 0.20 / 730)
+    reported = read()  # 50 GB of container disk, a volume of 20 GB
+    assert reported.listed_usd_hour == pytest.approx(0.44 + 70 * 0.10 / 730)
+    assert reported.stopped_usd_hour == pytest.approx(20 * 0.20 / 730)
     stopped = read(status="EXITED", cost=0, mounts={})
     assert (stopped.listed_usd_hour, stopped.stopped_usd_hour) == (None, 0.0)
 
@@ -82,12 +82,12 @@ def test_a_cost_that_is_none_is_not_known(cost: Any) -> None:
         ([{"util": 0}, {"util": 0}], 0.0),
     ],
 )
-def test_use_is_that_of_the_busiest_gpu_if_each_is_told(gpus: Any, used: float | None) -> None:
+def test_use_is_that_of_the_busiest_gpu_if_each_is_reported(gpus: Any, used: float | None) -> None:
     runtime = {"uptime": 500, "gpus": gpus}
     assert read(runtime=runtime, gpu={"id": "NVIDIA L4", "count": 2}).gpu_utilisation == used
 
 
-def test_ssh_is_told_where_it_answers_by_itself() -> None:
+def test_ssh_is_reported_where_it_answers_by_itself() -> None:
     assert (read().ssh_host, read().ssh_port) == ("195.26.233.3", 34446)
     mapped = read(ssh={"proxy": {"host": "ssh.runpod.io", "port": 22}, "direct": None})
     assert (mapped.ssh_host, mapped.ssh_port) == ("195.26.233.3", 34446)
@@ -96,10 +96,10 @@ def test_ssh_is_told_where_it_answers_by_itself() -> None:
 
 
 def test_the_label_is_the_name_as_it_was_sent() -> None:
-    told = read(name="gpuwatch-abc")
-    assert (told.label, told.gpu, told.gpu_count) == ("gpuwatch-abc", "RTX 4090", 1)
-    assert told.machine_id == "NVIDIA GeForce RTX 4090/SECURE/US-KS-2"
-    assert told.started_at == datetime(2026, 6, 1, 12, 2, tzinfo=UTC)
+    reported = read(name="gpuwatch-abc")
+    assert (reported.label, reported.gpu, reported.gpu_count) == ("gpuwatch-abc", "RTX 4090", 1)
+    assert reported.machine_id == "NVIDIA GeForce RTX 4090/SECURE/US-KS-2"
+    assert reported.started_at == datetime(2026, 6, 1, 12, 2, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_container_that_never_lives_long_is_a_failure() -> None:
     assert states == [S.RUNNING, S.STARTING, S.STARTING, S.RUNNING, S.RUNNING, S.FAILED]
 
 
-def test_an_uptime_that_is_told_late_is_no_failure_until_it_stands_still_for_long() -> None:
+def test_an_uptime_that_is_reported_late_is_no_failure_until_it_stands_still_for_long() -> None:
     restarts = RestartDetector()
     looks = [(0, 5), (100, 5), (190, 5), (300, 60), (599, 61), (601, 62)]
     assert [looked(restarts, at_s, uptime) for at_s, uptime in looks] == [S.RUNNING] * 5 + [S.FAILED]

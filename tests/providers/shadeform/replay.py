@@ -27,9 +27,9 @@ def replay() -> dict[str, Any]:
 
 def _read(path: Path) -> Any:
     if path.name.startswith("instance-types-"):
-        return _told(lambda: parse_types(json.loads(path.read_bytes()), NOW))
+        return _reported(lambda: parse_types(json.loads(path.read_bytes()), NOW))
     if path.name.startswith("instances-"):
-        return _told(lambda: parse_instances(json.loads(path.read_bytes())))
+        return _reported(lambda: parse_instances(json.loads(path.read_bytes())))
     status = int(path.name.split("-")[1])
     reply = HttpReply(status, {}, path.read_bytes())
     return {
@@ -38,7 +38,7 @@ def _read(path: Path) -> Any:
     }
 
 
-def _told(read: Callable[[], Any]) -> Any:
+def _reported(read: Callable[[], Any]) -> Any:
     try:
         return read()
     except GpuwatchError as error:

@@ -89,8 +89,8 @@ def test_an_order_is_one_machine_with_the_label_in_name_and_tag(place: Shadeform
 def test_options_name_the_key_the_system_and_the_account(place: Shadeform, clock: Clock) -> None:
     with at(place, clock, ssh_key="k-1", os="ubuntu22.04_cuda12.2_shade_os", shade_cloud=False) as launcher:
         launcher.create(an_order())
-    told = {key: sent(place)[key] for key in ("ssh_key_id", "os", "shade_cloud")}
-    assert told == {"ssh_key_id": "k-1", "os": "ubuntu22.04_cuda12.2_shade_os", "shade_cloud": False}
+    reported = {key: sent(place)[key] for key in ("ssh_key_id", "os", "shade_cloud")}
+    assert reported == {"ssh_key_id": "k-1", "os": "ubuntu22.04_cuda12.2_shade_os", "shade_cloud": False}
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_one_that_hangs_at_its_cloud_stays_starting_and_one_that_fails_has_faile
     assert [one.state for one in launcher.list_instances()] == [InstanceState.STARTING, InstanceState.FAILED]
 
 
-def test_a_cloud_that_deletes_nothing_before_it_is_active_is_told(clock: Clock) -> None:
+def test_a_cloud_that_deletes_nothing_before_it_is_active_is_reported(clock: Clock) -> None:
     with Shadeform(clock=clock, boots_s=60.0, only_active=True) as place, at(place, clock) as launcher:
         made = launcher.create(an_order())
         with pytest.raises(OrderRefused, match="before it is active"):
@@ -264,7 +264,7 @@ def test_a_lost_answer_is_found_by_its_label(place: Shadeform, launcher: Launche
     assert [one.label for one in launcher.list_instances()] == ["gpuwatch-abc"]
 
 
-def test_a_wrong_key_is_told(place: Shadeform, clock: Clock) -> None:
+def test_a_wrong_key_is_reported(place: Shadeform, clock: Clock) -> None:
     with at(place, clock, key="another") as launcher:
         with pytest.raises(KeyRejected):
             launcher.list_instances()
@@ -280,6 +280,6 @@ def test_a_list_with_a_row_that_is_none_is_no_list(row: Any) -> None:
 
 
 @pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59-05:00", "yesterday", 17, None])
-def test_a_moment_that_is_none_is_not_told(moment: Any) -> None:
+def test_a_moment_that_is_none_is_not_reported(moment: Any) -> None:
     [one] = parse_instances({"instances": [{"id": "1", "status": "active", "active_at": moment}]})
     assert one.started_at is None

@@ -49,8 +49,8 @@ def the_offer(**changes: Any) -> Offer:
 
 def test_the_vendors_example_is_three_offers_of_other_sellers() -> None:
     seen = parse_types(json.loads((RECORDED / "instance-types-guide.json").read_text()), NOW)
-    told = [(o.terms.seller, o.gpu, o.gpu_count, o.region, o.country, o.quoted_usd_hour) for o in seen.offers]
-    assert told == [
+    reported = [(o.terms.seller, o.gpu, o.gpu_count, o.region, o.country, o.quoted_usd_hour) for o in seen.offers]
+    assert reported == [
         ("runpod", "A100 PCIe 80GB", 1, "any", None, 2.03),
         ("oblivus", "H100 PCIe", 8, "MON1", "CA", 32.8),
         ("massedcompute", "RTX A6000", 1, "us-central-2", "US", 0.57),
@@ -73,9 +73,9 @@ def test_the_vendors_example_is_three_offers_of_other_sellers() -> None:
         ("GAUDI2", 96, "", "Gaudi 2"),
     ],
 )
-def test_a_gpu_is_told_by_model_memory_and_form(gpu_type: str, vram_gb: int, interconnect: str, gpu: str) -> None:
-    told = {"gpu_type": gpu_type, "vram_per_gpu_in_gb": vram_gb, "interconnect": interconnect, "num_gpus": 8}
-    assert hardware_of(told).gpu.name == gpu
+def test_a_gpu_is_reported_by_model_memory_and_form(gpu_type: str, vram_gb: int, interconnect: str, gpu: str) -> None:
+    reported = {"gpu_type": gpu_type, "vram_per_gpu_in_gb": vram_gb, "interconnect": interconnect, "num_gpus": 8}
+    assert hardware_of(reported).gpu.name == gpu
 
 
 def test_a_gpu_whose_form_nobody_tells_is_noted_as_open() -> None:
@@ -97,8 +97,8 @@ def test_a_seller_bears_the_name_that_gpuwatch_knows_it_by() -> None:
     ("configuration", "told"),
     [({"nvlink": True}, "NVLink"), ({}, "PCIe"), ({"interconnect": "sxm5"}, "NVLink"), ({"interconnect": "?"}, None)],
 )
-def test_what_joins_the_gpus_is_told_where_it_is_known(configuration: dict[str, Any], told: str | None) -> None:
-    assert the_offer(configuration=configuration).terms.interconnect == told
+def test_what_joins_the_gpus_is_reported_where_it_is_known(configuration: dict[str, Any], reported: str | None) -> None:
+    assert the_offer(configuration=configuration).terms.interconnect == reported
 
 
 @pytest.mark.parametrize(

@@ -13,19 +13,8 @@ import msgspec
 from gpuwatch.errors import GpuwatchError
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.tensordock.create import created, ended
-from gpuwatch.providers.tensordock.error_mapping import (
-    NAME,
-    accepted,
-    ordering,
-    reading,
-    status_of,
-)
-from gpuwatch.providers.tensordock.machines import (
-    MachineRow,
-    instance_of,
-    machine_of,
-    rows_of,
-)
+from gpuwatch.providers.tensordock.error_mapping import NAME, accepted, ordering, reading, status_of
+from gpuwatch.providers.tensordock.machines import MachineRow, instance_of, machine_of, rows_of
 from gpuwatch.providers.tensordock.offers import Recipe, parse_hostnodes, parse_locations
 from gpuwatch.providers.toolkit.error_mapping import read_error_body
 
@@ -62,11 +51,11 @@ def _machine(reply: HttpReply) -> Any:
 
 
 def _error(reply: HttpReply) -> Any:
-    told = read_error_body(reply)
+    reported = read_error_body(reply)
     return {
-        "means": status_of(reply, told.value),
-        "asking": _shown(reading(NAME, told, reply, NOW)),
-        "ordering": _shown(ordering(NAME, told, reply, NOW)),
+        "means": status_of(reply, reported.value),
+        "asking": _shown(reading(NAME, reported, reply, NOW)),
+        "ordering": _shown(ordering(NAME, reported, reply, NOW)),
     }
 
 

@@ -15,15 +15,7 @@ from gpuwatch.ports import Launcher, Query, Registry, Volume
 from gpuwatch.ports.declarations import Adapter
 from gpuwatch.testing.bench import Bench
 from tests.clouds.tensordock import TensorDock
-from tests.providers.tensordock.stand_in import (
-    BENCH,
-    HOSTS,
-    RECORDED,
-    SSH_KEY,
-    only,
-    order,
-    rented,
-)
+from tests.providers.tensordock.stand_in import BENCH, HOSTS, RECORDED, SSH_KEY, only, order, rented
 
 # --- what is sent -----------------------------------------------------------------------------------------------------
 
@@ -72,15 +64,15 @@ def test_a_single_host_is_ordered_by_its_own_id(place: TensorDock) -> None:
 
 
 def test_environment_and_start_commands_reach_the_machine(adapter: Adapter, place: TensorDock, tmp_path: Path) -> None:
-    told = {"TOKEN": 'it\'s "one"\nline', "OUT": str(tmp_path / "out")}
-    rented(adapter, env=told, onstart='printf "%s" "$TOKEN" >"$OUT"')
+    reported = {"TOKEN": 'it\'s "one"\nline', "OUT": str(tmp_path / "out")}
+    rented(adapter, env=reported, onstart='printf "%s" "$TOKEN" >"$OUT"')
     commands = place.orders[0]["cloud_init"]["runcmd"]
     assert all("\n" not in command for command in commands)
     unpack = commands[1].replace("bash /root/gpuwatch-boot", "true").replace("/root", str(tmp_path))
     subprocess.run(["sh", "-c", unpack], check=True, capture_output=True)
     boot = (tmp_path / "gpuwatch-boot").read_text().replace("/etc/", f"{tmp_path}/").replace("/root", str(tmp_path))
     subprocess.run(["bash", "-c", boot], check=True, capture_output=True)
-    assert (tmp_path / "out").read_text() == told["TOKEN"]
+    assert (tmp_path / "out").read_text() == reported["TOKEN"]
 
 
 @pytest.mark.parametrize("before", ["", "ssh-ed25519 AAAA other\n", f"{SSH_KEY}\n"])

@@ -11,12 +11,7 @@ from gpuwatch.ports import InstanceState, Launcher, Query
 from gpuwatch.ports.declarations import Adapter
 from gpuwatch.testing.loopback import serving
 from tests.clouds.tensordock import TensorDock
-from tests.providers.tensordock.stand_in import (
-    BENCH,
-    only,
-    order,
-    rented,
-)
+from tests.providers.tensordock.stand_in import BENCH, only, order, rented
 
 S = InstanceState
 
@@ -37,7 +32,7 @@ def test_a_machine_is_understood_in_every_shape(
     assert (found.ssh_host, found.ssh_user) == (place.machines[machine_id]["ipAddress"], "user")
 
 
-def test_the_real_price_is_told_even_if_it_is_not_the_listed_one(
+def test_the_real_price_is_reported_even_if_it_is_not_the_listed_one(
     adapter: Adapter, place: TensorDock, launcher: Launcher
 ) -> None:
     place.rate_factor = 1.5

@@ -13,12 +13,7 @@ import pytest
 from gpuwatch.domain.market.pricing import Commission, price_of
 from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderDown, ProviderError, RateLimited
 from gpuwatch.ports import Query
-from gpuwatch.providers.tensordock.names import (
-    OfferKey,
-    country_of,
-    gpu_of,
-    read_offer_key,
-)
+from gpuwatch.providers.tensordock.names import OfferKey, country_of, gpu_of, read_offer_key
 from gpuwatch.providers.tensordock.offers import Recipe, parse_hostnodes, parse_locations
 from tests.clouds.tensordock import TensorDock
 from tests.providers.tensordock.stand_in import BENCH, HOSTS
@@ -127,7 +122,7 @@ def test_gpus_are_understood_as_a_list_and_as_a_map() -> None:
     assert prices(value["data"]) == prices(locations())  # one source saw it without its envelope
 
 
-def test_a_new_field_and_one_that_is_gone_are_told() -> None:
+def test_a_new_field_and_one_that_is_gone_are_reported() -> None:
     value = changed(max_count=1, colour="red")
     del value["data"]["locations"][0]["gpus"][0]["max_count"]
     assert list(parse_locations(value, Recipe(), NOW).drift) == ["new field: colour", "field gone: max_count"]
@@ -202,7 +197,7 @@ def test_what_is_no_offer_id_of_theirs_is_none(text: str) -> None:
     assert read_offer_key(text) is None
 
 
-def test_countries_are_told_by_their_code() -> None:
+def test_countries_are_reported_by_their_code() -> None:
     assert [country_of(name) for name in ("United States", "USA", "Poland", "de", "Atlantis", None)] == [
         "US", "US", "PL", "DE", None, None,
     ]  # fmt: skip
@@ -244,7 +239,7 @@ def test_hosts_are_asked_for_where_the_owner_wants_them_and_need_the_key() -> No
         ([{"code": "invalid", "message": "no", "path": []}], PayloadChanged),
     ],
 )
-def test_an_error_that_comes_as_http_200_is_told_apart(body: Any, error: type[Exception]) -> None:
+def test_an_error_that_comes_as_http_200_is_distinguished(body: Any, error: type[Exception]) -> None:
     with TensorDock() as place, BENCH.pointed_at(place.url) as adapter:
         place.fail("locations", 200, body)
         with pytest.raises(error):

@@ -62,11 +62,11 @@ def test_a_create_that_is_wrong_is_refused_by_the_stand_in(key: str, value: Any,
         assert asked(place, deepcopy(good))[0] == 200
         inner = good["resources"] if key.startswith("resources.") else good
         inner[key.rpartition(".")[2]] = value
-        status, told = asked(place, good)
-    assert (status, says in str(told)) == (400, True)
+        status, reported = asked(place, good)
+    assert (status, says in str(reported)) == (400, True)
 
 
-def test_stock_is_false_as_often_as_told() -> None:
+def test_stock_is_false_as_often_as_reported() -> None:
     good = 0
     with TensorDock() as place, BENCH.pointed_at(place.url) as adapter:
         place.false_rate = 0.7

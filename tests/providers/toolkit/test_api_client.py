@@ -24,12 +24,7 @@ from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.http.client import HttpxClient
-from gpuwatch.testing.loopback import (
-    ReceivedRequest,
-    ReplyWriter,
-    Server,
-    serving,
-)
+from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, Server, serving
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 KEY = "a-key-of-acme-4711"
@@ -166,8 +161,8 @@ def test_questions_of_a_class_keep_their_distance_and_others_do_not_wait() -> No
 
 
 def test_an_own_reading_says_what_a_status_means() -> None:
-    def reading(name: str, told: Any, reply: Any, now: datetime) -> ProviderError:
-        return KeyRejected(f"{name}: {told.status} at {now:%H}")
+    def reading(name: str, reported: Any, reply: Any, now: datetime) -> ProviderError:
+        return KeyRejected(f"{name}: {reported.status} at {now:%H}")
 
     with (
         answering(418) as server,

@@ -14,7 +14,7 @@ class Acme(BasicLauncher):
     name = "acme"
 
 
-def test_what_there_is_not_is_not_told() -> None:
+def test_what_there_is_not_is_not_reported() -> None:
     assert Acme().credit_usd() is None
     assert Acme().charges(date(2026, 11, 1), date(2026, 11, 2)) is None
     assert list(Acme().price_increases()) == []

@@ -20,12 +20,7 @@ from gpuwatch.providers.toolkit.currency import (
     read_fixing,
 )
 from gpuwatch.providers.toolkit.http.client import HttpxClient
-from gpuwatch.testing.loopback import (
-    ReceivedRequest,
-    ReplyWriter,
-    Server,
-    serving,
-)
+from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, Server, serving
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 FILE = """<?xml version="1.0" encoding="UTF-8"?>
@@ -71,7 +66,7 @@ def exchange(bank: _Bank) -> Iterator[tuple[ExchangeRates, Server]]:
         http.close()
 
 
-def test_the_euro_is_reckoned_with_the_rate_of_the_day_and_its_date() -> None:
+def test_the_euro_is_computed_with_the_rate_of_the_day_and_its_date() -> None:
     with exchange(_Bank()) as (rates, _):
         rate = rates.rate("EUR")
         assert rate is not None
@@ -132,7 +127,7 @@ def test_the_rate_is_fetched_once_a_day() -> None:
         b"\xff\xfe" * 1000,
     ],
 )
-def test_a_rate_that_cannot_be_is_not_believed_and_the_built_in_one_is_told(body: bytes) -> None:
+def test_a_rate_that_cannot_be_is_not_believed_and_the_built_in_one_is_reported(body: bytes) -> None:
     bank = _Bank()
     bank.body = body
     with exchange(bank) as (rates, _):

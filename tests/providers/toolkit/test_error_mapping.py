@@ -20,12 +20,7 @@ from gpuwatch.errors import (
     RefusalKind,
 )
 from gpuwatch.ports.http import HttpReply
-from gpuwatch.providers.toolkit.error_mapping import (
-    ordering_error,
-    read_error_body,
-    reading_error,
-    retry_after_s,
-)
+from gpuwatch.providers.toolkit.error_mapping import ordering_error, read_error_body, reading_error, retry_after_s
 from gpuwatch.redaction import register_secret
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -54,23 +49,23 @@ def reply(status: int, body: object = b"{}", **headers: str) -> HttpReply:
     ],
 )
 def test_the_code_and_the_sentence_are_found(body: object, code: str, sentence: str) -> None:
-    told = read_error_body(reply(400, body))
-    assert (told.code, told.sentence) == (code, sentence)
-    assert told.summary == f"400 {sentence}"
+    reported = read_error_body(reply(400, body))
+    assert (reported.code, reported.sentence) == (code, sentence)
+    assert reported.summary == f"400 {sentence}"
 
 
-def test_what_is_told_is_one_line_cut_and_without_secrets() -> None:
-    told = read_error_body(reply(400, {"error": "wrong\r\nkey: Bearer abcdef123456 " + "x" * 500}))
-    assert "abcdef123456" not in told.summary
-    assert "\n" not in told.summary
-    assert len(told.summary) < 200
+def test_what_is_reported_is_one_line_cut_and_without_secrets() -> None:
+    reported = read_error_body(reply(400, {"error": "wrong\r\nkey: Bearer abcdef123456 " + "x" * 500}))
+    assert "abcdef123456" not in reported.summary
+    assert "\n" not in reported.summary
+    assert len(reported.summary) < 200
 
 
 def test_words_are_looked_for_in_small_letters() -> None:
-    told = read_error_body(reply(400, {"error": {"code": "OUT_OF_STOCK", "message": "Sold Out"}}))
-    assert told.has("nothing", "sold out")
-    assert told.has("out_of_stock")
-    assert not told.has("credit")
+    reported = read_error_body(reply(400, {"error": {"code": "OUT_OF_STOCK", "message": "Sold Out"}}))
+    assert reported.has("nothing", "sold out")
+    assert reported.has("out_of_stock")
+    assert not reported.has("credit")
 
 
 @given(st.binary(max_size=60) | st.recursive(
@@ -80,9 +75,9 @@ def test_words_are_looked_for_in_small_letters() -> None:
     max_leaves=12,
 ).map(lambda value: json.dumps(value).encode()))  # fmt: skip
 def test_no_answer_breaks_the_reader(body: bytes) -> None:
-    told = read_error_body(HttpReply(400, {}, body))
-    assert told.summary.startswith("400")
-    assert told.summary.isprintable()
+    reported = read_error_body(HttpReply(400, {}, body))
+    assert reported.summary.startswith("400")
+    assert reported.summary.isprintable()
 
 
 @pytest.mark.parametrize(
@@ -149,7 +144,7 @@ def test_the_wait_is_held_between_a_second_and_an_hour(header: str, seconds: flo
     assert retry_after_s(reply(429, retry_after=header), NOW) == seconds
 
 
-def test_without_the_header_no_wait_is_told() -> None:
+def test_without_the_header_no_wait_is_reported() -> None:
     assert retry_after_s(reply(429), NOW) is None
 
 
@@ -158,5 +153,5 @@ def test_half_a_key_is_shown_of_no_answer_wherever_it_is_cut(before: int) -> Non
     key = "Kq7-zW3.mB9_pX5+tR1vN8sD4"
     register_secret(key)
     for body in (f"{'y' * before} {key} and more", {"error": f"{'y' * before} {key}"}):
-        told = read_error_body(reply(401, body.encode() if isinstance(body, str) else body)).summary
-        assert key[:6] not in told, told
+        reported = read_error_body(reply(401, body.encode() if isinstance(body, str) else body)).summary
+        assert key[:6] not in reported, reported

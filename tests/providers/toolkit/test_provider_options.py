@@ -79,7 +79,7 @@ VALUES: Any = st.none() | st.integers() | st.floats() | st.text(max_size=9) | st
 
 
 @given(st.sampled_from(["text", "number", "switch", "texts"]), VALUES)
-def test_every_value_is_taken_or_told(kind: str, value: Any) -> None:
+def test_every_value_is_taken_or_reported(kind: str, value: Any) -> None:
     found, faults = of(option(kind), value)
     assert (found is None) == bool(faults)
 

@@ -1,4 +1,4 @@
-"""A look through the SSH port: a real client, a real server. Only `nvidia-smi` is a stand-in: no GPU is needed."""
+"""A probe through the SSH port: a real client, a real server. Only `nvidia-smi` is a stand-in: no GPU is needed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ H100 = "NVIDIA H100 80GB HBM3"
 
 @contextmanager
 def speaking(answer: Callable[[socket.socket], object]) -> Iterator[int]:
-    """A TCP server that says what it is told to."""
+    """A TCP server that says what it is reported to."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -131,7 +131,7 @@ def test_a_file_that_is_not_there_says_nothing_of_the_speed(server: SshServer) -
     assert (found.download_mbps, len(found.gpus)) == (None, 2)
 
 
-def test_a_key_that_it_does_not_know_is_told_apart(server: SshServer, tmp_path: Path) -> None:
+def test_a_key_that_it_does_not_know_is_distinguished(server: SshServer, tmp_path: Path) -> None:
     with pytest.raises(LoginRefused, match="ermission denied"):
         SshProbe().inside("127.0.0.1", server.port, str(_other_key(tmp_path)), download=False)
     assert server.commands == []

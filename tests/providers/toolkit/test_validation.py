@@ -9,15 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.providers.toolkit.validation import (
-    at,
-    decoded,
-    number,
-    objects,
-    usd_hour,
-    whole,
-    word,
-)
+from gpuwatch.providers.toolkit.validation import at, decoded, number, objects, usd_hour, whole, word
 
 JSON: Any = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),

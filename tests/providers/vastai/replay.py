@@ -79,15 +79,15 @@ def reply_of(case: Mapping[str, Any]) -> HttpReply:
 
 
 def _search(body: bytes, spot: bool = False) -> Any:
-    return _told(lambda: parse_offers(body, RowReader(spot, 8.0, NOW)))
+    return _reported(lambda: parse_offers(body, RowReader(spot, 8.0, NOW)))
 
 
 def _instances(body: bytes) -> Any:
-    return _told(lambda: parse_page(body)[1])
+    return _reported(lambda: parse_page(body)[1])
 
 
 def _create(case: Mapping[str, Any]) -> Any:
-    return {"case": case["case"], "outcome": _told(lambda: created(reply_of(case), NOW))}
+    return {"case": case["case"], "outcome": _reported(lambda: created(reply_of(case), NOW))}
 
 
 def _refusals(case: Mapping[str, Any]) -> Any:
@@ -100,7 +100,7 @@ def _refusals(case: Mapping[str, Any]) -> Any:
     }
 
 
-def _told(read: Callable[[], Any]) -> Any:
+def _reported(read: Callable[[], Any]) -> Any:
     try:
         return read()
     except GpuwatchError as error:

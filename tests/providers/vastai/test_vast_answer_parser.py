@@ -130,7 +130,7 @@ def test_a_place_is_a_region_and_a_country(geolocation: str | None, expected: tu
         (1 / 3, 1 / 3 * 12.5 / 720, 8.0, 12.5),
     ],
 )
-def test_the_quoted_disk_is_reckoned_back_from_its_price(
+def test_the_quoted_disk_is_computed_back_from_its_price(
     rate: float | None, total: float | None, asked_gb: float, expected_gb: float
 ) -> None:
     row = a_row(storage_cost=rate, storage_total_cost=total)
@@ -154,7 +154,7 @@ def test_host_text_is_cleaned_and_cut() -> None:
 
 
 @pytest.mark.parametrize("bid", [-1.0, 0.0, 1e308, MAX_USD_HOUR * 2])
-def test_a_bid_that_cannot_be_is_not_told(bid: float) -> None:
+def test_a_bid_that_cannot_be_is_not_reported(bid: float) -> None:
     [found] = _parse(_body(a_row(min_bid=bid))).offers
     assert found.min_bid_usd_hour is None
 

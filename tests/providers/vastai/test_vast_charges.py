@@ -16,12 +16,7 @@ from vast_double import Clock, an_adapter, replies
 from gpuwatch import providers
 from gpuwatch.emulator import Delays, ManualClock, Marketplace
 from gpuwatch.errors import PayloadChanged, ProviderError
-from gpuwatch.ports import (
-    Launcher,
-    Order,
-    ProviderCharge,
-    ProviderSettings,
-)
+from gpuwatch.ports import Launcher, Order, ProviderCharge, ProviderSettings
 from gpuwatch.providers.toolkit.http.client import HttpxClient
 from gpuwatch.providers.vastai.charges import ChargeItem, charges_of, charges_page
 
@@ -59,7 +54,7 @@ def _launcher(handler: Any) -> Launcher:
     return launcher
 
 
-def test_each_kind_is_told_apart() -> None:
+def test_each_kind_is_distinguished() -> None:
     items = [_item("gpu", 2.0), _item("disk", 0.1), _item("bwd", 0.2), _item("bwu", 0.3), _item("new", 0.4)]
     assert _sums(_row(*items)) == {"gpu": 2.0, "disk": 0.1, "download": 0.2, "upload": 0.3, "other": 0.4}
 

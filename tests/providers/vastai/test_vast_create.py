@@ -66,8 +66,8 @@ def test_a_registrys_login_is_dockers_arguments() -> None:
 
 @pytest.mark.parametrize("password", ["", "two words", 'a"b', "a'b", "a\nb"])
 def test_a_login_that_the_wire_cannot_carry_is_refused_without_telling_it(password: str) -> None:
-    told = _refusal(registry=Registry(server="ghcr.io", username="me", password=password))
-    assert not password or password not in told
+    reported = _refusal(registry=Registry(server="ghcr.io", username="me", password=password))
+    assert not password or password not in reported
 
 
 def test_a_volume_is_linked_or_made() -> None:

@@ -11,12 +11,7 @@ import msgspec
 import pytest
 
 from gpuwatch.domain.launches.instance_verification import listing_mismatch
-from gpuwatch.domain.launches.launch import (
-    EndReason,
-    Intent,
-    Launch,
-    new_launch,
-)
+from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, new_launch
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission, price_of
 from gpuwatch.domain.watches.decide import Match

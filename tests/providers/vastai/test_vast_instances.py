@@ -37,7 +37,7 @@ def test_what_was_promised_can_be_checked() -> None:
     assert found.ends_at == datetime.fromtimestamp(1_800_000_000, UTC)
 
 
-def test_an_a100_is_told_by_its_memory() -> None:
+def test_an_a100_is_reported_by_its_memory() -> None:
     assert _instance(gpu_name="A100 SXM4", gpu_ram=81920).gpu == "A100 SXM 80GB"
     assert _instance(gpu_name="A100 SXM4", gpu_ram=40960).gpu == "A100 SXM 40GB"
 
@@ -114,7 +114,7 @@ def _rise(**values: Any) -> dict[str, Any]:
     return {"pending_price_increase_id": 9, "contract_id": 7, "contract_end_date": 1_800_000_000.0} | values
 
 
-def _told(row: dict[str, Any], **rented: Any) -> PriceIncrease:
+def _reported(row: dict[str, Any], **rented: Any) -> PriceIncrease:
     instance = {"instance_id": "7", "label": None, "state": InstanceState.RUNNING, "status": "running"}
     body = json.dumps({"success": True, "pending_price_increases": [row]}).encode()
     return increases_of(increase_rows(body), [Instance(**(instance | rented))])[0]
@@ -123,44 +123,44 @@ def _told(row: dict[str, Any], **rented: Any) -> PriceIncrease:
 FOUR = {"gpu_count": 4, "stopped_usd_hour": 0.1}
 
 
-def test_a_price_of_one_gpu_is_reckoned_to_all() -> None:
+def test_a_price_of_one_gpu_is_computed_to_all() -> None:
     row = _rise(old_gpu_costpersec=2.0 / 3600, new_gpu_costpersec=2.5 / 3600)
-    told = _told(row, listed_usd_hour=8.1, **FOUR)
-    assert (told.old_usd_hour, told.new_usd_hour, told.words) == (8.0, 10.0, "")
-    assert told.effective_at == datetime.fromtimestamp(1_800_000_000, UTC)
+    reported = _reported(row, listed_usd_hour=8.1, **FOUR)
+    assert (reported.old_usd_hour, reported.new_usd_hour, reported.words) == (8.0, 10.0, "")
+    assert reported.effective_at == datetime.fromtimestamp(1_800_000_000, UTC)
 
 
 def test_a_price_that_is_of_all_gpus_stays() -> None:
     row = _rise(old_gpu_costpersec=8.0 / 3600, new_gpu_costpersec=10.0 / 3600)
-    told = _told(row, listed_usd_hour=8.1, **FOUR)
-    assert (told.old_usd_hour, told.new_usd_hour) == (8.0, 10.0)
+    reported = _reported(row, listed_usd_hour=8.1, **FOUR)
+    assert (reported.old_usd_hour, reported.new_usd_hour) == (8.0, 10.0)
 
 
 def test_without_a_price_to_compare_the_higher_is_believed() -> None:
     row = _rise(new_gpu_costpersec=2.5 / 3600)
-    assert _told(row, **FOUR).new_usd_hour == 10.0
+    assert _reported(row, **FOUR).new_usd_hour == 10.0
 
 
-def test_of_an_unlisted_instance_the_price_is_told_in_words() -> None:
+def test_of_an_unlisted_instance_the_price_is_reported_in_words() -> None:
     row = _rise(old_gpu_costpersec=2.0 / 3600, new_gpu_costpersec=2.5 / 3600)
-    told = _told(row, instance_id="8")
-    assert (told.old_usd_hour, told.new_usd_hour, told.words) == (None, None, "GPU 2 -> 2.5 $/GPU/h")
+    reported = _reported(row, instance_id="8")
+    assert (reported.old_usd_hour, reported.new_usd_hour, reported.words) == (None, None, "GPU 2 -> 2.5 $/GPU/h")
 
 
-def test_what_else_rises_is_told_in_words() -> None:
+def test_what_else_rises_is_reported_in_words() -> None:
     row = _rise(
         old_disk_ram_costpersec=0.1 / 2_592_000, new_disk_ram_costpersec=0.2 / 2_592_000, new_bwd_cost=0.02,
         old_bwu_cost=0.01, new_bwu_cost=0.01, old_platform_fee=0.1, new_platform_fee=0.15,
     )  # fmt: skip
-    told = _told(row, **FOUR)
-    assert told.new_usd_hour is None
-    assert told.words == "disk 0.1 -> 0.2 $/GB/month; download ? -> 0.02 $/GB; platform fee 10 -> 15 %"
+    reported = _reported(row, **FOUR)
+    assert reported.new_usd_hour is None
+    assert reported.words == "disk 0.1 -> 0.2 $/GB/month; download ? -> 0.02 $/GB; platform fee 10 -> 15 %"
 
 
 @pytest.mark.parametrize("price", [-1.0, 1e300, 1e6])
 def test_an_impossible_price_is_refused(price: float) -> None:
     with pytest.raises(PayloadChanged):
-        _told(_rise(new_gpu_costpersec=price))
+        _reported(_rise(new_gpu_costpersec=price))
 
 
 @given(st.binary(max_size=100) | values.map(lambda value: json.dumps({
@@ -172,8 +172,8 @@ def test_no_answer_breaks_it(body: bytes) -> None:
         rows = increase_rows(body)
     except PayloadChanged:
         return
-    for told in increases_of(rows, []):
-        assert (told.old_usd_hour, told.new_usd_hour) == (None, None)
+    for reported in increases_of(rows, []):
+        assert (reported.old_usd_hour, reported.new_usd_hour) == (None, None)
 
 
 # --- what is sent ----------------------------------------------------------------------------------------------------

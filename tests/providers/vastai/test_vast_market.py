@@ -144,7 +144,7 @@ def test_more_rows_than_asked_for_are_all_there_are() -> None:
     assert (len(answer.offers), answer.completeness) == (100, Completeness.COMPLETE)
 
 
-def test_a_page_full_of_one_price_is_told_as_cut() -> None:
+def test_a_page_full_of_one_price_is_reported_as_cut() -> None:
     market = Searches([a_row(id=n, dph_total=0.5) for n in range(1, 101)] + [a_row(id=200, dph_total=0.6)])
     answer = an_adapter(market).market.search(Query())
     assert answer.completeness is Completeness.TRUNCATED
@@ -192,14 +192,14 @@ def test_a_later_page_that_fails_leaves_a_partial_answer() -> None:
 # --- what an answer says besides ---------------------------------------------------------------------------------
 
 
-def test_offers_are_told_while_they_arrive() -> None:
-    told: list[str] = []
+def test_offers_are_reported_while_they_arrive() -> None:
+    reported: list[str] = []
     market = an_adapter(Searches([a_row(id=1), a_row(id=2, gpu_name="RTX 3090")])).market
-    market.search(Query(gpus=("RTX 4090",)), on_offers=lambda offers: told.extend(o.offer_id for o in offers))  # type: ignore[call-arg]
-    assert told == ["1"]
+    market.search(Query(gpus=("RTX 4090",)), on_offers=lambda offers: reported.extend(o.offer_id for o in offers))  # type: ignore[call-arg]
+    assert reported == ["1"]
 
 
-def test_new_and_vanished_fields_are_told() -> None:
+def test_new_and_vanished_fields_are_reported() -> None:
     row = a_row(surprise=1)
     answer = an_adapter(replies(httpx.Response(200, json={"offers": [row]}))).market.search(Query())
     assert "new field: surprise" in answer.drift

@@ -42,8 +42,8 @@ def _search(body: bytes, **headers: str) -> tuple[str, int]:
         child = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(CHILD), server.url], capture_output=True, text=True, check=True
         )
-    told, peak_mb = child.stdout.strip().split("\n")
-    return told, int(peak_mb)
+    reported, peak_mb = child.stdout.strip().split("\n")
+    return reported, int(peak_mb)
 
 
 @pytest.mark.parametrize("filling", [b" ", b'{"id":0},', b'"x",', b"["])
@@ -51,8 +51,8 @@ def test_a_bomb_of_300_mb_in_place_of_offers_stays_under_60_mb(filling: bytes) -
     compressor = zlib.compressobj(9, wbits=31)
     piece = filling * (2**20 // len(filling))
     bomb = compressor.compress(b'{"offers":[') + b"".join(compressor.compress(piece) for _ in range(300))
-    told, peak_mb = _search(bomb + compressor.flush(), content_encoding="gzip")
-    assert told.startswith("PayloadChanged")
+    reported, peak_mb = _search(bomb + compressor.flush(), content_encoding="gzip")
+    assert reported.startswith("PayloadChanged")
     assert peak_mb < 60
 
 
@@ -61,6 +61,6 @@ def test_a_market_of_10_000_offers_stays_under_60_mb() -> None:
     rows = [a_row(id=n, gpu_name="H100 SXM" if n % 20 == 0 else "RTX 4090") | filler for n in range(1, 10_001)]
     body = json.dumps({"offers": rows}).encode()
     assert len(body) > 20_000_000
-    told, peak_mb = _search(body)
-    assert told == "500"
+    reported, peak_mb = _search(body)
+    assert reported == "500"
     assert peak_mb < 60

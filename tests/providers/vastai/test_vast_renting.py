@@ -47,7 +47,7 @@ def test_all_pages_are_listed(adapter: providers.Adapter, count: int) -> None:
     assert sorted(instance.instance_id for instance in adapter.launcher.list_instances()) == sorted(made)
 
 
-def test_credit_is_told(adapter: providers.Adapter) -> None:
+def test_credit_is_reported(adapter: providers.Adapter) -> None:
     assert adapter.launcher is not None
     assert adapter.launcher.credit_usd() == pytest.approx(100.0)
 
@@ -98,23 +98,23 @@ def test_an_impossible_bid_is_not_sent(bid: float) -> None:
 
 
 @pytest.mark.parametrize("accept", [True, False])
-def test_an_increase_is_told_and_answered_once(adapter: providers.Adapter, place: Any, accept: bool) -> None:
+def test_an_increase_is_reported_and_answered_once(adapter: providers.Adapter, place: Any, accept: bool) -> None:
     assert adapter.launcher is not None
     offer = next(o for o in adapter.market.search(Query()).offers if o.gpu_count > 1)
     made = adapter.launcher.create(_order(offer.offer_id))
     assert list(adapter.launcher.price_increases()) == []
     [rented] = adapter.launcher.list_instances()
     number = place.propose_increase(int(made.instance_id), gpu_usd_hour=9.0)
-    [told] = adapter.launcher.price_increases()
-    assert (told.increase_id, told.instance_id) == (str(number), made.instance_id)
-    assert told.old_usd_hour == pytest.approx((rented.listed_usd_hour or 0) - (rented.stopped_usd_hour or 0))
-    assert told.new_usd_hour == pytest.approx(9.0)
-    assert told.effective_at == rented.ends_at
-    adapter.launcher.answer_increase(told.increase_id, accept)
+    [reported] = adapter.launcher.price_increases()
+    assert (reported.increase_id, reported.instance_id) == (str(number), made.instance_id)
+    assert reported.old_usd_hour == pytest.approx((rented.listed_usd_hour or 0) - (rented.stopped_usd_hour or 0))
+    assert reported.new_usd_hour == pytest.approx(9.0)
+    assert reported.effective_at == rented.ends_at
+    adapter.launcher.answer_increase(reported.increase_id, accept)
     assert place.increase_answers() == {number: "accepted" if accept else "rejected"}
     assert list(adapter.launcher.price_increases()) == []
     with pytest.raises(OrderRefused):
-        adapter.launcher.answer_increase(told.increase_id, accept)
+        adapter.launcher.answer_increase(reported.increase_id, accept)
 
 
 CHANGES: dict[str, Callable[[Any], object]] = {

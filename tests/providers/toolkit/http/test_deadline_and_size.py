@@ -150,6 +150,6 @@ def test_a_gzip_bomb_of_300_mb_stays_under_60_mb_of_memory(filling: bytes) -> No
         child = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(BOMB), server.url + "/"], capture_output=True, text=True, check=True
         )
-    told, figures = child.stdout.strip().split("\n")
-    assert "grows without bounds" in told
+    reported, figures = child.stdout.strip().split("\n")
+    assert "grows without bounds" in reported
     assert int(figures.split()[0]) < 60

@@ -176,7 +176,7 @@ def test_a_trusted_certificate_is_accepted() -> None:
     ("fault", "told"),
     [("untrusted", "unable to get local issuer"), ("expired", "expired"), ("wrong name", "IP address mismatch")],
 )
-def test_a_bad_certificate_gets_no_key_and_is_named(fault: str, told: str) -> None:
+def test_a_bad_certificate_gets_no_key_and_is_named(fault: str, reported: str) -> None:
     ca = trustme.CA()
     trusting = ssl.create_default_context()
     if fault != "untrusted":
@@ -185,7 +185,7 @@ def test_a_bad_certificate_gets_no_key_and_is_named(fault: str, told: str) -> No
     context = _tls(ca, "10.9.8.7" if fault == "wrong name" else "127.0.0.1", past if fault == "expired" else None)
     http = HttpxClient(verify=trusting)
     with serving(lambda request, wire: wire.answer(body={}), tls=context) as server:
-        with pytest.raises(NotSent, match=told):
+        with pytest.raises(NotSent, match=reported):
             http.ask("PUT", server.url + "/", headers={"Authorization": f"Bearer {KEY}"}, json={})
         assert server.requests == []
     http.close()
