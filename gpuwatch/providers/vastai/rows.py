@@ -27,9 +27,10 @@ _COUNTRY_LETTERS: Final = 2
 # what copy.copy() calls in the end, in half its time
 _copy_of: Final[Callable[[Offer], Offer]] = Offer.__copy__  # type: ignore[attr-defined]
 _KNOWN_MAX: Final = 12_000  # known rows: a fifth more than the market of 2026; beyond it the memory is emptied
-# id → a row's hash, its price and its offer. The hash stands for the row, which would take as much memory again as the
-# offer; the price is compared too, because hashes of numbers collide at multiples of 2**61.
-KnownRows = dict[int | str, tuple[int, float, Offer]]
+# id → a row's hash, its GPUs and prices, and its offer. The hash stands for the row, which would take as much memory
+# again as the offer. Hashes of numbers collide at multiples of 2**61, so everything that makes the price is compared.
+RowPrices = tuple[int, float, float | None, float | None, float | None]
+KnownRows = dict[int | str, tuple[int, RowPrices, Offer]]
 
 
 class VastRow(msgspec.Struct, frozen=True, gc=False):
@@ -167,13 +168,14 @@ class RowReader:
         for row in wanted:
             known = known_of(row.id)
             digest = hash(row)
-            if known is not None and known[0] == digest and known[1] == row.dph_total:
+            prices = row.num_gpus, row.dph_total, row.min_bid, row.storage_cost, row.storage_total_cost
+            if known is not None and known[0] == digest and known[1] == prices:
                 offer = _copy_of(known[2])
                 set_field(offer, "observed_at", observed_at)
                 found.append(offer)
                 continue
             try:
-                found.append(self._build_known(row, digest))
+                found.append(self._build_known(row, digest, prices))
             except RowSkipped as skipped:
                 skip(skipped)
         return found, len(rows) - len(wanted)
@@ -186,11 +188,11 @@ class RowReader:
             wanted = self._wanted[row.gpu_name] = fold(row.gpu_name) in self._spellings or named in self._gpus
         return wanted
 
-    def _build_known(self, row: VastRow, digest: int) -> Offer:
+    def _build_known(self, row: VastRow, digest: int, prices: RowPrices) -> Offer:
         offer = self._build(row)
         if len(self._known) >= _KNOWN_MAX:
             self._known.clear()
-        self._known[row.id] = (digest, row.dph_total, offer)
+        self._known[row.id] = (digest, prices, offer)
         return offer
 
     def _build(self, row: VastRow) -> Offer:

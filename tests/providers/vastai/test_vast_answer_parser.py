@@ -15,7 +15,7 @@ from vast_double import NOW, a_row
 from gpuwatch.domain.market.pricing import MAX_USD_HOUR
 from gpuwatch.errors import PayloadChanged, ProviderDown, ProviderError
 from gpuwatch.providers.vastai.answer_parser import ParsedAnswer, parse_offers
-from gpuwatch.providers.vastai.rows import RowReader
+from gpuwatch.providers.vastai.rows import KnownRows, RowReader
 
 
 def _parse(body: bytes, chunk: int | None = None, spot: bool = False, disk_gb: float = 8.0) -> ParsedAnswer:
@@ -140,6 +140,17 @@ def test_the_quoted_disk_is_computed_back_from_its_price(
 def test_a_bid_costs_no_less_than_the_least_bid_and_the_disk() -> None:
     row = a_row(dph_total=0.2, min_bid=0.45, storage_cost=0.9, storage_total_cost=0.01)
     assert _parse(_body(row), spot=True).offers[0].quoted_usd_hour == pytest.approx(0.46)
+
+
+@pytest.mark.parametrize("field", ["dph_total", "min_bid", "storage_cost", "storage_total_cost"])
+def test_a_row_with_another_price_of_the_same_hash_is_built_anew(field: str) -> None:
+    row = a_row(dph_total=0.5, min_bid=0.45, storage_cost=0.9, storage_total_cost=0.01)
+    known: KnownRows = {}
+    for price in (row[field] * 2.0**-61, row[field], row[field] * 2.0**61):
+        assert hash(price) == hash(row[field])
+        body = _body(row | {field: price}, GOOD)
+        found = parse_offers(body, RowReader(True, 8.0, NOW, known=known))
+        assert found == _parse(body, spot=True)
 
 
 def test_host_text_is_cleaned_and_cut() -> None:
