@@ -93,3 +93,17 @@ def test_architecture_names_every_folder() -> None:
     table = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
     folders = {path.name for path in (ROOT / "gpuwatch").iterdir() if (path / "__init__.py").is_file()}
     assert folders <= set(re.findall(r"(?m)^\| `(\w+)/` \|", table))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_has_one_title_and_lines_that_fit(page: Path) -> None:
+    """Table rows and code are left out: neither can be wrapped."""
+    in_code, titles, long = False, 0, []
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            in_code = not in_code
+        elif not in_code:
+            titles += line.startswith("# ")
+            if len(line) > 120 and not line.lstrip().startswith("|"):
+                long.append(number)
+    assert (titles, long) == (1, [])
