@@ -43,7 +43,7 @@ class Plugin(NamedTuple):
     stamp: str
 
 
-class Registry:
+class PluginRegistry:
     """The providers, or the channels. A plugin that cannot be used is logged once, in one line, and left out.
 
     Args:

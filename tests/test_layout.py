@@ -262,3 +262,13 @@ def test_only_bootstrap_reads_the_clock() -> None:
             continue
         calls = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
         assert [call.lineno for call in calls if ast.unparse(call.func) in CLOCKS] == [], place
+
+
+def test_every_class_has_a_name_of_its_own() -> None:
+    """A name that stands for two things explains neither."""
+    places: dict[str, list[str]] = {}
+    for name, module in _sources():
+        for node in module.body:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(name)
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

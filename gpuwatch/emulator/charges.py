@@ -23,7 +23,7 @@ ROWS, MOST_ROWS = 100, 500
 KINDS = ("gpu", "disk", "bwd", "bwu")
 
 
-class ChargeItem(NamedTuple):
+class MeteredCharge(NamedTuple):
     """A quantity at one price, on one day: hours at USD per hour, or GB at USD per GB."""
 
     day: int  # midnight, Unix seconds
@@ -65,7 +65,7 @@ def days(filters: dict[str, Any]) -> tuple[int, int]:
     return midnights[0], midnights[1]
 
 
-def metered(meter: BillingMeter, first: int, last: int, books_at: float) -> Iterable[ChargeItem]:
+def metered(meter: BillingMeter, first: int, last: int, books_at: float) -> Iterable[MeteredCharge]:
     """Split what a meter counted on the days from `first` to `last`, and before `books_at`, into charges."""
     spans = meter.between(first, min(last + DAY_S, books_at), books_at)
     for span in spans:
@@ -74,12 +74,12 @@ def metered(meter: BillingMeter, first: int, last: int, books_at: float) -> Iter
             hours = part.seconds / 3600
             for kind, rate in (("gpu", span.gpu_usd_hour), ("disk", span.disk_usd_hour)):
                 if hours and rate:
-                    yield ChargeItem(day, kind, hours, rate)
+                    yield MeteredCharge(day, kind, hours, rate)
     for lump in meter.traffic(first, min(last + DAY_S, books_at)):
-        yield ChargeItem(int(lump.at // DAY_S * DAY_S), lump.kind, lump.gb, lump.usd_gb)
+        yield MeteredCharge(int(lump.at // DAY_S * DAY_S), lump.kind, lump.gb, lump.usd_gb)
 
 
-def row_of(instance: EmulatedInstance, found: list[ChargeItem], decimals: int) -> dict[str, Any]:
+def row_of(instance: EmulatedInstance, found: list[MeteredCharge], decimals: int) -> dict[str, Any]:
     """Return one contract's row: an item for each kind at each price."""
     start, end = min(one.day for one in found), max(one.day for one in found)
     count = (end - start) // DAY_S + 1
@@ -99,7 +99,7 @@ def row_of(instance: EmulatedInstance, found: list[ChargeItem], decimals: int) -
     }
 
 
-def item_of(group: list[ChargeItem], decimals: int) -> dict[str, Any]:
+def item_of(group: list[MeteredCharge], decimals: int) -> dict[str, Any]:
     """Return one line under a contract's row."""
     one, quantity = group[0], sum((one.quantity for one in group), Decimal(0))
     what, per = ("hours", "hour") if one.kind in ("gpu", "disk") else ("GB", "GB")

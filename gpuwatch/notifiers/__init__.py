@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 from gpuwatch.errors import DeliverLater, DeliveryError, DeliveryRefused
-from gpuwatch.plugins import Registry
+from gpuwatch.plugins import PluginRegistry
 from gpuwatch.ports import ChannelSettings
 from gpuwatch.ports.declarations import ChannelInfo
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ChannelInfo", "ChannelSettings", "broken", "build", "info", "names", "plugins", "stamps"]
 
-_REGISTRY = Registry("gpuwatch.notifiers", ChannelInfo)
+_REGISTRY = PluginRegistry("gpuwatch.notifiers", ChannelInfo)
 
 
 def names() -> tuple[str, ...]:

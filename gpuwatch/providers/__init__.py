@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
-from gpuwatch.plugins import Registry
+from gpuwatch.plugins import PluginRegistry
 from gpuwatch.ports import Now, ProviderSettings
 from gpuwatch.ports.declarations import Adapter, ProviderInfo, Tools
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Adapter", "ProviderInfo", "Tools", "broken", "build", "build_bare", "info", "names", "stamps"]
 
-_REGISTRY = Registry("gpuwatch.providers", ProviderInfo)
+_REGISTRY = PluginRegistry("gpuwatch.providers", ProviderInfo)
 
 
 def names() -> tuple[str, ...]:
