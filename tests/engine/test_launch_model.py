@@ -14,6 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import msgspec
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -399,3 +400,5 @@ def _spec(watch: Watch) -> LaunchSpec:
 
 TestRenting = Renting.TestCase
 TestRenting.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+# a time-out inside an example would be reported as a flaky one, and hide what it was
+TestRenting.pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
