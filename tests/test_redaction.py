@@ -44,7 +44,7 @@ def test_ordinary_text_stays() -> None:
 
 
 def test_a_reply_does_not_show_its_body_or_headers() -> None:
-    assert repr(HttpReply(200, {"set-cookie": "x"}, b"secret")) == "Reply(200, 6 bytes)"
+    assert repr(HttpReply(200, {"set-cookie": "x"}, b"secret")) == "HttpReply(200, 6 bytes)"
 
 
 def test_importing_net_costs_no_httpx_and_httpx_no_command_line() -> None:

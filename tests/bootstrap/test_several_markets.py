@@ -145,7 +145,7 @@ def test_a_provider_whose_extra_is_missing_is_left_out_and_named(
 
 
 @pytest.mark.parametrize(
-    ("providers", "told"),
+    ("providers", "reported"),
     [
         ('["one_stall", "vastai"]', "gpuwatch cannot rent at one_stall: a matching offer there is only reported"),
         ('["prices_stall"]', "prices_stall has list prices only: a watch that rents does not search there"),

@@ -76,7 +76,7 @@ def test_a_full_disk_rents_nothing_is_reported_and_goes_on_by_itself(
         bargain(market)
         wait_for(lambda: reported(double), within_s=30)
         assert market.ledger.creates == ()
-        assert "a decision could not be kept" in home.log()
+        assert "cannot store a decision" in home.log()
         resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         wait_for(lambda: _states(home) == ["running"], within_s=40)
         assert terminate(child)[0] == 0

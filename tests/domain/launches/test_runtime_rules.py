@@ -55,7 +55,7 @@ def test_the_close_is_seen_ten_minutes_ahead() -> None:
     assert closes_at(NIGHT, SEVEN, BERLIN) is None
 
 
-@pytest.mark.parametrize(("runtime_h", "told_after_min"), [(10, 480), (0.5, 20), (0.1, -4)])
+@pytest.mark.parametrize(("runtime_h", "reported_after_min"), [(10, 480), (0.5, 20), (0.1, -4)])
 def test_its_time_is_reported_at_80_percent_and_ten_minutes_before_at_least(
     runtime_h: float, reported_after_min: int
 ) -> None:

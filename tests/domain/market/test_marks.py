@@ -18,7 +18,7 @@ def test_a_plain_live_offer_has_no_mark() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "reported"),
     [
         ({"kind": OfferKind.LISTED}, "listed"),
         ({"kind": OfferKind.HISTORY}, "history"),
@@ -50,6 +50,6 @@ def test_a_fraction_is_reported_as_people_write_it(fraction: float, text: str) -
     assert slice_text(fraction) == text
 
 
-@pytest.mark.parametrize(("told", "arch"), [("AMD64", "x86_64"), ("arm64", "arm64"), ("riscv", None), (None, None)])
+@pytest.mark.parametrize(("reported", "arch"), [("AMD64", "x86_64"), ("arm64", "arm64"), ("riscv", None), (None, None)])
 def test_an_architecture_has_one_name(reported: str | None, arch: str | None) -> None:
     assert arch_of(an_offer(cpu_arch=reported)) == arch

@@ -98,7 +98,7 @@ def test_variables_and_start_commands_are_user_data_and_nowhere_given_back(
 
 
 @pytest.mark.parametrize(
-    ("image", "told"),
+    ("image", "reported"),
     [
         ("lambda-stack-24-04", {"family": "lambda-stack-24-04"}),
         ("43336648-096d-4cba-9aa2-f9bb7727639d", {"id": "43336648-096d-4cba-9aa2-f9bb7727639d"}),

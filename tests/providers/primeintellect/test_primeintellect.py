@@ -140,7 +140,7 @@ def test_what_is_sold_out_or_has_no_gpu_is_left_out_without_a_fault() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wire", "socket", "told", "name", "memory"),
+    ("wire", "socket", "reported", "name", "memory"),
     [
         ("H100_80GB", "PCIe", 80, "H100 PCIe", 80), ("H100_80GB", "SXM5", 80, "H100 SXM", 80),
         ("A100_80GB", "SXM4", 80, "A100 SXM 80GB", 80), ("A6000_48GB", "PCIe", 48, "RTX A6000", 48),

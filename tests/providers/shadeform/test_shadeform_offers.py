@@ -94,7 +94,7 @@ def test_a_seller_bears_the_name_that_gpuwatch_knows_it_by() -> None:
 
 
 @pytest.mark.parametrize(
-    ("configuration", "told"),
+    ("configuration", "reported"),
     [({"nvlink": True}, "NVLink"), ({}, "PCIe"), ({"interconnect": "sxm5"}, "NVLink"), ({"interconnect": "?"}, None)],
 )
 def test_what_joins_the_gpus_is_reported_where_it_is_known(configuration: dict[str, Any], reported: str | None) -> None:

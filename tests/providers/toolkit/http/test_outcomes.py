@@ -173,7 +173,7 @@ def test_a_trusted_certificate_is_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "reported"),
     [("untrusted", "unable to get local issuer"), ("expired", "expired"), ("wrong name", "IP address mismatch")],
 )
 def test_a_bad_certificate_gets_no_key_and_is_named(fault: str, reported: str) -> None:
