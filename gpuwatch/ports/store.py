@@ -127,7 +127,7 @@ class LaunchRepository(Protocol):
         hook: str | None = None,
         **changes: Any,
     ) -> Launch:
-        """One step, if nobody took another meanwhile. Raises LaunchMoved, StoreError.
+        """One step, if nobody took another meanwhile. Raises LaunchConflict, StoreError.
 
         Args:
             hook: the owner's hook that it calls for; it is run afterwards.
@@ -136,10 +136,10 @@ class LaunchRepository(Protocol):
     def retarget(
         self, launch: Launch, match: Match, watch: Watch, budget: Budget, now: datetime
     ) -> Launch | LaunchRefusal:
-        """Ask for another offer instead, if pause, machine and budget allow it. Raises LaunchMoved, StoreError."""
+        """Ask for another offer instead, if pause, machine and budget allow it. Raises LaunchConflict, StoreError."""
 
     def may_send(self, launch: Launch, now: datetime) -> LaunchRefusal | None:
-        """The last look before an order is sent: None: it may be. Raises LaunchMoved, StoreError: it may not."""
+        """The last look before an order is sent: None: it may be. Raises LaunchConflict, StoreError: it may not."""
 
     def known_foreign_instances(self, provider: str) -> frozenset[str]:
         """Ids of labelled instances that the owner said are not of this installation. Raises StoreError."""

@@ -20,6 +20,7 @@ from gpuwatch.settings.secrets import database_url
 from gpuwatch.settings.sources import ExternalValue, Sources, collect, merge, parse_file
 
 MASK = "********"
+_ALWAYS_MASKED = {"api_key", "bot_token", "password", "urls"}  # whatever a plugin declares
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +131,7 @@ def _masked(key: str, value: Any, secret: bool = False) -> Any:
         return None
     if is_reference(value):
         return value
-    if secret:
+    if secret or key in _ALWAYS_MASKED:
         return [MASK] * len(value) if isinstance(value, list) else MASK
     if key in HOOKS:
         return {name: _masked_hook(name, one) for name, one in value.items()} if isinstance(value, dict) else MASK

@@ -85,7 +85,7 @@ class SqlLaunchRepository:
             news: the alert about it, in the same transaction.
 
         Raises:
-            LaunchMoved: somebody did; read it again.
+            LaunchConflict: somebody did; read it again.
             StoreError: it was not written; nothing may be done on the strength of it.
         """
         if not may_transition(launch.state, to_state):
@@ -120,7 +120,7 @@ class SqlLaunchRepository:
         """Ask for another offer instead: the same rules as for the first, but for the slot, which it has.
 
         Raises:
-            LaunchMoved: somebody changed the launch meanwhile.
+            LaunchConflict: somebody changed the launch meanwhile.
             StoreError: it was not written; the offer must not be asked for.
         """
         pointed = msgspec.structs.replace(
@@ -140,7 +140,7 @@ class SqlLaunchRepository:
         """The last look before its order is sent: renting paused, or the machine blocked, since it was reserved?
 
         Raises:
-            LaunchMoved: somebody took it over since; a process that slept long must not send what others gave up.
+            LaunchConflict: somebody took it over since; a process that slept long must not send what others gave up.
             StoreError: that cannot be read; the order must not be sent.
         """
         as_read = select(launches.c.state, launches.c.version).where(launches.c.launch_id == launch.launch_id)

@@ -16,7 +16,7 @@ from gpuwatch.errors import SettingsError
 from gpuwatch.providers.toolkit.http.client import HttpxClient
 from gpuwatch.settings import load, load_for_stopping
 from gpuwatch.settings.json_schema import json_schema
-from gpuwatch.settings.show import origins
+from gpuwatch.settings.show import MASK, _masked, origins
 from gpuwatch.settings.template import template
 from tests.plugins.packages import CHANNEL, install, provider_source
 from tests.settings.conftest import WATCH, Loader
@@ -286,3 +286,8 @@ def test_the_template_of_init_has_a_section_for_each_channel() -> None:
 def test_settings_with_options_survive_msgpack(loaded: Loader) -> None:
     settings = loaded("[providers.acme]\n")
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(settings), type=type(settings)) == settings
+
+
+def test_a_password_is_masked_although_its_plugin_does_not_call_it_a_secret() -> None:
+    assert _masked("password", "hunter2-hunter2") == MASK
+    assert _masked("urls", ["ntfy://secret-topic"]) == [MASK]
