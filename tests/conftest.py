@@ -68,6 +68,7 @@ class Postgres:
         self._template: str | None = None
         self._clean: list[str] = []  # upgraded databases that a test gave back, emptied
         self._schema = ""
+        self._made_rows: list[tuple[str, str]] = []  # (table, row as JSON) of a database that was just upgraded
         with self._admin.connect() as connection:
             connection.exec_driver_sql("ALTER SYSTEM SET fsync = off")
             connection.exec_driver_sql("SELECT pg_reload_conf()")
@@ -101,7 +102,7 @@ class Postgres:
             self.drop(url)
 
     def _emptied(self, url: str) -> str:
-        """Delete every row, and say what the schema is."""
+        """Delete every row but those that the migrations made, and say what the schema is."""
         engine = create_engine(url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
         with engine.connect() as connection:
             connection.exec_driver_sql(
@@ -110,14 +111,22 @@ class Postgres:
             )
             found = connection.exec_driver_sql("SELECT table_name, column_name, data_type, column_default, is_nullable"
                 " FROM information_schema.columns WHERE table_schema = 'public' ORDER BY 1, 2").all()  # fmt: skip
-            version = connection.exec_driver_sql("SELECT version_num FROM alembic_version").all()
-            tables = sorted({row[0] for row in found} - {"alembic_version"})
+            tables = sorted({row[0] for row in found})
+            if not self._schema:
+                for name in tables:
+                    rows = connection.exec_driver_sql(f"SELECT row_to_json({name})::text FROM {name}").scalars().all()
+                    self._made_rows += [(name, row) for row in rows]
             sequences = connection.exec_driver_sql("SELECT sequencename FROM pg_sequences").scalars().all()
+            version = connection.exec_driver_sql("SELECT version_num FROM alembic_version").all()
             connection.exec_driver_sql(
                 "SET session_replication_role = replica;"  # no order of foreign keys has to be kept
                 + "".join(f"DELETE FROM {name};" for name in tables)
                 + "".join(f"ALTER SEQUENCE {name} RESTART;" for name in sequences)
             )
+            for name, row in self._made_rows:
+                connection.exec_driver_sql(
+                    f"INSERT INTO {name} SELECT * FROM json_populate_record(NULL::{name}, %s::json)", (row,)
+                )
         return f"{version} {found}"
 
     def drop(self, url: str) -> None:
