@@ -27,7 +27,7 @@ from typing import IO, Any
 ROOT = Path(__file__).parents[2]
 PRELOADED = (
     "alembic.command", "alembic.config", "apscheduler.executors.pool", "apscheduler.schedulers.background",
-    "apscheduler.triggers.interval", "click", "httpx", "msgspec", "pydantic_settings", "rich.console", "rich.table",
+    "apscheduler.triggers.interval", "click", "httpx", "msgspec", "rich.console", "rich.table",
     "sqlalchemy", "sqlalchemy.dialects.sqlite", "tenacity",
 )  # fmt: skip
 
