@@ -70,12 +70,10 @@ python:
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 		|| { echo "$(PYTHON) cannot make a venv; on Debian: apt-get install python3-venv" >&2; exit 1; }
 
-# A venv of another Python version, or a broken one, is made anew; one that works is kept.
+# Made anew whenever what it holds changes: a library that left the locks must not stay behind and hide that it is needed.
 define MAKE_VENV
 	@$(MAKE) --no-print-directory python
-	@want=$$($(PYTHON) -c 'import sys; print(sys.version_info[:2])'); \
-	have=$$($(1)/bin/python -c 'import sys, pip; print(sys.version_info[:2])' 2>/dev/null || true); \
-	if [ "$$want" != "$$have" ]; then echo "making $(1) with $(PYTHON)"; $(PYTHON) -m venv --clear $(1); fi
+	@echo "making $(1) with $(PYTHON)"; $(PYTHON) -m venv --clear $(1)
 endef
 
 $(VENV)/.demo-stamp: requirements/runtime.txt requirements/build.txt pyproject.toml
