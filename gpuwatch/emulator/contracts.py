@@ -14,71 +14,19 @@ from gpuwatch.emulator.prices import cost_object
 from gpuwatch.emulator.query import OPERATORS
 
 MASK = "0" * 64
-FROM_ROW = [
-    "machine_id",
-    "host_id",
-    "bundle_id",
-    "cpu_arch",
-    "cpu_cores",
-    "cpu_cores_effective",
-    "cpu_name",
-    "cpu_ram",
-    "gpu_name",
-    "gpu_arch",
-    "gpu_ram",
-    "gpu_frac",
-    "gpu_lanes",
-    "gpu_mem_bw",
-    "bw_nvlink",
-    "disk_name",
-    "disk_bw",
-    "direct_port_count",
-    "static_ip",
-    "geolocation",
-    "verification",
-    "rentable",
-    "hosting_type",
-    "dlperf",
-    "total_flops",
-    "score",
-    "reliability2",
-    "os_version",
-    "mobo_name",
-    "pci_gen",
-    "pcie_bw",
-    "num_gpus",
-    "logo",
-    "webpage",
-    "storage_cost",
-    "storage_total_cost",
-    "credit_discount_max",
+FROM_ROW = (
+    "machine_id", "host_id", "bundle_id", "cpu_arch", "cpu_cores", "cpu_cores_effective", "cpu_name", "cpu_ram",
+    "gpu_name", "gpu_arch", "gpu_ram", "gpu_frac", "gpu_lanes", "gpu_mem_bw", "bw_nvlink", "disk_name", "disk_bw",
+    "direct_port_count", "static_ip", "geolocation", "verification", "rentable", "hosting_type", "dlperf",
+    "total_flops", "score", "reliability2", "os_version", "mobo_name", "pci_gen", "pcie_bw", "num_gpus", "logo",
+    "webpage", "storage_cost", "storage_total_cost", "credit_discount_max",
     # The official client prints the first two of a live instance; the other two are in rows that people published.
-    "inet_up",
-    "inet_down",
-    "cuda_max_good",
-    "driver_version",
-]
-STORED = frozenset(
-    [
-        "id",
-        "label",
-        "machine_id",
-        "host_id",
-        "actual_status",
-        "intended_status",
-        "cur_state",
-        "next_state",
-        "gpu_name",
-        "num_gpus",
-        "image_uuid",
-        "is_bid",
-        "start_date",
-        "verification",
-        "template_id",
-        "template_hash_id",
-        "geolocation",
-    ]
-)
+    "inet_up", "inet_down", "cuda_max_good", "driver_version",
+)  # fmt: skip
+STORED = frozenset({
+    "id", "label", "machine_id", "host_id", "actual_status", "intended_status", "cur_state", "next_state", "gpu_name",
+    "num_gpus", "image_uuid", "is_bid", "start_date", "verification", "template_id", "template_hash_id", "geolocation",
+})  # fmt: skip
 
 
 def describe(instance: EmulatedInstance, now: float) -> dict[str, Any]:

@@ -47,12 +47,6 @@ def reprice(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
     return {"success": True, "visible_ns": time.monotonic_ns()}
 
 
-def withdraw(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
-    """Take an offer off the market."""
-    market.withdraw(**body)
-    return {"success": True}
-
-
 def fault(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
     """Switch a fault on, or all of them off with `{"clear": true}`."""
     if body.get("clear"):
@@ -119,11 +113,13 @@ def requests(market: MarketControls, _: dict[str, Any]) -> dict[str, Any]:
     return {"requests": [one._asdict() for one in market.requests]}
 
 
-METHODS = ("befall", "outbid", "utilise", "ends", "raise_price", "transfer", "change", "take", "occupy", "give_back")
+METHODS = (
+    "withdraw", "take", "occupy", "give_back", "befall", "outbid", "utilise", "ends", "raise_price", "transfer",
+    "change",
+)  # fmt: skip
 ACTIONS: dict[tuple[str, str], Action] = {
     ("POST", "publish"): publish,
     ("POST", "reprice"): reprice,
-    ("POST", "withdraw"): withdraw,
     ("POST", "fault"): fault,
     ("POST", "tick"): tick,
     **{("POST", name): happening(name) for name in METHODS},

@@ -23,17 +23,9 @@ EDGE = {502: "Bad Gateway", 503: "Service Temporarily Unavailable", 504: "Gatewa
 LONG_S = 600.0  # longer than any client waits
 # Faults that the endpoints themselves act on; the other kinds are in FAULT_HANDLERS and lifecycles.FATES.
 QUIRKS = LIES | {
-    *(
-        "offer_gone",
-        "refuse_create",
-        "bid_lost",
-        "duplicate_effect",
-        "stale_answer",
-        "other_hardware",
-        "instance_null",
-        "undead",
-    ),
-}
+    "offer_gone", "refuse_create", "bid_lost", "duplicate_effect", "stale_answer", "other_hardware", "instance_null",
+    "undead",
+}  # fmt: skip
 
 
 def apply_fault(simulation: Simulation, request: EmulatorRequest, fault: Fault, answer: Answer) -> EmulatorReply:

@@ -66,25 +66,8 @@ CPUS = (
 )
 BOARDS = ("SB27B24796", "H13SSL-NT", "ROMED8-2T", "X13DEG-OAD", "Default string", "NULL", None)
 PLACES = (
-    "Washington, US",
-    "California, US",
-    "Texas, US",
-    ", US",
-    "Iceland, IS",
-    "Norway, NO",
-    "Sweden, SE",
-    "Germany, DE",
-    "Czechia, CZ",
-    "Poland, PL",
-    "France, FR",
-    "United Kingdom, GB",
-    "Japan, JP",
-    "South Korea, KR",
-    "Taiwan, TW",
-    "Quebec, CA",
-    "Australia, AU",
-    "India, IN",
-    "Viet Nam, VN",
-    "Ukraine, UA",
-)
+    "Washington, US", "California, US", "Texas, US", ", US", "Iceland, IS", "Norway, NO", "Sweden, SE", "Germany, DE",
+    "Czechia, CZ", "Poland, PL", "France, FR", "United Kingdom, GB", "Japan, JP", "South Korea, KR", "Taiwan, TW",
+    "Quebec, CA", "Australia, AU", "India, IN", "Viet Nam, VN", "Ukraine, UA",
+)  # fmt: skip
 DRIVERS = (("580.105.08", 580105008, 13.0), ("570.195.03", 570195003, 12.8), ("550.163.01", 550163001, 12.4))

@@ -13,6 +13,8 @@ import threading
 import time
 from collections.abc import Callable
 from http import HTTPStatus
+from types import TracebackType
+from typing import Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from gpuwatch.emulator.answers import EmulatorReply, text
@@ -78,6 +80,62 @@ class LoopbackServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
                 connection.shutdown(socket.SHUT_RDWR)
         for thread in connections.values():
             thread.join(timeout=5)
+
+
+class LoopbackService:
+    """What answers on loopback from `start` (or entering) to `close`, in threads of its own. Subclasses `answer`.
+
+    Args:
+        port: 0 takes a free one.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._wire: LoopbackServer | None = None
+        self._threads: list[threading.Thread] = []
+
+    def answer(self, request: EmulatorRequest) -> EmulatorReply:
+        """Answer a request; called from any thread."""
+        raise NotImplementedError
+
+    def loops(self) -> list[Callable[[], None]]:
+        """What else runs while it serves; each ends when `wire.stopping` is set."""
+        return []
+
+    def start(self) -> Self:
+        """Open the socket and serve."""
+        self._wire = wire = LoopbackServer(self._port, self.answer)
+        loops = [lambda: wire.serve_forever(poll_interval=0.01), *self.loops()]
+        self._threads = [threading.Thread(target=loop, name="marketplace", daemon=True) for loop in loops]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def close(self) -> None:
+        """End every connection and every thread."""
+        if self._wire is not None:
+            self._wire.close()
+            for thread in self._threads:
+                thread.join(timeout=5)
+            self._wire = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def wire(self) -> LoopbackServer:
+        """The open server. Raises RuntimeError: it is not open."""
+        if self._wire is None:
+            raise RuntimeError("the server is not open: use it in a with statement, or call start()")
+        return self._wire
+
+    @property
+    def url(self) -> str:
+        """The base URL, without a slash at its end."""
+        return self.wire.url
 
 
 class Connection(socketserver.StreamRequestHandler):

@@ -6,27 +6,11 @@ from gpuwatch.emulator.answers import EmulatorReply, quota_spent, too_frequent
 
 # source: the official documentation's generated specification, 2026-08; seconds between calls of one identity.
 THRESHOLD_S = {
-    "search_get": 0.8,
-    "search_post": 2.0,
-    "create": 4.5,
-    "bulk_create": 4.5,
-    "instances": 1.0,
-    "instances_v0": 20.0,
-    "instance": 2.0,
-    "change": 1.0,
-    "bulk_change": 4.0,
-    "destroy": 3.0,
-    "bulk_destroy": 3.0,
-    "bid": 5.5,
-    "reboot": 1.0,
-    "recycle": 1.0,
-    "spend_rate": 2.0,
-    "charges": 1.0,
-    "price_increases": 2.0,
-    "accept_increase": 2.0,
-    "reject_increase": 2.0,
-    "ssh": 1.0,
-}
+    "search_get": 0.8, "search_post": 2.0, "create": 4.5, "bulk_create": 4.5, "instances": 1.0, "instances_v0": 20.0,
+    "instance": 2.0, "change": 1.0, "bulk_change": 4.0, "destroy": 3.0, "bulk_destroy": 3.0, "bid": 5.5, "reboot": 1.0,
+    "recycle": 1.0, "spend_rate": 2.0, "charges": 1.0, "price_increases": 2.0, "accept_increase": 2.0,
+    "reject_increase": 2.0, "ssh": 1.0,
+}  # fmt: skip
 
 
 class Limits:

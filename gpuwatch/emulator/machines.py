@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
 from typing import Any, NamedTuple
 
 import msgspec
@@ -123,114 +125,39 @@ def share_of(whole: dict[str, Any], gpu: GpuModel, count: int, of: int) -> dict[
 
 def machine_fields(gpu: GpuModel, now: float, size: int) -> dict[str, Any]:
     """Build the row of a decent, verified machine without any chance in it."""
-    return {
-        "bundle_id": 2049587433,
-        "bundled_results": None,
-        "bw_nvlink": gpu.nvlink_gb_s if size > 1 or gpu.nvlink_gb_s else 0.0,
+    row: dict[str, Any] = msgspec.json.decode(_reference_row())
+    return row | {
+        "bw_nvlink": gpu.nvlink_gb_s,
         "compute_cap": gpu.compute_cap,
-        "cpu_arch": "amd64",
         "cpu_cores": 32 * size,
         "cpu_cores_effective": 32.0 * size,
-        "cpu_ghz": 3.1,
-        "cpu_name": "AMD EPYC 9554 64-Core Processor",
         "cpu_ram": 128902 * size,
-        "credit_discount_max": 0.4,
-        "cuda_max_good": 13.0,
-        "direct_port_count": 250,
-        "disk_bw": 4965.0,
-        "disk_name": "SAMSUNG MZQL23T8HCLS-00A07",
         "disk_space": 1800.0 * size,
         "dlperf": gpu.dlperf,
-        "dlperf_per_dphtotal": 0.0,
-        "dph_base": 0.0,
-        "dph_total": 0.0,
-        "driver_version": "580.105.08",
-        "driver_vers": 580105008,
         "end_date": float(int(now + 180 * DAY_S)),
-        "external": None,
-        "flops_per_dphtotal": 0.0,
-        "geolocation": "Washington, US",
-        "geolocode": 433199645,
         "gpu_arch": gpu.arch,
-        "gpu_display_active": False,
-        "gpu_frac": 1.0,
-        "gpu_ids": [],
-        "gpu_lanes": 16,
         "gpu_mem_bw": gpu.memory_gb_s,
         "gpu_name": gpu.name,
         "gpu_ram": gpu.ram_mib,
         "gpu_total_ram": gpu.ram_mib * size,
         "gpu_max_power": gpu.power_w,
-        "gpu_max_temp": 62.0,
-        "has_avx": 1,
-        "host_id": 0,
-        "hosting_type": 1,
-        "hostname": None,
-        "inet_down": 8023.8,
-        "inet_down_cost": 0.0026041666666666665,
-        "inet_up": 6204.5,
-        "inet_up_cost": 0.0026041666666666665,
-        "is_bid": False,
-        "logo": "/static/logos/vastai_small2.png",
-        "machine_id": 0,
-        "min_bid": 0.0,
-        "mobo_name": "SB27B24796",
         "num_gpus": size,
-        "os_version": "22.04",
-        "pci_gen": 5.0,
-        "pcie_bw": 52.7,
-        "public_ipaddr": "203.0.113.10",
-        "reliability": 0.9987,
-        "reliability_mult": 0.9871698,
-        "rentable": True,
-        "rented": False,
-        "score": 200.0,
         "start_date": float(int(now - 30 * DAY_S)),
-        "static_ip": True,
-        "storage_cost": 0.2,
-        "storage_total_cost": 0.0,
         "total_flops": gpu.tflops * size,
-        "verification": "verified",
-        "vericode": 1,
-        "vram_costperhour": 0.0,
-        "webpage": None,
-        "vms_enabled": False,
-        "expected_reliability": 0.0,
-        "sla_sigma_x": None,
-        "sla_broker_rate": None,
-        "is_vm_deverified": False,
-        "resource_type": "gpu",
-        "cluster_id": None,
-        "avail_vol_ask_id": 48285736,
-        "avail_vol_dph": 0.2 / 720,
         "avail_vol_size": 1227.0 * size,
-        "nw_disk_min_bw": None,
-        "nw_disk_max_bw": None,
-        "nw_disk_avg_bw": None,
-        "rn": 1,
-        "dph_total_adj": 0.0,
-        "reliability2": 0.9987,
-        "target_reliability": 0.0,
-        "sla_r_claim": 0.0,
-        "discount_rate": 0.0,
-        "discounted_hourly": 0.0,
-        "discounted_dph_total": 0.0,
-        "search": {},
-        "instance": {},
-        "time_remaining": "",
-        "time_remaining_isbid": "",
-        "internet_up_cost_per_tb": 2.6666666666666665,
-        "internet_down_cost_per_tb": 2.6666666666666665,
     }
+
+
+@cache
+def _reference_row() -> bytes:
+    return resources.files("gpuwatch.emulator").joinpath("reference_row.json").read_bytes()
 
 
 def chance_fields(rng: random.Random, gpu: GpuModel, now: float) -> dict[str, Any]:
     """Return what differs from machine to machine, spread as in recorded searches."""
     cpu_name, cores, ghz, cpu_arch = rng.choice(CPUS)
     driver, driver_vers, cuda = rng.choice(DRIVERS)
-    down = rng.choice((0.0, 210.4, 780.9, 2523.8, 8023.8)) * rng.uniform(0.8, 1.2)
-    traffic = rng.choice((0.0, 0.0013020833333333333, 0.0026041666666666665, 0.013020833333333334))
-    place = rng.choice(PLACES) if rng.random() > 0.005 else None
+    network = network_fields(rng)
     return {
         "bundle_id": rng.randrange(10**8, 2**31),
         "cpu_name": cpu_name,
@@ -247,15 +174,9 @@ def chance_fields(rng: random.Random, gpu: GpuModel, now: float) -> dict[str, An
         "dlperf": gpu.dlperf * rng.uniform(0.85, 1.1) if rng.random() > 0.01 else 0.38,
         "end_date": float(int(now + rng.choice((0.2, 3, 14, 60, 180, 400, 4000)) * DAY_S * rng.uniform(0.7, 1.3))),
         "start_date": now - rng.uniform(1, 900) * DAY_S if rng.random() > 0.06 else None,
-        "geolocation": place,
-        "geolocode": rng.randrange(10**8, 2**31) if place else 0,
+        "geolocode": rng.randrange(10**8, 2**31) if network["geolocation"] else 0,
         "hosting_type": int(rng.random() < 0.35),
-        "inet_down": down,
-        "inet_up": down * rng.uniform(0.2, 1.0),
-        "inet_down_cost": traffic,
-        "inet_up_cost": traffic,
-        "internet_down_cost_per_tb": traffic * 1024,
-        "internet_up_cost_per_tb": traffic * 1024,
+        "inet_up": network["inet_down"] * rng.uniform(0.2, 1.0),
         "mobo_name": rng.choice(BOARDS),
         "os_version": rng.choice(("22.04", "24.04", "20.04", "22.04", "12", None)),
         "pci_gen": rng.choice((3.0, 4.0, 4.0, 5.0)),
@@ -268,7 +189,21 @@ def chance_fields(rng: random.Random, gpu: GpuModel, now: float) -> dict[str, An
         "vms_enabled": rng.random() < 0.2,
         "credit_discount_max": rng.choice((0.0, 0.2, 0.4, 0.5)),
         "avail_vol_ask_id": rng.randrange(30_000_000, 50_000_000),
-    } | trust_fields(rng)
+        **network,
+        **trust_fields(rng),
+    }
+
+
+def network_fields(rng: random.Random) -> dict[str, Any]:
+    """Draw the place, the download speed and the price of traffic."""
+    down = rng.choice((0.0, 210.4, 780.9, 2523.8, 8023.8)) * rng.uniform(0.8, 1.2)
+    usd_gb = rng.choice((0.0, 0.0013020833333333333, 0.0026041666666666665, 0.013020833333333334))
+    return {
+        "geolocation": rng.choice(PLACES) if rng.random() > 0.005 else None,
+        "inet_down": down,
+        **dict.fromkeys(("inet_down_cost", "inet_up_cost"), usd_gb),
+        **dict.fromkeys(("internet_down_cost_per_tb", "internet_up_cost_per_tb"), usd_gb * 1024),
+    }
 
 
 def trust_fields(rng: random.Random) -> dict[str, Any]:

@@ -27,12 +27,10 @@ MAX_ONSTART = 4048
 MAX_LABEL_CREATE = 256
 MAX_LABEL_CHANGE = 1024
 BID_RANGE = (0.001, 128.0)
-RUNTYPES = frozenset(
-    {
-        *("ssh", "jupyter", "args", "ssh_proxy", "ssh_direct", "jupyter_proxy", "jupyter_direct"),
-        *("ssh_direc ssh_proxy", "jupyter_direc ssh_direc ssh_proxy", "jupyter_proxy ssh_proxy"),
-    }
-)
+RUNTYPES = frozenset({
+    "ssh", "jupyter", "args", "ssh_proxy", "ssh_direct", "jupyter_proxy", "jupyter_direct", "ssh_direc ssh_proxy",
+    "jupyter_direc ssh_direc ssh_proxy", "jupyter_proxy ssh_proxy",
+})  # fmt: skip
 
 
 def create(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:

@@ -6,14 +6,13 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, Self
 
 import msgspec
 
 from gpuwatch.emulator.answers import EmulatorReply, RefusedRequest, reply
 from gpuwatch.emulator.clock import Clock
-from gpuwatch.emulator.http_server import LoopbackServer
+from gpuwatch.emulator.http_server import LoopbackService
 from gpuwatch.emulator.request import EmulatorRequest
 
 
@@ -26,7 +25,7 @@ class PlannedFault(NamedTuple):
     delay_s: float
 
 
-class ProviderServer:
+class ProviderServer(LoopbackService):
     """A provider on loopback; a subclass lists its routes and keeps its own state under `self.lock`.
 
     Use it as a context manager. A route is `(method, pattern, name of a method)`; the method gets the request and the
@@ -41,48 +40,17 @@ class ProviderServer:
     ROUTES: ClassVar[tuple[tuple[str, str, str], ...]] = ()
 
     def __init__(self, *, port: int = 0, key: str = "demo-key", clock: Clock = time.time) -> None:
+        super().__init__(port)
         self.key = key
         self.clock = clock
         self.lock = threading.RLock()
         self.requests: list[EmulatorRequest] = []
-        self._port = port
         self._troubles: list[PlannedFault] = []
-        self._wire: LoopbackServer | None = None
-        self._thread: threading.Thread | None = None
 
     def at(self, port: int, key: str) -> Self:
         """Serve on that port, and accept that key; to be said before it starts."""
         self._port, self.key = port, key
         return self
-
-    def start(self) -> Self:
-        """Open the socket and serve in threads of its own."""
-        self._wire = wire = LoopbackServer(self._port, self._answer)
-        self._thread = threading.Thread(
-            target=lambda: wire.serve_forever(poll_interval=0.01), name="provider-server", daemon=True
-        )
-        self._thread.start()
-        return self
-
-    def close(self) -> None:
-        """End every connection and every thread."""
-        if self._wire is not None and self._thread is not None:
-            self._wire.close()
-            self._thread.join(timeout=5)
-            self._wire = None
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-    @property
-    def url(self) -> str:
-        """The base URL, without a slash at its end."""
-        if self._wire is None:
-            raise RuntimeError("the server is not open: use it in a with statement, or call start()")
-        return self._wire.url
 
     def fail(  # noqa: PLR0913 each is a way to fail
         self,
@@ -130,7 +98,8 @@ class ProviderServer:
         """What a wrong path gets."""
         return reply({"error": f"no such path: {request.path}"}, 404)
 
-    def _answer(self, request: EmulatorRequest) -> EmulatorReply:
+    def answer(self, request: EmulatorRequest) -> EmulatorReply:
+        """Answer a request, or fail as `fail` has planned."""
         request.now = self.clock()
         request.keyed = self.key_of(request) == self.key
         with self.lock:

@@ -8,25 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gpuwatch.emulator.answers import RefusedRequest, bad_query
+from gpuwatch.emulator.answers import bad_query
 from gpuwatch.emulator.hardware import GPUS
 from gpuwatch.emulator.machines import EmulatedListing, PriceView, machine_fields
 from gpuwatch.emulator.prices import DEFAULT_STORAGE_GB, price_fields
 
 TYPES = {"on-demand": False, "ondemand": False, "ask": False, "reserved": False, "bid": True, "interruptible": True}
 # Helpers of the web pages and of the SLA programme: taken, and without effect here.
-IGNORED = frozenset(
-    [
-        "target_reliability",
-        "disable_bundling",
-        "sort_option",
-        "gpu_option",
-        "show_incompatible",
-        "template_id",
-        "has_sla",
-        "extra_ids",
-    ]
-)
+IGNORED = frozenset({
+    "target_reliability", "disable_bundling", "sort_option", "gpu_option", "show_incompatible", "template_id",
+    "has_sla", "extra_ids",
+})  # fmt: skip
 ALIASES = {
     "ask_contract_id": "id",
     "reliability": "reliability2",
@@ -243,6 +235,3 @@ def parse_order(value: Any) -> tuple[tuple[str, bool], ...]:
     for column, _ in pairs:
         column_type(column)
     return tuple((ALIASES.get(column, column), direction == "desc") for column, direction in pairs)
-
-
-__all__ = ["OfferQuery", "QueryCondition", "RefusedRequest", "column_value", "parse_query"]

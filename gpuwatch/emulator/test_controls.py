@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from gpuwatch.emulator.clock import Clock
@@ -13,6 +14,7 @@ from gpuwatch.emulator.contracts import describe
 from gpuwatch.emulator.fault_rules import FaultRules
 from gpuwatch.emulator.increases import Proposal
 from gpuwatch.emulator.instance import EmulatedInstance
+from gpuwatch.emulator.instances import Fleet
 from gpuwatch.emulator.ledger import Ledger, TrafficCharge
 from gpuwatch.emulator.market import SOMEBODY
 from gpuwatch.emulator.request import EmulatorRequest, LoggedRequest, logged_request
@@ -20,59 +22,47 @@ from gpuwatch.emulator.simulation import MarketplaceOptions, Simulation
 
 KEPT_REQUESTS = 20_000
 # What can be changed while the marketplace is open; the other options are read once.
-CHANGEABLE = frozenset(
-    {
-        *("list_lag_s", "list_omits_s", "omits_single", "page_cap", "gone_shape", "bad_key_status", "new_account"),
-        *("charge_factor", "charge_decimals", "charges_lag_s", "charges_today", "ssh_at"),
-    }
-)
+CHANGEABLE = frozenset({
+    "list_lag_s", "list_omits_s", "omits_single", "page_cap", "gone_shape", "bad_key_status", "new_account",
+    "charge_factor", "charge_decimals", "charges_lag_s", "charges_today", "ssh_at",
+})  # fmt: skip
 
 
-def loses_bid(simulation: Simulation, one: EmulatedInstance, now: float, **terms: Any) -> None:
-    """Another renter outbids, in the documented form."""
-    simulation.fleet.outbid(one, now, as_stop=False, **terms)
-
-
-def loses_bid_as_stop(simulation: Simulation, one: EmulatedInstance, now: float, **terms: Any) -> None:
-    """Another renter outbids, in the form seen live."""
-    simulation.fleet.outbid(one, now, as_stop=True, **terms)
-
-
-def has_load(_: Simulation, one: EmulatedInstance, __: float, *, gpu_util: float) -> None:
+def has_load(_: Fleet, one: EmulatedInstance, __: float, *, gpu_util: float) -> None:
     """Set its GPU utilisation, in percent."""
     one.gpu_util, one.trace = float(gpu_util), []
 
 
-def is_stopped_by_host(simulation: Simulation, one: EmulatedInstance, now: float) -> None:
+def is_stopped_by_host(fleet: Fleet, one: EmulatedInstance, now: float) -> None:
     """Looks like a stop by the renter, but the GPUs are taken: a start is queued until `give_back`."""
-    simulation.fleet.stop(one, now)
-    simulation.market.hold(one.machine, one.gpus, SOMEBODY)
+    fleet.stop(one, now)
+    fleet.market.hold(one.machine, one.gpus, SOMEBODY)
 
 
-def is_stuck(_: Simulation, one: EmulatedInstance, __: float) -> None:
+def is_stuck(_: Fleet, one: EmulatedInstance, __: float) -> None:
     """Stays in its state for ever."""
     one.steps = []
 
 
-def differs(_: Simulation, one: EmulatedInstance, __: float, **shown: Any) -> None:
+def differs(_: Fleet, one: EmulatedInstance, __: float, **shown: Any) -> None:
     """Shows other fields than those of the offer that was rented."""
     one.shown |= shown
 
 
-def has_ssh_at(_: Simulation, one: EmulatedInstance, __: float, *, host: str, port: int) -> None:
+def has_ssh_at(_: Fleet, one: EmulatedInstance, __: float, *, host: str, port: int) -> None:
     """Puts its SSH server, proxy and direct, where a test has started one."""
     one.ssh = (str(host), int(port))
 
 
 EVENTS: dict[str, Callable[..., None]] = {
-    "outbid": loses_bid,
-    "outbid_as_stop": loses_bid_as_stop,
-    "resume": lambda simulation, one, now: simulation.fleet.rival_leaves(one, now),
+    "outbid": partial(Fleet.outbid, as_stop=False),
+    "outbid_as_stop": partial(Fleet.outbid, as_stop=True),
+    "resume": Fleet.rival_leaves,
     "load": has_load,
-    "stopped_by_owner": lambda simulation, one, now: simulation.fleet.stop(one, now),
+    "stopped_by_owner": Fleet.stop,
     "stopped_by_host": is_stopped_by_host,
     "stuck": is_stuck,
-    "recovers": lambda simulation, one, now: simulation.fleet.recover(one, now),
+    "recovers": Fleet.recover,
     "differs": differs,
     "ssh": has_ssh_at,
 }
@@ -167,8 +157,7 @@ class MarketControls:
 
     def instances(self) -> list[dict[str, Any]]:
         """Return the living instances as the API shows them."""
-        with self._simulation.lock:
-            now = self._simulation.settle()
+        with self._settled() as now:
             return [describe(one, now) for one in self._simulation.fleet.alive.values()]
 
     def ordered(self, instance_id: int) -> dict[str, Any]:
@@ -184,8 +173,7 @@ class MarketControls:
         unknown = sorted(set(options) - CHANGEABLE)
         if unknown:
             raise TypeError(f"{', '.join(unknown)} cannot be changed; {', '.join(sorted(CHANGEABLE))} can")
-        with self._simulation.lock:
-            now = self._simulation.settle()
+        with self._settled() as now:
             for name, value in options.items():
                 setattr(self._simulation.options, name, value)
             self._simulation.fleet.charge(self._simulation.options.charge_factor, now)
@@ -206,12 +194,11 @@ class MarketControls:
             changes: for `outbid`: `rival_usd_hour`, `resume_after_s`; else further fields: `status_msg`, `cur_state`,
                 `next_state`, `intended_status`, `gpu_util`.
         """
-        with self._simulation.lock:
-            now = self._simulation.settle()
+        with self._settled() as now:
             one = self._instance(instance_id)
             happens = EVENTS.get(what)
             if happens is not None:
-                happens(self._simulation, one, now, **changes)
+                happens(self._simulation.fleet, one, now, **changes)
             else:
                 self._simulation.fleet.befall(one, {"actual_status": what, **changes}, now)
 
@@ -244,8 +231,7 @@ class MarketControls:
             trace: seconds from now, and the percentage from then on; None is "not measured". Whatever it says, an
                 instance that does not run, or runs for less than `Delays.measured_s`, shows null.
         """
-        with self._simulation.lock:
-            now = self._simulation.settle()
+        with self._settled() as now:
             self._instance(instance_id).trace = sorted(
                 ((now + float(after_s), percent) for after_s, percent in trace), key=lambda entry: entry[0]
             )
@@ -254,8 +240,7 @@ class MarketControls:
 
     def ends(self, instance_id: int, after_s: float) -> None:
         """Let a contract end so many seconds from now: its instance is stopped then, and deleted 48 hours later."""
-        with self._simulation.lock:
-            now = self._simulation.settle()
+        with self._settled() as now:
             self._simulation.fleet.end_at(self._instance(instance_id), now + after_s, now)
 
     def propose_increase(self, instance_id: int, *, gpu_usd_hour: float, **terms: Any) -> int:
@@ -269,22 +254,19 @@ class MarketControls:
         Returns:
             The number under which it is accepted or rejected.
         """
-        with self._simulation.lock:
-            now = self._simulation.settle()
+        with self._settled() as now:
             asked = Proposal(gpu_usd_hour, **terms)
             return self._simulation.fleet.announce(self._instance(instance_id), asked, now)
 
     def increase_answers(self) -> dict[int, str]:
         """Return what became of announced rises: `accepted`, `rejected`, `lapsed`, `withdrawn`, `pending`."""
-        with self._simulation.lock:
-            self._simulation.settle()
+        with self._settled():
             found = self._simulation.fleet.increases
             return dict.fromkeys(found.pending, "pending") | found.answers
 
     def raise_price(self, instance_id: int, factor: float) -> None:
         """Multiply the price of a running contract at once, disk included, without an announcement."""
-        with self._simulation.lock:
-            now = self._simulation.settle()
+        with self._settled() as now:
             one = self._instance(instance_id)
             self._simulation.fleet.change_rates(one, one.base_usd_hour * factor, one.row["storage_cost"] * factor, now)
 
@@ -292,8 +274,8 @@ class MarketControls:
 
     def transfer(self, instance_id: int, *, down_gb: float = 0.0, up_gb: float = 0.0) -> None:
         """Let an instance move data, at the prices per GB that its offer named."""
-        with self._simulation.lock:
-            now, row = self._simulation.settle(), self._instance(instance_id).row
+        with self._settled() as now:
+            row = self._instance(instance_id).row
             factor = Decimal(repr(self._simulation.fleet.charge_factor))
             for kind, gb, cost in (("bwd", down_gb, row["inet_down_cost"]), ("bwu", up_gb, row["inet_up_cost"])):
                 if gb:
@@ -303,13 +285,12 @@ class MarketControls:
     @property
     def credit_usd(self) -> float:
         """What the account has left; setting it pays in, or takes away, the difference."""
-        with self._simulation.lock:
-            return self._simulation.fleet.credit(self._simulation.settle())
+        with self._settled() as now:
+            return self._simulation.fleet.credit(now)
 
     @credit_usd.setter
     def credit_usd(self, usd: float) -> None:
-        with self._simulation.lock:
-            now = self._simulation.settle()
+        with self._settled() as now:
             self._simulation.fleet.credit_usd = usd + float(self._simulation.ledger.spent_usd(now))
 
     # --- audits ----------------------------------------------------------------------------------------------
@@ -323,6 +304,12 @@ class MarketControls:
     def requests(self) -> list[LoggedRequest]:
         """The last 20,000 requests, oldest first, without secrets; those to /control are left out."""
         return [logged_request(request) for request in list(self._log)]
+
+    @contextmanager
+    def _settled(self) -> Iterator[float]:
+        """Hold everything still; the moment up to which everything has happened."""
+        with self._simulation.lock:
+            yield self._simulation.settle()
 
     def _instance(self, instance_id: int) -> EmulatedInstance:
         return self._simulation.fleet.alive[instance_id]

@@ -104,7 +104,7 @@ class Ec2(ProviderServer):
         message = f"The action {request.path[1:]} is not valid for this web service."
         return _refuse("InvalidAction", message).reply
 
-    def _answer(self, request: EmulatorRequest) -> EmulatorReply:
+    def answer(self, request: EmulatorRequest) -> EmulatorReply:
         """All actions go to one path: the action is made the path, its values the parameters."""
         target = request.headers.get("x-amz-target", "")
         if target:
@@ -112,7 +112,7 @@ class Ec2(ProviderServer):
         else:
             request.params = dict(parse_qsl(request.raw.decode("utf-8", "replace"), keep_blank_values=True))
             request.path = "/" + request.params.get("Action", "")
-        return super()._answer(request)
+        return super().answer(request)
 
     def _credential(self, request: EmulatorRequest) -> tuple[str | None, str]:
         found = _CREDENTIAL.search(request.headers.get("authorization", ""))
