@@ -32,7 +32,7 @@ from gpuwatch.settings import load
 STEPS: Mapping[str, str] = {
     "domain.watches.match.matches": "match",
     "domain.watches.decide.decide": "decide",
-    "storage.launch_admission._insert_launch": "reserve",
+    "storage.launch_admission.reserve": "reserve",
     "intent.after_commit": "commit",
     "engine.requoter.Requoter.requote": "requote",
     "providers.toolkit.http.client.HttpxClient.stream": "send",

@@ -27,7 +27,7 @@ from gpuwatch.engine.orders import build_order
 from gpuwatch.engine.requoter import Requoter
 from gpuwatch.engine.transition_executor import TransitionExecutor
 from gpuwatch.errors import OfferGone, OrderRateLimited, OrderRefused, OutcomeUnknown, ProviderError, RefusalKind
-from gpuwatch.ports import Created, Launcher, LaunchRepository, Market
+from gpuwatch.ports import Launcher, LaunchRepository, Market
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ class CandidateLoop:
         """Send the order, once. With a text: nothing was created, and the next candidate may be requested."""
         failpoint("launch.before_send")
         try:
-            created = self._create(launch, match)
+            created = self._context.launcher.create(build_order(launch, match, self._watch))
         except OfferGone as error:
             return launch, EndReason.OFFERS_GONE.text(str(error))
         except OrderRateLimited as error:
@@ -164,27 +164,24 @@ class CandidateLoop:
                 return launch, EndReason.BID_LOST.text(str(error))
             return self._failed(launch, _REFUSED[error.kind].text(str(error))), None
         except OutcomeUnknown as error:
-            failpoint("launch.no_answer")
-            log.warning("launch %s: its outcome is unknown: %s", launch.launch_id, error)
-            return self._record(launch, AnswerLost(str(error), error.instance_id)), None
+            return self._lost(launch, str(error), error.instance_id), None
+        except ProviderError as error:  # not an order's error: how far the request came is unknown
+            return self._lost(launch, str(error)), None
+        if self._context.belongs_to_another(created.instance_id, launch.launch_id):
+            text = f"its answer names instance {created.instance_id}, which was there before"
+            return self._lost(launch, text), None
         failpoint("launch.after_send")
         recorded = self._record(launch, InstanceCreated(created.instance_id, created.starting))
         failpoint("launch.after_record")
         return recorded, None
 
-    def _create(self, launch: Launch, match: Match) -> Created:
-        """An answer that names an instance listed before is another launch's: ours is looked up by its label."""
-        try:
-            created = self._context.launcher.create(build_order(launch, match, self._watch))
-        except OutcomeUnknown as error:
-            if error.instance_id is None or not self._context.belongs_to_another(error.instance_id, launch.launch_id):
-                raise
-            raise OutcomeUnknown(str(error)) from error
-        except ProviderError as error:  # not an order's error: how far the request came is unknown
-            raise OutcomeUnknown(str(error)) from error
-        if self._context.belongs_to_another(created.instance_id, launch.launch_id):
-            raise OutcomeUnknown(f"its answer names instance {created.instance_id}, which was there before")
-        return created
+    def _lost(self, launch: Launch, error: str, instance_id: str | None = None) -> Launch:
+        """It may have been created. An instance that was listed before is another launch's: the label finds ours."""
+        failpoint("launch.no_answer")
+        log.warning("launch %s: its outcome is unknown: %s", launch.launch_id, error)
+        if instance_id is not None and self._context.belongs_to_another(instance_id, launch.launch_id):
+            instance_id = None
+        return self._record(launch, AnswerLost(error, instance_id))
 
     def _failed(self, launch: Launch, reason: str) -> Launch:
         """Nothing was created; the owner, who was alerted that it is being rented, gets an alert that it is not."""

@@ -14,13 +14,13 @@ import msgspec
 
 from gpuwatch.domain.launches.approval import Approval
 from gpuwatch.domain.launches.checklist import checklist_warning
-from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
+from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason
 from gpuwatch.domain.market.pricing import Commission, threshold_microusd
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.index import WatchIndex
 from gpuwatch.domain.watches.match import is_near, matches, rank
 from gpuwatch.domain.watches.poll_cycle import PollCycle, cycle_members
-from gpuwatch.domain.watches.watch import Action, Budget, Watch
+from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.engine.alerts import alert_id_from, alert_lifetime, offer_alert
 from gpuwatch.engine.approval_requests import ApprovalTerms, request_approval
 from gpuwatch.engine.candidates import (
@@ -295,7 +295,12 @@ class Evaluator:
             return [], f"Not rented: {why}.", NOT_READY
         reserved: list[ReservedLaunch] = []
         refusal: LaunchRefusal | None = None
+        spec = watch.launch or LaunchSpec()
+        most = min(spec.max_active, spec.max_total or spec.max_active)
         while left:
+            if len(reserved) == most:
+                refusal = LaunchRefusal(RefusalReason.MAX_ACTIVE, f"watch {watch.name!r} has {most} alive")
+                break
             got = uow.reserve(self._intent(watch, left), rules.budget, now)
             if isinstance(got, LaunchRefusal):
                 refusal = got

@@ -74,7 +74,16 @@ def reserve(
     admitted = admit_launch(intent, standing, budget, now)
     if isinstance(admitted, LaunchRefusal):
         return admitted
-    return _insert_launch(connection, admitted[0], now) or admitted
+    launch = admitted[0]
+    # PostgreSQL gives up the whole transaction at a failed statement; SQLite undoes that statement alone
+    undone_alone = nullcontext() if connection.dialect.name == "sqlite" else connection.begin_nested()
+    try:
+        with undone_alone:
+            connection.execute(insert(launches), row_of(launch))  # as parameters: values() looks at each for 2 ms
+            connection.execute(insert(launch_event), row_of_event(launch, None, "intent", now))
+    except IntegrityError:
+        return LaunchRefusal(RefusalReason.OFFER_TAKEN, "another launch took the slot or the offer at this moment")
+    return admitted
 
 
 def admit_retarget(
@@ -124,15 +133,3 @@ def avoided_machines(
 def _total(connection: Connection, watch: str, spec: LaunchSpec) -> int:
     query = _TOTAL_RELAUNCHING if spec.relaunch else _TOTAL
     return int(connection.execute(query, {"of_watch": watch}).scalar_one())
-
-
-def _insert_launch(connection: Connection, launch: Launch, now: datetime) -> LaunchRefusal | None:
-    # PostgreSQL gives up the whole transaction at a failed statement; SQLite undoes that statement alone
-    undone_alone = nullcontext() if connection.dialect.name == "sqlite" else connection.begin_nested()
-    try:
-        with undone_alone:
-            connection.execute(insert(launches), row_of(launch))  # as parameters: values() looks at each for 2 ms
-            connection.execute(insert(launch_event), row_of_event(launch, None, "intent", now))
-    except IntegrityError:
-        return LaunchRefusal(RefusalReason.OFFER_TAKEN, "another launch took the slot or the offer at this moment")
-    return None
