@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from gpuwatch.domain.market.gpu_names import CatalogGpu, catalog
 from gpuwatch.domain.market.offer import Offer, Verification
 from gpuwatch.domain.market.pricing import Commission, price_of
 from gpuwatch.domain.watches.decide import Match
@@ -66,3 +67,11 @@ def seen_at(match: Match, at: datetime) -> Match:
 def changed(value: Any, **changes: Any) -> Any:
     """A copy with other fields."""
     return msgspec.structs.replace(value, **changes)
+
+
+def shared_gpu_names() -> list[CatalogGpu]:
+    """What several cards of the catalogue have in common: "H100", "A100 80GB", "V100 16GB"."""
+    spellings = {spelling for gpu in catalog().gpus() for spelling in gpu.spellings}
+    names = {name for spelling in spellings for name in catalog().wanted(spelling)}
+    found = [catalog().get(name) for name in sorted(names)]
+    return [gpu for gpu in found if gpu and gpu.members]

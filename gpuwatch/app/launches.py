@@ -103,7 +103,7 @@ def resolve_adopted(settings: Settings, launch_id: str, instance_id: str) -> Lau
         if not has_stopped_running(instance):
             return repository.move(launch, LaunchState.STARTING, cause, now, **changes)
         disk = launch.disk_microusd_hour
-        spans = (PriceSpan(now, disk, round(disk * launch.price_microusd_hour / (launch.listed_microusd_hour or 1))),)
+        spans = (PriceSpan(now, disk, launch.with_commission(disk)),)
         return repository.move(launch, LaunchState.RUNNING, cause, now, running_at=now, spans=spans, **changes)
 
 

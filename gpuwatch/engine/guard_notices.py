@@ -112,10 +112,7 @@ def _disk(launch: Launch, instance: Instance) -> str:
         listed = round(usd_hour * MICRO)
     if not listed:
         return "its price is unknown"
-    price = listed
-    if launch.listed_microusd_hour:
-        price = round(listed * launch.price_microusd_hour / launch.listed_microusd_hour)
-    return f"{dollars(usd(price * 24))} a day"
+    return f"{dollars(usd(launch.with_commission(listed) * 24))} a day"
 
 
 def _bids(condition: InstanceCondition, instance: Instance) -> tuple[tuple[str, str], ...]:

@@ -69,7 +69,6 @@ class PriceIncrease(msgspec.Struct, frozen=True, kw_only=True):
 
     increase_id: str
     instance_id: str
-    old_usd_hour: float | None
     new_usd_hour: float | None  # None: the GPU price stays, something else rises
     effective_at: datetime | None = None
     words: str = ""  # what else changes, for a person

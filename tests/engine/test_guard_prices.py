@@ -28,7 +28,6 @@ def proposed(world: GuardWorld, instance_id: str | None, **changes: Any) -> None
     plain: dict[str, Any] = {
         "increase_id": "999",
         "instance_id": instance_id,
-        "old_usd_hour": 3.333333,
         "new_usd_hour": 4.166666,
         "effective_at": LATER,
     }

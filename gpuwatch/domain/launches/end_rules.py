@@ -74,7 +74,7 @@ def billed_rates(launch: Launch, instance: Instance) -> tuple[int, int]:
     listed = round(instance.listed_usd_hour * MICRO)
     if abs(listed - launch.listed_microusd_hour) <= launch.listed_microusd_hour * _PRICE_SLACK:
         return admitted
-    return listed, round(listed * launch.price_microusd_hour / launch.listed_microusd_hour)
+    return listed, launch.with_commission(listed)
 
 
 def _is_dearer(launch: Launch, instance: Instance, ceiling_microusd: int | None) -> bool:

@@ -193,6 +193,12 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether it counts towards `max_total`."""
         return not self.dry_run and self.state is not LaunchState.FAILED
 
+    def with_commission(self, listed_microusd: int) -> int:
+        """Return a listed price with the commission that the launch was admitted with."""
+        if not self.listed_microusd_hour:
+            return listed_microusd
+        return round(listed_microusd * self.price_microusd_hour / self.listed_microusd_hour)
+
     def ended_because(self, *ends: EndReason) -> bool:
         """Return whether its end reason is one of these."""
         return any((self.end_reason or "").startswith(end.value) for end in ends)
@@ -366,7 +372,8 @@ def billed_spans(launch: Launch, now: datetime, listed: bool = False) -> list[tu
         return []
     end = launch.ended_at or now
     full = _full_rates(launch, listed)
-    starts = [(launch.requested_at, _disk_rate(launch, listed)), *full]
+    disk = launch.disk_microusd_hour
+    starts = [(launch.requested_at, disk if listed else launch.with_commission(disk)), *full]
     if full:
         end = max(end, full[0][0] + billed_time(launch.promised, end - full[0][0]))
     ends = [start for start, _ in starts[1:]] + [end]
@@ -388,12 +395,6 @@ def _full_rates(launch: Launch, listed: bool) -> list[tuple[datetime, int]]:
     full_from = launch.requested_at if launch.state in LOST_STATES else launch.running_at
     rate = launch.listed_microusd_hour if listed else launch.price_microusd_hour
     return [] if full_from is None else [(full_from, rate)]
-
-
-def _disk_rate(launch: Launch, listed: bool) -> int:
-    if listed or not launch.listed_microusd_hour:
-        return launch.disk_microusd_hour
-    return round(launch.disk_microusd_hour * launch.price_microusd_hour / launch.listed_microusd_hour)
 
 
 def _overlap_ms(start: datetime, end: datetime, since: datetime | None) -> int:

@@ -117,10 +117,7 @@ def raised_microusd_hour(launch: Launch, new_usd_hour: float | None) -> int | No
     """
     if new_usd_hour is None or not math.isfinite(new_usd_hour) or not 0 <= new_usd_hour <= MAX_USD_HOUR:
         return None
-    listed = round(new_usd_hour * MICRO) + launch.disk_microusd_hour
-    if not launch.listed_microusd_hour:
-        return listed
-    return round(listed * launch.price_microusd_hour / launch.listed_microusd_hour)
+    return launch.with_commission(round(new_usd_hour * MICRO) + launch.disk_microusd_hour)
 
 
 def increase_answer(

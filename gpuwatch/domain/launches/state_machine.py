@@ -79,9 +79,8 @@ def _made(launch: Launch, event: InstanceCreated, clock: ClockReading, terms: Wa
         return TransitionResult(step, (Destroy(event.instance_id),))
     if launch.instance_id is not None:
         return NO_TRANSITION  # it was found by its label in the meantime
-    state = (
-        S.STOPPING if launch.state is S.STOPPING else S.STARTING
-    )  # its end was requested in the meantime: that holds
+    # its end was requested in the meantime: that holds
+    state = S.STOPPING if launch.state is S.STOPPING else S.STARTING
     effects = (Destroy(event.instance_id),) if state is S.STOPPING else ()
     return TransitionResult(
         Transition(to_state=state, cause="created", changes={"instance_id": event.instance_id}), effects
@@ -224,13 +223,7 @@ def _stopped_rates(launch: Launch, instance: Instance) -> tuple[int, int]:
     listed = launch.disk_microusd_hour
     if instance.stopped_usd_hour is not None:
         listed = round(instance.stopped_usd_hour * MICRO)
-    return listed, _with_commission(launch, listed)
-
-
-def _with_commission(launch: Launch, listed: int) -> int:
-    if not launch.listed_microusd_hour:
-        return listed
-    return round(listed * launch.price_microusd_hour / launch.listed_microusd_hour)
+    return listed, launch.with_commission(listed)
 
 
 def _outbid(launch: Launch, instance: Instance, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
@@ -248,7 +241,7 @@ def _bid_raised(launch: Launch, event: BidRaised, clock: ClockReading, terms: Wa
     if launch.state is not S.RUNNING:
         return NO_TRANSITION
     listed = event.bid_microusd_hour + launch.disk_microusd_hour
-    price = _with_commission(launch, listed)
+    price = launch.with_commission(listed)
     cause = f"the bid was raised to ${price_text(usd(event.bid_microusd_hour))} an hour"
     changes = {
         "bid_microusd_hour": event.bid_microusd_hour,

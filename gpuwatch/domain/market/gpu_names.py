@@ -118,9 +118,8 @@ class GpuCatalog:
         """Return the canonical names that an owner's text stands for; empty: it is unknown.
 
         A family means all its members, unless it is also the name of one GPU ("RTX 4090"): then it means that GPU and
-        the variants that providers spell the same. A size narrows: "A100 80GB". What several of these cards have in
-        common is
-        included: "H100 80GB" accepts an H100 whose socket is unknown, "H100 SXM" does not.
+        the variants that providers spell the same. A size narrows: "A100 80GB". What several of these cards
+        have in common is included: "H100 80GB" accepts an H100 whose socket is unknown, "H100 SXM" does not.
         """
         text = clean_name(text)
         found = self._named(text) or self._sized(text) or self._spelled(text) or self._parsed(text)
@@ -145,10 +144,6 @@ class GpuCatalog:
     def gpus(self) -> tuple[CatalogGpu, ...]:
         """Return all rows in the order of the catalog."""
         return tuple(self._by_name.values())
-
-    def unclear(self) -> tuple[CatalogGpu, ...]:
-        """What stands for several rows at once: "H100", "A100 80GB", "V100 16GB"."""
-        return tuple(self._unclear.values())
 
     def get(self, canonical: str) -> CatalogGpu | None:
         """Return one row by its canonical name, or the entry for what several rows have in common."""

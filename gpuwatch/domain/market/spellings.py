@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 MAX_NAME_LENGTH = 80  # longer is no GPU's name
 _MAKERS = ("nvidia", "amd", "intel")
@@ -16,14 +15,6 @@ _KEEP = {ord(c): c for c in "abcdefghijklmnopqrstuvwxyz0123456789"} | {
     ord(c): c.lower() for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 }
 _BLANKS = str.maketrans("_-()/,", "      ")
-
-
-class SpellingParts(NamedTuple):
-    """The parts of a spelling. `base` is without maker, count, memory and socket."""
-
-    base: str
-    size_gib: float | None
-    socket: str | None  # "sxm", "pcie", "oam", "nvl"
 
 
 def fold(text: str) -> str:
@@ -58,8 +49,12 @@ def without_size(text: str) -> tuple[str, float | None]:
     return plain[: found.start()] + plain[found.end() :], float(found[1])
 
 
-def parts(text: str) -> SpellingParts:
-    """Split a spelling as far as possible."""
+def parts(text: str) -> tuple[str, float | None, str | None]:
+    """Split a spelling as far as possible.
+
+    Returns:
+        What remains without maker, count, memory and socket; the memory in GiB; the socket ("sxm", "pcie", …).
+    """
     plain = _COUNT_BEHIND.sub("", " ".join(text.translate(_BLANKS).casefold().split()))
     while found := _BEFORE.match(plain):
         plain = plain[found.end() :]
@@ -67,7 +62,7 @@ def parts(text: str) -> SpellingParts:
     socket = _SOCKET.search(base)
     if socket is not None:
         base = base[: socket.start()] + base[socket.end() :]
-    return SpellingParts(" ".join(base.split()), size_gib, socket[1] if socket else None)
+    return " ".join(base.split()), size_gib, socket[1] if socket else None
 
 
 def socket_of(text: str | None) -> str | None:

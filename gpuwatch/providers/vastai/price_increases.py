@@ -96,7 +96,6 @@ def _increase(row: IncreaseRow, known: Mapping[str, Instance]) -> PriceIncrease:
     return PriceIncrease(
         increase_id=str(row.pending_price_increase_id),
         instance_id=instance_id,
-        old_usd_hour=None if old is None or gpus is None else round(old * gpus, 9),
         new_usd_hour=None if new is None or gpus is None else round(new * gpus, 9),
         effective_at=_moment(row.contract_end_date),
         words="; ".join(words),

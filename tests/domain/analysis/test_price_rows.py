@@ -19,6 +19,7 @@ from gpuwatch.domain.analysis.price_rows import (
 )
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Identity, OfferKind
+from tests.builders import shared_gpu_names
 
 CELLS = {
     "observed_at": "2026-02-27T13:36:32Z",
@@ -139,5 +140,5 @@ def test_a_key_of_the_public_series_is_written_as_it_was(key: str) -> None:
 
 
 def test_every_canonical_name_stands_for_itself() -> None:
-    for gpu in (*catalog().gpus(), *catalog().unclear()):
+    for gpu in (*catalog().gpus(), *shared_gpu_names()):
         assert identity_of(read_row(CELLS | {"gpu_name_raw": gpu.name, "gpu_mem_gib": ""})).gpu == gpu.name

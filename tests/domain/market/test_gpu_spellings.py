@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.domain.market.gpu_names import CatalogGpu, GpuCatalog, catalog
+from tests.builders import shared_gpu_names
 
 ROWS = list(csv.DictReader(Path(__file__).with_name("gpu-spellings.csv").read_text("utf-8").splitlines()))
 
@@ -28,7 +29,7 @@ def test_a_documented_spelling_means_its_card_or_is_refused_with_a_reason(row: d
         assert all(name in (found.reason or "") for name in found.candidates)
 
 
-@pytest.mark.parametrize("joint", catalog().unclear(), ids=lambda gpu: gpu.name)
+@pytest.mark.parametrize("joint", shared_gpu_names(), ids=lambda gpu: gpu.name)
 def test_what_cards_have_in_common_is_wanted_by_their_family_and_by_none_of_them(joint: CatalogGpu) -> None:
     assert joint.name in catalog().wanted(joint.name)
     assert set(joint.members) <= set(catalog().wanted(joint.name))
@@ -37,7 +38,7 @@ def test_what_cards_have_in_common_is_wanted_by_their_family_and_by_none_of_them
     assert catalog().get(joint.name) not in catalog().gpus()
 
 
-@pytest.mark.parametrize("joint", catalog().unclear(), ids=lambda gpu: gpu.name)
+@pytest.mark.parametrize("joint", shared_gpu_names(), ids=lambda gpu: gpu.name)
 def test_what_cards_have_in_common_is_found_by_its_own_name(joint: CatalogGpu) -> None:
     found = catalog().resolve(joint.name)
     assert (found.name, found.certain, found.family) == (joint.name, False, joint.family)

@@ -126,14 +126,14 @@ FOUR = {"gpu_count": 4, "stopped_usd_hour": 0.1}
 def test_a_price_of_one_gpu_is_computed_to_all() -> None:
     row = _rise(old_gpu_costpersec=2.0 / 3600, new_gpu_costpersec=2.5 / 3600)
     reported = _reported(row, listed_usd_hour=8.1, **FOUR)
-    assert (reported.old_usd_hour, reported.new_usd_hour, reported.words) == (8.0, 10.0, "")
+    assert (reported.new_usd_hour, reported.words) == (10.0, "")
     assert reported.effective_at == datetime.fromtimestamp(1_800_000_000, UTC)
 
 
 def test_a_price_that_is_of_all_gpus_stays() -> None:
     row = _rise(old_gpu_costpersec=8.0 / 3600, new_gpu_costpersec=10.0 / 3600)
     reported = _reported(row, listed_usd_hour=8.1, **FOUR)
-    assert (reported.old_usd_hour, reported.new_usd_hour) == (8.0, 10.0)
+    assert reported.new_usd_hour == 10.0
 
 
 def test_without_a_price_to_compare_the_higher_is_believed() -> None:
@@ -144,7 +144,7 @@ def test_without_a_price_to_compare_the_higher_is_believed() -> None:
 def test_of_an_unlisted_instance_the_price_is_reported_in_words() -> None:
     row = _rise(old_gpu_costpersec=2.0 / 3600, new_gpu_costpersec=2.5 / 3600)
     reported = _reported(row, instance_id="8")
-    assert (reported.old_usd_hour, reported.new_usd_hour, reported.words) == (None, None, "GPU 2 -> 2.5 $/GPU/h")
+    assert (reported.new_usd_hour, reported.words) == (None, "GPU 2 -> 2.5 $/GPU/h")
 
 
 def test_what_else_rises_is_reported_in_words() -> None:
@@ -173,7 +173,7 @@ def test_no_answer_breaks_it(body: bytes) -> None:
     except PayloadChanged:
         return
     for reported in increases_of(rows, []):
-        assert (reported.old_usd_hour, reported.new_usd_hour) == (None, None)
+        assert reported.new_usd_hour is None
 
 
 # --- what is sent ----------------------------------------------------------------------------------------------------
