@@ -1,47 +1,203 @@
-"""Owning against renting, as JSON; the arithmetic is in the domain's planning."""
+"""Own cards or rented ones: what each costs, and when buying pays off."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gpuwatch.app.past_prices import gpu_names_of
+from gpuwatch.app.plan_fit import cheapest_stored
+from gpuwatch.app.plan_use import OwnRent, own_rent
+from gpuwatch.domain.market.gpu_specs import gpu_specs
 from gpuwatch.domain.market.json_values import number, rfc3339
-from gpuwatch.domain.planning.buy import source_payback_corrected
+from gpuwatch.domain.planning.buy import (
+    DAY_HOURS,
+    METHOD_TEXT,
+    SOURCE_TARIFF,
+    MachineUsage,
+    OwnedMachine,
+    RentComparison,
+    RentTariff,
+    SimplePayback,
+    SourceCalculation,
+    cards_needed,
+    compare_with_rent,
+    discounted,
+    source_payback_corrected,
+)
+from gpuwatch.domain.planning.figures import parse_gpu_config
+from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from decimal import Decimal
+    from collections.abc import Callable
 
-    from gpuwatch.app.plan_use import OwnRent
-    from gpuwatch.domain.planning.buy import (
-        MachineUsage,
-        OwnedMachine,
-        RentComparison,
-        SimplePayback,
-        SourceCalculation,
+    from gpuwatch.settings import Settings
+
+EXAMPLE_CARD = "RTX 4090"
+_EXAMPLE_GB = 140.0
+_EXAMPLE_CARD_USD = Decimal(2000)
+_EXAMPLE_EXTRA_PERCENT = 10.0
+_EXAMPLE_SLOWER = 2.5
+
+
+class BuyRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What would be bought, the work, and what it is compared with; as the options of `gpuwatch plan buy`."""
+
+    # the own machine; None: the example's, or by the data sheet
+    card: str | None
+    cards: int | None  # None: as many as hold `memory_gb`
+    memory_gb: float | None
+    card_memory_gb: float | None
+    card_usd: Decimal | None
+    card_watts: float | None
+    other_usd: Decimal
+    system_watts: float
+    usd_kwh: Decimal
+    cooling_percent: float
+    yearly_usd: Decimal
+    slower: float | None
+    # the work
+    days: float
+    hours_a_day: float
+    loss_percent: tuple[Decimal, ...]
+    # the rent
+    rent_usd: Decimal | None
+    rent_gpu: str | None
+    extra_percent: float | None
+    reserved_percent: tuple[Decimal, ...]
+    spot_percent: tuple[Decimal, ...]
+    launches_since: datetime | None  # compare with the own launches since then
+    log_gpu: str | None
+
+    @property
+    def names_rent(self) -> bool:
+        """Does it say what is rented?"""
+        return self.rent_usd is not None or self.rent_gpu is not None
+
+
+class BuyPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Owning compared with each tariff, the base first."""
+
+    own: OwnedMachine
+    usage: MachineUsage
+    loss_percent: tuple[Decimal, ...]
+    found: Sequence[RentComparison]
+    log: OwnRent | None  # what was really rented
+    notes: Sequence[str]
+
+
+def plan_buy(asked: BuyRequest, settings: Callable[[], Settings]) -> BuyPlan:
+    """Compare owning with renting.
+
+    Args:
+        settings: loads them, where prices or launches come from the store.
+
+    Raises:
+        UsageError: the request contradicts itself, or a GPU has no data sheet or no price.
+        StoreError: the store cannot be read.
+    """
+    if asked.rent_usd is not None and asked.rent_gpu is not None:
+        raise UsageError("use either --rent or --rent-gpu")
+    own, notes = _own(asked)
+    usage = MachineUsage(job_hours=_decimal(asked.days) * DAY_HOURS, hours_a_day=_decimal(asked.hours_a_day))
+    loss, found, log = asked.loss_percent or (Decimal(0),), [], None
+    if asked.launches_since is None or asked.names_rent:
+        base = _tariff(asked, settings)
+        tariffs = [
+            base,
+            *discounted(base, "reserved", asked.reserved_percent),
+            *discounted(base, "spot", asked.spot_percent),
+        ]
+        found = [compare_with_rent(own, one, usage, loss) for one in tariffs]
+        if not asked.names_rent:
+            notes.append("rented: the example's machine, 8 H100 for $98.32 an hour; --rent or --rent-gpu say yours")
+    if asked.launches_since is not None:
+        names = None if asked.log_gpu is None else gpu_names_of(asked.log_gpu)
+        log = own_rent(settings(), asked.launches_since, names)
+        if log.is_enough:
+            found.append(_as_rented(own, log, usage, loss))
+    return BuyPlan(own=own, usage=usage, loss_percent=loss, found=found, log=log, notes=notes)
+
+
+def _own(asked: BuyRequest) -> tuple[OwnedMachine, list[str]]:
+    """The machine, and a warning where its cards do not hold the model; they may hold another one."""
+    is_example = asked.card is None and not asked.names_rent and asked.launches_since is None
+    memory_gb, watts = _data_sheet(asked)
+    if asked.card is not None and asked.card_usd is None:
+        raise UsageError(f"give the price of one {asked.card}: --card-price USD")
+    notes = []
+    if asked.cards and asked.memory_gb and asked.cards * memory_gb < _decimal(asked.memory_gb):
+        notes.append(f"{asked.cards} cards of {memory_gb:f} GB do not hold {asked.memory_gb:g} GB")
+    own = OwnedMachine(
+        card=asked.card or EXAMPLE_CARD,
+        cards=asked.cards or cards_needed(_decimal(asked.memory_gb or _EXAMPLE_GB), memory_gb),
+        card_usd=_EXAMPLE_CARD_USD if asked.card_usd is None else asked.card_usd,
+        other_usd=asked.other_usd,
+        card_watts=watts,
+        system_watts=_decimal(asked.system_watts),
+        usd_kwh=asked.usd_kwh,
+        cooling_percent=_decimal(asked.cooling_percent),
+        yearly_usd=asked.yearly_usd,
+        slower=_decimal(asked.slower or (_EXAMPLE_SLOWER if is_example else 1.0)),
     )
+    return own, notes
 
 
-METHOD = (
-    "pays back: investment ÷ (rent saved a day − own running cost a day), for the work the own machine does in a day"
-)
+def _data_sheet(asked: BuyRequest) -> tuple[Decimal, Decimal]:
+    """GB and watts of one card: as requested, else by its data sheet."""
+    name = asked.card or EXAMPLE_CARD
+    specs = gpu_specs().get(gpu_names_of(name)[0])
+    memory, watts = asked.card_memory_gb, asked.card_watts
+    if specs is not None:
+        memory = specs.memory_gib if memory is None else memory
+        watts = specs.power_w if watts is None else watts
+    if memory is None or watts is None:
+        raise UsageError(f"no data sheet for {name}: use --card-memory and --card-watts")
+    return _decimal(memory), _decimal(watts)
 
 
-def plan_buy_json(
-    own: OwnedMachine,
-    found: Sequence[RentComparison],
-    usage: MachineUsage,
-    lost: Sequence[Decimal],
-    log: OwnRent | None,
-) -> dict[str, Any]:
+def _tariff(asked: BuyRequest, settings: Callable[[], Settings]) -> RentTariff:
+    if asked.rent_gpu is None:
+        extra = _EXAMPLE_EXTRA_PERCENT if asked.extra_percent is None else asked.extra_percent
+        price = SOURCE_TARIFF.usd_hour if asked.rent_usd is None else asked.rent_usd
+        return RentTariff(name="on demand", usd_hour=price, extra_percent=_decimal(extra))
+    try:
+        wanted = parse_gpu_config(asked.rent_gpu)
+    except ValueError as fault:
+        raise UsageError(f"--rent-gpu: {fault}") from fault
+    name = re.sub(r"^[0-9]+\s*[x×*]\s*", "", wanted.text)
+    found = cheapest_stored(settings(), name, wanted.count or 1)
+    extra_percent = _decimal(asked.extra_percent or 0.0)
+    return RentTariff(name=f"{found.cards}× {found.gpu}", usd_hour=found.usd_hour, extra_percent=extra_percent)
+
+
+def _as_rented(own: OwnedMachine, log: OwnRent, usage: MachineUsage, loss: tuple[Decimal, ...]) -> RentComparison:
+    """As much as was really rented, at what it cost: as if on a machine with as many cards as the own one."""
+    a_day = log.gpu_hours / own.cards / log.days
+    tariff = RentTariff(name="as you rented", usd_hour=log.usd / log.gpu_hours * own.cards)
+    return compare_with_rent(own, tariff, msgspec.structs.replace(usage, hours_a_day=a_day), loss)
+
+
+def _decimal(value: float) -> Decimal:
+    return Decimal(repr(value)).normalize()
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def plan_buy_json(plan: BuyPlan) -> dict[str, Any]:
     """JSON of `gpuwatch plan buy`."""
-
+    own, log = plan.own, plan.log
     return {
-        "method": METHOD,
+        "method": METHOD_TEXT,
         "samples": 0 if log is None else log.launches,
-        "since": None if log is None else rfc3339(log.since),
-        "until": None if log is None else rfc3339(log.until),
+        "since": log and rfc3339(log.since),
+        "until": log and rfc3339(log.until),
         "own": {
             "card": own.card,
             "cards": own.cards,
@@ -50,16 +206,15 @@ def plan_buy_json(
             "running_usd_hour": number(own.usd_hour),
             "yearly_usd": number(own.yearly_usd),
             "times_slower": number(own.slower),
-            "job_days": number(usage.job_hours * own.slower / 24),
+            "job_days": number(plan.usage.job_hours * own.slower / 24),
         },
-        "loss_percent_a_year": [number(one) for one in lost],
-        "tariffs": [_tariff_json(one) for one in found],
-        "log": None if log is None else _log_json(log),
+        "loss_percent_a_year": [number(one) for one in plan.loss_percent],
+        "tariffs": [_tariff_json(one) for one in plan.found],
+        "log": log and _log_json(log),
     }
 
 
 def _tariff_json(one: RentComparison) -> dict[str, Any]:
-
     return {
         "name": one.tariff.name,
         "price_usd_hour": number(one.tariff.usd_hour),
@@ -74,7 +229,6 @@ def _tariff_json(one: RentComparison) -> dict[str, Any]:
 
 
 def _log_json(log: OwnRent) -> dict[str, Any]:
-
     return {
         "launches": log.launches,
         "days": number(log.days),
@@ -86,7 +240,6 @@ def _log_json(log: OwnRent) -> dict[str, Any]:
 
 def plan_buy_sources_json(seed: SourceCalculation, plain: SimplePayback) -> dict[str, Any]:
     """JSON of `gpuwatch plan buy --seed`."""
-
     corrected = zip(("with_running_cost", "slower", "both"), map(number, source_payback_corrected()), strict=True)
     figures = {key: value for key, value in msgspec.structs.asdict(seed).items() if key != "verdict"}
     return {

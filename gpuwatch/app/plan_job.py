@@ -1,240 +1,238 @@
-"""Current offers for the cost of a job: from the store, from a file of price rows, or from the providers."""
+"""What a job costs, all in: on hardware that is named, or on current offers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch import providers
-from gpuwatch.app.offers import markets_now, offer_json, providers_that_sell
-from gpuwatch.app.past_prices import load_prices
-from gpuwatch.bootstrap import open_store_read_only, real_now
-from gpuwatch.domain.analysis.market_history import MarketFilter
-from gpuwatch.domain.market.gpu_specs import gpu_specs
+from gpuwatch.app.current_offers import CurrentOffers, current_offers
+from gpuwatch.app.offers import offer_json
+from gpuwatch.app.plan_size import is_named, memory_needed
 from gpuwatch.domain.market.json_values import rfc3339
-from gpuwatch.domain.market.offer import Offer, OfferKind
-from gpuwatch.domain.market.pricing import MICRO, Commission, OfferPrice, price_of
+from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO
 from gpuwatch.domain.planning.figures import FigureRange, exactly
-from gpuwatch.domain.planning.job import METHOD_TEXT, JobCost, load_usd
+from gpuwatch.domain.planning.job import METHOD_TEXT, JobCost, JobTraffic, load_usd
+from gpuwatch.domain.planning.job_comparison import (
+    ComparedHardware,
+    HardwareExtras,
+    JobRanking,
+    compare_hardware,
+    parse_hardware,
+    rank_offers,
+)
+from gpuwatch.domain.planning.job_hours import JobSpec
 from gpuwatch.domain.watches.durations import parse_duration
-from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
-from gpuwatch.storage.price_sources import is_imported_source, kind_of_source, provider_of_source
+from gpuwatch.domain.watches.job_schema import WrongJob, job_from
+from gpuwatch.engine.browse import offer_filter
+from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.analysis.market_history import ListedOffer, OfferInterval
-    from gpuwatch.domain.planning.job_comparison import ComparedHardware, JobRanking
-    from gpuwatch.domain.planning.job_hours import JobSpec
-    from gpuwatch.engine.browse import OfferFilter
+    from gpuwatch.domain.planning.memory_need import WorkloadRequest
     from gpuwatch.settings import Settings
-    from gpuwatch.storage.market_snapshot import SnapshotOffer
 
-FRESH = timedelta(hours=3)  # offers older than the newest poll by this are gone; older prices are marked as old
-
-
-class CurrentOffers(msgspec.Struct, frozen=True, kw_only=True):
-    """Offers, their source and their time."""
-
-    offers: tuple[tuple[Offer, OfferPrice], ...]
-    as_of: datetime | None  # the newest poll; None: none
-    source: str
-    troubles: tuple[str, ...] = ()  # why some may be missing, one line each
+_POLL_S = 60.0
+_PUBLISHED_UTILISATION = FigureRange(0.2, 0.6)
+_OF_WORKLOAD = ("method", "precision", "optimizer", "batch", "context")  # that `[watch.job]` knows as well
+_OFFER_ONLY = ("gpu", "count", "provider", "verified", "data", "poll")
 
 
-def offers_now(
-    settings: Settings, wanted: OfferFilter, only: Sequence[str], data: Path | None, poll_within_s: float | None
-) -> CurrentOffers:
-    """Offers that pass a filter, with their prices, commission and disk included.
+class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A job and where it may run; as the options of `gpuwatch plan job`."""
 
-    Args:
-        data: a file of price rows, of which the newest poll counts; None: the store.
-        poll_within_s: poll the providers instead, for at most this time.
+    job: Mapping[str, Any]  # keys of `[watch.job]`, as one writes them there
+    workload: WorkloadRequest
+    download_gb: float
+    upload_gb: float
+    disk_gb: float | None
+    # of offers
+    gpu: tuple[str, ...]
+    count: str | None
+    spot: str
+    provider: tuple[str, ...]
+    verified: bool
+    listed: bool
+    poll: bool
+    data: Path | None
+    timeout_s: float | None
+    # of named hardware
+    candidates: tuple[str, ...]
+    commission: float
+    disk_usd_gb_month: float
+    download_usd_gb: float | None
+    upload_usd_gb: float | None
+    min_billing_s: float | None
+    seed: bool  # price × hours only, as the sources compute
+    credit: float  # USD
+
+    @property
+    def traffic(self) -> JobTraffic:
+        """What it transfers."""
+        return JobTraffic(self.download_gb, self.upload_gb)
+
+
+class HardwarePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The named hardware in the given order; the others are compared with the first."""
+
+    spec: JobSpec
+    found: Sequence[ComparedHardware]
+
+
+class OfferPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The offers, cheapest job first."""
+
+    spec: JobSpec
+    market: CurrentOffers
+    ranking: JobRanking
+
+
+def plan_on_hardware(asked: JobRequest) -> HardwarePlan:
+    """Compare what the job costs on the candidates. Raises UsageError."""
+    spec = _spec(asked)
+    if named := [name for name in _OFFER_ONLY if getattr(asked, name)]:
+        raise UsageError(f"--{named[0]} goes with real offers: omit the candidates")
+    if asked.spot == "any":
+        raise UsageError("--spot any goes with real offers; of candidates, either all are interruptible or none")
+    traffic, extras = asked.traffic, _extras(asked)
+    if asked.seed:
+        spec, traffic, extras = _as_sources(spec), JobTraffic(), HardwareExtras(commission=extras.commission)
+    try:
+        found = compare_hardware(spec, [parse_hardware(text) for text in asked.candidates], traffic, extras)
+    except ValueError as fault:
+        raise UsageError(str(fault)) from fault
+    return HardwarePlan(spec=spec, found=found)
+
+
+def plan_on_offers(settings: Settings, asked: JobRequest) -> OfferPlan:
+    """Rank current offers by what the job costs there.
 
     Raises:
-        UsageError: the file cannot be used, or no provider can be polled.
+        UsageError: the request says too little, or a name or the file cannot be used.
         StoreError: the store cannot be read.
     """
-    if poll_within_s is not None:
-        return _polled(settings, wanted, only, poll_within_s)
-    found = _in_store(settings) if data is None else _in_file(settings, data)
-    offers = [offer for offer in found.offers if _fits(offer, wanted, only)]
-    priced = tuple((offer, _price(settings, offer, wanted.disk_gb)) for offer in offers)
-    return CurrentOffers(offers=priced, as_of=found.as_of, source=found.source)
+    spec = _spec(asked)
+    _check_is_enough(asked, spec)
+    wanted = offer_filter(
+        asked.gpu,
+        count=asked.count,
+        spot=asked.spot,
+        disk_gb=asked.disk_gb,
+        verified=asked.verified,
+        kind="all" if asked.listed else "live",
+    )
+    within_s = (asked.timeout_s or _POLL_S) if asked.poll else None
+    market = current_offers(settings, wanted, asked.provider, asked.data, within_s)
+    return OfferPlan(spec=spec, market=market, ranking=rank_offers(spec, market.offers, asked.traffic, asked.disk_gb))
 
 
-class _Found(msgspec.Struct, frozen=True, kw_only=True):
-    offers: list[Offer]
-    as_of: datetime | None
-    source: str
+def assumes_utilisation(asked: JobRequest, spec: JobSpec) -> bool:
+    """Whether nothing says how quick it is, so that all published utilisations count."""
+    return spec.utilisation is not None and "utilisation" not in asked.job
 
 
-def _polled(settings: Settings, wanted: OfferFilter, only: Sequence[str], within_s: float) -> CurrentOffers:
-
-    names = providers_that_sell(settings, wanted, only)
-    found: list[tuple[Offer, OfferPrice]] = []
-    troubles: list[str] = []
-    for one in markets_now(settings, wanted, names, None, within_s):
-        found += [(match.offer, match.price) for match in one.matches]
-        troubles += [f"{one.provider}: {one.error}"] if one.error else []
-    source = ", ".join(names) if len(names) <= 3 else f"{len(names)} providers"
-    return CurrentOffers(offers=tuple(found), as_of=real_now(), source=source, troubles=tuple(troubles))
-
-
-def _in_store(settings: Settings) -> _Found:
-    from gpuwatch.storage.market_snapshot import market_at
-    from gpuwatch.storage.poll_queries import last_poll
-
-    now = real_now()
-    with open_store_read_only(settings) as store:
-        found = [one for one in market_at(store, now).offers if not is_imported_source(one.identity.provider)]
-        names = {one.identity.provider for one in found}
-        looked = {name: poll.at for name in names if (poll := last_poll(store, name)) is not None}
-    newest = max(looked.values(), default=None)
-    fresh = [one for one in found if newest is not None and newest - looked.get(one.identity.provider, newest) <= FRESH]
-    offers = [_from_store(one, looked.get(one.identity.provider, now)) for one in fresh]
-    return _Found(offers=offers, as_of=newest, source="the store")
+def _spec(asked: JobRequest) -> JobSpec:
+    """The job, with the memory that its model needs. Raises UsageError: one line for each fault, with its option."""
+    work = asked.workload
+    table = dict(asked.job) | {key: getattr(work, key) for key in _OF_WORKLOAD}
+    if work.params is not None:
+        table["model"] = work.params
+    try:
+        spec = job_from(table)
+    except WrongJob as wrong:
+        raise UsageError("\n".join(f"{_flag(key)}: {text}" for key, text in wrong.faults)) from None
+    if is_named(work) and "memory_gb" not in asked.job:
+        spec = msgspec.structs.replace(spec, memory_gb=memory_needed(work).gb)
+    if spec.tokens is None or spec.tokens_per_s or spec.flop is None or spec.utilisation is not None:
+        return spec
+    return msgspec.structs.replace(spec, utilisation=_PUBLISHED_UTILISATION)
 
 
-def _from_store(one: SnapshotOffer, seen_at: datetime) -> Offer:
+def _flag(key: str) -> str:
+    return "--size-of" if key == "model" else f"--{(key or 'method').replace('_', '-')}"
 
-    who, disk = one.identity, one.disk_microusd_gb_month
-    return _offer(
-        provider=provider_of_source(who.provider),
-        offer_id=one.offer_id,
-        machine_id=who.machine_id,
-        gpu=who.gpu,
-        gpu_count=who.gpu_count,
-        spot=who.spot,
-        quoted_usd_hour=one.listed_microusd_hour() / MICRO,
-        quoted_disk_gb=REFERENCE_DISK_GB,
-        disk_usd_gb_month=None if disk is None else disk / MICRO,
-        observed_at=seen_at,
-        region=one.region,
-        country=one.country,
-        reliability=one.reliability,
-        verification=one.verification,
-        kind=kind_of_source(who.provider),
+
+def _extras(asked: JobRequest) -> HardwareExtras:
+    disk = Decimal(repr(asked.disk_usd_gb_month)) * Decimal(repr(asked.disk_gb or 0.0)) / HOURS_A_MONTH
+    return HardwareExtras(
+        commission=Decimal(repr(asked.commission)),
+        spot=asked.spot == "only",
+        disk_usd_hour=disk,
+        download_usd_gb=asked.download_usd_gb,
+        upload_usd_gb=asked.upload_usd_gb,
+        min_billing_s=asked.min_billing_s or 0.0,
     )
 
 
-def _in_file(settings: Settings, data: Path) -> _Found:
-
-    market_history = load_prices(settings, MarketFilter(), datetime(2000, 1, 1, tzinfo=UTC), real_now(), data)
-    ends_s = market_history.ends_s or 0
-    offers = []
-    for interval in market_history.intervals:
-        if interval.gone_s is None and ends_s - interval.seen_s <= FRESH.total_seconds():
-            offers.append(_from_history(market_history.listings[interval.listing], interval))
-    as_of = None if market_history.ends_s is None else datetime.fromtimestamp(ends_s, UTC)
-    return _Found(offers=offers, as_of=as_of, source=data.name)
-
-
-def _from_history(listing: ListedOffer, interval: OfferInterval) -> Offer:
-
-    who, disk = listing.identity, interval.disk_microusd_gb_month
-    return _offer(
-        provider=provider_of_source(who.provider),
-        offer_id=listing.offer_id,
-        machine_id=who.machine_id,
-        gpu=who.gpu,
-        gpu_count=who.gpu_count,
-        spot=who.spot,
-        gpu_memory_gib=listing.gpu_memory_gib,
-        quoted_usd_hour=interval.listed_microusd_hour(REFERENCE_DISK_GB) / MICRO,
-        quoted_disk_gb=REFERENCE_DISK_GB,
-        disk_usd_gb_month=None if disk is None else disk / MICRO,
-        observed_at=datetime.fromtimestamp(interval.seen_s, UTC),
-        region=listing.region,
-        country=listing.country,
-        reliability=listing.reliability,
-        verification=listing.verification,
-        kind=listing.kind,
+def _as_sources(spec: JobSpec) -> JobSpec:
+    """Price × hours, nothing else."""
+    return msgspec.structs.replace(
+        spec, setup_s=exactly(0.0), load_s=exactly(0.0), image_gb=0.0, interruptions_per_day=0.0, memory_gb=0.0
     )
 
 
-def _offer(**known: Any) -> Offer:
-    specs = gpu_specs().get(known["gpu"])
-    memory = known.pop("gpu_memory_gib", None) or (None if specs is None else specs.memory_gib)
-    if known["region"] and known["country"]:  # some files say the country twice
-        known["region"] = known["region"].removesuffix(f", {known['country']}")
-    return Offer(
-        gpu_family=known["gpu"] if specs is None else specs.family,
-        gpu_wire=known["gpu"],
-        gpu_known=specs is not None,
-        gpu_memory_gib=memory,
-        **known,
-    )
+def _check_is_enough(asked: JobRequest, spec: JobSpec) -> None:
+    """Reject a job whose cost cannot be computed on any offer."""
+    if asked.seed:
+        raise UsageError("--seed goes with candidates: the sources name their cards and prices")
+    if spec.hours is None and spec.tokens is None:
+        raise UsageError(
+            "how long does it take? Use --hours with --on, or --tokens with --tokens-per-s or --utilisation"
+        )
+    if spec.hours is not None and spec.tokens is not None:
+        raise UsageError("use either --hours or --tokens")
+    if spec.hours is not None and spec.on is None:
+        raise UsageError('on which GPUs does it take those hours? Use --on "4x A100"')
+    if spec.tokens is not None and not spec.tokens_per_s and spec.flop is None:
+        raise UsageError("how fast is it? Use --tokens-per-s, or the model's size: --size-of")
+    if asked.spot != "no" and "interruptions_per_day" not in asked.job:
+        raise UsageError("how often is it interrupted? Use --interruptions-per-day (0: never)")
 
 
-def _fits(offer: Offer, wanted: OfferFilter, only: Sequence[str]) -> bool:
-    return (
-        (not wanted.gpu_names or offer.gpu in wanted.gpu_names)
-        and wanted.count_min <= offer.gpu_count <= (wanted.count_max or offer.gpu_count)
-        and offer.spot in wanted.spots
-        and (offer.kind if offer.kind is OfferKind.LISTED else OfferKind.LIVE) in wanted.kinds
-        and (offer.verified is True or not wanted.verified)
-        and (not only or offer.provider in only)
-    )
-
-
-def _price(settings: Settings, offer: Offer, disk_gb: float | None) -> OfferPrice:
-    return price_of(offer, disk_gb, _commission(settings, offer.provider))
-
-
-def _commission(settings: Settings, name: str) -> Commission:
-    """As configured; for a provider that is not enabled, its default."""
-
-    if (one := settings.providers.get(name)) is not None:
-        return one.commission
-    if name not in providers.names():
-        return Commission()
-    info = providers.info(name)
-    billing = info.billing
-    return msgspec.structs.replace(info.commission, min_billing_s=billing.minimum_s, billing_step_s=billing.step_s)
-
-
-def load_range(one: ComparedHardware, spec: JobSpec, load_said: str) -> FigureRange:
-
-    low, dash, high = load_said.partition("-")
+def load_range(one: ComparedHardware, spec: JobSpec, load: str) -> FigureRange:
+    """What one load of the model costs, by itself."""
+    low, dash, high = load.partition("-")
     said = FigureRange(parse_duration(low), parse_duration(high)) if dash else exactly(parse_duration(low))
-    load_s = spec.load_s if spec.load_s.high else said
-    return load_usd(1, one.priced_gpus.microusd_hour / MICRO, load_s)
+    return load_usd(1, one.priced_gpus.microusd_hour / MICRO, spec.load_s if spec.load_s.high else said)
 
 
-def job_candidates_json(
-    found: Sequence[ComparedHardware], spec: JobSpec, *, credit_usd: float, seed: bool, load_said: str | None
-) -> dict[str, Any]:
+def after_credit(cost: JobCost, asked: JobRequest) -> float:
+    """US dollars that are left to pay."""
+    return max(0.0, cost.microusd / MICRO - asked.credit)
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def hardware_plan_json(asked: JobRequest, plan: HardwarePlan) -> dict[str, Any]:
     """JSON of `gpuwatch plan job` for named hardware."""
     return {
         # word-check: allow - a value of the JSON
-        "method": "price × hours, as the sources reckon" if seed else METHOD_TEXT,
-        "seed": seed,
-        "candidates": [_compared_json(one, found[0], spec, credit_usd, load_said) for one in found],
+        "method": "price × hours, as the sources reckon" if asked.seed else METHOD_TEXT,
+        "seed": asked.seed,
+        "candidates": [_compared_json(asked, plan, one) for one in plan.found],
     }
 
 
-def _compared_json(
-    one: ComparedHardware, first: ComparedHardware, spec: JobSpec, credit_usd: float, load_said: str | None
-) -> dict[str, Any]:
-    load = None if load_said is None else load_range(one, spec, load_said)
+def _compared_json(asked: JobRequest, plan: HardwarePlan, one: ComparedHardware) -> dict[str, Any]:
+    load = asked.job.get("load")
     return {
         "cards": one.candidate.on.text,
         "gpu": one.priced_gpus.gpu,
         "gpu_count": one.priced_gpus.count,
         "price_usd_hour": one.priced_gpus.microusd_hour / MICRO,
-        "difference_usd": (one.cost.microusd - first.cost.microusd) / MICRO,
+        "difference_usd": (one.cost.microusd - plan.found[0].cost.microusd) / MICRO,
         "break_even_speedup": round(one.break_even, 6),
         "speedup": list(one.speed),
-        "load_usd": None if load is None else list(load),
-        "after_credit_usd": max(0.0, one.cost.microusd / MICRO - credit_usd),
-        **cost_json(one.cost),
+        "load_usd": None if load is None else list(load_range(one, plan.spec, load)),
+        "after_credit_usd": after_credit(one.cost, asked),
+        **_cost_json(one.cost),
     }
 
 
-def cost_json(cost: JobCost) -> dict[str, Any]:
+def _cost_json(cost: JobCost) -> dict[str, Any]:
     """What a job costs, at worst by parts; more keys may follow."""
     high = cost.high
     return {
@@ -254,21 +252,20 @@ def cost_json(cost: JobCost) -> dict[str, Any]:
     }
 
 
-def job_offers_json(found: CurrentOffers, ranking: JobRanking, limit: int, credit_usd: float) -> dict[str, Any]:
+def offer_plan_json(asked: JobRequest, plan: OfferPlan, limit: int) -> dict[str, Any]:
     """JSON of `gpuwatch plan job` for offers, cheapest job first."""
-
-    as_of = rfc3339(found.as_of)
+    as_of = rfc3339(plan.market.as_of)
     return {
         "method": METHOD_TEXT,
-        "samples": ranking.seen,
+        "samples": plan.ranking.seen,
         "since": as_of,
         "until": as_of,
-        "source": found.source,
+        "source": plan.market.source,
         "offers": [
             offer_json(one.offer, one.price)
-            | cost_json(one.cost)
-            | {"after_credit_usd": max(0.0, one.cost.microusd / MICRO - credit_usd)}
-            for one in ranking.placed[:limit]
+            | _cost_json(one.cost)
+            | {"after_credit_usd": after_credit(one.cost, asked)}
+            for one in plan.ranking.placed[:limit]
         ],
-        "refused": [{"reason": reason, "offers": count} for reason, count in ranking.refused],
+        "refused": [{"reason": reason, "offers": count} for reason, count in plan.ranking.refused],
     }

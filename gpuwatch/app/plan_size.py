@@ -1,25 +1,61 @@
-"""The memory that a model needs and the cards that hold it, as JSON."""
+"""The memory that a model needs, by parts, and the cards that hold it."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuwatch.domain.planning.memory_need import METHOD_TEXT, OVERHEAD_GB, RESERVE
+import msgspec
+
+from gpuwatch.app.past_prices import gpu_names_of
+from gpuwatch.domain.market.gpu_specs import gpu_specs
+from gpuwatch.domain.planning.figures import parse_figure
+from gpuwatch.domain.planning.language_models import LanguageModel, model_from_config, model_of
+from gpuwatch.domain.planning.memory_need import (
+    METHOD_TEXT,
+    OVERHEAD_GB,
+    RESERVE,
+    CardFit,
+    MemoryNeed,
+    Precision,
+    TrainingMethod,
+    Workload,
+    fitting_cards,
+    memory_need,
+    source_cards,
+    source_gb,
+)
+from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.planning.memory_need import CardFit, MemoryNeed
+    from gpuwatch.domain.planning.memory_need import WorkloadRequest
+
+_MOST_BYTES = 1_000_000  # of a config.json
 
 
-def plan_size_sources_json(weights: float, total: float, found: Sequence[tuple[int, float, str]]) -> dict[str, Any]:
-    """JSON of `gpuwatch plan size --seed`."""
-    cards = [{"gpu": name, "cards": cards, "memory_gb": memory} for cards, memory, name in found]
-    return {"method": "seed", "weights_gb": weights, "input_gb": total - weights, "total_gb": total, "fits": cards}
+def is_named(asked: WorkloadRequest) -> bool:
+    """Does the request say which model?"""
+    return asked.params is not None or asked.shape is not None
 
 
-def plan_size_json(needed: MemoryNeed, found: list[CardFit]) -> dict[str, Any]:
+def memory_needed(asked: WorkloadRequest) -> MemoryNeed:
+    """The memory that a workload needs. Raises UsageError."""
+    work = _workload_of(asked)
+    try:
+        return memory_need(work)
+    except ValueError as fault:
+        raise UsageError(str(fault)) from fault
+
+
+def cards_that_hold(needed: MemoryNeed, gpus: Sequence[str], max_cards: int) -> list[CardFit]:
+    """The cards that hold it, or those of them that are named. Raises UsageError: no GPU has a name."""
+    return fitting_cards(needed, max_cards, [name for text in gpus for name in gpu_names_of(text)] or None)
+
+
+def plan_size_json(needed: MemoryNeed, found: Sequence[CardFit]) -> dict[str, Any]:
     """JSON of `gpuwatch plan size`."""
-
     work = needed.workload
     return {
         "method": METHOD_TEXT,
@@ -48,4 +84,73 @@ def plan_size_json(needed: MemoryNeed, found: list[CardFit]) -> dict[str, Any]:
             }
             for fit in found
         ],
+    }
+
+
+def _workload_of(asked: WorkloadRequest) -> Workload:
+    given = msgspec.structs.asdict(asked)
+    params, shape = given.pop("params"), given.pop("shape")
+    names = {"method": TrainingMethod(asked.method), "precision": Precision(asked.precision)}
+    return Workload(model=_model(params, shape), **(given | names))
+
+
+def _model(params: str | None, shape: Path | None) -> LanguageModel:
+    if shape is not None:
+        return _shaped(shape, params)
+    if params is None:
+        raise UsageError("which model? Use --params 70B, a model's name, or --shape config.json")
+    try:
+        return model_of(params)
+    except ValueError as fault:
+        raise UsageError(f"--params {params!r}: {fault}") from fault
+
+
+def _shaped(path: Path, params: str | None) -> LanguageModel:
+    try:
+        text = path.read_bytes()
+        fields = json.loads(text) if len(text) <= _MOST_BYTES else None
+        if not isinstance(fields, dict):
+            raise UsageError(f"{path}: not the config.json of a model")
+        model = model_from_config(fields, path.parent.name or path.name)
+        return model if params is None else msgspec.structs.replace(model, params=parse_figure(params))
+    except OSError as fault:
+        raise UsageError(f"{path}: {fault.strerror}") from fault
+    except (ValueError, RecursionError) as fault:
+        raise UsageError(f"{path}: {fault}") from fault
+
+
+# --- as the sources compute -------------------------------------------------------------------------------------------
+
+
+class SourceSize(msgspec.Struct, frozen=True, kw_only=True):
+    """Weights and input alone, and the cards that hold them by nominal memory."""
+
+    workload: Workload
+    weights_gb: float
+    total_gb: float
+    fits: Sequence[tuple[int, float, str]]  # cards, GB of each, name
+
+
+def size_as_sources(asked: WorkloadRequest, gpus: Sequence[str], max_cards: int, input_gb: float) -> SourceSize:
+    """Compute as the sources do. Raises UsageError."""
+    work, names = _workload_of(asked), [name for text in gpus for name in gpu_names_of(text)]
+    total = source_gb(work.model.params, work.precision, work.batch, input_gb)
+    specs = [one for one in gpu_specs().values() if one.memory_gib and (not names or one.name in names)]
+    fits = sorted((source_cards(total, one.memory_gib), one.memory_gib, one.name) for one in specs)
+    return SourceSize(
+        workload=work,
+        weights_gb=source_gb(work.model.params, work.precision),
+        total_gb=total,
+        fits=[one for one in fits if one[0] <= max_cards],
+    )
+
+
+def plan_size_sources_json(found: SourceSize) -> dict[str, Any]:
+    """JSON of `gpuwatch plan size --seed`."""
+    return {
+        "method": "seed",
+        "weights_gb": found.weights_gb,
+        "input_gb": found.total_gb - found.weights_gb,
+        "total_gb": found.total_gb,
+        "fits": [{"gpu": name, "cards": cards, "memory_gb": memory} for cards, memory, name in found.fits],
     }

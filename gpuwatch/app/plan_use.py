@@ -1,7 +1,8 @@
-"""GPU utilisation and rent of the owner's launches, for the planner."""
+"""GPU utilisation and rent of the owner's launches, and what an hour of useful work costs at a utilisation."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -13,24 +14,28 @@ from gpuwatch.domain.launches.costs import predicted_cost
 from gpuwatch.domain.launches.utilisation import wasted_microusd
 from gpuwatch.domain.market.json_values import number, rfc3339
 from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.planning.utilisation import METHOD_TEXT, UtilisedPrice, price_at_utilisation
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.utilisation import SqlUtilisationRepository
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gpuwatch.domain.launches.launch import Launch
-    from gpuwatch.domain.planning.utilisation import UtilisedPrice
     from gpuwatch.settings import Settings
 
 
 class OwnUse(msgspec.Struct, frozen=True, kw_only=True):
-    """One launch: its cost and the utilisation of its GPUs."""
+    """One launch: its cost, and its price at the utilisation of its GPUs."""
 
     launch: Launch
     cost_usd: Decimal
     usd_gpu_hour: Decimal
-    percent: float | None  # None: the provider does not report it
+    price: UtilisedPrice | None  # None: the provider does not report the utilisation
+
+    @property
+    def wasted_usd(self) -> Decimal:
+        """What bought no work."""
+        percent = self.price.percent if self.price else 0.0
+        return Decimal(wasted_microusd(int(self.cost_usd * MICRO), percent)) / MICRO
 
 
 class OwnRent(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,16 +59,23 @@ class OwnRent(msgspec.Struct, frozen=True, kw_only=True):
         return Decimal(str((self.until - self.since) / timedelta(days=1)))
 
 
-def own_uses(settings: Settings, since: datetime) -> list[OwnUse]:
-    """Launches that were billed since then, newest first. Raises StoreError."""
+def own_uses(settings: Settings, since: datetime, low: float, good: float) -> list[OwnUse]:
+    """Launches that were billed since then, newest first, judged by two thresholds in percent. Raises StoreError."""
     now = real_now()
+
+    def use(launch: Launch, percent: float | None) -> OwnUse:
+        price = Decimal(launch.price_microusd_hour) / MICRO / launch.gpu_count
+        return OwnUse(
+            launch=launch,
+            cost_usd=Decimal(predicted_cost(launch, now).total) / MICRO,
+            usd_gpu_hour=price,
+            price=None if percent is None else price_at_utilisation(price, percent, low, good),
+        )
+
     with open_store_read_only(settings) as store:
-        uses = SqlUtilisationRepository(store)
-        return [
-            _use(one, now, uses.mean(one.launch_id))
-            for one in SqlLaunchRepository(store).all()
-            if _counts(one, since, now)
-        ]
+        samples = SqlUtilisationRepository(store)
+        mine = [one for one in SqlLaunchRepository(store).all() if _counts(one, since, now)]
+        return [use(one, samples.mean(one.launch_id)) for one in mine]
 
 
 def own_rent(settings: Settings, since: datetime, gpus: tuple[str, ...] | None) -> OwnRent:
@@ -99,59 +111,37 @@ def _counts(launch: Launch, since: datetime, now: datetime) -> bool:
     return not launch.dry_run and predicted_cost(launch, now, since).billed_ms > 0
 
 
-def _use(launch: Launch, now: datetime, percent: float | None) -> OwnUse:
-    return OwnUse(
-        launch=launch,
-        cost_usd=Decimal(predicted_cost(launch, now).total) / MICRO,
-        usd_gpu_hour=Decimal(launch.price_microusd_hour) / MICRO / launch.gpu_count,
-        percent=percent,
-    )
-
-
 def _hours(milliseconds: int) -> Decimal:
     return Decimal(milliseconds) / 3_600_000
-
-
-METHOD = "price ÷ use"
-
-
-def wasted_usd(one: OwnUse) -> Decimal:
-
-    return Decimal(wasted_microusd(int(one.cost_usd * MICRO), one.percent or 0.0)) / MICRO
 
 
 def plan_use_json(price: Decimal, found: Sequence[UtilisedPrice]) -> dict[str, Any]:
     """JSON of `gpuwatch plan use`."""
     shown = [_price_json(one) for one in found]
-    return {"method": METHOD, "samples": len(found), "price_usd_gpu_hour": number(price), "uses": shown}
+    return {"method": METHOD_TEXT, "samples": len(found), "price_usd_gpu_hour": number(price), "uses": shown}
 
 
-def own_use_json(
-    since: datetime, until: datetime, judged: Sequence[tuple[OwnUse, UtilisedPrice | None]]
-) -> dict[str, Any]:
+def own_use_json(since: datetime, until: datetime, found: Sequence[OwnUse]) -> dict[str, Any]:
     """JSON of `gpuwatch plan use --launches`."""
     return {
-        "method": f"{METHOD}, mean of the looks at each launch",
-        "samples": sum(found is not None for _, found in judged),
+        "method": f"{METHOD_TEXT}, mean of the looks at each launch",
+        "samples": sum(one.price is not None for one in found),
         "since": rfc3339(since),
         "until": rfc3339(until),
-        "launches": [_own_json(*pair) for pair in judged],
+        "launches": [_own_json(one) for one in found],
     }
 
 
-def _price_json(one: UtilisedPrice) -> dict[str, Any]:
-
+def _price_json(one: UtilisedPrice | None) -> dict[str, Any]:
     return {
-        "use_percent": one.percent,
-        "useful_usd_gpu_hour": number(one.useful_usd_hour),
-        "idle_usd_gpu_hour": number(one.idle_usd_hour),
-        "verdict": one.verdict.value,
+        "use_percent": one and one.percent,
+        "useful_usd_gpu_hour": one and number(one.useful_usd_hour),
+        "idle_usd_gpu_hour": one and number(one.idle_usd_hour),
+        "verdict": one and one.verdict.value,
     }
 
 
-def _own_json(one: OwnUse, found: UtilisedPrice | None) -> dict[str, Any]:
-
-    empty = {"use_percent": None, "useful_usd_gpu_hour": None, "idle_usd_gpu_hour": None, "verdict": None}
+def _own_json(one: OwnUse) -> dict[str, Any]:
     return {
         "launch_id": one.launch.launch_id,
         "watch": one.launch.watch,
@@ -159,6 +149,6 @@ def _own_json(one: OwnUse, found: UtilisedPrice | None) -> dict[str, Any]:
         "gpu_count": one.launch.gpu_count,
         "price_usd_gpu_hour": number(one.usd_gpu_hour),
         "cost_usd": number(one.cost_usd),
-        "wasted_usd": None if found is None else number(wasted_usd(one)),
-        **(empty if found is None else _price_json(found)),
+        "wasted_usd": one.price and number(one.wasted_usd),
+        **_price_json(one.price),
     }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,21 +9,18 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Group
-from gpuwatch.cli.options import Between, completes, config_option, json_option
+from gpuwatch.cli.options import FILE, POSITIVE, Between, Function, config_option, gpu_option, json_option
+from gpuwatch.cli.output import json_out, note, progress
+from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.planning.figures import parse_figure
 
 if TYPE_CHECKING:
-    from gpuwatch.app.dataset.audit import Audit, AuditModels, RemovalRules
-    from gpuwatch.app.dataset.rows import FieldSelection
-    from gpuwatch.app.dataset.saving import TrainingPrice, TrainingSaving, TrainingWork
-    from gpuwatch.app.dataset.work_folder import WorkFolder
+    from gpuwatch.app.dataset.run import FilterTarget
 
-Command = Callable[..., Any]
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _WORK = click.Path(file_okay=False, path_type=Path)
 _NEW = click.Path(path_type=Path)
 BACKENDS = ("onnx", "sentence-transformers")  # as `dataset.embedding` has them, which is not imported yet
-_POSITIVE = Between(min=0, min_open=True)
 
 
 @click.group(cls=Group, examples=("gpuwatch dataset audit train.jsonl --gpu H100 --gpu-hours 200",))
@@ -36,15 +31,13 @@ def dataset() -> None:
     """
 
 
-def _options(command: Command) -> Command:
+def _options(command: Function) -> Function:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def _figure(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    from gpuwatch.domain.planning.figures import parse_figure
-
     try:
         return None if value is None else parse_figure(value)
     except ValueError as fault:
@@ -93,23 +86,18 @@ _OPTIONS = (
         default=None,
         help="Small causal language model (ONNX) that computes perplexity.",
     ),
-    click.option("--max-perplexity", type=_POSITIVE, default=None, help="Remove rows above this perplexity."),
-    click.option("--min-perplexity", type=_POSITIVE, default=None, help="Remove rows below this perplexity."),
+    click.option("--max-perplexity", type=POSITIVE, default=None, help="Remove rows above this perplexity."),
+    click.option("--min-perplexity", type=POSITIVE, default=None, help="Remove rows below this perplexity."),
     click.option(
-        "--tokenizer", type=_FILE, default=None, help="tokenizer.json that counts tokens. Default: an estimate."
+        "--tokenizer", type=FILE, default=None, help="tokenizer.json that counts tokens. Default: an estimate."
     ),
     click.option("--threads", type=click.IntRange(1, 1024), default=None, help="Number of CPU threads. Default: all."),
     click.option("--work", type=_WORK, default=None, help="Folder for intermediate results. Default: FILE.audit."),
     click.option("--anew", is_flag=True, help="Start over and ignore earlier results."),
-    click.option(
-        "--gpu",
-        default=None,
-        help="GPU to train on; its cheapest offer in the store sets the price.",
-        shell_complete=completes("gpus"),
-    ),
+    gpu_option("--gpu", "GPU to train on; its cheapest offer in the store sets the price.", metavar=None),
     click.option("--poll", is_flag=True, help="Poll the providers for that offer instead."),
-    click.option("--price", type=_POSITIVE, default=None, help="Price of the GPU in USD per GPU-hour."),
-    click.option("--gpu-hours", type=_POSITIVE, default=None, help="GPU-hours that training on the whole file takes."),
+    click.option("--price", type=POSITIVE, default=None, help="Price of the GPU in USD per GPU-hour."),
+    click.option("--gpu-hours", type=POSITIVE, default=None, help="GPU-hours that training on the whole file takes."),
     click.option(
         "--tokens-per-s", callback=_figure, default=None, metavar="N", help="Or: tokens per second that one GPU trains."
     ),
@@ -122,7 +110,7 @@ _OPTIONS = (
         show_default=True,
         help="Share of the GPU's FLOP/s that training reaches.",
     ),
-    click.option("--epochs", type=_POSITIVE, default=1.0, show_default=True, help="Passes over the data."),
+    click.option("--epochs", type=POSITIVE, default=1.0, show_default=True, help="Passes over the data."),
 )
 
 
@@ -132,20 +120,20 @@ _OPTIONS = (
         "gpuwatch dataset audit train.jsonl --field text --params 7B --gpu H100",
     )
 )
-@click.argument("file", type=_FILE)
+@click.argument("file", type=FILE)
 @_options
 @json_option
 @config_option
-def audit(file: Path, as_json: bool, config: str | None, **chosen: Any) -> int:
+def audit(as_json: bool, config: str | None, **asked: Any) -> int:
     """Report what repeats in FILE (JSON lines, also .gz), and what training on less would save.
 
     Writes report.html and report.json to FILE.audit. Exit codes: 0 done, 2 usage, 3 FILE holds no readable row.
     """
-    return _run_audit(file, as_json, config, chosen, write=None)
+    return _run(asked, as_json, config)
 
 
 @dataset.command("filter", examples=("gpuwatch dataset filter train.jsonl smaller.jsonl --removed removed.jsonl",))
-@click.argument("file", type=_FILE)
+@click.argument("file", type=FILE)
 @click.argument("out", type=_NEW)
 @click.option("--removed", type=_NEW, default=None, help="Write the removed rows to this file.")
 @click.option("--drop-unread", is_flag=True, help="Remove unreadable lines, too. Default: keep them.")
@@ -154,185 +142,52 @@ def audit(file: Path, as_json: bool, config: str | None, **chosen: Any) -> int:
 @json_option
 @config_option
 def filter_(
-    file: Path,
     out: Path,
     removed: Path | None,
     drop_unread: bool,
     force: bool,
     as_json: bool,
     config: str | None,
-    **chosen: Any,
+    **asked: Any,
 ) -> int:
     """Write the rows of FILE that stay to OUT, byte for byte, in their order. FILE is never changed.
 
     Reuses the results of an earlier audit. Exit codes as for `audit`.
     """
-    from gpuwatch.app.dataset.filtering import check_target, write_kept
+    from gpuwatch.app.dataset.run import FilterTarget
 
-    for target in (out, removed) if removed else (out,):
-        check_target(file, target, force=force)
-
-    def write(done: Audit) -> dict[str, Any]:
-        found = write_kept(done, out, removed, drop_unread=drop_unread, force=force)
-        return {"file": str(out), "rows": found.rows, "bytes": found.bytes, "unread_lines": found.unread}
-
-    return _run_audit(file, as_json, config, chosen, write=write)
+    target = FilterTarget(out=out, removed=removed, drop_unread=drop_unread, force=force)
+    target.check(asked["file"])
+    return _run(asked, as_json, config, target)
 
 
-def _run_audit(
-    file: Path,
-    as_json: bool,
-    config: str | None,
-    chosen: dict[str, Any],
-    write: Callable[[Audit], dict[str, Any]] | None,
-) -> int:
+def _run(asked: dict[str, Any], as_json: bool, config: str | None, target: FilterTarget | None = None) -> int:
     """Audit, write what is to be written, and say what was found."""
-    from gpuwatch.app.dataset.scan import NoUsableRows, read_as
-    from gpuwatch.app.dataset.work_folder import open_work_folder
+    from gpuwatch.app.dataset.run import AuditRequest, run_audit, training_price
+    from gpuwatch.app.dataset.scan import NoUsableRows
+    from gpuwatch.bootstrap.settings_loading import load_settings
 
-    if not file.is_file():
-        raise click.UsageError(f"{file} is not a file that can be read twice")
-    work, price = _work(chosen), _price(chosen, config)
-    place = chosen["work"] or file.with_name(f"{file.name}.audit")
+    request = AuditRequest(**asked)
+    price, missing = training_price(request, lambda: load_settings(config))
+    if missing:
+        note(missing)
     try:
-        reading = read_as(file, chosen["field"])
-        with open_work_folder(place, anew=chosen["anew"]) as folder:
-            done = _audited(file, reading, folder, chosen)
-            report = _report(done, _saving(done, work, price, chosen))
-            if write is not None:
-                report["written"] = write(done)
-            _keep(report, place)
+        with progress() as stage:
+            report = run_audit(request, price, stage, target)
     except NoUsableRows as fault:
-        click.echo(str(fault), err=True)
+        note(str(fault))
         return Exit.CANNOT_TELL
-    _show(report, place, as_json)
+    _show(report, request.folder, as_json)
     return Exit.DONE
 
 
-def _audited(file: Path, reading: FieldSelection, folder: WorkFolder, chosen: dict[str, Any]) -> Audit:
-    from gpuwatch.app.dataset.audit import audit_file
-    from gpuwatch.cli.output import progress
-
-    rules, models = _rules(chosen), _models(chosen)
-    with progress() as report:
-        return audit_file(file, reading, rules, models, folder, report)
-
-
-def _rules(chosen: dict[str, Any]) -> RemovalRules:
-    from gpuwatch.app.dataset.audit import RemovalRules
-
-    least, most = chosen["min_perplexity"], chosen["max_perplexity"]
-    if (least or most) and chosen["perplexity_model"] is None:
-        raise click.UsageError("a limit of perplexity wants --perplexity-model.")
-    if least and most and least > most:
-        raise click.UsageError("--min-perplexity is above --max-perplexity.")
-    return RemovalRules(
-        near=chosen["near"],
-        least_perplexity=least,
-        most_perplexity=most,
-        per_cluster=chosen["per_cluster"],
-        clusters=chosen["clusters"],
-        seed=chosen["seed"],
-    )
-
-
-def _models(chosen: dict[str, Any]) -> AuditModels:
-    from gpuwatch.app.dataset.audit import AuditModels
-    from gpuwatch.app.dataset.embedding import open_embedder
-    from gpuwatch.app.dataset.onnx_models import TokenCounter, find_model
-    from gpuwatch.app.dataset.perplexity import CausalModel
-
-    threads = chosen["threads"] or _processors()
-    named, causal = chosen["tokenizer"], chosen["perplexity_model"]
-    return AuditModels(
-        embedder=open_embedder(chosen["model"], chosen["backend"], threads),
-        counter=TokenCounter(named or find_model(chosen["model"]).tokenizer, estimate=named is None),
-        causal=None if causal is None else CausalModel(causal, threads),
-    )
-
-
-def _processors() -> int:
-    """Those that this process may use, where the system says it."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _work(chosen: dict[str, Any]) -> TrainingWork:
-    from gpuwatch.app.dataset.saving import TrainingWork
-
-    names = ("gpu_hours", "tokens_per_s", "params", "lora", "utilisation", "epochs")
-    if chosen["params"] is not None and chosen["gpu"] is None:
-        raise click.UsageError("--params wants the GPU, too, such as --gpu H100.")
-    return TrainingWork(**{name: chosen[name] for name in names})
-
-
-def _price(chosen: dict[str, Any], config: str | None) -> TrainingPrice | None:
-    """As it was said, else of the cheapest offer now."""
-    from gpuwatch.app.dataset.saving import TrainingPrice
-    from gpuwatch.app.past_prices import gpu_names_of
-
-    gpu = chosen["gpu"]
-    gpus = gpu_names_of(gpu) if gpu else ()
-    if chosen["poll"] and gpu is None:
-        raise click.UsageError("--poll wants the GPU, too, such as --gpu H100.")
-    if chosen["price"] is not None:
-        return TrainingPrice(usd_gpu_hour=chosen["price"], source="as said", gpu=next(iter(gpus), None))
-    if gpu is None:
-        return None
-    from gpuwatch.app.gpu_price import polled_price, stored_price
-    from gpuwatch.bootstrap import real_now
-    from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.errors import StoreError
-
-    loaded = load_settings(config)
-    try:
-        found = polled_price(loaded, gpu) if chosen["poll"] else stored_price(loaded, gpus, real_now())
-    except StoreError as fault:
-        click.echo(f"no price out of the store: {fault}", err=True)
-        return None
-    if found is None:
-        known = "no provider offers it" if chosen["poll"] else "no offer of the last three hours is in the store"
-        click.echo(
-            f"no price of {gpu}: {known}; --price says one" + ("" if chosen["poll"] else ", --poll asks"), err=True
-        )
-    return found
-
-
-def _saving(done: Audit, work: TrainingWork, price: TrainingPrice | None, chosen: dict[str, Any]) -> TrainingSaving:
-    from gpuwatch.app.dataset.report import tokens_of
-    from gpuwatch.app.dataset.saving import training_saving
-    from gpuwatch.app.past_prices import gpu_names_of
-
-    gpu = price.gpu if price else None
-    if gpu is None and chosen["gpu"]:
-        gpu = gpu_names_of(chosen["gpu"])[0]
-    return training_saving(*tokens_of(done), work, gpu, price)
-
-
-def _report(done: Audit, saved: TrainingSaving) -> dict[str, Any]:
-    from gpuwatch.app.dataset.report import examples_of, report_of
-
-    return report_of(done, saved, examples_of(done))
-
-
-def _keep(report: dict[str, Any], place: Path) -> None:
-    """The report, in files."""
-    import msgspec
-
-    from gpuwatch.app.dataset.rendering import lines_for, page_of
-
-    (place / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
-    (place / "report.html").write_text(page_of(report, lines_for(report)), encoding="utf-8")
-
-
-def _show(report: dict[str, Any], place: Path, as_json: bool) -> None:
+def _show(report: dict[str, Any], folder: Path, as_json: bool) -> None:
     from gpuwatch.app.dataset.rendering import lines_for, size
-    from gpuwatch.cli.output import json_out
-    from gpuwatch.domain.market.text import clean
 
     lines = [clean(line, 1_000) for line in lines_for(report)]
     if as_json:
         if report["clusters"]["verdict"] == "crowded":
-            click.echo(lines[0], err=True)
+            note(lines[0])
         json_out(report)
         return
     for line in lines:
@@ -340,4 +195,4 @@ def _show(report: dict[str, Any], place: Path, as_json: bool) -> None:
     if written := report.get("written"):
         unread = f", and {written['unread_lines']:,} lines that are no rows" if written["unread_lines"] else ""
         click.echo(f"{clean(written['file'], 1_000)}: {written['rows']:,} rows{unread}, {size(written['bytes'])}")
-    click.echo(f"Report: {clean(str(place / 'report.html'), 1_000)}, report.json beside it")
+    click.echo(f"Report: {clean(str(folder / 'report.html'), 1_000)}, report.json beside it")

@@ -106,6 +106,13 @@ def provider_option(command: Function) -> Function:
     )(command)
 
 
+def gpu_option(flag: str, text: str, **more: Any) -> Callable[[Function], Function]:
+    """A GPU's name, which the shell completes."""
+    return click.option(
+        flag, **({"metavar": "GPU", "default": None} | more), shell_complete=completes("gpus"), help=text
+    )
+
+
 def duration_option(flag: str, name: str, text: str, default: str | None = None) -> Callable[[Function], Function]:
     """A duration above 0 as people write it (`2h`); arrives in seconds as `name: float | None`."""
     return click.option(
@@ -126,6 +133,14 @@ def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
         raise click.BadParameter(f"expected {EXPECTED}, above 0")
     return seconds
 
+
+# --- which prices of now ----------------------------------------------------------------------------------------------
+
+POLL = click.option("--poll", "--now", "poll", is_flag=True, help="Poll the providers instead of reading the store.")
+CURRENT_DATA = click.option(
+    "--data", type=FILE, default=None, help="Read the newest poll of this file instead of the store."
+)
+LISTED = click.option("--listed", is_flag=True, help="Include list prices, without proof of stock.")
 
 # --- which prices of the past ---------------------------------------------------------------------------------------
 
@@ -274,25 +289,51 @@ def _counts(text: str | None) -> tuple[int | None, int | None]:
 _USD_MAX = Decimal(10**9)
 
 
-def parse_usd(flag: str, text: str, *, zero: bool = False) -> Decimal:
-    """Dollars, exact as written. Raises UsageError."""
-    try:
-        found = Decimal(text.strip().removeprefix("$"))
-    except InvalidOperation:
-        found = Decimal("NaN")
-    if not found.is_finite() or not (0 <= found <= _USD_MAX) or (not found and not zero):
-        raise UsageError(f"{flag} {text!r}: expected USD{' from 0 on' if zero else ' above 0'}, such as 3.50")
-    return found
+class Usd(click.ParamType[Decimal]):
+    """Dollars, exact as written."""
+
+    name = "text"
+
+    def __init__(self, *, zero: bool = False) -> None:
+        self._zero = zero
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Decimal:
+        """Raises UsageError."""
+        if isinstance(value, Decimal):
+            return value
+        try:
+            found = Decimal(value.strip().removeprefix("$"))
+        except InvalidOperation:
+            found = Decimal("NaN")
+        if not found.is_finite() or not (0 <= found <= _USD_MAX) or (not found and not self._zero):
+            expected = "from 0 on" if self._zero else "above 0"
+            raise UsageError(f"{_flag(param)} {value!r}: expected USD {expected}, such as 3.50")
+        return found
 
 
-def parse_percents(flag: str, text: str, most: int = 100) -> tuple[Decimal, ...]:
-    """One percentage or two, "40-60"; "none" and "" are none. Raises UsageError."""
-    if text.strip().lower() in {"", "none", "0"}:
-        return ()
-    try:
-        found = tuple(Decimal(part.strip().removesuffix("%")) for part in text.split("-"))
-    except InvalidOperation:
-        found = ()
-    if not 1 <= len(found) <= 2 or not all(one.is_finite() and 0 <= one < most for one in found):
-        raise UsageError(f"{flag} {text!r}: expected percent under {most}, such as 40 or 40-60, or none")
-    return tuple(sorted(set(found)))
+class Percents(click.ParamType[tuple[Decimal, ...]]):
+    """One percentage or two, "40-60"; "none" and "" are none."""
+
+    name = "text"
+
+    def __init__(self, most: int = 100) -> None:
+        self._most = most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Decimal, ...]:
+        """Raises UsageError."""
+        if isinstance(value, tuple):
+            return value
+        if value.strip().lower() in {"", "none", "0"}:
+            return ()
+        try:
+            found = tuple(Decimal(part.strip().removesuffix("%")) for part in value.split("-"))
+        except InvalidOperation:
+            found = ()
+        if not 1 <= len(found) <= 2 or not all(one.is_finite() and 0 <= one < self._most for one in found):
+            expected = f"percent under {self._most}, such as 40 or 40-60, or none"
+            raise UsageError(f"{_flag(param)} {value!r}: expected {expected}")
+        return tuple(sorted(set(found)))
+
+
+def _flag(param: click.Parameter | None) -> str:
+    return param.opts[0] if param else ""

@@ -8,8 +8,11 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import Between, config_option, json_option
-from gpuwatch.cli.tables import left, right, text
+from gpuwatch.cli.options import Between, Usd, config_option, json_option, moment
+from gpuwatch.cli.output import json_out, note
+from gpuwatch.cli.tables import left, right, table, text
+from gpuwatch.domain.market.money import amount_text, dollars
+from gpuwatch.domain.planning.utilisation import METHOD_TEXT, UtilisationVerdict, price_at_utilisation
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,7 +43,7 @@ _OWN_COLUMNS = (
         "gpuwatch plan use --launches",
     ),
 )
-@click.option("--price", default=None, metavar="USD", help="USD per GPU-hour.")
+@click.option("--price", default=None, type=Usd(), metavar="USD", help="USD per GPU-hour.")
 @click.option(
     "--use",
     "uses",
@@ -56,7 +59,7 @@ _OWN_COLUMNS = (
 @json_option
 @config_option
 def use(
-    price: str | None,
+    price: Decimal | None,
     uses: tuple[float, ...],
     low: float,
     good: float,
@@ -66,108 +69,63 @@ def use(
     config: str | None,
 ) -> int:
     """Show what an hour of real work costs: price ÷ utilisation."""
+    from gpuwatch.app.plan_use import own_use_json, own_uses, plan_use_json
+    from gpuwatch.bootstrap import real_now
+    from gpuwatch.bootstrap.settings_loading import load_settings
+
     if low > good:
         raise UsageError("--low is above --good")
+    if own and (price is not None or uses):
+        raise UsageError("--launches takes price and use from your own launches: omit --price and --use")
     if own:
-        if price is not None or uses:
-            raise UsageError("--launches takes price and use from your own launches: omit --price and --use")
-        return _own(since, low, good, as_json, config)
+        now = real_now()
+        start = moment(since, now)
+        mine = own_uses(load_settings(config), start, low, good)
+        if as_json:
+            json_out(own_use_json(start, now, mine))
+        else:
+            _print_own(mine, low, good)
+        return Exit.DONE if any(one.price for one in mine) else Exit.CANNOT_TELL
     if price is None:
         raise UsageError("use --price USD per GPU-hour, or --launches for your own")
-    _asked(_usd(price), uses or _EXAMPLE, low, good, as_json)
+    found = [price_at_utilisation(price, percent, low, good) for percent in uses or _EXAMPLE]
+    if as_json:
+        json_out(plan_use_json(price, found))
+    else:
+        rows = [
+            (f"{one.percent:g} %", _useful(one), amount_text(one.idle_usd_hour), _advice(one, low, good))
+            for one in found
+        ]
+        table(_COLUMNS, rows, title=f"${price} per GPU-hour")
+        note(METHOD_TEXT)
     return Exit.DONE
 
 
-def _usd(text: str) -> Decimal:
-    from gpuwatch.cli.options import parse_usd
-
-    return parse_usd("--price", text)
-
-
-def _asked(price: Decimal, uses: Sequence[float], low: float, good: float, as_json: bool) -> None:
-    from gpuwatch.app.plan_use import METHOD, plan_use_json
-    from gpuwatch.cli.output import json_out, note
-    from gpuwatch.cli.tables import table
-    from gpuwatch.domain.planning.utilisation import price_at_utilisation
-
-    found = [price_at_utilisation(price, percent, low, good) for percent in uses]
-    if as_json:
-        json_out(plan_use_json(price, found))
-        return
-    rows = [
-        (f"{one.percent:g} %", _money(one.useful_usd_hour), _money(one.idle_usd_hour), _advice(one, low, good))
-        for one in found
-    ]
-    table(_COLUMNS, rows, title=f"${price} per GPU-hour")
-    note(METHOD)
-
-
-def _own(since: str, low: float, good: float, as_json: bool, config: str | None) -> int:
-    from gpuwatch.app.plan_use import own_use_json, own_uses
-    from gpuwatch.bootstrap import real_now
-    from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.cli.options import moment
-    from gpuwatch.domain.planning.utilisation import price_at_utilisation
-
-    now = real_now()
-    start = moment(since, now)
-    found = own_uses(load_settings(config), start)
-    judged = [
-        (one, None if one.percent is None else price_at_utilisation(one.usd_gpu_hour, one.percent, low, good))
-        for one in found
-    ]
-    known = sum(judged_ is not None for _, judged_ in judged)
-    if as_json:
-        from gpuwatch.cli.output import json_out
-
-        json_out(own_use_json(start, now, judged))
+def _print_own(mine: Sequence[OwnUse], low: float, good: float) -> None:
+    if mine:
+        table(_OWN_COLUMNS, [_own_cells(one, low, good) for one in mine])
+    if any(one.price for one in mine):
+        wasted = sum(one.wasted_usd for one in mine if one.price)
+        note(f"{METHOD_TEXT}, mean of the samples of each launch; in all {dollars(wasted)} bought no work")
     else:
-        _print_own(judged, low, good)
-    return Exit.DONE if known else Exit.CANNOT_TELL
+        note("not enough data: " + ("no provider said how its GPUs were used" if mine else "nothing was rented then"))
 
 
-def _print_own(judged: Sequence[tuple[OwnUse, UtilisedPrice | None]], low: float, good: float) -> None:
-    from gpuwatch.app.plan_use import METHOD, wasted_usd
-    from gpuwatch.cli.output import note
-    from gpuwatch.cli.tables import table
-    from gpuwatch.domain.market.money import dollars
-
-    if judged:
-        table(_OWN_COLUMNS, [_own_row(one, found, low, good) for one, found in judged])
-    if all(found is None for _, found in judged):
-        note("not enough data: " + ("no provider said how its GPUs were used" if judged else "nothing was rented then"))
-        return
-    wasted = sum(wasted_usd(one) for one, found in judged if found is not None)
-    note(f"{METHOD}, mean of the samples of each launch; in all {dollars(wasted)} bought no work")
+def _own_cells(one: OwnUse, low: float, good: float) -> tuple[str, ...]:
+    launch, price = one.launch, one.price
+    cells = launch.launch_id, f"{launch.gpu_count}× {launch.gpu}", f"{one.usd_gpu_hour:.3f}", f"{one.cost_usd:.2f}"
+    if price is None:
+        return (*cells, "–", "–", "–", "not measured")
+    return (*cells, f"{price.percent:.0f} %", _useful(price), f"{one.wasted_usd:.2f}", _advice(price, low, good))
 
 
-def _own_row(one: OwnUse, found: UtilisedPrice | None, low: float, good: float) -> tuple[str, ...]:
-    from gpuwatch.app.plan_use import wasted_usd
-
-    launch = one.launch
-    first = (
-        launch.launch_id,
-        f"{launch.gpu_count}× {launch.gpu}",
-        f"{one.usd_gpu_hour:.3f}",
-        f"{one.cost_usd:.2f}",
-    )
-    if found is None:
-        return (*first, "–", "–", "–", "not measured")
-    useful = _money(found.useful_usd_hour)
-    return (*first, f"{found.percent:.0f} %", useful, f"{wasted_usd(one):.2f}", _advice(found, low, good))
+def _useful(one: UtilisedPrice) -> str:
+    return "–" if one.useful_usd_hour is None else amount_text(one.useful_usd_hour)
 
 
 def _advice(one: UtilisedPrice, low: float, good: float) -> str:
-    from gpuwatch.domain.planning.utilisation import UtilisationVerdict
-
     return {
         UtilisationVerdict.BOTTLENECK: f"under {low:g} %: find what the GPU waits for before you rent more",
         UtilisationVerdict.WASTEFUL: f"under {good:g} %: a larger batch, or a smaller GPU",
         UtilisationVerdict.GOOD: "well used",
     }[one.verdict]
-
-
-def _money(usd: Decimal | None) -> str:
-    from gpuwatch.domain.market.money import amount_text
-
-    return "–" if usd is None else amount_text(usd)

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
+from gpuwatch.app.current_offers import current_offers, is_old
+from gpuwatch.bootstrap import real_now
+from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.domain.planning.job import training_flop
 from gpuwatch.domain.planning.job_hours import HOUR_S, peak_flops
+from gpuwatch.engine.browse import offer_filter
 from gpuwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+
+_POLL_WITHIN_S = 30.0
 
 
 class TrainingWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +37,27 @@ class TrainingPrice(msgspec.Struct, frozen=True, kw_only=True):
     usd_gpu_hour: float
     source: str
     gpu: str | None = None  # canonical
+
+
+def cheapest_price(settings: Settings, gpu: str, *, poll: bool) -> TrainingPrice | None:
+    """The cheapest live offer now, per GPU-hour. None: no offer, or no poll in the last three hours.
+
+    Args:
+        poll: poll the providers instead of reading the store.
+
+    Raises:
+        UsageError: no GPU has this name, or no provider can be polled.
+        StoreError: the store cannot be read.
+    """
+    found = current_offers(settings, offer_filter((gpu,), kind="live"), poll_within_s=_POLL_WITHIN_S if poll else None)
+    if not found.offers or is_old(found.as_of, real_now()):
+        return None
+    price, offer = min(
+        ((price.price_microusd_hour / offer.gpu_count, offer) for offer, price in found.offers),
+        key=lambda pair: (pair[0], pair[1].gpu, pair[1].provider),
+    )
+    source = f"the cheapest {offer.gpu} now, {offer.provider}"
+    return TrainingPrice(usd_gpu_hour=price / MICRO, source=source, gpu=offer.gpu)
 
 
 class TrainingSaving(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,6 +23,10 @@ from gpuwatch.domain.planning.memory_need import GIB_GB, cards_for
 BANDWIDTH_REACHED: Final = (
     0.6  # of the data sheet's; single streams reach 55 to 60 % on A100 and H100 (MosaicML's MBU, 2023)
 )
+METHOD_TEXT: Final = (
+    "per class the cheapest offer that holds the task with 10 % of each card left free; a token takes at least what it "
+    "reads ÷ 60 % of the data sheet's bandwidth; TFLOPS are dense 16-bit ones"
+)
 _NO_BF16 = frozenset({"Volta", "Turing"})
 _DROPPED = frozenset({"Kepler", "Maxwell"})  # no longer supported by CUDA 12 and 13
 

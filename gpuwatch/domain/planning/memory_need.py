@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from math import ceil
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -89,6 +90,23 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     def trains(self) -> bool:
         """Is it training?"""
         return self.method is not TrainingMethod.INFERENCE
+
+
+class WorkloadRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A workload as a person names it. The rest is as in `Workload`."""
+
+    params: str | None  # "70B", or a model's name
+    shape: Path | None  # the model's config.json
+    method: str
+    precision: str
+    optimizer: str
+    batch: int
+    context: int
+    recompute: bool
+    fused_attention: bool
+    master: bool
+    rank: int
+    targets: str
 
 
 class MemoryPart(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ import msgspec
 
 LOW_UTILISATION_PERCENT = 70.0  # below it: find what the GPU waits for
 GOOD_UTILISATION_PERCENT = 90.0  # below it: some capacity is unused
+METHOD_TEXT = "price ÷ use"
 
 
 class UtilisationVerdict(StrEnum):

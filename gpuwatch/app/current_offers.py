@@ -1,0 +1,185 @@
+"""Offers for rent now, with their prices: from the store, from a file of price rows, or from the providers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpuwatch import providers
+from gpuwatch.app.offers import markets_now, providers_that_sell
+from gpuwatch.app.past_prices import load_prices
+from gpuwatch.bootstrap import open_store_read_only, real_now
+from gpuwatch.domain.analysis.market_history import ListedOffer, MarketFilter, OfferInterval
+from gpuwatch.domain.market.gpu_specs import gpu_specs
+from gpuwatch.domain.market.offer import Offer, OfferKind
+from gpuwatch.domain.market.pricing import MICRO, Commission, OfferPrice, price_of
+from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
+from gpuwatch.storage.price_sources import is_imported_source, kind_of_source, provider_of_source
+
+if TYPE_CHECKING:
+    from gpuwatch.engine.browse import OfferFilter
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.market_snapshot import SnapshotOffer
+
+FRESH = timedelta(hours=3)  # older prices are marked as old
+_POLLS_KEPT = 3  # an answer counts for this many poll intervals of its provider, as for watches
+_BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+class CurrentOffers(msgspec.Struct, frozen=True, kw_only=True):
+    """Offers with their prices, commission and disk included; their source and their time."""
+
+    offers: tuple[tuple[Offer, OfferPrice], ...]
+    as_of: datetime | None  # the newest poll; None: none
+    source: str
+    troubles: tuple[str, ...] = ()  # why some may be missing, one line each
+
+
+def is_old(as_of: datetime | None, now: datetime) -> bool:
+    """Whether prices of that time may have changed since."""
+    return as_of is not None and now - as_of > FRESH
+
+
+def current_offers(
+    settings: Settings,
+    wanted: OfferFilter,
+    only: Sequence[str] = (),
+    data: Path | None = None,
+    poll_within_s: float | None = None,
+) -> CurrentOffers:
+    """The offers that pass a filter.
+
+    Args:
+        only: providers; empty: all.
+        data: a file of price rows, of which the newest poll counts; None: the store.
+        poll_within_s: poll the providers instead, for at most this time.
+
+    Raises:
+        UsageError: the file cannot be used, or no provider can be polled.
+        StoreError: the store cannot be read.
+    """
+    if poll_within_s is not None:
+        return _polled(settings, wanted, only, poll_within_s)
+    found, as_of = _in_store(settings, wanted, only) if data is None else _in_file(settings, wanted, only, data)
+    priced = tuple(
+        (offer, price_of(offer, wanted.disk_gb, _commission(settings, offer.provider)))
+        for offer in found
+        if (not wanted.gpu_names or offer.gpu in wanted.gpu_names)
+        and wanted.count_min <= offer.gpu_count <= (wanted.count_max or offer.gpu_count)
+        and (offer.verified is True or not wanted.verified)
+    )
+    return CurrentOffers(offers=priced, as_of=as_of, source="the store" if data is None else data.name)
+
+
+def _polled(settings: Settings, wanted: OfferFilter, only: Sequence[str], within_s: float) -> CurrentOffers:
+    names = providers_that_sell(settings, wanted, only)
+    found: list[tuple[Offer, OfferPrice]] = []
+    troubles: list[str] = []
+    for one in markets_now(settings, wanted, names, None, within_s):
+        found += [(match.offer, match.price) for match in one.matches]
+        troubles += [f"{one.provider}: {one.error}"] if one.error else []
+    source = ", ".join(names) if len(names) <= 3 else f"{len(names)} providers"
+    return CurrentOffers(offers=tuple(found), as_of=real_now(), source=source, troubles=tuple(troubles))
+
+
+def _in_store(settings: Settings, wanted: OfferFilter, only: Sequence[str]) -> tuple[list[Offer], datetime | None]:
+    """The offers of providers that were polled about when the newest one was, and the time of that poll."""
+    from gpuwatch.storage.market_snapshot import market_at
+    from gpuwatch.storage.poll_queries import last_poll
+
+    def is_asked(one: SnapshotOffer) -> bool:
+        name = one.identity.provider
+        return not is_imported_source(name) and _is_asked(wanted, only, name, one.identity.spot, kind_of_source(name))
+
+    with open_store_read_only(settings) as store:
+        found = [one for one in market_at(store, real_now()).offers if is_asked(one)]
+        names = {one.identity.provider for one in found}
+        polled = {name: poll.at for name in names if (poll := last_poll(store, name)) is not None}
+    newest = max(polled.values(), default=_BEGINNING)
+    fresh = {name: at for name, at in polled.items() if newest - at <= _counts_for(settings, name)}
+    offers = [
+        _offer(one, one, kind_of_source(name), None, fresh[name])
+        for one in found
+        if (name := one.identity.provider) in fresh
+    ]
+    return offers, max(polled.values(), default=None)
+
+
+def _in_file(
+    settings: Settings, wanted: OfferFilter, only: Sequence[str], data: Path
+) -> tuple[list[Offer], datetime | None]:
+    """The offers that the newest poll shows, and its time."""
+    history = load_prices(settings, MarketFilter(), _BEGINNING, real_now(), data)
+    ends_s = history.ends_s or 0
+    offers = []
+    for interval in history.intervals:
+        facts = history.listings[interval.listing]
+        is_open = interval.gone_s is None and ends_s - interval.seen_s <= FRESH.total_seconds()
+        if is_open and _is_asked(wanted, only, facts.identity.provider, facts.identity.spot, facts.kind):
+            seen_at = datetime.fromtimestamp(interval.seen_s, UTC)
+            offers.append(_offer(facts, interval, facts.kind, facts.gpu_memory_gib, seen_at))
+    return offers, datetime.fromtimestamp(ends_s, UTC) if offers else None
+
+
+def _is_asked(wanted: OfferFilter, only: Sequence[str], source: str, spot: bool, kind: OfferKind) -> bool:
+    shown = kind if kind is OfferKind.LISTED else OfferKind.LIVE
+    return spot in wanted.spots and shown in wanted.kinds and (not only or provider_of_source(source) in only)
+
+
+def _counts_for(settings: Settings, source: str) -> timedelta:
+    """How much older than the newest poll this one may be. Lists are polled a few times a day."""
+    name, every_s = provider_of_source(source), 0.0
+    if name in settings.providers:
+        every_s = settings.providers[name].poll_every_s
+    elif name in providers.names():
+        every_s = providers.info(name).poll_every_s
+    return max(FRESH, timedelta(seconds=_POLLS_KEPT * every_s))
+
+
+def _offer(
+    facts: SnapshotOffer | ListedOffer,
+    price: SnapshotOffer | OfferInterval,
+    kind: OfferKind,
+    memory_gib: float | None,
+    seen_at: datetime,
+) -> Offer:
+    who, disk, region = facts.identity, price.disk_microusd_gb_month, facts.region
+    specs = gpu_specs().get(who.gpu)
+    if region and facts.country:  # some files say the country twice
+        region = region.removesuffix(f", {facts.country}")
+    return Offer(
+        provider=provider_of_source(who.provider),
+        offer_id=facts.offer_id,
+        machine_id=who.machine_id,
+        gpu=who.gpu,
+        gpu_family=who.gpu if specs is None else specs.family,
+        gpu_wire=who.gpu,
+        gpu_known=specs is not None,
+        gpu_count=who.gpu_count,
+        gpu_memory_gib=memory_gib or (None if specs is None else specs.memory_gib),
+        spot=who.spot,
+        quoted_usd_hour=price.listed_microusd_hour(REFERENCE_DISK_GB) / MICRO,
+        quoted_disk_gb=REFERENCE_DISK_GB,
+        disk_usd_gb_month=None if disk is None else disk / MICRO,
+        observed_at=seen_at,
+        region=region,
+        country=facts.country,
+        reliability=facts.reliability,
+        verification=facts.verification,
+        kind=kind,
+    )
+
+
+def _commission(settings: Settings, name: str) -> Commission:
+    """As configured; for a provider that is not enabled, its default."""
+    if (one := settings.providers.get(name)) is not None:
+        return one.commission
+    if name not in providers.names():
+        return Commission()
+    info = providers.info(name)
+    billing = info.billing
+    return msgspec.structs.replace(info.commission, min_billing_s=billing.minimum_s, billing_step_s=billing.step_s)

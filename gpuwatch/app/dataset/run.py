@@ -1,0 +1,174 @@
+"""`gpuwatch dataset`: audit a file, write the rows that stay, and say what training on less saves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuwatch.app.dataset.audit import Audit, AuditModels, RemovalRules, audit_file
+from gpuwatch.app.dataset.embedding import open_embedder
+from gpuwatch.app.dataset.filtering import check_target, write_kept
+from gpuwatch.app.dataset.onnx_models import TokenCounter, find_model
+from gpuwatch.app.dataset.perplexity import CausalModel
+from gpuwatch.app.dataset.rendering import lines_for, page_of
+from gpuwatch.app.dataset.report import examples_of, report_of, tokens_of
+from gpuwatch.app.dataset.saving import TrainingPrice, TrainingSaving, TrainingWork, cheapest_price, training_saving
+from gpuwatch.app.dataset.scan import AuditProgress, read_as
+from gpuwatch.app.dataset.work_folder import open_work_folder
+from gpuwatch.app.past_prices import gpu_names_of
+from gpuwatch.errors import StoreError, UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+
+
+class AuditRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A file, what goes, and what training on it takes; as the options of `gpuwatch dataset audit`."""
+
+    file: Path
+    field: tuple[str, ...]  # empty: detected
+    near: float | None  # cosine
+    per_cluster: int | None
+    clusters: int
+    seed: int
+    model: Path | None
+    backend: str
+    perplexity_model: Path | None
+    max_perplexity: float | None
+    min_perplexity: float | None
+    tokenizer: Path | None
+    threads: int | None
+    work: Path | None  # folder of intermediate results
+    anew: bool
+    gpu: str | None
+    poll: bool
+    price: float | None  # USD per GPU-hour
+    gpu_hours: float | None
+    tokens_per_s: float | None
+    params: float | None
+    lora: bool
+    utilisation: float
+    epochs: float
+
+    @property
+    def folder(self) -> Path:
+        """Where intermediate results and the report are kept."""
+        return self.work or self.file.with_name(f"{self.file.name}.audit")
+
+
+class FilterTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the rows go, and what may be replaced."""
+
+    out: Path
+    removed: Path | None
+    drop_unread: bool
+    force: bool
+
+    def check(self, source: Path) -> None:
+        """Raises UsageError: a target cannot be written."""
+        for target in (self.out, self.removed) if self.removed else (self.out,):
+            check_target(source, target, force=self.force)
+
+
+def training_price(asked: AuditRequest, settings: Callable[[], Settings]) -> tuple[TrainingPrice | None, str | None]:
+    """The price as requested, else of the cheapest offer now; and why there is none, if one was requested.
+
+    Args:
+        settings: loads them, where the price comes from an offer.
+
+    Raises:
+        UsageError: the request contradicts itself, or no GPU has this name.
+    """
+    if asked.params is not None and asked.gpu is None:
+        raise UsageError("--params wants the GPU, too, such as --gpu H100.")
+    if asked.poll and asked.gpu is None:
+        raise UsageError("--poll wants the GPU, too, such as --gpu H100.")
+    name = gpu_names_of(asked.gpu)[0] if asked.gpu else None
+    if asked.price is not None:
+        return TrainingPrice(usd_gpu_hour=asked.price, source="as said", gpu=name), None
+    if asked.gpu is None:
+        return None, None
+    try:
+        found = cheapest_price(settings(), asked.gpu, poll=asked.poll)
+    except StoreError as fault:
+        return None, f"no price out of the store: {fault}"
+    if found is not None:
+        return found, None
+    if asked.poll:
+        return None, f"no price of {asked.gpu}: no provider offers it; --price says one"
+    missing = "no offer of the last three hours is in the store"
+    return None, f"no price of {asked.gpu}: {missing}; --price says one, --poll asks"
+
+
+def run_audit(
+    asked: AuditRequest, price: TrainingPrice | None, progress: AuditProgress, target: FilterTarget | None = None
+) -> dict[str, Any]:
+    """Audit a file, and write what stays where there is a target.
+
+    Returns:
+        The report, which is also written to the folder, as JSON and as a page.
+
+    Raises:
+        NoUsableRows: the file holds nothing that could be judged.
+        UsageError: the request contradicts itself, or a file or a model cannot be used.
+    """
+    if not asked.file.is_file():
+        raise UsageError(f"{asked.file} is not a file that can be read twice")
+    reading = read_as(asked.file, asked.field)
+    with open_work_folder(asked.folder, anew=asked.anew) as folder:
+        done = audit_file(asked.file, reading, _rules(asked), _models(asked), folder, progress)
+        report = report_of(done, _saving(asked, done, price), examples_of(done))
+        if target is not None:
+            report["written"] = _written(done, target)
+        json = msgspec.json.format(msgspec.json.encode(report), indent=2)
+        (asked.folder / "report.json").write_bytes(json + b"\n")
+        (asked.folder / "report.html").write_text(page_of(report, lines_for(report)), encoding="utf-8")
+    return report
+
+
+def _rules(asked: AuditRequest) -> RemovalRules:
+    least, most = asked.min_perplexity, asked.max_perplexity
+    if (least or most) and asked.perplexity_model is None:
+        raise UsageError("a limit of perplexity wants --perplexity-model.")
+    if least and most and least > most:
+        raise UsageError("--min-perplexity is above --max-perplexity.")
+    return RemovalRules(
+        near=asked.near,
+        least_perplexity=least,
+        most_perplexity=most,
+        per_cluster=asked.per_cluster,
+        clusters=asked.clusters,
+        seed=asked.seed,
+    )
+
+
+def _models(asked: AuditRequest) -> AuditModels:
+    threads = asked.threads or _processors()
+    tokenizer = asked.tokenizer or find_model(asked.model).tokenizer
+    return AuditModels(
+        embedder=open_embedder(asked.model, asked.backend, threads),
+        counter=TokenCounter(tokenizer, estimate=asked.tokenizer is None),
+        causal=None if asked.perplexity_model is None else CausalModel(asked.perplexity_model, threads),
+    )
+
+
+def _processors() -> int:
+    """Those that this process may use, where the system says it."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _saving(asked: AuditRequest, done: Audit, price: TrainingPrice | None) -> TrainingSaving:
+    gpu = price.gpu if price else None
+    if gpu is None and asked.gpu:
+        gpu = gpu_names_of(asked.gpu)[0]
+    work = TrainingWork(**{name: getattr(asked, name) for name in TrainingWork.__struct_fields__})
+    return training_saving(*tokens_of(done), work, gpu, price)
+
+
+def _written(done: Audit, target: FilterTarget) -> dict[str, Any]:
+    found = write_kept(done, target.out, target.removed, drop_unread=target.drop_unread, force=target.force)
+    return {"file": str(target.out), "rows": found.rows, "bytes": found.bytes, "unread_lines": found.unread}
