@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from gpuwatch import providers
 from gpuwatch.bootstrap.provider_access import providers_polled_for, unrentable
 from gpuwatch.engine.evaluator import EvaluationRules
-from gpuwatch.engine.queries import RENTAL_TYPES
+from gpuwatch.engine.search import RENTAL_TYPES
 
 if TYPE_CHECKING:
     from gpuwatch.domain.market.pricing import Commission

@@ -13,6 +13,7 @@ import msgspec
 from gpuwatch.domain.launches.approval import Approval, ApprovalState, is_approval_id
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.market.money import price_text
+from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import MICRO, usd
 from gpuwatch.domain.market.text import clean
 from gpuwatch.domain.watches.decide import Match
@@ -22,9 +23,9 @@ from gpuwatch.domain.watches.windows import is_open
 from gpuwatch.engine.alerts import format_moment
 from gpuwatch.engine.approval_requests import ApprovalTerms, payable_quote
 from gpuwatch.engine.failpoint import failpoint
-from gpuwatch.engine.queries import queries_for
+from gpuwatch.engine.search import PAGE_ROWS, find_offer, queries_for
 from gpuwatch.errors import ProviderError, UsageError
-from gpuwatch.ports import Answer, ApprovalRepository, Completeness, Market, Query
+from gpuwatch.ports import ApprovalRepository, Completeness, Market, Query
 
 _QUOTE_LIVES_S = 60.0  # from the new quote to the order: one transaction, and no further look that might differ
 _ROUNDED_UP = Context(prec=28, rounding=ROUND_CEILING)
@@ -97,12 +98,16 @@ class ApprovalHandler:
         market = self._market_of(ask.provider)
         actor = None if self._terms.dry_run else self._acts_at(ask.provider)
         try:
-            answer = market.search(query)
+            answer, offer = find_offer(market.search, query, ask.match.offer.identity)
         except ProviderError as error:
             return self._unanswered(ask, str(error))
-        quote = _quote(ask, watch, answer, self._terms, self._clock())
-        if quote is None:
-            return self._unanswered(ask, "it answered only in part")
+        if offer is None:
+            if answer.completeness is not Completeness.COMPLETE:
+                return self._unanswered(ask, "it answered only in part")
+            machine = ask.match.offer.machine_id or "unknown"
+            return self._refused(ask, f"machine {machine} does not offer it any more")
+        offer = msgspec.structs.replace(offer, observed_at=answer.observed_at)  # no further search before the order
+        quote = _quote(ask.match, watch, offer, self._terms, self._clock())
         if isinstance(quote, str):
             return self._refused(ask, quote)
         return self._begin(ask, watch_bound_to_quote(ask, watch), quote, actor)
@@ -186,10 +191,10 @@ def watch_bound_to_quote(ask: Approval, watch: Watch) -> Watch:
 
 
 def _query(watch: Watch, ask: Approval, terms: ApprovalTerms) -> Query | None:
-    """All offers of that size at any price, to report a dearer one with its price. None: another rental type."""
+    """Offers of that size at any price, to report a dearer one with its price. None: another rental type."""
     offer = ask.match.offer
     commission = terms.commissions.get(offer.provider, NO_COMMISSION)
-    for query in queries_for(watch, commission, limit=None):
+    for query in queries_for(watch, commission, PAGE_ROWS):
         if query.spot == offer.spot:
             return msgspec.structs.replace(
                 query,
@@ -201,21 +206,15 @@ def _query(watch: Watch, ask: Approval, terms: ApprovalTerms) -> Query | None:
     return None
 
 
-def _quote(ask: Approval, watch: Watch, answer: Answer, terms: ApprovalTerms, now: datetime) -> Match | str | None:
-    """The same offer as it is now; a text: why it is not what was quoted; None: unknown."""
-    was = ask.match
-    found = next((offer for offer in answer.offers if offer.identity == was.offer.identity), None)
-    if found is None:
-        gone = f"machine {was.offer.machine_id or 'unknown'} does not offer it any more"
-        return gone if answer.completeness is Completeness.COMPLETE else None
-    found = msgspec.structs.replace(found, observed_at=answer.observed_at)  # no further search before the order
-    listed = match_of(watch, found, price_for(watch, found, terms.commissions))
+def _quote(was: Match, watch: Watch, offer: Offer, terms: ApprovalTerms, now: datetime) -> Match | str:
+    """The offer at the price to be paid now; a text: why it is not what was quoted."""
+    listed = match_of(watch, offer, price_for(watch, offer, terms.commissions))
     quote = payable_quote(listed, watch, terms.commissions)
     if quote is None:
         return "the least bid is over the limit now"
     if quote.price.price_microusd_hour > was.price.price_microusd_hour:
         return f"it costs {_exact(quote)} an hour now; you were asked about {_exact(was)}"
-    broken = failures(watch, found, listed.price, now)
+    broken = failures(watch, offer, listed.price, now)
     return f"it does not fit the watch any more ({broken[0].text})" if broken else quote
 
 

@@ -12,8 +12,9 @@ from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.pricing import Commission, listed_ceiling_usd, price_of, threshold_microusd
 from gpuwatch.domain.watches.decide import Match
+from gpuwatch.engine.search import PAGE_ROWS, search_complete
 from gpuwatch.errors import ProviderError, UsageError
-from gpuwatch.ports import Completeness, Market, Query
+from gpuwatch.ports import Answer, Completeness, Market, Query
 
 _COUNT = re.compile(r"(\d+)(?:\s*-\s*(\d+))?")
 
@@ -73,12 +74,11 @@ def search_offers(market: Market, wanted: OfferFilter, commission: Commission, l
     errors: dict[str, None] = {}
     for query in _queries(wanted, commission, limit):
         try:
-            answer = market.search(query)
+            answer, fitting = search_complete(market.search, query, lambda got: _fitting(got, wanted, commission))
         except ProviderError as error:
             errors[str(error).removeprefix(f"{market.name}: ")] = None
             break
-        priced = [Match(offer, price_of(offer, wanted.disk_gb, commission)) for offer in answer.offers]
-        found += [match for match in priced if _fits(match, wanted)]
+        found += fitting
         if answer.completeness is Completeness.PARTIAL:
             errors["answered only in part"] = None
         elif answer.completeness is Completeness.TRUNCATED and limit is None:
@@ -100,12 +100,16 @@ def _queries(wanted: OfferFilter, commission: Commission, limit: int | None) -> 
             disk_gb=wanted.disk_gb,
             max_listed_usd_hour=ceiling,
             verified=wanted.verified or None,
-            limit=None
-            if limit is None
-            else max(limit, 64),  # sorted by the whole offer's price there, by GPU price here
+            # sorted by the whole offer's price there, by GPU price here
+            limit=None if limit is None else max(limit, PAGE_ROWS),
         )
         for spot in wanted.spots
     ]
+
+
+def _fitting(answer: Answer, wanted: OfferFilter, commission: Commission) -> list[Match]:
+    priced = (Match(offer, price_of(offer, wanted.disk_gb, commission)) for offer in answer.offers)
+    return [match for match in priced if _fits(match, wanted)]
 
 
 def _fits(match: Match, wanted: OfferFilter) -> bool:

@@ -7,20 +7,21 @@ a query of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 
 import msgspec
 
+from gpuwatch.domain.market.offer import Identity
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.match import matches, rank
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.queries import queries_for
+from gpuwatch.engine.search import PAGE_ROWS, queries_for, search_complete
 from gpuwatch.errors import ProviderError
 from gpuwatch.ports import Answer, Completeness, Market, Query
-
-SHARED_ROWS = 64  # what a marketplace gives at once anyway (vastai.md §0)
 
 
 class ProviderReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,10 +47,11 @@ def check_provider(
     market: Market, watches: Sequence[Watch], commission: Commission, clock: Callable[[], datetime]
 ) -> ProviderCheck:
     """Poll one provider for all watches. Never raises a ProviderError: the report has it."""
-    round_ = _Round(market, commission, clock)
+    round_ = _Round(market, watches, commission, clock)
     for query, asked in shared_queries(watches, commission).items():
-        round_.ask(query, asked)
-    return round_.result(watches)
+        with suppress(ProviderError):  # the report has it
+            round_.ask(query, asked)
+    return round_.result()
 
 
 def not_checked(provider: str, error: str) -> ProviderCheck:
@@ -62,7 +64,7 @@ def shared_queries(watches: Sequence[Watch], commission: Commission) -> dict[Que
     """As few queries as the rental types and filters allow."""
     groups: dict[tuple[bool, bool | None, float | None], list[tuple[Query, Watch]]] = {}
     for watch in watches:
-        for query in queries_for(watch, commission, SHARED_ROWS):
+        for query in queries_for(watch, commission, PAGE_ROWS):
             groups.setdefault((query.spot, query.verified, query.min_reliability), []).append((query, watch))
     return {_shared([query for query, _ in group]): [watch for _, watch in group] for group in groups.values()}
 
@@ -87,48 +89,57 @@ def _shared(queries: Sequence[Query]) -> Query:
 class _Round:
     """The queries of one check at one provider, and their answers."""
 
-    def __init__(self, market: Market, commission: Commission, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, market: Market, watches: Sequence[Watch], commission: Commission, clock: Callable[[], datetime]
+    ) -> None:
         self._market = market
+        self._watches = watches
         self._commission = commission
         self._clock = clock
         self._answers: list[tuple[Query, Answer]] = []
         self._errors: list[str] = []
         self._failed_s = 0.0  # spent on queries without an answer
-        self._open: set[str] = set()  # watches not fully known
+        self._found: dict[str, dict[Identity, Match]] = {watch.name: {} for watch in watches}
 
     def ask(self, query: Query, watches: Sequence[Watch]) -> None:
-        answer = self._search(query, watches)
-        if answer is None or answer.completeness is Completeness.COMPLETE:
-            return
+        """Ask for several watches at once; then for each alone that this does not settle. Raises ProviderError."""
+        answer = self._search(query)
+        self._read(answer)
         for watch in watches:
             if not self._settled(watch, answer):
                 self._ask_alone(watch, query.spot)
 
     def _ask_alone(self, watch: Watch, spot: bool) -> None:
-        own = next(q for q in queries_for(watch, self._commission, SHARED_ROWS) if q.spot == spot)
-        whole = msgspec.structs.replace(own, limit=None)
-        by_price = watch.max_job_cost_usd is None  # the cheapest for a whole job may stand anywhere in the list
-        for query in (own, whole) if by_price else (whole,):
-            answer = self._search(query, (watch,))
-            if answer is None or self._settled(watch, answer) or self._matches(watch, answer):
-                return
-        self._open.add(watch.name)
-        self._errors.append(f"the answer for watch {watch.name!r} was cut short")
+        # the cheapest for a whole job may stand anywhere in the list
+        rows = PAGE_ROWS if watch.max_job_cost_usd is None else None
+        own = next(q for q in queries_for(watch, self._commission, rows) if q.spot == spot)
+        with suppress(ProviderError):  # the report has it, and the next watch may have more luck
+            _, is_known = search_complete(
+                self._search, own, lambda answer: self._read(answer)[watch.name] or self._settled(watch, answer)
+            )
+            if not is_known:
+                self._errors.append(f"the answer for watch {watch.name!r} was cut short")
 
-    def _search(self, query: Query, watches: Sequence[Watch]) -> Answer | None:
+    def _search(self, query: Query) -> Answer:
         began = self._clock()
         try:
             answer = self._market.search(query)
         except ProviderError as error:
             self._failed_s += max(0.0, (self._clock() - began).total_seconds())
             self._errors.append(str(error).removeprefix(f"{self._market.name}: "))
-            self._open.update(watch.name for watch in watches)
-            return None
+            raise
         self._answers.append((query, answer))
         if answer.completeness is Completeness.PARTIAL:
             self._errors.append("answered only in part")
-            self._open.update(watch.name for watch in watches)
         return answer
+
+    def _read(self, answer: Answer) -> Mapping[str, bool]:
+        """Match it on every watch: does it hold an offer for each? A later answer is newer."""
+        now, commissions = self._clock(), {answer.provider: self._commission}
+        found = {watch.name: matches(watch, answer.offers, commissions, now) for watch in self._watches}
+        for name, mine in found.items():
+            self._found[name].update((match.offer.identity, match) for match in mine)
+        return {name: bool(mine) for name, mine in found.items()}
 
     def _settled(self, watch: Watch, answer: Answer) -> bool:
         """Does this answer hold every offer that the watch could accept?"""
@@ -138,33 +149,15 @@ class _Round:
         ceilings = [q.max_listed_usd_hour for q in queries_for(watch, self._commission)]
         return known_to is not None and all(c is not None and c < known_to for c in ceilings)
 
-    def _matches(self, watch: Watch, answer: Answer) -> tuple[Match, ...]:
-        return matches(watch, answer.offers, {answer.provider: self._commission}, self._clock())
-
-    def result(self, watches: Sequence[Watch]) -> ProviderCheck:
-        found = {watch.name: self._all_matches(watch) for watch in watches}
+    def result(self) -> ProviderCheck:
         seen = {offer.identity for _, answer in self._answers for offer in answer.offers}
         report = ProviderReport(
             provider=self._market.name,
             ok=not self._errors,
             offers=len(seen),
-            skipped=_added_up(answer.skipped for _, answer in self._answers),
+            skipped=sum((Counter(answer.skipped) for _, answer in self._answers), Counter()),
             elapsed_s=sum(answer.elapsed_s for _, answer in self._answers) + self._failed_s,
             error="; ".join(dict.fromkeys(self._errors)) or None,
         )
+        found = {name: tuple(sorted(mine.values(), key=rank)) for name, mine in self._found.items()}
         return ProviderCheck(report=report, answers=self._answers, matches=found)
-
-    def _all_matches(self, watch: Watch) -> tuple[Match, ...]:
-        best = {}
-        for _, answer in self._answers:
-            for match in self._matches(watch, answer):
-                best[match.offer.identity] = match  # a later answer is newer
-        return tuple(sorted(best.values(), key=rank))
-
-
-def _added_up(counts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
-    total: dict[str, int] = {}
-    for one in counts:
-        for reason, rows in one.items():
-            total[reason] = total.get(reason, 0) + rows
-    return total

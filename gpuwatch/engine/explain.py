@@ -14,11 +14,9 @@ from gpuwatch.domain.watches.match import rank
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts import decision_text
 from gpuwatch.engine.check import ProviderCheck
-from gpuwatch.engine.queries import queries_for
+from gpuwatch.engine.search import PAGE_ROWS, queries_for, search_complete
 from gpuwatch.errors import ProviderError
 from gpuwatch.ports import Market
-
-LOOKED_AT = 64  # offers per rental type: enough to hold the nearest
 
 
 def decision_line(
@@ -35,24 +33,25 @@ def decision_line(
 def explain(watch: Watch, market: Market, commissions: Mapping[str, Commission], now: datetime) -> Iterator[str]:
     """Search the watch's GPUs at any price and host; say what refused the nearest offers."""
     yield f"{watch.name} at {market.name}:"
-    lines = 0
-    for query in queries_for(watch, commissions.get(market.name, Commission()), LOOKED_AT):
+    any_line = False
+    for query in queries_for(watch, commissions.get(market.name, Commission()), PAGE_ROWS):
         wide = msgspec.structs.replace(
             query, count_min=1, count_max=None, max_listed_usd_hour=None, verified=None, min_reliability=None
         )
         try:
-            answer = market.search(wide)
+            answer, misses = search_complete(
+                market.search, wide, lambda found: nearest(watch, found.offers, commissions, now)
+            )
         except ProviderError as error:
             yield f"  cannot tell: {error}"
             return
-        for miss in nearest(watch, answer.offers, commissions, now):
-            lines += 1
-            yield f"  {_line(miss)}"
-    if not lines:
+        any_line = any_line or bool(misses)
+        yield from map(_line, misses)
+    if not any_line:
         yield "  nothing was refused: " + ("no offer of these GPUs at all" if not answer.offers else "all match")
 
 
 def _line(miss: NearMiss) -> str:
     offer = miss.offer
     what = f"{offer.gpu_count}× {offer.gpu}, offer {offer.offer_id}, machine {offer.machine_id or '–'}"
-    return f"{what}: {'; '.join(failure.text for failure in miss.failures)}"
+    return f"  {what}: {'; '.join(failure.text for failure in miss.failures)}"

@@ -11,10 +11,9 @@ from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import Observation
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.evaluator import Evaluator, unanswered
-from gpuwatch.engine.queries import queries_for
-from gpuwatch.engine.search_complete import search_complete
+from gpuwatch.engine.search import queries_for, search_complete
 from gpuwatch.errors import ProviderError, StoreError
-from gpuwatch.ports import Answer, Completeness, Market, Query
+from gpuwatch.ports import Answer, Market, Query
 
 log = logging.getLogger(__name__)
 
@@ -113,21 +112,14 @@ class Hunter:
 
     def _search(self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]) -> tuple[Answer, Observed]:
         """The answer, and what it shows each watch. A page cut before any match is read to its end."""
-
-        def search_and_match(wanted: Query) -> tuple[Answer, Observed]:
-            answer = self.market.search(wanted)
-            return answer, self._evaluator.observe(watches, answer, wanted.spot, clock())
-
-        def is_enough(got: tuple[Answer, Observed]) -> bool:
-            answer, observed = got
-            if answer.completeness is not Completeness.TRUNCATED:
-                return True
-            # cheapest first: what was cut is dearer per hour; the cheapest whole job may stand anywhere
-            return any(one.matches for one in observed.values()) and not any(
-                watch.max_job_cost_usd is not None and self._evaluator.will_rent(watch) for watch in watches
-            )
-
-        return search_complete(search_and_match, query, is_enough)
+        # cheapest first: what was cut is dearer per hour; the cheapest whole job may stand anywhere
+        rents_job = any(watch.max_job_cost_usd is not None and self._evaluator.will_rent(watch) for watch in watches)
+        return search_complete(
+            self.market.search,
+            query,
+            lambda answer: self._evaluator.observe(watches, answer, query.spot, clock()),
+            lambda observed: not rents_job and any(one.matches for one in observed.values()),
+        )
 
 
 def _by_query(watches: Sequence[Watch], commission: Commission) -> Mapping[Query, Sequence[Watch]]:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import msgspec
 
 from gpuwatch.domain.launches.bids import disk_usd_hour, first_bid_usd_hour
-from gpuwatch.domain.market.offer import Identity, Offer
+from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission, price_of, threshold_microusd
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.job_cost import most_microusd
 from gpuwatch.domain.watches.match import match_of, matches
 from gpuwatch.domain.watches.watch import LaunchSpec, Watch
-from gpuwatch.engine.queries import queries_for
-from gpuwatch.ports import Market, Query
+from gpuwatch.engine.search import PAGE_ROWS, find_offer, queries_for
+from gpuwatch.ports import Answer, Market, Query
 
 _BID_STEP = 2e-6  # the rounding of a bid
-_QUOTE_ROWS = 64  # one page: the candidates are the cheapest
 
 
 class Requoter:
@@ -30,7 +29,7 @@ class Requoter:
         self._watch = watch
         self._clock = clock
         self._ttl = timedelta(seconds=(watch.launch or LaunchSpec()).quote_ttl_s)
-        self._newer: dict[Query, tuple[datetime, Mapping[Identity, Match]]] = {}
+        self._answers: dict[Query, Answer] = {}
 
     def requote(self, match: Match) -> Match | None:
         """The same offer at its current price, with this watch's disk; its id may be a new one.
@@ -42,25 +41,26 @@ class Requoter:
         """
         if self._is_fresh(match.offer.observed_at):
             return payable_match(match, self._watch, self._commission)
-        query = self._query(match.offer)
-        if query not in self._newer or not self._is_fresh(self._newer[query][0]):
-            self._newer[query] = self._search(query)
-        found = self._newer[query][1].get(match.offer.identity)
-        return None if found is None else payable_match(found, self._watch, self._commission)
+        _, offer = find_offer(self._search, self._query(match.offer), match.offer.identity)
+        if offer is None:
+            return None
+        found = matches(self._watch, [offer], {offer.provider: self._commission}, self._clock())
+        return payable_match(found[0], self._watch, self._commission) if found else None
 
     def _is_fresh(self, observed_at: datetime) -> bool:
         return timedelta(0) <= self._clock() - observed_at <= self._ttl
 
     def _query(self, offer: Offer) -> Query:
-        queries = queries_for(self._watch, self._commission, limit=_QUOTE_ROWS)
+        queries = queries_for(self._watch, self._commission, limit=PAGE_ROWS)
         mine = next(query for query in queries if query.spot == offer.spot)
         return msgspec.structs.replace(mine, gpus=(offer.gpu,), count_min=offer.gpu_count, count_max=offer.gpu_count)
 
-    def _search(self, query: Query) -> tuple[datetime, Mapping[Identity, Match]]:
-        answer = self._market.search(query)
-        commissions = {answer.provider: self._commission}
-        found = matches(self._watch, answer.offers, commissions, self._clock())
-        return answer.observed_at, {match.offer.identity: match for match in found}
+    def _search(self, query: Query) -> Answer:
+        """The next candidate often stands in the answer of the one before."""
+        answer = self._answers.get(query)
+        if answer is None or not self._is_fresh(answer.observed_at):
+            answer = self._answers[query] = self._market.search(query)
+        return answer
 
 
 def payable_match(match: Match, watch: Watch, commission: Commission) -> Match | None:

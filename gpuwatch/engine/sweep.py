@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.queries import RENTAL_TYPES
+from gpuwatch.engine.search import RENTAL_TYPES
 from gpuwatch.errors import ProviderError, QuotaSpent
 from gpuwatch.ports import Answer, Completeness, Market, Query
 

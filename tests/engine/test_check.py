@@ -10,7 +10,7 @@ import msgspec
 
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.watch import SpotPolicy
-from gpuwatch.engine.check import SHARED_ROWS, check_provider, shared_queries
+from gpuwatch.engine.check import PAGE_ROWS, check_provider, shared_queries
 from gpuwatch.errors import ProviderDown
 from gpuwatch.ports import Completeness
 from tests.builders import a_watch, an_offer
@@ -37,7 +37,7 @@ def test_the_shared_question_asks_for_all_that_each_watch_asks_for() -> None:
     assert (query.count_min, query.count_max) == (1, 8)
     assert query.disk_gb is None
     assert (query.max_listed_usd_hour or 0) >= 8 * 3.0
-    assert query.limit == SHARED_ROWS
+    assert query.limit == PAGE_ROWS
 
 
 def test_rental_types_are_asked_apart() -> None:

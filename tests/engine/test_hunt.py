@@ -11,8 +11,8 @@ import msgspec
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.watch import SpotPolicy
 from gpuwatch.engine.hunt import Hunter
-from gpuwatch.engine.queries import queries_for
 from gpuwatch.engine.row_budget import HUNT_ROWS
+from gpuwatch.engine.search import queries_for
 from gpuwatch.errors import ProviderDown
 from gpuwatch.ports import Answer, Completeness, Query
 from tests.builders import a_watch

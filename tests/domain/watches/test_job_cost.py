@@ -21,7 +21,7 @@ from gpuwatch.domain.watches.index import WatchIndex
 from gpuwatch.domain.watches.job_cost import ceiling_microusd, highest_usd_gpu_hour, job_cost, most_microusd
 from gpuwatch.domain.watches.match import accepts, failures, is_near, matches, price_for
 from gpuwatch.domain.watches.watch import SpotPolicy, Watch
-from gpuwatch.engine.queries import queries_for
+from gpuwatch.engine.search import queries_for
 from tests.builders import NOON, a_watch, an_offer, changed
 
 VAST = {"vastai": Commission("0.20")}
