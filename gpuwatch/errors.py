@@ -14,6 +14,7 @@ GpuwatchError
 │   ├── QuotaSpent             the day's rows are used up; wait until `resets_at`
 │   ├── KeyRejected            a person renews the key
 │   └── PayloadChanged         the answer was not understood; a developer mends the parser
+├── ProviderStateUnknown       the provider does not say what exists, nothing was changed; try again   exit code 3
 ├── OrderError                 a create, change or destroy was not carried out
 │   ├── OfferGone              nothing was made; take the next offer
 │   ├── OrderRefused           nothing was made and repeating will not help (`kind` says why)
@@ -65,6 +66,10 @@ class StoreTooNew(StoreError):
 
 class StoreInUse(StoreError):
     """Another daemon runs on this database."""
+
+
+class ProviderStateUnknown(GpuwatchError):
+    """The provider does not say which instances exist; nothing was changed."""
 
 
 class ProviderError(GpuwatchError):

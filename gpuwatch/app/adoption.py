@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuwatch.app.launches import ProviderStateUnknown, list_instances_of, open_launches
+from gpuwatch.app.launches import list_instances_of, open_launches
 from gpuwatch.bootstrap import http_client, new_id, real_now
 from gpuwatch.bootstrap.provider_access import resolve_provider
 from gpuwatch.domain.launches.adoption import adopted_launch
 from gpuwatch.domain.launches.launch import LABEL_PREFIX, Launch, launch_id_in
 from gpuwatch.engine.launch_alerts import LaunchAlerts
-from gpuwatch.errors import UsageError
+from gpuwatch.errors import ProviderStateUnknown, UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.domain.watches.watch import Watch
@@ -29,7 +29,7 @@ def adopt(settings: Settings, instance_id: str, provider: str | None, watch: str
 
     Raises:
         UsageError: it is not listed, not labelled, or a launch has it already; or the watch must be named.
-        CannotTell: the provider gives no list, or does not say what it costs.
+        ProviderStateUnknown: the provider gives no list, or does not say what it costs.
     """
     name = resolve_provider(settings, provider)
     rules = _watch(settings, watch)
@@ -63,7 +63,7 @@ def mark_foreign(settings: Settings, instance_id: str, provider: str | None) -> 
 
     Raises:
         UsageError: it is not listed, not labelled, or a launch has it.
-        CannotTell: the provider gives no list.
+        ProviderStateUnknown: the provider gives no list.
     """
     name = resolve_provider(settings, provider)
     with open_launches(settings) as repository, http_client(settings) as http:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from gpuwatch.app.offers import match_json, named_providers
-from gpuwatch.bootstrap import build_adapters, http_client, real_now
+from gpuwatch.bootstrap import build_adapters, http_client, open_store, open_store_read_only, real_now
 from gpuwatch.domain.market.json_values import number, rfc3339
 from gpuwatch.errors import StoreError, StoreMissing, UsageError
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from gpuwatch.app.auto_prices import LimitsInForce
     from gpuwatch.domain.watches.decide import Match, WatchMemory
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.engine.auto_prices import AutoPriceLimit
@@ -21,7 +21,58 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 
-def check_markets(settings: Settings, watches: Sequence[Watch], only: Sequence[str]) -> list[ProviderCheck]:
+class LimitsInForce(msgspec.Struct, frozen=True, kw_only=True):
+    """The watches with their current limits."""
+
+    watches: Sequence[Watch]
+    standing: dict[str, AutoPriceLimit]  # by watch; only automatic limits
+    fault: str | None = None  # the store could not be read, and the caps apply
+
+
+class MarketCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of one check."""
+
+    at: datetime
+    providers: Sequence[ProviderCheck]
+    matches: dict[str, Sequence[Match]]  # by watch, cheapest first
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every provider answered in full."""
+        return all(one.report.ok for one in self.providers)
+
+
+def limits_in_force(settings: Settings, watches: Sequence[Watch], keep: bool) -> LimitsInForce:
+    """The current limits of watches. Opens the store only if one has `max_price = "auto"`.
+
+    Args:
+        keep: note when a watch was first looked at; False: nothing is written.
+    """
+    if all(watch.auto is None for watch in watches):
+        return LimitsInForce(watches=watches, standing={})
+    from gpuwatch.bootstrap.rules import commissions_of
+    from gpuwatch.engine.auto_prices import AutoPrices
+    from gpuwatch.storage.auto_prices import SqlAutoPriceWaits
+
+    now = real_now()
+    try:
+        with open_store(settings, upgrade_older=False) if keep else open_store_read_only(settings) as store:
+            prices = AutoPrices(SqlAutoPriceWaits(store, commissions_of(settings), keep=keep))
+            standing = {watch.name: prices.standing(watch, now) for watch in watches if watch.auto is not None}
+            limited = [prices.with_current_limit(watch, now) for watch in watches]
+            return LimitsInForce(watches=limited, standing=standing)
+    except StoreError as error:
+        return LimitsInForce(watches=watches, standing={}, fault=str(error))
+
+
+def check_markets(settings: Settings, watches: Sequence[Watch], only: Sequence[str]) -> MarketCheck:
+    """Poll the providers of the watches, or of these the named ones, and match their offers. Raises UsageError."""
+    checked = _poll(settings, watches, only)
+    matches = {watch.name: _matches_of(watch.name, checked) for watch in watches}
+    return MarketCheck(at=real_now(), providers=checked, matches=matches)
+
+
+def _poll(settings: Settings, watches: Sequence[Watch], only: Sequence[str]) -> list[ProviderCheck]:
     """Poll every provider of the watches in its own thread: a slow or failing one never delays another.
 
     A provider that cannot be asked at all answers with a report that says so.
@@ -49,7 +100,7 @@ def check_markets(settings: Settings, watches: Sequence[Watch], only: Sequence[s
 
 
 def explain_lines(
-    settings: Settings, watches: Sequence[Watch], checked: Sequence[ProviderCheck], only: Sequence[str]
+    settings: Settings, watches: Sequence[Watch], found: MarketCheck, only: Sequence[str]
 ) -> Iterator[str]:
     """What the daemon would decide now and why; for the nearest offers, which clause failed and by how much.
 
@@ -66,7 +117,7 @@ def explain_lines(
     with http_client(settings) as http:
         built = build_adapters(settings, http, only or None)
         for watch in watches:
-            yield decision_line(watch, checked, memories.get(watch.name), real_now(), settings.timezone)
+            yield decision_line(watch, found.providers, memories.get(watch.name), real_now(), settings.timezone)
             for name, adapter in built.items():
                 if watch.providers is None or name in watch.providers:
                     yield from explain(watch, adapter.market, commissions, real_now())
@@ -74,7 +125,6 @@ def explain_lines(
 
 def _memories(settings: Settings) -> Mapping[str, WatchMemory]:
     """The state of the daemon's watches; empty without a store. Raises StoreError: it cannot be read."""
-    from gpuwatch.bootstrap import open_store_read_only
     from gpuwatch.storage.unit_of_work import SqlDecisionStore
 
     try:
@@ -84,45 +134,35 @@ def _memories(settings: Settings) -> Mapping[str, WatchMemory]:
         return {}
 
 
-def store_check(settings: Settings, checked: Sequence[ProviderCheck]) -> None:
+def store_check(settings: Settings, found: MarketCheck) -> None:
     """Store the answers of a check. Raises StoreError."""
     from gpuwatch.storage.light_writer import record_answers
 
-    answers = [(query, answer) for part in checked for query, answer in part.answers if answer.searches]
+    answers = [(query, answer) for part in found.providers for query, answer in part.answers if answer.searches]
     record_answers(settings.database_url, answers, real_now())
 
 
-def matches_of(name: str, checked: Sequence[ProviderCheck]) -> Sequence[Match]:
+def _matches_of(name: str, checked: Sequence[ProviderCheck]) -> Sequence[Match]:
     found = [match for part in checked for match in part.matches.get(name, ())]
     return sorted(found, key=lambda match: match.figure)
 
 
-def check_json(
-    limits: LimitsInForce,
-    checked: Sequence[ProviderCheck],
-    matches: Mapping[str, Sequence[Match]],
-    now: datetime,
-) -> dict[str, Any]:
-    """JSON of a check (CONTRACT §3).
-
-    Args:
-        limits: the watches with the limits that were in force.
-        matches: by the watch's name, cheapest first.
-    """
+def check_json(limits: LimitsInForce, found: MarketCheck) -> dict[str, Any]:
+    """JSON of a check (CONTRACT §3); `limits`: the watches with the limits that were in force."""
     return {
-        "checked_at": rfc3339(now),
-        "matched": any(matches.values()),
+        "checked_at": rfc3339(found.at),
+        "matched": any(found.matches.values()),
         "watches": [
             {
                 "name": watch.name,
                 **_limit_json(watch),
-                "matched": bool(matches[watch.name]),
-                "offers": [match_json(match) for match in matches[watch.name]],
+                "matched": bool(found.matches[watch.name]),
+                "offers": [match_json(match) for match in found.matches[watch.name]],
                 **_auto_json(watch, limits.standing.get(watch.name)),
             }
             for watch in limits.watches
         ],
-        "providers": [_report_json(part) for part in checked],
+        "providers": [_report_json(part) for part in found.providers],
     }
 
 
@@ -135,7 +175,6 @@ def _limit_json(watch: Watch) -> dict[str, float | None]:
 
 def _auto_json(watch: Watch, standing: AutoPriceLimit | None) -> dict[str, Any]:
     """What an automatic limit is based on; empty for a fixed price."""
-
     if watch.auto is None:
         return {}
     why_none = standing.why_none if standing else "the history cannot be read"

@@ -16,7 +16,6 @@ from gpuwatch.domain.launches.costs import BurnRate, burn_rate, month_of
 from gpuwatch.domain.launches.forecast import LEAST_DAYS, BudgetUse, Forecast, budget_uses, forecast, past_uses
 from gpuwatch.domain.launches.invoices import (
     CHARGE_KINDS,
-    InvoicedAmounts,
     InvoiceLine,
     InvoiceSummary,
     invoice_lines,
@@ -178,8 +177,6 @@ def _refreshed(
 
 
 RUNNING_METHOD = "what runs goes on, to its max_runtime at most; nothing new is rented"
-
-
 MEAN_METHOD = "each day that is left costs the mean of the days so far"
 
 
@@ -242,10 +239,6 @@ def line_values(one: InvoiceSummary) -> dict[str, Any]:
         "difference_usd": usd_number(one.difference),
         "difference_percent": _percent(one.difference_percent),
     }
-
-
-def _charged(charged: InvoicedAmounts | None, kind: str) -> float | None:
-    return None if charged is None else usd_number(getattr(charged, kind))
 
 
 def _forecast_json(ahead: Forecast) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from gpuwatch.domain.launches.launch import (
 )
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.money import usd_number
-from gpuwatch.errors import GpuwatchError, ProviderError, UsageError
+from gpuwatch.errors import ProviderError, ProviderStateUnknown, UsageError
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 
 if TYPE_CHECKING:
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 log = logging.getLogger(__name__)
-
-
-class ProviderStateUnknown(GpuwatchError):
-    """The provider does not say which instances exist; nothing was changed."""
 
 
 @contextmanager

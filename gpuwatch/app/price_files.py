@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
 from gpuwatch.app.past_prices import default_kinds, known_gpu_names_of
-from gpuwatch.bootstrap import open_store, open_store_read_only
+from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.analysis.price_rows import canonical_gpu, offer_kind_of
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.providers import names
+from gpuwatch.storage.price_export import check_export_target, history_rows, polled_gpus, write_csv, write_rows
 from gpuwatch.storage.price_files import rows_in
+from gpuwatch.storage.price_import import ImportReport, own_poll_span
+from gpuwatch.storage.price_import import import_file as merge_file
 
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.market_history import MarketFilter
     from gpuwatch.domain.analysis.price_rows import PriceRow
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database
-    from gpuwatch.storage.price_import import ImportReport
 
 ReportProgress = Callable[[str, int, int], None]
 
@@ -40,40 +41,74 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileImport(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of an import."""
+    """The result of importing one file."""
 
+    path: Path
+    dry_run: bool
     found: ImportReport
     unknown: tuple[str, ...]  # providers without an adapter
     overlaps: tuple[Overlap, ...]
 
-
-@contextmanager
-def writable_store(settings: Settings, *, dry_run: bool) -> Iterator[Database]:
-    """The store, created or upgraded if need be; for a dry run it stays as it is. Raises StoreError."""
-
-    with open_store_read_only(settings) if dry_run else open_store(settings) as database:
-        yield database
+    @property
+    def is_understood(self) -> bool:
+        """Whether any row was understood, or there was none."""
+        return bool(self.found.sources) or not self.found.rows
 
 
-def import_file(
-    database: Database, path: Path, kind: OfferKind | None, now: datetime, *, dry_run: bool, reported: ReportProgress
-) -> FileImport:
-    """Merge a file into the history.
+class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What to export.
+
+    Attributes:
+        data: a file instead of the store.
+        imported_too: include prices that were imported.
+    """
+
+    scope: MarketFilter
+    since: datetime
+    until: datetime
+    data: Path | None
+    imported_too: bool
+
+
+class PriceExport(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of an export."""
+
+    rows: int
+    skipped: dict[str, int]  # reason → rows of the file that were not understood
+    why_none: str | None  # why there are no rows
+
+
+def import_files(
+    settings: Settings,
+    paths: Sequence[Path],
+    kind: OfferKind | None,
+    *,
+    dry_run: bool,
+    progress: Callable[[str], AbstractContextManager[ReportProgress]],
+) -> Iterator[FileImport]:
+    """Merge files into the history, one after the other.
 
     Args:
-        kind: of all its prices; None: as the file says, else the provider's usual kind.
+        kind: of all their prices; None: as a file says, else the provider's usual kind.
+        dry_run: count, and write nothing.
+        progress: a file's name → shows how far it is.
 
     Raises:
-        UsageError: the file cannot be used.
-        StoreError: the database rejected it.
+        UsageError: a file cannot be used.
+        StoreError: the store cannot be used, or rejected it.
     """
-    from gpuwatch.storage.price_import import import_file as join
-    from gpuwatch.storage.price_import import own_poll_span
+    with open_store_read_only(settings) if dry_run else open_store(settings) as database:
+        for path in paths:
+            with progress(f"{path.name}: ") as report:
+                done = _import_file(database, path, kind, report, dry_run=dry_run)
+            yield done
 
-    found = join(
-        database, path, (kind, all_default_kinds()), int(now.timestamp()), dry_run=dry_run, on_progress=reported
-    )
-    known = set(names())
+
+def _import_file(
+    database: Database, path: Path, kind: OfferKind | None, report: ReportProgress, *, dry_run: bool
+) -> FileImport:
+    kinds = (kind, default_kinds(set(names())))
+    found = merge_file(database, path, kinds, int(real_now().timestamp()), dry_run=dry_run, on_progress=report)
     providers = sorted({provider for provider, _ in found.sources})
     overlaps = []
     if found.first_s is not None and found.last_s is not None:
@@ -81,67 +116,61 @@ def import_file(
             own = own_poll_span(database, provider, found.first_s, found.last_s)
             if own is not None:
                 overlaps.append(Overlap(provider=provider, since=own[0], until=own[1]))
-    unknown = tuple(provider for provider in providers if provider not in known)
-    return FileImport(found=found, unknown=unknown, overlaps=tuple(overlaps))
-
-
-def all_default_kinds() -> dict[str, OfferKind]:
-    """The kind of price of each provider whose rows do not say it."""
-
-    return default_kinds(set(names()))
-
-
-def export_file(path: Path, rows: Iterator[PriceRow]) -> int:
-    """Write rows. Returns their number. Raises UsageError, GpuwatchError."""
-    from gpuwatch.storage.price_export import write_rows
-
-    first = next(rows, None)
-    return 0 if first is None else write_rows(path, chain((first,), rows))
+    unknown = tuple(provider for provider in providers if provider not in names())
+    return FileImport(path=path, dry_run=dry_run, found=found, unknown=unknown, overlaps=tuple(overlaps))
 
 
 def known_names_of_all(settings: Settings, texts: tuple[str, ...], data: Path | None) -> tuple[str, ...] | None:
     """The canonical names that some texts mean; None: all. Raises UsageError, StoreError."""
-
     return tuple(dict.fromkeys(name for text in texts for name in known_gpu_names_of(settings, text, data))) or None
 
 
-@contextmanager
-def exported_rows(
-    settings: Settings,
-    scope: MarketFilter,
-    span: tuple[datetime, datetime],
-    data: Path | None,
-    skipped: Counter[str],
-    *,
-    imported_too: bool,
-) -> Iterator[Iterator[PriceRow]]:
-    """The rows of an export.
+def export_prices(settings: Settings, wanted: ExportRequest, target: Path | IO[str], *, force: bool) -> PriceExport:
+    """Write prices to a file, or as CSV to a stream. Without rows no file is written.
 
     Args:
-        data: a file instead of the store.
-        skipped: receives reason → number of rows that were not understood.
+        force: replace a file of that name.
 
     Raises:
-        UsageError: the file cannot be used.
+        UsageError: a file cannot be used, or is of a kind that cannot be written.
         StoreError: the store cannot be read.
     """
-    from gpuwatch.storage.price_export import history_rows
+    if isinstance(target, Path):
+        check_export_target(target, force=force)
+    skipped: Counter[str] = Counter()
+    with _rows(settings, wanted, skipped) as rows:
+        written = write_rows(target, rows) if isinstance(target, Path) else write_csv(target, rows)
+    why_none = None if written else _why_none(settings, wanted)
+    return PriceExport(rows=written, skipped=dict(skipped), why_none=why_none)
 
-    if data is not None:
-        yield _file_rows(data, scope, span, skipped)
+
+def _why_none(settings: Settings, wanted: ExportRequest) -> str:
+    if wanted.data is not None:
+        return f"{wanted.data} holds no such rows"
+    if not wanted.imported_too:
+        with _rows(settings, replace(wanted, imported_too=True), Counter()) as rows:
+            if next(rows, None) is not None:
+                return "all of it was imported; --imported-too includes it"
+    return "the store holds no such prices"
+
+
+@contextmanager
+def _rows(settings: Settings, wanted: ExportRequest, skipped: Counter[str]) -> Iterator[Iterator[PriceRow]]:
+    """The rows of an export; `skipped` receives the reasons of those that were not understood."""
+    kinds = default_kinds(set(names()))
+    if wanted.data is not None:
+        yield _file_rows(wanted.data, wanted, kinds, skipped)
         return
+    span = (wanted.since, wanted.until)
     with open_store_read_only(settings) as database:
-        yield history_rows(database, scope, *span, all_default_kinds(), imported_too=imported_too)
+        yield history_rows(database, wanted.scope, *span, kinds, imported_too=wanted.imported_too)
 
 
 def _file_rows(
-    data: Path, scope: MarketFilter, span: tuple[datetime, datetime], skipped: Counter[str]
+    data: Path, wanted: ExportRequest, kinds: dict[str, OfferKind], skipped: Counter[str]
 ) -> Iterator[PriceRow]:
-
-    from gpuwatch.storage.price_export import polled_gpus
-
-    kinds = all_default_kinds()
-    start_s, end_s = (int(moment.timestamp()) for moment in span)
+    scope = wanted.scope
+    start_s, end_s = int(wanted.since.timestamp()), int(wanted.until.timestamp())
     models = frozenset(canonical_gpu(row.gpu_wire, row.gpu_memory_gib)[0] for row in rows_in(data, Counter()))
     for row in rows_in(data, skipped):
         if start_s <= row.at_s < end_s and _is_meant(row, scope, models, kinds):
@@ -149,7 +178,6 @@ def _file_rows(
 
 
 def _is_meant(row: PriceRow, scope: MarketFilter, models: frozenset[str], kinds: dict[str, OfferKind]) -> bool:
-
     wanted, _, word = (scope.provider or "").partition(":")
     is_listed = offer_kind_of(row, kinds) is OfferKind.LISTED
     return (
@@ -160,12 +188,12 @@ def _is_meant(row: PriceRow, scope: MarketFilter, models: frozenset[str], kinds:
     )
 
 
-def import_json(path: Path, done: FileImport, dry_run: bool) -> dict[str, Any]:
-
+def import_json(done: FileImport) -> dict[str, Any]:
+    """JSON of one file of `gpuwatch import`."""
     found = done.found
     return {
-        "path": str(path),
-        "dry_run": dry_run,
+        "path": str(done.path),
+        "dry_run": done.dry_run,
         "rows": found.rows,
         "new": found.new,
         "known": found.known,

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuwatch.app.launches import (
-    ProviderStateUnknown,
     known_launch,
     launcher_of,
     list_instances_of,
@@ -24,7 +23,7 @@ from gpuwatch.bootstrap.provider_access import can_rent
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
-from gpuwatch.errors import UsageError
+from gpuwatch.errors import ProviderStateUnknown, UsageError
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 
 if TYPE_CHECKING:

@@ -36,17 +36,20 @@ def settings_with_rule(  # noqa: PLR0913 each is an option of the command
     count: str | None,
     spot: str | None,
     config: str | None,
+    providers: Sequence[str] | None = None,
     action: str | None = None,
     max_runtime_s: float | None = None,
 ) -> Settings:
     """The settings with one rule in place of their watches; it rents where `action` or `max_runtime_s` says so.
 
+    Args:
+        providers: of the rule; None: all that are enabled.
+
     Raises:
         UsageError: an option is wrong.
         SettingsError: the settings are wrong.
     """
-
-    found = settings.from_flags(gpus, max_price, count=count, spot=spot, config=config)
+    found = settings.from_flags(gpus, max_price, count=count, spot=spot, providers=providers, config=config)
     if max_runtime_s and action == "alert":
         raise UsageError("--max-runtime goes with --action launch")
     if action != "launch" and not max_runtime_s:

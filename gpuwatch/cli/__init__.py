@@ -9,7 +9,7 @@ from enum import IntEnum
 import click
 
 from gpuwatch.cli.command import Entry, LazyGroup
-from gpuwatch.errors import GpuwatchError, SettingsError, StoreNotReady, UsageError
+from gpuwatch.errors import GpuwatchError, ProviderStateUnknown, SettingsError, StoreNotReady, UsageError
 
 
 class Exit(IntEnum):
@@ -129,7 +129,7 @@ def _report_error(error: click.ClickException | GpuwatchError) -> Exit:
         click.echo(str(error), err=True)
     else:
         click.echo(f"gpuwatch: {error}", err=True)
-        return Exit.CANNOT_TELL if isinstance(error, StoreNotReady) else Exit.FAILED
+        return Exit.CANNOT_TELL if isinstance(error, StoreNotReady | ProviderStateUnknown) else Exit.FAILED
     return Exit.USAGE
 
 

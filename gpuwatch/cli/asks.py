@@ -8,14 +8,16 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import completes, config_option, json_option
-from gpuwatch.cli.tables import left, right, text
+from gpuwatch.cli.options import completes, json_option, settings_option
+from gpuwatch.cli.output import json_out, local
+from gpuwatch.cli.tables import left, right, table, text
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuwatch.domain.launches.approval import Approval
     from gpuwatch.engine.approval_handler import ApprovalReply
+    from gpuwatch.settings import Settings
 
 _COLUMNS = (
     left("ask"),
@@ -32,52 +34,45 @@ _COLUMNS = (
 
 @click.command(cls=Command, examples=("gpuwatch asks",))
 @json_option
-@config_option
-def asks(as_json: bool, config: str | None) -> int:
+@settings_option
+def asks(as_json: bool, settings: Settings) -> None:
     """List the quotes that wait for your approval, and those of the last week."""
     from gpuwatch.app.approvals import approval_json, recent_approvals
     from gpuwatch.bootstrap import real_now
-    from gpuwatch.bootstrap.settings_loading import load_settings
 
     now = real_now()
-    loaded = load_settings(config)
-    found = recent_approvals(loaded)
+    found = recent_approvals(settings)
     if as_json:
-        from gpuwatch.cli.output import json_out
-
         json_out([approval_json(ask, now) for ask in found])
     else:
-        _print(found, now, loaded.timezone)
-    return Exit.DONE
+        _print(found, now, settings.timezone)
 
 
 @click.command(cls=Command, examples=("gpuwatch approve uoyauilxpk2f",))
 @click.argument("ask_id", shell_complete=completes("approvals"))
 @json_option
-@config_option
-def approve(ask_id: str, as_json: bool, config: str | None) -> int:
+@settings_option
+def approve(ask_id: str, as_json: bool, settings: Settings) -> int:
     """Rent what was quoted, at its price or less, or nothing.
 
     Exit codes: 0 rented, 1 refused (nothing is rented), 2 no such quote, or the settings do not allow it, 3 the
     provider did not answer.
     """
     from gpuwatch.app.approvals import approve as rent
-    from gpuwatch.bootstrap.settings_loading import load_settings
 
-    return _print_reply(rent(load_settings(config), ask_id), as_json)
+    return _print_reply(rent(settings, ask_id), as_json)
 
 
 @click.command(cls=Command, examples=("gpuwatch deny uoyauilxpk2f --why 'too far away'",))
 @click.argument("ask_id", shell_complete=completes("approvals"))
 @click.option("--why", default="", help="Reason, for your own record.")
 @json_option
-@config_option
-def deny(ask_id: str, why: str, as_json: bool, config: str | None) -> int:
+@settings_option
+def deny(ask_id: str, why: str, as_json: bool, settings: Settings) -> int:
     """Decline a quote; its watch does not offer it again for 24 hours."""
     from gpuwatch.app.approvals import deny as refuse
-    from gpuwatch.bootstrap.settings_loading import load_settings
 
-    return _print_reply(refuse(load_settings(config), ask_id, why), as_json)
+    return _print_reply(refuse(settings, ask_id, why), as_json)
 
 
 def _print_reply(reply: ApprovalReply, as_json: bool) -> Exit:
@@ -88,7 +83,6 @@ def _print_reply(reply: ApprovalReply, as_json: bool) -> Exit:
     )
     if as_json:
         from gpuwatch.app.approvals import reply_json
-        from gpuwatch.cli.output import json_out
 
         json_out(reply_json(reply))
         return code
@@ -99,8 +93,6 @@ def _print_reply(reply: ApprovalReply, as_json: bool) -> Exit:
 
 
 def _print(found: list[Approval], now: datetime, timezone: str) -> None:
-    from gpuwatch.cli.output import local
-    from gpuwatch.cli.tables import table
     from gpuwatch.domain.market.pricing import MICRO
 
     if not found:

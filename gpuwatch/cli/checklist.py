@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Group
-from gpuwatch.cli.options import completes, config_option, json_option
+from gpuwatch.cli.options import completes, config_option, json_option, settings_option
+from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuwatch.app.checklist import ChecklistStatus
+    from gpuwatch.settings import Settings
 
 _INDENT = "      "
 
@@ -34,33 +35,33 @@ class ShowsByDefault(Group):
     cls=ShowsByDefault,
     invoke_without_command=True,
     subcommand_metavar="[WATCH | COMMAND [ARGS]...]",
-    examples=(
-        "gpuwatch checklist",
-        "gpuwatch checklist tick h100-night dry_epoch --note 'run 17'",
-    ),
+    examples=("gpuwatch checklist", "gpuwatch checklist tick h100-night dry_epoch --note 'run 17'"),
 )
 @json_option
 @config_option
 @click.pass_context
-def checklist(ctx: click.Context, as_json: bool, config: str | None) -> int:
+def checklist(ctx: click.Context, as_json: bool, config: str | None) -> None:
     """Show what must be done before a watch rents: the items of `require`, and which of them are ticked.
 
     A watch rents nothing until every item is ticked (require_policy = "block", the default). With "warn" it rents, and
     its alert names the missing items.
     """
-    ctx.find_root().obj = config
-    ctx.obj = as_json
-    return Exit.DONE if ctx.invoked_subcommand is not None else _show(None, as_json, config)
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(show, as_json=as_json, config=config)
 
 
 @checklist.command(examples=("gpuwatch checklist show h100-night",))
 @click.argument("watch", required=False, shell_complete=completes("watches"))
 @json_option
-@config_option
-@click.pass_context
-def show(ctx: click.Context, watch: str | None, as_json: bool, config: str | None) -> int:
+@settings_option
+def show(watch: str | None, as_json: bool, settings: Settings) -> None:
     """Show the checklist of one WATCH, or of all."""
-    return _show(watch, as_json or bool(ctx.obj), config)
+    from gpuwatch.app.checklist import checklist_statuses
+
+    found = checklist_statuses(settings, watch)
+    _print(found, as_json, settings.timezone)
+    if not as_json and not any(one.required for one in found):
+        _print_known()
 
 
 @checklist.command(examples=("gpuwatch checklist tick h100-night dry_epoch loss_falls",))
@@ -68,63 +69,36 @@ def show(ctx: click.Context, watch: str | None, as_json: bool, config: str | Non
 @click.argument("items", metavar="ITEM...", nargs=-1, required=True)
 @click.option("--note", default="", help="Note for your own record, such as a link to the run.")
 @json_option
-@config_option
-@click.pass_context
-def tick(ctx: click.Context, watch: str, items: tuple[str, ...], note: str, as_json: bool, config: str | None) -> int:
+@settings_option
+def tick(watch: str, items: tuple[str, ...], note: str, as_json: bool, settings: Settings) -> None:
     """Tick ITEMs of WATCH as done. They stay ticked until you untick them."""
     from gpuwatch.app.checklist import tick as keep
-    from gpuwatch.bootstrap.settings_loading import load_settings
 
-    loaded = load_settings(config)
-    _print([keep(loaded, watch, items, note)], as_json or bool(ctx.obj), loaded.timezone)
-    return Exit.DONE
+    _print([keep(settings, watch, items, note)], as_json, settings.timezone)
 
 
 @checklist.command(
-    examples=(
-        "gpuwatch checklist untick h100-night dry_epoch",
-        "gpuwatch checklist untick h100-night --all",
-    )
+    examples=("gpuwatch checklist untick h100-night dry_epoch", "gpuwatch checklist untick h100-night --all")
 )
 @click.argument("watch", shell_complete=completes("watches"))
 @click.argument("items", metavar="ITEM...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Untick all of them, as for a new job.")
 @json_option
-@config_option
-@click.pass_context
-def untick(
-    ctx: click.Context, watch: str, items: tuple[str, ...], everything: bool, as_json: bool, config: str | None
-) -> int:
+@settings_option
+def untick(watch: str, items: tuple[str, ...], everything: bool, as_json: bool, settings: Settings) -> None:
     """Untick ITEMs of WATCH: they must be done again before it next rents. Running instances continue."""
     from gpuwatch.app.checklist import untick as forget
-    from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.cli.output import note
 
     if bool(items) == everything:
         raise UsageError("name the items, or use --all")
-    loaded = load_settings(config)
-    undone, left = forget(loaded, watch, items)
+    undone, left = forget(settings, watch, items)
     if not undone:
         note("none of them was ticked")
-    _print([left], as_json or bool(ctx.obj), loaded.timezone)
-    return Exit.DONE
-
-
-def _show(watch: str | None, as_json: bool, config: str | None) -> Exit:
-    from gpuwatch.app.checklist import checklist_statuses
-    from gpuwatch.bootstrap.settings_loading import load_settings
-
-    loaded = load_settings(config)
-    found = checklist_statuses(loaded, watch)
-    _print(found, as_json, loaded.timezone)
-    if not as_json and not any(one.required for one in found):
-        _print_known()
-    return Exit.DONE
+    _print([left], as_json, settings.timezone)
 
 
 def _print(found: Sequence[ChecklistStatus], as_json: bool, timezone: str) -> None:
     from gpuwatch.app.checklist import checklist_json
-    from gpuwatch.cli.output import json_out
 
     if as_json:
         json_out([checklist_json(one) for one in found])
@@ -143,7 +117,6 @@ def _print_standing(one: ChecklistStatus, timezone: str) -> None:
 
 
 def _print_item(one: ChecklistStatus, item: str, timezone: str) -> None:
-    from gpuwatch.cli.output import local
     from gpuwatch.domain.launches.checklist import KNOWN_ITEMS
 
     done = one.tick_of(item)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from gpuwatch.cli import main
 from gpuwatch.cli.command import Command
 
 _SHELLS = ("bash", "zsh", "fish")
@@ -25,8 +26,6 @@ def completion(shell: str) -> None:
     afterwards. For zsh, the folder must be in $fpath before compinit runs.
     """
     from click.shell_completion import get_completion_class
-
-    from gpuwatch.cli import main
 
     found = get_completion_class(shell)
     if found is None:  # pragma: no cover  click has all three

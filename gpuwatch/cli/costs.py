@@ -13,6 +13,7 @@ import click
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import completes, config_option, json_option
+from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.tables import csv_out, left, right, table, text
 from gpuwatch.domain.launches.forecast import LEAST_DAYS
 from gpuwatch.domain.market.money import amount_text
@@ -44,11 +45,7 @@ _FIT_COLUMNS = (text("commission"), left("as a setting"), right("off by, median"
 
 @click.command(
     cls=Command,
-    examples=(
-        "gpuwatch costs",
-        "gpuwatch costs --by day --month 2026-10 --csv",
-        "gpuwatch costs --calibrate",
-    ),
+    examples=("gpuwatch costs", "gpuwatch costs --by day --month 2026-10 --csv", "gpuwatch costs --calibrate"),
 )
 @click.option(
     "--by",
@@ -94,12 +91,12 @@ def costs(
     if provider is not None and not (calibrate or refresh):
         raise UsageError("--provider goes with --calibrate or --refresh; see also: --by provider")
     first = None if month is None else _first_of(month)
-    loaded = load_settings(config, for_stopping=not (calibrate or refresh))
-    troubles = _asked(loaded, provider) if calibrate or refresh else []
+    settings = load_settings(config, for_stopping=not (calibrate or refresh))
+    troubles = _asked(settings, provider) if calibrate or refresh else []
     if calibrate:
-        _show_calibration(loaded, provider, troubles, as_json)
+        _show_calibration(settings, provider, troubles, as_json)
     else:
-        _show_report(loaded, by or "watch", first, as_json, as_csv)
+        _show_report(settings, by or "watch", first, as_json, as_csv)
     return Exit.CANNOT_TELL if troubles else Exit.DONE
 
 
@@ -117,22 +114,20 @@ def _first_of(month: str) -> date:
     return date(int(found[1]), int(found[2]), 1)
 
 
-def _asked(loaded: Settings, provider: str | None) -> list[str]:
+def _asked(settings: Settings, provider: str | None) -> list[str]:
     from gpuwatch.app.costs import fetch_charges
 
-    troubles = fetch_charges(loaded, provider)
+    troubles = fetch_charges(settings, provider)
     for trouble in troubles:
-        click.echo(f"gpuwatch: {trouble}", err=True)
+        note(f"gpuwatch: {trouble}")
     return troubles
 
 
-def _show_report(loaded: Settings, by: str, first: date | None, as_json: bool, as_csv: bool) -> None:
+def _show_report(settings: Settings, by: str, first: date | None, as_json: bool, as_csv: bool) -> None:
     from gpuwatch.app.costs import cost_report, cost_report_json
 
-    found = cost_report(loaded, by, first)
+    found = cost_report(settings, by, first)
     if as_json:
-        from gpuwatch.cli.output import json_out
-
         json_out(cost_report_json(found, by))
     elif as_csv:
         _print_csv(found, by)
@@ -140,13 +135,11 @@ def _show_report(loaded: Settings, by: str, first: date | None, as_json: bool, a
         _print_report(found, by)
 
 
-def _show_calibration(loaded: Settings, provider: str | None, troubles: list[str], as_json: bool) -> None:
+def _show_calibration(settings: Settings, provider: str | None, troubles: list[str], as_json: bool) -> None:
     from gpuwatch.app.costs import calibration_json, calibrations
 
-    found = calibrations(loaded, provider)
+    found = calibrations(settings, provider)
     if as_json:
-        from gpuwatch.cli.output import json_out
-
         json_out({"providers": [calibration_json(one) for one in found], "troubles": troubles})
         return
     if not found:

@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.options import json_option, settings_option
+from gpuwatch.cli.output import json_out
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
 
 _SIGNS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "gpuwatch doctor",
-        "gpuwatch doctor --json",
-    ),
-)
+@click.command(cls=Command, examples=("gpuwatch doctor", "gpuwatch doctor --json"))
 @json_option
-@config_option
-def doctor(as_json: bool, config: str | None) -> int:
+@settings_option
+def doctor(as_json: bool, settings: Settings) -> int:
     """Check settings, database, keys, channels and clock. Rents nothing and sends no message.
 
     Exit codes: 0 fine, 1 something is broken, 2 the settings are wrong.
     """
     from gpuwatch.app.doctor import run_checks
-    from gpuwatch.bootstrap.settings_loading import load_settings
 
-    findings = list(run_checks(load_settings(config)))
+    findings = list(run_checks(settings))
     if as_json:
-        import msgspec
-
-        from gpuwatch.cli.output import json_out
-
-        json_out([msgspec.structs.asdict(finding) for finding in findings])
+        json_out(findings)
     else:
         for finding in findings:
             click.echo(f"{_SIGNS[finding.state]} {finding.area}: {finding.text}")

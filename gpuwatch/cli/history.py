@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import Between, PastOptions, completes, config_option, json_option, past_options
+from gpuwatch.cli.options import Between, PastOptions, completes, json_option, past_options, settings_option
+from gpuwatch.cli.output import json_out
 from gpuwatch.cli.png import png_option
-from gpuwatch.cli.tables import left, right
+from gpuwatch.cli.tables import csv_out, left, right, table
 
 if TYPE_CHECKING:
     from gpuwatch.app.price_history import PriceHistoryResult
     from gpuwatch.domain.analysis.price_series import PeriodLength, PricePeriod
+    from gpuwatch.settings import Settings
 
 _BY_HOUR_UP_TO = timedelta(days=3)
 _BY_DAY_UP_TO = timedelta(days=120)
@@ -60,7 +63,7 @@ _COLUMNS = (
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @png_option
 @json_option
-@config_option
+@settings_option
 def history(
     gpu: str | None,
     gpu_option: str | None,
@@ -71,7 +74,7 @@ def history(
     as_csv: bool,
     png: Path | None,
     as_json: bool,
-    config: str | None,
+    settings: Settings,
 ) -> int:
     """Show the price of a GPU (family or model) over time: USD per GPU-hour, commission included.
 
@@ -85,8 +88,6 @@ def history(
 
     from gpuwatch.app.price_history import PriceHistoryRequest, price_history
     from gpuwatch.bootstrap import real_now
-    from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.cli import Exit
     from gpuwatch.domain.market.text import clean
 
     named = gpu or gpu_option
@@ -94,9 +95,8 @@ def history(
         raise click.UsageError("name one GPU, as in: gpuwatch history H100.")
     if as_csv and as_json:
         raise click.UsageError("use either --csv or --json.")
-    loaded = load_settings(config)
     start, end = (replace(past, since=f"{days}d") if days else past).span(real_now())
-    zone = ZoneInfo(loaded.timezone)
+    zone = ZoneInfo(settings.timezone)
     asked = PriceHistoryRequest(
         gpu=named,
         scope=past.scope(),
@@ -107,7 +107,7 @@ def history(
         zone=zone,
         under_usd=under,
     )
-    found = price_history(loaded, asked)
+    found = price_history(settings, asked)
     title = past.title(clean(named))
     if as_csv or as_json:
         _print_machine_readable(found, as_csv, is_list=gpu is None)
@@ -115,7 +115,7 @@ def history(
         print_periods(found.track.points, title, zone, found.every.value == "1h")
         _print_sums(found, zone)
     if not found.track.series.known:
-        past.hint_at_older(loaded, found.gpus, start)
+        past.hint_at_older(settings, found.gpus, start)
         return Exit.CANNOT_TELL
     if png:
         _save_picture(png, found, f"{title}: USD per GPU-hour, commission included", zone)
@@ -136,8 +136,6 @@ def _every(wanted: str | None, span: timedelta, apart: timedelta, *, for_machine
 def _print_machine_readable(found: PriceHistoryResult, as_csv: bool, *, is_list: bool) -> None:
     """CSV or JSON; with the old spelling `--gpu` the JSON is the bare list it always was."""
     from gpuwatch.app.price_history import period_json, price_history_json
-    from gpuwatch.cli.output import json_out
-    from gpuwatch.cli.tables import csv_out
 
     points = [period_json(point) for point in found.track.points]
     if as_csv:
@@ -148,7 +146,6 @@ def _print_machine_readable(found: PriceHistoryResult, as_csv: bool, *, is_list:
 
 def print_periods(points: Sequence[PricePeriod], title: str, zone: tzinfo, by_hour: bool) -> None:
     """A chart and a table."""
-    from gpuwatch.cli.tables import table
 
     if not any(point.polled for point in points):
         click.echo(f"{title}: {_NO_DATA}")

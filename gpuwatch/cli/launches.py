@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command, Group
-from gpuwatch.cli.options import completes, config_option, json_option
+from gpuwatch.cli.options import completes, config_option, json_option, stopping_settings_option
+from gpuwatch.cli.output import displayable, json_out, local, note
 from gpuwatch.cli.tables import left, right, table, text
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from gpuwatch.domain.launches.launch import Launch, LaunchEvent
@@ -42,62 +45,52 @@ _EVENT_COLUMNS = (
 @click.group(
     invoke_without_command=True,
     cls=Group,
-    examples=(
-        "gpuwatch launches",
-        "gpuwatch launches show k3f7q2mzt5ab",
-    ),
+    examples=("gpuwatch launches", "gpuwatch launches show k3f7q2mzt5ab"),
 )
 @click.option("--all", "everything", is_flag=True, help="Include launches that ended more than a week ago.")
 @json_option
 @config_option
 @click.pass_context
-def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | None) -> int:
+def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | None) -> None:
     """List what was rented, with state and cost."""
-    ctx.obj = config
     if ctx.invoked_subcommand is not None:
-        return Exit.DONE
+        return
     from gpuwatch.app.launches import all_launches
+    from gpuwatch.app.pauses import pause_lines, pauses
     from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
+    from gpuwatch.domain.launches.launch_json import launch_json
 
     now = real_now()
-    loaded = load_settings(config, for_stopping=True)
-    found = all_launches(loaded)
-    _note_pauses(loaded)
+    settings = load_settings(config, for_stopping=True)
+    found = all_launches(settings)
+    for line in pause_lines(pauses(settings), now, settings.timezone):
+        note(line)  # on standard error, so that the list stays a list
     if as_json:
-        from gpuwatch.cli.output import json_out
-        from gpuwatch.domain.launches.launch_json import launch_json
-
         json_out([launch_json(launch, now) for launch in found])
-        return Exit.DONE
+        return
     shown = [launch for launch in found if everything or _is_recent(launch, now)]
-    _print(shown, now, loaded.timezone)
+    _print(shown, now, settings.timezone)
     if len(shown) < len(found):
-        click.echo(f"{len(found) - len(shown)} older launches: --all", err=True)
-    return Exit.DONE
+        note(f"{len(found) - len(shown)} older launches: --all")
 
 
 @launches.command(examples=("gpuwatch launches show k3f7q2mzt5ab",))
 @click.argument("launch_id", shell_complete=completes("launches"))
 @json_option
-@config_option
-def show(launch_id: str, as_json: bool, config: str | None) -> int:
+@stopping_settings_option
+def show(launch_id: str, as_json: bool, settings: Settings) -> None:
     """Show each state of a launch with its time, cause, price, and the provider's own message."""
     from gpuwatch.app.launches import event_json, launch_events
-    from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.cli.output import json_out
 
-    loaded = load_settings(config, for_stopping=True)
-    events = launch_events(loaded, launch_id)
+    events = launch_events(settings, launch_id)
     if as_json:
         json_out([event_json(event) for event in events])
-        return Exit.DONE
-    table(_EVENT_COLUMNS, [_event_row(event, loaded.timezone) for event in events])
-    return Exit.DONE
+    else:
+        table(_EVENT_COLUMNS, [_event_row(event, settings.timezone) for event in events])
 
 
 def _event_row(event: LaunchEvent, timezone: str) -> tuple[str, ...]:
-    from gpuwatch.cli.output import local
     from gpuwatch.domain.market.money import usd_number
 
     prices = (usd_number(event.price_microusd_hour), usd_number(event.listed_microusd_hour))
@@ -114,114 +107,73 @@ def _event_row(event: LaunchEvent, timezone: str) -> tuple[str, ...]:
 @click.argument("launch_id", shell_complete=completes("launches"))
 @click.option("--absent", is_flag=True, help="You checked: no instance was created.")
 @click.option("--adopt", metavar="INSTANCE", default=None, help="You checked: this instance belongs to the launch.")
-@config_option
-def resolve(launch_id: str, absent: bool, adopt: str | None, config: str | None) -> int:
+@stopping_settings_option
+def resolve(launch_id: str, absent: bool, adopt: str | None, settings: Settings) -> None:
     """Settle a held launch, after you checked at the provider."""
-    from gpuwatch.app.launches import ProviderStateUnknown, resolve_absent, resolve_adopted
-    from gpuwatch.bootstrap.settings_loading import load_settings
+    from gpuwatch.app.launches import resolve_absent, resolve_adopted
 
     if absent == (adopt is not None):
         raise UsageError("use either --absent or --adopt INSTANCE")
-    loaded = load_settings(config, for_stopping=True)
-    try:
-        launch = resolve_absent(loaded, launch_id) if adopt is None else resolve_adopted(loaded, launch_id, adopt)
-    except ProviderStateUnknown as error:
-        click.echo(f"gpuwatch: {error}", err=True)
-        return Exit.CANNOT_TELL
+    launch = resolve_absent(settings, launch_id) if adopt is None else resolve_adopted(settings, launch_id, adopt)
     click.echo(f"launch {launch.launch_id} is {launch.state.value}")
-    return Exit.DONE
 
 
-@click.command(
-    cls=Command,
-    examples=(
-        "gpuwatch stop k3f7q2mzt5ab",
-        "gpuwatch stop --all",
-    ),
-)
+@click.command(cls=Command, examples=("gpuwatch stop k3f7q2mzt5ab", "gpuwatch stop --all"))
 @click.argument("launch_id", required=False, shell_complete=completes("launches"))
 @click.option("--all", "everything", is_flag=True, help="End every active launch; asks for confirmation on a terminal.")
 @click.option("--yes", is_flag=True, help="With --all: do not ask for confirmation.")
-@config_option
-def stop(launch_id: str | None, everything: bool, yes: bool, config: str | None) -> int:
+@stopping_settings_option
+def stop(launch_id: str | None, everything: bool, yes: bool, settings: Settings) -> int:
     """End a launch and confirm that it is gone.
 
     Exit codes: 0 gone, 1 not confirmed by you, 2 usage, 3 its end could not be confirmed; the daemon keeps trying.
     """
-    from gpuwatch.app.launches import ProviderStateUnknown
     from gpuwatch.app.stop import stop as end
-    from gpuwatch.bootstrap.settings_loading import load_settings
 
-    loaded = load_settings(config, for_stopping=True)
     if everything == (launch_id is not None):
         raise UsageError("name the launch to stop, or use --all; see: gpuwatch launches")
-    ids = _all_of_ours(loaded) if everything else [str(launch_id)]
+    ids = _all_of_ours(settings) if everything else [str(launch_id)]
     if not ids:
         click.echo("no launch is active")
         return Exit.DONE
     if everything and not yes and not _is_wanted(len(ids)):
-        click.echo("nothing was stopped", err=True)
+        note("nothing was stopped")
         return Exit.FAILED
-    try:
-        if end(loaded, ids, click.echo):
-            return Exit.DONE
-        click.echo("not confirmed yet: check at the provider; gpuwatch run keeps trying", err=True)
-    except ProviderStateUnknown as error:
-        click.echo(f"gpuwatch: {error}", err=True)
+    if end(settings, ids, click.echo):
+        return Exit.DONE
+    note("not confirmed yet: check at the provider; gpuwatch run keeps trying")
     return Exit.CANNOT_TELL
 
 
-def _all_of_ours(loaded: Settings) -> list[str]:
+def _all_of_ours(settings: Settings) -> list[str]:
     """The active launches, printed with price and cost; also names labelled instances that belong to no launch."""
+    from gpuwatch.app.pauses import pauses
     from gpuwatch.app.stop import plan_stop_all
     from gpuwatch.bootstrap import real_now
-    from gpuwatch.cli.output import note
 
-    found = plan_stop_all(loaded)
+    now = real_now()
+    found = plan_stop_all(settings)
     if found.launches:
-        _print(list(found.launches), real_now(), loaded.timezone)
+        _print(found.launches, now, settings.timezone)
     for provider, instance in found.unknown:
-        at = f"instance {instance.instance_id} at {provider}, label {_plain(instance.label)}"
+        label = displayable(instance.label or "")
+        at = f"instance {instance.instance_id} at {provider}, label {label}"
         note(f"not touched: {at}: it belongs to no active launch; see: gpuwatch adopt --help")
     for provider in found.unlisted:
         note(f"{provider} does not list its instances now: what is there besides is not known")
-    if found.launches and (not loaded.dry_run or loaded.left_out) and not _is_paused(loaded):
+    is_paused = any(pause.watch is None for pause in pauses(settings).holding(now))
+    if found.launches and (not settings.dry_run or settings.left_out) and not is_paused:
         note("a running daemon may rent again; to prevent that: gpuwatch pause")
     return [launch.launch_id for launch in found.launches]
 
 
 def _is_wanted(count: int) -> bool:
     """Asks on a terminal only: a script that passes --all means it, and instances cost money meanwhile."""
-    import sys
-
-    if not sys.stdin.isatty():
-        return True
-    return click.confirm(f"End {'this launch' if count == 1 else f'these {count} launches'}?", err=True)
+    which = "this launch" if count == 1 else f"these {count} launches"
+    return not sys.stdin.isatty() or click.confirm(f"End {which}?", err=True)
 
 
-def _is_paused(loaded: Settings) -> bool:
-    from gpuwatch.app.pauses import pauses
-    from gpuwatch.bootstrap import real_now
-
-    return any(pause.watch is None for pause in pauses(loaded).holding(real_now()))
-
-
-def _note_pauses(loaded: Settings) -> None:
-    """On standard error, so that the list stays a list."""
-    from gpuwatch.app.pauses import pause_lines, pauses
-    from gpuwatch.bootstrap import real_now
-    from gpuwatch.cli.output import note
-
-    for line in pause_lines(pauses(loaded), real_now(), loaded.timezone):
-        note(line)
-
-
-def _plain(text: str | None) -> str:
-    return "".join(letter for letter in text or "" if letter.isprintable())
-
-
-def _print(found: list[Launch], now: datetime, timezone: str) -> None:
-    from gpuwatch.cli.output import local
+def _print(found: Sequence[Launch], now: datetime, timezone: str) -> None:
     from gpuwatch.domain.launches.launch import cost_microusd
     from gpuwatch.domain.market.pricing import MICRO
 

@@ -1,4 +1,4 @@
-"""`gpuwatch notify`: send a test message through each channel"""
+"""`gpuwatch notify`: send a test message through each channel."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import config_option, json_option
+from gpuwatch.cli.options import json_option, settings_option
+from gpuwatch.cli.output import json_out
 
 if TYPE_CHECKING:
     from gpuwatch.app.notify import ChannelTestResult
+    from gpuwatch.settings import Settings
 
 
 def _known() -> dict[str, tuple[str, ...]]:
@@ -22,17 +24,15 @@ def _known() -> dict[str, tuple[str, ...]]:
 
 @click.command(cls=Command, examples=("gpuwatch notify",), lists=_known)
 @json_option
-@config_option
-def notify(as_json: bool, config: str | None) -> int:
+@settings_option
+def notify(as_json: bool, settings: Settings) -> int:
     """Send a test message through each configured channel.
 
     Exit codes: 0 all arrived, 1 not all arrived, 2 no channel is configured.
     """
     from gpuwatch.app.notify import channel_test_json, send_test_message
-    from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.cli.output import json_out
 
-    test = send_test_message(load_settings(config))
+    test = send_test_message(settings)
     results = []
     for result in test.results:
         results.append(result)

@@ -17,10 +17,11 @@ from gpuwatch.cli.options import (
     Between,
     as_struct,
     completes,
-    config_option,
     duration_option,
     json_option,
+    settings_option,
 )
+from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.tables import Column, left, right, table, table_lines, terminal_width, text
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.watches.decide import Match
     from gpuwatch.engine.browse import ProviderOffers
     from gpuwatch.engine.offer_groups import OfferGroup
+    from gpuwatch.settings import Settings
 
 _TIMEOUT_S = 30.0
 _MINUTES_FROM_S = 1000  # an age is shown in seconds up to here
@@ -141,32 +143,29 @@ _layout_options = as_struct(
 @_layout_options
 @duration_option("--timeout", "timeout_s", "Longest wait for all providers. Default: 30s.")
 @json_option
-@config_option
+@settings_option
 def offers(
     wanted: OfferOptions,
     provider: tuple[str, ...],
     layout: ListLayout,
     timeout_s: float | None,
     as_json: bool,
-    config: str | None,
+    settings: Settings,
 ) -> int:
     """List the offers on sale now, cheapest GPU first. All enabled providers are polled at once.
 
     Exit codes: 0 answered (also with nothing on sale), 2 usage, 3 a provider did not answer, or only in part.
     """
     from gpuwatch.app.offers import groups_json, markets_now, offers_json, providers_that_sell
-    from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.cli.output import json_out
     from gpuwatch.engine.browse import offer_filter
 
-    loaded = load_settings(config)
     query = offer_filter(
         wanted.gpu, count=wanted.count, max_price=wanted.max_price, spot=wanted.spot, disk_gb=wanted.disk_gb,
         verified=wanted.verified, kind=wanted.kind,
     )  # fmt: skip
-    names = providers_that_sell(loaded, query, provider)
+    names = providers_that_sell(settings, query, provider)
     needs_all = layout.group_by is not None or layout.sort == "reliability"  # providers cut their lists by price
-    arriving = markets_now(loaded, query, names, None if needs_all else layout.limit, timeout_s or _TIMEOUT_S)
+    arriving = markets_now(settings, query, names, None if needs_all else layout.limit, timeout_s or _TIMEOUT_S)
     if as_json:
         found = list(arriving)
         by = layout.group_by
@@ -177,7 +176,7 @@ def offers(
     sys.stdout.flush()
     for one in found:
         if one.error:
-            click.echo(f"{one.provider}: {one.error}", err=True)
+            note(f"{one.provider}: {one.error}")
     return Exit.CANNOT_TELL if any(one.error for one in found) else Exit.DONE
 
 

@@ -80,19 +80,42 @@ def completes(kind: str) -> Callable[[click.Context, click.Parameter, str], list
 
 
 def config_option(command: Function) -> Function:
-    """`--config FILE`, also where it was given before the command's name; arrives as `config: str | None`."""
+    """`--config FILE`, also where it was given before a command's name; arrives as `config: str | None`."""
     return click.option(
-        "--config",
-        metavar="FILE",
-        type=click.Path(dir_okay=False),
-        help="Settings file.",
-        callback=lambda ctx, _param, value: value or ctx.find_root().obj,
+        "--config", metavar="FILE", type=click.Path(dir_okay=False), callback=_config, help="Settings file."
     )(command)
+
+
+def _config(ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    root = ctx.find_root()
+    root.obj = value or root.obj  # a group's --config holds for its subcommands
+    found: str | None = root.obj
+    return found
+
+
+def settings_option(command: Function, *, for_stopping: bool = False) -> Function:
+    """`--config FILE`; arrives loaded, as `settings: Settings`, once all options are right."""
+
+    @functools.wraps(command)
+    def call(*args: Any, config: str | None, **given: Any) -> Any:
+        from gpuwatch.bootstrap.settings_loading import load_settings
+
+        return command(*args, settings=load_settings(config, for_stopping=for_stopping), **given)
+
+    return config_option(call)
+
+
+stopping_settings_option = functools.partial(settings_option, for_stopping=True)
 
 
 def json_option(command: Function) -> Function:
     """`--json`; arrives as `as_json: bool`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+    return click.option("--json", "as_json", is_flag=True, callback=_of_group_too, help="Print JSON.")(command)
+
+
+def _of_group_too(ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
+    """A group's --json holds for its subcommands."""
+    return value or (ctx.parent is not None and bool(ctx.parent.params.get("as_json")))
 
 
 def provider_option(command: Function) -> Function:

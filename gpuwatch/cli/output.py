@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from decimal import Decimal
 from typing import Any
 from unicodedata import normalize
 
@@ -51,7 +50,7 @@ def json_out(value: Any) -> None:
     """One JSON document on standard output."""
     import msgspec
 
-    found = msgspec.json.format(msgspec.json.encode(value, enc_hook=_plain_number), indent=2).decode()
+    found = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     if not _is_unicode() and not found.isascii():
         import json
 
@@ -96,25 +95,11 @@ def _ascii_by_another_name(name: str) -> codecs.CodecInfo | None:
     if name != _ASCII:
         return None
     found = codecs.lookup("ascii")
-    return codecs.CodecInfo(
-        found.encode,
-        found.decode,
-        found.streamreader,
-        found.streamwriter,
-        found.incrementalencoder,
-        found.incrementaldecoder,
-        name=_ASCII,
-    )
+    return codecs.CodecInfo(*found, found.incrementalencoder, found.incrementaldecoder, name=_ASCII)
 
 
 def _is_unicode() -> bool:
     return (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
-
-
-def _plain_number(value: Any) -> Any:
-    if isinstance(value, Decimal):
-        return float(value)
-    raise TypeError(f"no JSON for {type(value).__name__}")
 
 
 def _replace(error: UnicodeError) -> tuple[str | bytes, int]:

@@ -3,38 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import PastOptions, completes, config_option, json_option, moment
-from gpuwatch.cli.output import local, note
+from gpuwatch.cli.options import FILE, PastOptions, completes, json_option, moment, settings_option
+from gpuwatch.cli.output import json_out, local, note, progress
 
 if TYPE_CHECKING:
     from gpuwatch.app.price_files import FileImport
-    from gpuwatch.domain.analysis.market_history import MarketFilter
-    from gpuwatch.domain.analysis.price_rows import PriceRow
     from gpuwatch.settings import Settings
 
 _KIND_WORDS = {"live": "live prices", "listed": "list prices"}
 _JUST_NOW = timedelta(minutes=1)  # polls within one second are spread over the next ones
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command(
-    "import",
-    cls=Command,
-    examples=(
-        "gpuwatch import prices.csv.gz",
-        "gpuwatch import --dry-run *.parquet",
-    ),
-)
-@click.argument("files", nargs=-1, required=True, type=_FILE)
+@click.command("import", cls=Command, examples=("gpuwatch import prices.csv.gz", "gpuwatch import --dry-run *.parquet"))
+@click.argument("files", nargs=-1, required=True, type=FILE)
 @click.option(
     "--kind",
     type=click.Choice(["live", "listed"]),
@@ -43,45 +32,32 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--dry-run", is_flag=True, help="Count what is new and write nothing.")
 @json_option
-@config_option
-def import_(files: tuple[Path, ...], kind: str | None, dry_run: bool, as_json: bool, config: str | None) -> int:
+@settings_option
+def import_(files: tuple[Path, ...], kind: str | None, dry_run: bool, as_json: bool, settings: Settings) -> int:
     """Load price rows that others recorded into the store.
 
     FILES are CSV (gzipped or not) or Parquet with the columns observed_at, provider, offer_key, region, gpu_name_raw,
     gpu_count, gpu_mem_gib, spot, price_usd_hour: see docs/data.md. Rows that are known already change
     nothing. The daemon may be running; what it recorded itself stays as it is.
     """
-    from gpuwatch.app.price_files import import_file, import_json, writable_store
-    from gpuwatch.bootstrap import real_now
-    from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.cli import Exit
-    from gpuwatch.cli.output import json_out, progress
+    from gpuwatch.app.price_files import import_files, import_json
     from gpuwatch.domain.market.offer import OfferKind
 
     wanted = None if kind is None else OfferKind(kind)
-    made: list[dict[str, Any]] = []
-    all_good = True
-    loaded = load_settings(config)
-    with writable_store(loaded, dry_run=dry_run) as database:
-        for path in files:
-            with progress(f"{path.name}: ") as report:
-                done = import_file(database, path, wanted, real_now(), dry_run=dry_run, reported=report)
-            made.append(import_json(path, done, dry_run))
-            all_good &= bool(done.found.sources) or not done.found.rows
-            if not as_json:
-                _print_import(path, done, dry_run, loaded.timezone)
-            _print_notes(path, done, loaded.timezone)
+    made = []
+    for done in import_files(settings, files, wanted, dry_run=dry_run, progress=progress):
+        made.append(done)
+        if not as_json:
+            _print_import(done, settings.timezone)
+        _print_notes(done, settings.timezone)
     if as_json:
-        json_out({"files": made})
-    return Exit.DONE if all_good else Exit.FAILED
+        json_out({"files": [import_json(done) for done in made]})
+    return Exit.DONE if all(done.is_understood for done in made) else Exit.FAILED
 
 
 @click.command(
     cls=Command,
-    examples=(
-        "gpuwatch export prices.csv.gz --since 30d",
-        "gpuwatch export - --gpu H100 > h100.csv",
-    ),
+    examples=("gpuwatch export prices.csv.gz --since 30d", "gpuwatch export - --gpu H100 > h100.csv"),
 )
 @click.argument("target", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True))
 @click.option(
@@ -105,11 +81,11 @@ def import_(files: tuple[Path, ...], kind: str | None, dry_run: bool, as_json: b
 @click.option("--until", default=None, help="Up to this day, or so long ago; default: now.")
 @click.option("--imported-too", is_flag=True, help="Include imported prices, not only the store's own.")
 @click.option(
-    "--data", type=_FILE, default=None, help="Read this file of price rows instead of the store, to convert or cut it."
+    "--data", type=FILE, default=None, help="Read this file of price rows instead of the store, to convert or cut it."
 )
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @json_option
-@config_option
+@settings_option
 def export(
     target: Path,
     gpus: tuple[str, ...],
@@ -122,70 +98,41 @@ def export(
     data: Path | None,
     force: bool,
     as_json: bool,
-    config: str | None,
+    settings: Settings,
 ) -> int:
     """Write the store's prices to FILE, for `gpuwatch import` or anything else that reads tables.
 
     FILE ends in .csv, .csv.gz or .parquet; - writes CSV to standard output. One row for each offer at each poll
     that saw it, and one without offer_key for the poll itself: see docs/data.md.
     """
-    from gpuwatch.app.price_files import exported_rows, known_names_of_all
+    from gpuwatch.app.price_files import ExportRequest, export_prices, known_names_of_all
     from gpuwatch.bootstrap import real_now
-    from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.cli import Exit
-    from gpuwatch.storage.price_export import check_export_target
 
     to_screen = str(target) == "-"
     if to_screen and as_json:
         raise click.UsageError("--json describes a file: name one.")
-    if not to_screen:
-        check_export_target(target, force=force)
     now = real_now()
-    span = moment(since, now), now + _JUST_NOW if until is None else moment(until, now)
-    loaded = load_settings(config)
-    past = PastOptions(count, spot, provider, since, until, data)
-    scope = past.scope(known_names_of_all(loaded, gpus, data))
-    skipped: Counter[str] = Counter()
-    with exported_rows(loaded, scope, span, data, skipped, imported_too=imported_too) as rows:
-        written = _write(target, rows, to_screen=to_screen)
-    for reason, number in skipped.items():
+    wanted = ExportRequest(
+        scope=PastOptions(count, spot, provider, since, until, data).scope(known_names_of_all(settings, gpus, data)),
+        since=moment(since, now),
+        until=now + _JUST_NOW if until is None else moment(until, now),
+        data=data,
+        imported_too=imported_too,
+    )
+    done = export_prices(settings, wanted, sys.stdout if to_screen else target, force=force)
+    for reason, number in done.skipped.items():
         note(f"{data}: {number:,} rows were skipped: {reason}")
-    if not written:
-        note(_nothing(loaded, scope, span, data, imported_too=imported_too))
+    if done.why_none is not None:
+        note(f"nothing was written: {done.why_none}")
         return Exit.CANNOT_TELL
     if count is not None:
         note("the file holds some offer sizes only; an import takes it for the whole market")
-    _print_export(target, written, as_json=as_json)
+    if not to_screen:
+        _print_export(target, done.rows, as_json=as_json)
     return Exit.DONE
 
 
-def _write(target: Path, rows: Iterator[PriceRow], *, to_screen: bool) -> int:
-    from gpuwatch.app.price_files import export_file
-    from gpuwatch.storage.price_export import write_csv
-
-    return write_csv(sys.stdout, rows) if to_screen else export_file(target, rows)
-
-
-def _nothing(
-    loaded: Settings, scope: MarketFilter, span: tuple[datetime, datetime], data: Path | None, *, imported_too: bool
-) -> str:
-    """Why there is nothing to write."""
-    from gpuwatch.app.price_files import exported_rows
-
-    if data is not None:
-        return f"nothing was written: {data} holds no such rows"
-    if not imported_too:
-        with exported_rows(loaded, scope, span, None, Counter(), imported_too=True) as rows:
-            if next(rows, None) is not None:
-                return "nothing was written: all of it was imported; --imported-too includes it"
-    return "nothing was written: the store holds no such prices"
-
-
 def _print_export(target: Path, written: int, *, as_json: bool) -> None:
-    from gpuwatch.cli.output import json_out
-
-    if str(target) == "-":
-        return
     size = target.stat().st_size
     if as_json:
         json_out({"path": str(target), "rows": written, "bytes": size})
@@ -193,12 +140,12 @@ def _print_export(target: Path, written: int, *, as_json: bool) -> None:
         click.echo(f"{target}: {written:,} rows, {size:,} bytes")
 
 
-def _print_import(path: Path, done: FileImport, dry_run: bool, timezone: str) -> None:
+def _print_import(done: FileImport, timezone: str) -> None:
     from gpuwatch.app.price_files import moment_of
 
-    found, new = done.found, "would be new" if dry_run else "new"
+    found, new = done.found, "would be new" if done.dry_run else "new"
     click.echo(
-        f"{path}: {found.rows:,} rows: {found.new:,} {new}, {found.known:,} known"
+        f"{done.path}: {found.rows:,} rows: {found.new:,} {new}, {found.known:,} known"
         + (f", {found.twice:,} twice" if found.twice else "")
         + (f", {sum(found.skipped.values()):,} skipped" if found.skipped else "")
     )
@@ -211,11 +158,11 @@ def _print_import(path: Path, done: FileImport, dry_run: bool, timezone: str) ->
         click.echo(f"  skipped: {rows:,}: {reason}")
 
 
-def _print_notes(path: Path, done: FileImport, timezone: str) -> None:
+def _print_notes(done: FileImport, timezone: str) -> None:
     for provider in done.unknown:
-        note(f"{path}: unknown provider {provider!r}; its prices are stored under that name")
+        note(f"{done.path}: unknown provider {provider!r}; its prices are stored under that name")
     for one in done.overlaps:
         note(
-            f"{path}: the store polled {one.provider} itself from {local(one.since, timezone)} to"
+            f"{done.path}: the store polled {one.provider} itself from {local(one.since, timezone)} to"
             f" {local(one.until, timezone)}: offers in both count twice"
         )

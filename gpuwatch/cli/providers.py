@@ -10,11 +10,13 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import config_option, json_option
-from gpuwatch.cli.tables import left, text
+from gpuwatch.cli.options import json_option, settings_option
+from gpuwatch.cli.output import json_out, local
+from gpuwatch.cli.tables import left, table, text
 
 if TYPE_CHECKING:
     from gpuwatch.app.provider_status import ProviderStatus
+    from gpuwatch.settings import Settings
 
 _OFF_COLUMNS = (
     left("off"),
@@ -34,29 +36,24 @@ def _known() -> dict[str, tuple[str, ...]]:
 
 @click.command(cls=Command, examples=("gpuwatch providers",), lists=_known)
 @json_option
-@config_option
-def providers(as_json: bool, config: str | None) -> int:
+@settings_option
+def providers(as_json: bool, settings: Settings) -> int:
     """List all providers, enabled or not: status, prices, credentials, last answer, row quota. Polls none of them."""
     from gpuwatch.app.provider_status import all_provider_statuses, broken_plugins, provider_status_json
-    from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.cli.output import local
 
-    loaded = load_settings(config)
-    found = all_provider_statuses(loaded)
+    found = all_provider_statuses(settings)
     if as_json:
-        from gpuwatch.cli.output import json_out
-
         json_out([provider_status_json(standing) for standing in found])
         return Exit.DONE
     for standing in found:
         if standing.is_on:
-            for line in _lines(standing, lambda moment: local(moment, loaded.timezone)):
+            for line in _lines(standing, lambda moment: local(moment, settings.timezone)):
                 click.echo(line)
     off = [standing for standing in found if not standing.is_on]
     if off:
         _print_off(off)
     for name, why in broken_plugins().items():
-        click.echo(f"{name}  not loaded: {why}")
+        click.echo(f"{name}  not settings: {why}")
     return Exit.DONE
 
 
@@ -88,7 +85,6 @@ def _lines(standing: ProviderStatus, shown: Callable[[datetime | None], str]) ->
 
 def _print_off(off: list[ProviderStatus]) -> None:
     from gpuwatch.app.provider_status import credentials_text
-    from gpuwatch.cli.tables import table
 
     rows = [
         (

@@ -10,10 +10,7 @@ from gpuwatch.cli.options import config_option
 
 @click.command(
     cls=Command,
-    examples=(
-        "gpuwatch run",
-        "gpuwatch run --config /etc/gpuwatch/gpuwatch.toml --log-format json",
-    ),
+    examples=("gpuwatch run", "gpuwatch run --config /etc/gpuwatch/gpuwatch.toml --log-format json"),
 )
 @click.option(
     "--log-format",

@@ -1,0 +1,52 @@
+"""The settings file: write a new one, and show every setting in force."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from gpuwatch.errors import GpuwatchError
+from gpuwatch.settings.json_schema import schema_text
+from gpuwatch.settings.show import Origin
+from gpuwatch.settings.template import SCHEMA_FILE, template
+
+
+def write_settings(target: Path, *, force: bool) -> Path:
+    """Write a commented settings file, and beside it its schema for editors. Returns the schema's path.
+
+    Raises:
+        GpuwatchError: it exists and `force` is not set, or it cannot be written.
+    """
+    schema = target.parent / SCHEMA_FILE
+    try:
+        _write(target, template(), os.O_TRUNC if force else os.O_EXCL)
+        _write(schema, schema_text(), os.O_TRUNC)
+    except FileExistsError:
+        raise GpuwatchError(f"{target} exists already; --force overwrites it") from None
+    except OSError as error:
+        raise GpuwatchError(f"{error.filename or target} cannot be written: {error.strerror}") from None
+    return schema
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    """Readable by its owner alone: keys may be written into it."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | mode, 0o600), "w", encoding="utf-8") as opened:
+        opened.write(text)
+
+
+def settings_json(file: str | None, found: Sequence[Origin]) -> dict[str, Any]:
+    """JSON of `gpuwatch config show`."""
+    rows = [{"key": one.key, "value": _with_numbers(one.value), "origin": one.origin} for one in found]
+    return {"source_file": file, "settings": rows}
+
+
+def _with_numbers(value: Any) -> Any:
+    """Exact decimals as JSON numbers, at any depth."""
+    if isinstance(value, list):
+        return [_with_numbers(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _with_numbers(one) for key, one in value.items()}
+    return float(value) if isinstance(value, Decimal) else value
