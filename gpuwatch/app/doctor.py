@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
+from datetime import tzinfo
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 from gpuwatch import notifiers
 from gpuwatch.app.checklist import held_back
 from gpuwatch.app.costs import budgets_used
 from gpuwatch.app.doctor_account import KnownLaunches, account_findings, image_findings, rented_findings
 from gpuwatch.app.notify import notify_sections
-from gpuwatch.app.pauses import renting_lines
+from gpuwatch.app.pauses import pause_lines
 from gpuwatch.app.provider_status import provider_statuses
 from gpuwatch.bootstrap import (
     build_adapters,
@@ -27,6 +29,7 @@ from gpuwatch.bootstrap import (
 from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, has_extra, providers_to_follow
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.watch import Action, Budget
+from gpuwatch.engine.alerts import format_moment
 from gpuwatch.errors import GpuwatchError, ProviderError, StoreError, StoreMissing, StoreNotReady
 from gpuwatch.installation import install_hint
 from gpuwatch.ports import Query
@@ -34,6 +37,7 @@ from gpuwatch.ports.findings import Finding
 from gpuwatch.storage.database import require_writable, wal_is_safe
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.outbox import Outbox
+from gpuwatch.storage.pauses import SqlPauseRepository
 
 if TYPE_CHECKING:
     from gpuwatch.ports.declarations import Adapter
@@ -101,8 +105,9 @@ def _store(settings: Settings) -> Iterator[Finding]:
                 yield Finding(area="database", state="ok" if wal_is_safe() else "note", text=text, mend=mend)
             else:
                 yield Finding(area="database", state="ok", text="PostgreSQL, up to date")
-            yield from _outbox(store)
-            for line in [*renting_lines(store, real_now(), settings.timezone), *held_back(settings, store)]:
+            yield from _outbox(store, ZoneInfo(settings.timezone))
+            paused = pause_lines(SqlPauseRepository(store).load(), real_now(), settings.timezone)
+            for line in [*paused, *held_back(settings, store)]:
                 yield Finding(area="renting", state="note", text=line)
     except StoreMissing as error:
         yield Finding(area="database", state="note", text=str(error))
@@ -116,7 +121,7 @@ def _store(settings: Settings) -> Iterator[Finding]:
         )
 
 
-def _outbox(store: Database) -> Iterator[Finding]:
+def _outbox(store: Database, zone: tzinfo) -> Iterator[Finding]:
     outbox = Outbox(store)
     for broken in outbox.broken_channels():
         yield Finding(
@@ -126,7 +131,7 @@ def _outbox(store: Database) -> Iterator[Finding]:
             mend=f"mend [notify.{broken.channel}], then gpuwatch notify",
         )
     for waiting in outbox.pending():
-        text = f"{waiting.count} waiting since {waiting.oldest_at:%Y-%m-%d %H:%M} UTC"
+        text = f"{waiting.count} waiting since {format_moment(waiting.oldest_at, zone)}"
         yield Finding(area=f"alerts by {waiting.channel}", state="note", text=text, mend="is gpuwatch run running?")
 
 
@@ -206,6 +211,8 @@ def _rows(settings: Settings) -> Iterator[Finding]:
     except StoreError:
         return  # `_store` reports it
     for standing in found:
+        if not standing.is_on:
+            continue
         plan = standing.plan
         if plan.rows_left is not None:
             sweep = (
@@ -214,7 +221,8 @@ def _rows(settings: Settings) -> Iterator[Finding]:
             text = f"{plan.rows_used} of {plan.rows_per_day} rows used, {plan.rows_left} left; sweep {sweep}"
             yield Finding(area=standing.provider, state="fault" if plan.spent else "ok", text=text)
         if standing.health.blind_since is not None:
-            text = f"blind since {standing.health.blind_since:%Y-%m-%d %H:%M} UTC: {standing.health.last_error}"
+            since = format_moment(standing.health.blind_since, ZoneInfo(settings.timezone))
+            text = f"blind since {since}: {standing.health.last_error}"
             yield Finding(area=standing.provider, state="fault", text=text, mend="see the daemon's log")
 
 

@@ -6,9 +6,10 @@ Everything here is a question that reads: nothing is rented, changed or ended.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import timedelta, tzinfo
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -18,6 +19,7 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.bootstrap.provider_access import is_polled_for
 from gpuwatch.domain.launches.launch import LABEL_PREFIX, EndReason, Launch, LaunchState
 from gpuwatch.domain.watches.watch import Action, Watch
+from gpuwatch.engine.alerts import format_moment
 from gpuwatch.errors import GpuwatchError, KeyRejected
 from gpuwatch.ports.findings import Finding
 
@@ -77,7 +79,7 @@ def account_findings(
         yield Finding(area=name, state="fault", text=f"the key does not work: {why}", mend="renew the key")
     else:
         yield from _rights(name, account, rights, bool(wanting))
-        yield from _may_rent(name, rights, repository) if wanting else ()
+        yield from _may_rent(name, rights, repository, ZoneInfo(settings.timezone)) if wanting else ()
     if not isinstance(account.credit_usd, GpuwatchError) and account.credit_usd is not None:
         yield from (_hour(settings, name, watch, account.credit_usd) for watch in wanting)
     listed = None if isinstance(account.instances, GpuwatchError) else account.instances
@@ -169,7 +171,7 @@ def _rights(name: str, account: AccountAnswers, rights: Mapping[str, str], rents
             yield Finding(area=name, state="note", text=f"asked to {_MAY[what]}, it did not answer: {error}")
 
 
-def _may_rent(name: str, rights: Mapping[str, str], repository: KnownLaunches) -> Iterator[Finding]:
+def _may_rent(name: str, rights: Mapping[str, str], repository: KnownLaunches, zone: tzinfo) -> Iterator[Finding]:
     """No query shows whether the key may rent; the last launch shows it for the key of that time."""
     called = f" ({rights['rent']})" if "rent" in rights else ""
     tried = [one for one in repository.launches if one.provider == name and not one.dry_run]
@@ -178,10 +180,10 @@ def _may_rent(name: str, rights: Mapping[str, str], repository: KnownLaunches) -
         text = f"whether the key may rent and end{called} only a rent can tell: nothing was rented there yet"
         yield Finding(area=name, state="note", text=text)
     elif last.instance_id is None:
-        text = f"the last rent was refused for the key, {last.intended_at:%Y-%m-%d %H:%M} UTC: {last.end_reason}"
+        text = f"the last rent was refused for the key, {format_moment(last.intended_at, zone)}: {last.end_reason}"
         yield Finding(area=name, state="fault", text=text, mend=f"give the key the permission to rent{called}")
     else:
-        text = f"renting{called} worked on {last.intended_at:%Y-%m-%d %H:%M} UTC, with the key of then"
+        text = f"renting{called} worked on {format_moment(last.intended_at, zone)}, with the key of then"
         yield Finding(area=name, state="ok", text=text)
 
 

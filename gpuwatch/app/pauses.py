@@ -10,12 +10,12 @@ from zoneinfo import ZoneInfo
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.launches.pause import Pause
 from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.engine.alerts import format_moment
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.pauses import PauseTable, SqlPauseRepository
 
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
-    from gpuwatch.storage.database import Database
 
 
 def pauses(settings: Settings) -> PauseTable:
@@ -62,22 +62,14 @@ def resume(settings: Settings, watch: str | None) -> tuple[bool, PauseTable]:
         return repository.resume(watch, real_now(), "resumed by the owner")
 
 
-def renting_lines(store: Database, now: datetime, zone: str = "UTC") -> list[str]:
-    """What keeps watches from renting now, one sentence each. Raises StoreError."""
-    return pause_lines(SqlPauseRepository(store).load(), now, zone)
-
-
-def pause_lines(found: PauseTable, now: datetime, zone: str = "UTC") -> list[str]:
-    """The same for a table that is already read."""
+def pause_lines(found: PauseTable, now: datetime, zone: str) -> list[str]:
+    """What keeps watches from renting now, one sentence each."""
     shown = ZoneInfo(zone)
     by_hand = [f"{one.text(shown)}; to go on: {_resume_command(one.watch)}" for one in found.holding(now)]
     broken = []
     for breaker in found.open_breakers():
-        again = (
-            "is trying once more"
-            if breaker.until <= now
-            else f"tries again, once, after {breaker.until.astimezone(shown):%Y-%m-%d %H:%M %Z}"
-        )
+        later = f"tries again, once, after {format_moment(breaker.until, shown)}"
+        again = "is trying once more" if breaker.until <= now else later
         broken.append(f"Watch {breaker.watch!r} {again}: {breaker.why}; to go on: {_resume_command(breaker.watch)}")
     return by_hand + broken
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from gpuwatch.storage.database import Database
 
 
-class ProviderStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The status of one provider."""
+class ConfiguredProvider(msgspec.Struct, frozen=True, kw_only=True):
+    """One provider, as far as the settings and the environment tell."""
 
     info: ProviderInfo
     settings: ProviderSettings  # of a disabled one: its defaults
@@ -34,12 +34,6 @@ class ProviderStatus(msgspec.Struct, frozen=True, kw_only=True):
     has_key: bool  # in the settings or the environment
     can_launch: bool
     missing_extra: str | None  # what must be installed before it can be polled
-    plan: RowPlan
-    health: ProviderHealth
-    last_poll: LastPoll | None  # the newest complete one
-    drift: Sequence[FormatChange]  # changes of its format
-    swept_at: datetime | None
-    next_sweep_at: datetime | None
 
     @property
     def provider(self) -> str:
@@ -48,32 +42,43 @@ class ProviderStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> str:
-        """One of "off", "extra missing", "blind", "on"."""
+        """One of "off", "extra missing", "on"."""
         if not self.is_on:
             return "off"
-        if self.missing_extra is not None:
-            return "extra missing"
-        return "on" if self.health.blind_since is None else "blind"
+        return "on" if self.missing_extra is None else "extra missing"
+
+
+class ProviderStatus(ConfiguredProvider, frozen=True, kw_only=True):
+    """The same, with what the store has recorded."""
+
+    plan: RowPlan
+    health: ProviderHealth
+    last_poll: LastPoll | None  # the newest complete one
+    drift: Sequence[FormatChange]  # changes of its format
+    swept_at: datetime | None
+    next_sweep_at: datetime | None
+
+    @property
+    def status(self) -> str:
+        """One of "off", "extra missing", "blind", "on"."""
+        found = super().status
+        return "blind" if found == "on" and self.health.blind_since is not None else found
+
+
+def configured_providers(settings: Settings) -> list[ConfiguredProvider]:
+    """Every known provider, enabled ones first. Needs no store."""
+    off = [_as_it_would_be(providers.info(name)) for name in providers.names() if name not in settings.providers]
+    return [_configured(one, True) for one in settings.providers.values()] + [_configured(one, False) for one in off]
 
 
 def provider_statuses(settings: Settings) -> list[ProviderStatus]:
-    """Every enabled provider. Raises StoreError."""
+    """Every known provider, enabled ones first, with its health and quota. Raises StoreError."""
     with open_store_read_only(settings) as store:
-        return [_standing(store, provider, is_on=True) for provider in settings.providers.values()]
-
-
-def all_provider_statuses(settings: Settings) -> list[ProviderStatus]:
-    """Every known provider, enabled ones first. Raises StoreError."""
-
-    off = [_as_it_would_be(providers.info(name)) for name in providers.names() if name not in settings.providers]
-    with open_store_read_only(settings) as store:
-        on = [_standing(store, provider, is_on=True) for provider in settings.providers.values()]
-        return on + [_standing(store, provider, is_on=False) for provider in off]
+        return [_with_records(store, one) for one in configured_providers(settings)]
 
 
 def broken_plugins() -> Mapping[str, str]:
     """Plugins that cannot be used: name → reason."""
-
     return providers.broken()
 
 
@@ -88,33 +93,38 @@ def _as_it_would_be(info: ProviderInfo) -> ProviderSettings:
     )
 
 
-def _standing(store: Database, provider: ProviderSettings, is_on: bool) -> ProviderStatus:
-
-    now = real_now()
+def _configured(provider: ProviderSettings, is_on: bool) -> ConfiguredProvider:
     info = providers.info(provider.name)
-    swept, newest = last_sweep(store, provider.name), last_poll(store, provider.name)
-    demand = RowDemand(
-        rows_per_day=provider.rows_per_day,
-        poll_every_s=provider.poll_every_s,
-        sweep_rows=swept.rows if swept else None,
-        sweep_every_s=provider.sweep_every_s,
-    )
-    plan = plan_rows(demand, SqlHistoryRecorder(store).rows_used(provider.name, now), now)
-    next_at = None
-    if is_on and swept and plan.sweep_every_s is not None:
-        next_at = max(now, swept.at + timedelta(seconds=plan.sweep_every_s))
-    health = SqlDecisionStore(store).provider_health().get(provider.name, ProviderHealth())
-    return ProviderStatus(
+    return ConfiguredProvider(
         info=info,
         settings=provider,
         is_on=is_on,
         has_key=provider.api_key is not None if is_on else _key_lies_there(info),
         can_launch=is_on and can_rent(provider),
         missing_extra=missing_extra(provider.name),
+    )
+
+
+def _with_records(store: Database, known: ConfiguredProvider) -> ProviderStatus:
+    now, name, configured = real_now(), known.provider, known.settings
+    swept, newest = last_sweep(store, name), last_poll(store, name)
+    demand = RowDemand(
+        rows_per_day=configured.rows_per_day,
+        poll_every_s=configured.poll_every_s,
+        sweep_rows=swept.rows if swept else None,
+        sweep_every_s=configured.sweep_every_s,
+    )
+    plan = plan_rows(demand, SqlHistoryRecorder(store).rows_used(name, now), now)
+    next_at = None
+    if known.is_on and swept and plan.sweep_every_s is not None:
+        next_at = max(now, swept.at + timedelta(seconds=plan.sweep_every_s))
+    health = SqlDecisionStore(store).provider_health().get(name, ProviderHealth())
+    return ProviderStatus(
+        **msgspec.structs.asdict(known),
         plan=plan,
         health=msgspec.structs.replace(health, complete_at=newest.at if newest else None),
         last_poll=newest,
-        drift=format_changes(store, provider.name),
+        drift=format_changes(store, name),
         swept_at=swept.at if swept else None,
         next_sweep_at=next_at,
     )
@@ -125,7 +135,7 @@ def _key_lies_there(info: ProviderInfo) -> bool:
     return any(os.environ.get(name) or os.environ.get(f"{name}_FILE") for name in info.key_names)
 
 
-def credentials_text(standing: ProviderStatus) -> str:
+def credentials_text(standing: ConfiguredProvider) -> str:
     """Whether there are credentials, and where from; never their value."""
     if standing.has_key:
         return "key set"
@@ -137,7 +147,7 @@ def credentials_text(standing: ProviderStatus) -> str:
 
 
 def provider_status_json(standing: ProviderStatus) -> dict[str, object]:
-
+    """JSON of one provider of `gpuwatch providers`."""
     plan, sight, settings, newest = standing.plan, standing.health, standing.settings, standing.last_poll
     return {
         "provider": standing.provider,

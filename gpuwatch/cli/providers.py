@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from datetime import datetime
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import json_option, settings_option
-from gpuwatch.cli.output import json_out, local
+from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.tables import left, table, text
+from gpuwatch.errors import StoreMissing, StoreNotReady
 
 if TYPE_CHECKING:
-    from gpuwatch.app.provider_status import ProviderStatus
+    from gpuwatch.app.provider_status import ConfiguredProvider, ProviderStatus
     from gpuwatch.settings import Settings
+    from gpuwatch.storage.poll_queries import LastPoll
 
 _OFF_COLUMNS = (
     left("off"),
@@ -37,89 +37,101 @@ def _known() -> dict[str, tuple[str, ...]]:
 @click.command(cls=Command, examples=("gpuwatch providers",), lists=_known)
 @json_option
 @settings_option
-def providers(as_json: bool, settings: Settings) -> int:
-    """List all providers, enabled or not: status, prices, credentials, last answer, row quota. Polls none of them."""
-    from gpuwatch.app.provider_status import all_provider_statuses, broken_plugins, provider_status_json
+def providers(as_json: bool, settings: Settings) -> None:
+    """List all providers, enabled or not: status, prices, credentials, last answer, row quota. Polls none of them.
 
-    found = all_provider_statuses(settings)
+    Exit codes: 0 done, 2 settings are wrong, 3 there is no database yet: shows what the settings say.
+    """
+    from gpuwatch.app.provider_status import configured_providers, provider_status_json, provider_statuses
+
+    try:
+        found = provider_statuses(settings)
+    except StoreNotReady as error:
+        if not as_json:
+            _print(configured_providers(settings), settings.timezone)
+        if isinstance(error, StoreMissing):
+            note("no provider has been polled yet")
+        raise
     if as_json:
-        json_out([provider_status_json(standing) for standing in found])
-        return Exit.DONE
-    for standing in found:
-        if standing.is_on:
-            for line in _lines(standing, lambda moment: local(moment, settings.timezone)):
+        json_out([provider_status_json(one) for one in found])
+    else:
+        _print(found, settings.timezone)
+
+
+def _print(found: Sequence[ConfiguredProvider], timezone: str) -> None:
+    from gpuwatch.app.provider_status import ProviderStatus, broken_plugins
+
+    for one in found:
+        if one.is_on:
+            for line in _configured_lines(one):
                 click.echo(line)
-    off = [standing for standing in found if not standing.is_on]
-    if off:
-        _print_off(off)
+            for line in _recorded_lines(one, timezone) if isinstance(one, ProviderStatus) else _planned_lines(one):
+                click.echo(line)
+    if off := [one for one in found if not one.is_on]:
+        table(_OFF_COLUMNS, [_off_cells(one) for one in off])
     for name, why in broken_plugins().items():
-        click.echo(f"{name}  not settings: {why}")
-    return Exit.DONE
+        click.echo(f"{name}  not loaded: {why}")
 
 
-def _lines(standing: ProviderStatus, shown: Callable[[datetime | None], str]) -> Iterator[str]:
-    """The lines of an enabled provider; `shown` writes a time in the configured zone."""
+def _configured_lines(one: ConfiguredProvider) -> Iterator[str]:
     from gpuwatch.app.provider_status import credentials_text
     from gpuwatch.installation import install_hint
 
-    plan, sight, settings = standing.plan, standing.health, standing.settings
-    yield f"{standing.provider}  {standing.status}; {_what(standing)}; {credentials_text(standing)}; {_rents(standing)}"
-    yield f"  at      {settings.base_url}, at least {settings.search_interval_s:g} s between searches"
-    if standing.missing_extra is not None:
-        yield f"  needs   {install_hint(standing.missing_extra)}"
-    yield f"  rows    {_rows(plan.rows_used, plan.rows_per_day, plan.rows_left, shown(plan.resets_at))}"
+    yield f"{one.provider}  {one.status}; {_what(one)}; {credentials_text(one)}; {_rents(one)}"
+    yield f"  at      {one.settings.base_url}, at least {one.settings.search_interval_s:g} s between searches"
+    if one.missing_extra is not None:
+        yield f"  needs   {install_hint(one.missing_extra)}"
+
+
+def _planned_lines(one: ConfiguredProvider) -> Iterator[str]:
+    """The plan of the settings, while nothing is known of what was polled."""
+    per_day = one.settings.rows_per_day
+    yield f"  rows    {f'at most {per_day} a day' if per_day else 'no quota'}"
+    yield f"  hunt    every {one.settings.poll_every_s:g} s per watch"
+
+
+def _recorded_lines(one: ProviderStatus, timezone: str) -> Iterator[str]:
+    plan, newest = one.plan, one.last_poll
+    used = (
+        f"{plan.rows_used} of {plan.rows_per_day} used, {plan.rows_left} left until {local(plan.resets_at, timezone)}"
+    )
+    yield f"  rows    {f'{plan.rows_used} today, no quota' if plan.rows_left is None else used}"
     matched = f"a matched watch every {plan.matched_every_s:.0f} s"
-    yield f"  hunt    every {settings.poll_every_s:g} s per watch; {matched}"
+    yield f"  hunt    every {one.settings.poll_every_s:g} s per watch; {matched}"
     if plan.sweep_every_s is None:
         yield "  sweep   none before the reset: not enough rows left"
     else:
-        due = "when the daemon starts" if standing.next_sweep_at is None else shown(standing.next_sweep_at)
+        due = "when the daemon starts" if one.next_sweep_at is None else local(one.next_sweep_at, timezone)
         yield f"  sweep   every {plan.sweep_every_s / 60:.0f} min; next {due}"
-    if sight.blind_since is not None:
-        yield f"  BLIND   since {shown(sight.blind_since)}: {sight.last_error or 'no complete answer'}"
-    yield f"  seen    {_seen(standing, shown)}"
-    if standing.drift:
-        newest = standing.drift[-1]
-        yield f"  format  changed {len(standing.drift)} times; last {newest.text} ({shown(newest.first_seen_at)})"
+    if one.health.blind_since is not None:
+        since = local(one.health.blind_since, timezone)
+        yield f"  BLIND   since {since}: {one.health.last_error or 'no complete answer'}"
+    yield f"  seen    {'never' if newest is None else _seen(newest, timezone)}"
+    if one.drift:
+        last = one.drift[-1]
+        yield f"  format  changed {len(one.drift)} times; last {last.text} ({local(last.first_seen_at, timezone)})"
 
 
-def _print_off(off: list[ProviderStatus]) -> None:
-    from gpuwatch.app.provider_status import credentials_text
-
-    rows = [
-        (
-            standing.provider,
-            standing.info.title,
-            _what(standing),
-            credentials_text(standing),
-            "can rent" if standing.info.launches else "alerts only",
-            f"[providers.{standing.provider}] enabled = true",
-        )
-        for standing in off
-    ]
-    table(_OFF_COLUMNS, rows)
-
-
-def _what(standing: ProviderStatus) -> str:
-    spot = ", spot too" if True in standing.info.spots else ""
-    return " and ".join(kind.value for kind in standing.info.kinds) + f" prices{spot}"
-
-
-def _rents(standing: ProviderStatus) -> str:
-    if standing.can_launch:
-        return "can rent"
-    return "cannot rent without a key" if standing.info.launches else "alerts only: gpuwatch cannot rent there"
-
-
-def _rows(used: int, per_day: int, left: int | None, resets_at: str) -> str:
-    return f"{used} today, no quota" if left is None else f"{used} of {per_day} used, {left} left until {resets_at}"
-
-
-def _seen(standing: ProviderStatus, shown: Callable[[datetime | None], str]) -> str:
-
-    newest = standing.last_poll
-    if newest is None:
-        return "never"
+def _seen(newest: LastPoll, timezone: str) -> str:
     skipped = f", {newest.skipped} rows not understood" if newest.skipped else ""
     of = f" of {newest.gpu}" if newest.gpu else ""  # one poll of several: another GPU's may have had more
-    return f"{shown(newest.at)}, {newest.offers} offers{of} at that poll ({newest.lane}){skipped}"
+    return f"{local(newest.at, timezone)}, {newest.offers} offers{of} at that poll ({newest.lane}){skipped}"
+
+
+def _off_cells(one: ConfiguredProvider) -> tuple[str, ...]:
+    from gpuwatch.app.provider_status import credentials_text
+
+    rents = "can rent" if one.info.launches else "alerts only"
+    switch = f"[providers.{one.provider}] enabled = true"
+    return one.provider, one.info.title, _what(one), credentials_text(one), rents, switch
+
+
+def _what(one: ConfiguredProvider) -> str:
+    spot = ", spot too" if True in one.info.spots else ""
+    return " and ".join(kind.value for kind in one.info.kinds) + f" prices{spot}"
+
+
+def _rents(one: ConfiguredProvider) -> str:
+    if one.can_launch:
+        return "can rent"
+    return "cannot rent without a key" if one.info.launches else "alerts only: gpuwatch cannot rent there"

@@ -25,6 +25,7 @@ require = ["amp"]
 [watch.launch]
 max_runtime = "24h"
 """
+PROVIDERS = ("providers",)  # shows what the settings say of them
 READING = [
     ("launches",),
     ("launches", "show", "aaaaaaaaaaaa"),
@@ -32,7 +33,7 @@ READING = [
     ("asks",),
     ("machines",),
     ("checklist",),
-    ("providers",),
+    PROVIDERS,
     ("history", "H100"),
     ("market",),
     ("calendar", "H100"),
@@ -76,7 +77,8 @@ def _left(shell: Shell) -> dict[str, bytes]:
 @pytest.mark.parametrize("argv", READING, ids=" ".join)
 def test_without_a_database_it_exits_3_and_creates_none(shell: Shell, argv: tuple[str, ...]) -> None:
     ran = shell(*argv)
-    assert (ran.code, ran.out) == (Exit.CANNOT_TELL, ""), ran.err
+    assert ran.code == Exit.CANNOT_TELL, ran.err
+    assert argv == PROVIDERS or ran.out == ""
     assert "there is no database" in ran.err
     assert "run `gpuwatch run`" in ran.err
     assert _left(shell) == {}
@@ -87,10 +89,27 @@ def test_an_older_schema_is_left_alone(shell: Shell, argv: tuple[str, ...]) -> N
     older = _older_store(shell)
     before = _left(shell)
     ran = shell(*argv)
-    assert (ran.code, ran.out) == (Exit.CANNOT_TELL, ""), ran.err
+    assert ran.code == Exit.CANNOT_TELL, ran.err
+    assert argv == PROVIDERS or ran.out == ""
     assert f"older schema ({older}" in ran.err
     assert "run `gpuwatch db upgrade`" in ran.err
     assert _left(shell) == before
+
+
+def test_providers_without_a_store_shows_the_plan_of_the_settings_and_no_figure_of_polls(shell: Shell) -> None:
+    ran = shell(*PROVIDERS)
+    assert "vastai  on; live prices, spot too; no key; cannot rent without a key" in ran.out
+    assert "rows    at most 20000 a day" in ran.out
+    assert "[providers.runpod] enabled = true" in ran.out
+    assert "used" not in ran.out
+    assert "never" not in ran.out
+    assert "no provider has been polled yet" in ran.err
+    as_json = shell(*PROVIDERS, "--json")
+    assert (as_json.code, as_json.out) == (Exit.CANNOT_TELL, "")
+    _older_store(shell)
+    older = shell(*PROVIDERS)
+    assert (older.code, older.out) == (Exit.CANNOT_TELL, ran.out)
+    assert "no provider has been polled" not in older.err
 
 
 def test_a_reader_leaves_the_folder_as_it_was(shell: Shell) -> None:
