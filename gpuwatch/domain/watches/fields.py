@@ -7,6 +7,7 @@ import typing
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal
 
+import msgspec
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -37,6 +38,29 @@ class Table(BaseModel):
     @classmethod
     def _from_env(cls, value: Any, info: Any) -> Any:
         return read_env_text(value, cls.model_fields[info.field_name].annotation)
+
+    def fields_of(self, spec: type[msgspec.Struct]) -> dict[str, Any]:
+        """Return what a plain value takes over: keys of the same name, or without the `_s` of a duration.
+
+        Numbers become floats where the value wants them, tables their own plain values.
+        """
+        found: dict[str, Any] = {}
+        for name, kind in spec.__annotations__.items():
+            key = name.removesuffix("_s")
+            if key in type(self).model_fields:
+                value = getattr(self, key)
+                if isinstance(value, Decimal) and kind.startswith("float"):
+                    value = float(value)
+                found[name] = value.value() if isinstance(value, SpecTable) else value
+        return found
+
+
+class SpecTable(Table):
+    """A table that stands for a plain value of the engine."""
+
+    def value(self) -> Any:
+        """Return that value."""
+        raise NotImplementedError
 
 
 def read_env_text(value: Any, annotation: Any) -> Any:

@@ -20,7 +20,7 @@ from gpuwatch.domain.planning.job_hours import GpuRate, JobSpec
 from gpuwatch.domain.planning.language_models import LanguageModel, model_of
 from gpuwatch.domain.planning.memory_need import Precision, TrainingMethod, Workload, memory_need
 from gpuwatch.domain.watches.durations import parse_duration
-from gpuwatch.domain.watches.fields import Measure, Number, SpanFrom1s, Table, Whole
+from gpuwatch.domain.watches.fields import Measure, Number, SpanFrom1s, SpecTable, Whole
 
 
 def _config(value: Any) -> Any:
@@ -92,7 +92,7 @@ GpuConfig = Annotated[GpuAllocation, PlainValidator(_config), _json("string", ex
 AModel = Annotated[LanguageModel, PlainValidator(_model), _json("number", "string", example="70B")]
 
 
-class JobTable(Table):
+class JobTable(SpecTable):
     """`[watch.job]`: the job that `max_job_cost` refers to."""
 
     hours: Figures | None = Field(default=None, description='Hours of work: 72, or "60-80"; on which GPUs: see on.')
@@ -156,26 +156,19 @@ class JobTable(Table):
 
     def value(self) -> JobSpec:
         """Return the value that the engine uses."""
-        return JobSpec(
-            hours=self.hours,
-            on=self.on,
-            speedup=self.speedup or (),
-            tokens=self.tokens,
-            tokens_per_s=self.tokens_per_s or (),
-            flop=self._flop(),
-            utilisation=self.utilisation,
-            fp8=self.precision == "fp8",
-            bf16=self.model is not None and self.precision == "bf16",
-            scaling=float(self.scaling),
-            memory_gb=self._memory_gb(),
-            setup_s=self.setup or exactly(0.0),
-            load_s=self.load or exactly(0.0),
-            image_gb=float(self.image_gb),
-            download_mbps=None if self.download_mbps is None else float(self.download_mbps),
-            checkpoint_s=self.checkpoint_every,
-            within_s=self.within,
-            interruptions_per_day=float(self.interruptions_per_day or 0),
-        )
+        found = self.fields_of(JobSpec) | {
+            "speedup": self.speedup or (),
+            "tokens_per_s": self.tokens_per_s or (),
+            "flop": self._flop(),
+            "fp8": self.precision == "fp8",
+            "bf16": self.model is not None and self.precision == "bf16",
+            "memory_gb": self._memory_gb(),
+            "setup_s": self.setup or exactly(0.0),
+            "load_s": self.load or exactly(0.0),
+            "checkpoint_s": self.checkpoint_every,
+            "interruptions_per_day": float(self.interruptions_per_day or 0),
+        }
+        return JobSpec(**found)
 
     def _flop(self) -> float | None:
         if self.model is None or self.tokens is None:

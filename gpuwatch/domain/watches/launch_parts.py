@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema, model_validator
 
-from gpuwatch.domain.watches.fields import Line, Measure, Number, Table, Usd, seconds
+from gpuwatch.domain.watches.fields import Line, Measure, Number, SpecTable, Table, Usd, seconds
 from gpuwatch.domain.watches.launch_text import (
     MAX_ONSTART,
     OWN_VARIABLES,
@@ -136,7 +136,7 @@ Label = Annotated[str, BeforeValidator(_label), WithJsonSchema({"type": "string"
 Script = Annotated[str, BeforeValidator(_script), WithJsonSchema({"type": "string", "maxLength": MAX_ONSTART})]
 
 
-class BidTable(Table):
+class BidTable(SpecTable):
     """`bid = { max = 1.20, step = 0.05 }`."""
 
     max: Usd = Field(description="The highest bid in USD per GPU-hour, with commission.")
@@ -155,7 +155,7 @@ class BidTable(Table):
         return BidSpec(max_usd_gpu_hour=self.max, step_usd_gpu_hour=self.step)
 
 
-class RegistryTable(Table):
+class RegistryTable(SpecTable):
     """`registry = { server = "ghcr.io", username = "me", password = { from_env = "GHCR_TOKEN" } }`."""
 
     server: Word = Field(description="Host of the private registry that the image comes from: ghcr.io.")
@@ -167,7 +167,7 @@ class RegistryTable(Table):
         return RegistrySpec(server=self.server, username=self.username, password=self.password.get_secret_value())
 
 
-class VolumeTable(Table):
+class VolumeTable(SpecTable):
     """`volume = { mount = "/data", volume_id = "123" }`."""
 
     mount: Annotated[str, BeforeValidator(_mount)] = Field(description="Mount point on the instance.")
@@ -180,10 +180,10 @@ class VolumeTable(Table):
 
     def value(self) -> VolumeSpec:
         """Return the value that the engine uses."""
-        return VolumeSpec(mount=self.mount, volume_id=self.volume_id, size_gb=float_or_none(self.size_gb))
+        return VolumeSpec(**self.fields_of(VolumeSpec))
 
 
-class HookTable(Table):
+class HookTable(SpecTable):
     """A shell command, or `{ url = "https://…", secret = "…" }`."""
 
     command: Annotated[str, BeforeValidator(_command)] | None = Field(
@@ -212,8 +212,3 @@ class HookTable(Table):
 
 
 Hook = Annotated[HookTable, BeforeValidator(_hook, json_schema_input_type=str | HookTable)]
-
-
-def float_or_none(value: Decimal | None) -> float | None:
-    """Return a measure as a float."""
-    return None if value is None else float(value)

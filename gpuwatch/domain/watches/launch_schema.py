@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from gpuwatch.domain.watches.fields import Line, Span, SpanFrom1s, Switch, Table, Usd, Whole
+from gpuwatch.domain.watches.fields import Line, Span, SpanFrom1s, SpecTable, Switch, Usd, Whole
 from gpuwatch.domain.watches.launch_parts import (
     BidTable,
     EnvName,
@@ -19,12 +19,11 @@ from gpuwatch.domain.watches.launch_parts import (
     RegistryTable,
     Script,
     VolumeTable,
-    float_or_none,
 )
 from gpuwatch.domain.watches.watch import Budget, LaunchSpec, OnBudget, OnIncrease, Verify
 
 
-class LaunchTable(Table):
+class LaunchTable(SpecTable):
     """`[watch.launch]`: what to rent and for how long."""
 
     image: Line = Field(
@@ -125,43 +124,11 @@ class LaunchTable(Table):
     def value(self) -> LaunchSpec:
         """Return the value that the engine uses."""
         by_template = {"image", "runtype"} - self.model_fields_set if self.template is not None else set()
-        return LaunchSpec(
-            image="" if "image" in by_template else self.image,
-            onstart=self.onstart,
-            env=dict(self.env),
-            ports=self.ports,
-            runtype="" if "runtype" in by_template else self.runtype,
-            template=self.template,
-            registry=self.registry.value() if self.registry else None,
-            volume=self.volume.value() if self.volume else None,
-            label_extra=self.label_extra,
-            max_active=self.max_active,
-            max_total=self.max_total,
-            max_runtime_s=self.max_runtime,
-            ready_within_s=self.ready_within,
-            max_tries=self.max_tries,
-            try_for_s=self.try_for,
-            quote_ttl_s=self.quote_ttl,
-            approve_within_s=self.approve_within,
-            bid=self.bid.value() if self.bid else None,
-            relaunch=self.relaunch,
-            self_destruct=self.self_destruct,
-            verify=Verify(self.verify),
-            ssh_key=self.ssh_key,
-            wasteful_below=float_or_none(self.wasteful_below),
-            wasteful_for_s=self.wasteful_for,
-            idle_below=float_or_none(self.idle_below),
-            idle_for_s=self.idle_for,
-            stop_outside=self.stop_outside,
-            on_price_increase=OnIncrease(self.on_price_increase),
-            on_running=self.on_running.value() if self.on_running else None,
-            before_stop=self.before_stop.value() if self.before_stop else None,
-            on_ended=self.on_ended.value() if self.on_ended else None,
-            hook_timeout_s=self.hook_timeout,
-        )
+        enums = {"verify": Verify(self.verify), "on_price_increase": OnIncrease(self.on_price_increase)}
+        return LaunchSpec(**self.fields_of(LaunchSpec) | dict.fromkeys(by_template, "") | enums)
 
 
-class BudgetTable(Table):
+class BudgetTable(SpecTable):
     """A budget. A launch that would exceed it is refused and reported."""
 
     max_usd_hour: Usd | None = Field(default=None, description="USD per hour for all instances together.")
@@ -177,10 +144,4 @@ class BudgetTable(Table):
 
     def value(self) -> Budget:
         """Return the value that the engine uses."""
-        return Budget(
-            max_usd_hour=self.max_usd_hour,
-            max_usd_day=self.max_usd_day,
-            max_usd_month=self.max_usd_month,
-            max_instances=self.max_instances,
-            on_reached=OnBudget(self.on_reached),
-        )
+        return Budget(**self.fields_of(Budget) | {"on_reached": OnBudget(self.on_reached)})

@@ -20,6 +20,7 @@ from gpuwatch.domain.watches.fields import (
     Measure,
     Number,
     Span,
+    SpecTable,
     Switch,
     Table,
     Usd,
@@ -31,7 +32,6 @@ from gpuwatch.domain.watches.fields import (
 )
 from gpuwatch.domain.watches.job_cost import highest_usd_gpu_hour
 from gpuwatch.domain.watches.job_schema import JobTable
-from gpuwatch.domain.watches.launch_parts import float_or_none
 from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
 from gpuwatch.domain.watches.watch import Action, AutoPrice, ChecklistPolicy, CpuArch, SpotPolicy, Watch
 from gpuwatch.domain.watches.windows import WINDOW_PATTERN, parse_window
@@ -125,7 +125,7 @@ def _gpu_count(value: Any) -> Any:
     return value
 
 
-class WatchTable(Table):
+class WatchTable(SpecTable):
     """One `[[watch]]`: which offers, the threshold, when, and what to do."""
 
     name: Line = Field(description="Unique name; shown in alerts and in the history.")
@@ -243,52 +243,20 @@ class WatchTable(Table):
 
     def value(self) -> Watch:
         """Return the value that the engine uses."""
-        return Watch(
-            name=self.name,
-            gpu=self.gpu,
-            gpu_names=gpu_names(self.gpu),
-            max_price_usd_gpu_hour=self._ceiling(),
-            auto=self._auto(),
-            max_job_cost_usd=self.max_job_cost,
-            job=self.job.value() if self.job else None,
-            gpu_count_min=self.gpu_count.min,
-            gpu_count_max=self.gpu_count.max,
-            action=Action(self.action),
-            providers=self.providers,
-            spot=SpotPolicy(self.spot),
-            listed=self.listed,
-            cpu_arch=CpuArch(self.cpu_arch) if self.cpu_arch else None,
-            disk_gb=float_or_none(self.disk_gb),
-            download_gb=float(self.download_gb),
-            upload_gb=float(self.upload_gb),
-            min_vram_gib=float_or_none(self.min_vram_gib),
-            min_reliability=float_or_none(self.min_reliability),
-            verified=self.verified,
-            datacenter=self.datacenter,
-            regions=self.regions,
-            min_cuda=float_or_none(self.min_cuda),
-            min_driver=self.min_driver,
-            min_download_mbps=float_or_none(self.min_download_mbps),
-            min_upload_mbps=float_or_none(self.min_upload_mbps),
-            min_disk_gb=float_or_none(self.min_disk_gb),
-            min_vcpu=float_or_none(self.min_vcpu),
-            min_ram_gib=float_or_none(self.min_ram_gib),
-            min_ports=self.min_ports,
-            min_dlperf=float_or_none(self.min_dlperf),
-            nvlink=self.nvlink,
-            static_ip=self.static_ip,
-            available_for_s=self.available_for,
-            hold_for_s=self.hold_for,
-            active=self.active,
-            repeat_every_s=None if self.repeat_every == "never" else float(self.repeat_every),
-            improve_by=float(self.improve_by),
-            rearm=float(self.rearm),
-            notify=self.notify,
-            require=self.require,
-            require_policy=ChecklistPolicy(self.require_policy),
-            launch=self.launch.value() if self.launch else None,
-            budget=self.budget.value(),
-        )
+        found = self.fields_of(Watch) | {
+            "gpu_names": gpu_names(self.gpu),
+            "max_price_usd_gpu_hour": self._ceiling(),
+            "auto": self._auto(),
+            "max_job_cost_usd": self.max_job_cost,
+            "gpu_count_min": self.gpu_count.min,
+            "gpu_count_max": self.gpu_count.max,
+            "action": Action(self.action),
+            "spot": SpotPolicy(self.spot),
+            "cpu_arch": CpuArch(self.cpu_arch) if self.cpu_arch else None,
+            "repeat_every_s": None if self.repeat_every == "never" else float(self.repeat_every),
+            "require_policy": ChecklistPolicy(self.require_policy),
+        }
+        return Watch(**found)
 
 
 def gpu_names(wanted: Collection[str]) -> tuple[str, ...]:
