@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import msgspec
 
 from gpuwatch.domain.launches.instance import Instance, InstanceState
 from gpuwatch.domain.launches.launch import Launch, LaunchState, PriceSpan, Promise, label_of
@@ -36,13 +40,8 @@ def adopted_launch(  # noqa: PLR0913 each is a fact of its own
         raise ValueError("the provider does not give its price per hour")
     spec = watch.launch or LaunchSpec()
     rate = commission.on_top_rate(None)
-    listed = round(instance.listed_usd_hour * MICRO)
-    price = round(listed * (1 + rate))
-    count, spot = max(instance.gpu_count or 1, 1), bool(instance.spot)
-    disk = 0 if instance.stopped_usd_hour is None else min(round(instance.stopped_usd_hour * MICRO), listed)
     taken = {launch.slot for launch in alive}
-    stands = has_stopped_running(instance)
-    return Launch(
+    found = Launch(
         launch_id=launch_id,
         watch=watch.name,
         slot=next(slot for slot in range(len(taken) + 1) if slot not in taken),
@@ -50,25 +49,22 @@ def adopted_launch(  # noqa: PLR0913 each is a fact of its own
         offer_id=ADOPTED_OFFER + instance.instance_id[:50],
         machine_id=instance.machine_id,
         gpu=instance.gpu or instance.gpu_wire or "unknown",
-        gpu_count=count,
-        spot=spot,
-        state=LaunchState.RUNNING if stands else LaunchState.STARTING,
-        running_at=now if stands else None,
-        spans=(PriceSpan(now, disk, round(disk * (1 + rate))),) if stands else (),
+        state=LaunchState.STARTING,
         dry_run=False,
         label=instance.label or label_of(launch_id),
-        listed_microusd_hour=listed,
-        price_microusd_hour=price,
-        disk_microusd_hour=disk,
         max_runtime_s=spec.max_runtime_s,
         ready_within_s=spec.ready_within_s,
         instance_id=instance.instance_id,
         intended_at=now,
         requested_at=now,
-        most_microusd_hour=_most(price, spec, spot, count),
-        bid_microusd_hour=_bid(instance) if spot else None,
         promised=Promise(commission_rate=float(rate)),
+        **_priced(instance, instance.listed_usd_hour, spec, rate),
     )
+    if not has_stopped_running(instance):
+        return found
+    disk = found.disk_microusd_hour
+    spans = (PriceSpan(now, disk, round(disk * (1 + rate))),)
+    return msgspec.structs.replace(found, state=LaunchState.RUNNING, running_at=now, spans=spans)
 
 
 def has_stopped_running(instance: Instance) -> bool:
@@ -76,11 +72,19 @@ def has_stopped_running(instance: Instance) -> bool:
     return instance.state in {InstanceState.STOPPED, InstanceState.OFFLINE, InstanceState.UNKNOWN}
 
 
-def _most(price: int, spec: LaunchSpec, spot: bool, count: int) -> int:
-    if spec.bid is None or not spot:
-        return price
-    return max(price, threshold_microusd(spec.bid.max_usd_gpu_hour, count))
-
-
-def _bid(instance: Instance) -> int | None:
-    return None if instance.bid_usd_hour is None else round(instance.bid_usd_hour * MICRO)
+def _priced(instance: Instance, listed_usd_hour: float, spec: LaunchSpec, rate: Decimal) -> dict[str, Any]:
+    """What is rented at which prices; a bid may be raised to its maximum."""
+    listed = round(listed_usd_hour * MICRO)
+    price = round(listed * (1 + rate))
+    count, spot = max(instance.gpu_count or 1, 1), bool(instance.spot)
+    most = threshold_microusd(spec.bid.max_usd_gpu_hour, count) if spot and spec.bid else 0
+    bid = instance.bid_usd_hour if spot else None
+    return {
+        "gpu_count": count,
+        "spot": spot,
+        "listed_microusd_hour": listed,
+        "price_microusd_hour": price,
+        "disk_microusd_hour": min(round((instance.stopped_usd_hour or 0) * MICRO), listed),
+        "most_microusd_hour": max(price, most),
+        "bid_microusd_hour": None if bid is None else round(bid * MICRO),
+    }
