@@ -81,7 +81,7 @@ class AwsMarket:
         new: Iterable[str],
     ) -> None:
         prices = self._catalog.prices(place.region, new)
-        _add_counts(seen, prices.skipped)
+        seen.add_skipped(prices.skipped)
         for key in keys:
             price = prices.types.get(key.type)
             if price is None:
@@ -116,22 +116,14 @@ class AwsMarket:
 
 def _joined(looks: Mapping[str, ParseResult | ProviderError]) -> ParseResult:
     """One answer of all regions. Raises ProviderError: none answered."""
-    whole, errors = ParseResult(searches=len(looks)), []
+    whole, errors = ParseResult(), []
     for region, look in looks.items():
         if isinstance(look, ProviderError):
             errors.append(look)
             whole.skip(f"region {region} did not answer: {type(look).__name__}")
             continue
-        whole.offers += look.offers
-        whole.rows += look.rows
-        whole.drift |= look.drift
-        _add_counts(whole, look.skipped)
+        whole.add(look)
     if errors and len(errors) == len(looks):
         raise errors[0]
-    whole.partial = bool(errors)
+    whole.searches, whole.partial = len(looks), bool(errors)
     return whole
-
-
-def _add_counts(seen: ParseResult, skipped: Mapping[str, int]) -> None:
-    for reason, count in skipped.items():
-        seen.skipped[reason] = seen.skipped.get(reason, 0) + count

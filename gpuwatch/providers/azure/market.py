@@ -52,7 +52,7 @@ class AzureMarket:
                 if not isinstance(error, PayloadChanged):
                     break  # the server is down or limits the rate, which holds for the other families too
                 continue
-            _join(seen, parse_prices(walk.rows, now))
+            seen.add(parse_prices(walk.rows, now))
             if not walk.whole:
                 seen.partial = True
                 self._kept.invalidate(family)
@@ -111,12 +111,3 @@ def _regions(option: object) -> tuple[str, ...]:
     stated = option if isinstance(option, tuple) else ()
     names = (str(one).replace(" ", "").lower() for one in stated)
     return tuple(dict.fromkeys(name for name in names if _REGION.fullmatch(name)))
-
-
-def _join(seen: ParseResult, more: ParseResult) -> None:
-    seen.offers += more.offers
-    seen.rows += more.rows
-    seen.searches += more.searches
-    seen.drift |= more.drift
-    for reason, rows in more.skipped.items():
-        seen.skipped[reason] = seen.skipped.get(reason, 0) + rows

@@ -14,7 +14,6 @@ import zlib
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +31,7 @@ from gpuwatch.providers.gpuhunt import INFO, SELLERS
 from gpuwatch.providers.gpuhunt.online import TimeBox, ask
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.list_prices import RowCountGuard, is_plausible, without_placeholders
-from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
+from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped, build_answer, short_id
 from gpuwatch.providers.toolkit.validation import number, usd_hour, whole, word
 
 log = logging.getLogger(__name__)
@@ -43,7 +42,6 @@ _OLD_AFTER: Final = timedelta(days=3)  # catalogs are collected every hour
 _ZIP_BYTES_MAX: Final = 32 * 2**20
 _CSV_BYTES_MAX: Final = 128 * 2**20
 _FOLDER: Final = "GPUHUNT_CATALOG_DIR"  # the library reads {seller}.csv from there, without a server
-_ID_LENGTH: Final = 64
 _ASKED: Final = "asked through gpuhunt; whether it can be had is not told"  # word-check: allow - a value of the JSON
 _VENDORS: Final = frozenset({"nvidia", "amd", "intel"})
 # What these clouds are known to sell, where the catalog drops the socket. source: their own pages of machine types.
@@ -95,7 +93,7 @@ class GpuhuntMarket:
                 seen.skip(f"{seller}: no answer")
                 down = down or (isinstance(error, ProviderDown) and seller in self._sellers)
                 continue
-            _join(seen, found)
+            seen.add(found)
         if failed is not None and not seen.searches:
             raise failed
         seen.partial |= failed is not None
@@ -204,35 +202,33 @@ def parse_items(items: Iterable[Any], seller: str, note: str, kind: OfferKind, o
     shared: dict[OfferTerms, OfferTerms] = {}
     for item in items:
         seen.rows += 1
-        offer = _offer(item, seller, note, seen, observed_at)
-        if offer is not None:
+        with seen.skipping():
+            offer = _offer(item, seller, note, observed_at)
             terms = shared.setdefault(offer.terms, offer.terms)
             seen.offers.append(msgspec.structs.replace(offer, kind=kind, terms=terms))
     seen.offers = without_placeholders(seen.offers, seen)
     return seen
 
 
-def _offer(item: Any, seller: str, note: str, seen: ParseResult, observed_at: datetime) -> Offer | None:
+def _offer(item: Any, seller: str, note: str, observed_at: datetime) -> Offer:
     instance, wire, region = word(item.instance_name, 100), word(item.gpu_name), word(item.location, 60)
     count, price = whole(item.gpu_count, 1, 1024), usd_hour(item.price)
-    fault = None
     if count is None:
-        fault = "gpu_count: out of range"
-    elif price is None or not is_plausible(price, count):
-        fault = "price: none that anybody would ask"
-    elif str(getattr(item.gpu_vendor, "value", item.gpu_vendor)) not in _VENDORS:
-        fault = "an accelerator that is no GPU"
-    if fault is not None or not (instance and wire and region and count and price):
-        seen.skip(fault or "a name is missing")
-        return None
+        raise RowSkipped("gpu_count: out of range")
+    if price is None or not is_plausible(price, count):
+        raise RowSkipped("price: none that anybody would ask")
+    if str(getattr(item.gpu_vendor, "value", item.gpu_vendor)) not in _VENDORS:
+        raise RowSkipped("an accelerator that is no GPU")
+    if not (instance and wire and region):
+        raise RowSkipped("a name is missing")
     memory = number(item.gpu_memory, 0.5, 2000)
     memory = memory if memory is None else _WRONG_MEMORY.get((wire, memory), memory)
     gpu = named(seller, instance, wire, memory)
     fraction = min(gpu_fraction(instance), gpu_fraction(wire))
-    identity = _short(f"{SELLERS.get(seller, seller)}/{instance}/{region}/{wire}")
+    identity = short_id(f"{SELLERS.get(seller, seller)}/{instance}/{region}/{wire}")
     return Offer(
         provider=INFO.name,
-        offer_id=_short(f"{identity}/{count}/{'spot' if item.spot else 'on-demand'}"),
+        offer_id=short_id(f"{identity}/{count}/{'spot' if item.spot else 'on-demand'}"),
         machine_id=identity,
         gpu=gpu.name,
         gpu_family=gpu.family,
@@ -283,19 +279,3 @@ def _collected(version: str) -> datetime | None:
 def _texts(settings: ProviderSettings, option: str) -> tuple[str, ...]:
     stated = settings.options.get(option)
     return tuple(map(str, stated)) if isinstance(stated, tuple) else ()
-
-
-def _short(text: str) -> str:
-    """At most as long as an identity may be, and still its own."""
-    if len(text) <= _ID_LENGTH:
-        return text
-    return f"{text[: _ID_LENGTH - 13]}~{sha256(text.encode()).hexdigest()[:12]}"
-
-
-def _join(seen: ParseResult, more: ParseResult) -> None:
-    seen.offers += more.offers
-    seen.rows += more.rows
-    seen.searches += more.searches
-    seen.partial |= more.partial
-    for reason, rows in more.skipped.items():
-        seen.skipped[reason] = seen.skipped.get(reason, 0) + rows

@@ -31,13 +31,15 @@ INFO = ProviderInfo(
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
     """The adapter; searching and renting share one rate limiter."""
+    from gpuwatch.providers.toolkit.catalogue import CatalogueMarket  # noqa: PLC0415 - not for start-up
+
     from .launcher import LambdaClient, LambdaLauncher  # noqa: PLC0415
-    from .offers import LambdaMarket  # noqa: PLC0415 - not for start-up
+    from .offers import fetch_types  # noqa: PLC0415
 
     account = LambdaClient(settings, tools)
     return Adapter(
         name=INFO.name,
         info=INFO,
-        market=LambdaMarket(account),
+        market=CatalogueMarket(INFO, account, fetch_types),
         launcher=LambdaLauncher(account, settings.options),
     )

@@ -27,9 +27,10 @@ from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error, retry_after_s
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
+from gpuwatch.providers.toolkit.post_processing import RowSkipped
 from gpuwatch.providers.toolkit.validation import at, decoded, objects, require_whole_list, word
 
-from .offers import PROVIDER, LambdaInstanceType, LambdaTypeSkipped, parse_type
+from .offers import PROVIDER, LambdaInstanceType, parse_type
 
 _REQUEST_S: Final = 1.0  # one request a second, of any kind
 _LAUNCH_S: Final = 12.0  # one launch in twelve seconds
@@ -251,7 +252,7 @@ def _kind(row: Mapping[str, Any]) -> LambdaInstanceType | None:
     """Its hardware, as far as it can be read: no oddity there may hide an instance that is billed."""
     try:
         return parse_type(row.get("instance_type"))
-    except LambdaTypeSkipped:
+    except RowSkipped:
         return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -12,13 +13,12 @@ import msgspec
 from gpuwatch.domain.market.gpu_names import GpuName, catalog
 from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.ports import Answer, Query
-from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
-from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
+from gpuwatch.providers.toolkit.api_client import ApiClient
+from gpuwatch.providers.toolkit.catalogue import read_types
+from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 from gpuwatch.providers.toolkit.validation import at, number, usd_hour, whole, word
 
 PROVIDER: Final = "lambda"
-_CATALOGUE_S: Final = 5.0
 _GIB_GB: Final = 1.073741824
 _MOST: Final = 100_000.0  # GiB: beyond it a size is in another unit
 _NAME: Final = re.compile(r"gpu_(\d{1,3})x_([a-z0-9_]{1,40})")
@@ -54,31 +54,10 @@ class LambdaInstanceType(msgspec.Struct, frozen=True, kw_only=True):
     terms: OfferTerms
 
 
-class LambdaTypeSkipped(ValueError):
-    """Why a type is no offer: one short phrase."""
-
-
-class LambdaMarket:
-    """Lambda's types, wherever there is capacity. One answer holds all of them, and serves all watches for 5 s."""
-
-    name = PROVIDER
-
-    def __init__(self, account: ApiClient) -> None:
-        self._account = account
-        self._catalogue: TtlCache[tuple[datetime, ParseResult]] = TtlCache(_CATALOGUE_S, account.tools.monotonic)
-
-    def search(self, query: Query) -> Answer:
-        """Offers that fit; of spot there are none. Raises ProviderError."""
-        self._account.require_key()
-        tools = self._account.tools
-        began = tools.monotonic()
-        observed_at, seen = (tools.now(), ParseResult(searches=0)) if query.spot else self._catalogue.get(self._fetch)
-        return build_answer(seen, query, PROVIDER, observed_at=observed_at, elapsed_s=tools.monotonic() - began)
-
-    def _fetch(self) -> tuple[datetime, ParseResult]:
-        value = self._account.get("/instance-types")
-        now = self._account.tools.now()
-        return now, parse_types(value, now)
+def fetch_types(client: ApiClient) -> tuple[ParseResult, datetime]:
+    """Lambda's types, wherever there is capacity. Raises ProviderError."""
+    value, now = client.get("/instance-types"), client.tools.now()
+    return parse_types(value, now), now
 
 
 def parse_types(value: object, observed_at: datetime) -> ParseResult:
@@ -90,39 +69,35 @@ def parse_types(value: object, observed_at: datetime) -> ParseResult:
     types = at(value, "data")
     if not isinstance(types, dict) or not types:
         raise PayloadChanged("lambda: the answer is no map of instance types")
-    seen = ParseResult(rows=len(types))
-    understood = sum(_read(row, seen, observed_at) for row in types.values())
-    if not understood:
-        raise PayloadChanged(f"lambda: none of {len(types)} instance types can be used")
-    return seen
+    return read_types(types.values(), PROVIDER, partial(_read, observed_at=observed_at))
 
 
 def parse_type(stated: object) -> LambdaInstanceType | None:
     """One `instance_type`, of the catalogue or of an instance; None: it has no GPU.
 
     Raises:
-        LambdaTypeSkipped: it is no type, or its numbers are none.
+        RowSkipped: it is no type, or its numbers are none.
     """
     if not isinstance(stated, dict):
-        raise LambdaTypeSkipped("no instance type")
+        raise RowSkipped("no instance type")
     count = whole(at(stated, "specs", "gpus"), 0, 1_000)
     if count is None:
-        raise LambdaTypeSkipped("no number of GPUs")
+        raise RowSkipped("no number of GPUs")
     if not count:
         return None
     name, cents = stated.get("name"), number(stated.get("price_cents_per_hour"))
     price = None if cents is None else usd_hour(cents / 100)
     if not isinstance(name, str) or not _PLAIN.fullmatch(name):
-        raise LambdaTypeSkipped("no name")
+        raise RowSkipped("no name")
     if price is None:
-        raise LambdaTypeSkipped("no usable price")
+        raise RowSkipped("no usable price")
     return _kind(stated, name, count, price)
 
 
 def _kind(stated: Mapping[str, Any], name: str, count: int, price: float) -> LambdaInstanceType:
     in_name = _NAME.fullmatch(name)
     if in_name is not None and int(in_name[1]) != count:
-        raise LambdaTypeSkipped("its name and its specs tell different numbers of GPUs")
+        raise RowSkipped("its name and its specs tell different numbers of GPUs")
     wire = _wire(stated, name, count)
     size, form = _SIZE.search(wire), _FORM.search(wire)
     memory_gib = number(size[1], 1) if size else None
@@ -161,23 +136,16 @@ def _wire(stated: Mapping[str, Any], name: str, count: int) -> str:
     return _A100[count == 8] if model == "a100" else _BY_NAME.get(model, model)
 
 
-def _read(row: object, seen: ParseResult, observed_at: datetime) -> bool:
-    """Add a type's offers. True: it could be read, even if nobody can have it."""
+def _read(row: object, seen: ParseResult, observed_at: datetime) -> None:
     kind, regions = at(row, "instance_type"), at(row, "regions_with_capacity_available")
-    try:
-        found = parse_type(kind)
-    except LambdaTypeSkipped as reason:
-        seen.skip(str(reason))
-        return False
+    found = parse_type(kind)
     if not isinstance(regions, list):
-        seen.skip("no list of regions")  # which is not the same as an empty one
-        return False
+        raise RowSkipped("no list of regions")  # which is not the same as an empty one
     if isinstance(row, dict) and isinstance(kind, dict):
         seen.check_drift(row, _ROW, _ROW)
         seen.check_drift(kind, _TYPE, _TYPE - {"architecture"})
     if found is not None:
         seen.offers += [_offer(found, region, observed_at) for region in regions if _is_region(region, seen)]
-    return True
 
 
 def _is_region(region: object, seen: ParseResult) -> bool:

@@ -11,7 +11,7 @@ from gpuwatch.domain.market.slices import gpu_fraction
 from gpuwatch.domain.market.text import clean
 from gpuwatch.providers.pricelist.declaration import DeclaredMachine, PriceSource, paths
 from gpuwatch.providers.pricelist.paths import Row, first, text, texts
-from gpuwatch.providers.toolkit.post_processing import ParseResult
+from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 from gpuwatch.providers.toolkit.validation import number, whole
 
 GIB: Final = {"GiB": 1.0, "GB": 1.0, "MiB": 1 / 1024, "B": 1 / 1024**3}  # "GB" of a GPU's memory means GiB
@@ -20,10 +20,6 @@ _MEMORY_SLACK: Final = 0.1  # of the stated memory; ECC and drivers take their p
 _MOST_GIB: Final = 5_000.0  # of all GPUs of a machine; more is a fault
 _WITH_UNIT: Final = re.compile(r"\s*(\d{1,4}(?:\.\d+)?) ?G(?:iB|B|i)?\s*")
 _ANY: Final = DeclaredMachine(match=".*")
-
-
-class GoodsSkipped(Exception):
-    """This row is no offer, for a reason that is counted."""
 
 
 class GoodsLeftOut(Exception):
@@ -51,21 +47,21 @@ def goods_of(source: PriceSource, row: Row, seen: ParseResult) -> Goods:
         declared = _undeclared(source, name, row, seen)
     spellings, gpu_said = _spellings(source, row, declared)
     if not spellings:
-        raise GoodsLeftOut if source.mixed else GoodsSkipped("a row without a GPU's name")
+        raise GoodsLeftOut if source.mixed else RowSkipped("a row without a GPU's name")
     memory_gib = _memory_gib(source, row)
     count = _count(source, row, (said, gpu_said, declared.count))
     fraction = min((gpu_fraction(one) for one in [*spellings, *([name] if name else [])]), default=1.0)
     if source.memory_for == "machine" and memory_gib is not None:
         card_gib = declared.card_gib or _card_gib(spellings)
         if card_gib is None and count is None:
-            raise GoodsSkipped("a GPU that nobody knows, and no number of them")
+            raise RowSkipped("a GPU that nobody knows, and no number of them")
         if count is None and card_gib is not None:
             count, fraction = _cards(memory_gib, card_gib)
         memory_gib /= count or 1
     if count is None:
-        raise GoodsSkipped("no number of GPUs")
+        raise RowSkipped("no number of GPUs")
     if fraction < 1 and count != 1:
-        raise GoodsSkipped("several parts of GPUs")
+        raise RowSkipped("several parts of GPUs")
     gpu = _resolved(spellings, declared.card_gib or (memory_gib if fraction == 1 else None))
     return Goods(
         clean(declared.type or name or "", 60) or None,
@@ -106,8 +102,8 @@ def _undeclared(source: PriceSource, name: str | None, row: Row, seen: ParseResu
         return _ANY
     if is_suspect or (not source.fields.gpu and count):
         seen.drift[f"{source.name}: a machine that is not declared: {clean(name or '', 60)}"] = None
-        raise GoodsSkipped("a machine that is not declared")
-    raise GoodsLeftOut if source.mixed else GoodsSkipped("a machine that is not declared")
+        raise RowSkipped("a machine that is not declared")
+    raise GoodsLeftOut if source.mixed else RowSkipped("a machine that is not declared")
 
 
 def _spellings(source: PriceSource, row: Row, declared: DeclaredMachine) -> tuple[list[str], int | None]:
@@ -125,18 +121,18 @@ def _spellings(source: PriceSource, row: Row, declared: DeclaredMachine) -> tupl
 
 
 def _count(source: PriceSource, row: Row, said: tuple[int | None, ...]) -> int | None:
-    """The number of GPUs, if all fields agree on it. Raises GoodsLeftOut, GoodsSkipped."""
+    """The number of GPUs, if all fields agree on it. Raises GoodsLeftOut, RowSkipped."""
     value = first(row, paths(source.fields.count))
     in_field = whole(value, 0, 1000)
     if value is not None and in_field is None:
-        raise GoodsSkipped("no number of GPUs")
+        raise RowSkipped("no number of GPUs")
     stated = {one for one in (*said, in_field or None) if one is not None}
     if len(stated) > 1:
-        raise GoodsSkipped("two different numbers of GPUs")
+        raise RowSkipped("two different numbers of GPUs")
     if stated:
         return stated.pop()
     if source.fields.count and source.count is None:
-        raise GoodsLeftOut if source.mixed else GoodsSkipped("no number of GPUs")
+        raise GoodsLeftOut if source.mixed else RowSkipped("no number of GPUs")
     return source.count
 
 
@@ -146,7 +142,7 @@ def _cards(memory_gib: float, card_gib: float) -> tuple[int, float]:
     if ratio < _WHOLE_CARD:
         return 1, ratio
     if not 0.9 <= ratio / max(round(ratio), 1) <= 1.1 or ratio > 1000:
-        raise GoodsSkipped("memory that is no number of cards")  # word-check: allow - a value of the JSON
+        raise RowSkipped("memory that is no number of cards")  # word-check: allow - a value of the JSON
     return round(ratio), 1.0
 
 

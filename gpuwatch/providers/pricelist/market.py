@@ -123,11 +123,5 @@ def _all_at_once(askers: Sequence[SourceClient], stop: threading.Event) -> list[
 
 def _join(seen: ParseResult, source: PriceSource, found: ParseResult, query: Query, now: datetime) -> None:
     """Take over what fits. A price that was read a while ago is still the list's: it is of now, as the others are."""
-    seen.offers += [msgspec.structs.replace(offer, observed_at=now) for offer in matching(found.offers, query)]
-    seen.rows += found.rows
-    seen.searches += found.searches
-    seen.partial |= found.partial
-    seen.drift |= found.drift
-    for reason, rows in found.skipped.items():
-        stated = f"{source.name}: {reason}"
-        seen.skipped[stated] = seen.skipped.get(stated, 0) + rows
+    offers = [msgspec.structs.replace(offer, observed_at=now) for offer in matching(found.offers, query)]
+    seen.add(msgspec.structs.replace(found, offers=offers), source.name)

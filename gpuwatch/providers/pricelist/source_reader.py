@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import datetime
 from hashlib import blake2s
 from typing import Final
@@ -12,11 +13,11 @@ from gpuwatch.domain.market.pricing import MAX_USD_HOUR
 from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.pricelist.declaration import PriceSource, paths
-from gpuwatch.providers.pricelist.goods import GIB, Goods, GoodsLeftOut, GoodsSkipped, goods_of
+from gpuwatch.providers.pricelist.goods import GIB, Goods, GoodsLeftOut, goods_of
 from gpuwatch.providers.pricelist.paths import Row, first, rows_of, says, text
 from gpuwatch.providers.toolkit.currency import ExchangeRate
 from gpuwatch.providers.toolkit.list_prices import is_plausible, without_placeholders
-from gpuwatch.providers.toolkit.post_processing import ParseResult
+from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 from gpuwatch.providers.toolkit.validation import number, whole
 
 PROVIDER: Final = "pricelist"
@@ -48,12 +49,8 @@ class SourceReader:
         self.seen.searches += 1
         self.seen.rows += len(rows)
         for row in rows:
-            try:
+            with suppress(GoodsLeftOut), self.seen.skipping():
                 self._row(row)
-            except GoodsLeftOut:
-                continue
-            except GoodsSkipped as skipped:
-                self.seen.skip(str(skipped))
 
     def done(self) -> ParseResult:
         """All that was read. Raises PayloadChanged: fewer rows about GPUs than the declaration believes."""
@@ -81,7 +78,7 @@ class SourceReader:
         for spot, usd, rate in prices:
             for count, price in _parts(source, row, goods, usd, free):
                 if not is_plausible(price, count * goods.fraction):
-                    raise GoodsSkipped("a placeholder: nobody would ask this price")
+                    raise RowSkipped("a placeholder: nobody would ask this price")
                 self.seen.offers.append(self._offer(row, goods._replace(gpus=count), price, spot, rate, free))
 
     def _prices(self, row: Row, goods: Goods) -> Iterable[tuple[bool, float, ExchangeRate]]:
@@ -90,12 +87,12 @@ class SourceReader:
         currency = text(row, paths(fields.currency)) or source.currency
         rate = self._rates(currency.upper())
         if rate is None:
-            raise GoodsSkipped("a price in a currency without a rate")
+            raise RowSkipped("a price in a currency without a rate")
         is_spot = bool(source.spot_tiers) and (text(row, paths(fields.tier)) or "") in source.spot_tiers
         scale = source.price_scale * goods.scale * rate.usd * (goods.gpus if source.price_for == "gpu" else 1)
         price = number(first(row, paths(fields.price)), 0.0)
         if not price or price * scale > MAX_USD_HOUR:
-            raise GoodsSkipped("no price, or a placeholder")
+            raise RowSkipped("no price, or a placeholder")
         yield is_spot, price * scale, rate
         spot_price = number(first(row, paths(fields.spot_price)), 0.0)
         if spot_price and spot_price * scale <= MAX_USD_HOUR:

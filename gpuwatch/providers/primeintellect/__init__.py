@@ -34,6 +34,9 @@ INFO = ProviderInfo(
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
     """The adapter; it has no renting side."""
-    from gpuwatch.providers.primeintellect.market import PrimeIntellectMarket  # noqa: PLC0415 not for start-up
+    from gpuwatch.providers.primeintellect.market import KEPT_S, fetcher  # noqa: PLC0415 not for start-up
+    from gpuwatch.providers.toolkit.api_client import ApiClient  # noqa: PLC0415
+    from gpuwatch.providers.toolkit.catalogue import CatalogueMarket  # noqa: PLC0415
 
-    return Adapter(name=INFO.name, info=INFO, market=PrimeIntellectMarket(settings, tools))
+    market = CatalogueMarket(INFO, ApiClient(settings, tools), fetcher(settings, tools), KEPT_S)
+    return Adapter(name=INFO.name, info=INFO, market=market)

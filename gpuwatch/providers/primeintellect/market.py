@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -16,11 +15,11 @@ from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.domain.market.resold import known_as
 from gpuwatch.domain.market.slices import gpu_fraction
 from gpuwatch.errors import PayloadChanged, ProviderError
-from gpuwatch.ports import Answer, ProviderSettings, Query
+from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.primeintellect import INFO
-from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
-from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
+from gpuwatch.providers.toolkit.api_client import ApiClient
+from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped, short_id
 from gpuwatch.providers.toolkit.validation import at, number, usd_hour, whole, word
 
 if TYPE_CHECKING:
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
 
 _PAGE_ROWS: Final = 100  # the most that a page holds
 _PAGES_MAX: Final = 50
-_KEPT_S: Final = 20.0  # gpuwatch does not rent here: one catalogue may serve a whole poll
-_ID_LENGTH: Final = 64  # the store's column
+KEPT_S: Final = 20.0  # gpuwatch does not rent here: one catalogue may serve a whole poll
 _LIVE: Final = frozenset({"available", "low", "medium", "high"})
 _SOLD_OUT: Final = "unavailable"
 _KNOWN: Final = frozenset(
@@ -44,57 +42,41 @@ _PARTS: Final = ("disk", "vcpu", "memory")  # of a machine that may be charged b
 Rates = Callable[[str], "ExchangeRate | None"]
 
 
-class PrimeIntellectMarket:
-    """All pages of the list, shared by all watches of a poll."""
+def fetcher(settings: ProviderSettings, tools: Tools) -> Callable[[ApiClient], tuple[ParseResult, datetime]]:
+    """What fetches all pages of the list; a later page that fails makes it a part. It raises ProviderError."""
+    from gpuwatch.providers.toolkit.currency import ExchangeRates  # noqa: PLC0415 - not for start-up
 
-    name = INFO.name
+    exchange = ExchangeRates(tools, _rate_url(settings))
 
-    def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
-        from gpuwatch.providers.toolkit.currency import ExchangeRates  # noqa: PLC0415 - not for start-up
-
-        self._rest = ApiClient(settings, tools)
-        self._exchange = ExchangeRates(tools, _rate_url(settings))
-        self._kept = TtlCache[tuple[ParseResult, datetime]](_KEPT_S, tools.monotonic)
-
-    def search(self, query: Query) -> Answer:
-        """Offers that fit; a later page that fails makes the answer a part.
-
-        Raises:
-            ProviderError: no usable answer at all.
-        """
-        tools, began_s = self._rest.tools, self._rest.tools.monotonic()
-        self._rest.require_key()
-        seen, observed_at = self._kept.get(self._fetch)
-        return build_answer(seen, query, self.name, observed_at=observed_at, elapsed_s=tools.monotonic() - began_s)
-
-    def _fetch(self) -> tuple[ParseResult, datetime]:
-        rows, is_whole, pages = self._rows()
-        now = self._rest.tools.now()
-        seen = parse_rows(rows, self._exchange.rate, now)
+    def fetch(client: ApiClient) -> tuple[ParseResult, datetime]:
+        rows, is_whole, pages = _all_rows(client)
+        now = tools.now()
+        seen = parse_rows(rows, exchange.rate, now)
         seen.partial, seen.searches = not is_whole, pages
         return seen, now
 
-    def _rows(self) -> tuple[list[Any], bool, int]:
-        """All rows, whether they are as many as the list itself states, and the number of pages."""
-        rows: list[Any] = []
-        before: list[Any] | None = None
-        for page in range(1, _PAGES_MAX + 1):
-            try:
-                found, total = page_of(self._page(page))
-            except ProviderError:
-                if page == 1:
-                    raise
-                return rows, False, page
-            if not found or found == before:  # the list ended early, or it knows no pages
-                return rows, not found and len(rows) >= (total or 0), page
-            rows += found
-            before = found
-            if len(rows) >= total if total is not None else len(found) < _PAGE_ROWS:
-                return rows, True, page
-        return rows, False, _PAGES_MAX
+    return fetch
 
-    def _page(self, page: int) -> Any:
-        return self._rest.get("/api/v1/availability/gpus", {"page": str(page), "page_size": str(_PAGE_ROWS)})
+
+def _all_rows(client: ApiClient) -> tuple[list[Any], bool, int]:
+    """All rows, whether they are as many as the list itself states, and the number of pages."""
+    rows: list[Any] = []
+    before: list[Any] | None = None
+    for page in range(1, _PAGES_MAX + 1):
+        params = {"page": str(page), "page_size": str(_PAGE_ROWS)}
+        try:
+            found, total = page_of(client.get("/api/v1/availability/gpus", params))
+        except ProviderError:
+            if page == 1:
+                raise
+            return rows, False, page
+        if not found or found == before:  # the list ended early, or it knows no pages
+            return rows, not found and len(rows) >= (total or 0), page
+        rows += found
+        before = found
+        if len(rows) >= total if total is not None else len(found) < _PAGE_ROWS:
+            return rows, True, page
+    return rows, False, _PAGES_MAX
 
 
 def page_of(value: Any) -> tuple[list[Any], int | None]:
@@ -112,10 +94,6 @@ def page_of(value: Any) -> tuple[list[Any], int | None]:
     raise PayloadChanged(f"{INFO.name}: an answer without its list of offers")
 
 
-class _ListingSkipped(Exception):
-    """Why a row is skipped."""
-
-
 def parse_rows(rows: list[Any], rate: Rates, observed_at: datetime) -> ParseResult:
     """Offers of all pages. Pure.
 
@@ -124,13 +102,11 @@ def parse_rows(rows: list[Any], rate: Rates, observed_at: datetime) -> ParseResu
     """
     seen = ParseResult(rows=len(rows))
     for row in rows:
-        try:
+        with seen.skipping():
             if not isinstance(row, dict):
-                raise _ListingSkipped("a row that is no object")  # noqa: TRY301 - the one place that counts
+                raise RowSkipped("a row that is no object")
             seen.check_drift(row, _KNOWN, _NEEDED)
             seen.offers += _offers(row, rate, observed_at)
-        except _ListingSkipped as odd:
-            seen.skip(str(odd))
     return seen
 
 
@@ -142,7 +118,7 @@ def _offers(row: Mapping[str, Any], rate: Rates, observed_at: datetime) -> Itera
         return
     seller, cloud_id, count = word(row.get("provider"), 40), word(row.get("cloudId"), 120), _count(row)
     if wire is None or seller is None or cloud_id is None:
-        raise _ListingSkipped("a row without its GPU, its seller or its id")
+        raise RowSkipped("a row without its GPU, its seller or its id")
     gpu, memory = _gpu(wire, row)
     money = _price(row, rate)
     spot, security = row.get("isSpot") is True, word(row.get("security"), 40) or "secure_cloud"
@@ -151,8 +127,8 @@ def _offers(row: Mapping[str, Any], rate: Rates, observed_at: datetime) -> Itera
     kind = OfferKind.LIVE if stock in _LIVE else OfferKind.LISTED
     yield Offer(
         provider=INFO.name,
-        offer_id=_id(*stays, str(count), "spot" if spot else "on-demand"),
-        machine_id=_id(*stays),
+        offer_id=short_id(*stays, str(count), "spot" if spot else "on-demand"),
+        machine_id=short_id(*stays),
         gpu=gpu.name,
         gpu_family=gpu.family,
         gpu_wire=wire,
@@ -193,17 +169,17 @@ def _price(row: Mapping[str, Any], rates: Rates) -> _ConfigurationPrice:
     currency = at(prices, "currency") or "USD"
     rate = rates(currency) if isinstance(currency, str) and len(currency) == 3 and currency.isupper() else None
     if rate is None:
-        raise _ListingSkipped("a price in a currency without a rate")
+        raise RowSkipped("a price in a currency without a rate")
     order = ("onDemand", "communityPrice")
     if row.get("security") == "community_cloud":
         order = ("communityPrice", "onDemand")
     stated = next((at(prices, key) for key in order if at(prices, key) is not None), None)
     hour = number(stated, 0.0)
     if not hour:
-        raise _ListingSkipped("a row without its price")
+        raise RowSkipped("a row without its price")
     total = usd_hour((hour + sum(_surcharge(row, part) for part in _PARTS)) * rate.usd)
     if total is None:
-        raise _ListingSkipped("a price that nobody would ask")
+        raise RowSkipped("a price that nobody would ask")
     unit = number(at(row, "disk", "pricePerUnit"), 0.0, 100.0)
     return _ConfigurationPrice(
         usd_hour=total,
@@ -219,7 +195,7 @@ def _surcharge(row: Mapping[str, Any], part: str) -> float:
         return 0.0
     unit, count = number(at(row, part, "pricePerUnit"), 0.0, 1000.0), number(at(row, part, "defaultCount"), 0.0, 1e7)
     if unit is None or count is None:
-        raise _ListingSkipped(f"{part} costs more, and nobody says how much")
+        raise RowSkipped(f"{part} costs more, and nobody says how much")
     return unit * count
 
 
@@ -280,21 +256,13 @@ def _notes(gpu: GpuName, money: _ConfigurationPrice, stock: str, row: Mapping[st
 def _count(row: Mapping[str, Any]) -> int:
     count = whole(row.get("gpuCount"), 1, 1000)
     if count is None:
-        raise _ListingSkipped("a number of GPUs that is none")
+        raise RowSkipped("a number of GPUs that is none")
     return count
 
 
 def _country(value: Any) -> str | None:
     found = word(value, 10)
     return found.upper() if found and len(found) == 2 and found.isascii() and found.isalpha() else None
-
-
-def _id(*parts: str) -> str:
-    """Readable, and cut to the store's column in a way that stays one of a kind."""
-    text = "/".join(parts)
-    if len(text) <= _ID_LENGTH:
-        return text
-    return f"{text[: _ID_LENGTH - 13]}~{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def _rate_url(settings: ProviderSettings) -> str:

@@ -79,16 +79,16 @@ class RunpodMarket:
             except ProviderError as error:
                 failed.append(error)
         observed_at = min((one.observed_at for one in stated), default=self._account.tools.now())
-        total = ParseResult(searches=len(stated))
+        total = ParseResult()
         for one in stated:
             asked = CatalogueRequest(one.cloud, one.count, self._disk_gb(query), observed_at)
             try:
-                _add(total, parse_catalogue(one.value, asked))
+                total.add(parse_catalogue(one.value, asked))
             except PayloadChanged as error:
                 failed.append(error)
         if failed and not total.rows:
             raise failed[0]
-        total.partial = bool(failed)
+        total.searches, total.partial = len(stated), bool(failed)
         return total, observed_at
 
     def _catalogues(self, cloud: str, query: Query, failed: list[ProviderError]) -> list[_CatalogueReply]:
@@ -122,18 +122,7 @@ class RunpodMarket:
         total = ParseResult()
         for cloud in self._clouds:
             for count in counts:
-                _add(
-                    total,
-                    parse_keyless(
-                        stated.value, CatalogueRequest(cloud, count, self._disk_gb(query), stated.observed_at)
-                    ),
-                )
+                asked = CatalogueRequest(cloud, count, self._disk_gb(query), stated.observed_at)
+                total.add(parse_keyless(stated.value, asked))
+        total.searches = 1
         return total, stated.observed_at
-
-
-def _add(total: ParseResult, more: ParseResult) -> None:
-    total.offers += more.offers
-    total.rows += more.rows
-    total.drift |= more.drift
-    for reason, rows in more.skipped.items():
-        total.skipped[reason] = total.skipped.get(reason, 0) + rows

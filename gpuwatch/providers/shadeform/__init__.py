@@ -41,12 +41,13 @@ INFO = ProviderInfo(
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
     """The adapter; searching and renting share one rate limiter."""
     from gpuwatch.providers.shadeform.launcher import ShadeformClient, ShadeformLauncher  # noqa: PLC0415
-    from gpuwatch.providers.shadeform.offers import ShadeformMarket  # noqa: PLC0415 - not for start-up
+    from gpuwatch.providers.shadeform.offers import fetch_types  # noqa: PLC0415 - not for start-up
+    from gpuwatch.providers.toolkit.catalogue import CatalogueMarket  # noqa: PLC0415
 
     account = ShadeformClient(settings, tools)
     return Adapter(
         name=INFO.name,
         info=INFO,
-        market=ShadeformMarket(account),
+        market=CatalogueMarket(INFO, account, fetch_types),
         launcher=ShadeformLauncher(account, settings.options),
     )

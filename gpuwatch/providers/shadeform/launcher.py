@@ -18,10 +18,11 @@ from gpuwatch.ports import Created, Instance, InstanceState, Order, ProviderSett
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.settings import Option
-from gpuwatch.providers.shadeform.offers import ID_LENGTH, PROVIDER, Hardware, ShadeformTypeSkipped, hardware_of
+from gpuwatch.providers.shadeform.offers import ID_LENGTH, PROVIDER, Hardware, hardware_of
 from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error
+from gpuwatch.providers.toolkit.post_processing import RowSkipped
 from gpuwatch.providers.toolkit.validation import at, decoded, number, require_whole_list, usd_hour, whole, word
 
 _CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
@@ -236,7 +237,7 @@ def _hardware(row: Mapping[str, Any]) -> Hardware | None:
     """Its hardware, as far as it can be read: no oddity there may hide an instance that is billed."""
     try:
         return hardware_of(row.get("configuration"))
-    except ShadeformTypeSkipped:
+    except RowSkipped:
         return None
 
 

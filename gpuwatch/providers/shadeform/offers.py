@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -14,14 +15,13 @@ from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.domain.market.slices import gpu_fraction
 from gpuwatch.domain.market.spellings import socket_of
 from gpuwatch.errors import PayloadChanged
-from gpuwatch.ports import Answer, Query
-from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
-from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
+from gpuwatch.providers.toolkit.api_client import ApiClient
+from gpuwatch.providers.toolkit.catalogue import read_types
+from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 from gpuwatch.providers.toolkit.validation import at, number, usd_hour, whole, word
 
 PROVIDER: Final = "shadeform"
 ID_LENGTH: Final = 64
-_CATALOGUE_S: Final = 5.0
 _MOST: Final = 1_000_000.0  # GB
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _REGION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,39}")
@@ -63,31 +63,15 @@ class ShadeformInstanceType(msgspec.Struct, frozen=True, kw_only=True):
     terms: OfferTerms
 
 
-class ShadeformTypeSkipped(ValueError):
-    """Why a row is no offer: one short phrase."""
+def fetch_types(client: ApiClient) -> tuple[ParseResult, datetime]:
+    """All types of all clouds, available or not: "nothing available" must not look like an empty answer.
 
-
-class ShadeformMarket:
-    """All clouds behind Shadeform, in one answer, which serves all watches for 5 s. It is given without a key too."""
-
-    name = PROVIDER
-
-    def __init__(self, account: ApiClient) -> None:
-        self._account = account
-        self._catalogue: TtlCache[tuple[datetime, ParseResult]] = TtlCache(_CATALOGUE_S, account.tools.monotonic)
-
-    def search(self, query: Query) -> Answer:
-        """Offers that fit; of spot there are none. Raises ProviderError."""
-        tools = self._account.tools
-        began = tools.monotonic()
-        observed_at, seen = (tools.now(), ParseResult(searches=0)) if query.spot else self._catalogue.get(self._fetch)
-        return build_answer(seen, query, PROVIDER, observed_at=observed_at, elapsed_s=tools.monotonic() - began)
-
-    def _fetch(self) -> tuple[datetime, ParseResult]:
-        """All types, available or not: "nothing available" must not look like an empty answer."""
-        value = self._account.get("/instances/types", {"sort": "price"})  # without it the order is random
-        now = self._account.tools.now()
-        return now, parse_types(value, now)
+    Raises:
+        ProviderError: no usable answer.
+    """
+    value = client.get("/instances/types", {"sort": "price"})  # without it the order is random
+    now = client.tools.now()
+    return parse_types(value, now), now
 
 
 def parse_types(value: object, observed_at: datetime) -> ParseResult:
@@ -99,24 +83,20 @@ def parse_types(value: object, observed_at: datetime) -> ParseResult:
     types = at(value, "instance_types")
     if not isinstance(types, list) or not types:
         raise PayloadChanged("shadeform: the answer is not a list of instance types")
-    seen = ParseResult(rows=len(types))
-    understood = sum(_read(row, seen, observed_at) for row in types)
-    if not understood:
-        raise PayloadChanged(f"shadeform: none of {len(types)} instance types can be used")
-    return seen
+    return read_types(types, PROVIDER, partial(_read, observed_at=observed_at))
 
 
 def hardware_of(configuration: object) -> Hardware:
     """The hardware of a configuration. The same fields at the top of older answers are not read.
 
     Raises:
-        ShadeformTypeSkipped: it has no GPU, or no number of them.
+        RowSkipped: it has no GPU, or no number of them.
     """
     wire, count = word(at(configuration, "gpu_type"), 80), whole(at(configuration, "num_gpus"), 1, 1_000)
     if wire is None:
-        raise ShadeformTypeSkipped("no GPU")
+        raise RowSkipped("no GPU")
     if count is None:
-        raise ShadeformTypeSkipped("no number of GPUs")
+        raise RowSkipped("no number of GPUs")
     memory_gib = number(at(configuration, "vram_per_gpu_in_gb"), 1, 5_000)
     socket = word(at(configuration, "interconnect"), 20)
     stated = socket_of(wire.replace("_", " "))  # "H100_nvl" is kept as it is, even beside "pcie"
@@ -132,30 +112,19 @@ def hardware_of(configuration: object) -> Hardware:
     )
 
 
-def _read(row: object, seen: ParseResult, observed_at: datetime) -> bool:
-    """Add a type's offers. True: it could be read, even if it is nowhere available."""
-    try:
-        offers = _offers(row, seen, observed_at)
-    except ShadeformTypeSkipped as reason:
-        seen.skip(str(reason))
-        return False
-    if isinstance(row, dict):
-        seen.check_drift(row, _KNOWN, _NEEDED)
-    seen.offers += offers
-    return True
-
-
-def _offers(row: object, seen: ParseResult, observed_at: datetime) -> list[Offer]:
+def _read(row: object, seen: ParseResult, observed_at: datetime) -> None:
     kind = _kind(row)
     regions = at(row, "availability")
     if not isinstance(regions, list):
-        raise ShadeformTypeSkipped("no list of regions")
-    available = [region for region in regions if _is_available(region, seen)]
-    offers = [_offer(kind, region, observed_at) for region in available]
+        raise RowSkipped("no list of regions")
+    offers = [_offer(kind, region, observed_at) for region in regions if _is_available(region, seen)]
+    if isinstance(row, dict):
+        seen.check_drift(row, _KNOWN, _NEEDED)
     for offer in offers:
         if len(offer.offer_id) > ID_LENGTH:
             seen.skip("a longer id than can be kept")
-    return [offer for offer in offers if len(offer.offer_id) <= ID_LENGTH]
+        else:
+            seen.offers.append(offer)
 
 
 def _kind(row: object) -> ShadeformInstanceType:
@@ -166,13 +135,13 @@ def _kind(row: object) -> ShadeformInstanceType:
         or not isinstance(name, str)
         or not (_PLAIN.fullmatch(cloud) and _PLAIN.fullmatch(name))
     ):
-        raise ShadeformTypeSkipped("no cloud or type")
+        raise RowSkipped("no cloud or type")
     if cents is None or price is None:
-        raise ShadeformTypeSkipped("no usable price")
+        raise RowSkipped("no usable price")
     hardware = hardware_of(at(row, "configuration"))
     behind = _COUNT.search(name)
     if behind is not None and int(behind[1]) != hardware.gpu_count:
-        raise ShadeformTypeSkipped("its name and its configuration tell different numbers of GPUs")
+        raise RowSkipped("its name and its configuration tell different numbers of GPUs")
     return ShadeformInstanceType(
         cloud=cloud,
         name=name,

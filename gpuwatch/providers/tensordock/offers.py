@@ -16,7 +16,7 @@ from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.tensordock.error_mapping import NAME
 from gpuwatch.providers.tensordock.names import GPU, ID_LENGTH, PLACE, OfferKey, country_of, gpu_of
-from gpuwatch.providers.toolkit.post_processing import ParseResult
+from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 from gpuwatch.providers.toolkit.validation import at, number, usd_hour, whole, word
 
 LEAST_DISK_GB: Final = 100.0
@@ -75,10 +75,6 @@ class _GpuStock(msgspec.Struct, frozen=True, kw_only=True):
     room: _Capacity
 
 
-class _StockSkipped(Exception):
-    """Why a row is skipped."""
-
-
 def parse_locations(value: Any, recipe: Recipe, observed_at: datetime) -> ParseResult:
     """Offers of `GET /locations`: for each GPU model of each location one for 1, 2, … GPUs.
 
@@ -88,15 +84,11 @@ def parse_locations(value: Any, recipe: Recipe, observed_at: datetime) -> ParseR
     seen = ParseResult()
     for row in _rows(value, "locations"):
         seen.rows += 1
-        try:
+        with seen.skipping():
             place = _place(row, row.get("id"), row, observed_at)
             seen.check_drift(row, _LOCATION, frozenset({"id", "gpus"}))
-            gpus = _gpus(row.get("gpus"))
-        except _StockSkipped as odd:
-            seen.skip(str(odd))
-            continue
-        for gpu in gpus:
-            _take(seen, gpu, place, recipe)
+            for gpu in _gpus(row.get("gpus")):
+                _take(seen, gpu, place, recipe)
     return seen
 
 
@@ -109,18 +101,14 @@ def parse_hostnodes(value: Any, recipe: Recipe, observed_at: datetime) -> ParseR
     seen = ParseResult()
     for row in _rows(value, "hostnodes"):
         seen.rows += 1
-        try:
+        with seen.skipping():
             seen.check_drift(row, _HOST, frozenset({"id", "available_resources"}))
             there = _resources(row)
             place = _place(row, row.get("id"), at(row, "location") or {}, observed_at) | _host(row, there)
-            gpus = _gpus(there.get("gpus"))
-        except _StockSkipped as odd:
-            seen.skip(str(odd))
-            continue
-        reachable = {"port_forwarding_available": bool(place["ports"]) if "available_ports" in there else None}
-        shared = {"resources": there, "pricing": row.get("pricing"), "network_features": reachable}
-        for gpu in gpus:
-            _take(seen, {**shared, **gpu, "max_count": gpu.get("availableCount")}, place, recipe, is_host=True)
+            reachable = {"port_forwarding_available": bool(place["ports"]) if "available_ports" in there else None}
+            shared = {"resources": there, "pricing": row.get("pricing"), "network_features": reachable}
+            for gpu in _gpus(there.get("gpus")):
+                _take(seen, {**shared, **gpu, "max_count": gpu.get("availableCount")}, place, recipe, is_host=True)
     return seen
 
 
@@ -136,7 +124,7 @@ def _rows(value: Any, name: str) -> list[Any]:
 def _place(row: Mapping[str, Any], place_id: Any, where: Any, observed_at: datetime) -> dict[str, Any]:
     """What all offers of one place have in common."""
     if not isinstance(place_id, str) or not PLACE.fullmatch(place_id):
-        raise _StockSkipped("a place without a usable id")
+        raise RowSkipped("a place without a usable id")
     country, tier = word(at(where, "country"), 60), whole(at(where, "tier"), 0, 99)
     names = [word(at(where, key), 60) for key in ("city", "stateprovince")]
     return {
@@ -151,7 +139,7 @@ def _place(row: Mapping[str, Any], place_id: Any, where: Any, observed_at: datet
 def _resources(host: Mapping[str, Any]) -> dict[str, Any]:
     there = host.get("available_resources")
     if not isinstance(there, dict):
-        raise _StockSkipped("a host without its resources")
+        raise RowSkipped("a host without its resources")
     return there
 
 
@@ -175,27 +163,25 @@ def _gpus(value: Any) -> list[Mapping[str, Any]]:
     if isinstance(value, dict):
         value = [{"v0Name": key} | one if isinstance(one, dict) else one for key, one in value.items()]
     if not isinstance(value, list):
-        raise _StockSkipped("a place without its GPUs")
+        raise RowSkipped("a place without its GPUs")
     return [one if isinstance(one, dict) else {} for one in value]
 
 
 def _take(
     seen: ParseResult, gpu: Mapping[str, Any], place: dict[str, Any], recipe: Recipe, is_host: bool = False
 ) -> None:
-    try:
+    with seen.skipping():
         if not is_host:
             seen.check_drift(gpu, _GPU, frozenset({"v0Name", "max_count", "price_per_hr"}))
         seen.offers += _offers(_lot(gpu, is_host), place, recipe, _is_reachable(gpu))
-    except _StockSkipped as odd:
-        seen.skip(str(odd))
 
 
 def _lot(gpu: Mapping[str, Any], is_host: bool) -> _GpuStock:
     name, count = gpu.get("v0Name"), whole(gpu.get("max_count"), -1, GPUS_MAX)
     if not isinstance(name, str) or not GPU.fullmatch(name):
-        raise _StockSkipped("a GPU without a usable id")
+        raise RowSkipped("a GPU without a usable id")
     if count is None:
-        raise _StockSkipped("a number of GPUs that is none")
+        raise RowSkipped("a number of GPUs that is none")
     return _GpuStock(
         is_host=is_host,
         gpu=name,
@@ -209,12 +195,12 @@ def _lot(gpu: Mapping[str, Any], is_host: bool) -> _GpuStock:
 def _rates(gpu: Mapping[str, Any]) -> _UnitPrices:
     price = usd_hour(gpu.get("price_per_hr"))
     if price is None:
-        raise _StockSkipped("a GPU without its price")
+        raise RowSkipped("a GPU without its price")
     parts = []
     for key, name in (("per_vcpu_hr", "vCPU"), ("per_gb_ram_hr", "memory"), ("per_gb_storage_hr", "disk")):
         rate = number(at(gpu, "pricing", key), 0.0, 1000.0)
         if rate is None:
-            raise _StockSkipped(f"the rate of {name} is missing: the price is not known")
+            raise RowSkipped(f"the rate of {name} is missing: the price is not known")
         parts.append(rate)
     return _UnitPrices(price, *parts)
 
@@ -227,7 +213,7 @@ def _room(stated: Any) -> _Capacity:
         values = [at(stated, key) for key in keys]
         bounds = [number(value, 0.0) for value in values if value is not None]
         if not isinstance(stated, dict) or None in bounds:
-            raise _StockSkipped("resources that are no numbers")
+            raise RowSkipped("resources that are no numbers")
         return min((bound for bound in bounds if bound is not None), default=float("inf"))
 
     return _Capacity(
@@ -255,7 +241,7 @@ def _offers(lot: _GpuStock, place: dict[str, Any], recipe: Recipe, reachable: bo
             continue  # sold out of something else
         ware = OfferKey(place=place["host_id"], is_host=lot.is_host, gpu=lot.gpu, count=count, vcpu=vcpu, ram_gb=ram_gb)
         if len(ware.offer_id) > ID_LENGTH:
-            raise _StockSkipped("a GPU's id that is too long")
+            raise RowSkipped("a GPU's id that is too long")
         yield Offer(
             provider=NAME,
             offer_id=ware.offer_id,
@@ -291,5 +277,5 @@ def _sum(rates: _UnitPrices, ware: OfferKey) -> float:
         ware.count * rates.gpu + ware.vcpu * rates.vcpu + ware.ram_gb * rates.ram_gb + LEAST_DISK_GB * rates.disk_gb
     )
     if total is None:
-        raise _StockSkipped("a price that nobody would ask")
+        raise RowSkipped("a price that nobody would ask")
     return total

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from operator import attrgetter
 
@@ -12,7 +14,12 @@ from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.ports import Answer, Completeness, Query
 
+ID_LENGTH = 64  # of an offer or a machine: the store's column
 _HAIR = 1e-6  # a price's last digits, in dollars
+
+
+class RowSkipped(ValueError):
+    """Why a row is no offer: one short phrase, without values of the row."""
 
 
 class ParseResult(msgspec.Struct, kw_only=True):
@@ -32,12 +39,43 @@ class ParseResult(msgspec.Struct, kw_only=True):
         """Count a row that cannot be used."""
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
+    @contextmanager
+    def skipping(self) -> Iterator[None]:
+        """Count the row that is read inside if it raises `RowSkipped`."""
+        try:
+            yield
+        except RowSkipped as reason:
+            self.skip(str(reason))
+
+    def add(self, more: ParseResult, source: str = "") -> None:
+        """Take over what another answer had; `source` goes in front of its reasons."""
+        self.offers += more.offers
+        self.rows += more.rows
+        self.searches += more.searches
+        self.partial |= more.partial
+        self.drift |= more.drift
+        self.add_skipped(more.skipped, source)
+
+    def add_skipped(self, skipped: Mapping[str, int], source: str = "") -> None:
+        """Count rows that were skipped elsewhere."""
+        for reason, rows in skipped.items():
+            stated = f"{source}: {reason}" if source else reason
+            self.skipped[stated] = self.skipped.get(stated, 0) + rows
+
     def check_drift(self, row: Mapping[str, object], known: frozenset[str], needed: frozenset[str]) -> None:
         """Note new fields, and needed fields that are gone."""
         for name in sorted(row.keys() - known)[:5]:
             self.drift[f"new field: {name[:60]}"] = None
         for name in sorted(needed - row.keys()):
             self.drift[f"field gone: {name}"] = None
+
+
+def short_id(*parts: str) -> str:
+    """Readable, and cut to the store's column in a way that stays one of a kind."""
+    text = "/".join(parts)
+    if len(text) <= ID_LENGTH:
+        return text
+    return f"{text[: ID_LENGTH - 13]}~{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def build_answer(

@@ -1,0 +1,69 @@
+"""A market whose whole catalogue comes in one answer, which serves all watches for a few seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import datetime
+from typing import Any, TypeVar
+
+from gpuwatch.errors import PayloadChanged
+from gpuwatch.ports import Answer, Query
+from gpuwatch.ports.declarations import ProviderInfo
+from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
+from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
+
+FRESH_S = 5.0  # of a catalogue that can be rented from: the price must be the current one
+T = TypeVar("T")
+
+
+class CatalogueMarket:
+    """The search side of such a provider. `INFO` says whether it needs a key, and which rental types there are.
+
+    Args:
+        fetch: the whole catalogue, parsed, and when the provider answered. Raises ProviderError.
+        ttl_s: how long it serves.
+    """
+
+    def __init__(
+        self,
+        info: ProviderInfo,
+        client: ApiClient,
+        fetch: Callable[[ApiClient], tuple[ParseResult, datetime]],
+        ttl_s: float = FRESH_S,
+    ) -> None:
+        self.name = info.name
+        self._info = info
+        self._client = client
+        self._fetch = fetch
+        self._kept: TtlCache[tuple[ParseResult, datetime]] = TtlCache(ttl_s, client.tools.monotonic)
+
+    def search(self, query: Query) -> Answer:
+        """Offers that fit; of a rental type that the provider lacks there are none. Raises ProviderError."""
+        if not self._info.searches_without_key:
+            self._client.require_key()
+        tools = self._client.tools
+        began_s = tools.monotonic()
+        if query.spot in self._info.spots:
+            seen, observed_at = self._kept.get(lambda: self._fetch(self._client))
+        else:
+            seen, observed_at = ParseResult(searches=0), tools.now()
+        return build_answer(seen, query, self.name, observed_at=observed_at, elapsed_s=tools.monotonic() - began_s)
+
+
+def read_types(types: Collection[T], name: str, read: Callable[[T, ParseResult], Any]) -> ParseResult:
+    """The offers of a list of instance types.
+
+    Args:
+        read: adds a type's offers to the result. Raises RowSkipped: it cannot be read, which is not "nowhere now".
+
+    Raises:
+        PayloadChanged: none of them can be read.
+    """
+    seen, usable = ParseResult(rows=len(types)), 0
+    for row in types:
+        with seen.skipping():
+            read(row, seen)
+            usable += 1
+    if not usable:
+        raise PayloadChanged(f"{name}: none of {len(types)} instance types can be used")
+    return seen
