@@ -15,8 +15,10 @@ from gpuwatch.ports.settings import Option
 from gpuwatch.providers.aws.instance_types import table
 from gpuwatch.providers.aws.offers import OfferId
 from gpuwatch.providers.aws.user_data import user_data
+from gpuwatch.providers.toolkit.basic_launcher import not_sent, refuse
 from gpuwatch.providers.toolkit.validation import at, objects
 
+PROVIDER: Final = "aws"
 TAG_LABEL: Final = "gpuwatch-label"
 TAG_BID: Final = "gpuwatch-bid"
 TAG_DISK: Final = "gpuwatch-disk-gb"
@@ -74,24 +76,15 @@ def read_instance_id(text: str) -> tuple[str, str]:
     """Region and EC2's own id. Raises OrderRefused."""
     region, _, instance_id = text.partition("/")
     if not re.fullmatch(r"[a-z0-9-]{4,25}", region) or not INSTANCE_ID.fullmatch(instance_id):
-        raise bad_order("that is no id of an instance, like us-east-1/i-0123456789abcdef0")
+        raise not_sent(PROVIDER, "that is no id of an instance, like us-east-1/i-0123456789abcdef0")
     return region, instance_id
-
-
-def bad_order(what: str) -> OrderRefused:
-    """The error of an order that is not sent because it would be refused or misunderstood."""
-    return OrderRefused(f"aws: nothing was sent: {what}", RefusalKind.BAD_ORDER)
 
 
 def _check(order: Order, wanted: OfferId) -> None:
     if wanted.spot is not (order.bid_usd_hour is not None):
-        raise bad_order("a spot offer needs a bid, and no other takes one")
+        raise not_sent(PROVIDER, "a spot offer needs a bid, and no other takes one")
     if order.bid_usd_hour is not None and not (isfinite(order.bid_usd_hour) and 0 < order.bid_usd_hour < _MOST_BID_USD):
         raise OrderRefused(f"aws: nothing was sent: {order.bid_usd_hour} is no valid bid", RefusalKind.BID_TOO_LOW)
-    if not (isfinite(order.disk_gb) and 0 <= order.disk_gb <= _MOST_DISK_GB):
-        raise bad_order(f"a disk of {order.disk_gb} GB; EC2 makes up to {_MOST_DISK_GB}")
-    if len(order.label) > _LABEL_LENGTH:
-        raise bad_order(f"the label is longer than {_LABEL_LENGTH} characters")
     lacking = {
         "ports: the security group opens them": order.ports,
         "template": order.template,
@@ -99,9 +92,14 @@ def _check(order: Order, wanted: OfferId) -> None:
         "volume": order.volume,
         f"runtype {order.runtype!r}: only ssh is possible": not order.runtype.startswith("ssh"),
     }
-    for what, value in lacking.items():
-        if value:
-            raise bad_order(f"AWS cannot do this part of the watch: {what}")
+    fits = isfinite(order.disk_gb) and 0 <= order.disk_gb <= _MOST_DISK_GB
+    sizes = {
+        f"a disk of {order.disk_gb} GB; EC2 makes up to {_MOST_DISK_GB}": not fits,
+        f"the label is longer than {_LABEL_LENGTH} characters": len(order.label) > _LABEL_LENGTH,
+    }
+    refuse(
+        PROVIDER, sizes | {f"AWS cannot do this part of the watch: {what}": value for what, value in lacking.items()}
+    )
 
 
 def _tags(order: Order) -> dict[str, str]:
@@ -129,7 +127,7 @@ def _by_place(values: Option, place: str) -> list[str]:
     pairs = [value.partition("=") for value in values]
     odd = [name for name, _, value in pairs if not value]
     if odd:
-        raise bad_order(f"{odd[0][:40]!r} in the options is not like us-east-1=sg-…, us-east-1a=subnet-…")
+        raise not_sent(PROVIDER, f"{odd[0][:40]!r} in the options is not like us-east-1=sg-…, us-east-1a=subnet-…")
     return [value.strip() for name, _, value in pairs if name.strip() == place]
 
 
@@ -137,7 +135,7 @@ def _user_data(order: Order, now: datetime) -> str:
     try:
         return user_data(order.onstart, order.env, order.self_destruct_at, now)
     except ValueError as error:
-        raise bad_order(str(error)) from None
+        raise not_sent(PROVIDER, str(error)) from None
 
 
 def _spot(bid_usd_hour: float) -> dict[str, Any]:

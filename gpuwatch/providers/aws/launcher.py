@@ -12,12 +12,12 @@ from gpuwatch.errors import OrderRefused, OutcomeUnknown, ProviderError, Refusal
 from gpuwatch.ports import Created, Instance, Order, ProviderSettings
 from gpuwatch.providers.aws.catalog_cache import CatalogCache
 from gpuwatch.providers.aws.client import AwsClient
-from gpuwatch.providers.aws.create import bad_order, created, read_instance_id, run_request
+from gpuwatch.providers.aws.create import PROVIDER, created, read_instance_id, run_request
 from gpuwatch.providers.aws.instances import parse_instances
 from gpuwatch.providers.aws.offers import read_offer_id
 from gpuwatch.providers.aws.prices import PriceList, SpotKey, SpotPrice
 from gpuwatch.providers.toolkit.api_client import TtlCache
-from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher
+from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent
 from gpuwatch.providers.toolkit.validation import at, objects
 
 _SPOT_S: Final = 60.0  # the price of a running machine is read again after that long
@@ -27,7 +27,7 @@ _GONE: Final = "InvalidInstanceID.NotFound"
 class AwsLauncher(BasicLauncher):
     """Rents whole machines, on demand and spot, in the account of the credentials."""
 
-    name = "aws"
+    name = PROVIDER
 
     def __init__(self, account: AwsClient, catalog: CatalogCache, settings: ProviderSettings) -> None:
         self._account = account
@@ -44,7 +44,7 @@ class AwsLauncher(BasicLauncher):
         """
         wanted = read_offer_id(order.offer_id)
         if wanted is None:
-            raise bad_order("that is no id of an offer of AWS")
+            raise not_sent(PROVIDER, "that is no id of an offer of AWS")
         request = run_request(order, wanted, self._options, self._account.tools.now())
         answer = self._account.order("create", wanted.region, "run_instances", **request)
         return created(answer or {}, wanted.region)

@@ -16,7 +16,6 @@ from gpuwatch.errors import (
     OrderRateLimited,
     OrderRefused,
     OutcomeUnknown,
-    PayloadChanged,
     RefusalKind,
 )
 from gpuwatch.ports import Created, Instance, InstanceState, Order, ProviderSettings
@@ -24,11 +23,18 @@ from gpuwatch.ports.declarations import Tools
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.toolkit.api_client import ApiClient
-from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher
+from gpuwatch.providers.toolkit.basic_launcher import (
+    BasicLauncher,
+    decoded_order,
+    id_and_status,
+    instance_rows,
+    not_sent,
+    refuse,
+)
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error, retry_after_s
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
-from gpuwatch.providers.toolkit.validation import at, decoded, objects, require_whole_list, word
+from gpuwatch.providers.toolkit.validation import at, objects, word
 
 from .offers import PROVIDER, LambdaInstanceType, parse_type
 
@@ -108,7 +114,7 @@ class LambdaLauncher(BasicLauncher):
             OrderError: not done, or not known.
         """
         if not _ID.fullmatch(instance_id):
-            raise bad_order("that is no id of an instance")
+            raise not_sent(PROVIDER, "that is no id of an instance")
         self._account.require_key_to_order()
         if instance_id in self._ending:
             return
@@ -117,7 +123,7 @@ class LambdaLauncher(BasicLauncher):
             reply = self._account.order("POST", "/instance-operations/terminate", body, kind="terminate")
         except (_InstanceGone, OfferGone):
             return
-        ended = objects(at(_json(reply, instance_id), "data", "terminated_instances"))
+        ended = objects(at(decoded_order(reply, PROVIDER, instance_id), "data", "terminated_instances"))
         if instance_id not in [one.get("id") for one in ended]:
             raise OutcomeUnknown("lambda: the answer does not name what was to be terminated", instance_id)
 
@@ -135,9 +141,9 @@ def launch_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
     found = _OFFER.fullmatch(order.offer_id)
     ssh_key, image = options.get("ssh_key"), options.get("image")
     if found is None:
-        raise bad_order("that is no id of an offer")
+        raise not_sent(PROVIDER, "that is no id of an offer")
     if not ssh_key:
-        raise bad_order('an SSH key is needed: add ssh_key = "NAME" to [providers.lambda.options]')
+        raise not_sent(PROVIDER, 'an SSH key is needed: add ssh_key = "NAME" to [providers.lambda.options]')
     _check(order)
     body: dict[str, Any] = {
         "region_name": found[2],
@@ -155,7 +161,7 @@ def launch_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
 
 
 def _check(order: Order) -> None:
-    cannot = {
+    lacking = {
         "bids": order.bid_usd_hour is not None,
         "templates": order.template is not None,
         "private registries": order.registry is not None,
@@ -164,19 +170,12 @@ def _check(order: Order) -> None:
         "self_destruct (a machine that is shut down is billed all the same)": order.self_destruct_at is not None,
         f'runtype = "{order.runtype}" (machines are reached by ssh)': order.runtype not in ("", "ssh", "ssh_direct"),
     }
-    for what, is_asked_for in cannot.items():
-        if is_asked_for:
-            raise bad_order(f"Lambda knows no {what}")
-    if len(order.label) > _NAME_LENGTH:
-        raise bad_order(f"the label is longer than {_NAME_LENGTH} characters")
     script = first_boot_script(order.onstart, order.env) or ""
-    if len(script.encode()) > _USER_DATA_BYTES:
-        raise bad_order("onstart and env are longer than the 1 MB that Lambda takes")
-
-
-def bad_order(what: str) -> OrderRefused:
-    """The error of an order that is not sent because it would be refused or misunderstood."""
-    return OrderRefused(f"lambda: nothing was sent: {what}", RefusalKind.BAD_ORDER)
+    sizes = {
+        f"the label is longer than {_NAME_LENGTH} characters": len(order.label) > _NAME_LENGTH,
+        "onstart and env are longer than the 1 MB that Lambda takes": len(script.encode()) > _USER_DATA_BYTES,
+    }
+    refuse(PROVIDER, {f"Lambda knows no {what}": is_wanted for what, is_wanted in lacking.items()} | sizes)
 
 
 def launch_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
@@ -199,7 +198,7 @@ def launch_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) ->
 
 def created(reply: HttpReply) -> Created:
     """What a launch's 2xx means: exactly one instance. Raises OutcomeUnknown for anything else."""
-    ids = at(_json(reply), "data", "instance_ids")
+    ids = at(decoded_order(reply, PROVIDER), "data", "instance_ids")
     found = [one for one in ids if isinstance(one, str) and _ID.fullmatch(one)] if isinstance(ids, list) else []
     if len(found) != 1 or len(ids) != 1:
         raise OutcomeUnknown("lambda: the launch's answer names no instance, or several", found[0] if found else None)
@@ -212,17 +211,12 @@ def parse_instances(value: object) -> list[Instance]:
     Raises:
         PayloadChanged: it has no list, or one of its rows has no id or status: it might be gpuwatch's.
     """
-    rows = at(value, "data")
-    if not isinstance(rows, list):
-        raise PayloadChanged("lambda: the answer is not a list of instances")
-    require_whole_list(value, len(rows), PROVIDER)
-    return [_instance(row) for row in rows if word(at(row, "status")) not in _ENDED]
+    rows = instance_rows(value, at(value, "data"), PROVIDER)
+    return [_instance(row) for row in rows if word(row.get("status")) not in _ENDED]
 
 
-def _instance(row: object) -> Instance:
-    instance_id, status = word(at(row, "id"), 64), word(at(row, "status"), 60)
-    if not isinstance(row, dict) or instance_id is None or status is None:
-        raise PayloadChanged("lambda: an instance without id or status")
+def _instance(row: Mapping[str, Any]) -> Instance:
+    instance_id, status = id_and_status(row, PROVIDER)
     kind, ip = _kind(row), word(row.get("ip"), 64)
     state = _STATES.get(status, InstanceState.UNKNOWN)
     if status == "active":
@@ -262,10 +256,3 @@ def _label(row: Mapping[str, Any]) -> str | None:
     name = word(row.get("name"))
     ours = next((one for one in (*tags, name) if one is not None and one.startswith(_LABEL)), None)
     return ours or name or next(iter(tags), None)
-
-
-def _json(reply: HttpReply, instance_id: str | None = None) -> Any:
-    try:
-        return decoded(reply.body, PROVIDER)
-    except PayloadChanged as error:
-        raise OutcomeUnknown(str(error), instance_id) from error

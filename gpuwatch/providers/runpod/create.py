@@ -12,11 +12,12 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.errors import OrderRefused, OutcomeUnknown, RefusalKind
 from gpuwatch.ports import Created, Order, Volume
 from gpuwatch.ports.http import HttpReply
+from gpuwatch.providers.runpod.catalogue import PROVIDER
 from gpuwatch.providers.runpod.offer_ids import PodPlacement, read_offer_id
-from gpuwatch.providers.toolkit.validation import UNREADABLE
+from gpuwatch.providers.toolkit.basic_launcher import created_instance, decoded_order, not_sent, refuse
+from gpuwatch.providers.toolkit.validation import at
 
 POD_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
 LABEL_LENGTH: Final = 190
@@ -36,11 +37,6 @@ _BESIDE: Final = "if [ -x /start.sh ]; then /start.sh & fi\n"
 _AFTER: Final = "\nexec sleep infinity"
 
 
-def bad_order(what: str) -> OrderRefused:
-    """An order that is not sent."""
-    return OrderRefused(f"runpod: nothing was sent: {what}", RefusalKind.BAD_ORDER)
-
-
 def create_body(order: Order, registry_id: str | None) -> dict[str, Any]:
     """The create request.
 
@@ -52,7 +48,7 @@ def create_body(order: Order, registry_id: str | None) -> dict[str, Any]:
     """
     wanted = read_offer_id(order.offer_id)
     if wanted is None:
-        raise bad_order("that is no id of an offer there")
+        raise not_sent(PROVIDER, "that is no id of an offer there")
     _check(order, registry_id)
     body: dict[str, Any] = {
         "name": order.label,
@@ -77,32 +73,23 @@ def create_body(order: Order, registry_id: str | None) -> dict[str, Any]:
 
 def created(reply: HttpReply) -> Created:
     """The receipt in a 2xx to a create. Raises OutcomeUnknown: it does not say what was made."""
-    try:
-        value = msgspec.json.decode(reply.body)
-    except UNREADABLE as error:
-        raise OutcomeUnknown("runpod: the answer to the create is not JSON: it may have been made") from error
-    pod_id = value.get("id") if isinstance(value, dict) else None
-    if not isinstance(pod_id, str) or not POD_ID.fullmatch(pod_id):
-        raise OutcomeUnknown("runpod: the answer to the create names no pod: it may have been made")
-    return Created(instance_id=pod_id, starting=str(value.get("status")) not in _DEAD)
+    value = decoded_order(reply, PROVIDER)
+    made = created_instance(at(value, "id"), POD_ID, PROVIDER)
+    return msgspec.structs.replace(made, starting=str(at(value, "status")) not in _DEAD)
 
 
 def _check(order: Order, registry_id: str | None) -> None:
-    refusals = (
-        (order.bid_usd_hour is not None, "nothing is rented by bids there any more"),
-        (order.self_destruct_at is not None, "a RunPod pod cannot end itself at a set time"),
-        (not order.image and not order.template, "neither an image nor a template is named"),
-        (not order.label or len(order.label) > LABEL_LENGTH, f"the label has not 1 to {LABEL_LENGTH} characters"),
-        (
-            order.registry is not None and registry_id is None,
-            "it takes the id of credentials that are saved there: set options.registry_id",
-        ),
-        (order.runtype not in _RUNTYPES, f"no such runtype; known are {', '.join(filter(None, _RUNTYPES))}"),
-        (not math.isfinite(order.disk_gb) or order.disk_gb > 1e6, "that is no size of a disk"),
-    )
-    for is_so, what in refusals:
-        if is_so:
-            raise bad_order(what)
+    unsaved = order.registry is not None and registry_id is None
+    reasons = {
+        "nothing is rented by bids there any more": order.bid_usd_hour is not None,
+        "a RunPod pod cannot end itself at a set time": order.self_destruct_at is not None,
+        "neither an image nor a template is named": not order.image and not order.template,
+        f"the label has not 1 to {LABEL_LENGTH} characters": not 1 <= len(order.label) <= LABEL_LENGTH,
+        "it takes the id of credentials that are saved there: set options.registry_id": unsaved,
+        f"no such runtype; known are {', '.join(filter(None, _RUNTYPES))}": order.runtype not in _RUNTYPES,
+        "that is no size of a disk": not math.isfinite(order.disk_gb) or order.disk_gb > 1e6,
+    }
+    refuse(PROVIDER, reasons)
 
 
 def _ports(order: Order) -> list[str]:
@@ -110,9 +97,11 @@ def _ports(order: Order) -> list[str]:
     found = dict.fromkeys(_RUNTYPES[order.runtype])
     for port in order.ports:
         if ":" in port:
-            raise bad_order(f"port {port[:20]!r}: the port outside cannot be chosen there; name the one inside alone")
+            raise not_sent(
+                PROVIDER, f"port {port[:20]!r}: the port outside cannot be chosen there; name the one inside alone"
+            )
         if not _PORT.fullmatch(port) or int(port) > 65_535:
-            raise bad_order(f"port {port[:20]!r}: only TCP ports are opened there")
+            raise not_sent(PROVIDER, f"port {port[:20]!r}: only TCP ports are opened there")
         found[f"{port}/tcp"] = None
     return list(found)
 
@@ -129,13 +118,13 @@ def _args(order: Order) -> str | None:
 def _mounts(volume: Volume, wanted: PodPlacement) -> dict[str, Any]:
     """A network volume by its id, or a new volume disk at the host."""
     if not volume.mount.startswith("/") or any(character.isspace() for character in volume.mount):
-        raise bad_order("a volume's mount is an absolute path without blanks")
+        raise not_sent(PROVIDER, "a volume's mount is an absolute path without blanks")
     if volume.volume_id is not None and volume.size_gb is None:
         if wanted.place is None:
-            raise bad_order("a network volume needs an offer that names its data centre")
+            raise not_sent(PROVIDER, "a network volume needs an offer that names its data centre")
         if not POD_ID.fullmatch(volume.volume_id):
-            raise bad_order("that is no id of a network volume")
+            raise not_sent(PROVIDER, "that is no id of a network volume")
         return {"network": [{"volumeId": volume.volume_id, "path": volume.mount}]}
     if volume.volume_id is None and volume.size_gb is not None and volume.size_gb >= _LEAST_VOLUME_GB:
         return {"persistent": {"size": math.ceil(volume.size_gb), "path": volume.mount}}
-    raise bad_order(f"a volume needs its volume_id, or a size_gb of at least {_LEAST_VOLUME_GB}, and not both")
+    raise not_sent(PROVIDER, f"a volume needs its volume_id, or a size_gb of at least {_LEAST_VOLUME_GB}, and not both")

@@ -11,11 +11,11 @@ from gpuwatch.ports import Created, Instance, Order, ProviderCharge, ProviderSet
 from gpuwatch.providers.runpod.catalogue import PROVIDER
 from gpuwatch.providers.runpod.charges import charges_of, charges_params
 from gpuwatch.providers.runpod.client import RunpodClient
-from gpuwatch.providers.runpod.create import POD_ID, bad_order, create_body, created
+from gpuwatch.providers.runpod.create import POD_ID, create_body, created
 from gpuwatch.providers.runpod.error_mapping import PodGone
 from gpuwatch.providers.runpod.keyless import BALANCE, parse_balance
 from gpuwatch.providers.runpod.pods import RestartDetector, parse_pods
-from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher
+from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent
 from gpuwatch.providers.toolkit.validation import decoded
 
 _CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
@@ -53,7 +53,7 @@ class RunpodLauncher(BasicLauncher):
     def destroy(self, instance_id: str) -> None:
         """Terminate a pod, its disks with it; one that is gone is no error. Raises OrderError."""
         if not POD_ID.fullmatch(instance_id):
-            raise bad_order("that is no id of a pod")
+            raise not_sent(PROVIDER, "that is no id of a pod")
         self._account.require_key_to_order()
         try:
             self._account.order("DELETE", f"/v2/pods/{instance_id}")

@@ -19,7 +19,8 @@ from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.providers.runpod.catalogue import DISK_USD_GB_HOUR, PROVIDER, STOPPED_DISK_USD_GB_HOUR
 from gpuwatch.providers.runpod.create import POD_ID
 from gpuwatch.providers.runpod.offer_ids import PodPlacement, is_place, machine_id
-from gpuwatch.providers.toolkit.validation import at, number, objects, require_whole_list, usd_hour, whole, word
+from gpuwatch.providers.toolkit.basic_launcher import instance_rows
+from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, whole, word
 from gpuwatch.redaction import redact
 
 _STATES: Final = {
@@ -56,11 +57,8 @@ def parse_pods(value: Any) -> list[PodRow]:
     Raises:
         PayloadChanged: the list has another form, or is incomplete.
     """
-    rows = value.get("pods") if isinstance(value, dict) else None
-    if not isinstance(rows, list):
-        raise PayloadChanged(f"{PROVIDER}: the answer holds no list of pods")
-    require_whole_list(value, len(rows), PROVIDER)
-    return [_pod(row) for row in rows if at(row, "status") != _GONE]
+    rows = instance_rows(value, at(value, "pods"), PROVIDER)
+    return [_pod(row) for row in rows if row.get("status") != _GONE]
 
 
 class _YoungContainer(msgspec.Struct):

@@ -13,17 +13,25 @@ from datetime import UTC, datetime, timedelta
 from decimal import ROUND_UP, Decimal
 from typing import Any, Final
 
-from gpuwatch.errors import OfferGone, OrderError, OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
+from gpuwatch.errors import OfferGone, OrderError, OrderRefused, RefusalKind
 from gpuwatch.ports import Created, Instance, InstanceState, Order, ProviderSettings
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.shadeform.offers import ID_LENGTH, PROVIDER, Hardware, hardware_of
 from gpuwatch.providers.toolkit.api_client import ApiClient
-from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher
+from gpuwatch.providers.toolkit.basic_launcher import (
+    BasicLauncher,
+    created_instance,
+    decoded_order,
+    id_and_status,
+    instance_rows,
+    not_sent,
+    refuse,
+)
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
-from gpuwatch.providers.toolkit.validation import at, decoded, number, require_whole_list, usd_hour, whole, word
+from gpuwatch.providers.toolkit.validation import at, number, usd_hour, whole, word
 
 _CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
 _BEHIND_DEADLINE: Final = timedelta(minutes=30)  # Shadeform's own end comes after gpuwatch's
@@ -76,7 +84,8 @@ class ShadeformLauncher(BasicLauncher):
         """
         body = create_body(order, self._options, self._account.tools.now())
         self._account.require_key_to_order()
-        return created(self._account.order("POST", "/instances/create", body, deadline_s=_CREATE_DEADLINE_S))
+        reply = self._account.order("POST", "/instances/create", body, deadline_s=_CREATE_DEADLINE_S)
+        return created_instance(at(decoded_order(reply, PROVIDER), "id"), _ID, PROVIDER)
 
     def list_instances(self) -> Sequence[Instance]:
         """Every instance of the account that is not deleted; the list has no pages. Raises ProviderError."""
@@ -93,7 +102,7 @@ class ShadeformLauncher(BasicLauncher):
             OrderError: not done, or not known. Some clouds delete nothing that is not yet active.
         """
         if not _ID.fullmatch(instance_id):
-            raise bad_order("that is no id of an instance")
+            raise not_sent(PROVIDER, "that is no id of an instance")
         self._account.require_key_to_order()
         if instance_id in self._ending:
             return
@@ -111,7 +120,7 @@ def create_body(order: Order, options: Mapping[str, Option], now: datetime) -> d
     """
     found = _OFFER.fullmatch(order.offer_id)
     if found is None:
-        raise bad_order("that is no id of an offer")
+        raise not_sent(PROVIDER, "that is no id of an offer")
     _check(order)
     body: dict[str, Any] = {
         "cloud": found[1],
@@ -152,7 +161,7 @@ def _script(onstart: str) -> dict[str, Any]:
 
 
 def _check(order: Order) -> None:
-    cannot = {
+    lacking = {
         "bids": order.bid_usd_hour is not None,
         "private registries for what is a machine": order.registry is not None,
         "volumes from here": order.volume is not None,
@@ -160,16 +169,8 @@ def _check(order: Order) -> None:
         "onstart beside a template": order.template is not None and order.onstart is not None,
         f'runtype = "{order.runtype}" (machines are reached by ssh)': order.runtype not in ("", "ssh", "ssh_direct"),
     }
-    for what, is_asked_for in cannot.items():
-        if is_asked_for:
-            raise bad_order(f"Shadeform knows no {what}")
-    if len(order.label) > _NAME_LENGTH:
-        raise bad_order(f"the label is longer than {_NAME_LENGTH} characters")
-
-
-def bad_order(what: str) -> OrderRefused:
-    """The error of an order that is not sent because it would be refused or misunderstood."""
-    return OrderRefused(f"shadeform: nothing was sent: {what}", RefusalKind.BAD_ORDER)
+    too_long = {f"the label is longer than {_NAME_LENGTH} characters": len(order.label) > _NAME_LENGTH}
+    refuse(PROVIDER, {f"Shadeform knows no {what}": is_wanted for what, is_wanted in lacking.items()} | too_long)
 
 
 def create_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
@@ -184,34 +185,18 @@ def create_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) ->
     return ordering_error(name, body, reply, now)
 
 
-def created(reply: HttpReply) -> Created:
-    """What a create's 2xx means. Raises OutcomeUnknown where it names no instance."""
-    try:
-        instance_id = at(decoded(reply.body, PROVIDER), "id")
-    except PayloadChanged as error:
-        raise OutcomeUnknown(str(error)) from error
-    if not isinstance(instance_id, str) or not _ID.fullmatch(instance_id):
-        raise OutcomeUnknown("shadeform: the answer to a create names no instance")
-    return Created(instance_id=instance_id)
-
-
 def parse_instances(value: object) -> list[Instance]:
     """The instances of `GET /instances` that are not deleted.
 
     Raises:
         PayloadChanged: it has no list, or one of its rows has no id or status: it might be gpuwatch's.
     """
-    rows = at(value, "instances")
-    if not isinstance(rows, list):
-        raise PayloadChanged("shadeform: the answer is not a list of instances")
-    require_whole_list(value, len(rows), PROVIDER)
-    return [_instance(row) for row in rows if word(at(row, "status")) != _GONE]
+    rows = instance_rows(value, at(value, "instances"), PROVIDER)
+    return [_instance(row) for row in rows if word(row.get("status")) != _GONE]
 
 
-def _instance(row: object) -> Instance:
-    instance_id, status = word(at(row, "id"), ID_LENGTH), word(at(row, "status"), 60)
-    if not isinstance(row, dict) or instance_id is None or status is None:
-        raise PayloadChanged("shadeform: an instance without id or status")
+def _instance(row: Mapping[str, Any]) -> Instance:
+    instance_id, status = id_and_status(row, PROVIDER)
     hardware, cents, details = _hardware(row), number(row.get("hourly_price")), word(row.get("status_details"), 90)
     return Instance(
         instance_id=instance_id,

@@ -10,13 +10,14 @@ from datetime import datetime
 from math import ceil
 from typing import Any, Final
 
-from gpuwatch.errors import OrderRefused, OutcomeUnknown, RefusalKind
+from gpuwatch.errors import OutcomeUnknown
 from gpuwatch.ports import Created, Order
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.tensordock.error_mapping import NAME, ordering, status_of
 from gpuwatch.providers.tensordock.names import PLACE, OfferKey, read_offer_key
 from gpuwatch.providers.tensordock.offers import LEAST_DISK_GB
+from gpuwatch.providers.toolkit.basic_launcher import created_instance, not_sent, refuse
 from gpuwatch.providers.toolkit.error_mapping import read_error_body
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.validation import at
@@ -36,11 +37,6 @@ _LOGIN: Final = (
 )
 
 
-def bad_order(what: str) -> OrderRefused:
-    """An order that is not sent, for it could not be carried out."""
-    return OrderRefused(f"{NAME}: nothing was sent: {what}", RefusalKind.BAD_ORDER)
-
-
 def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
     """The create request. Refused here if TensorDock has no such machine.
 
@@ -49,10 +45,10 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
     """
     ware, key = read_offer_key(order.offer_id), options.get("ssh_key")
     if ware is None:
-        raise bad_order("that is no id of an offer")
+        raise not_sent(NAME, "that is no id of an offer")
     _check(order)
     if not isinstance(key, str) or not _KEY.fullmatch(key):
-        raise bad_order(f"providers.{NAME}.options.ssh_key must hold a public key: without it no machine is made")
+        raise not_sent(NAME, f"providers.{NAME}.options.ssh_key must hold a public key: without it no machine is made")
     attributes = {
         "name": order.label,
         "type": "virtualmachine",
@@ -76,10 +72,7 @@ def created(reply: HttpReply, now: datetime) -> Created:
     stated = read_error_body(reply)
     if not 200 <= status_of(reply, stated.value) < 300:
         raise ordering(NAME, stated, reply, now)
-    machine_id = at(stated.value, "data", "id") or at(stated.value, "id")
-    if not isinstance(machine_id, str) or not PLACE.fullmatch(machine_id):
-        raise OutcomeUnknown(f"{NAME}: {stated.status} an answer that names no machine")
-    return Created(instance_id=machine_id)
+    return created_instance(at(stated.value, "data", "id") or at(stated.value, "id"), PLACE, NAME)
 
 
 def ended(reply: HttpReply, now: datetime) -> None:
@@ -97,7 +90,7 @@ def ended(reply: HttpReply, now: datetime) -> None:
 
 def _check(order: Order) -> None:
     """Refuse what TensorDock's machines do not have."""
-    wanted = {
+    lacking = {
         "a bid": order.bid_usd_hour is not None,
         "a template": order.template is not None,
         "a registry": order.registry is not None,
@@ -105,13 +98,11 @@ def _check(order: Order) -> None:
         "self_destruct": order.self_destruct_at is not None,
         f"runtype {order.runtype[:20]!r}": order.runtype not in ("ssh", "ssh_direct"),
     }
-    for what, is_wanted in wanted.items():
-        if is_wanted:
-            raise bad_order(f"TensorDock has no {what}")
-    if len(order.label) > _NAME_LENGTH:
-        raise bad_order(f"the label is longer than {_NAME_LENGTH} characters")
-    if not all(map(_VARIABLE.fullmatch, order.env)):
-        raise bad_order("the name of a variable is not made of letters, digits and _")
+    names = {
+        f"the label is longer than {_NAME_LENGTH} characters": len(order.label) > _NAME_LENGTH,
+        "the name of a variable is not made of letters, digits and _": not all(map(_VARIABLE.fullmatch, order.env)),
+    }
+    refuse(NAME, {f"TensorDock has no {what}": is_wanted for what, is_wanted in lacking.items()} | names)
 
 
 def _resources(ware: OfferKey, disk_gb: float) -> dict[str, Any]:
@@ -129,10 +120,10 @@ def _forwards(ports: tuple[str, ...]) -> list[dict[str, int]]:
     for port in ports:
         found = _PORT.fullmatch(port)
         if found is None:
-            raise bad_order(f'port {port[:20]!r} is not like "8000" or "8080:8000"; only TCP is forwarded')
+            raise not_sent(NAME, f'port {port[:20]!r} is not like "8000" or "8080:8000"; only TCP is forwarded')
         inside, outside = int(found[2]), int(found[1] or found[2])
         if not (0 < inside <= _LAST_PORT and 0 < outside <= _LAST_PORT):
-            raise bad_order(f"port {port[:20]!r} is outside 1 to {_LAST_PORT}")
+            raise not_sent(NAME, f"port {port[:20]!r} is outside 1 to {_LAST_PORT}")
         wished[inside] = outside
     return [{"internal_port": inside, "external_port": outside} for inside, outside in wished.items()]
 

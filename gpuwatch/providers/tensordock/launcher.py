@@ -11,12 +11,12 @@ import msgspec
 from gpuwatch.errors import KeyRejected, ProviderError
 from gpuwatch.ports import Created, Instance, Order
 from gpuwatch.ports.settings import Option
-from gpuwatch.providers.tensordock.create import bad_order, create_body, created, ended
+from gpuwatch.providers.tensordock.create import create_body, created, ended
 from gpuwatch.providers.tensordock.error_mapping import NAME, NoSuchMachine, NotFound, accepted
 from gpuwatch.providers.tensordock.machines import GONE, MachineRow, instance_of, is_settled, machine_of, rows_of
 from gpuwatch.providers.tensordock.names import PLACE
 from gpuwatch.providers.toolkit.api_client import ApiClient
-from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher
+from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent
 
 _PATH: Final = "/api/v2/instances"
 _CREATE_DEADLINE_S: Final = 120.0  # a minute is usual, and giving up early costs more than waiting
@@ -83,7 +83,7 @@ class TensorDockLauncher(BasicLauncher):
             OrderError: not done, or not known.
         """
         if not PLACE.fullmatch(instance_id):
-            raise bad_order("that is no id of a machine")
+            raise not_sent(NAME, "that is no id of a machine")
         self._rest.require_key_to_order()
         try:
             ended(self._rest.order("DELETE", f"{_PATH}/{instance_id}"), self._rest.tools.now())

@@ -13,6 +13,7 @@ from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.providers.tensordock.error_mapping import NAME
 from gpuwatch.providers.tensordock.names import PLACE, gpu_of
+from gpuwatch.providers.toolkit.basic_launcher import instance_rows
 from gpuwatch.providers.toolkit.validation import at, number, objects, require_whole_list, whole, word
 
 GONE: Final = frozenset({"deleted", "terminated"})
@@ -54,11 +55,10 @@ def rows_of(value: Any) -> list[MachineRow]:
         PayloadChanged: it is no such list, or one of its rows names no machine: it would be a short one.
     """
     rows = at(value, "data", "instances") if isinstance(at(value, "data"), dict) else at(value, "data")
-    if not isinstance(rows, list) or len(objects(rows)) != len(rows):
-        raise PayloadChanged(f"{NAME}: an answer without its list of machines")
-    for around in (value, at(value, "data"), at(value, "meta"), at(value, "links")):
-        require_whole_list(around, len(rows), NAME)
-    return [_row(row) for row in rows]
+    found = instance_rows(value, rows, NAME)
+    for around in (at(value, "data"), at(value, "meta"), at(value, "links")):
+        require_whole_list(around, len(found), NAME)
+    return [_row(row) for row in found]
 
 
 def machine_of(value: Any) -> Mapping[str, Any]:

@@ -1,12 +1,16 @@
-"""The base of a launcher whose provider has no bids, no price increases, no invoices and no balance."""
+"""What launchers share: a base for a provider that only rents, checks of an order, and readers of its answers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from datetime import date
+from typing import Any
 
-from gpuwatch.errors import OrderRefused, RefusalKind
-from gpuwatch.ports import PriceIncrease, ProviderCharge
+from gpuwatch.errors import OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
+from gpuwatch.ports import Created, PriceIncrease, ProviderCharge
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.providers.toolkit.validation import at, decoded, objects, require_whole_list, word
 
 
 class BasicLauncher:
@@ -36,3 +40,60 @@ class BasicLauncher:
     def charges(self, since: date, until: date) -> Sequence[ProviderCharge] | None:
         """None: the provider does not report them."""
         return None
+
+
+def not_sent(name: str, why: str) -> OrderRefused:
+    """The error of an order that is not sent because it would be refused or misunderstood."""
+    return OrderRefused(f"{name}: nothing was sent: {why}", RefusalKind.BAD_ORDER)
+
+
+def refuse(name: str, reasons: Mapping[str, object]) -> None:
+    """Refuse an order before it is sent.
+
+    Args:
+        reasons: why → whether that is so.
+
+    Raises:
+        OrderRefused: BAD_ORDER, with the first reason that holds.
+    """
+    for why, is_so in reasons.items():
+        if is_so:
+            raise not_sent(name, why)
+
+
+def decoded_order(reply: HttpReply, name: str, instance_id: str | None = None) -> Any:
+    """The JSON of a 2xx answer to an order. Raises OutcomeUnknown: it may have been carried out."""
+    try:
+        return decoded(reply.body, name)
+    except PayloadChanged as error:
+        raise OutcomeUnknown(str(error), instance_id) from error
+
+
+def created_instance(instance_id: object, form: re.Pattern[str], name: str) -> Created:
+    """The receipt of a create by the id that its answer names. Raises OutcomeUnknown: it names none."""
+    if not isinstance(instance_id, str) or not form.fullmatch(instance_id):
+        raise OutcomeUnknown(f"{name}: the answer to a create names no instance: it may have been made")
+    return Created(instance_id=instance_id)
+
+
+def instance_rows(around: object, rows: object, name: str) -> list[Mapping[str, Any]]:
+    """The rows of a list of instances that has no pages. A row left out might be one that gpuwatch pays for.
+
+    Args:
+        around: the object with the list.
+
+    Raises:
+        PayloadChanged: it is not a list of objects, or only a part of it.
+    """
+    if not isinstance(rows, list) or len(objects(rows)) != len(rows):
+        raise PayloadChanged(f"{name}: the answer is not a list of instances")
+    require_whole_list(around, len(rows), name)
+    return objects(rows)
+
+
+def id_and_status(row: Mapping[str, Any], name: str) -> tuple[str, str]:
+    """What every row of such a list has. Raises PayloadChanged."""
+    instance_id, status = word(at(row, "id"), 64), word(at(row, "status"), 60)
+    if instance_id is None or status is None:
+        raise PayloadChanged(f"{name}: an instance without id or status")
+    return instance_id, status

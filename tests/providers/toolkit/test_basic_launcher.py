@@ -1,13 +1,23 @@
-"""What a launcher says where its provider has no such thing."""
+"""What all launchers share: what a provider does not have, orders that are not sent, answers that are odd."""
 
 from __future__ import annotations
 
+import re
 from datetime import date
+from typing import Any
 
 import pytest
 
-from gpuwatch.errors import OrderRefused, RefusalKind
-from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher
+from gpuwatch.errors import OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.providers.toolkit.basic_launcher import (
+    BasicLauncher,
+    created_instance,
+    decoded_order,
+    id_and_status,
+    instance_rows,
+    refuse,
+)
 
 
 class Acme(BasicLauncher):
@@ -25,3 +35,41 @@ def test_what_cannot_be_done_is_refused_in_one_line_that_names_the_provider() ->
         with pytest.raises(OrderRefused, match=r"^acme: [^\n]+$") as refused:
             do()
         assert refused.value.kind is RefusalKind.BAD_ORDER
+
+
+def test_an_order_is_refused_for_the_first_reason_that_holds() -> None:
+    refuse("acme", {"no bids": False, "no volumes": None})
+    with pytest.raises(OrderRefused, match=r"^acme: nothing was sent: no volumes$") as refused:
+        refuse("acme", {"no bids": False, "no volumes": "a volume", "no ports": True})
+    assert refused.value.kind is RefusalKind.BAD_ORDER
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"{"])
+def test_an_unreadable_answer_to_an_order_leaves_its_outcome_unknown(body: bytes) -> None:
+    with pytest.raises(OutcomeUnknown) as unknown:
+        decoded_order(HttpReply(200, {}, body), "acme", "i-1")
+    assert unknown.value.instance_id == "i-1"
+
+
+@pytest.mark.parametrize("odd", [None, 7, "", "a b", ["i-1"]])
+def test_a_create_that_names_no_instance_may_have_made_one(odd: Any) -> None:
+    with pytest.raises(OutcomeUnknown, match="acme"):
+        created_instance(odd, re.compile(r"[a-z0-9-]+"), "acme")
+    assert created_instance("i-1", re.compile(r"[a-z0-9-]+"), "acme").instance_id == "i-1"
+
+
+@pytest.mark.parametrize(
+    "around",
+    [{}, {"rows": None}, {"rows": {}}, {"rows": [{}, "odd"]}, {"rows": [{}], "next": "2"}, {"rows": [{}], "total": 2}],
+)
+def test_a_list_with_a_gap_is_no_list(around: dict[str, Any]) -> None:
+    with pytest.raises(PayloadChanged, match=r"^acme: "):
+        instance_rows(around, around.get("rows"), "acme")
+    assert instance_rows({"rows": [{"id": "1"}]}, [{"id": "1"}], "acme") == [{"id": "1"}]
+
+
+@pytest.mark.parametrize("row", [{}, {"id": "1"}, {"status": "up"}, {"id": 1, "status": "up"}, {"id": " "}])
+def test_an_instance_without_id_or_status_makes_the_list_unreadable(row: dict[str, Any]) -> None:
+    with pytest.raises(PayloadChanged, match=r"^acme: "):
+        id_and_status(row, "acme")
+    assert id_and_status({"id": "1", "status": "up"}, "acme") == ("1", "up")

@@ -1,0 +1,79 @@
+"""A catalogue that comes whole: fetched once for all watches of a moment, by what `INFO` declares."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+
+import pytest
+
+from gpuwatch.errors import KeyRejected, PayloadChanged
+from gpuwatch.ports import ProviderSettings, Query
+from gpuwatch.ports.declarations import ProviderInfo, Tools
+from gpuwatch.providers.toolkit.api_client import ApiClient
+from gpuwatch.providers.toolkit.catalogue import CatalogueMarket, read_types
+from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+class Shop:
+    """A provider that counts how often its catalogue is fetched; its clock is set by hand."""
+
+    def __init__(self, *, key: str | None = "a-key", **declared: object) -> None:
+        self.fetched, self.now_s = 0, 0.0
+        http = HttpxClient(secrets=[])
+        tools = Tools(
+            http=http, now=lambda: NOW, monotonic=lambda: self.now_s, sleep=lambda _: None, stop=threading.Event()
+        )
+        info = ProviderInfo(name="acme", title="Acme", base_url="http://127.0.0.1:9", **declared)  # type: ignore[arg-type]
+        client = ApiClient(ProviderSettings(name="acme", base_url=info.base_url, api_key=key), tools)
+        self.market = CatalogueMarket(info, client, self._fetch, ttl_s=5.0)
+        http.close()
+
+    def _fetch(self, _: ApiClient) -> tuple[ParseResult, datetime]:
+        self.fetched += 1
+        return ParseResult(rows=3), NOW
+
+
+def test_one_answer_serves_all_watches_until_it_is_too_old() -> None:
+    shop = Shop()
+    assert [shop.market.search(Query()).rows for _ in range(3)] == [3, 3, 3]
+    assert shop.fetched == 1
+    shop.now_s = 5.1
+    shop.market.search(Query())
+    assert shop.fetched == 2
+
+
+def test_a_rental_type_that_is_not_sold_costs_no_request() -> None:
+    shop = Shop()
+    answer = shop.market.search(Query(spot=True))
+    assert (shop.fetched, answer.searches, list(answer.offers), answer.observed_at) == (0, 0, [], NOW)
+    both = Shop(spots=(False, True))
+    both.market.search(Query(spot=True))
+    assert both.fetched == 1
+
+
+def test_only_a_provider_that_declares_it_is_searched_without_a_key() -> None:
+    with pytest.raises(KeyRejected):
+        Shop(key=None).market.search(Query())
+    assert Shop(key=None, searches_without_key=True).market.search(Query()).rows == 3
+
+
+def test_what_cannot_be_read_is_counted_and_nothing_readable_is_an_error() -> None:
+    def read(row: str, _: ParseResult) -> None:
+        if row == "odd":
+            raise RowSkipped("odd")
+
+    assert read_types(["odd", "plain", "odd"], "acme", read).skipped == {"odd": 2}
+    with pytest.raises(PayloadChanged, match="none of 2 instance types"):
+        read_types(["odd", "odd"], "acme", read)
+
+
+def test_joined_answers_add_up_and_name_their_source() -> None:
+    whole = ParseResult(searches=0)
+    whole.add(ParseResult(rows=2, skipped={"odd": 1}), "a")
+    whole.add(ParseResult(rows=3, skipped={"odd": 2}, partial=True))
+    assert (whole.rows, whole.searches, whole.partial) == (5, 2, True)
+    assert whole.skipped == {"a: odd": 1, "odd": 2}
