@@ -49,4 +49,4 @@ def _print(outcome: ChannelTestResult) -> None:
     else:
         click.echo(f"{outcome.channel}: did NOT arrive. {outcome.error}")
     if outcome.chat_id:
-        click.echo(f'  the chat has moved: set [notify.telegram] chat_id = "{outcome.chat_id}"')
+        click.echo(f'  the chat has moved: set [notify.{outcome.channel}] chat_id = "{outcome.chat_id}"')

@@ -98,7 +98,7 @@ class AlertDelivery:
             )
         for channel in self._channels.values():
             if isinstance(channel, MovableChat):
-                channel.new_chat_id = outbox.moved_chat(channel.home)
+                channel.new_chat_id = outbox.moved_chat(channel.name, channel.home)
 
     def send_due(self, now: datetime) -> int:
         """Expire late alerts and start sending what is due; return the deliveries made since the last call.
@@ -205,15 +205,16 @@ class AlertDelivery:
         if was_failing:
             log.info("%s accepts alerts again", channel.name)
         if isinstance(channel, MovableChat) and channel.new_chat_id is not None:
-            self._moved(channel.home, channel.new_chat_id, now)
+            self._moved(channel.name, channel.home, channel.new_chat_id, now)
 
-    def _moved(self, home: str, new: str, now: datetime) -> None:
+    def _moved(self, channel: str, home: str, new: str, now: datetime) -> None:
         key = f"moved:{home}:{new}"
         if key in self._alerted_at:
             return
         self._alerted_at[key] = now
-        self._outbox.note_moved_chat(home, new, now)
-        self._enqueue(moved_chat_alert(home, new, alert_id=alert_id_from(key), now=now), tuple(self._channels), key)
+        self._outbox.note_moved_chat(channel, home, new, now)
+        alert = moved_chat_alert(channel, home, new, alert_id=alert_id_from(key), now=now)
+        self._enqueue(alert, tuple(self._channels), key)
 
     def _put_off(self, name: str, message: OutgoingMessage, error: DeliverLater, now: datetime) -> bool:
         wait_s = self._wait_s(error, message.dues[0].attempts)

@@ -247,17 +247,17 @@ def channel_alert(channel: str, error: str, *, alert_id: str, now: datetime) -> 
     )
 
 
-def moved_chat_alert(chat_id: str, new_chat_id: str, *, alert_id: str, now: datetime) -> Alert:
-    """A Telegram group became a supergroup: the settings are out of date."""
+def moved_chat_alert(channel: str, chat_id: str, new_chat_id: str, *, alert_id: str, now: datetime) -> Alert:
+    """A chat has another id than in the settings, as when a Telegram group becomes a supergroup."""
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.CHANNEL,
         created_at=now,
-        headline="The Telegram group has a new id",
-        facts=(("Old id", chat_id), ("New id", new_chat_id)),
-        why="Telegram says that the group became a supergroup.",
+        headline=f"The chat of {channel} has a new id",
+        facts=(("Channel", channel), ("Old id", chat_id), ("New id", new_chat_id)),
+        why="The service says that the chat has moved.",
         did="gpuwatch sends to the new id from now on and remembers it.",
-        can_do=(f'Set [notify.telegram] chat_id = "{new_chat_id}"',),
+        can_do=(f'Set [notify.{channel}] chat_id = "{new_chat_id}"',),
     )
 
 

@@ -118,7 +118,7 @@ class BatchingChannel(Protocol):
 class MovableChat(Protocol):
     """A channel whose address may move while it is used."""
 
-    home: str  # as the settings have it
+    home: str  # its option `chat_id`, as the settings have it
     new_chat_id: str | None
 
 
@@ -154,10 +154,10 @@ class DeliveryQueue(Protocol):
     def also(self, alert_id: str, channels: Sequence[str]) -> int:
         """Send it on these channels too, where it is not already; how many were added."""
 
-    def moved_chat(self, chat_id: str) -> str | None:
+    def moved_chat(self, channel: str, chat_id: str) -> str | None:
         """Where a chat has moved to; None: nowhere."""
 
-    def note_moved_chat(self, chat_id: str, new_chat_id: str, now: datetime) -> None:
+    def note_moved_chat(self, channel: str, chat_id: str, new_chat_id: str, now: datetime) -> None:
         """Keep it for the next start."""
 
     def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:

@@ -250,11 +250,11 @@ class Outbox:
             if at_ms > sent_ms.get(channel, -1)
         ]
 
-    def moved_chat(self, chat_id: str) -> str | None:
-        """Where a Telegram chat has moved to, as far as it was noted; follows several moves."""
+    def moved_chat(self, channel: str, chat_id: str) -> str | None:
+        """Where a chat has moved to, as far as it was noted; follows several moves."""
         with self._database.read() as connection:
             words = connection.execute(
-                select(seen_value.c.value).where(seen_value.c.provider == "telegram", seen_value.c.kind == "moved_chat")
+                select(seen_value.c.value).where(seen_value.c.provider == channel, seen_value.c.kind == "moved_chat")
             ).scalars()
             moves = dict(word.split(" ", 1) for word in words)
         at: str | None = None
@@ -262,9 +262,9 @@ class Outbox:
             at = following
         return at
 
-    def note_moved_chat(self, chat_id: str, new_chat_id: str, now: datetime) -> None:
+    def note_moved_chat(self, channel: str, chat_id: str, new_chat_id: str, now: datetime) -> None:
         """Keep it for the next start."""
-        word = {"provider": "telegram", "kind": "moved_chat", "value": f"{chat_id} {new_chat_id}"}
+        word = {"provider": channel, "kind": "moved_chat", "value": f"{chat_id} {new_chat_id}"}
         with self._database.write() as connection:
             connection.execute(
                 _insert(connection)(seen_value).values(**word, first_seen_ms=_ms(now)).on_conflict_do_nothing()

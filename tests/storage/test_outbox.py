@@ -361,9 +361,9 @@ def test_a_channel_is_broken_from_its_refusal_until_it_takes_something(database:
 
 def test_a_moved_chat_is_remembered_through_several_moves(database: Database) -> None:
     box = Outbox(database)
-    assert box.moved_chat("-1") is None
-    box.note_moved_chat("-1", "-1002", NOON)
-    box.note_moved_chat("-1002", "-1003", NOON)
-    box.note_moved_chat("-1", "-1002", NOON)
-    assert box.moved_chat("-1") == "-1003"
-    assert box.moved_chat("-1003") is None
+    assert box.moved_chat("telegram", "-1") is None
+    box.note_moved_chat("telegram", "-1", "-1002", NOON)
+    box.note_moved_chat("telegram", "-1002", "-1003", NOON)
+    box.note_moved_chat("telegram", "-1", "-1002", NOON)
+    assert box.moved_chat("telegram", "-1") == "-1003"
+    assert box.moved_chat("telegram", "-1003") is None
