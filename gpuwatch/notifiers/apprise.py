@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import logging
 from collections.abc import Callable, Sequence
@@ -10,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.errors import DeliverLater, DeliveryRefused
+from gpuwatch.errors import DeliveryRefused
 from gpuwatch.installation import install_hint
-from gpuwatch.notifiers.toolkit import as_text, subject
+from gpuwatch.notifiers.toolkit import as_text, key_of, remaining, settle, subject
 from gpuwatch.ports import Alert, ChannelSettings
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_list, parse_password
 from gpuwatch.redaction import register_secret
@@ -81,18 +80,17 @@ class AppriseChannel:
         """
         apprise = self._apprise()
         done, failed, unknown = list(taken), list[str](), list[str]()
-        for number, url in enumerate(self._urls, start=1):
-            if {_key(url), "!" + _key(url)} & set(taken):
-                continue
-            taken_there = _notify(apprise, url, alert)
-            if taken_there is None:
-                unknown.append(_place(number, url))
-                done.append("!" + _key(url))
-            elif taken_there:
-                done.append(_key(url))
+        for url in remaining(self._urls, taken):
+            place, was_sent = _place(self._urls.index(url) + 1, url), _notify(apprise, url, alert)
+            if was_sent is None:
+                unknown.append(place)
+                done.append("!" + key_of(url))
+            elif was_sent:
+                done.append(key_of(url))
             else:
-                failed.append(_place(number, url))
-        _judge(done, failed, unknown)
+                failed.append(place)
+        later = f"failed for {', '.join(failed)}" if failed else ""
+        settle(self.name, later, f"no such service: {', '.join(unknown)}" if unknown else "", done)
 
     def _apprise(self) -> Any:
         try:
@@ -114,21 +112,7 @@ def _notify(apprise: Any, url: str, alert: Alert) -> bool | None:
         return False
 
 
-def _judge(done: Sequence[str], failed: Sequence[str], unknown: Sequence[str]) -> None:
-    no = f"no such service: {', '.join(unknown)}" if unknown else ""
-    if failed:
-        raise DeliverLater(f"apprise: failed for {', '.join(failed)}", taken=done, refused=no)
-    if unknown and all(key.startswith("!") for key in done):
-        raise DeliveryRefused(f"apprise: {no}")
-    if unknown:
-        raise DeliveryRefused(f"apprise: {no}", taken=done, refused=no)
-
-
 def _place(number: int, url: str) -> str:
     scheme = url.partition("://")[0]
     known = scheme if scheme != url and scheme.isalnum() and len(scheme) <= 20 else "?"
     return f"urls[{number}] ({known}://…)"
-
-
-def _key(url: str) -> str:
-    return hashlib.sha256(url.encode()).hexdigest()[:12]

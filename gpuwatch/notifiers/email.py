@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import html
 import smtplib
 import socket
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
-from gpuwatch.notifiers.toolkit import Line, as_text, cleaned, footer, lines, subject
+from gpuwatch.notifiers.toolkit import Line, as_text, cleaned, footer, key_of, lines, remaining, settle, subject
 from gpuwatch.ports import Alert, ChannelSettings
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_line, parse_list, parse_password
 from gpuwatch.ports.settings import Option
@@ -29,12 +28,8 @@ if TYPE_CHECKING:
 
 _PORTS = {"starttls": 587, "tls": 465, "none": 25}
 
-_WAITS_S = (
-    300.0,
-    900.0,
-    1800.0,
-    3600.0,
-)  # greylisting opens after some minutes; RFC 5321's 30 are too many for a price
+# Greylisting opens after some minutes; RFC 5321's 30 are too many for a price.
+_WAITS_S = (300.0, 900.0, 1800.0, 3600.0)
 _STEP_S = 10.0  # for each reply of the server
 _DEADLINE_S = 25.0  # for one mail, from the greeting on
 _SAFE_IN_CLEAR = ("CRAM-MD5", "PLAIN", "LOGIN")
@@ -152,11 +147,14 @@ class EmailChannel:
             DeliverLater: the server cannot now, or a recipient is greylisted; `taken` names the others.
             DeliveryRefused: with `taken`: some recipients only; without: no STARTTLS, a wrong login, none of them.
         """
-        done = set(taken)
-        rest = [to for to in self._settings.recipients if not {_key(to), "!" + _key(to)} & done]
+        rest = remaining(self._settings.recipients, taken)
         if not rest:
             return
-        self._judge(rest, self._deliver(compose(alert, self._settings), rest), taken)
+        answers = self._deliver(compose(alert, self._settings), rest)
+        later = {to: said for to, said in answers.items() if 400 <= said[0] < 500}
+        refused = {to: said for to, said in answers.items() if to not in later}
+        done = [*taken, *("!" + key_of(to) for to in refused), *(key_of(to) for to in rest if to not in answers)]
+        settle(self.name, _words(later), _words(refused), done, _WAITS_S)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -243,18 +241,6 @@ class EmailChannel:
         except (smtplib.SMTPException, OSError):
             connection.close()
 
-    def _judge(self, tried: Sequence[str], answers: Answers, taken: Sequence[str]) -> None:
-        later = {to: said for to, said in answers.items() if 400 <= said[0] < 500}
-        refused = {to: said for to, said in answers.items() if to not in later}
-        done = [*taken, *("!" + _key(to) for to in refused), *(_key(to) for to in tried if to not in answers)]
-        no = _words(refused)
-        if later:
-            raise DeliverLater(f"email: {_words(later)}", waits_s=_WAITS_S, taken=done, refused=no)
-        if refused and all(key.startswith("!") for key in done):
-            raise DeliveryRefused(f"email: {no}")
-        if refused:
-            raise DeliveryRefused(f"email: {no}", taken=done, refused=no)
-
 
 def compose(alert: Alert, settings: EmailSettings) -> EmailMessage:
     """The mail: text, and the same as HTML. Its Message-ID follows from the alert, so a second copy is recognised."""
@@ -334,10 +320,6 @@ def _said(code: int, words: bytes | str) -> str:
 
 def _words(answers: Answers) -> str:
     return "; ".join(f"{to}: {_said(*said)}" for to, said in answers.items())
-
-
-def _key(recipient: str) -> str:
-    return hashlib.sha256(recipient.encode()).hexdigest()[:12]
 
 
 def _word(text: str) -> str:

@@ -1,12 +1,14 @@
-"""What the channels share: an alert as lines of plain pieces. Each channel marks them up and escapes them. Pure."""
+"""What the channels share: an alert as lines of plain pieces, and alerts that only some recipients take. Pure."""
 
 from __future__ import annotations
 
+import hashlib
 import unicodedata
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.ports import Alert, OfferLine
 
 MAX_TEXT = 300  # of one value: a long text of a host must not push the rest out of a message
@@ -23,6 +25,35 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 Line = tuple[Piece, ...]  # empty: a blank line
+
+
+def key_of(recipient: str) -> str:
+    """Stands for a recipient who took an alert, without naming it; with `!` in front, for one who never will."""
+    return hashlib.sha256(recipient.encode()).hexdigest()[:12]
+
+
+def remaining(recipients: Sequence[str], taken: Sequence[str]) -> list[str]:
+    """Those who have neither taken the alert nor refused it for good."""
+    return [one for one in recipients if not {key_of(one), "!" + key_of(one)} & set(taken)]
+
+
+def settle(channel: str, later: str, refused: str, done: Sequence[str], waits_s: Sequence[float] = ()) -> None:
+    """What a delivery to several recipients comes to; returns if all of them took it.
+
+    Args:
+        later: why some cannot take it now; empty: there are none.
+        refused: why some never will; empty: there are none.
+        done: the keys of those who took it or refused it, now or before.
+
+    Raises:
+        DeliverLater, DeliveryRefused: with the keys in `taken`; without them nobody took it.
+    """
+    if later:
+        raise DeliverLater(f"{channel}: {later}", waits_s=waits_s, taken=done, refused=refused)
+    if refused and all(key.startswith("!") for key in done):
+        raise DeliveryRefused(f"{channel}: {refused}")
+    if refused:
+        raise DeliveryRefused(f"{channel}: {refused}", taken=done, refused=refused)
 
 
 def as_text(alert: Alert) -> str:
