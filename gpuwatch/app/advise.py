@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.app.past_prices import load_prices, pricer
+from gpuwatch.app.past_prices import known_gpu_names_of, load_prices, pricer
 from gpuwatch.domain.analysis.advice import BuyVerdict, advise, why_too_little_data
 from gpuwatch.domain.analysis.optimal_stopping import METHOD
 from gpuwatch.domain.analysis.price_series import POLL_LASTS_S, series_of
-from gpuwatch.domain.analysis.snipe import offer_lifetimes, snipe_odds
+from gpuwatch.domain.analysis.snipe import METHOD_TEXT, offer_lifetimes, snipe_odds
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.watches.durations import format_duration
 
@@ -28,19 +28,27 @@ _MICRO = 1e6
 class AdviceRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The request."""
 
-    scope: MarketFilter
+    gpu: str
+    scope: MarketFilter  # without GPUs: they come from `gpu`
     since: datetime
     until: datetime
     data: Path | None
-    hours: int  # until the deadline
+    deadline_s: float
+    job_hours: float  # for the saving in dollars
     under_usd: float | None  # for the odds; None: the price that most starts reached within the deadline
-    every_s: float  # the poll interval
-    is_until_now: bool = True  # False: "now" is the end of the period
+    poll_every_s: float | None  # None: as configured
+    is_until_now: bool  # False: "now" is the end of the period
+
+    @property
+    def hours(self) -> int:
+        """Whole hours until the deadline."""
+        return max(1, int(self.deadline_s // 3600))
 
 
 class AdviceResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result."""
 
+    gpus: tuple[str, ...]
     advice: Advice | None
     why_none: str | None
     snipe: SnipeOdds | None
@@ -52,7 +60,6 @@ class AdviceResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def _as_of_now(advice: Advice, age_s: float) -> Advice:
     """Old prices do not tell the current price: drop it. The limits stay valid."""
-
     if age_s <= POLL_LASTS_S:
         return advice
     why = f"the newest look is {format_duration(age_s // 3600 * 3600)} old: what it costs now is not known"
@@ -60,9 +67,10 @@ def _as_of_now(advice: Advice, age_s: float) -> Advice:
 
 
 def give_advice(settings: Settings, wanted: AdviceRequest) -> AdviceResult:
-    """Compute the advice. Raises UsageError (the file cannot be used), StoreError."""
-
-    market_history = load_prices(settings, wanted.scope, wanted.since, wanted.until, wanted.data)
+    """Compute the advice. Raises UsageError (no GPU has this name, or the file cannot be used), StoreError."""
+    gpus = known_gpu_names_of(settings, wanted.gpu, wanted.data)
+    scope = msgspec.structs.replace(wanted.scope, gpus=gpus)
+    market_history = load_prices(settings, scope, wanted.since, wanted.until, wanted.data)
     price = pricer(settings, market_history)
     prices = [price(interval.listing, interval) for interval in market_history.intervals]
     of = dict(zip(map(id, market_history.intervals), prices, strict=True))
@@ -79,10 +87,12 @@ def give_advice(settings: Settings, wanted: AdviceRequest) -> AdviceResult:
         if under is None
         else offer_lifetimes(market_history, under * _MICRO + 0.5, lambda _, interval: of[id(interval)])
     )
+    every_s = wanted.poll_every_s or _configured_s(settings, scope.provider)
     return AdviceResult(
+        gpus=gpus,
         advice=advice,
         why_none=why_none,
-        snipe=snipe_odds(lifetimes, market_history, wanted.every_s),
+        snipe=snipe_odds(lifetimes, market_history, every_s),
         under_usd=under,
         since=series.starts_at(0) if len(series.lows) else None,
         until=series.starts_at(len(series.lows)) if len(series.lows) else None,
@@ -90,14 +100,16 @@ def give_advice(settings: Settings, wanted: AdviceRequest) -> AdviceResult:
     )
 
 
-_ODDS_METHOD = "Kaplan and Meier (1958) on lives known between two looks"
+def _configured_s(settings: Settings, provider: str | None) -> float:
+    """The shortest poll interval of the named providers."""
+    named = [one for name, one in settings.providers.items() if provider is None or provider.startswith(name)]
+    return min((one.poll_every_s for one in named), default=30.0)
 
 
-def advice_json(gpu: str, wanted: AdviceRequest, answered: AdviceResult, hours: float) -> dict[str, Any]:
-
+def advice_json(wanted: AdviceRequest, answered: AdviceResult) -> dict[str, Any]:
     advice = answered.advice
     return {
-        "gpu": gpu,
+        "gpu": wanted.gpu,
         "deadline_hours": wanted.hours,
         "enough_data": advice is not None,
         "why": advice.why if advice else answered.why_none,
@@ -106,7 +118,7 @@ def advice_json(gpu: str, wanted: AdviceRequest, answered: AdviceResult, hours: 
         "limit_usd_gpu_hour": advice.limit_usd if advice else None,
         "limits": _limits_json(advice),
         "reached": _reached_json(advice),
-        "saving": _saving_json(advice, hours),
+        "saving": _saving_json(advice, wanted.job_hours),
         "follows_median_of_week": advice.relative if advice else None,
         "snipe": _snipe_json(answered),
         "source": answered.source,
@@ -167,5 +179,5 @@ def _snipe_json(answered: AdviceResult) -> dict[str, Any] | None:
             }
             for odds in snipe.odds
         ],
-        "method": _ODDS_METHOD,
+        "method": METHOD_TEXT,
     }

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from decimal import Decimal
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import msgspec
 
 from gpuwatch import providers
 from gpuwatch.app.past_prices import load_prices
+from gpuwatch.app.watch_selection import GPU_AND_PRICE, select_watches, settings_with_rule
 from gpuwatch.bootstrap.provider_access import is_polled_for, unrentable
 from gpuwatch.bootstrap.rules import max_ages
+from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory
 from gpuwatch.domain.analysis.price_series import POLL_LASTS_S
 from gpuwatch.domain.backtest.candidates import find_candidates
@@ -24,7 +26,6 @@ from gpuwatch.domain.backtest.offers import without_unrecorded_clauses
 from gpuwatch.domain.backtest.replay import ReplaySettings, replay
 from gpuwatch.domain.backtest.report import result_of
 from gpuwatch.domain.backtest.threshold_sweep import sweep_thresholds, with_threshold
-from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.market.text import clean
 from gpuwatch.engine.auto_prices import AutoPrices
@@ -34,34 +35,42 @@ from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 
 if TYPE_CHECKING:
     from gpuwatch.domain.backtest.candidates import BacktestCandidate
-    from gpuwatch.domain.backtest.report import BacktestEvent, BacktestResult
+    from gpuwatch.domain.backtest.report import BacktestResult
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.settings import Settings
 
-_P = ParamSpec("_P")
+_DAY_S = 86_400.0
 _AUTO_HISTORY = timedelta(days=90)
 ReportProgress = Callable[[str, int, int], None]  # (what, done, total)
 
 
-class BacktestPeriod(msgspec.Struct, frozen=True, kw_only=True):
-    """The period, and the source of the prices."""
+class BacktestRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The watches or a rule in their place, the prices, and how to judge; as the options of `gpuwatch backtest`."""
 
+    names: tuple[str, ...]  # of watches; empty: all
+    gpu: tuple[str, ...]  # a rule instead of the watches: its GPUs, and the options down to `max_runtime_s`
+    max_price: str | None
+    count: str | None
+    spot: str | None
+    action: str | None
+    max_runtime_s: float | None
+    thresholds: tuple[Decimal, ...]  # test one watch at each of them
     since: datetime
     until: datetime
-    data: Path | None = None  # None: the store
-    provider: str | None = None
+    data: Path | None  # None: the store
+    provider: str | None
+    job_s: float | None  # how long a launch is needed; None: its `max_runtime`
+    deadline_s: float | None  # how far ahead a cheaper offer counts as missed; None: a day
+    strict: bool  # a clause that the history cannot evaluate is an error
 
-
-class BacktestOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to evaluate the replay."""
-
-    job: timedelta | None  # how long a launch is needed; None: its `max_runtime`
-    deadline: timedelta  # how far ahead a cheaper offer counts as missed
-    strict: bool = False  # a clause that the history cannot evaluate is an error
+    @property
+    def deadline(self) -> timedelta:
+        """How far ahead a cheaper offer counts as missed."""
+        return timedelta(seconds=self.deadline_s or _DAY_S)
 
 
 class Backtest(msgspec.Struct, frozen=True, kw_only=True):
-    """The result."""
+    """The result; of a sweep, one entry for each threshold."""
 
     results: Sequence[tuple[Watch, BacktestResult | None]]
     ignored: dict[str, tuple[str, ...]]  # watch → clauses that the history cannot evaluate
@@ -71,89 +80,121 @@ class Backtest(msgspec.Struct, frozen=True, kw_only=True):
     deadline: timedelta
 
 
-def _at_rest(work: Callable[_P, Backtest]) -> Callable[_P, Backtest]:
-    """Switch the garbage collector off: it would scan half a million small values that stay, again and again."""
+def backtested_watches(asked: BacktestRequest, config: str | None) -> tuple[Settings, Sequence[Watch]]:
+    """The settings, and the watches that the request is about.
 
-    @wraps(work)
-    def done(*args: _P.args, **kwargs: _P.kwargs) -> Backtest:
-        was_on = gc.isenabled()
-        gc.disable()
-        try:
-            return work(*args, **kwargs)
-        finally:
-            if was_on:
-                gc.enable()
+    Raises:
+        UsageError: the request contradicts itself, or a watch is unknown.
+        SettingsError: the settings are wrong.
+    """
+    if asked.gpu:
+        return _with_rule(asked, config)
+    of_rule = {
+        "--max-price": asked.max_price,
+        "--action": asked.action,
+        "--max-runtime": asked.max_runtime_s,
+        "--count": asked.count,
+        "--spot": asked.spot,
+    }
+    if used := [name for name, value in of_rule.items() if value is not None]:
+        raise UsageError(f"{' and '.join(used)}: only with --gpu; a watch has its own")
+    settings = load_settings(config)
+    watches = select_watches(settings, asked.names)
+    if asked.thresholds and len(watches) > 1:
+        raise UsageError(f"--sweep takes one watch; name it: {', '.join(watch.name for watch in watches)}")
+    return settings, watches
 
-    return done
+
+def _with_rule(asked: BacktestRequest, config: str | None) -> tuple[Settings, Sequence[Watch]]:
+    if asked.names:
+        raise UsageError("use either a watch's name or --gpu")
+    max_price = asked.max_price or (str(max(asked.thresholds)) if asked.thresholds else None)
+    if max_price is None:
+        raise UsageError(GPU_AND_PRICE)
+    settings = settings_with_rule(
+        asked.gpu,
+        max_price,
+        count=asked.count,
+        spot=asked.spot,
+        config=config,
+        action=asked.action,
+        max_runtime_s=asked.max_runtime_s,
+    )
+    return settings, settings.watches
 
 
-@_at_rest
+@contextmanager
+def _gc_paused() -> Iterator[None]:
+    """Without the garbage collector: it would scan half a million small values that stay, again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@_gc_paused()
 def run_backtest(
-    settings: Settings, watches: Sequence[Watch], span: BacktestPeriod, terms: BacktestOptions, stage: ReportProgress
+    settings: Settings, watches: Sequence[Watch], asked: BacktestRequest, stage: ReportProgress
 ) -> Backtest:
-    """What these watches would have done together.
+    """What these watches would have done together; with thresholds, what one would have done at each by itself.
 
     Raises:
         UsageError: the file cannot be used, or `strict` is set and a clause cannot be evaluated.
         StoreError: the store cannot be read.
     """
-
-    market_history = _history(settings, watches, span, stage)
-    setting = _with_limits(settings, _setting(settings, terms), watches, span, stage)
-    players, ignored = [], {}
-    for watch in watches:
-        judged, ignored[watch.name] = _judged(watch, market_history, terms)
-        players.append((judged, _candidates(judged, market_history, setting, stage)))
-    courses, simulated = replay(players, market_history, setting, lambda done, of: stage("replaying", done, of))
-    results = [
-        (watch, result_of(watch_replay, simulated, terms.deadline))
-        for watch, watch_replay in zip(watches, courses, strict=True)
-    ]
+    history = _history(settings, watches, asked, stage)
+    known = [(watch, *_judged(watch, history, asked)) for watch in watches]
+    run = _replayed_thresholds if asked.thresholds else _replayed
     return Backtest(
-        results=results,
-        ignored=ignored,
-        source=clean(market_history.source),
-        intervals=len(market_history.intervals),
-        looks=_looks(market_history),
-        deadline=terms.deadline,
+        results=run(settings, [(watch, judged) for watch, judged, _ in known], history, asked, stage),
+        ignored={watch.name: ignored for watch, _, ignored in known},
+        source=clean(history.source),
+        intervals=len(history.intervals),
+        looks=len({poll.at_s for poll in history.polls}),
+        deadline=asked.deadline,
     )
 
 
-@_at_rest
-def run_sweep(
+def _replayed(
     settings: Settings,
-    watch: Watch,
-    prices: Sequence[Decimal],
-    span: BacktestPeriod,
-    terms: BacktestOptions,
+    watches: Sequence[tuple[Watch, Watch]],
+    history: MarketHistory,
+    asked: BacktestRequest,
     stage: ReportProgress,
-) -> Backtest:
-    """One watch at many thresholds, each on its own. Errors as `run_backtest`."""
+) -> list[tuple[Watch, BacktestResult | None]]:
+    """All watches together. Each comes as it is, and without the clauses that the history cannot evaluate."""
+    setting = _with_limits(settings, _setting(settings, asked), [watch for watch, _ in watches], asked, stage)
+    players = [(judged, _candidates(judged, history, setting, stage)) for _, judged in watches]
+    replayed, simulated = replay(players, history, setting, lambda done, of: stage("replaying", done, of))
+    return [
+        (watch, result_of(one, simulated, asked.deadline)) for (watch, _), one in zip(watches, replayed, strict=True)
+    ]
 
-    market_history = _history(settings, [watch], span, stage)
-    setting = _setting(settings, terms)
-    judged, ignored = _judged(watch, market_history, terms)
-    found = _candidates(with_threshold(judged, max(prices)), market_history, setting, stage)
-    results = []
-    for number, (price, result) in enumerate(
-        sweep_thresholds(judged, found, market_history, setting, prices, terms.deadline)
-    ):
-        stage("replaying", number, len(prices))
+
+def _replayed_thresholds(
+    settings: Settings,
+    watches: Sequence[tuple[Watch, Watch]],
+    history: MarketHistory,
+    asked: BacktestRequest,
+    stage: ReportProgress,
+) -> list[tuple[Watch, BacktestResult | None]]:
+    """One watch at many thresholds."""
+    setting, prices = _setting(settings, asked), asked.thresholds
+    ((watch, judged),) = watches
+    found = _candidates(with_threshold(judged, max(prices)), history, setting, stage)
+    results: list[tuple[Watch, BacktestResult | None]] = []
+    for price, result in sweep_thresholds(judged, found, history, setting, prices, asked.deadline):
+        stage("replaying", len(results), len(prices))
         results.append((with_threshold(watch, price), result))
-    return Backtest(
-        results=results,
-        ignored={watch.name: ignored},
-        source=clean(market_history.source),
-        intervals=len(market_history.intervals),
-        looks=_looks(market_history),
-        deadline=terms.deadline,
-    )
+    return results
 
 
-def _judged(watch: Watch, market_history: MarketHistory, terms: BacktestOptions) -> tuple[Watch, tuple[str, ...]]:
-
+def _judged(watch: Watch, market_history: MarketHistory, asked: BacktestRequest) -> tuple[Watch, tuple[str, ...]]:
     judged, ignored = without_unrecorded_clauses(watch, market_history.listings)
-    if ignored and terms.strict and market_history.listings:
+    if ignored and asked.strict and market_history.listings:
         raise UsageError(f"watch {watch.name!r}: the history cannot judge {', '.join(ignored)} (--strict)")
     return judged, ignored
 
@@ -169,27 +210,24 @@ def _candidates(
 
 
 def _history(
-    settings: Settings, watches: Sequence[Watch], span: BacktestPeriod, stage: ReportProgress
+    settings: Settings, watches: Sequence[Watch], asked: BacktestRequest, stage: ReportProgress
 ) -> MarketHistory:
     """Live prices, and list prices if a watch accepts them."""
-
     stage("reading", 0, 1)
     gpus = tuple(dict.fromkeys(gpu for watch in watches for gpu in watch.gpu_names))
-    scopes = [MarketFilter(gpus=gpus, provider=span.provider)]
-    if span.data is None and span.provider is None:
+    scopes = [MarketFilter(gpus=gpus, provider=asked.provider)]
+    if asked.data is None and asked.provider is None:
         scopes += [MarketFilter(gpus=gpus, provider=f"{name}:listed") for name in _listing(settings, watches)]
-    return _joined([load_prices(settings, scope, span.since, span.until, span.data) for scope in scopes])
+    return _joined([load_prices(settings, scope, asked.since, asked.until, asked.data) for scope in scopes])
 
 
 def _listing(settings: Settings, watches: Sequence[Watch]) -> list[str]:
     """The providers whose list prices a watch accepts."""
-
     listing = [name for name in settings.providers if OfferKind.LISTED in providers.info(name).kinds]
     return [name for name in listing if any(is_polled_for(name, watch) and watch.listed for watch in watches)]
 
 
 def _joined(histories: Sequence[MarketHistory]) -> MarketHistory:
-
     first, *others = histories
     if not any(market_history.polls for market_history in others):
         return first
@@ -205,8 +243,7 @@ def _joined(histories: Sequence[MarketHistory]) -> MarketHistory:
     return MarketHistory(listings=tuple(listings), intervals=intervals, polls=polls, source=first.source)
 
 
-def _setting(settings: Settings, terms: BacktestOptions) -> ReplaySettings:
-
+def _setting(settings: Settings, asked: BacktestRequest) -> ReplaySettings:
     least = timedelta(seconds=POLL_LASTS_S)  # how long a recorded price counts
     known = {name: providers.info(name).commission for name in providers.names()}
     cannot = unrentable(settings)
@@ -216,148 +253,19 @@ def _setting(settings: Settings, terms: BacktestOptions) -> ReplaySettings:
         max_ages={name: max(age, least) for name, age in max_ages(settings, list(settings.providers)).items()},
         budget=settings.budget,
         zone=ZoneInfo(settings.timezone),
-        job=terms.job,
+        job=None if asked.job_s is None else timedelta(seconds=asked.job_s),
         reference_disk_gb=REFERENCE_DISK_GB,
         able=lambda found: cannot.able(found, dry_run=True),  # without any key: as with one
     )
 
 
 def _with_limits(
-    settings: Settings, setting: ReplaySettings, watches: Sequence[Watch], span: BacktestPeriod, stage: ReportProgress
+    settings: Settings, setting: ReplaySettings, watches: Sequence[Watch], asked: BacktestRequest, stage: ReportProgress
 ) -> ReplaySettings:
     """`max_price = "auto"`: the limits that the daemon would have used, from what was known at each moment."""
-
     auto = [watch for watch in watches if watch.auto is not None]
     if not auto:
         return setting
-    longer = msgspec.structs.replace(span, since=span.since - _AUTO_HISTORY)  # what is known when the replay starts
+    longer = msgspec.structs.replace(asked, since=asked.since - _AUTO_HISTORY)  # what is known when the replay starts
     waits = BacktestWaits(_history(settings, auto, longer, stage), setting.commissions, setting.reference_disk_gb)
     return msgspec.structs.replace(setting, limit=AutoPrices(waits, BACKTEST_RECOMPUTE_EVERY).renew)
-
-
-def _looks(market_history: MarketHistory) -> int:
-    return len({poll.at_s for poll in market_history.polls})
-
-
-METHOD = (
-    # word-check: allow - a value of the JSON
-    "replay of the recorded looks through the daemon's decisions; an offer stands until a look misses it; launches run "
-    "at once and to their end"
-)
-
-
-WAITING_METHOD = (
-    "the same watch, begun at the first look of every hour; median wait by Kaplan and Meier, "
-    "95 % interval by a block bootstrap over days"
-)
-
-
-def backtest_json(found: Backtest, is_sweep: bool) -> dict[str, Any]:
-    """JSON of `gpuwatch backtest`."""
-    known = [result for _, result in found.results if result is not None]
-    one = step_json if is_sweep else _watch_json
-    return {
-        "method": METHOD,
-        "source": found.source,
-        "samples": found.looks,
-        "prices_read": found.intervals,
-        "since": rfc3339(min((result.since for result in known), default=None)),
-        "until": rfc3339(max((result.until for result in known), default=None)),
-        "deadline_s": found.deadline.total_seconds(),
-        "not_judged": {name: list(clauses) for name, clauses in found.ignored.items() if clauses},
-        "steps" if is_sweep else "watches": [one(watch, result) for watch, result in found.results],
-    }
-
-
-def _watch_json(watch: Watch, result: BacktestResult | None) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "name": watch.name,
-        "action": watch.action.value,
-        "max_price_usd_gpu_hour": float(watch.max_price_usd_gpu_hour),
-        "looks": 0 if result is None else result.looks,
-    }
-    if result is None:
-        return found
-    first = result.first
-    return found | {
-        "blind_looks": result.blind,
-        "held": result.held,
-        "fires": result.fires,
-        "launches": result.launches,
-        "waited_s": None if first is None else first.waited.total_seconds(),
-        **_prices_json(result),
-        "cost_usd": result.cost_usd,
-        "budget_refusals": result.budget_refusals,
-        "waiting": _waiting_json(result),
-        "events": [event_json(event) for event in result.events],
-    }
-
-
-def _prices_json(result: BacktestResult) -> dict[str, Any]:
-    return {
-        "paid_usd_gpu_hour": result.paid_usd_gpu_hour,
-        "at_once_usd_gpu_hour": result.at_once_usd_gpu_hour,
-        "median_usd_gpu_hour": result.median_usd_gpu_hour,
-        "saved_against_at_once": result.saved_against_at_once,
-        "saved_against_median": result.saved_against_median,
-    }
-
-
-def _waiting_json(result: BacktestResult) -> dict[str, Any]:
-    waiting = result.waiting
-    return {
-        "method": WAITING_METHOD,
-        "starts": waiting.starts,
-        "samples": waiting.judged,
-        "within_deadline": waiting.within_deadline,
-        "median_s": waiting.median_s,
-        "paid_usd_gpu_hour": waiting.paid_usd_gpu_hour,
-        "at_once_usd_gpu_hour": waiting.at_once_usd_gpu_hour,
-        "saved": waiting.saved,
-        "saved_interval": waiting.interval,
-    }
-
-
-def event_json(event: BacktestEvent) -> dict[str, Any]:
-    """JSON of one event."""
-    offer, later = event.offer, event.cheaper_later
-    return {
-        "at": rfc3339(event.at),
-        "did": event.did,
-        "reason": event.reason,
-        "provider": offer.provider,
-        "offer_id": offer.offer_id,
-        "machine_id": offer.machine_id,
-        "gpu": offer.gpu,
-        "gpu_count": offer.gpu_count,
-        "spot": offer.spot,
-        "region": offer.region,
-        "price_usd_hour": event.usd_hour,
-        "price_usd_gpu_hour": event.usd_gpu_hour,
-        "waited_s": event.waited.total_seconds(),
-        "hours": event.hours,
-        "cost_usd": event.cost_usd,
-        "cheaper_later": None if later is None else {"at": rfc3339(later.at), "price_usd_gpu_hour": later.usd_gpu_hour},
-    }
-
-
-def step_json(watch: Watch, result: BacktestResult | None) -> dict[str, Any]:
-    row: dict[str, Any] = {"max_price_usd_gpu_hour": float(watch.max_price_usd_gpu_hour)}
-    if result is None:
-        return row
-    first, waiting = result.first, result.waiting
-    return row | {
-        "fires": result.fires,
-        "launches": result.launches,
-        "held": result.held,
-        "waited_s": None if first is None else first.waited.total_seconds(),
-        **_prices_json(result),
-        "starts": waiting.judged,
-        "within_deadline": waiting.within_deadline,
-        "median_wait_s": waiting.median_s,
-        "mean_paid_usd_gpu_hour": waiting.paid_usd_gpu_hour,
-        "mean_at_once_usd_gpu_hour": waiting.at_once_usd_gpu_hour,
-        "mean_saved": waiting.saved,
-        "mean_saved_low": waiting.interval[0] if waiting.interval else None,
-        "mean_saved_high": waiting.interval[1] if waiting.interval else None,
-    }

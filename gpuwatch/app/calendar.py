@@ -60,7 +60,6 @@ class PriceCalendar(msgspec.Struct, frozen=True, kw_only=True):
 
 def price_calendar(settings: Settings, asked: CalendarRequest) -> PriceCalendar:
     """Raises UsageError, StoreError."""
-
     scope = msgspec.structs.replace(asked.scope, gpus=known_gpu_names_of(settings, asked.gpu, asked.data))
     series = load_hourly_lows(settings, scope, asked.since, asked.until, asked.data)
     calendar = calendar_of(series, ZoneInfo(asked.zone), asked.parts)

@@ -53,7 +53,6 @@ def market_overview(settings: Settings, asked: MarketRequest) -> MarketOverview:
         UsageError: no GPU has this name, or the file cannot be used.
         StoreError: the store cannot be read.
     """
-
     pasts = _of_file(settings, asked, asked.data) if asked.data else _of_store(settings, asked)
     under = None if asked.under_usd is None else round(asked.under_usd * 1e6)
     rows = [gpu_status_of(past, int(asked.since.timestamp()), under) for past in pasts]
@@ -68,7 +67,6 @@ def market_overview(settings: Settings, asked: MarketRequest) -> MarketOverview:
 
 
 def _of_store(settings: Settings, asked: MarketRequest) -> list[GpuHistory]:
-
     rates = {name: 1 + rate for name, rate in commission_rates(settings).items()}
     with read_light(settings.database_url) as executor:
         seen = known_gpu_names_in(executor) if asked.gpus else frozenset()
@@ -77,7 +75,6 @@ def _of_store(settings: Settings, asked: MarketRequest) -> list[GpuHistory]:
 
 
 def _of_file(settings: Settings, asked: MarketRequest, data: Path) -> list[GpuHistory]:
-
     whole = load_prices(settings, asked.scope, _start(asked), asked.until, data)
     names = ((listing.identity.gpu, listing.gpu_family) for listing in whole.listings)
     market_history = narrow_to_scope(whole, _scope(asked, frozenset(name for both in names for name in both)))
@@ -97,7 +94,6 @@ def _scope(asked: MarketRequest, seen: frozenset[str]) -> MarketFilter:
 
 
 def market_json(page: MarketOverview, asked: MarketRequest) -> dict[str, Any]:
-
     return {
         "looked_at": rfc3339(page.looked_at),
         "source": page.source,
@@ -110,7 +106,6 @@ def market_json(page: MarketOverview, asked: MarketRequest) -> dict[str, Any]:
 
 
 def _gpu_json(row: GpuStatus) -> dict[str, Any]:
-
     low_s, high_s = row.lifetime.median_interval_s if row.is_lifetime_known else (None, None)
     return {
         "gpu": row.gpu,

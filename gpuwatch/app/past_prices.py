@@ -41,7 +41,6 @@ def gpu_names_of(text: str, seen: frozenset[str] = frozenset()) -> tuple[str, ..
     Raises:
         UsageError: no GPU has this name.
     """
-
     found = catalog().wanted(text)
     if not found and text not in seen:
         near = " or ".join(catalog().suggest(text))
@@ -51,7 +50,6 @@ def gpu_names_of(text: str, seen: frozenset[str] = frozenset()) -> tuple[str, ..
 
 def known_gpu_names_of(settings: Settings, text: str, data: Path | None) -> tuple[str, ...]:
     """The same; without a file, names that the store has recorded count as well. Raises UsageError."""
-
     if data is not None:
         return gpu_names_of(text)
     with open_store_read_only(settings) as database:
@@ -82,14 +80,12 @@ def load_hourly_lows(
     settings: Settings, scope: MarketFilter, since: datetime, until: datetime, data: Path | None
 ) -> PriceSeries:
     """The lowest GPU price of each hour, commission included. Arguments and errors as `load_prices`."""
-
     market_history = load_prices(settings, scope, since, until, data)
     return series_of(market_history, pricer(settings, market_history))
 
 
 def newest_price(settings: Settings, gpus: tuple[str, ...] | None, provider: str | None) -> datetime | None:
     """When such an offer last got a new price in the store; None: never. Raises StoreError."""
-
     with read_light(settings.database_url) as source:
         rows = source.rows(_NEWEST)
     times = [at_s for name, gpu, at_s in rows if matches_source(name, provider) and (gpus is None or gpu in gpus)]
@@ -103,7 +99,6 @@ def gpu_price(settings: Settings, market_history: MarketHistory, interval: Offer
 
 def pricer(settings: Settings, market_history: MarketHistory) -> Callable[[int, OfferInterval], float]:
     """A function that prices a GPU-hour of an interval: micro-dollars, commission and reference disk included."""
-
     rates = commission_rates(settings)
 
     def price(listing: int, interval: OfferInterval) -> float:
@@ -119,13 +114,11 @@ def pricer(settings: Settings, market_history: MarketHistory) -> Callable[[int, 
 
 def commission_rates(settings: Settings) -> Mapping[str, float]:
     """Provider → the commission on top of its listed prices, as configured; its default if it is not enabled."""
-
     found = {name: float(providers.info(name).commission.on_top_rate(None)) for name in providers.names()}
     return found | {name: float(one.commission.on_top_rate(None)) for name, one in settings.providers.items()}
 
 
 def _file_history(data: Path, scope: MarketFilter, since: datetime, until: datetime) -> MarketHistory:
-
     found = read_rows(data)
     for reason, count in found.skipped.items():
         log.warning("%s: %d rows are left out: %s", data, count, reason)
@@ -142,14 +135,12 @@ def _file_history(data: Path, scope: MarketFilter, since: datetime, until: datet
 
 def default_kinds(names: set[str]) -> dict[str, OfferKind]:
     """The kind of price of providers whose rows do not say it: one without live prices has list prices."""
-
     known = {name: providers.info(name).kinds for name in names if name in providers.names()}
     return {name: OfferKind.LISTED for name, kinds in known.items() if OfferKind.LIVE not in kinds}
 
 
 def narrow_to_scope(market_history: MarketHistory, scope: MarketFilter) -> MarketHistory:
     """The part of the history that a filter selects."""
-
     wanted, _, kind = (scope.provider or "").partition(":")
     models = frozenset(listing.identity.gpu for listing in market_history.listings)
     kept: dict[int, int] = {}

@@ -70,7 +70,6 @@ def price_history(settings: Settings, asked: PriceHistoryRequest) -> PriceHistor
 
 
 def _of_file(settings: Settings, asked: PriceHistoryRequest) -> PriceHistoryResult:
-
     whole = load_prices(settings, asked.scope, asked.since, asked.until, asked.data)
     gpus = gpu_names_of(asked.gpu, _named_in(whole))
     market_history = narrow_to_scope(whole, msgspec.structs.replace(asked.scope, gpus=gpus))
@@ -89,7 +88,6 @@ def _of_file(settings: Settings, asked: PriceHistoryRequest) -> PriceHistoryResu
 
 
 def _of_store(settings: Settings, asked: PriceHistoryRequest) -> PriceHistoryResult:
-
     with open_store_read_only(settings) as database:
         gpus = gpu_names_of(asked.gpu, known_gpu_names(database))
         scope = msgspec.structs.replace(asked.scope, gpus=gpus)
@@ -123,7 +121,6 @@ def _time_under(
     asked: PriceHistoryRequest,
     looks: Sequence[MarketPoll] | None = None,
 ) -> Sequence[tuple[float, TimeShare]]:
-
     priced, _ = _pricers(settings, market_history)
     until_s = int(asked.until.timestamp())
     return [(usd, time_under(market_history, round(usd * 1e6), priced, until_s, looks)) for usd in asked.under_usd]
@@ -142,7 +139,6 @@ def _pricers(
 
 def _apart(market_history: MarketHistory) -> timedelta:
     """The usual spacing of the polls."""
-
     times = sorted({poll.at_s for poll in market_history.polls})
     return timedelta(seconds=median(later - at for at, later in pairwise(times)) if len(times) > 1 else 0)
 
@@ -159,7 +155,6 @@ METHOD = (
 
 
 def price_history_json(found: PriceHistoryResult, points: list[dict[str, Any]]) -> dict[str, Any]:
-
     series = found.track.series
     return {
         "gpus": found.gpus,
@@ -187,7 +182,6 @@ def price_history_json(found: PriceHistoryResult, points: list[dict[str, Any]]) 
 
 
 def period_json(point: PricePeriod) -> dict[str, Any]:
-
     return {
         "starts_at": rfc3339(point.starts_at),
         "looked": point.polled,

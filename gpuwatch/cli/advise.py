@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,13 +18,15 @@ from gpuwatch.cli.options import (
     json_option,
     past_options,
 )
-from gpuwatch.cli.tables import left, right
+from gpuwatch.cli.output import json_out, local
+from gpuwatch.cli.tables import left, right, table
+from gpuwatch.domain.market.money import price_text
+from gpuwatch.domain.watches.durations import format_duration
 
 if TYPE_CHECKING:
     from gpuwatch.app.advise import AdviceRequest, AdviceResult
     from gpuwatch.domain.analysis.advice import Advice, WaitingSaving
     from gpuwatch.domain.analysis.snipe import SnipeOdds
-    from gpuwatch.settings import Settings
 
 _MOST_HOURS = 30 * 24
 _VERDICTS = {"buy_now": "BUY NOW", "wait": "WAIT", "either": "YOUR CALL"}
@@ -34,40 +36,29 @@ _VERDICTS = {"buy_now": "BUY NOW", "wait": "WAIT", "either": "YOUR CALL"}
 @click.argument("gpu", shell_complete=completes("gpus"))
 @duration_option("--deadline", "deadline", "Latest time by which you need the GPU; up to 30d.", default="2d")
 @click.option(
-    "--hours", type=Between(min=0, min_open=True, max=100_000), default=24, show_default=True,
+    "--hours", "job_hours", type=Between(min=0, min_open=True, max=100_000), default=24, show_default=True,
     help="How long the job runs, for the saving in dollars.",
 )  # fmt: skip
 @click.option(
     "--under",
+    "under_usd",
     type=Between(min=0, min_open=True, max=1_000_000),
     default=None,
     metavar="USD",
     help="Show the odds of seeing an offer at or under this price.",
 )
-@duration_option("--poll-every", "poll_every", "Poll interval for the odds. Default: as configured.")
+@duration_option("--poll-every", "poll_every_s", "Poll interval for the odds. Default: as configured.")
 @past_options("90d")
 @json_option
 @config_option
-def advise(
-    gpu: str,
-    deadline: float,
-    hours: float,
-    under: float | None,
-    poll_every: float | None,
-    past: PastOptions,
-    as_json: bool,
-    config: str | None,
-) -> int:
+def advise(past: PastOptions, deadline: float, as_json: bool, config: str | None, **given: Any) -> int:
     """Wait or buy: the price to hold out for until a deadline, computed from the history.
 
     With --data or --until, "now" is the newest hour of the history. Prices are per GPU-hour, commission included.
 
     Exit codes: 0 there is an answer, 2 usage, 3 the history is too short to tell.
     """
-    from msgspec import structs
-
     from gpuwatch.app.advise import AdviceRequest, advice_json, give_advice
-    from gpuwatch.app.past_prices import known_gpu_names_of
     from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
 
@@ -76,52 +67,39 @@ def advise(
     settings = load_settings(config)
     since, until = past.span(real_now())
     wanted = AdviceRequest(
-        scope=structs.replace(past.scope(), gpus=known_gpu_names_of(settings, gpu, past.data)),
+        **given,
+        scope=past.scope(),
         since=since,
         until=until,
         data=past.data,
-        hours=max(1, int(deadline // 3600)),
-        under_usd=under,
-        every_s=poll_every or _configured_s(settings, past.provider),
+        deadline_s=deadline,
         is_until_now=past.until is None,
     )
     answered = give_advice(settings, wanted)
     if as_json:
-        from gpuwatch.cli.output import json_out
-
-        json_out(advice_json(gpu, wanted, answered, hours))
+        json_out(advice_json(wanted, answered))
     else:
-        _print(gpu, wanted, answered, (hours, settings.timezone))
+        _print(wanted, answered, settings.timezone)
     if answered.advice is None:
-        past.hint_at_older(settings, wanted.scope.gpus, since)
+        past.hint_at_older(settings, answered.gpus, since)
     return Exit.DONE if answered.advice else Exit.CANNOT_TELL
-
-
-def _configured_s(settings: Settings, provider: str | None) -> float:
-    """The shortest poll interval of the named providers."""
-    named = [one for name, one in settings.providers.items() if provider is None or provider.startswith(name)]
-    return min((one.poll_every_s for one in named), default=30.0)
 
 
 # --- for a person -----------------------------------------------------------------------------------------------------
 
 
-def _print(gpu: str, wanted: AdviceRequest, answered: AdviceResult, shown_for: tuple[float, str]) -> None:
-    from gpuwatch.cli.output import local
-    from gpuwatch.domain.watches.durations import format_duration
+def _print(wanted: AdviceRequest, answered: AdviceResult, zone: str) -> None:
+    from gpuwatch.domain.analysis.optimal_stopping import METHOD
 
-    hours, zone = shown_for
-    click.echo(f"{gpu}: wait or buy? You must have one within {format_duration(wanted.hours * 3600)}.\n")
+    click.echo(f"{wanted.gpu}: wait or buy? You must have one within {format_duration(wanted.hours * 3600)}.\n")
     advice = answered.advice
     if advice is None:
         click.echo(f"Not enough data in {answered.source}: {answered.why_none}.")
     else:
-        _print_advice(advice, hours)
+        _print_advice(advice, wanted.job_hours)
     for line in _odds_lines(answered):
         click.echo(line)
     if advice is not None:
-        from gpuwatch.domain.analysis.optimal_stopping import METHOD
-
         click.echo(f"\nMethod: {METHOD}.")
         click.echo(
             f"{answered.source}: {advice.known_hours} polled hours of {advice.span_hours}, "
@@ -130,9 +108,7 @@ def _print(gpu: str, wanted: AdviceRequest, answered: AdviceResult, shown_for: t
 
 
 def _print_advice(advice: Advice, hours: float) -> None:
-    from gpuwatch.cli.tables import table
     from gpuwatch.domain.analysis.advice import limit_changes
-    from gpuwatch.domain.watches.durations import format_duration
 
     click.echo(f"{_VERDICTS[advice.verdict.value]}: {advice.why}.")
     click.echo(f"  price now  {_usd(advice.now_usd)}\n  limit now  {_limit(advice.limit_usd)}")
@@ -158,8 +134,7 @@ def _saving_text(saving: WaitingSaving | None, now_usd: float | None, hours: flo
 
 
 def _odds_lines(answered: AdviceResult) -> Iterator[str]:
-    from gpuwatch.app.advise import _ODDS_METHOD
-    from gpuwatch.domain.watches.durations import format_duration
+    from gpuwatch.domain.analysis.snipe import METHOD_TEXT
 
     if answered.under_usd is None:
         return
@@ -177,7 +152,7 @@ def _odds_lines(answered: AdviceResult) -> Iterator[str]:
         )
     apart = _about(snipe.poll_spacing_s)
     yield f"  The history was polled every {apart}: offers that came and went between two polls are not in it."
-    yield f"  Method: {_ODDS_METHOD}."
+    yield f"  Method: {METHOD_TEXT}."
 
 
 def _life(snipe: SnipeOdds) -> str:
@@ -189,22 +164,13 @@ def _life(snipe: SnipeOdds) -> str:
 
 def _about(seconds: float) -> str:
     """A duration rounded to what matters."""
-    from gpuwatch.domain.watches.durations import format_duration
-
     step = next((step for least, step in ((86_400, 3600), (3600, 600), (600, 60)) if seconds >= least), 1)
     return format_duration(round(seconds / step) * step)
 
 
 def _usd(amount: float | None) -> str:
-    from gpuwatch.domain.market.money import price_text
-
     return "–" if amount is None else price_text(amount, least=4)
 
 
 def _limit(amount: float | None) -> str:
-    from gpuwatch.domain.market.money import price_text
-
     return "any price" if amount is None else price_text(amount, least=4)
-
-
-# --- for a program ----------------------------------------------------------------------------------------------------

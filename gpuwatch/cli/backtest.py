@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,27 +10,27 @@ from zoneinfo import ZoneInfo
 import click
 
 from gpuwatch.cli import Exit
+from gpuwatch.cli.chart import line_chart
 from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import (
     PastOptions,
-    as_struct,
     completes,
     config_option,
     duration_option,
+    gpu_option,
     json_option,
     past_options,
 )
-from gpuwatch.cli.png import png_option
-from gpuwatch.cli.tables import left, right
+from gpuwatch.cli.output import json_out, progress
+from gpuwatch.cli.png import draw_backtest, draw_sweep, png_option, save_png, wait_curve
+from gpuwatch.cli.tables import csv_out, left, right, table
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.app.backtest import Backtest
     from gpuwatch.domain.backtest.report import BacktestEvent, BacktestResult, WaitStatistics
     from gpuwatch.domain.watches.watch import Watch
-    from gpuwatch.settings import Settings
 
-_DAY_S = 86_400.0
 _NO_POLLS = "the market was not polled for it in that time (no `gpuwatch run` then, or other GPUs)"
 _MOST_EVENTS = 20
 _EVENTS = (
@@ -58,52 +55,13 @@ _STEPS = (
 )
 
 
-@dataclass(frozen=True)
-class RuleOptions:
-    """A rule in place of the watches."""
+def _thresholds(_ctx: click.Context, _param: click.Parameter, given: str | None) -> tuple[Decimal, ...]:
+    from gpuwatch.domain.backtest.threshold_sweep import parse_sweep
 
-    gpu: tuple[str, ...]
-    max_price: str | None
-    action: str | None
-    max_runtime_s: float | None
-
-    def used(self, count: str | None, spot: str | None) -> list[str]:
-        """The options that were given of those that belong to `--gpu`."""
-        names = {"--max-price": self.max_price, "--action": self.action, "--max-runtime": self.max_runtime_s}
-        return [name for name, value in (names | {"--count": count, "--spot": spot}).items() if value is not None]
-
-
-@dataclass(frozen=True)
-class TestOptions:
-    """How launches and waiting are judged."""
-
-    job_s: float | None
-    deadline_s: float | None
-    sweep: str | None
-    strict: bool
-
-
-_rule_options = as_struct(
-    "rule",
-    RuleOptions,
-    click.option(
-        "--gpu",
-        multiple=True,
-        shell_complete=completes("gpus"),
-        help="Test a rule instead of the watches: a GPU family or model; may be repeated.",
-    ),
-    click.option("--max-price", metavar="USD", help="With --gpu: threshold per GPU-hour, commission included."),
-    click.option("--action", type=click.Choice(["alert", "launch"]), default=None, help="With --gpu: alert, or rent."),
-    duration_option("--max-runtime", "max_runtime_s", "With --gpu: how long a launch lives, such as 24h."),
-)
-_test_options = as_struct(
-    "test",
-    TestOptions,
-    duration_option("--job", "job_s", "How long a launch is needed, where that is less than max_runtime."),
-    duration_option("--deadline", "deadline_s", "How long you could have waited for a better price. Default: 24h."),
-    click.option("--sweep", metavar="max_price=FROM:TO:STEP", help="Test one watch at many thresholds."),
-    click.option("--strict", is_flag=True, help="Reject a watch with clauses that the history cannot judge."),
-)
+    try:
+        return () if given is None else parse_sweep(given)
+    except ValueError as fault:
+        raise UsageError(f"--sweep: {fault}") from fault
 
 
 @click.command(
@@ -115,9 +73,26 @@ _test_options = as_struct(
     ),
 )
 @click.argument("names", nargs=-1, metavar="[WATCH]...", shell_complete=completes("watches"))
-@_rule_options
+@gpu_option(
+    "--gpu",
+    "Test a rule instead of the watches: a GPU family or model; may be repeated.",
+    multiple=True,
+    metavar=None,
+)
+@click.option("--max-price", metavar="USD", help="With --gpu: threshold per GPU-hour, commission included.")
+@click.option("--action", type=click.Choice(["alert", "launch"]), default=None, help="With --gpu: alert, or rent.")
+@duration_option("--max-runtime", "max_runtime_s", "With --gpu: how long a launch lives, such as 24h.")
 @past_options("30d")
-@_test_options
+@duration_option("--job", "job_s", "How long a launch is needed, where that is less than max_runtime.")
+@duration_option("--deadline", "deadline_s", "How long you could have waited for a better price. Default: 24h.")
+@click.option(
+    "--sweep",
+    "thresholds",
+    metavar="max_price=FROM:TO:STEP",
+    callback=_thresholds,
+    help="Test one watch at many thresholds.",
+)
+@click.option("--strict", is_flag=True, help="Reject a watch with clauses that the history cannot judge.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV: one line for each event, or each threshold.")
 @png_option
 @json_option
@@ -125,14 +100,13 @@ _test_options = as_struct(
 @click.pass_context
 def backtest(
     ctx: click.Context,
-    names: tuple[str, ...],
-    rule: RuleOptions,
+    /,
     past: PastOptions,
-    test: TestOptions,
     as_csv: bool,
     png: Path | None,
     as_json: bool,
     config: str | None,
+    **given: Any,
 ) -> int:
     """Show what your watches would have done: the daemon's own decisions over recorded prices.
 
@@ -142,104 +116,46 @@ def backtest(
 
     Exit codes: 0 done, 2 usage or settings are wrong, 3 the market was not polled in that time.
     """
+    from gpuwatch.app.backtest import BacktestRequest, backtested_watches, run_backtest
     from gpuwatch.bootstrap import real_now
 
     if as_csv and as_json:
         raise click.UsageError("use either --csv or --json.")
-    prices = _prices(test.sweep)
     is_spot_given = ctx.get_parameter_source("spot") is click.core.ParameterSource.COMMANDLINE
-    spot = past.spot if is_spot_given else None
-    settings, watches = _watches(rule, past.count, spot, names, prices, config)
     since, until = past.span(real_now())
-    found = _run(settings, watches, prices, (since, until), past, test)
+    asked = BacktestRequest(
+        **given,
+        count=past.count,
+        spot=past.spot if is_spot_given else None,
+        since=since,
+        until=until,
+        data=past.data,
+        provider=past.provider,
+    )
+    settings, watches = backtested_watches(asked, config)
+    with progress() as stage:
+        found = run_backtest(settings, watches, asked, stage)
+    is_sweep = bool(asked.thresholds)
     if as_json or as_csv:
-        _print_machine_readable(found, bool(prices), as_csv)
-    elif prices:
+        _print_machine_readable(found, is_sweep, as_csv)
+    elif is_sweep:
         _print_sweep(found)
     else:
         _print_watches(found, settings.timezone)
-    if all(result is None for _, result in found.results):
+    known = [(watch, result) for watch, result in found.results if result is not None]
+    if not known:
         past.hint_at_older(settings, None, since)
         return Exit.CANNOT_TELL
     if png:
-        _save_picture(png, found, bool(prices))
+        save_png(png, lambda axes: draw_sweep(axes, known) if is_sweep else draw_backtest(axes, known))
     return Exit.DONE
-
-
-def _run(
-    settings: Settings,
-    watches: Sequence[Watch],
-    prices: Sequence[Decimal],
-    span: tuple[datetime, datetime],
-    past: PastOptions,
-    test: TestOptions,
-) -> Backtest:
-    from gpuwatch.app.backtest import BacktestOptions, BacktestPeriod, run_backtest, run_sweep
-    from gpuwatch.cli.output import progress
-
-    period = BacktestPeriod(since=span[0], until=span[1], data=past.data, provider=past.provider)
-    job = None if test.job_s is None else timedelta(seconds=test.job_s)
-    terms = BacktestOptions(job=job, deadline=timedelta(seconds=test.deadline_s or _DAY_S), strict=test.strict)
-    with progress() as report:
-        if prices:
-            return run_sweep(settings, watches[0], prices, period, terms, report)
-        return run_backtest(settings, watches, period, terms, report)
-
-
-def _prices(text: str | None) -> tuple[Decimal, ...]:
-    from gpuwatch.domain.backtest.threshold_sweep import parse_sweep
-
-    if text is None:
-        return ()
-    try:
-        return parse_sweep(text)
-    except ValueError as fault:
-        raise UsageError(f"--sweep: {fault}") from fault
-
-
-def _watches(
-    rule: RuleOptions,
-    count: str | None,
-    spot: str | None,
-    names: Sequence[str],
-    prices: Sequence[Decimal],
-    config: str | None,
-) -> tuple[Settings, Sequence[Watch]]:
-    from gpuwatch.app.watch_selection import GPU_AND_PRICE, select_watches, settings_with_rule
-    from gpuwatch.bootstrap.settings_loading import load_settings
-
-    if rule.gpu:
-        if names:
-            raise UsageError("use either a watch's name or --gpu")
-        max_price = rule.max_price or (str(max(prices)) if prices else None)
-        if max_price is None:
-            raise UsageError(GPU_AND_PRICE)
-        settings = settings_with_rule(
-            rule.gpu,
-            max_price,
-            count=count,
-            spot=spot,
-            config=config,
-            action=rule.action,
-            max_runtime_s=rule.max_runtime_s,
-        )
-        return settings, settings.watches
-    if used := rule.used(count, spot):
-        raise UsageError(f"{' and '.join(used)}: only with --gpu; a watch has its own")
-    settings = load_settings(config)
-    chosen = select_watches(settings, names)
-    if prices and len(chosen) > 1:
-        raise UsageError(f"--sweep takes one watch; name it: {', '.join(watch.name for watch in chosen)}")
-    return settings, chosen
 
 
 # --- for programs -----------------------------------------------------------------------------------------------------
 
 
 def _print_machine_readable(found: Backtest, is_sweep: bool, as_csv: bool) -> None:
-    from gpuwatch.app.backtest import backtest_json, event_json, step_json
-    from gpuwatch.cli.output import json_out
-    from gpuwatch.cli.tables import csv_out
+    from gpuwatch.app.backtest_report import backtest_json, event_json, step_json
 
     if not as_csv:
         json_out(backtest_json(found, is_sweep))
@@ -265,7 +181,7 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 
 def _print_watches(found: Backtest, timezone: str) -> None:
     """Each watch: what it did, and what that was worth."""
-    from gpuwatch.app.backtest_summary import rule_text, summary_lines
+    from gpuwatch.app.backtest_report import rule_text, summary_lines
 
     zone = ZoneInfo(timezone)
     for number, (watch, result) in enumerate(found.results):
@@ -282,8 +198,7 @@ def _print_watches(found: Backtest, timezone: str) -> None:
 
 
 def _events(result: BacktestResult, title: str, zone: ZoneInfo) -> None:
-    from gpuwatch.app.backtest_summary import main_events
-    from gpuwatch.cli.tables import table
+    from gpuwatch.app.backtest_report import main_events
 
     if not result.events:
         click.echo(f"{title}: it never fired")
@@ -298,7 +213,7 @@ def _events(result: BacktestResult, title: str, zone: ZoneInfo) -> None:
 
 
 def _event(event: BacktestEvent, zone: ZoneInfo) -> tuple[str, ...]:
-    from gpuwatch.app.backtest_summary import time_text, wait_text
+    from gpuwatch.app.backtest_report import time_text, wait_text
 
     offer, later = event.offer, event.cheaper_later
     return (
@@ -315,10 +230,7 @@ def _event(event: BacktestEvent, zone: ZoneInfo) -> tuple[str, ...]:
 
 def _print_sweep(found: Backtest) -> None:
     """The trade-off: a lower price against a longer wait."""
-    from gpuwatch.app.backtest_summary import wait_text
-    from gpuwatch.cli.chart import line_chart
-    from gpuwatch.cli.png import wait_curve
-    from gpuwatch.cli.tables import table
+    from gpuwatch.app.backtest_report import wait_text
     from gpuwatch.domain.watches.watch import Action
 
     known = [(watch, result) for watch, result in found.results if result is not None]
@@ -349,7 +261,7 @@ def _print_sweep(found: Backtest) -> None:
 
 
 def _step(watch: Watch, result: BacktestResult) -> tuple[str, ...]:
-    from gpuwatch.app.backtest_summary import wait_text
+    from gpuwatch.app.backtest_report import wait_text
     from gpuwatch.domain.watches.watch import Action
 
     first, waiting = result.first, result.waiting
@@ -363,14 +275,6 @@ def _step(watch: Watch, result: BacktestResult) -> tuple[str, ...]:
         "–" if waiting.paid_usd_gpu_hour is None else f"{waiting.paid_usd_gpu_hour:.4f}",
         "–" if waiting.saved is None else _against(waiting),
     )
-
-
-def _save_picture(path: Path, found: Backtest, is_sweep: bool) -> None:
-    """The trade-off, or the cheapest that fitted with what was taken."""
-    from gpuwatch.cli.png import draw_backtest, draw_sweep, save_png
-
-    known = [(watch, result) for watch, result in found.results if result is not None]
-    save_png(path, lambda axes: draw_sweep(axes, known) if is_sweep else draw_backtest(axes, known))
 
 
 def _foot(found: Backtest) -> None:

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import PastOptions, completes, config_option, json_option, past_options
-from gpuwatch.cli.png import png_option
-from gpuwatch.cli.tables import left, right
+from gpuwatch.cli.output import json_out, local
+from gpuwatch.cli.png import png_option, save_png
+from gpuwatch.cli.tables import csv_out, left, right, table, uses_colour
+from gpuwatch.domain.market.money import price_text
+from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.watches.windows import parse_window
 
 if TYPE_CHECKING:
     from gpuwatch.app.calendar import PriceCalendar
@@ -78,8 +83,6 @@ def calendar(
     from gpuwatch.app.calendar import CalendarRequest, calendar_json, cell_json, price_calendar
     from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.cli.output import json_out
-    from gpuwatch.cli.tables import csv_out
 
     if as_csv and as_json:
         raise click.UsageError("use either --csv or --json.")
@@ -106,8 +109,6 @@ def calendar(
 
 
 def _check_zone(name: str | None) -> None:
-    from zoneinfo import ZoneInfo
-
     try:
         ZoneInfo(name or "UTC")
     except (OSError, ValueError, LookupError) as error:  # unknown, a folder, a path that leads out
@@ -128,8 +129,6 @@ def _parts(blocks: tuple[str, ...]) -> list[WeekPart]:
 
 def _part(text: str) -> WeekPart:
     from gpuwatch.domain.analysis.calendar import week_part
-    from gpuwatch.domain.market.text import clean
-    from gpuwatch.domain.watches.windows import parse_window
 
     name, equals, window = text.partition("=")
     name = clean(name).strip()
@@ -143,8 +142,6 @@ def _part(text: str) -> WeekPart:
 
 def _print_calendar(shown: PriceCalendar, title: str) -> None:
     """The map, the table, and what they say in words."""
-    from gpuwatch.cli.output import local
-    from gpuwatch.cli.tables import table
     from gpuwatch.domain.analysis.calendar import HOURS_METHOD, METHOD
 
     found = shown.found
@@ -169,8 +166,6 @@ def _print_calendar(shown: PriceCalendar, title: str) -> None:
 
 
 def _usd(found: Calendar) -> str:
-    from gpuwatch.domain.market.money import price_text
-
     return "–" if found.median_microusd is None else f"{price_text(found.median_microusd / 1e6, least=4)} $"
 
 
@@ -195,7 +190,6 @@ def _weeks(found: Calendar) -> str:
 
 def _painted(cell: HourOfWeekPrice, found: Calendar) -> str:
     from gpuwatch.app.calendar import percent_of
-    from gpuwatch.cli.tables import uses_colour
 
     percent = percent_of(cell, found)
     if percent is None:
@@ -237,7 +231,6 @@ def _sentences(found: Calendar) -> Iterator[str]:
 def _save_picture(path: Path, shown: PriceCalendar, title: str) -> None:
     """The map as a picture."""
     from gpuwatch.app.calendar import DAYS, percent_of
-    from gpuwatch.cli.png import save_png
 
     def draw(axes: Any) -> None:
         known = [percent_of(cell, shown.found) for cell in shown.found.cells]

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta, tzinfo
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import click
+import msgspec
 
 from gpuwatch.cli import Exit
+from gpuwatch.cli.chart import line_chart
 from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import Between, PastOptions, completes, json_option, past_options, settings_option
 from gpuwatch.cli.output import json_out
-from gpuwatch.cli.png import png_option
+from gpuwatch.cli.png import png_option, save_png
 from gpuwatch.cli.tables import csv_out, left, right, table
+from gpuwatch.domain.analysis.price_series import PeriodLength, unobserved_gaps
+from gpuwatch.domain.market.money import usd_number
+from gpuwatch.domain.market.text import clean
 
 if TYPE_CHECKING:
     from gpuwatch.app.price_history import PriceHistoryResult
-    from gpuwatch.domain.analysis.price_series import PeriodLength, PricePeriod
+    from gpuwatch.domain.analysis.price_series import PricePeriod
     from gpuwatch.settings import Settings
 
 _BY_HOUR_UP_TO = timedelta(days=3)
@@ -84,18 +90,15 @@ def history(
 
     Exit codes: 0 done, 2 usage, 3 no data for that time.
     """
-    from zoneinfo import ZoneInfo
-
     from gpuwatch.app.price_history import PriceHistoryRequest, price_history
     from gpuwatch.bootstrap import real_now
-    from gpuwatch.domain.market.text import clean
 
     named = gpu or gpu_option
     if named is None or (gpu and gpu_option):
         raise click.UsageError("name one GPU, as in: gpuwatch history H100.")
     if as_csv and as_json:
         raise click.UsageError("use either --csv or --json.")
-    start, end = (replace(past, since=f"{days}d") if days else past).span(real_now())
+    start, end = (dataclasses.replace(past, since=f"{days}d") if days else past).span(real_now())
     zone = ZoneInfo(settings.timezone)
     asked = PriceHistoryRequest(
         gpu=named,
@@ -124,8 +127,6 @@ def history(
 
 def _every(wanted: str | None, span: timedelta, apart: timedelta, *, for_machines: bool) -> PeriodLength:
     """As wanted; else hours for programs, and for people as many lines as one reads."""
-    from gpuwatch.domain.analysis.price_series import PeriodLength
-
     if wanted:
         return PeriodLength(wanted)
     if for_machines or span <= _BY_HOUR_UP_TO:
@@ -146,7 +147,6 @@ def _print_machine_readable(found: PriceHistoryResult, as_csv: bool, *, is_list:
 
 def print_periods(points: Sequence[PricePeriod], title: str, zone: tzinfo, by_hour: bool) -> None:
     """A chart and a table."""
-
     if not any(point.polled for point in points):
         click.echo(f"{title}: {_NO_DATA}")
         return
@@ -159,9 +159,6 @@ def print_periods(points: Sequence[PricePeriod], title: str, zone: tzinfo, by_ho
 
 
 def _chart(points: Sequence[PricePeriod], title: str, zone: tzinfo, by_hour: bool) -> str:
-    from gpuwatch.cli.chart import line_chart
-    from gpuwatch.domain.market.money import usd_number
-
     shape = "%d %b %H:%M" if by_hour else "%Y-%m-%d"
     return line_chart(
         [point.starts_at.timestamp() for point in points],
@@ -177,14 +174,12 @@ def _chart(points: Sequence[PricePeriod], title: str, zone: tzinfo, by_hour: boo
 
 def _folded(points: Sequence[PricePeriod]) -> list[PricePeriod]:
     """Consecutive periods without prices as one line."""
-    from msgspec import structs
-
     folded: list[PricePeriod] = []
     for (is_empty, _), group in groupby(points, key=lambda point: (point.min_microusd is None, point.polled)):
         same = list(group)
         if is_empty:
             hours, known = sum(point.hours for point in same), sum(point.known_hours for point in same)
-            same = [structs.replace(same[0], hours=hours, known_hours=known)]
+            same = [msgspec.structs.replace(same[0], hours=hours, known_hours=known)]
         folded += same
     return folded
 
@@ -205,8 +200,6 @@ def _cells(point: PricePeriod) -> tuple[str, ...]:
 
 def _print_sums(found: PriceHistoryResult, zone: tzinfo) -> None:
     """How much of the time is known, and how long the price was under each `--under`."""
-    from gpuwatch.domain.analysis.price_series import unobserved_gaps
-
     series = found.track.series
     if not series.known:
         return
@@ -227,8 +220,6 @@ def _print_sums(found: PriceHistoryResult, zone: tzinfo) -> None:
 
 def _save_picture(path: Path, found: PriceHistoryResult, title: str, zone: tzinfo) -> None:
     """The chart as a picture; grey where the market was not polled."""
-    from gpuwatch.cli.png import save_png
-    from gpuwatch.domain.analysis.price_series import unobserved_gaps
 
     def draw(axes: Any) -> None:
         from matplotlib import dates

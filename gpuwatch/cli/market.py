@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import Between, PastOptions, completes, config_option, json_option, past_options
-from gpuwatch.cli.tables import left, right
+from gpuwatch.cli.output import json_out, local, note
+from gpuwatch.cli.tables import left, right, table
+from gpuwatch.domain.market.money import price_text
 
 if TYPE_CHECKING:
     from gpuwatch.app.market import MarketOverview
@@ -75,7 +78,6 @@ def market(
     from gpuwatch.app.market import MarketRequest, market_json, market_overview
     from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.cli import Exit
 
     loaded = load_settings(config)
     start, end = past.span(real_now())
@@ -84,8 +86,6 @@ def market(
     )
     page = market_overview(loaded, asked)
     if as_json:
-        from gpuwatch.cli.output import json_out
-
         json_out(market_json(page, asked))
     else:
         _print_overview(page, asked.until, loaded.timezone)
@@ -96,9 +96,6 @@ def market(
 
 def _print_overview(page: MarketOverview, now: datetime, timezone: str) -> None:
     """A table, and when it was polled."""
-    from gpuwatch.cli.output import local, note
-    from gpuwatch.cli.tables import table
-
     if page.looked_at is None:
         click.echo("no data: never polled. Is `gpuwatch run` running, and is anything in a watch or under [record]?")
         return
@@ -146,6 +143,4 @@ def lasting(seconds: float) -> str:
 
 
 def _price(microusd: int | None) -> str:
-    from gpuwatch.domain.market.money import price_text
-
     return _UNKNOWN if microusd is None else price_text(microusd / 1e6, least=4)
