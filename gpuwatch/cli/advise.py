@@ -13,10 +13,10 @@ from gpuwatch.cli.options import (
     Between,
     PastOptions,
     completes,
-    config_option,
     duration_option,
     json_option,
     past_options,
+    settings_option,
 )
 from gpuwatch.cli.output import json_out, local
 from gpuwatch.cli.tables import left, right, table
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gpuwatch.app.advise import AdviceRequest, AdviceResult
     from gpuwatch.domain.analysis.advice import Advice, WaitingSaving
     from gpuwatch.domain.analysis.snipe import SnipeOdds
+    from gpuwatch.settings import Settings
 
 _MOST_HOURS = 30 * 24
 _VERDICTS = {"buy_now": "BUY NOW", "wait": "WAIT", "either": "YOUR CALL"}
@@ -50,8 +51,8 @@ _VERDICTS = {"buy_now": "BUY NOW", "wait": "WAIT", "either": "YOUR CALL"}
 @duration_option("--poll-every", "poll_every_s", "Poll interval for the odds. Default: as configured.")
 @past_options("90d")
 @json_option
-@config_option
-def advise(past: PastOptions, deadline: float, as_json: bool, config: str | None, **given: Any) -> int:
+@settings_option
+def advise(past: PastOptions, deadline: float, as_json: bool, settings: Settings, **given: Any) -> int:
     """Wait or buy: the price to hold out for until a deadline, computed from the history.
 
     With --data or --until, "now" is the newest hour of the history. Prices are per GPU-hour, commission included.
@@ -60,11 +61,9 @@ def advise(past: PastOptions, deadline: float, as_json: bool, config: str | None
     """
     from gpuwatch.app.advise import AdviceRequest, advice_json, give_advice
     from gpuwatch.bootstrap import real_now
-    from gpuwatch.bootstrap.settings_loading import load_settings
 
     if deadline > _MOST_HOURS * 3600:
         raise click.BadParameter("expected at most 30d", param_hint="--deadline")
-    settings = load_settings(config)
     since, until = past.span(real_now())
     wanted = AdviceRequest(
         **given,

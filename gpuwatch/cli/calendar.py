@@ -11,7 +11,7 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import PastOptions, completes, config_option, json_option, past_options
+from gpuwatch.cli.options import PastOptions, completes, json_option, past_options, settings_option
 from gpuwatch.cli.output import json_out, local
 from gpuwatch.cli.png import png_option, save_png
 from gpuwatch.cli.tables import csv_out, left, right, table, uses_colour
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gpuwatch.app.calendar import PriceCalendar
     from gpuwatch.domain.analysis.calendar import Calendar, CalendarEffect, WeekPart
     from gpuwatch.domain.analysis.week_patterns import HourOfWeekPrice
+    from gpuwatch.settings import Settings
 
 _DEFAULT_BLOCKS = ("night=22:00-08:00", "weekend=Sat-Sun")
 _MOST_BLOCKS = 12
@@ -62,7 +63,7 @@ _COLUMNS = (
 @click.option("--csv", "as_csv", is_flag=True, help="Print the 168 hours of the week as CSV.")
 @png_option
 @json_option
-@config_option
+@settings_option
 def calendar(
     gpu: str,
     past: PastOptions,
@@ -71,7 +72,7 @@ def calendar(
     as_csv: bool,
     png: Path | None,
     as_json: bool,
-    config: str | None,
+    settings: Settings,
 ) -> int:
     """Test whether a GPU is cheaper at night or at weekends: its lowest price by hour of the week.
 
@@ -82,18 +83,22 @@ def calendar(
     """
     from gpuwatch.app.calendar import CalendarRequest, calendar_json, cell_json, price_calendar
     from gpuwatch.bootstrap import real_now
-    from gpuwatch.bootstrap.settings_loading import load_settings
 
     if as_csv and as_json:
         raise click.UsageError("use either --csv or --json.")
     parts = _parts(blocks)
-    loaded = load_settings(config)
     _check_zone(zone)
     since, until = past.span(real_now())
     asked = CalendarRequest(
-        gpu=gpu, scope=past.scope(), since=since, until=until, data=past.data, zone=zone or loaded.timezone, parts=parts
+        gpu=gpu,
+        scope=past.scope(),
+        since=since,
+        until=until,
+        data=past.data,
+        zone=zone or settings.timezone,
+        parts=parts,
     )
-    shown = price_calendar(loaded, asked)
+    shown = price_calendar(settings, asked)
     title = past.title(gpu) + (f" at {past.provider}" if past.provider else "")
     if as_json:
         json_out(calendar_json(shown, gpu))
@@ -104,7 +109,7 @@ def calendar(
     if png and shown.found.hours:
         _save_picture(png, shown, title)
     if not shown.found.hours:
-        past.hint_at_older(loaded, shown.gpus, since)
+        past.hint_at_older(settings, shown.gpus, since)
     return Exit.DONE if shown.found.is_answered else Exit.CANNOT_TELL
 
 

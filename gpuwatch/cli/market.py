@@ -9,7 +9,7 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import Between, PastOptions, completes, config_option, json_option, past_options
+from gpuwatch.cli.options import Between, PastOptions, completes, json_option, past_options, settings_option
 from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.tables import left, right, table
 from gpuwatch.domain.market.money import price_text
@@ -17,6 +17,7 @@ from gpuwatch.domain.market.money import price_text
 if TYPE_CHECKING:
     from gpuwatch.app.market import MarketOverview
     from gpuwatch.domain.analysis.gpu_status import GpuStatus
+    from gpuwatch.settings import Settings
 
 _STALE = timedelta(hours=3)
 _UNKNOWN = "–"
@@ -58,14 +59,14 @@ _COLUMNS = (
     help="Price that the column life is about. Default: each GPU's median price.",
 )
 @json_option
-@config_option
+@settings_option
 def market(
     gpus: tuple[str, ...],
     more: tuple[str, ...],
     past: PastOptions,
     under: float | None,
     as_json: bool,
-    config: str | None,
+    settings: Settings,
 ) -> int:
     """Summarise each GPU on one line: USD per GPU-hour, commission included.
 
@@ -77,20 +78,18 @@ def market(
     """
     from gpuwatch.app.market import MarketRequest, market_json, market_overview
     from gpuwatch.bootstrap import real_now
-    from gpuwatch.bootstrap.settings_loading import load_settings
 
-    loaded = load_settings(config)
     start, end = past.span(real_now())
     asked = MarketRequest(
         gpus=(*gpus, *more), scope=past.scope(), since=start, until=end, data=past.data, under_usd=under
     )
-    page = market_overview(loaded, asked)
+    page = market_overview(settings, asked)
     if as_json:
         json_out(market_json(page, asked))
     else:
-        _print_overview(page, asked.until, loaded.timezone)
+        _print_overview(page, asked.until, settings.timezone)
     if not page.rows:
-        past.hint_at_older(loaded, None, start)
+        past.hint_at_older(settings, None, start)
     return Exit.DONE if page.rows else Exit.CANNOT_TELL
 
 
