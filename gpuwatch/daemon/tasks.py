@@ -60,7 +60,8 @@ def _launch_tasks(service: Service) -> Iterator[PeriodicTask]:
     for name, guard in service.guards.items():
         yield PeriodicTask(name=f"guard {name}", run=_guard(guard), every_s=GUARD_EVERY_S)
     for name, follower in service.followers.items():
-        yield PeriodicTask(name=f"follow {name}", run=_follow(follower), every_s=FOLLOW_EVERY_S)
+        every_s = FOLLOW_EVERY_S / min(pace(), 4.0)  # a test waits for many steps of many launches
+        yield PeriodicTask(name=f"follow {name}", run=_follow(follower), every_s=every_s)
 
 
 def _charge_tasks(service: Service) -> Iterator[PeriodicTask]:

@@ -46,8 +46,9 @@ def launches(database_url: str) -> list[Row]:
     return rows(database_url, "SELECT * FROM launch ORDER BY intended_at_ms")
 
 
-def undelivered(database_url: str) -> int:
-    return len(rows(database_url, "SELECT alert_id FROM delivery WHERE state = 'pending'"))
+def undelivered(database_url: str) -> set[str]:
+    """The alerts that wait for a channel."""
+    return {row["alert_id"] for row in rows(database_url, "SELECT alert_id FROM delivery WHERE state = 'pending'")}
 
 
 class Audit:

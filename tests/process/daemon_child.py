@@ -14,6 +14,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from gpuwatch.emulator import Marketplace
+from tests.process.audit import undelivered
 from tests.process.fork_server import ForkedProcess, start_gpuwatch
 from tests.telegram_double import CHAT, TOKEN, TelegramDouble
 
@@ -123,6 +124,12 @@ def wait_for(look: Callable[[], Any], within_s: float = 20.0, every_s: float = 0
             return found
         time.sleep(every_s)
     raise AssertionError("it did not happen in time")
+
+
+def wait_until_delivered(database_url: str, within_s: float = 40.0) -> None:
+    """Until no alert waits that waits now. Others may: a watch repeats its own every second."""
+    waiting = undelivered(database_url)
+    wait_for(lambda: not waiting & undelivered(database_url), within_s)
 
 
 def terminate(child: ForkedProcess) -> tuple[int, float]:

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.emulator import Delays, Marketplace
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.outbox import Outbox
-from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for
+from tests.process.audit import rows
+from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for, wait_until_delivered
 from tests.telegram_double import telegram
 
 KILLS = 50
@@ -46,12 +45,12 @@ def test_fifty_kills_at_random_moments_under_faults(tmp_path: Path) -> None:
             wait_for(lambda: home.log().count("watching") > starts)  # before it, SIGTERM meets no handler
             # on a busy machine no daemon before this one may have come as far as renting
             wait_for(lambda: market.ledger.creates and _all_known(home, market), within_s=60, every_s=1.0)
-            wait_for(lambda: not _undelivered(tmp_path), within_s=40, every_s=0.5)
+            wait_until_delivered(home.database_url)
             code, _ = terminate(child)
         assert code == 0
         _no_launch_was_doubled(market)
         assert 1 <= len(market.ledger.creates) <= MAX_TOTAL
-        reported = _alerts(tmp_path)
+        reported = _alerts(home.database_url)
         assert reported
         assert reported <= {alert_id for alert_id in reported for shown in double.shown if alert_id in shown.text}
 
@@ -71,23 +70,6 @@ def _all_known(home: Home, market: Marketplace) -> bool:
     return known and not moving
 
 
-def _undelivered(folder: Path) -> int:
-    database = open_database(f"sqlite:///{folder}/gpuwatch.db")
-    try:
-        return sum(waiting.count for waiting in Outbox(database).pending())
-    finally:
-        database.close()
-
-
-def _rows(folder: Path, sql: str) -> list[tuple[str, ...]]:
-    database = open_database(f"sqlite:///{folder}/gpuwatch.db")
-    try:
-        with database.read() as connection:
-            return [tuple(row) for row in connection.exec_driver_sql(sql)]
-    finally:
-        database.close()
-
-
-def _alerts(folder: Path) -> set[str]:
+def _alerts(database_url: str) -> set[str]:
     """Alerts that were due to Telegram and did not expire."""
-    return {row[0] for row in _rows(folder, "SELECT alert_id FROM delivery WHERE state = 'sent'")}
+    return {row["alert_id"] for row in rows(database_url, "SELECT alert_id FROM delivery WHERE state = 'sent'")}

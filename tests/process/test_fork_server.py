@@ -1,0 +1,20 @@
+"""The fork server loads nothing that an installation without the test tools would lack."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import packages_distributions
+
+import pytest
+
+from tests.process.daemon_child import ROOT
+from tests.process.fork_server import PRELOADED
+
+
+@pytest.mark.parametrize("module", PRELOADED)
+def test_what_is_loaded_before_the_fork_is_ours_or_locked_for_users(module: str) -> None:
+    """A library that left the locks may still be in an old venv, and hide that it is imported here."""
+    locked = set(re.findall(r"(?m)^([a-z0-9-]+)", (ROOT / "requirements/runtime.txt").read_text()))
+    package = module.partition(".")[0]
+    owners = {name.lower().replace("_", "-") for name in packages_distributions().get(package, ())}
+    assert package == "gpuwatch" or owners & locked
