@@ -56,7 +56,6 @@ class LaunchExecutor:
     def start(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> None:
         """Rent it soon, on a thread of its provider. The arguments are those of `execute`."""
         self._threads.submit(launch.provider, self._run, launch, watch, candidates)
-        self._slots.run_now("deliver")
 
     def wait_for_started(self, provider: str, at_most_s: float) -> None:
         """Wait for the launches started at a provider since the last call, but not for long."""

@@ -11,15 +11,24 @@ from contextlib import nullcontext
 from datetime import datetime, timedelta
 
 import msgspec
-from sqlalchemy import Connection, and_, bindparam, func, insert, not_, or_, select
+from sqlalchemy import Connection, and_, bindparam, exists, func, insert, not_, or_, select
 from sqlalchemy.exc import IntegrityError
 
 from gpuwatch.domain.launches.admission import AdmissionState, admit_launch, alive_launches
 from gpuwatch.domain.launches.budget import all_budgets_refusal
-from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchRefusal, LaunchState, RefusalReason
+from gpuwatch.domain.launches.launch import (
+    EndReason,
+    Intent,
+    Launch,
+    LaunchConflict,
+    LaunchRefusal,
+    LaunchState,
+    RefusalReason,
+)
 from gpuwatch.domain.launches.machines import (
     AVOID_FOR,
     AvoidedMachine,
+    MachineNote,
     ProviderMachine,
     find_avoided_machines,
     machine_refusal,
@@ -28,13 +37,13 @@ from gpuwatch.domain.launches.machines import (
 from gpuwatch.domain.launches.pause import pause_refusal
 from gpuwatch.domain.launches.watch_limits import free_offer_slot
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import Budget, LaunchSpec, Watch
+from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.storage.checklists import ticked_items
 from gpuwatch.storage.launch_rows import launch_of, row_of, row_of_event
 from gpuwatch.storage.machine_notes import load_notes
-from gpuwatch.storage.pauses import load_pauses, lock_reservations
+from gpuwatch.storage.pauses import PauseTable, load_pauses, lock_reservations
 from gpuwatch.storage.rows import to_ms
-from gpuwatch.storage.tables import OVER_STATES, launch_event
+from gpuwatch.storage.tables import OVER_STATES, launch_event, machine_note, pause
 from gpuwatch.storage.tables import launch as launches
 
 # Built once: these stand between an offer and its rent.
@@ -52,6 +61,16 @@ _OUTBID = and_(
     func.coalesce(launches.c.end_reason, "").startswith(EndReason.OUTBID.value, autoescape=True),
 )
 _TOTAL_RELAUNCHING = _TOTAL.where(not_(_OUTBID))
+# Most stores hold no pause and no note: whether they do comes with the row that is read anyway.
+_DECIDED = (exists(select(pause)).label("pauses"), exists(select(machine_note)).label("notes"))
+_STANDING = {
+    relaunching: select(total.scalar_subquery().label("total"), *_DECIDED)
+    for relaunching, total in ((False, _TOTAL), (True, _TOTAL_RELAUNCHING))
+}
+_AS_RESERVED = select(launches.c.state, launches.c.version, *_DECIDED).where(
+    launches.c.launch_id == bindparam("of_launch")
+)
+_INSERT_LAUNCH, _INSERT_EVENT = insert(launches), insert(launch_event)
 
 
 def reserve(
@@ -62,11 +81,13 @@ def reserve(
     The launch is written as `requested` at once: from here on it may have been sent, whatever dies.
     """
     lock_reservations(connection)
-    watch, pauses = intent.watch, load_pauses(connection)
+    watch = intent.watch
+    found = connection.execute(_STANDING[_relaunches(watch)], {"of_watch": watch.name}).one()
+    pauses = load_pauses(connection) if found.pauses else PauseTable()
     standing = AdmissionState(
-        known=lambda: relevant_launches(connection, now),
-        total=lambda: _total(connection, watch.name, watch.launch or LaunchSpec()),
-        avoided=lambda known: avoided_machines(connection, known, watch, now),
+        known=lambda: _relevant_launches(connection, now),
+        total=lambda: int(found.total),
+        avoided=lambda known: _avoided_machines(load_notes(connection) if found.notes else (), known, watch, now),
         ticked=lambda: ticked_items(connection, watch),
         pauses=pauses.by_hand,
         breaker=pauses.breaker_of(watch.name),
@@ -79,8 +100,8 @@ def reserve(
     undone_alone = nullcontext() if connection.dialect.name == "sqlite" else connection.begin_nested()
     try:
         with undone_alone:
-            connection.execute(insert(launches), row_of(launch))  # as parameters: values() looks at each for 2 ms
-            connection.execute(insert(launch_event), row_of_event(launch, None, "intent", now))
+            connection.execute(_INSERT_LAUNCH, row_of(launch))  # as parameters: values() looks at each for 2 ms
+            connection.execute(_INSERT_EVENT, row_of_event(launch, None, "intent", now))
     except IntegrityError:
         return LaunchRefusal(RefusalReason.OFFER_TAKEN, "another launch took the slot or the offer at this moment")
     return admitted
@@ -98,38 +119,43 @@ def admit_retarget(
     paused = pause_refusal(load_pauses(connection).by_hand, pointed.watch, now)
     if paused is not None:
         return paused
-    others = [one for one in relevant_launches(connection, now) if one.launch_id != pointed.launch_id]
+    others = [one for one in _relevant_launches(connection, now) if one.launch_id != pointed.launch_id]
     number = free_offer_slot(alive_launches(others), match.offer)
     if number is None:
         return LaunchRefusal(RefusalReason.OFFER_TAKEN, f"another launch of yours has offer {pointed.offer_id}")
     pointed = msgspec.structs.replace(pointed, offer_slot=number)
-    refused = offer_machine_refusal(avoided_machines(connection, others, watch, now), match.offer)
+    avoided = _avoided_machines(load_notes(connection), others, watch, now)
+    refused = offer_machine_refusal(avoided, match.offer)
     return refused or all_budgets_refusal(pointed, others, budget, watch.budget, now) or pointed
 
 
 def refusal_before_send(connection: Connection, launch: Launch, now: datetime) -> LaunchRefusal | None:
-    """The last look before an order is sent: what the owner said since the launch was reserved."""
-    paused = pause_refusal(load_pauses(connection).by_hand, launch.watch, now)
-    return paused or machine_refusal(
-        find_avoided_machines((), load_notes(connection), now), launch.provider, launch.machine_id
-    )
+    """The last check before an order is sent: what the owner decided since the launch was reserved.
+
+    Raises:
+        LaunchConflict: somebody took it over since; a process that slept long must not send what others gave up.
+    """
+    found = connection.execute(_AS_RESERVED, {"of_launch": launch.launch_id}).first()
+    if found is None or (found.state, found.version) != (launch.state.value, launch.version):
+        raise LaunchConflict(f"launch {launch.launch_id} was changed by somebody else before it was sent")
+    paused = pause_refusal(load_pauses(connection).by_hand, launch.watch, now) if found.pauses else None
+    avoided = find_avoided_machines((), load_notes(connection), now) if found.notes else {}
+    return paused or machine_refusal(avoided, launch.provider, launch.machine_id)
 
 
-def relevant_launches(connection: Connection, now: datetime) -> list[Launch]:
+def _relevant_launches(connection: Connection, now: datetime) -> list[Launch]:
     """What limits and budget depend on: all that is alive, and what ended this month or lately."""
     since = min(now.replace(day=1, hour=0, minute=0, second=0, microsecond=0), now - AVOID_FOR - timedelta(hours=1))
     return [launch_of(row) for row in connection.execute(_RELEVANT, {"since": to_ms(since)})]
 
 
-def avoided_machines(
-    connection: Connection, known: Sequence[Launch], watch: Watch, now: datetime
+def _avoided_machines(
+    notes: Sequence[MachineNote], known: Sequence[Launch], watch: Watch, now: datetime
 ) -> Mapping[ProviderMachine, AvoidedMachine]:
     """The machines that this watch must not rent."""
     over = [launch for launch in known if launch.is_over]
-    relaunching = (watch.name,) if watch.launch is not None and watch.launch.relaunch else ()
-    return find_avoided_machines(over, load_notes(connection), now, relaunching)
+    return find_avoided_machines(over, notes, now, (watch.name,) if _relaunches(watch) else ())
 
 
-def _total(connection: Connection, watch: str, spec: LaunchSpec) -> int:
-    query = _TOTAL_RELAUNCHING if spec.relaunch else _TOTAL
-    return int(connection.execute(query, {"of_watch": watch}).scalar_one())
+def _relaunches(watch: Watch) -> bool:
+    return watch.launch is not None and watch.launch.relaunch

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Select, and_, delete, insert, literal, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, delete, insert, literal, select, update
 from sqlalchemy.exc import IntegrityError
 
 from gpuwatch.domain.launches.adoption import ADOPTED_OFFER
@@ -33,6 +33,12 @@ from gpuwatch.storage.pauses import lock_reservations
 from gpuwatch.storage.rows import insert_if_absent, to_ms
 from gpuwatch.storage.tables import OVER_STATES, foreign_instance, launch_event
 from gpuwatch.storage.tables import launch as launches
+
+_UPDATE_AS_READ = update(launches).where(
+    launches.c.launch_id == bindparam("read_id"),
+    launches.c.state == bindparam("read_state"),
+    launches.c.version == bindparam("read_version"),
+)
 
 __all__ = ["SqlLaunchRepository", "lock_reservations", "reserve"]
 
@@ -105,12 +111,8 @@ class SqlLaunchRepository:
     def _step(
         self, connection: Connection, launch: Launch, moved: Launch, cause: str, now: datetime, words: str | None = None
     ) -> None:
-        as_read = and_(
-            launches.c.launch_id == launch.launch_id,
-            launches.c.state == launch.state.value,
-            launches.c.version == launch.version,
-        )
-        if connection.execute(update(launches).where(as_read), row_of(moved)).rowcount != 1:
+        as_read = {"read_id": launch.launch_id, "read_state": launch.state.value, "read_version": launch.version}
+        if connection.execute(_UPDATE_AS_READ, row_of(moved) | as_read).rowcount != 1:
             raise LaunchConflict(f"launch {launch.launch_id} was changed by somebody else")
         connection.execute(insert(launch_event), row_of_event(moved, launch.state, cause, now, words))
 
@@ -143,11 +145,7 @@ class SqlLaunchRepository:
             LaunchConflict: somebody took it over since; a process that slept long must not send what others gave up.
             StoreError: that cannot be read; the order must not be sent.
         """
-        as_read = select(launches.c.state, launches.c.version).where(launches.c.launch_id == launch.launch_id)
         with self._database.read() as connection:
-            row = connection.execute(as_read).first()
-            if row is None or (row.state, row.version) != (launch.state.value, launch.version):
-                raise LaunchConflict(f"launch {launch.launch_id} was changed by somebody else before it was sent")
             return refusal_before_send(connection, launch, now)
 
     def known_foreign_instances(self, provider: str) -> frozenset[str]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -29,6 +30,7 @@ from gpuwatch.storage.tables import delivery, seen_value
 _LONGEST_LEASE_MS = 600_000  # a lease that ends later than this from now was written before the clock was set back
 _LONGEST_REST_MS = 90_000_000  # 25 h: the same, for waits
 _Found = Row[*tuple[Any, ...]]
+_INSERT_DELIVERY = insert(delivery)  # built once: an alert is part of the transaction that a rent waits for
 _MOST_MISSED = 500  # mentioned in one message; the rest in the next
 
 
@@ -73,18 +75,19 @@ def enqueue(
         "body": msgspec.json.encode(alert).decode(),
         "once_key": once_key,
     }
-    written = connection.execute(
-        _insert(connection)(alerts)
-        .on_conflict_do_nothing(index_elements=[alerts.c.once_key])
-        .returning(alerts.c.alert_id),
-        row,
-    ).first()
-    if written is None:
+    if connection.execute(_insert_once(connection.dialect.name), row).first() is None:
         return False
     rows = [_new_delivery(alert.alert_id, channel) for channel in dict.fromkeys(channels)]
     if rows:
-        connection.execute(insert(delivery), rows)
+        connection.execute(_INSERT_DELIVERY, rows)
     return True
+
+
+@cache
+def _insert_once(dialect: str) -> Any:
+    insert_or_not = sqlite.insert if dialect == "sqlite" else postgresql.insert
+    once = insert_or_not(alerts).on_conflict_do_nothing(index_elements=[alerts.c.once_key])
+    return once.returning(alerts.c.alert_id)
 
 
 class Outbox:
