@@ -58,7 +58,7 @@ def _variable(value: Any) -> str:
 
 
 def _port(value: Any) -> str:
-    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    text = str(value) if isinstance(value, int) else value
     found = _PORT.fullmatch(text.strip()) if isinstance(text, str) else None
     if not found or not all(1 <= int(port) <= 65_535 for port in found.group(1, 2) if port):
         raise ValueError('expected a port, such as 8000, "8080:8000" (outside:inside) or "53/udp"')

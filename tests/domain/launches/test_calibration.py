@@ -94,3 +94,10 @@ def test_the_fit_is_weighted_by_what_each_launch_cost() -> None:
         BilledLaunch(launch_id="b", listed=10, effective=10, charged=10, billed_hours=1),
     ]
     assert float(fitted_factor(pairs)) == pytest.approx(1002 / 1001)
+
+
+def test_a_launch_without_a_list_price_is_left_out() -> None:
+    free = a_run(launch_id="h" * 12, instance_id="h", listed_microusd_hour=0, price_microusd_hour=0)
+    [line] = invoice_lines([free], [a_row(5, instance_id="h")], NOON + 9 * DAY)
+    found = calibrate("vastai", [*charged_with(1.2), line], Commission("0.20"))
+    assert (found.launches, found.left_out) == (4, 1)

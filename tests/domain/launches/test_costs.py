@@ -21,7 +21,7 @@ from gpuwatch.domain.launches.costs import (
     remaining_cost,
     total_cost,
 )
-from gpuwatch.domain.launches.forecast import budget_uses, forecast
+from gpuwatch.domain.launches.forecast import BudgetUse, budget_uses, forecast
 from gpuwatch.domain.launches.invoices import (
     NO_CHARGE,
     InvoicedAmounts,
@@ -330,6 +330,7 @@ def test_a_mean_of_fewer_than_three_days_is_not_enough() -> None:
     assert (found.mean_effective, found.mean_listed) == (None, None)
     assert found.sample_days == 1.5
     assert found.running_effective == 3_600_000
+    assert forecast([a_run()], midnight(TODAY) + 3 * DAY).mean_effective is not None
 
 
 def test_the_mean_of_the_days_so_far_goes_on() -> None:
@@ -361,3 +362,18 @@ def test_a_launch_that_is_being_verified_costs_what_it_is_billed() -> None:
         state=S.STARTING, instance_id="1", running_at=NOON, spans=(PriceSpan(NOON, 5_000_000, 6_000_000),)
     )
     assert remaining_cost(launch, NOON, NOON + HOUR) == (5_000_000, 6_000_000)
+
+
+def test_traffic_counts_on_the_day_on_which_the_launch_starts_running_even_at_midnight() -> None:
+    launch = a_run(midnight(TODAY), promised=Promise(download_gb=10.0, download_usd_gb=0.1))
+    assert predicted_cost(launch, NOON, midnight(TODAY - DAY), midnight(TODAY)).traffic == 0
+    assert predicted_cost(launch, NOON, midnight(TODAY), midnight(TODAY + DAY)).traffic == 1_000_000
+
+
+def test_a_limit_of_nothing_has_no_percentage() -> None:
+    assert BudgetUse(watch=None, limit_name="max_usd_day", limit=0, used=1).percent(1) is None
+
+
+def test_what_hourly_prices_explain_is_everything_but_traffic() -> None:
+    charged = InvoicedAmounts(gpu=1, disk=2, download=4, upload=8, other=16)
+    assert (charged.without_traffic, charged.total) == (19, 31)

@@ -76,6 +76,7 @@ def test_a_contract_that_ends_too_early() -> None:
     assert contract_too_short(launch, NOON + 10 * HOUR, NOON) is None
     assert contract_too_short(launch, NOON + 9 * HOUR, NOON) == "early"
     assert contract_too_short(launch, NOON + 9 * HOUR, NOON + 8 * HOUR) == "soon"
+    assert contract_too_short(launch, NOON + 9 * HOUR, NOON + 8 * HOUR - MINUTE) == "early"
     assert contract_too_short(a_running_launch(), NOON + 23 * HOUR, NOON) == "early"
     assert contract_too_short(a_running_launch(), NOON + 24 * HOUR, NOON) is None
 

@@ -152,6 +152,18 @@ def test_outbid_it_bids_more_up_to_its_maximum_and_then_waits() -> None:
     assert last.effects == (RaiseBid("7", 2_950_000),)
 
 
+def test_without_a_known_minimum_the_bid_rises_by_its_step() -> None:
+    launch = alive(S.RUNNING, spot=True, condition=InstanceCondition.OUTBID, condition_since=NOON)
+    outbid = transition(launch, InstanceListed(instance(I.STOPPED)), at(), WatchTerms(bid=BID))
+    assert outbid.effects == (RaiseBid("7", 2_100_000),)
+
+
+def test_an_outbid_launch_of_unknown_since_waits() -> None:
+    launch = alive(S.RUNNING, spot=True, condition=InstanceCondition.OUTBID, max_runtime_s=None)
+    listed = InstanceListed(instance(I.STOPPED, min_bid_usd_hour=9.0))
+    assert transition(launch, listed, at(900.0), WatchTerms(relaunch=True)) == NO_TRANSITION
+
+
 def test_no_later_settings_raise_a_bid_beyond_what_its_budget_was_admitted_on() -> None:
     launch = alive(S.RUNNING, spot=True, condition=InstanceCondition.OUTBID, condition_since=NOON)
     richer = WatchTerms(bid=BidSpec(max_usd_gpu_hour=Decimal(9), step_usd_gpu_hour=Decimal("0.10")))
@@ -160,7 +172,9 @@ def test_no_later_settings_raise_a_bid_beyond_what_its_budget_was_admitted_on() 
     assert transition(launch, InstanceListed(instance(I.STOPPED, min_bid_usd_hour=3.01)), at(), richer) == NO_TRANSITION
 
 
-@pytest.mark.parametrize(("relaunch", "waited_s", "ends"), [(True, 200, True), (True, 60, False), (False, 9000, False)])
+@pytest.mark.parametrize(
+    ("relaunch", "waited_s", "ends"), [(True, 120, True), (True, 119, False), (False, 9000, False)]
+)
 def test_outbid_for_good_it_goes_elsewhere_only_if_that_is_wanted(relaunch: bool, waited_s: float, ends: bool) -> None:
     launch = alive(S.RUNNING, spot=True, condition=InstanceCondition.OUTBID, condition_since=NOON, max_runtime_s=None)
     outcome = transition(

@@ -259,3 +259,8 @@ def test_reading_the_catalogue_costs_little() -> None:
         best = min(best, time.perf_counter() - before)
     assert best < 0.02
     assert catalog() is catalog()
+
+
+def test_a_maker_alone_is_a_name_of_its_own() -> None:
+    assert fold("NVIDIA") == "nvidia"
+    assert fold("NVIDIA A100") == "a100"

@@ -71,6 +71,7 @@ def test_dollars_have_their_sign_in_front(amount: str, text: str) -> None:
 def test_a_comparison_shows_as_many_decimals_as_it_needs() -> None:
     assert above_text(Decimal("3.61"), Decimal("3.6")) == "3.61 > 3.60"
     assert above_text(Decimal("3.6001"), Decimal("3.6")) == "3.6001 > 3.6000"
+    assert above_text(Decimal("3.6000001"), Decimal("3.6")) == "3.6000001 > 3.6"
     assert above_text(Decimal("3.60000001"), Decimal("3.6")) == "3.60000001 > 3.6"
 
 

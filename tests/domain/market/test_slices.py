@@ -22,6 +22,7 @@ from gpuwatch.domain.market.slices import WHOLE, gpu_fraction
         ("H100 MIG 1g.10gb+me", 1 / 7),
         ("A30 2g.12gb", 1 / 2),
         ("A100-1-5C", 1 / 7),
+        ("A30-1-6C", 1 / 4),
         ("NVIDIA A100D-3-40C", 3 / 7),
         ("A100D-20C", 1 / 4),
         ("A40-8Q", 1 / 6),
@@ -103,3 +104,18 @@ def test_a_slice_is_no_name_of_a_card(text: str) -> None:
 @pytest.mark.parametrize(("plan", "share"), [("g6f.large", 1 / 8), ("g6f.2xlarge", 1 / 4), ("gr6f.4xlarge", 1 / 2)])
 def test_an_ec2_plan_with_a_part_of_a_gpu(plan: str, share: float) -> None:
     assert gpu_fraction(plan) == share
+
+
+@pytest.mark.parametrize(
+    ("card", "gib"),
+    [
+        ("A2", 16), ("A10", 24), ("A10G", 24), ("A16", 16), ("A30", 24), ("A40", 48), ("A100", 40), ("A100D", 80),
+        ("A100X", 80), ("H100", 80), ("H100L", 94), ("H200", 141), ("L4", 24), ("L40", 48), ("L40S", 48), ("T4", 16),
+        ("M10", 8), ("M60", 8), ("P4", 8), ("P6", 16), ("P40", 24), ("P100", 16), ("V100", 16), ("V100D", 32),
+        ("V100X", 16), ("V100DX", 32), ("RTX6000", 24), ("RTX8000", 48), ("RTXA5000", 24), ("RTXA6000", 48),
+    ],
+)  # fmt: skip
+def test_a_vgpu_counts_by_its_share_of_the_cards_memory(card: str, gib: int) -> None:
+    """Profiles as NVIDIA names them: the largest of each card is the whole card."""
+    assert gpu_fraction(f"{card}-{gib}Q") == WHOLE
+    assert gpu_fraction(f"{card}-{gib - 1}Q") == pytest.approx((gib - 1) / gib)

@@ -75,6 +75,7 @@ class Player:
         (a_look(2.71), REPORTED, {"improve_by": 0.1}, DecisionReason.NOTHING_NEW),
         (a_look(2.999), REPORTED, {"improve_by": 0.0}, DecisionReason.CHEAPER),
         (a_look(3.0), REPORTED, {"improve_by": 0.0}, DecisionReason.NOTHING_NEW),
+        (a_look(2.0), WatchMemory(fired_at=NOON - HOUR), {}, DecisionReason.NOTHING_NEW),  # at an unknown price
         (a_look(3.0), WatchMemory(), {"hold_for_s": 60.0}, DecisionReason.HOLDING),
         (a_look(3.0), WatchMemory(under_since=NOON - HOUR), {"hold_for_s": 3600.0}, DecisionReason.FIRST_MATCH),
         (a_look(3.0), WatchMemory(under_since=NOON - HOUR), {"hold_for_s": 3601.0}, DecisionReason.HOLDING),

@@ -50,3 +50,15 @@ def test_five_near_misses_are_shown_by_default() -> None:
 def test_the_distance_of_a_number_is_the_missing_share() -> None:
     (miss,) = nearest(a_watch(min_ram_gib=100.0), [an_offer(ram_gib=75.0)], VAST, NOON)
     assert [failure.off for failure in miss.failures if failure.clause == "min_ram_gib"] == [0.25]
+
+
+def test_the_distance_of_a_gpu_count_is_the_share_of_the_nearer_bound() -> None:
+    few, many = an_offer(gpu_count=1), an_offer(gpu_count=10)
+    found = nearest(a_watch(gpu_count_min=4, gpu_count_max=8), [few, many], VAST, NOON)
+    off = {
+        miss.offer.gpu_count: failure.off
+        for miss in found
+        for failure in miss.failures
+        if failure.clause == "gpu_count"
+    }
+    assert off == {1: 0.75, 10: 0.25}

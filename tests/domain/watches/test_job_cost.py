@@ -18,9 +18,15 @@ from gpuwatch.domain.planning.job import JobCost
 from gpuwatch.domain.planning.job_hours import GpuRate, JobSpec
 from gpuwatch.domain.watches.decide import DecisionReason, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.index import WatchIndex
-from gpuwatch.domain.watches.job_cost import ceiling_microusd, highest_usd_gpu_hour, job_cost, most_microusd
+from gpuwatch.domain.watches.job_cost import (
+    ceiling_microusd,
+    highest_usd_gpu_hour,
+    job_cost,
+    most_bid_microusd,
+    most_microusd,
+)
 from gpuwatch.domain.watches.match import accepts, failures, is_near, matches, price_for
-from gpuwatch.domain.watches.watch import SpotPolicy, Watch
+from gpuwatch.domain.watches.watch import BidSpec, LaunchSpec, SpotPolicy, Watch
 from gpuwatch.engine.search import queries_for
 from tests.builders import NOON, a_watch, an_offer, changed
 
@@ -251,3 +257,11 @@ def test_the_index_finds_what_a_plain_look_finds(watches: list[Watch], polls: li
         found = index.update(on_sale, NOON)
         for watch in named:
             assert found[watch.name] == matches(watch, on_sale, VAST, NOON)
+
+
+def test_only_an_interruptible_offer_is_bid_for() -> None:
+    bid = BidSpec(max_usd_gpu_hour=Decimal(5))
+    bids = a_watch(spot=SpotPolicy.ANY, launch=LaunchSpec(bid=bid))
+    for spot, most in ((True, 5_000_000), (False, 0)):
+        offer = an_offer(spot=spot)
+        assert most_bid_microusd(bids, offer, price_for(bids, offer, VAST)) == most

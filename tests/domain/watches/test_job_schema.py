@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpuwatch.domain.planning.figures import FigureRange
-from gpuwatch.domain.watches.job_schema import job_from
+from gpuwatch.domain.watches.job_schema import WrongJob, job_from
 
 
 def test_setup_and_load_take_one_duration_or_two() -> None:
@@ -20,3 +22,9 @@ def test_a_model_beside_hours_sets_the_memory_and_no_arithmetic() -> None:
 def test_a_utilisation_is_kept() -> None:
     job = job_from({"tokens": "1B", "model": "7B", "utilisation": "0.35-0.45"})
     assert job.utilisation == FigureRange(0.35, 0.45)
+
+
+def test_a_utilisation_is_at_most_the_whole() -> None:
+    assert job_from({"tokens": "1B", "model": "7B", "utilisation": 1}).utilisation == FigureRange(1.0, 1.0)
+    with pytest.raises(WrongJob, match="utilisation: expected a share of at most 1"):
+        job_from({"tokens": "1B", "model": "7B", "utilisation": 1.01})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -166,3 +167,13 @@ def test_minute_by_minute_a_window_is_what_a_naive_model_says(
             for day in opened
         )
         assert is_open([text], at, zone) is expected, (text, at)
+
+
+def test_utc_is_utc_wherever_the_machine_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert is_open(["12:00-12:01"], utc("2026-11-21T12:00"), "UTC")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
