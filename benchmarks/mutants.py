@@ -1,10 +1,11 @@
 """Mutation testing by hand: change one operator, constant or condition at a time and see whether a test notices.
 
-    python benchmarks/mutants.py --seed 1 --sample 200 gpuwatch/domain/launches gpuwatch/domain/watches
+    PYTHONPATH=. python -m benchmarks.mutants --seed 1 --sample 2000 --report mutants.jsonl gpuwatch/domain
 
-Each mutant runs in a copy of the repository: first the tests of its room (tests/domain/ROOM), then the engine and
-storage tests that import the module, directly or through a helper of theirs. docs/mutation.md holds the results.
-Not part of `make check`: a mutant takes seconds to minutes.
+The first run measures which tests run which lines and how long each takes (`--map` keeps it). Then each mutant runs the
+tests that run its line, the likeliest first, until one fails; `benchmarks/mutant_runs.py` says how. A report is gone on
+with where it stopped. `--again REPORT` runs the survivors of a report anew. docs/mutation.md holds the results. Not
+part of `make check`.
 """
 
 from __future__ import annotations
@@ -13,19 +14,15 @@ import argparse
 import ast
 import copy
 import json
-import os
 import random
-import re
-import shutil
-import subprocess
-import sys
-import tempfile
+from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from queue import Queue
 
-ROOT = Path(__file__).resolve().parent.parent
+from benchmarks.mutant_runs import Limits, run_mutants
+
+TESTS = ["tests/domain", "tests/engine", "tests/storage", "tests/settings", "tests/bootstrap"]
 _COMPARE = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -40,8 +37,52 @@ _COMPARE = {
 }
 _ARITHMETIC = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Div}
 _CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
-_SLOW = {"test_launch_model.py", "test_budget_model.py"}  # models of many steps; minutes each
-_FIRST_LIMIT_S, _SECOND_LIMIT_S = 90, 240
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: which node of a file's candidates, and which of its variants."""
+
+    file: str
+    node: int
+    variant: int
+    line: int
+    function: str  # dotted; "" at the level of the module
+    before: str
+    after: str
+
+    def tree(self) -> ast.Module:
+        """The file with the change, every node at its old place."""
+        tree = ast.parse(Path(self.file).read_text())
+        target = _candidates(tree)[self.node]
+        new = list(variants(target))[self.variant]
+        for inner in ast.walk(new):
+            if "lineno" in inner._attributes and not hasattr(inner, "lineno"):
+                ast.copy_location(inner, target)
+        changed: ast.Module = _Replace(target, ast.copy_location(new, target)).visit(tree)
+        return ast.fix_missing_locations(changed)
+
+
+def mutants_of(path: Path) -> list[Mutant]:
+    """Every mutant of a file."""
+    tree = ast.parse(path.read_text())
+    owners = dict(_owners(tree))
+    found = []
+    for number, node in enumerate(_candidates(tree)):
+        for which, new in enumerate(variants(node)):
+            texts = _short(node), _short(ast.fix_missing_locations(new))
+            found.append(Mutant(str(path), number, which, getattr(node, "lineno", 0), owners.get(id(node), ""), *texts))
+    return found
+
+
+def _owners(tree: ast.AST, name: str = "") -> Iterator[tuple[int, str]]:
+    """The dotted name of the function or class that each node belongs to."""
+    for node in ast.iter_child_nodes(tree):
+        inner = name
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            inner = f"{name}.{node.name}".lstrip(".")
+        yield id(node), inner
+        yield from _owners(node, inner)
 
 
 def variants(node: ast.AST) -> Iterator[ast.AST]:
@@ -104,16 +145,6 @@ class _Replace(ast.NodeTransformer):
         return self._new if node is self._target else self.generic_visit(node)
 
 
-def mutants_of(path: Path) -> list[tuple[Path, int, int, str, str]]:
-    """(file, node number, variant number, line and code before, code after) of every mutant of a file."""
-    found = []
-    for number, node in enumerate(_candidates(ast.parse(path.read_text()))):
-        for which, new in enumerate(variants(node)):
-            line = getattr(node, "lineno", 0)
-            found.append((path, number, which, f"{line}: {_short(node)}", _short(ast.fix_missing_locations(new))))
-    return found
-
-
 def _candidates(tree: ast.Module) -> list[ast.AST]:
     """Nodes of code that runs: no annotations, decorators or type-checking imports."""
     skipped: set[int] = set()
@@ -134,96 +165,51 @@ def _short(node: ast.AST) -> str:
     return " ".join(text.split())[:110]
 
 
-def write_mutant(work: Path, path: Path, number: int, which: int) -> None:
-    """Write one mutant over the file of a copied repository."""
-    tree = ast.parse(path.read_text())
-    target = _candidates(tree)[number]
-    new = list(variants(target))[which]
-    tree = ast.fix_missing_locations(_Replace(target, new).visit(tree))
-    (work / path.relative_to(ROOT)).write_text(ast.unparse(tree))
+def draw(places: list[Path], seed: int, sample: int) -> tuple[list[Mutant], int]:
+    """A seeded sample, and how many there are."""
+    files = sorted({file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place])})
+    everything = [mutant for file in files for mutant in mutants_of(file)]
+    return random.Random(seed).sample(everything, min(sample or len(everything), len(everything))), len(everything)
 
 
-def tests_of(module: str, room: str) -> tuple[list[str], list[str]]:
-    """The tests of the module's room, its own file first; and the engine and storage tests that import it."""
-    name = module.rsplit(".", 1)[-1]
-    near = sorted((ROOT / "tests" / "domain" / room).glob("test_*.py"), key=lambda one: name not in one.name)
-    imports = re.compile(rf"from {re.escape(module)} import")
-    helpers = {one.stem for one in (ROOT / "tests" / "engine").glob("*.py") if imports.search(one.read_text())}
-    through = re.compile("|".join(rf"from tests\.engine\.{one} import" for one in sorted(helpers)) or "$^")
-    far = []
-    for folder in ("engine", "storage"):
-        for one in sorted((ROOT / "tests" / folder).glob("test_*.py")):
-            text = one.read_text()
-            if one.name not in _SLOW and (imports.search(text) or through.search(text)):
-                far.append(str(one.relative_to(ROOT)))
-    return [str(one.relative_to(ROOT)) for one in near], far
+def survivors_of(report: Path) -> list[Mutant]:
+    """The mutants of this tree that survived in a report, found by function and code: lines may have moved."""
+    rows = [json.loads(line) for line in report.read_text().splitlines()]
+    wanted = {_identity(row) for row in rows if row["verdict"] == "survived"}
+    files = sorted({Path(row["file"]) for row in rows})
+    return [one for file in files if file.exists() for one in mutants_of(file) if _identity(asdict(one)) in wanted]
 
 
-def verdict(work: Path, files: list[str], limit_s: float) -> str:
-    """ "survived", "killed" or "timeout"."""
-    if not files:
-        return "survived"
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:randomly", "-p", "no:cacheprovider"]
-    command += ["-k", "not postgresql", *files]
-    environment = os.environ | {"PYTHONPATH": str(work), "PYTHONDONTWRITEBYTECODE": "1"}
-    process = subprocess.Popen(command, cwd=work, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        return "survived" if process.wait(limit_s) in {0, 5} else "killed"
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-        return "timeout"
-
-
-def run(mutant: tuple[Path, int, int, str, str], copies: Queue[Path]) -> dict[str, object]:
-    """Try one mutant in a free copy of the repository."""
-    path, number, which, before, after = mutant
-    work = copies.get()
-    try:
-        write_mutant(work, path, number, which)
-        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        near, far = tests_of(module, path.parent.name)
-        found = verdict(work, near, _FIRST_LIMIT_S)
-        if found == "survived":
-            found = verdict(work, far, _SECOND_LIMIT_S)
-    finally:
-        shutil.copy(path, work / path.relative_to(ROOT))
-        copies.put(work)
-    return {"file": str(path.relative_to(ROOT)), "before": before, "after": after, "verdict": found}
+def _identity(row: dict[str, object]) -> tuple[object, ...]:
+    return row["file"], row["function"], row["before"], row["after"]
 
 
 def main() -> None:
-    """Draw a sample, run it, print each survivor and the counts."""
-    parser = argparse.ArgumentParser(description="Seeded mutation testing of pure code.")
-    parser.add_argument("places", nargs="+", type=Path, help="Files or folders below the repository.")
+    """Draw a sample, run what the report does not hold yet, print the counts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "places", nargs="*", type=Path, help="Files or folders below the repository, the working folder."
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sample", type=int, default=100, help="Mutants to draw; 0: all.")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--report", type=Path, help="Write every result as a JSON line.")
+    parser.add_argument("--report", type=Path, required=True, help="Append every result as a JSON line.")
+    parser.add_argument("--map", type=Path, default=Path("mutants-map.json"), help="Which tests run which lines.")
+    parser.add_argument("--tests", nargs="+", default=TESTS)
+    parser.add_argument("--budget", type=float, default=10.0, help="Unmutated processor seconds of tests a mutant.")
+    parser.add_argument("--examples", type=int, default=20, help="Examples of Hypothesis a test; its steps, too.")
+    parser.add_argument("--again", type=Path, help="Run the survivors of this report instead of a draw.")
     chosen = parser.parse_args()
-    paths = [ROOT / place for place in chosen.places]
-    files = sorted({file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])})
-    everything = [mutant for file in files for mutant in mutants_of(file)]
-    size = min(chosen.sample or len(everything), len(everything))
-    drawn = random.Random(chosen.seed).sample(everything, size)
-    print(f"{size} of {len(everything)} mutants in {len(files)} files, seed {chosen.seed}", flush=True)
-    counts = dict.fromkeys(("killed", "timeout", "survived"), 0)
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(chosen.jobs) as pool:
-        copies: Queue[Path] = Queue()
-        for number in range(chosen.jobs):
-            work = Path(folder) / str(number)
-            for part in ("gpuwatch", "tests", "migrations", "benchmarks", "docs", "deploy"):
-                shutil.copytree(ROOT / part, work / part, ignore=shutil.ignore_patterns("__pycache__"))
-            shutil.copy(ROOT / "pyproject.toml", work)
-            copies.put(work)
-        for result in pool.map(lambda one: run(one, copies), drawn):
-            counts[str(result["verdict"])] += 1
-            if result["verdict"] == "survived":
-                print(f"survived {result['file']}:{result['before']}  →  {result['after']}", flush=True)
-            if chosen.report:
-                with chosen.report.open("a") as report:
-                    report.write(json.dumps(result) + "\n")
-    print(f"{counts['killed']} killed, {counts['timeout']} timed out, {counts['survived']} survived of {size}")
+    if chosen.again:
+        drawn = survivors_of(chosen.again)
+    else:
+        drawn, total = draw(chosen.places, chosen.seed, chosen.sample)
+        print(f"{len(drawn)} of {total} mutants, seed {chosen.seed}", flush=True)
+    rows = [json.loads(line) for line in chosen.report.read_text().splitlines()] if chosen.report.exists() else []
+    done = {(row["file"], row["node"], row["variant"]) for row in rows}
+    left = [one for one in drawn if (one.file, one.node, one.variant) not in done]
+    run_mutants(left, chosen.tests, chosen.map, chosen.report, Limits(chosen.budget, chosen.examples))
+    rows = [json.loads(line) for line in chosen.report.read_text().splitlines()]
+    print(dict(Counter(row["verdict"] for row in rows)))
 
 
 if __name__ == "__main__":
