@@ -71,7 +71,8 @@ def find_changes(answer: Answer, poll: RecordedPoll, prices: OpenPrices) -> Answ
     seen = _PriceComparison(prices, poll, mark, facts).judge(odd) if odd else []
     gone: list[OpenPrice] = []
     if poll.covers:
-        gone = [opened for opened in provider_prices.within(poll.gpu) if opened.mark != mark and _may_end(opened, poll)]
+        models = provider_prices.models_of(poll.gpu)
+        gone = [one for model in models for one in model.values() if one.mark != mark and _may_end(one, poll)]
     return AnswerChanges(seen, gone, facts)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 
 from gpuwatch.storage.answer_changes import reference_microusd
 from gpuwatch.storage.executor import Executor, Row
@@ -79,7 +79,7 @@ def intervals_in_memory(
         yield from log.of_segment(segment_id)
     for (_, its_spot), provider_prices in prices.by_provider.items():
         if its_spot == spot:
-            for opened in provider_prices.within(gpu):
+            for opened in chain.from_iterable(model.values() for model in provider_prices.models_of(gpu)):
                 price = reference_microusd(opened.machine_microusd, opened.disk_microusd)
                 yield PricedInterval(opened.segment_id, opened.series_id, opened.seen_from_s, None, price)
 

@@ -6,7 +6,7 @@ follows the size of the market and not the length of the history.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import msgspec
 
@@ -69,10 +69,9 @@ class ProviderPrices:
         if not model:
             self.models.pop(opened.gpu, None)
 
-    def within(self, gpu: str) -> Iterator[OpenPrice]:
-        """Everything on offer of one GPU, or of all ("")."""
-        for model in self.models.values() if not gpu else (self.models.get(gpu, {}),):
-            yield from model.values()
+    def models_of(self, gpu: str) -> Iterable[dict[Key, OpenPrice]]:
+        """What is on offer of one GPU, or of all ("")."""
+        return self.models.values() if not gpu else (self.models.get(gpu, {}),)
 
 
 class OpenPrices:

@@ -128,10 +128,9 @@ def cheapest_first(offers: Iterable[Offer]) -> list[Offer]:
     """In order of price, then of id; of one identity only the cheapest."""
     by_id = sorted(offers, key=attrgetter("offer_id"))
     ordered = sorted(by_id, key=attrgetter("quoted_usd_hour"))  # two sorts are quicker than one by both
-    keys = [(offer.machine_id or f"offer:{offer.offer_id}", offer.gpu, offer.gpu_count) for offer in ordered]
-    if len(set(keys)) == len(keys):
+    if len(set(map(attrgetter("machine_id", "gpu", "gpu_count"), ordered))) == len(ordered):
         return ordered
     first: dict[tuple[str, str, int], Offer] = {}
-    for key, offer in zip(keys, ordered, strict=True):
-        first.setdefault(key, offer)
+    for offer in ordered:
+        first.setdefault((offer.machine_id or f"offer:{offer.offer_id}", offer.gpu, offer.gpu_count), offer)
     return list(first.values())

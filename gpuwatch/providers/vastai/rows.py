@@ -33,40 +33,43 @@ RowPrices = tuple[int, float, float | None, float | None, float | None]
 KnownRows = dict[int | str, tuple[int, RowPrices, Offer]]
 
 
-class VastRow(msgspec.Struct, frozen=True, gc=False):
-    """The fields that gpuwatch reads, with their types of 2026. All other fields are ignored."""
+class VastRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The fields that gpuwatch reads, with their types of 2026. All other fields are ignored.
+
+    They stand in the order in which vast.ai sends them: the decoder expects the next one next.
+    """
 
     id: int | str
-    gpu_name: str
-    num_gpus: int
-    dph_total: float
-    machine_id: int | str | None = None
-    host_id: int | str | None = None
-    gpu_ram: float | None = None
-    storage_cost: float | None = None
-    storage_total_cost: float | None = None
-    min_bid: float | None = None
-    reliability2: float | None = None
-    reliability: float | None = None  # the same, in answers that lack the other
-    verification: str | None = None
-    rentable: bool | None = None
-    geolocation: str | None = None
-    hosting_type: int | None = None
+    bw_nvlink: float | None = None
+    cpu_arch: str | None = None
     cpu_cores_effective: float | None = None
     cpu_ram: float | None = None
-    cpu_arch: str | None = None
-    disk_space: float | None = None
-    inet_down: float | None = None
-    inet_up: float | None = None
-    inet_down_cost: float | None = None
-    inet_up_cost: float | None = None
     cuda_max_good: float | None = None
-    driver_version: str | None = None
     direct_port_count: int | None = None
-    static_ip: bool | None = None
-    bw_nvlink: float | None = None
-    end_date: float | None = None
+    disk_space: float | None = None
     dlperf: float | None = None
+    dph_total: float
+    driver_version: str | None = None
+    end_date: float | None = None
+    geolocation: str | None = None
+    gpu_name: str
+    gpu_ram: float | None = None
+    host_id: int | str | None = None
+    hosting_type: int | None = None
+    inet_down: float | None = None
+    inet_down_cost: float | None = None
+    inet_up: float | None = None
+    inet_up_cost: float | None = None
+    machine_id: int | str | None = None
+    min_bid: float | None = None
+    num_gpus: int
+    reliability: float | None = None  # the same as `reliability2`, in answers that lack the other
+    rentable: bool | None = None
+    static_ip: bool | None = None
+    storage_cost: float | None = None
+    storage_total_cost: float | None = None
+    verification: str | None = None
+    reliability2: float | None = None
 
 
 class RowSkipped(Exception):
