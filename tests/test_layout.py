@@ -102,6 +102,22 @@ def test_storage_alone_knows_sqlalchemy_and_alembic() -> None:
     assert {name.partition("/")[0] for name in _importers("sqlalchemy") | _importers("alembic")} == {"storage"}
 
 
+def test_commands_leave_the_store_to_use_cases() -> None:
+    """They may name its types; opening it and querying it is the business of `app/`."""
+    for name, module in _sources():
+        if name.startswith("cli/"):
+            typing = [node for node in ast.walk(module) if isinstance(node, ast.If) and _is_for_types(node)]
+            allowed = {id(inner) for node in typing for inner in ast.walk(node)}
+            imported = [
+                node for node in ast.walk(module) if isinstance(node, ast.ImportFrom) and id(node) not in allowed
+            ]
+            assert [node.module for node in imported if (node.module or "").startswith("gpuwatch.storage")] == [], name
+
+
+def _is_for_types(node: ast.If) -> bool:
+    return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
 def test_judging_settings_alone_knows_pydantic() -> None:
     for name in _importers("pydantic") | _importers("pydantic_core"):
         schemas = ("schema", "launch_schema", "launch_parts", "job_schema", "fields")

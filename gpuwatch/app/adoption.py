@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuwatch.app.launches import list_instances_of, open_launches
+from gpuwatch.app.watch_selection import watch_named
 from gpuwatch.bootstrap import http_client, new_id, real_now
 from gpuwatch.bootstrap.provider_access import resolve_provider
 from gpuwatch.domain.launches.adoption import adopted_launch
@@ -73,15 +74,13 @@ def mark_foreign(settings: Settings, instance_id: str, provider: str | None) -> 
 
 
 def _watch(settings: Settings, name: str | None) -> Watch:
+    if name is not None:
+        return watch_named(settings, name)
     renting = [watch for watch in settings.watches if watch.launch is not None]
-    if name is None and len(renting) == 1:
+    if len(renting) == 1:
         return renting[0]
-    found = [watch for watch in settings.watches if watch.name == name]
-    if found:
-        return found[0]
     names = ", ".join(watch.name for watch in settings.watches) or "none"
-    said = "say whose rules hold for it: --watch NAME" if name is None else f"there is no watch {name!r}"
-    raise UsageError(f"{said}; watches: {names}")
+    raise UsageError(f"name the watch whose limits apply to it: --watch NAME; watches: {names}")
 
 
 def _labelled(settings: Settings, http: HttpClient, provider: str, instance_id: str) -> Instance:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gpuwatch.app.watch_selection import watch_named
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.launches.checklist import KNOWN_ITEMS, ChecklistTick, checklist_refusal, unticked
 from gpuwatch.domain.market.json_values import rfc3339
@@ -44,7 +45,7 @@ class ChecklistStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 def checklist_statuses(settings: Settings, name: str | None) -> list[ChecklistStatus]:
     """The checklist of one watch, or of every watch with requirements. Raises UsageError, StoreError."""
-    wanted = [_watch(settings, name)] if name is not None else [w for w in settings.watches if w.require]
+    wanted = [watch_named(settings, name)] if name is not None else [w for w in settings.watches if w.require]
     if not wanted:
         return []
     with open_store_read_only(settings) as store:
@@ -59,7 +60,7 @@ def tick(settings: Settings, name: str, items: Sequence[str], words: str) -> Che
         UsageError: there is no such watch, or it does not require one of them: a slip must not count as done.
         StoreError: nothing was written.
     """
-    watch = _watch(settings, name)
+    watch = watch_named(settings, name)
     for item in items:
         _check_required(watch, item)
     with open_store(settings) as store:
@@ -78,7 +79,7 @@ def untick(settings: Settings, name: str, items: Sequence[str]) -> tuple[list[st
         UsageError: there is no such watch, or it never had one of them.
         StoreError: nothing was written.
     """
-    watch = _watch(settings, name)
+    watch = watch_named(settings, name)
     with open_store(settings) as store:
         book = SqlChecklistRepository(store)
         ticked = [one.item for one in book.load(watch.name)]
@@ -105,14 +106,6 @@ def held_back(settings: Settings, store: Database | None) -> list[str]:
     ]
 
 
-def _watch(settings: Settings, name: str) -> Watch:
-    found = next((watch for watch in settings.watches if watch.name == name), None)
-    if found is None:
-        names = ", ".join(watch.name for watch in settings.watches) or "none"
-        raise UsageError(f"there is no watch {name!r}; watches: {names}")
-    return found
-
-
 def _check_required(watch: Watch, item: str) -> None:
     if item in watch.require:
         return
@@ -125,7 +118,6 @@ def _check_required(watch: Watch, item: str) -> None:
 
 def checklist_json(one: ChecklistStatus) -> dict[str, Any]:
     """JSON of one checklist; `ready`: it does not keep the watch from renting."""
-
     blocks = one.watch.action is not Action.ALERT and one.watch.require_policy is ChecklistPolicy.BLOCK
     gone = [tick_.item for tick_ in one.ticks if tick_.item not in one.required]
     return {
@@ -140,7 +132,6 @@ def checklist_json(one: ChecklistStatus) -> dict[str, Any]:
 
 
 def _item_json(one: ChecklistStatus, item: str, *, required: bool) -> dict[str, Any]:
-
     done = one.tick_of(item)
     return {
         "item": item,

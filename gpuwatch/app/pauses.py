@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
+from gpuwatch.app.watch_selection import no_such_watch
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.launches.pause import Pause
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.engine.alerts import format_moment
-from gpuwatch.errors import UsageError
 from gpuwatch.storage.pauses import PauseTable, SqlPauseRepository
 
 if TYPE_CHECKING:
@@ -91,5 +91,4 @@ def _resume_command(watch: str | None) -> str:
 def _require_watch(settings: Settings, name: str) -> None:
     known = [*(watch.name for watch in settings.watches), *settings.left_out]
     if name not in known:
-        names = ", ".join(known) or "none"
-        raise UsageError(f"there is no watch {name!r}; watches: {names}")
+        raise no_such_watch(name, known)

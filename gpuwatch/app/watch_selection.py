@@ -18,15 +18,24 @@ if TYPE_CHECKING:
 GPU_AND_PRICE = "--gpu and --max-price go together: for example --gpu H100 --max-price 3.50"
 
 
+def watch_named(settings: Settings, name: str) -> Watch:
+    """One watch. Raises UsageError."""
+    found = next((watch for watch in settings.watches if watch.name == name), None)
+    if found is None:
+        raise no_such_watch(name, [watch.name for watch in settings.watches])
+    return found
+
+
+def no_such_watch(name: str, known: Sequence[str]) -> UsageError:
+    """The error for a name that no watch has."""
+    return UsageError(f"there is no watch {name!r}; watches: {', '.join(known) or 'none'}")
+
+
 def select_watches(settings: Settings, names: Sequence[str]) -> list[Watch]:
     """The named watches, without names all. Raises UsageError: there is none, or a name is unknown."""
-    known = {watch.name: watch for watch in settings.watches}
-    if not known:
+    if not settings.watches:
         raise UsageError("there is no [[watch]]: write one (gpuwatch init), or use --gpu H100 --max-price 3.50")
-    for name in names:
-        if name not in known:
-            raise UsageError(f"there is no watch {name!r}; there are: {', '.join(known)}")
-    return [known[name] for name in dict.fromkeys(names)] or list(settings.watches)
+    return [watch_named(settings, name) for name in dict.fromkeys(names)] or list(settings.watches)
 
 
 def settings_with_rule(  # noqa: PLR0913 each is an option of the command

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RuleOptions:
+class CheckedRule:
     """One rule in place of the watches."""
 
     gpu: tuple[str, ...]
@@ -35,7 +35,7 @@ class RuleOptions:
 
 _rule_options = as_struct(
     "rule",
-    RuleOptions,
+    CheckedRule,
     click.option(
         "--gpu",
         multiple=True,
@@ -72,7 +72,7 @@ _rule_options = as_struct(
 @config_option
 def check(
     names: tuple[str, ...],
-    rule: RuleOptions,
+    rule: CheckedRule,
     provider: tuple[str, ...],
     explain: bool,
     no_store: bool,
@@ -108,7 +108,7 @@ def check(
     return Exit.FAILED if found.is_complete else Exit.CANNOT_TELL
 
 
-def _settings(rule: RuleOptions, providers: Sequence[str], config: str | None) -> Settings:
+def _settings(rule: CheckedRule, providers: Sequence[str], config: str | None) -> Settings:
     from gpuwatch.app.watch_selection import GPU_AND_PRICE, settings_with_rule
     from gpuwatch.bootstrap.settings_loading import load_settings
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ import msgspec
 from gpuwatch.cli import Exit
 from gpuwatch.cli.chart import line_chart
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import Between, PastOptions, completes, json_option, past_options, settings_option
+from gpuwatch.cli.options import Between, PastOptions, as_struct, completes, json_option, past_options, settings_option
 from gpuwatch.cli.output import json_out
 from gpuwatch.cli.png import png_option, save_png
 from gpuwatch.cli.tables import csv_out, left, right, table
@@ -46,6 +47,32 @@ _COLUMNS = (
 )
 
 
+@dataclass(frozen=True)
+class HistoryLayout:
+    """What is shown of the history, and how."""
+
+    every: str | None
+    under: tuple[float, ...]
+    as_csv: bool
+    png: Path | None
+
+
+_layout_options = as_struct(
+    "layout",
+    HistoryLayout,
+    click.option("--every", type=click.Choice(["1h", "1d", "1w"]), default=None, help="Length of one line's period."),
+    click.option(
+        "--under",
+        type=Between(min=0, min_open=True, max=1_000_000),
+        multiple=True,
+        metavar="USD",
+        help="Show how much of the time the price was at or under this; may be repeated.",
+    ),
+    click.option("--csv", "as_csv", is_flag=True, help="Print CSV."),
+    png_option,
+)
+
+
 @click.command(
     cls=Command,
     examples=(
@@ -58,16 +85,7 @@ _COLUMNS = (
 @click.option("--gpu", "gpu_option", default=None, hidden=True, shell_complete=completes("gpus"))
 @click.option("--days", type=Between(min=0.05, max=3660), default=None, hidden=True)
 @past_options("30d")
-@click.option("--every", type=click.Choice(["1h", "1d", "1w"]), default=None, help="Length of one line's period.")
-@click.option(
-    "--under",
-    type=Between(min=0, min_open=True, max=1_000_000),
-    multiple=True,
-    metavar="USD",
-    help="Show how much of the time the price was at or under this; may be repeated.",
-)
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
-@png_option
+@_layout_options
 @json_option
 @settings_option
 def history(
@@ -75,10 +93,7 @@ def history(
     gpu_option: str | None,
     days: float | None,
     past: PastOptions,
-    every: str | None,
-    under: tuple[float, ...],
-    as_csv: bool,
-    png: Path | None,
+    layout: HistoryLayout,
     as_json: bool,
     settings: Settings,
 ) -> int:
@@ -90,39 +105,47 @@ def history(
 
     Exit codes: 0 done, 2 usage, 3 no data for that time.
     """
-    from gpuwatch.app.price_history import PriceHistoryRequest, price_history
     from gpuwatch.bootstrap import real_now
 
     named = gpu or gpu_option
     if named is None or (gpu and gpu_option):
         raise click.UsageError("name one GPU, as in: gpuwatch history H100.")
-    if as_csv and as_json:
+    if layout.as_csv and as_json:
         raise click.UsageError("use either --csv or --json.")
-    start, end = (dataclasses.replace(past, since=f"{days}d") if days else past).span(real_now())
-    zone = ZoneInfo(settings.timezone)
-    asked = PriceHistoryRequest(
-        gpu=named,
-        scope=past.scope(),
-        since=start,
-        until=end,
-        data=past.data,
-        every=lambda span, apart: _every(every, span, apart, for_machines=as_csv or as_json),
-        zone=zone,
-        under_usd=under,
-    )
-    found = price_history(settings, asked)
-    title = past.title(clean(named))
-    if as_csv or as_json:
-        _print_machine_readable(found, as_csv, is_list=gpu is None)
+    past = replace(past, since=f"{days}d") if days else past
+    found = _asked(settings, named, past, layout, for_machines=layout.as_csv or as_json)
+    title, zone = past.title(clean(named)), ZoneInfo(settings.timezone)
+    if layout.as_csv or as_json:
+        _print_machine_readable(found, layout.as_csv, is_list=gpu is None)
     else:
         print_periods(found.track.points, title, zone, found.every.value == "1h")
         _print_sums(found, zone)
     if not found.track.series.known:
-        past.hint_at_older(settings, found.gpus, start)
+        past.hint_at_older(settings, found.gpus, past.span(real_now())[0])
         return Exit.CANNOT_TELL
-    if png:
-        _save_picture(png, found, f"{title}: USD per GPU-hour, commission included", zone)
+    if layout.png:
+        _save_picture(layout.png, found, f"{title}: USD per GPU-hour, commission included", zone)
     return Exit.DONE
+
+
+def _asked(
+    settings: Settings, gpu: str, past: PastOptions, layout: HistoryLayout, *, for_machines: bool
+) -> PriceHistoryResult:
+    from gpuwatch.app.price_history import PriceHistoryRequest, price_history
+    from gpuwatch.bootstrap import real_now
+
+    start, end = past.span(real_now())
+    asked = PriceHistoryRequest(
+        gpu=gpu,
+        scope=past.scope(),
+        since=start,
+        until=end,
+        data=past.data,
+        every=partial(_every, layout.every, for_machines=for_machines),
+        zone=ZoneInfo(settings.timezone),
+        under_usd=layout.under,
+    )
+    return price_history(settings, asked)
 
 
 def _every(wanted: str | None, span: timedelta, apart: timedelta, *, for_machines: bool) -> PeriodLength:

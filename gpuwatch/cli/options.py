@@ -230,7 +230,7 @@ class _Spot(click.Choice[str]):
         return str(super().convert(value, param, ctx))
 
 
-def past_options(default_since: str) -> Callable[[Function], Function]:
+def past_options(default_since: str, default_spot: str = "no") -> Callable[[Function], Function]:
     """`--count`, `--spot`, `--provider`, `--since`, `--until`, `--data`; they arrive as `past: PastOptions`.
 
     A file counts as a whole where no `--since` is given: as a rule it ended long ago.
@@ -245,20 +245,20 @@ def past_options(default_since: str) -> Callable[[Function], Function]:
         callback=since_or_default,
         help=f'Start: "30d", "12h", a day ("2026-03-01"), or "all". Default: {default_since}; of a file, all.',
     )
-    return as_struct("past", PastOptions, since, *_PAST_OPTIONS)
-
-
-_PAST_OPTIONS = (
-    click.option("--count", default=None, metavar="N|A-B", help="Number of GPUs in an offer. Default: any."),
-    click.option(
+    spot = click.option(
         "--spot",
         type=_Spot(SPOT_CHOICES),
-        default="no",
+        default=default_spot,
         is_flag=False,
         flag_value="only",
         show_default=True,
         help="Spot (interruptible) offers. `--spot` alone means spot offers only.",
-    ),
+    )
+    return as_struct("past", PastOptions, since, spot, *_PAST_OPTIONS)
+
+
+_PAST_OPTIONS = (
+    click.option("--count", default=None, metavar="N|A-B", help="Number of GPUs in an offer. Default: any."),
     click.option(
         "--provider",
         default=None,

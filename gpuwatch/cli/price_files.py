@@ -11,7 +11,7 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import FILE, PastOptions, completes, json_option, moment, settings_option
+from gpuwatch.cli.options import FILE, PastOptions, completes, json_option, moment, past_options, settings_option
 from gpuwatch.cli.output import json_out, local, note, progress
 
 if TYPE_CHECKING:
@@ -67,35 +67,16 @@ def import_(files: tuple[Path, ...], kind: str | None, dry_run: bool, as_json: b
     help="A GPU family or model; may be given several times. Default: all.",
     shell_complete=completes("gpus"),
 )
-@click.option("--count", default=None, metavar="N|A-B", help="How many GPUs an offer has. Default: any number.")
-@click.option(
-    "--spot", type=click.Choice(["no", "only", "any"]), default="any", show_default=True, help="Interruptible."
-)
-@click.option(
-    "--provider",
-    default=None,
-    help="Only this provider; NAME:listed for list prices.",
-    shell_complete=completes("providers"),
-)
-@click.option("--since", default="all", show_default=True, help='How far back ("30d", "12h"), a day, or "all".')
-@click.option("--until", default=None, help="Up to this day, or so long ago; default: now.")
+@past_options("all", default_spot="any")
 @click.option("--imported-too", is_flag=True, help="Include imported prices, not only the store's own.")
-@click.option(
-    "--data", type=FILE, default=None, help="Read this file of price rows instead of the store, to convert or cut it."
-)
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @json_option
 @settings_option
 def export(
     target: Path,
     gpus: tuple[str, ...],
-    count: str | None,
-    spot: str,
-    provider: str | None,
-    since: str,
-    until: str | None,
+    past: PastOptions,
     imported_too: bool,
-    data: Path | None,
     force: bool,
     as_json: bool,
     settings: Settings,
@@ -113,19 +94,19 @@ def export(
         raise click.UsageError("--json describes a file: name one.")
     now = real_now()
     wanted = ExportRequest(
-        scope=PastOptions(count, spot, provider, since, until, data).scope(known_names_of_all(settings, gpus, data)),
-        since=moment(since, now),
-        until=now + _JUST_NOW if until is None else moment(until, now),
-        data=data,
+        scope=past.scope(known_names_of_all(settings, gpus, past.data)),
+        since=moment(past.since, now),
+        until=now + _JUST_NOW if past.until is None else moment(past.until, now),
+        data=past.data,
         imported_too=imported_too,
     )
     done = export_prices(settings, wanted, sys.stdout if to_screen else target, force=force)
     for reason, number in done.skipped.items():
-        note(f"{data}: {number:,} rows were skipped: {reason}")
+        note(f"{past.data}: {number:,} rows were skipped: {reason}")
     if done.why_none is not None:
         note(f"nothing was written: {done.why_none}")
         return Exit.CANNOT_TELL
-    if count is not None:
+    if past.count is not None:
         note("the file holds some offer sizes only; an import takes it for the whole market")
     if not to_screen:
         _print_export(target, done.rows, as_json=as_json)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from unicodedata import combining, east_asian_width
 
 from gpuwatch.cli.output import displayable
+from gpuwatch.domain.market.text import escape_formula
 
 _GAP = "  "
 _TEXT_MIN = 12  # columns of the screen that shortened text keeps
@@ -155,8 +156,6 @@ def csv_out(rows: Sequence[Mapping[str, Any]], headings: Iterable[str] = ()) -> 
         headings: printed where there are no rows.
     """
     import csv
-
-    from gpuwatch.storage.csv_escaping import escape_formula
 
     names = list(rows[0] if rows else headings)
     if not names:

@@ -19,8 +19,8 @@ from typing import IO, Any
 import msgspec
 
 from gpuwatch.domain.analysis.price_rows import PriceRow, missing_columns, read_row
+from gpuwatch.domain.market.text import unescape_formula
 from gpuwatch.errors import UsageError
-from gpuwatch.storage.csv_escaping import unescape_formula
 
 OnBytesRead = Callable[[int, int], None]  # bytes done, bytes in all
 CsvCells = Mapping[str, str | None]

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import shlex
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import gpuwatch.cli
+from gpuwatch.cli import COMMANDS as COMMANDS_OF_GPUWATCH
+from gpuwatch.cli.plan import PLANS
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.emulator import Marketplace
 from tests.cli.conftest import Shell
 from tests.cli.test_asks import House
+from tests.cli.test_costs import Rows as Charges
 from tests.cli.test_launches import Rows
 
 PRIME = "tests/recorded/price-history/primeintellect-best-2025-10-19_11-03.csv.gz"
@@ -77,6 +83,7 @@ COMMANDS: dict[str, Facts] = {
     "launches": rented,
     f"launches show {LAUNCH}": lambda found: [minute(one["at"]) for one in found],
     "costs --by launch --month 2026-11": lambda found: [one["launch_id"] for one in found["lines"]],
+    "costs --by day --month 2026-11": lambda found: [one["day"] for one in found["lines"]],
     "machines": machines,
     "providers": lambda found: [one["provider"] for one in found],
     "config show": lambda found: [one["key"] for one in found["settings"]],
@@ -85,6 +92,13 @@ COMMANDS: dict[str, Facts] = {
     f"calendar 'H100 SXM' --data {PRIME}": lambda found: [one["verdict"] for one in found["effects"]],
     f"advise H100 --count 8 --data {PRIME}": lambda found: [f"{found['now_usd_gpu_hour']:.4f}"],
     f"backtest --gpu H100 --count 8 --max-price 1.85 --max-runtime 24h --data {PRIME}": events,
+    f"backtest --gpu H100 --max-price 1.85 --sweep max_price=1.8:2.0:0.1 --data {PRIME}": lambda found: [
+        f"{one['max_price_usd_gpu_hour']:.2f}" for one in found["steps"]
+    ],
+    "plan size --params 70B --seed": lambda found: [f"{one['cards']}× {one['gpu']}" for one in found["fits"][:5]],
+    "plan fit --seed": lambda found: [one["gpu"] for one in found["classes"]],
+    "plan buy --seed": lambda found: [f"{found['calculator']['own_total_usd']:,.2f}"],
+    "plan job --size-of 7B --method qlora --tokens 1M --poll": lambda _: ["1× H100 SXM", "2.400"],
     "plan size --params 70B --method qlora": lambda found: [f"× {one['gpu']}" for one in found["fits"][:15]],
     "plan fit --price B200=9.50-12.00 --price H100-SXM=3.50 --vram 60": classes,
     "plan job '4x A100 @ 1.20 for 72h' '4x H100 @ 3.50 for 24h'": lambda _: ["4x A100", "4x H100", "345.60", "336.00"],
@@ -92,6 +106,25 @@ COMMANDS: dict[str, Facts] = {
     "plan use --price 4.00": lambda found: [f"{one['useful_usd_gpu_hour']:,.2f}" for one in found["uses"]],
     "plan scenario --seed": lambda found: [f"{one['total_usd']:,.2f}" for one in found["scenarios"]],
 }
+
+
+def test_every_command_that_prints_a_table_is_tried() -> None:
+    entries = {name: entry for name, (_, entry) in COMMANDS_OF_GPUWATCH.items()}
+    entries |= {f"plan {name}": entry for name, (_, entry) in PLANS.items()}
+    tried = {
+        entries[name].partition(":")[0] for name in entries if any(f"{one} ".startswith(f"{name} ") for one in COMMANDS)
+    }
+    printing = {path.stem for path in Path(gpuwatch.cli.__file__).parent.glob("*.py") if _prints_a_table(path)}
+    helpers = {one for one in printing if one not in {entry.partition(":")[0] for entry in entries.values()}}
+    assert printing - helpers - tried == set()
+    assert {
+        one for one in helpers if one != "tables" and not any(one.startswith(f"{name}_") for name in tried)
+    } == set()
+
+
+def _prints_a_table(path: Path) -> bool:
+    calls = (node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+    return any(getattr(call, "id", getattr(call, "attr", "")) in {"table", "table_lines"} for call in calls)
 
 
 @pytest.fixture
@@ -121,6 +154,26 @@ def test_no_id_price_date_or_gpu_is_cut(home: Shell, line: str, monkeypatch: pyt
         monkeypatch.setenv("COLUMNS", str(width))
         ran = home(*words)
         assert [fact for fact in facts if fact not in ran.out] == [], f"{width} columns:\n{ran.out}"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_the_commissions_that_may_fit_the_bill_are_never_cut(
+    shell: Shell, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell.settings(f'database_url = "sqlite:///{shell.folder}/gpuwatch.db"\n')
+    rows = Charges(shell.folder)
+    for hours in (9.0, 10.0, 11.0):
+        launch = rows.add(hours=hours)
+        rows.charge(launch, round(3_000_000 * hours))
+    rows.store.close()
+    found = shell("costs", "--calibrate", "--json").json["providers"][0]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(width))
+    ran = shell("costs", "--calibrate")
+    errors = [f"{one['median_error_percent']:.2f} %" for one in found["candidates"]]
+    assert len(errors) > 1
+    assert [one for one in errors if one not in ran.out] == [], ran.out
 
 
 @pytest.mark.parametrize("line", [*COMMANDS, "doctor"], ids=lambda line: line.partition(" --data")[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 MAX_TEXT_LENGTH = 200
@@ -37,3 +38,16 @@ def clean_word(text: str) -> str:
 
 def _is_hostile(character: str) -> bool:
     return character in _SEPARATORS or unicodedata.category(character).startswith("C")
+
+
+_FORMULA = re.compile(r"'*[=+\-@|%\t\r\n]")
+
+
+def escape_formula(cell: str) -> str:
+    """A CSV cell that no spreadsheet runs: with a ' before what looks like a formula, or like an escaped one."""
+    return "'" + cell if _FORMULA.match(cell) else cell
+
+
+def unescape_formula(cell: str) -> str:
+    """The cell as it was before `escape_formula`."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell, 1) else cell
