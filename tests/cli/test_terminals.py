@@ -92,7 +92,7 @@ COMMANDS: dict[str, Facts] = {
     f"calendar 'H100 SXM' --data {PRIME}": lambda found: [one["verdict"] for one in found["effects"]],
     f"advise H100 --count 8 --data {PRIME}": lambda found: [f"{found['now_usd_gpu_hour']:.4f}"],
     f"backtest --gpu H100 --count 8 --max-price 1.85 --max-runtime 24h --data {PRIME}": events,
-    f"backtest --gpu H100 --max-price 1.85 --sweep max_price=1.8:2.0:0.1 --data {PRIME}": lambda found: [
+    f"backtest --gpu H100 --max-price 1.85 --sweep max_price=1.80:2.00:0.10 --data {PRIME}": lambda found: [
         f"{one['max_price_usd_gpu_hour']:.2f}" for one in found["steps"]
     ],
     "plan size --params 70B --seed": lambda found: [f"{one['cards']}× {one['gpu']}" for one in found["fits"][:5]],
