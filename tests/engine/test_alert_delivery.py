@@ -2,103 +2,25 @@
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
 from gpuwatch.domain.launches.pause import Pause
-from gpuwatch.engine.alert_delivery import PROBE_AFTER_S, AlertDelivery, messages
+from gpuwatch.engine.alert_delivery import messages
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.email import EmailChannel, EmailSettings
 from gpuwatch.notifiers.telegram import TelegramChannel, TelegramSettings
 from gpuwatch.notifiers.toolkit import as_text
-from gpuwatch.ports import Alert, AlertKind, Channel, DueDelivery
+from gpuwatch.ports import Alert, AlertKind, DueDelivery
 from gpuwatch.providers.toolkit.http.client import HttpxClient
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.pauses import SqlPauseRepository
+from tests.engine.scripted_channels import HOUR, NOON, DeliveryBench, Hanging, Scripted, Several
 from tests.smtp_server import smtp_server
 from tests.telegram_double import BLOCKED, CHAT, TOKEN, moved, telegram, too_many
-
-NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-HOUR = timedelta(hours=1)
-
-
-class Scripted:
-    """A channel that answers from a script; at its end it takes everything."""
-
-    def __init__(self, name: str, *script: Exception | None) -> None:
-        self.name = name
-        self.script = list(script)
-        self.tries: list[str] = []
-        self.kinds: list[AlertKind] = []  # of each try
-        self.sent: list[Alert] = []
-
-    def send(self, alert: Alert) -> None:
-        self.tries.append(alert.alert_id)
-        self.kinds.append(alert.kind)
-        answer = self.script.pop(0) if self.script else None
-        if answer is not None:
-            raise answer
-        self.sent.append(alert)
-
-
-class Hanging(Scripted):
-    """Hangs until it is let go."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.let_go = threading.Event()
-
-    def send(self, alert: Alert) -> None:
-        self.let_go.wait(10)
-        super().send(alert)
-
-
-class Several(Scripted):
-    """Several recipients."""
-
-    def __init__(self, name: str, *script: Exception | None) -> None:
-        super().__init__(name, *script)
-        self.taken: list[tuple[str, ...]] = []
-
-    def send_remaining(self, alert: Alert, taken: Sequence[str]) -> None:
-        self.taken.append(tuple(taken))
-        self.send(alert)
-
-
-class Bench:
-    """A deliverer over a real outbox, with a clock that stands still within a task."""
-
-    def __init__(self, database: Database, *channels: Channel, patience_s: float = 10) -> None:
-        self.outbox = Outbox(database)
-        self.names = tuple(channel.name for channel in channels)
-        self.deliverer = AlertDelivery(
-            self.outbox,
-            {channel.name: channel for channel in channels},
-            monotonic=lambda: 0.0,
-            jitter=lambda: 0.0,
-            patience_s=patience_s,
-        )
-
-    def tell(
-        self,
-        alert_id: str = "a1",
-        kind: AlertKind = AlertKind.HELD,
-        after_s: float = 0,
-        channels: Sequence[str] | None = None,
-        life: timedelta = HOUR,
-    ) -> None:
-        at = NOON + timedelta(seconds=after_s)
-        alert = Alert(alert_id=alert_id, kind=kind, created_at=at, headline=f"headline of {alert_id}")
-        self.outbox.tell(alert, self.names if channels is None else channels, at + life)
-
-    def send_due(self, after_s: float = 1) -> int:
-        return self.deliverer.send_due(NOON + timedelta(seconds=after_s))
 
 
 @pytest.fixture
@@ -109,7 +31,7 @@ def db(sqlite_database: Database) -> Database:
 # --- in normal running -----------------------------------------------------------------------------------------------
 def test_an_alert_is_sent_once_by_each_channel(database: Database) -> None:
     telegram_, email = Scripted("telegram"), Scripted("email")
-    bench = Bench(database, telegram_, email)
+    bench = DeliveryBench(database, telegram_, email)
     bench.tell()
     assert bench.send_due() == 2
     assert bench.send_due(2) == 0
@@ -118,7 +40,7 @@ def test_an_alert_is_sent_once_by_each_channel(database: Database) -> None:
 
 def test_alerts_arrive_in_the_order_they_were_reported(db: Database) -> None:
     channel = Scripted("telegram")
-    bench = Bench(db, channel)
+    bench = DeliveryBench(db, channel)
     for number in range(5):
         bench.tell(f"a{number}", after_s=number)
     bench.send_due(10)
@@ -128,7 +50,7 @@ def test_alerts_arrive_in_the_order_they_were_reported(db: Database) -> None:
 def test_watches_that_fire_together_are_one_message(db: Database) -> None:
     """One poll, one message per channel."""
     channel = Scripted("telegram")
-    bench = Bench(db, channel)
+    bench = DeliveryBench(db, channel)
     for number in range(3):
         bench.tell(f"a{number}", AlertKind.OFFER)
     assert bench.send_due() == 3
@@ -140,7 +62,7 @@ def test_watches_that_fire_together_are_one_message(db: Database) -> None:
 def test_five_hundred_firing_watches_are_at_most_five_messages(db: Database) -> None:
     """A09."""
     channel = Scripted("telegram")
-    bench = Bench(db, channel)
+    bench = DeliveryBench(db, channel)
     for number in range(500):
         bench.tell(f"a{number:03}", AlertKind.OFFER)
     assert sum(bench.send_due(n) for n in range(1, 6)) == 500
@@ -149,7 +71,7 @@ def test_five_hundred_firing_watches_are_at_most_five_messages(db: Database) -> 
 
 def test_what_is_sent_while_renting_is_paused_says_so_also_where_alerts_are_put_together(db: Database) -> None:
     channel = Scripted("telegram")
-    bench = Bench(db, channel)
+    bench = DeliveryBench(db, channel)
     SqlPauseRepository(db).pause(Pause(watch=None, at=NOON, until=NOON + HOUR))
     for number, kind in enumerate((AlertKind.OFFER, AlertKind.OFFER, AlertKind.HELD)):
         bench.tell(f"a{number}", kind, after_s=number / 10)
@@ -177,7 +99,7 @@ def test_only_offers_are_put_together() -> None:
 def test_nothing_is_asked_of_a_channel_before_its_limit_is_over(db: Database) -> None:
     """A01, for the alerts behind it too."""
     channel = Scripted("telegram", DeliverLater("429", 37))
-    bench = Bench(db, channel)
+    bench = DeliveryBench(db, channel)
     bench.tell("a1")
     bench.send_due(1)
     bench.tell("a2", after_s=2)
@@ -190,7 +112,7 @@ def test_nothing_is_asked_of_a_channel_before_its_limit_is_over(db: Database) ->
 
 def test_a_failing_channel_is_asked_ever_more_seldom(db: Database) -> None:
     channel = Scripted("telegram", *[DeliverLater("502")] * 4)
-    bench = Bench(db, channel)
+    bench = DeliveryBench(db, channel)
     bench.tell()
     tried_at = []
     for second in range(1, 100):
@@ -204,7 +126,7 @@ def test_a_failing_channel_is_asked_ever_more_seldom(db: Database) -> None:
 
 def test_mail_is_tried_again_as_greylisting_wants_it(db: Database) -> None:
     channel = Scripted("email", *[DeliverLater("451", waits_s=(300, 900))] * 2)
-    bench = Bench(db, channel)
+    bench = DeliveryBench(db, channel)
     bench.tell()
     for second in (1, 300, 301, 1200, 1201):
         bench.send_due(second)
@@ -215,7 +137,7 @@ def test_mail_is_tried_again_as_greylisting_wants_it(db: Database) -> None:
 @pytest.mark.parametrize("wait_s", [float("nan"), float("inf"), -5.0, 0.0, 1e12])
 def test_an_absurd_wait_does_no_harm(db: Database, wait_s: float) -> None:
     channel = Scripted("telegram", DeliverLater("429", wait_s))
-    bench = Bench(db, channel)
+    bench = DeliveryBench(db, channel)
     bench.tell(life=timedelta(days=7))
     bench.send_due(1)
     bench.send_due(2 * 86_400)
@@ -225,7 +147,7 @@ def test_an_absurd_wait_does_no_harm(db: Database, wait_s: float) -> None:
 def test_a_long_wait_sends_the_alert_by_the_other_channels_too(db: Database) -> None:
     """A02."""
     first, second = Scripted("telegram", DeliverLater("429", 7200)), Scripted("email")
-    bench = Bench(db, first, second)
+    bench = DeliveryBench(db, first, second)
     bench.tell(channels=("telegram",), life=timedelta(days=1))
     bench.send_due(1)
     bench.send_due(2)
@@ -239,7 +161,7 @@ def test_a_long_wait_sends_the_alert_by_the_other_channels_too(db: Database) -> 
 def test_after_an_outage_the_fresh_arrives_in_order_and_the_stale_is_mentioned(db: Database) -> None:
     """A07: six hours without Telegram."""
     channel = Scripted("telegram", *[DeliverLater("502")] * 200)
-    bench = Bench(db, channel)
+    bench = DeliveryBench(db, channel)
     bench.tell("stale", AlertKind.OFFER)
     for minute in range(1, 360):
         if minute == 100:
@@ -256,7 +178,7 @@ def test_after_an_outage_the_fresh_arrives_in_order_and_the_stale_is_mentioned(d
 
 def test_what_expired_with_nothing_behind_it_is_reported_by_itself(db: Database) -> None:
     channel = Scripted("telegram", *[DeliverLater("502")] * 100)
-    bench = Bench(db, channel)
+    bench = DeliveryBench(db, channel)
     bench.tell("stale", AlertKind.OFFER)
     for minute in range(1, 70):
         bench.send_due(minute * 60)
@@ -277,7 +199,7 @@ def test_one_message_that_never_passes_does_not_hold_the_others_for_ever(db: Dat
             self.sent.append(alert)
 
     channel = Picky("email")
-    bench = Bench(db, channel)
+    bench = DeliveryBench(db, channel)
     bench.tell("poison")
     bench.tell("a2", after_s=1)
     for second in range(1, 60):
@@ -287,105 +209,17 @@ def test_one_message_that_never_passes_does_not_hold_the_others_for_ever(db: Dat
 
 def test_a_broken_channel_plugin_loses_nothing(db: Database) -> None:
     channel = Scripted("apprise", ZeroDivisionError("bug"))
-    bench = Bench(db, channel)
+    bench = DeliveryBench(db, channel)
     bench.tell()
     bench.send_due(1)
     bench.send_due(6)
     assert len(channel.sent) == 1
 
 
-# --- a channel that will not -----------------------------------------------------------------------------------------
-def test_a_refusing_channel_is_reported_by_the_others_with_what_it_refused(db: Database) -> None:
-    """A05."""
-    broken, other = Scripted("telegram", DeliveryRefused("telegram: 403 Forbidden: bot was blocked")), Scripted("email")
-    bench = Bench(db, broken, other)
-    bench.tell(channels=("telegram",))
-    bench.send_due(1)
-    bench.send_due(2)
-    assert {alert.kind for alert in other.sent} == {AlertKind.HELD, AlertKind.CHANNEL}
-    reported = next(alert for alert in other.sent if alert.kind is AlertKind.CHANNEL)
-    assert "403 Forbidden: bot was blocked" in as_text(reported)
-    assert [fault.channel for fault in bench.outbox.broken_channels()] == ["telegram"]
-
-
-def test_a_refused_alert_is_not_sent_again_there(db: Database) -> None:
-    channel = Scripted("telegram", DeliveryRefused("403"))
-    bench = Bench(db, channel)
-    bench.tell(life=timedelta(days=7))
-    for second in range(1, 10_000, 100):
-        bench.send_due(second)
-    assert channel.tries == ["a1"]
-
-
-def test_a_wrong_password_is_used_three_times_an_hour_at_most(db: Database) -> None:
-    """A14."""
-    channel = Scripted("email", *[DeliveryRefused("535")] * 1000)
-    bench = Bench(db, channel)
-    for number in range(100):
-        bench.tell(f"a{number:02}", AlertKind.HELD, life=timedelta(days=7))
-    for second in range(0, 3600, 30):
-        bench.send_due(second)
-    assert len(channel.tries) <= 3
-
-
-def test_alerts_about_refused_alerts_do_not_feed_on_themselves(db: Database) -> None:
-    """A19: both channels refuse everything for six hours, and something new is reported every minute."""
-    channels = [Scripted(name, *[DeliveryRefused("403")] * 10_000) for name in ("telegram", "email")]
-    bench = Bench(db, *channels)
-    for minute in range(360):
-        bench.tell(f"a{minute:03}", AlertKind.OFFER, after_s=minute * 60)
-        bench.send_due(minute * 60)
-    for channel in channels:
-        assert channel.kinds.count(AlertKind.CHANNEL) <= 6
-        assert len(channel.tries) <= 3 * 6 + 1
-
-
-def test_a_broken_channel_is_not_reported_twice_within_an_hour(db: Database) -> None:
-    """Also not where a full hour of the clock lies between."""
-    broken, other = Scripted("telegram", *[DeliveryRefused("403")] * 2), Scripted("email")
-    bench = Bench(db, broken, other)
-    bench.tell("a1", after_s=3000)
-    bench.send_due(3001)
-    bench.tell("a2", after_s=4200)
-    bench.send_due(4202)
-    bench.send_due(4203)
-    assert len(broken.tries) == 2
-    assert other.kinds.count(AlertKind.CHANNEL) == 1
-
-
-def test_a_channel_that_was_mended_mentions_what_it_refused(db: Database) -> None:
-    channel = Scripted("telegram", DeliveryRefused("403"))
-    bench = Bench(db, channel)
-    bench.tell("refused")
-    bench.send_due(1)
-    bench.tell("later", after_s=PROBE_AFTER_S, life=HOUR)
-    bench.send_due(PROBE_AFTER_S + 2)
-    assert "headline of refused" in as_text(channel.sent[0])
-    assert bench.outbox.broken_channels() == []
-
-
-def test_no_channel_left_is_critical(db: Database, caplog: pytest.LogCaptureFixture) -> None:
-    """A18."""
-    bench = Bench(db, Scripted("telegram", DeliveryRefused("403")))
-    bench.tell()
-    bench.send_due()
-    assert any(record.levelno == logging.CRITICAL for record in caplog.records)
-
-
-def test_a_failure_is_logged_once_and_the_recovery_once(db: Database, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "gpuwatch")
-    bench = Bench(db, Scripted("telegram", *[DeliverLater("502")] * 3), Scripted("email"))
-    bench.tell(channels=("telegram",))
-    for second in range(1, 60):
-        bench.send_due(second)
-    texts = [record.getMessage() for record in caplog.records]
-    assert texts == ["telegram does not accept alerts: 502", "telegram accepts alerts again"]
-
-
 # --- several recipients ----------------------------------------------------------------------------------------------
 def test_who_has_it_is_not_mailed_again_and_holds_up_nobody(db: Database) -> None:
     channel = Several("email", DeliverLater("451", waits_s=(300,), taken=("k1", "k2")))
-    bench = Bench(db, channel)
+    bench = DeliveryBench(db, channel)
     bench.tell("a1")
     bench.tell("a2", after_s=1)
     bench.send_due(2)
@@ -397,7 +231,7 @@ def test_who_has_it_is_not_mailed_again_and_holds_up_nobody(db: Database) -> Non
 
 def test_what_some_have_is_remembered_through_a_later_failure(db: Database) -> None:
     channel = Several("email", DeliverLater("451", taken=("k1",)), DeliverLater("connection refused"))
-    bench = Bench(db, channel)
+    bench = DeliveryBench(db, channel)
     bench.tell()
     for second in (1, 10, 100):
         bench.send_due(second)
@@ -409,7 +243,7 @@ def test_one_refused_recipient_is_reported_and_the_alert_counts_as_sent(db: Data
     """A11."""
     error = DeliveryRefused("550", taken=("k1", "!k2"), refused="b@example.org: 550 no such user")
     email, other = Several("email", error), Scripted("telegram")
-    bench = Bench(db, email, other)
+    bench = DeliveryBench(db, email, other)
     bench.tell()
     bench.send_due(1)
     bench.send_due(2000)
@@ -421,12 +255,11 @@ def test_one_refused_recipient_is_reported_and_the_alert_counts_as_sent(db: Data
 def test_a_hanging_channel_delays_no_other(db: Database) -> None:
     """A13."""
     slow, quick = Hanging("email"), Scripted("telegram")
-    bench = Bench(db, slow, quick, patience_s=0.2)
+    bench = DeliveryBench(db, slow, quick, patience_s=0.05)
     bench.tell("a1")
-    bench.send_due(1)
+    bench.send_until(lambda: quick.tries == ["a1"])
     bench.tell("a2", after_s=2)
-    bench.send_due(3)
-    assert quick.tries == ["a1", "a2"]
+    bench.send_until(lambda: quick.tries == ["a1", "a2"], after_s=3)
     assert slow.tries == []
     slow.let_go.set()
     assert bench.deliverer.close()
@@ -435,7 +268,7 @@ def test_a_hanging_channel_delays_no_other(db: Database) -> None:
 
 def test_a_stop_does_not_wait_for_a_channel_that_hangs(db: Database) -> None:
     slow = Hanging("email")
-    bench = Bench(db, slow, patience_s=0)
+    bench = DeliveryBench(db, slow, patience_s=0)
     bench.tell()
     bench.send_due()
     assert not bench.deliverer.close(timeout_s=0.1)
@@ -445,7 +278,7 @@ def test_a_stop_does_not_wait_for_a_channel_that_hangs(db: Database) -> None:
 
 def test_after_a_stop_nothing_more_is_sent(db: Database) -> None:
     channel = Scripted("telegram")
-    bench = Bench(db, channel)
+    bench = DeliveryBench(db, channel)
     bench.tell()
     bench.deliverer.close()
     assert bench.send_due() == 0
@@ -454,14 +287,14 @@ def test_after_a_stop_nothing_more_is_sent(db: Database) -> None:
 
 # --- with the real channels ------------------------------------------------------------------------------------------
 @contextmanager
-def both_servers(db: Database) -> Iterator[tuple[object, object, Bench]]:
+def both_servers(db: Database) -> Iterator[tuple[object, object, DeliveryBench]]:
     with telegram() as bot, smtp_server() as box:
         http = HttpxClient()
         to_chat = TelegramSettings(bot_token=TOKEN, chat_id=CHAT, base_url=bot.base_url)
         to_mail = EmailSettings(
             host="127.0.0.1", port=box.port, security="none", sender="w@example.org", recipients=("me@example.org",)
         )
-        bench = Bench(
+        bench = DeliveryBench(
             db, TelegramChannel(to_chat, http, sleep=lambda _s: None, jitter=lambda: 0), EmailChannel(to_mail)
         )
         try:

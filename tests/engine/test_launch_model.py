@@ -1,15 +1,14 @@
 """Any order of lost and late answers, stale and empty lists, dying processes and jumping clocks keeps the promises.
 
-The provider's own books are the truth that the table is compared with. What the model does, marketplaces were seen to
-do: a create lands up to a minute late, a list lags half a minute, is empty or fails. An acknowledged end is an end.
+The provider's own books are the truth that the table is compared with.
 """
 
 from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Mapping, Sequence
-from datetime import date, datetime, timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -28,12 +27,12 @@ from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_executor import LaunchExecutor
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launch_slots import LaunchSlots
-from gpuwatch.errors import OfferGone, OrderError, OrderRefused, OutcomeUnknown, ProviderDown, RefusalKind
-from gpuwatch.ports import Created, Instance, InstanceState, Order, PriceIncrease, ProviderCharge
+from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.tables import alert, metadata
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
+from tests.engine.lying_marketplace import LATE_S, Died, LyingMarketplace
 from tests.engine.uow_fakes import ScriptedMarket, an_answer
 from tests.reserving import launch_or_refusal
 
@@ -49,101 +48,10 @@ WATCHES = {
     for name, active, total in (("one", 1, 1), ("two", 2, 8))
 }
 _MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a commit costs nothing there
-LATE_S = 60.0
-LAG_S = 30.0
 CLEAR = ["ok", "ok", "gone", "refused", "made, not starting"]
 LOST = ["made, answer lost", "not made, answer lost", "late", "late", "dies before the send", "dies after the send"]
 _EVERY_S = st.sampled_from([5.0, 30.0, 300.0])
 _NAMES = st.sampled_from(sorted(WATCHES))
-
-
-class Died(BaseException):
-    """The process is killed here; nothing may catch it."""
-
-
-class Marketplace:
-    """Rents, lists, ends; lies as reported; keeps the truth."""
-
-    name = "vastai"
-
-    def __init__(self) -> None:
-        self.tick_s = 0.0
-        self.alive: dict[str, Instance] = {}
-        self.made: list[str] = []  # labels
-        self.coming: list[tuple[float, Order]] = []
-        self.past: list[tuple[float, list[Instance]]] = []
-        self.outcome = "ok"
-        self.listing = "true"
-        self.destroying = "works"
-        self._ids = itertools.count(100)
-
-    def pass_s(self, seconds: float) -> None:
-        self.past.append((self.tick_s, list(self.alive.values())))
-        self.tick_s += seconds
-        for entry in [entry for entry in self.coming if entry[0] <= self.tick_s]:
-            self.coming.remove(entry)
-            self._make(entry[1])
-
-    def create(self, order: Order) -> Created:
-        outcome = self.outcome
-        if outcome == "dies before the send":
-            raise Died
-        if outcome == "gone":
-            raise OfferGone("no_such_ask")
-        if outcome == "refused":
-            raise OrderRefused("no", RefusalKind.OTHER)
-        if outcome == "not made, answer lost":
-            raise OutcomeUnknown("timeout")
-        if outcome == "late":
-            self.coming.append((self.tick_s + LATE_S, order))
-            raise OutcomeUnknown("timeout")
-        instance_id = self._make(order)
-        if outcome == "dies after the send":
-            raise Died
-        if outcome == "made, answer lost":
-            raise OutcomeUnknown("timeout")
-        return Created(instance_id=instance_id, starting=outcome == "ok")
-
-    def _make(self, order: Order) -> str:
-        instance_id = str(next(self._ids))
-        self.made.append(order.label)
-        state = InstanceState.STARTING
-        self.alive[instance_id] = Instance(
-            instance_id=instance_id, label=order.label, state=state, status="loading", spot=False
-        )
-        return instance_id
-
-    def list_instances(self) -> Sequence[Instance]:
-        if self.listing == "down":
-            raise ProviderDown("502")
-        if self.listing == "empty":
-            return []
-        if self.listing == "stale":
-            old = [seen for at_s, seen in self.past if at_s >= self.tick_s - LAG_S]
-            return old[0] if old else list(self.alive.values())
-        return list(self.alive.values())
-
-    def destroy(self, instance_id: str) -> None:
-        if self.destroying == "fails":
-            raise OrderError("500")
-        self.alive.pop(instance_id, None)
-        if self.destroying == "answer lost":
-            raise OutcomeUnknown("timeout")
-
-    def credit_usd(self) -> float | None:
-        return None
-
-    def change_bid(self, instance_id: str, bid_usd_hour: float) -> None:
-        raise OrderError("this marketplace knows no bids")
-
-    def price_increases(self) -> Sequence[PriceIncrease]:
-        return []
-
-    def answer_increase(self, increase_id: str, accept: bool) -> None:
-        raise OrderError("this marketplace knows no price increases")
-
-    def charges(self, since: date, until: date) -> Sequence[ProviderCharge] | None:
-        return None
 
 
 class Renting(RuleBasedStateMachine):
@@ -155,7 +63,7 @@ class Renting(RuleBasedStateMachine):
         self.store = open_database(f"sqlite:///{self.folder.name}/launches.db")
         metadata.create_all(self.store.engine)
         self.repository = SqlLaunchRepository(self.store)
-        self.place = Marketplace()
+        self.place = LyingMarketplace()
         self.now: datetime = NOON
         self.offers = itertools.count(1)
         self.ids = (f"{'a' * 8}{''.join(letters)}" for letters in itertools.product("bcdefghijk", repeat=4))
