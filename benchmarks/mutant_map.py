@@ -101,7 +101,7 @@ class MutantPlace:
     def __init__(self, tree: ast.Module, mutant: MutantLike) -> None:
         self._file, self._line = mutant.file, mutant.line
         self.function, self.first_line, self.in_body = "", 0, False
-        self._lines, self._names = range(1, 100_000), list[str]()
+        self.lines, self._names = range(1, 100_000), list[str]()
         self._find(tree, "")
 
     def _find(self, parent: ast.AST, name: str) -> None:
@@ -111,12 +111,12 @@ class MutantPlace:
             if not first <= self._line <= node.end_lineno:
                 continue
             if isinstance(node, ast.ClassDef):
-                self._lines = range(first, node.end_lineno + 1)
+                self.lines = range(first, node.end_lineno + 1)
                 self._find(node, f"{name}{node.name}.")
             elif isinstance(node, ast.FunctionDef):
                 self.function, self.first_line = f"{name}{node.name}", first
                 self.in_body = self._line >= node.body[0].lineno and self._line > node.lineno
-                self._lines = range(node.body[0].lineno, node.end_lineno + 1)
+                self.lines = range(node.body[0].lineno, node.end_lineno + 1)
             elif isinstance(node, ast.Assign | ast.AnnAssign):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 self._names = [one.id for one in targets if isinstance(one, ast.Name)]
@@ -124,6 +124,6 @@ class MutantPlace:
     def tests(self, known: TestMap) -> set[str]:
         """Those that run the line; else those that read the constant or field, or run its function, class or file."""
         if self.in_body:
-            return known.of_lines(self._file, [self._line]) or known.of_lines(self._file, self._lines)
+            return known.of_lines(self._file, [self._line]) or known.of_lines(self._file, self.lines)
         found = known.of_names(self._names) if self._names else set()
-        return found or known.of_lines(self._file, self._lines) or known.of_lines(self._file, range(1, 100_000))
+        return found or known.of_lines(self._file, self.lines) or known.of_lines(self._file, range(1, 100_000))

@@ -155,8 +155,9 @@ class _Run:
         rows = {}
         caches = _caches()
         for number, item in enumerate(items):
-            for cached in caches:  # else only the first test that asks would seem to run what fills them
-                cached.cache_clear()
+            if number == 0 or item.path != items[number - 1].path:
+                for cached in caches:  # else only the first test of all would seem to run what fills them
+                    cached.cache_clear()
             self.tracer.taken()
             begun = time.process_time()
             with self.tracer.active():
@@ -176,7 +177,8 @@ class _Run:
         functions = self._functions.get((code.co_filename, place.function, place.first_line), [])
         new = _code_in(code, place.function, place.first_line)
         in_memory = bool(
-            new and functions and place.in_body and mutant.line not in self._at_import.get(mutant.file, ())
+            new and functions and place.in_body
+            and self._at_import.get(mutant.file, set()).isdisjoint(place.lines)  # it may have made functions
             and all(one.__code__.co_freevars == new.co_freevars for one in functions)
         )  # fmt: skip
         covering = place.tests(self._map)

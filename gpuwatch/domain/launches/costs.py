@@ -141,7 +141,7 @@ class BurnRate(msgspec.Struct, frozen=True, kw_only=True):
 def burn_rate(launches: Sequence[Launch], now: datetime) -> BurnRate:
     """Return what is billed now. A launch whose answer was lost counts with its full price, as it does in budgets."""
     last = [parts[-1] for one in launches if one.state not in FINAL_STATES and (parts := price_segments(one, now))]
-    billed = [part for part in last if part.price or part.listed]
+    billed = [part for part in last if part.price]
     return BurnRate(
         listed=sum(part.listed for part in billed),
         effective=sum(part.price for part in billed),
@@ -177,7 +177,7 @@ def _cumulative(parts: Sequence[PriceSegment], until: datetime | None, nothing: 
     listed = _whole_microusd(sum(part.listed * ms for part, ms in timed))
     gpu = _whole_microusd(sum(part.gpu * ms for part, ms in timed))
     price = _whole_microusd(sum(part.price * ms for part, ms in timed))
-    billed_ms = sum(ms for part, ms in timed if part.price or part.listed)
+    billed_ms = sum(ms for part, ms in timed if part.price)
     return LaunchCost(gpu=gpu, disk=listed - gpu, commission=price - listed, billed_ms=billed_ms)
 
 

@@ -26,9 +26,9 @@ def is_slice(offer: Offer) -> bool:
 
 
 def slice_text(fraction: float) -> str:
-    """Return 1/7 for 0.142857…, or two digits if it is no such fraction."""
+    """Return 1/7 for 0.142857…, or two digits of what is less than any such part."""
     near = Fraction(fraction).limit_denominator(_MOST_PARTS)
-    return str(near) if abs(float(near) - fraction) < 1e-3 and near else f"{fraction:.2g}"
+    return str(near) if near else f"{fraction:.2g}"
 
 
 def marks(offer: Offer) -> tuple[str, ...]:

@@ -101,3 +101,8 @@ def test_a_launch_without_a_list_price_is_left_out() -> None:
     [line] = invoice_lines([free], [a_row(5, instance_id="h")], NOON + 9 * DAY)
     found = calibrate("vastai", [*charged_with(1.2), line], Commission("0.20"))
     assert (found.launches, found.left_out) == (4, 1)
+
+
+def test_three_launches_of_a_day_in_all_are_enough() -> None:
+    assert calibrate("vastai", charged_with(1.2, hours=8.0, several=3), Commission("0.20")).why_not is None
+    assert calibrate("vastai", charged_with(1.2, hours=7.9, several=3), Commission("0.20")).why_not is not None

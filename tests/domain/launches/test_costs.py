@@ -263,6 +263,8 @@ def test_a_month_holds_its_own_days_alone() -> None:
     assert found.cost.effective == 3_600_000
     assert found.charged is not None
     assert found.charged.total == 2
+    october = invoice_lines([launch], charges, NOON, until=date(2026, 10, 31))
+    assert [line.day for line in october] == [date(2026, 10, 31)]
 
 
 def test_days_are_asked_for_until_they_are_final() -> None:
@@ -273,7 +275,8 @@ def test_days_are_asked_for_until_they_are_final() -> None:
 
 
 def test_days_long_past_dry_runs_and_what_never_was_are_not_asked_for() -> None:
-    assert open_days([a_run()], set(), NOON + 40 * DAY) == {}
+    assert open_days([a_run()], set(), NOON + 35 * DAY) == {TODAY: frozenset({"1"})}
+    assert open_days([a_run()], set(), NOON + 36 * DAY) == {}
     assert open_days([a_run(dry_run=True), a_run(instance_id=None)], set(), NOON + DAY) == {}
 
 

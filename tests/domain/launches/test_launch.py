@@ -296,3 +296,20 @@ def test_the_offer_of_an_intent_is_in_its_launch() -> None:
     assert (launch.offer_id, launch.slot, launch.spot, launch.state) == ("42", 3, True, S.REQUESTED)
     assert launch.price_microusd_hour == match.price.price_microusd_hour
     assert launch.disk_microusd_hour == 27_778
+
+
+def test_the_rest_after_many_failures_is_an_hour_at_most() -> None:
+    many = [a_failed(EndReason.OFFERS_GONE)] * 12
+    refusal = cooldown_refusal(many, "h100", "vastai", NOON + timedelta(minutes=1))
+    assert refusal is not None
+    assert "the next try is at 13:00:00 UTC" in refusal.text
+
+
+def test_a_launch_takes_over_what_its_watch_and_its_offer_say_of_the_disk() -> None:
+    launch = new_launch(Intent(watch=WATCH, match=a_match(), launch_id="a" * 12, dry_run=False), 0, NOON)
+    assert (launch.disk_microusd_hour, launch.promised.disk_gb) == (2_222, 8.0)
+    assert (launch.tries, launch.version, launch.label) == (1, 0, "gpuwatch-" + "a" * 12)
+    larger = changed(WATCH, disk_gb=80.0)
+    launch = new_launch(Intent(watch=larger, match=a_match(), launch_id="a" * 12, dry_run=False), 0, NOON)
+    assert (launch.disk_microusd_hour, launch.promised.disk_gb) == (22_222, 80.0)
+    assert label_of("a" * 12, "mine") == "gpuwatch-" + "a" * 12 + " mine"

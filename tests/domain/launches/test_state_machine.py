@@ -146,6 +146,8 @@ def test_outbid_it_bids_more_up_to_its_maximum_and_then_waits() -> None:
     assert outbid.effects == (RaiseBid("7", 2_100_000),)
     raised = after(launch, transition(launch, BidRaised(2_100_000), at(), terms))
     assert (raised.bid_microusd_hour, raised.price_microusd_hour) == (2_100_000, 2_520_000)
+    with_disk = changed(launch, disk_microusd_hour=100_000)
+    assert after(with_disk, transition(with_disk, BidRaised(2_100_000), at(), terms)).listed_microusd_hour == 2_200_000
     assert transition(raised, InstanceListed(instance(I.STOPPED, min_bid_usd_hour=2.05)), at(), terms) == NO_TRANSITION
     assert transition(raised, InstanceListed(instance(I.STOPPED, min_bid_usd_hour=3.01)), at(), terms) == NO_TRANSITION
     last = transition(raised, InstanceListed(instance(I.STOPPED, min_bid_usd_hour=2.95)), at(), terms)
@@ -190,7 +192,7 @@ def test_outbid_for_good_it_goes_elsewhere_only_if_that_is_wanted(relaunch: bool
     [
         (OnIncrease.ALERT, 9.0, False),
         (OnIncrease.STOP, 3.2, True),
-        (OnIncrease.ACCEPT_UNDER, 3.2, False),
+        (OnIncrease.ACCEPT_UNDER, 3.25, False),  # exactly the threshold with 20 % on top
         (OnIncrease.ACCEPT_UNDER, 3.3, True),
         (OnIncrease.STOP, 2.5, False),
     ],

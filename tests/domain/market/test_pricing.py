@@ -208,3 +208,8 @@ def test_the_listed_ceiling_is_not_much_too_high() -> None:
 def test_dollars_become_micro_dollars_half_even() -> None:
     assert [microusd(text) for text in ("1", "0.0000005", "0.0000015")] == [1_000_000, 0, 2]
     assert usd(3_600_000) == Decimal("3.6")
+
+
+def test_a_quote_that_is_the_disk_alone_stays_what_is_paid() -> None:
+    offer = an_offer(quoted_usd_hour=0.5, quoted_disk_gb=720.0, disk_usd_gb_month=0.5)
+    assert price_of(offer, 0.0, Commission()).listed_microusd_hour == 500_000

@@ -94,3 +94,7 @@ def test_a_seller_has_one_name(spelled: str, name: str) -> None:
 
 def test_nothing_folds_to_nothing() -> None:
     assert fold_resold([], keep_first=True) == []
+
+
+def test_a_place_that_is_unknown_on_one_side_does_not_keep_them_apart() -> None:
+    assert shown(resold(region=None), direct()) == [("lambda", "also via shadeform")]
